@@ -20,14 +20,7 @@ from graphfix.spec.quoting import divided, halves, quoted, unquoted
 
 from ._fold.constants import from_sizes
 from ._fold.lookup import Look
-from ._sizes.fixed_dims import (
-    conflicts,
-    input_names,
-    named,
-    require_known,
-    set_sizes,
-    symbols_of,
-)
+from ._sizes.fixed_dims import conflicts, input_names, named, require_known, set_sizes, symbols_of
 
 KEY = "graphfix.dims"
 

@@ -107,10 +107,8 @@ class FixInput(Pass):
                 yield ValueSite(users[0], value, text)
         if not self.values and known and len(model.graph):
             first = quoted(next(iter(known)) or "")
-            yield Skip(
-                model.graph[0],
-                f"no value is given; fix-input:{first}=VALUE would fix the first input",
-            )
+            told = f"no value is given; fix-input:{first}=VALUE would fix the first input"
+            yield Skip(model.graph[0], told)
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Make each a constant under its own name."""

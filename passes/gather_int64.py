@@ -113,13 +113,11 @@ class GatherInt64(NodePass[IndexSite]):
         """The same node, on the indices as int64."""
         node, indices = match.node, match.indices
         table = const_of(indices, limit=_LARGEST)
-        wide = (
-            op.once(
-                ("int64", match.number), lambda: op.Cast(indices, to=ir.DataType.INT64), indices
-            )
-            if table is None
-            else op.constant(table.astype(np.int64))
-        )
+        if table is not None:
+            wide = op.constant(table.astype(np.int64))
+        else:
+            key = ("int64", match.number)
+            wide = op.once(key, lambda: op.Cast(indices, to=ir.DataType.INT64), indices)
         return op.again(node, node.inputs[0], wide, *node.inputs[2:])
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:

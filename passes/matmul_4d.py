@@ -141,11 +141,9 @@ def _sizes(value: ir.Value, axes: Sequence[int], op: Builder) -> ir.Value:
 
 def _leads(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
     """The dims before the matrices, as many of each: the missing ones are 1."""
-    count = max(len(a), len(b)) - 2
-    return (
-        [*[1] * (count + 2 - len(a)), *a[:-2]],
-        [*[1] * (count + 2 - len(b)), *b[:-2]],
-    )
+    rank = max(len(a), len(b))
+    first, second = ([*[1] * (rank - len(x)), *x[:-2]] for x in (a, b))
+    return first, second
 
 
 def _has(a: Dim, b: Dim) -> _Has | None:

@@ -124,13 +124,8 @@ class OpsetCeiling(Pass):
                 yield site
                 continue
             site.graph.opset_imports[site.key] = self.to
-            yield Change(
-                self.name,
-                site.where,
-                "",
-                (f'opset_import "" : {site.opset}',),
-                (f'opset_import "" : {self.to}',),
-            )
+            before, after = (f'opset_import "" : {x}' for x in (site.opset, self.to))
+            yield Change(self.name, site.where, "", (before,), (after,))
 
     def message(self, site: Match) -> str:
         """How many nodes run under a version that DirectML has no kernel for."""

@@ -245,13 +245,8 @@ class _Cache:
             if (maker := value.producer()) is not None:
                 maker.metadata_props[PASS_KEY] = StaticCache.name
             builder.append(value, functools.partial(_last, builder, self._size, axis))
-            yield Change(
-                StaticCache.name,
-                state.output,
-                state.output,
-                (),
-                (f"{state.output} = the last {self._size} entries along axis {axis}",),
-            )
+            kept = f"{state.output} = the last {self._size} entries along axis {axis}"
+            yield Change(StaticCache.name, state.output, state.output, (), (kept,))
 
     def _write_sizes(self) -> None:
         graph = self._model.graph

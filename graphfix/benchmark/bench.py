@@ -14,15 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from graphfix.benchmark.bench_result import (
-    AS_IT_IS,
-    PHASES,
-    Benchmark,
-    Result,
-    Seen,
-    Setup,
-    Timed,
-)
+from graphfix.benchmark.bench_result import AS_IT_IS, PHASES, Benchmark, Result, Seen, Setup, Timed
 from graphfix.benchmark.candidate import Entrant, MapFeeds, enter
 from graphfix.benchmark.interleave import Course, FailedError, take_turns
 from graphfix.benchmark.timed_process import Trial, survey, time_alone
@@ -127,11 +119,8 @@ def bench(
     tell = progress or (lambda _: None)
     where, note = choose(ep)
     effort = (CAREFUL if careful else EFFORT)[where]
-    effort = Effort(
-        processes or effort.processes,
-        runs or effort.runs,
-        effort.seconds if seconds is None else seconds,
-    )
+    seconds = effort.seconds if seconds is None else seconds
+    effort = Effort(processes or effort.processes, runs or effort.runs, seconds)
     entrants, results = _entered(models, map_feeds)
     tell("making inputs")
     plan = plan_of(models[0], entrants, one_size(dims), one_size(other), fixed=fixed, seed=seed)

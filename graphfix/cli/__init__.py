@@ -10,8 +10,8 @@ import logging
 import sys
 import traceback
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -31,9 +31,6 @@ from graphfix.cli.zoo import zoo
 from graphfix.errors import GraphfixError, ModelError, PassError
 from graphfix.version import __version__
 from graphfix.wording import clean
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DONE, FOUND, BAD, INTERRUPTED = 0, 1, 2, 130
 _NOTHING = "interrupted; nothing was written"

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from string import ascii_uppercase
-from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.benchmark.bench_result import PHASES, STEADY
+from graphfix.benchmark.bench_result import PHASES, STEADY, Benchmark, Result, Setup
+from graphfix.benchmark.timing import Claim, Ratio, Timing
 from graphfix.cli import _terminal
 from graphfix.spec.quoting import quoted
 from graphfix.wording import plural, width
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.benchmark.bench_result import Benchmark, Result, Setup
-    from graphfix.benchmark.timing import Claim, Ratio, Timing
 
 _SHORT = {"cpu": "CPU", "dml": "DirectML", "cuda": "CUDA"}
 _CELL = 26

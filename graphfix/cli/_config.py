@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import click
 
 from graphfix.cli import _terminal
 from graphfix.errors import UsageError
 from graphfix.wording import did_you_mean
-
-if TYPE_CHECKING:
-    import click
 
 # By the name of the option, which has it on the command line.
 _KEYS = {"spec": "profile", "atol": "atol", "exclude": "exclude"}

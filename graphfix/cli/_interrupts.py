@@ -10,10 +10,7 @@ import _thread
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import FrameType
+from types import FrameType
 
 _IMPORTING = "<frozen importlib._bootstrap>"
 _AGAIN = 0.02  # seconds

@@ -210,24 +210,14 @@ def _print_pass(one: PassReport, name: str, *, diff: bool, verbose: bool) -> Non
     if one.left:
         parts.append("left out")
     click.echo(f"  {click.style(one_line(name), bold=True)}  {', '.join(parts)}")
-    _terminal.lines(
-        reasons(
-            ((change.at, change.note) for change in one.changes if change.note),
-            every=verbose,
-            indent="      ",
-        )
-    )
+    notes = ((change.at, change.note) for change in one.changes if change.note)
+    _terminal.lines(reasons(notes, every=verbose, indent="      "))
     if diff:
         for change in one.changes:
             _diff(change.at, change.removed, change.added)
     _terminal.lines(reasons(one.skips, every=verbose, indent="      "))
-    _terminal.lines(
-        reasons(
-            ((found.at, f"{found.severity}: {found.message}") for found in one.findings),
-            every=verbose,
-            indent="      ",
-        )
-    )
+    found = ((x.at, f"{x.severity}: {x.message}") for x in one.findings)
+    _terminal.lines(reasons(found, every=verbose, indent="      "))
 
 
 def _diff(at: str, removed: tuple[str, ...], added: tuple[str, ...]) -> None:

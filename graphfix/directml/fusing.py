@@ -26,15 +26,10 @@ _SIMPLE = frozenset(
 _RELU = frozenset({"Relu", "LeakyRelu"})
 # With the activations that each takes.
 _FUSABLE = {
-    "Conv": _SIMPLE,
-    "ConvTranspose": _SIMPLE,
-    "BatchNormalization": _SIMPLE,
-    "InstanceNormalization": _SIMPLE,
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul"), _SIMPLE),
+    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _SIMPLE),
     "MeanVarianceNormalization": _SIMPLE,
-    "Gemm": _SIMPLE,
-    "MatMul": _SIMPLE,
-    "Add": _RELU,
-    "Sum": _RELU,
+    **dict.fromkeys(("Add", "Sum"), _RELU),
     "FusedMatMul": frozenset({"Softmax"}),
 }
 

@@ -11,17 +11,12 @@ def visited(graph: ir.Graph) -> list[ir.Node]:
     From what nothing uses, the last in the file first, through the inputs, again the last first.
     """
     number = {node: i for i, node in enumerate(graph)}
-    feeds = {
-        node: sorted(
-            {
-                maker
-                for value in node.inputs
-                if value is not None and (maker := value.producer()) in number
-            },
-            key=number.__getitem__,
-        )
-        for node in number
-    }
+
+    def makers_of(node: ir.Node) -> list[ir.Node]:
+        makers = {value.producer() for value in node.inputs if value is not None}
+        return sorted((x for x in makers if x in number), key=number.__getitem__)
+
+    feeds = {node: makers_of(node) for node in number}
     fed = {maker for makers in feeds.values() for maker in makers}
     stack = [(node, False) for node in number if node not in fed]
     found: list[ir.Node] = []

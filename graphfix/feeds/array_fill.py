@@ -48,11 +48,16 @@ def beyond_in(
     return np.broadcast_to(beyond, shape)
 
 
+def along(values: Array, axis: int, rank: int) -> Array:
+    """Numbers along one axis of so many."""
+    around = [1] * rank
+    around[axis] = -1
+    return values.reshape(around)
+
+
 def index(shape: tuple[int, ...], axis: int) -> npt.NDArray[np.int64]:
     """0, 1, 2, ... along ``axis``, with 1 for every other dim."""
-    around = [1] * len(shape)
-    around[axis] = shape[axis]
-    return np.arange(shape[axis]).reshape(around)
+    return along(np.arange(shape[axis]), axis, len(shape))
 
 
 def _ones(shape: tuple[int, ...], rows: int | None) -> tuple[int, ...]:

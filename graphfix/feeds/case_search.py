@@ -209,7 +209,7 @@ class _Search:
             enough = len(self._lengths) >= _ENOUGH
             if enough and max(self._lengths) >= 8 * min(self._lengths):
                 return
-            costly = self._found and self._is_costly(self._groups(step, 1, length))
+            costly = self._found and self._work.at(self._groups(step, 1, length)) > _GROWN
             if costly and (enough or not ran):
                 return
             if length > _LONGEST and not is_waveform(self._signature):
@@ -226,18 +226,6 @@ class _Search:
             for step, rows in enumerate(sorted({rows for rows, _ in SCHEDULE})):
                 self._attempt(step, {**shortest, batch: rows})
 
-    def _undefined(self, groups: Mapping[str, int]) -> str:
-        try:
-            return self._limits.undefined(groups)
-        except FeedError:  # a dim such as T - 5 would be negative
-            return ""
-
-    def _is_costly(self, groups: Mapping[str, int]) -> bool:
-        try:
-            return self._work.at(groups) > _GROWN
-        except FeedError:  # a dim such as T - 5 would be negative
-            return False
-
     def _try(self, step: int, rows: int, length: int) -> bool:
         """Try one size; with one row if that many rows are what does not run."""
         if self._attempt(step, self._groups(step, rows, length)):
@@ -251,7 +239,7 @@ class _Search:
         if key in self._seen:
             return True
         self._seen.add(key)
-        if why := self._undefined(groups):
+        if why := self._limits.undefined(groups):
             self._dropped.append(Dropped(self._maker.name(groups), why, made=False))
             return False
         try:
@@ -280,7 +268,7 @@ class _Search:
     ) -> bool:
         """Try one case that covers more; what does not run is no loss to tell of."""
         try:
-            if self._undefined(groups):
+            if self._limits.undefined(groups):
                 return False
             case = self._maker.case(step, groups, None, style, chosen)
             if case.name in {x.name for x in self._found}:
@@ -296,8 +284,7 @@ class _Search:
         signature = self._signature
         sizes = {signature.batch: rows} if signature.batch else {}
         grows = step < len(SCHEDULE)
-        usual = [t for t in signature.times if t not in signature.past]
-        for place, time in enumerate(usual):
+        for place, time in enumerate(signature.fresh):
             # Times that are not tied get different sizes, so that a mix-up is seen.
             small = SCHEDULE[step % len(SCHEDULE)][1]
             own = length if grows or place == 0 else small

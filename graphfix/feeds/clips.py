@@ -63,8 +63,9 @@ def time_of(
     if fed is not None and (symbol := _at_place(signature, fed.axis)) is not None:
         return signature.group(symbol)
     given = [t for t in wanted_sizes(signature, dims) if t != signature.batch]
-    usual = [t for t in signature.times if t not in signature.past]
-    found = given if len(given) == 1 else [t for t in usual if t in given] or usual
+    found = (
+        given if len(given) == 1 else [t for t in signature.fresh if t in given] or signature.fresh
+    )
     if not found and signature.batch in wanted_sizes(signature, dims) and signature.batch:
         return signature.batch  # the one dim that the user names, though it comes first
     if len(found) == 1:

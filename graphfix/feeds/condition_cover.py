@@ -79,12 +79,13 @@ def hop_of(signature: Signature) -> int:
 
     The strides of convolutions, multiplied along the way, the hop of an STFT, the step of a Slice.
     """
-    times = [t for t in signature.times if t not in signature.past]
-    if not times:
+    if not signature.fresh:
         return 1
     fixed = dict.fromkeys(signature.groups, 8)
     try:
-        short, long = (signature.sizes({**fixed, times[0]: n}) for n in (1 << 24, 1 << 25))
+        short, long = (
+            signature.sizes({**fixed, signature.fresh[0]: n}) for n in (1 << 24, 1 << 25)
+        )
     except FeedError:  # a dim that does not follow from the others
         return 1
     sizes = {s: np.asarray([n, long[s]], np.int64) for s, n in short.items()}
@@ -167,12 +168,10 @@ class Cover:
             return self._unsure
         if style.side == "left":
             return self._masks
-        if style.ends == "an empty row":
+        if style.ends == "an empty row" or outline == _ALONE:
             return bool(self._maker.governed)
         if style.values == "positive":
             return self._maker.floats
-        if outline == _ALONE:
-            return bool(self._maker.governed)
         new = style.values != "usual" or style.wide
         return bool(self._signature.symbols()) or bool(self._maker.governed) or new
 
@@ -223,20 +222,17 @@ class Cover:
         fallback = known[-1 if outline.length > _MULTIPLE else number % len(known)]
         ways = [self._times(n, outline.past) for n in lengths]
         ways.append({t: n for t, n in fallback.items() if t != signature.batch})
-        rows = (
-            [outline.rows] if signature.batch is None else [outline.rows, min(2, outline.rows), 1]
-        )
+        fewer = () if signature.batch is None else (min(2, outline.rows), 1)
         for way in ways:
             yield outline.rows, way
-        for count in rows[1:]:
+        for count in fewer:
             yield count, ways[0]
             yield count, ways[-1]
 
     def _times(self, length: int, past: int) -> dict[str, int]:
         """Sizes of all groups but the batch: times that are not tied get different ones."""
         sizes: dict[str, int] = {}
-        usual = [t for t in self._signature.times if t not in self._signature.past]
-        for place, time in enumerate(usual):
+        for place, time in enumerate(self._signature.fresh):
             if place and length <= _SHORT:
                 sizes[time] = 1
             elif length % _MULTIPLE == 0:
@@ -248,17 +244,11 @@ class Cover:
     def _affordable(self, groups: Mapping[str, int]) -> bool:
         if self._frames(groups) > min(self._left, self._most):
             return False
-        return self._multiplications(groups) <= min(self._work_left, self._most_work)
+        return self._work.at(groups) <= min(self._work_left, self._most_work)
 
     def _spend(self, groups: Mapping[str, int]) -> None:
         self._left -= self._frames(groups)
-        self._work_left -= self._multiplications(groups)
-
-    def _multiplications(self, groups: Mapping[str, int]) -> int:
-        try:
-            return self._work.at(groups)
-        except FeedError:  # a dim such as T - 5 would be negative
-            return 0
+        self._work_left -= self._work.at(groups)
 
     def _frames(self, groups: Mapping[str, int]) -> int:
         """Rows times the frames of the longest, or height times width: what a case costs."""

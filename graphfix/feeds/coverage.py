@@ -72,18 +72,14 @@ def _row_conditions(cases: Sequence[Case], signature: Signature) -> Iterator[tup
         yield "padding", False
         return
     if any(len(ends) > 1 for ends, _, _ in rows):
-        yield (
-            "several full rows",
-            any(len(ends) > 1 and min(ends) == whole for ends, whole, _ in rows),
-        )
+        full = any(len(ends) > 1 and min(ends) == whole for ends, whole, _ in rows)
+        yield "several full rows", full
         yield "a short first row", any(ends[0] < max(ends) for ends, _, _ in rows)
     yield "no full row", any(max(ends) < whole for ends, whole, _ in rows)
     yield "an empty row", any(min(ends) == 0 for ends, _, _ in rows)
     if any(x.role.kind == "mask" and x.time is not None for x in signature.inputs):
-        yield (
-            "padding on the left",
-            any(case.side == "left" and min(ends) < whole for ends, whole, case in rows),
-        )
+        left = any(case.side == "left" and min(ends) < whole for ends, whole, case in rows)
+        yield "padding on the left", left
 
 
 def _input_conditions(
@@ -102,12 +98,8 @@ def _input_conditions(
         yield from _numbers(item, np.unique(np.concatenate([a.reshape(-1) for a in arrays])))
     elif role.kind == "data" and np.dtype(item.dtype).kind in "fV":
         most = max((float(np.abs(a.astype(np.float64)).max()) for a in arrays), default=0.0)
-        picture = is_image(item)
-        yield (
-            (f"{name!r} from 0 to 255", most > 1)
-            if picture
-            else (f"{name!r} over 1e4", most > _LARGE)
-        )
+        said, least = ("from 0 to 255", 1.0) if is_image(item) else ("over 1e4", _LARGE)
+        yield f"{name!r} {said}", most > least
     if role.kind == "tokens" and role.choices and item.time is not None:
         asked = any(bool(np.isin(a, role.choices).any()) for a in arrays)
         yield f"an id in {name!r} that the graph asks for", asked

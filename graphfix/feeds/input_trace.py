@@ -74,13 +74,10 @@ _COMPARE = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 _LINEAR = frozenset({"Add", "Sub", "Mul"})
 _SUMS = frozenset({"ReduceSum", "CumSum"})
 _SHAPE_INPUTS = {
-    "Reshape": (1,),
-    "Expand": (1,),
+    **dict.fromkeys(("Expand", "Pad", "Reshape", "Tile"), (1,)),
     "ConstantOfShape": (0,),
     "Slice": (1, 2),
-    "Tile": (1,),
     "Range": (0, 1, 2),
-    "Pad": (1,),
     "Resize": (2, 3),
 }
 _ROW_LENGTHS = frozenset({("LSTM", 4), ("GRU", 4), ("RNN", 4), ("ReverseSequence", 1)})
@@ -250,11 +247,8 @@ class _Walk:
         )
 
     def _both_sliced(self, node: ir.Node) -> bool:
-        return all(
-            x in self._reached and is_op(x.producer(), "Slice")
-            for x in node.inputs
-            if x is not None
-        )
+        given = [x for x in node.inputs if x is not None]
+        return all(x in self._reached and is_op(x.producer(), "Slice") for x in given)
 
     def _addend(self, node: ir.Node, pair: _Pair) -> None:
         if not into_softmax(node):

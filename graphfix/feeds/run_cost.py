@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.errors import FeedError
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
 from graphfix.model.shapes import Dim, Shapes
@@ -34,10 +35,15 @@ class Work:
     def at(self, groups: Mapping[str, int]) -> int:
         """How many multiplications a run takes, of those products whose sizes are known.
 
+        0 of sizes that there cannot be.
+
         Args:
             groups: The size of each group.
         """
-        sizes = {s: np.asarray(n, np.int64) for s, n in self._signature.sizes(groups).items()}
+        try:
+            sizes = {s: np.asarray(n, np.int64) for s, n in self._signature.sizes(groups).items()}
+        except FeedError:  # a dim such as T - 5 would be negative
+            return 0
         found: dict[Dim, int] = {}
 
         def size(dim: Dim) -> int:

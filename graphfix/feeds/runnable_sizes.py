@@ -7,6 +7,7 @@ from functools import cached_property
 
 import onnx_ir as ir
 
+from graphfix.errors import FeedError
 from graphfix.feeds.signature import Signature
 from graphfix.model.pads import pads_of
 from graphfix.model.symbolic.expressions import Dim
@@ -33,14 +34,13 @@ class Limits:
         self._frames = frames
 
     def undefined(self, groups: Mapping[str, int]) -> str:
-        """Why what is computed at these sizes is not defined; "" if it is, as far as is known.
-
-        Raises:
-            FeedError: A dim would have a negative size.
-        """
-        if not self.reflects(groups):
-            return REFLECTS
-        return POOLS if self._frames and self._first_empty(groups, self._pools) is not None else ""
+        """Why what is computed at these sizes is not defined; "" if it is, as far as is known."""
+        try:
+            if not self.reflects(groups):
+                return REFLECTS
+            return POOLS if self._frames and self._first_empty(groups, self._pools) else ""
+        except FeedError:  # a dim such as T - 5 would be negative
+            return ""
 
     def reflects(self, groups: Mapping[str, int]) -> bool:
         """Whether each Pad has as much as it reflects.

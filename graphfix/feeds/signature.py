@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 
 import onnx_ir as ir
 
@@ -35,12 +36,15 @@ class Signature:
             use to the model itself.
 
     Attributes:
+        model: The model with :meth:`symbols` for its dims; not to be changed.
         inputs: Every input that has no default and is not always fed the same.
         constants: What the others are fed.
         unused: The inputs that the graph does not use.
         batch: The group of the batch, or None.
         times: The groups of symbols that vary, other than the batch; the most important first.
         past: Those of ``times`` that are the lengths of caches, which may be 0.
+        fresh: The others.
+        derived: Symbols that are expressions of others, and these.
         defaults: What inputs that need not be fed are by default; not of many or large ones, which
             are weights that an exporter lists among the inputs.
     """
@@ -54,24 +58,25 @@ class Signature:
     ) -> None:
         self.tie = tie
         self.constants = dict(constants or {})
-        self._model = scratch(model)
-        self._names = rename_dims(self._model)
-        self._shapes: Shapes | None = None
-        roles = roles_of(self._model, lambda: self.shapes)
+        self.model = scratch(model)
+        self._names = rename_dims(self.model)
+        roles = roles_of(self.model, lambda: self.shapes)
         self.unused = [name for name, role in roles.items() if role.why == UNUSED]
         if told is not None and told.input in roles:
             taken = roles[told.input]
             if taken.kind != told.kind or not taken.sure:
                 roles[told.input] = Role(told.kind, "a repair takes it for that")
-        free = [v for v in self._model.graph.inputs if v.name not in self.constants]
+        free = [v for v in self.model.graph.inputs if v.name not in self.constants]
         self.inputs = [_input(v, roles) for v in free if v.name in roles]
-        known = _defaults(self._model)
+        known = _defaults(self.model)
         self.defaults = {k: x for k, x in known.items() if k not in self.constants}
         self._batch = self._find_batch()
         self.inputs = [self._with_axes(x) for x in self.inputs]
-        self._ties = Ties(self._model, self.inputs, self._batch, tie, lambda: self.shapes)
+        self._ties = Ties(self.model, self.inputs, self._batch, tie, lambda: self.shapes)
         self.batch = self._ties.find(min(self._batch)) if self._batch else None
+        self.derived = self._ties.derived
         self.times, self.past = self._ties.times, self._ties.past
+        self.fresh = [x for x in self.times if x not in self.past]
 
     def unheard(self) -> list[str]:
         """The inputs that the graph does not use, in sentences."""
@@ -84,31 +89,19 @@ class Signature:
             found.append(text)
         return found
 
-    @property
+    @cached_property
     def shapes(self) -> Shapes:
         """Symbolic shapes in the symbols of :attr:`inputs`; inferred when first asked for."""
-        if self._shapes is None:
-            self._shapes = shapes_of(self._model)
-        return self._shapes
+        return shapes_of(self.model)
 
     def output_dims(self) -> dict[str, tuple[Dim, ...] | None]:
         """The inferred dims of each graph output, in the symbols of :attr:`inputs`."""
-        return {v.name or "": self.shapes.dims(v) for v in self._model.graph.outputs}
+        return {v.name or "": self.shapes.dims(v) for v in self.model.graph.outputs}
 
     def value_dims(self) -> dict[str, tuple[Dim, ...]]:
         """The inferred dims of every tensor of the main graph that a node makes."""
-        found: dict[str, tuple[Dim, ...]] = {}
-        for node in self._model.graph:
-            for value in node.outputs:
-                dims = self.shapes.dims(value)
-                if dims is not None and value.name:
-                    found[value.name] = dims
-        return found
-
-    @property
-    def model(self) -> ir.Model:
-        """The model with :attr:`symbols` for its dims; not to be changed."""
-        return self._model
+        made = (x for node in self.model.graph for x in node.outputs if x.name)
+        return {x.name or "": dims for x in made if (dims := self.shapes.dims(x)) is not None}
 
     @property
     def groups(self) -> list[str]:
@@ -118,11 +111,6 @@ class Signature:
     def groups_in(self, dims: Mapping[str, int]) -> dict[str, int]:
         """The size of each group, of sizes by the user's names, as a case has them."""
         return {g: dims[self.user_name(g)] for g in self.groups}
-
-    @property
-    def derived(self) -> Mapping[str, ir.SymbolicDim]:
-        """Symbols that are expressions of others, and these."""
-        return self._ties.derived
 
     def item(self, name: str) -> Input:
         """The input of that name."""
@@ -142,8 +130,8 @@ class Signature:
 
     def sizes(self, groups: Mapping[str, int]) -> dict[str, int]:
         """The size of each symbol, for a size of each group."""
-        known = {s: groups[self.group(s)] for s in self.symbols() if s not in self._ties.derived}
-        for symbol, dim in self._ties.derived.items():
+        known = {s: groups[self.group(s)] for s in self.symbols() if s not in self.derived}
+        for symbol, dim in self.derived.items():
             known[symbol] = size_of(dim, known)
         return known
 
@@ -161,10 +149,9 @@ class Signature:
                 return symbol
         if name in ("B", "batch"):
             return self.batch
-        usual = [x for x in self.times if x not in self.past]
-        if name == "T" and len(usual) == 1:
-            return usual[0]
-        at = place_of(self._model, name)
+        if name == "T" and len(self.fresh) == 1:
+            return self.fresh[0]
+        at = place_of(self.model, name)
         if at is None or at[0].shape is None:
             return None
         symbol = plain(at[0].shape[at[1]]) or ""
@@ -175,9 +162,9 @@ class Signature:
         if item.time is not None:
             dim = item.dims[item.time]
             symbol = plain(dim)
-            if symbol is not None and symbol not in self._ties.derived:
+            if symbol is not None and symbol not in self.derived:
                 return self.group(symbol)
-            total = dim if symbol is None else self._ties.derived[symbol]
+            total = dim if symbol is None else self.derived[symbol]
             return None if isinstance(total, int) else self._main_of(total)
         if item.role.kind in ("lengths", "relative-lengths", "cu-lengths"):
             partner = self._ties.partner(item)
@@ -189,7 +176,7 @@ class Signature:
     def _main_of(self, dim: ir.SymbolicDim) -> str | None:
         """The group of new tokens in a sum such as ``past + tokens``."""
         groups = {self.group(s) for s in dim.free_symbols()}
-        return next((t for t in self.times if t in groups and t not in self.past), None)
+        return next((t for t in self.fresh if t in groups), None)
 
     def _find_batch(self) -> set[str]:
         """The symbols that are a batch: first dims, unless they are also seen elsewhere."""

@@ -54,16 +54,11 @@ class BadPlaces:
         return dataclasses.replace(report, left=left, searched=self.searched)
 
 
-def search(
-    chosen: Sequence[Check],
-    done: Sequence[PassReport],
-    tensors: frozenset[str],
-    proves: Proves,
-    tell: Progress,
-    *,
-    why: str,
-    alone: bool,
-) -> BadPlaces:
+class _SpentError(Exception):
+    """No more tries."""
+
+
+class Search:
     """Which places spoil what passes make of a model.
 
     Args:
@@ -74,18 +69,8 @@ def search(
             "" if it is proved. The last argument is whether a single place is to blame if it fails,
             so that it is worth to look where the two part.
         tell: Called with a short text at each step.
-        why: Why the model fails if all of it is done, if that is known.
-        alone: Whether the model has to be proved where nothing is repaired; if it is not, it is
-            not the repairs that are to blame.
     """
-    return _Search(chosen, done, tensors, proves, tell).run(why, alone=alone)
 
-
-class _SpentError(Exception):
-    """No more tries."""
-
-
-class _Search:
     def __init__(
         self,
         chosen: Sequence[Check],
@@ -112,7 +97,13 @@ class _Search:
         self._tries, self._end = 0, time.monotonic() + SECONDS
 
     def run(self, why: str, *, alone: bool) -> BadPlaces:
-        """Find them."""
+        """Find them.
+
+        Args:
+            why: Why the model fails if all of it is done, if that is known.
+            alone: Whether the model has to be proved where nothing is repaired; if it is not, it is
+                not the repairs that are to blame.
+        """
         if not self._at:
             return BadPlaces()
         everything = list(self._at)

@@ -10,7 +10,7 @@ from graphfix.core import Pass
 from graphfix.editing.exclusions import NOTHING, WHOLE
 from graphfix.engine.report import Left
 from graphfix.errors import GraphfixError
-from graphfix.job.culprits import BadPlaces, search
+from graphfix.job.culprits import BadPlaces, Search
 from graphfix.job.prove import prove, why_not
 from graphfix.job.repair import make
 from graphfix.model import io
@@ -113,7 +113,7 @@ def bad_places(task: Task, report: Report, held: Held | None = None) -> BadPlace
     done = [x for x in report.passes if x.name in {one.name for one in chosen}]
     why = "" if task.measured else why_not(report)
     tensors = tensors_of(io.load(task.source))
-    return search(chosen, done, tensors, proves, task.tell, why=why, alone=bare)
+    return Search(chosen, done, tensors, proves, task.tell).run(why, alone=bare)
 
 
 def _is_rounding(report: Report) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from graphfix.engine.report import Report
     from graphfix.job.task import Task
     from graphfix.probing.padded import PaddedVerdict
-    from graphfix.proof.verify import Held, Tolerance, Verdict
+    from graphfix.proof.verify import Held, Tolerance
 
 
 def prove(
@@ -41,33 +41,10 @@ def prove(
         held: Keeps what the original computes, see :func:`graphfix.proof.verify.verify`.
         brief: Whether the first difference is enough.
     """
-    verdict = _verify(task, made, report, locate, held, brief)
-    report = dataclasses.replace(report, verdict=verdict)
-    if verdict.ok and _must_pad(task, model):
-        report = dataclasses.replace(report, padded=_padded(task, made, model, report))
-    return report
-
-
-def why_not(report: Report) -> str:
-    """What a report's proof found against the model; "" if nothing."""
-    for found in (report.verdict, report.padded):
-        if found is not None and not found:
-            return str(found).rstrip(".")
-    return ""
-
-
-def _verify(
-    task: Task,
-    made: Path | ir.Model,
-    report: Report,
-    locate: bool,
-    held: Held | None,
-    brief: bool,
-) -> Verdict:
     # Not above: what only repairs need not load ONNX Runtime.
     from graphfix.proof.verify import Tolerance, verify
 
-    return verify(
+    verdict = verify(
         task.source,
         made,
         dims=task.dims,
@@ -83,6 +60,18 @@ def _verify(
         budget=task.budget,
         progress=lambda what: task.tell(f"verifying {what}"),
     )
+    report = dataclasses.replace(report, verdict=verdict)
+    if verdict.ok and _must_pad(task, model):
+        report = dataclasses.replace(report, padded=_padded(task, made, model, report))
+    return report
+
+
+def why_not(report: Report) -> str:
+    """What a report's proof found against the model; "" if nothing."""
+    for found in (report.verdict, report.padded):
+        if found is not None and not found:
+            return str(found).rstrip(".")
+    return ""
 
 
 def _allowed(task: Task, report: Report) -> Tolerance | None:

@@ -22,11 +22,11 @@ from graphfix.lengths.tail_state import (
     ANY,
     ZERO,
     Axis,
-    Rows,
     State,
     Tail,
     Time,
     carries_time,
+    holds_rows,
     never_shrinks,
     plain,
     sign_in,
@@ -97,10 +97,6 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
     place = _place(model)
     cleaned.repairs = sorted([*poisoned, *cleaned.repairs], key=lambda x: place(x.node))
     return cleaned
-
-
-def _is_turned(state: State) -> bool:
-    return any(isinstance(x, Time) and x.turned for axis in state.axes or () for x in axis)
 
 
 def _place(model: ir.Model) -> Callable[[ir.Node], int]:
@@ -268,10 +264,10 @@ def _unfit(state: State) -> str | None:
         return "holds positions that move when the clip is padded"
     if (size := _shrinking(state)) is not None:
         return f"is {size} long, which is less for some longer clip"
-    if _is_turned(state):
+    if any(isinstance(x, Time) and x.turned for axis in state.axes or () for x in axis):
         return "runs backwards, its padding in front"
     for axis in state.axes or ():
-        if len(axis) > 1 and any(isinstance(x, Rows) for x in axis) and state.timed:
+        if len(axis) > 1 and holds_rows(axis) and state.timed:
             return "holds batch and time in one axis; fix the batch at 1 (-p fix-dims:B=1)"
         if len(axis) > 1 and carries_time(axis):
             return "holds time several times over in one axis, each with its own padding"

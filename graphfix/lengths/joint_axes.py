@@ -17,6 +17,7 @@ from graphfix.lengths.tail_state import (
     State,
     Time,
     carries_time,
+    holds_rows,
     length_of,
     same_size,
     time_of,
@@ -36,7 +37,7 @@ def check_maskable(axes: Sequence[Axis], axis: int, source: Source) -> None:
     """
     if sum(isinstance(x, Time) for x in axes[axis]) != 1:
         raise RefusedError("an axis holds several times at once")
-    rows = [i for i, x in enumerate(axes) if any(isinstance(y, Rows) for y in x)]
+    rows = [i for i, x in enumerate(axes) if holds_rows(x)]
     if source.batch is not None and len(rows) != 1:
         raise RefusedError("it has no batch axis, and each row of the batch has its own length")
     merged = {axis, *rows}
@@ -53,7 +54,7 @@ def check_rows(state: State, source: Source) -> None:
         RefusedError: No axis of it is the batch alone, and each row has a length of its own.
     """
     check_batch(state, source)
-    rows = [x for x in state.axes or () if any(isinstance(y, Rows) for y in x)]
+    rows = [x for x in state.axes or () if holds_rows(x)]
     if any(len(x) > 1 for x in rows) or len(rows) > 1:
         raise RefusedError("its batch axis holds something else beside the batch")
 
@@ -64,9 +65,7 @@ def check_batch(state: State, source: Source) -> None:
     Raises:
         RefusedError: No axis of it carries the batch, and each row has a length of its own.
     """
-    if source.batch is not None and not any(
-        isinstance(x, Rows) for a in state.axes or () for x in a
-    ):
+    if source.batch is not None and not any(map(holds_rows, state.axes or ())):
         raise RefusedError("it has no batch axis, and each row of the batch has its own length")
 
 
@@ -76,7 +75,7 @@ def check_apart(state: State, axes: Sequence[int]) -> None:
     Raises:
         RefusedError: One of these axes carries the batch, and another carries time.
     """
-    if state.timed and any(isinstance(x, Rows) for i in axes for x in state.at(i)):
+    if state.timed and any(holds_rows(state.at(i)) for i in axes):
         raise RefusedError("it mixes rows of the batch, and each has its own length")
 
 
@@ -115,7 +114,7 @@ def _join(a: Axis, b: Axis) -> Axis:
         return a
     shifted = any(isinstance(x, Shifted) for x in (*a, *b))
     if not (shifted or carries_time(a) or carries_time(b)):
-        return a if any(isinstance(x, Rows) for x in a) else b
+        return a if holds_rows(a) else b
     if len(a) == len(b) and not shifted:
         return tuple(_join_atom(x, y) for x, y in zip(a, b, strict=True))
     raise RefusedError(f"it combines axes of size {_print(a)} and {_print(b)}")

@@ -18,7 +18,7 @@ from graphfix.editing.builder import Builder
 from graphfix.lengths.dim_nodes import Arithmetic, extremum, lowers
 from graphfix.lengths.length_source import Source
 from graphfix.lengths.number_effects import extreme
-from graphfix.lengths.tail_state import Axis, Rows, State, Time, size_expr
+from graphfix.lengths.tail_state import Axis, Rows, State, Time, holds_rows, size_expr
 from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.values import attr_int, is_op
 
@@ -186,7 +186,7 @@ class Lengths:
         """Which indices of one axis are valid: bool, in the rank of ``value``, or less by 1s."""
         op = self._op
         time = next(x for x in axes[axis] if isinstance(x, Time))
-        rows = next((i for i, a in enumerate(axes) if any(isinstance(x, Rows) for x in a)), None)
+        rows = next((i for i, a in enumerate(axes) if holds_rows(a)), None)
         held = [i for i in range(len(axes)) if i in (axis, rows)]
         factors = tuple(x for i in held for x in axes[i])
         key = ("mask", str(time.size), time.turned, axis, rows, len(axes))
@@ -277,7 +277,7 @@ class Lengths:
     def along_rows(self, rows: ir.Value, state: State) -> ir.Value:
         """A number for each row, [B] or [1], in the rank of a tensor: [B, 1, 1]."""
         axes = state.axes or ()
-        at = next((i for i, a in enumerate(axes) if any(isinstance(x, Rows) for x in a)), 0)
+        at = next((i for i, a in enumerate(axes) if holds_rows(a)), 0)
         factors = axes[at]
         own = next((i for i, x in enumerate(factors) if isinstance(x, Rows)), None)
         if own is not None and len(factors) > 1:  # [B * H]: each row as often as it is there
@@ -314,13 +314,7 @@ class Lengths:
 
 
 LOOKED_THROUGH = (
-    "Unsqueeze",
-    "Squeeze",
-    "Reshape",
-    "Identity",
-    "Flatten",
-    "Expand",
-    "Gather",
-    "Slice",
+    *("Unsqueeze", "Squeeze", "Reshape", "Identity"),
+    *("Flatten", "Expand", "Gather", "Slice"),
 )
 """Operators that hand one element on as it is."""

@@ -213,6 +213,12 @@ class State:
             for x in self.tails
         )
 
+    def of_others(self, tails: tuple[Tail | None, ...], sign: Sign) -> State:
+        """The same axes with other numbers on them, of which neither fill nor steps are known."""
+        return dataclasses.replace(
+            self, tails=tails, sign=sign, fill=None, inside=None, steps=None, length=None
+        )
+
     def repeated(self, unless: Tail) -> Tail:
         """What lies along an axis that repeats it: its one number, ``unless`` there is none."""
         return unless if self.fill is None else Tail("number", self.fill)
@@ -241,6 +247,11 @@ def sign_in(number: float) -> Sign:
 def carries_time(axis: Axis) -> bool:
     """Whether an axis, or a factor of it, carries time."""
     return any(isinstance(x, Time) for x in axis)
+
+
+def holds_rows(axis: Axis) -> bool:
+    """Whether an axis is, or is partly, that of the batch."""
+    return any(isinstance(x, Rows) for x in axis)
 
 
 def time_of(axis: Axis) -> Time | None:

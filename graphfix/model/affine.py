@@ -51,7 +51,7 @@ def affine_of(value: ir.Value | None, shapes: Shapes, depth: int = 0) -> Affine 
             factor = _number(other, shapes)
             inner = affine_of(own, shapes, depth + 1) if factor is not None else None
             if inner is not None and factor is not None:
-                return Affine({axis: _times(w, factor) for axis, w in inner.weights.items()})
+                return Affine({axis: w * factor for axis, w in inner.weights.items()})
     return None
 
 
@@ -75,10 +75,6 @@ def _sum(a: Affine | None, b: Affine | None) -> Affine | None:
     if a is None or b is None or a.weights.keys() & b.weights.keys():
         return None
     return Affine({**a.weights, **b.weights})
-
-
-def _times(a: Dim, b: Dim) -> Dim:
-    return a * b
 
 
 def _number(value: ir.Value | None, shapes: Shapes) -> Dim | None:
@@ -126,6 +122,4 @@ def own_places(value: ir.Value | None, shapes: Shapes) -> list[ir.Value] | None:
     if not is_op(node, "Concat") or rank is None or attr_int(node, "axis", 0) % rank != rank - 1:
         return None
     found = [x for x in node.inputs if x is not None]
-    if any((shapes.dims(x) or (0,))[-1] != 1 for x in found):
-        return None
-    return found
+    return found if all((shapes.dims(x) or (0,))[-1] == 1 for x in found) else None

@@ -66,8 +66,6 @@ def _counted(tensor: onnx.TensorProto, kind: int, bits: int, count: int) -> str 
     wanted = count * each
     if 0 < bits < 8:  # packed, a byte in each number
         wanted = -(-count * bits // 8)
-    if given == wanted:
-        return None
     return _told(given, wanted, "values", tensor.dims)
 
 

@@ -102,11 +102,8 @@ class Weight(ir.ExternalTensor):
         data = self._bytes()
         if self.dtype.bitwidth >= 8:
             dtype = np.dtype(self.dtype.numpy())
-            return (
-                data.view(dtype.newbyteorder("<"))
-                .astype(dtype, copy=False)
-                .reshape(self.shape.numpy())
-            )
+            flat = data.view(dtype.newbyteorder("<")).astype(dtype, copy=False)
+            return flat.reshape(self.shape.numpy())
         packed = onnx.TensorProto(
             data_type=int(self.dtype), dims=self.shape.numpy(), raw_data=data.tobytes()
         )

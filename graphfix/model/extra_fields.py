@@ -10,12 +10,7 @@ knew is kept beside it.
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Hashable,
-    Iterable,
-    Sequence,
-)
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import cast
 
 import onnx
@@ -148,10 +143,7 @@ def _restore_items(new: Items, written: Items, old: Items, *, ordered: bool) -> 
         result |= {k: x for k, x in given.items() if k not in mine and k not in theirs}
     order = [*result]
     if not ordered:
-        order = [
-            *(key for key in given if key in result),
-            *(key for key in order if key not in given),
-        ]
+        order = [*(k for k in given if k in result), *(k for k in order if k not in given)]
     if order != [*mine]:
         _replace(new, [result[key] for key in order])
 

@@ -10,30 +10,20 @@ import numpy as np
 Law = Callable[..., Any]
 
 COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+_CALLED_THE_SAME = (
+    *("Abs", "Ceil", "Cos", "Cosh", "Exp", "Floor", "IsInf", "IsNaN", "Log"),
+    *("Round", "Sign", "Sin", "Sinh", "Sqrt", "Tanh"),
+)
 OF_ONE: dict[str, Law] = {
-    "Abs": np.abs,
-    "Ceil": np.ceil,
-    "Cos": np.cos,
-    "Cosh": np.cosh,
-    "Exp": np.exp,
-    "Floor": np.floor,
+    **{name: getattr(np, name.lower()) for name in _CALLED_THE_SAME},
     "Identity": lambda x: x,
-    "IsInf": np.isinf,
-    "IsNaN": np.isnan,
-    "Log": np.log,
     "Neg": np.negative,
     "Not": np.logical_not,
     "Reciprocal": lambda x: np.divide(1.0, x),
     "Relu": lambda x: np.maximum(x, 0),
-    "Round": np.round,
     "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "Sign": np.sign,
-    "Sin": np.sin,
-    "Sinh": np.sinh,
     "Softplus": lambda x: np.log1p(np.exp(x)),
     "Softsign": lambda x: x / (1 + np.abs(x)),
-    "Sqrt": np.sqrt,
-    "Tanh": np.tanh,
 }
 OF_TWO: dict[str, Law] = {
     "Add": np.add,

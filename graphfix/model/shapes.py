@@ -77,9 +77,7 @@ class Shapes:
 
     def dtype(self, value: ir.Value | None) -> ir.DataType | None:
         """The element type of ``value``, inferred where the file does not say it."""
-        if value is None:
-            return None
-        return value.dtype or self._dtypes.get(value)
+        return None if value is None else value.dtype or self._dtypes.get(value)
 
     def data(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
         """The elements of an integer tensor of rank 0 or 1, as dims; None where unknown."""

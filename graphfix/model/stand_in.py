@@ -74,12 +74,8 @@ def without_weights(model: ir.Model) -> ir.Model:
     graph, nodes = copy.graph, []
     for name, value in list(graph.initializers.items()):
         tensor = value.const_value
-        if (
-            tensor is None
-            or tensor.size < _LARGE
-            or value.is_graph_input()
-            or value.is_graph_output()
-        ):
+        given = value.is_graph_input() or value.is_graph_output()
+        if tensor is None or tensor.size < _LARGE or given:
             continue
         dims = ir.AttrInt64s("shape", list(tensor.shape.numpy()))
         random = ir.Node("", "RandomUniform", [], [dims], name=f"{_PLACEHOLDER}{name}")

@@ -28,12 +28,7 @@ _RANDOM = frozenset(
     | {"Multinomial", "Bernoulli", "Dropout"}
 )
 
-_NOT_COMPARED = (
-    ir.AttributeType.GRAPH,
-    ir.AttributeType.GRAPHS,
-    ir.AttributeType.TENSORS,
-    ir.AttributeType.SPARSE_TENSOR,
-)
+_NOT_COMPARED = (_GRAPH, _GRAPHS, ir.AttributeType.TENSORS, ir.AttributeType.SPARSE_TENSOR)
 
 
 def is_op(node: ir.Node | None, *op_types: str) -> TypeGuard[ir.Node]:
@@ -255,17 +250,13 @@ def input_at(node: ir.Node, index: int) -> ir.Value | None:
 def attr_int(node: ir.Node, name: str, default: int) -> int:
     """An integer attribute, or ``default`` where it is absent or a function's reference."""
     attribute = node.attributes.get(name)
-    if attribute is None or attribute.is_ref():
-        return default
-    return attribute.as_int()
+    return default if attribute is None or attribute.is_ref() else attribute.as_int()
 
 
 def attr_float(node: ir.Node, name: str, default: float) -> float:
     """A float attribute, or ``default`` if it is absent or a parameter of a function."""
     attribute = node.attributes.get(name)
-    if attribute is None or attribute.is_ref():
-        return default
-    return attribute.as_float()
+    return default if attribute is None or attribute.is_ref() else attribute.as_float()
 
 
 def attr_text(node: ir.Node, name: str, default: str) -> str:
@@ -277,9 +268,7 @@ def attr_text(node: ir.Node, name: str, default: str) -> str:
 def attr_ints(node: ir.Node, name: str) -> tuple[int, ...] | None:
     """An attribute that is a list of integers, or None where it is absent."""
     attribute = node.attributes.get(name)
-    if attribute is None or attribute.is_ref():
-        return None
-    return tuple(attribute.as_ints())
+    return None if attribute is None or attribute.is_ref() else tuple(attribute.as_ints())
 
 
 def axes_of(node: ir.Node) -> tuple[int, ...] | None:

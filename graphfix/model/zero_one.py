@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.model.broadcast import LOGIC
 from graphfix.model.values import const_of, filler_of, is_op
 from graphfix.model.view import View
 
@@ -12,10 +13,8 @@ _LAYOUT = frozenset(
     {"Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile"}
     | {"Slice", "Split", "Gather", "GatherND", "GatherElements", "Trilu"}
 )
-_LOGIC = frozenset(
-    {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf"}
-    | {"And", "Or", "Xor", "Not"}
-)
+ANSWERS = frozenset({*LOGIC, "IsInf", "IsNaN", "Not"})
+"""Operators that answer yes or no."""
 _NEAREST = 64
 
 
@@ -35,7 +34,7 @@ def truth_of(value: ir.Value, view: View) -> list[ir.Value] | None:
                 return None
             continue
         dtype = view.shapes.dtype(top)
-        if dtype == ir.DataType.BOOL or (node is not None and is_op(node, *_LOGIC)):
+        if dtype == ir.DataType.BOOL or (node is not None and is_op(node, *ANSWERS)):
             continue
         sources = _truths(node)
         if sources is None:

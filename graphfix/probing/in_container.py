@@ -57,11 +57,8 @@ def cropped(
         return f"has {array.ndim} dims in the container and {alone.ndim} alone"
     where = [slice(0, size) for size in alone.shape]
     if rows > 1:
-        fits = [
-            a
-            for a, (n, m) in enumerate(zip(array.shape, alone.shape, strict=True))
-            if (n, m) == (rows, 1)
-        ]
+        sizes = zip(array.shape, alone.shape, strict=True)
+        fits = [a for a, pair in enumerate(sizes) if pair == (rows, 1)]
         axis = row_axis if row_axis in fits else next(iter(fits), None)
         if axis is None:
             return (

@@ -6,7 +6,7 @@ container gives other numbers than the clip alone; this measures by how much.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import get_args
 
@@ -15,14 +15,12 @@ from graphfix.feeds.clips import FILLS, Fill
 from graphfix.json_types import record
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model.given import Given, in_memory, require_known, sizes_of
-from graphfix.probing.containers import Job
+from graphfix.probing.containers import Job, Progress
 from graphfix.probing.in_container import PaddedDiff
 from graphfix.proof.compare import Tolerance
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import require
 from graphfix.wording import Proof
-
-Progress = Callable[[str], None]
 
 __all__ = ["PaddedDiff", "PaddedVerdict", "padded"]
 

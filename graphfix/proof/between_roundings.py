@@ -16,10 +16,9 @@ from graphfix.errors import ModelError
 from graphfix.model.values import is_op
 from graphfix.proof.compare import Array, Tolerance, compare
 from graphfix.runtime.local_session import Session
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
-
-Feeds = Mapping[str, Array]
 
 _ROUNDERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 # One number, or such a share of them, may be rounded the other way, by one step.

@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.feeds.array_fill import along, index
 from graphfix.feeds.case import Case
 from graphfix.feeds.signature import Signature
 from graphfix.model.symbolic.expressions import Dim
@@ -198,9 +199,7 @@ def _rows_with_content(
         if row_axis is None or shape[row_axis] != len(ends):
             full = full & bool(has.all())
             continue
-        around = [1] * len(shape)
-        around[row_axis] = len(ends)
-        full = full & has.reshape(around)
+        full = full & along(has, row_axis, len(shape))
     return full
 
 
@@ -219,14 +218,8 @@ def _ends(
 
 
 def _before(ends: list[int], axis: int, row_axis: int | None, shape: tuple[int, ...]) -> Mask:
-    around = [1] * len(shape)
-    around[axis] = shape[axis]
-    index = np.arange(shape[axis]).reshape(around)
-    if row_axis is None:
-        return np.asarray(index < ends[0])
-    rows = [1] * len(shape)
-    rows[row_axis] = len(ends)
-    return np.asarray(index < np.asarray(ends).reshape(rows))
+    rows = ends[0] if row_axis is None else along(np.asarray(ends), row_axis, len(shape))
+    return np.asarray(index(shape, axis) < rows)
 
 
 def keeps_clean(

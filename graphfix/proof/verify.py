@@ -29,13 +29,7 @@ from graphfix.proof import output_record as known
 from graphfix.proof.baseline import Baseline, Held, Ran
 from graphfix.proof.between_roundings import BetweenRoundings
 from graphfix.proof.budget import SECONDS, Budget
-from graphfix.proof.compare import (
-    Array,
-    Mask,
-    OutputDiff,
-    Tolerance,
-    computes_in_half,
-)
+from graphfix.proof.compare import Array, Mask, OutputDiff, Tolerance, computes_in_half
 from graphfix.proof.default_session import DefaultSession
 from graphfix.proof.first_difference import Divergence, first_divergence
 from graphfix.proof.forced_branches import Forcing

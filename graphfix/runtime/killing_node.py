@@ -97,8 +97,6 @@ def _within(value: ir.Value, inside: set[ir.Node]) -> bool:
 def _dies(model: ir.Model, run: Run) -> bool:
     try:
         run(model)
-    except (RunDiedError, LoadDiedError):
-        return True
-    except (ModelError, RunError):
-        return False
+    except (ModelError, RunError) as error:
+        return isinstance(error, RunDiedError | LoadDiedError)
     return False

@@ -29,11 +29,7 @@ from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require
 from graphfix.runtime.scratch import Folder
 from graphfix.ship.chosen_inputs import constants_of, with_constants
-from graphfix.ship.container_repair import (
-    FailedContainer,
-    Order,
-    default_passes,
-)
+from graphfix.ship.container_repair import FailedContainer, Order, default_passes
 from graphfix.ship.container_spec import ContainerSpec, spec_of
 from graphfix.ship.end_to_end import end_to_end
 from graphfix.ship.manifest import NAME, InputPort, Manifest

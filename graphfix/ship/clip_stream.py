@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +14,12 @@ from graphfix.errors import UsageError
 from graphfix.feeds.clips import Clips
 from graphfix.feeds.signature import Signature
 from graphfix.model import io
-from graphfix.runtime.port import Array
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.ship.container_fit import ClipFit, length_of, rows_in, together
-from graphfix.ship.manifest import Container, Manifest
+from graphfix.ship.manifest import Manifest
 from graphfix.ship.stream_cost import Member, count_of_containers, count_of_original, peak, phases
-
-Feeds = Mapping[str, Array]
 
 # For each clip, the model that it is run on and its inputs.
 Steps = list[tuple[Path, "Feeds"]]
@@ -66,16 +64,12 @@ def shipped(folder: Path, manifest: Manifest, clips: Sequence[Feeds], runner: Ru
     steps, used = [], []
     for clip in clips:
         length = length_of(manifest, clip)
-        container = _container(manifest, length)
+        container = next(x for x in manifest.containers if x.sizes[manifest.axis.dim] >= length)
         fit = ClipFit(manifest, container, length)
         fed = together(manifest, rows_in(manifest, container), [clip], [fit])
         steps.append((folder / container.file, fed))
         used.append(container)
     return Member(count_of_containers(used), lambda seen: _timed(steps, seen, runner))
-
-
-def _container(manifest: Manifest, length: int) -> Container:
-    return next(x for x in manifest.containers if x.sizes[manifest.axis.dim] >= length)
 
 
 def _timed(steps: Steps, seen: dict[str, int], runner: Runner) -> Phases:

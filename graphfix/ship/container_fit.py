@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from graphfix.errors import FeedError, ModelError
-from graphfix.ship.dim_expression import size_of
+from graphfix.runtime.port import Array, Feeds
 from graphfix.ship.manifest import Container, InputPort, Manifest, Port
-
-Array = npt.NDArray[Any]
-Feeds = Mapping[str, Array]
 
 DTYPES = {
     "tensor(float)": np.float32,
@@ -49,9 +44,9 @@ class ClipFit:
         self._file, self._said = container.file, f"{dim}={length}"
         self._share = length / whole[dim]
         try:
-            self._padded = {x.name: _shape(x, whole) for x in manifest.inputs}
-            self._alone = {x.name: _shape(x, alone) for x in manifest.inputs}
-            self._valid = {x.name: _shape(x, alone) for x in manifest.outputs}
+            self._padded = {x.name: x.shape(whole) for x in manifest.inputs}
+            self._alone = {x.name: x.shape(alone) for x in manifest.inputs}
+            self._valid = {x.name: x.shape(alone) for x in manifest.outputs}
         except ValueError as error:
             raise ModelError(f"{error}; ship the model again") from error
 
@@ -99,10 +94,6 @@ class ClipFit:
                 "ship the model again"
             )
         return cut
-
-
-def _shape(port: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(size_of(dim, sizes) for dim in port.dims)
 
 
 def rows_axis(port: Port) -> int | None:

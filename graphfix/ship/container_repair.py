@@ -15,7 +15,7 @@ from graphfix.engine import pipeline, registry
 from graphfix.engine.fixpoint import name_of
 from graphfix.engine.report import Report
 from graphfix.errors import GraphfixError, PaddingError, UsageError
-from graphfix.job.culprits import BadPlaces, search
+from graphfix.job.culprits import BadPlaces, Search
 from graphfix.job.fault_search import tensors_of
 from graphfix.job.rounding_search import MARGINS, Settling
 from graphfix.lengths.length_input import LengthInput
@@ -205,7 +205,7 @@ class Order:
         why = "" if self.rounding() else str(first.proof.verdict).rstrip(".")
         done = [x for one in failed for x in one.report.passes]
         tensors = tensors_of(self.original())
-        return search(chosen, done, tensors, proves, self.tell, why=why, alone=False)
+        return Search(chosen, done, tensors, proves, self.tell).run(why, alone=False)
 
     def rounding(self) -> list[Pass]:
         """The passes that round."""

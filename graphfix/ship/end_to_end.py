@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from graphfix.proof.compare import OutputDiff, Tolerance, compare
 from graphfix.runtime.isolated_call import call
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import RunError
 from graphfix.runtime.time_limits import run_seconds
 from graphfix.ship.valid_sizes import Clip
 from graphfix.wording import plural
 
-_APART = "graphfix.ship.isolated_session"
 # To make a session of a container, the first time that a clip needs it.
 _SESSION_SECONDS = 600.0
 
@@ -63,27 +63,33 @@ class SessionProof:
         )
 
 
+@contextmanager
+def session_apart(folder: Path) -> Iterator[Callable[[str, Feeds, str], Feeds]]:
+    """What asks a session of a folder in another process; see :mod:`.isolated_session`."""
+
+    def ask(verb: str, arrays: Feeds, doing: str) -> Feeds:
+        function = f"graphfix.ship.isolated_session:{verb}"
+        seconds = _SESSION_SECONDS + run_seconds()
+        return call(function, str(folder.resolve()), arrays, seconds, doing)
+
+    try:
+        yield ask
+    finally:
+        with suppress(RunError):
+            ask("close", {}, "closing")
+
+
 def end_to_end(folder: Path, clips: Sequence[Clip], tolerance: Tolerance) -> SessionProof:
     """Run clips through a session on the CPU, and compare what comes out, shapes and all."""
-    here = str(folder.resolve())
-    seconds = _SESSION_SECONDS + run_seconds()
-    found = _compared(here, clips, tolerance, seconds)
-    with suppress(RunError):
-        call(f"{_APART}:close", here, {}, seconds, "closing")
-    return found
-
-
-def _compared(
-    here: str, clips: Sequence[Clip], tolerance: Tolerance, seconds: float
-) -> SessionProof:
     diffs: list[OutputDiff] = []
-    for clip in clips:
-        try:
-            found = call(f"{_APART}:run", here, clip.feeds, seconds, "running a clip")
-        except RunError as error:
-            told = f"a clip of {clip.length} does not run: {error}"
-            return SessionProof(False, tuple(diffs), told)
-        for name, array in found.items():
-            case = f"clip of {clip.length}"
-            diffs.append(compare(name, case, clip.outputs[name], array, tolerance))
+    with session_apart(folder) as ask:
+        for clip in clips:
+            try:
+                found = ask("run", clip.feeds, "running a clip")
+            except RunError as error:
+                told = f"a clip of {clip.length} does not run: {error}"
+                return SessionProof(False, tuple(diffs), told)
+            for name, array in found.items():
+                case = f"clip of {clip.length}"
+                diffs.append(compare(name, case, clip.outputs[name], array, tolerance))
     return SessionProof(bool(diffs) and all(d.ok for d in diffs), tuple(diffs))

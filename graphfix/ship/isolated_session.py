@@ -7,29 +7,24 @@ optimizations: they may die of it, or never end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from graphfix.errors import FeedError
+from graphfix.runtime.port import Array, Feeds
 from graphfix.ship.session import Session
 from graphfix.ship.stream import Stream
-
-Arrays = Mapping[str, npt.NDArray[Any]]
 
 _made: dict[str, Session] = {}
 
 
-def run(folder: str, feeds: Arrays) -> Arrays:
+def run(folder: str, feeds: Feeds) -> Feeds:
     """What the folder makes of a clip, by the names of its outputs."""
     session = _session(folder)
     names = [x.name for x in session.get_outputs()]
     return dict(zip(names, session.run(names, feeds), strict=True))
 
 
-def play(folder: str, arrays: Arrays) -> Arrays:
+def play(folder: str, arrays: Feeds) -> Feeds:
     """What a stream of the folder makes of a sequence of steps.
 
     Args:
@@ -40,7 +35,7 @@ def play(folder: str, arrays: Arrays) -> Arrays:
     Returns:
         ``0/NAME`` for the outputs of the first step, and so on; ``refused`` for whether that was.
     """
-    fed: dict[str, dict[str, npt.NDArray[Any]]] = {}
+    fed: dict[str, dict[str, Array]] = {}
     for key, array in arrays.items():
         step, _, name = key.partition("/")
         fed.setdefault(step, {})[name] = array
@@ -50,7 +45,7 @@ def play(folder: str, arrays: Arrays) -> Arrays:
     return {**found, "refused": np.array(beyond is None or refuses(stream, beyond))}
 
 
-def refuses(stream: Stream, feeds: Arrays) -> bool:
+def refuses(stream: Stream, feeds: Feeds) -> bool:
     """Whether a stream says that its caches are full."""
     try:
         stream.run(None, feeds)
@@ -59,7 +54,7 @@ def refuses(stream: Stream, feeds: Arrays) -> bool:
     return False
 
 
-def close(folder: str, _: Arrays) -> Arrays:
+def close(folder: str, _: Feeds) -> Feeds:
     """Let go of a folder: Windows neither renames nor deletes one with a file that is in use."""
     if folder in _made:
         _made.pop(folder).close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -40,6 +41,14 @@ class Port:
     type: str
     dims: tuple[Dim, ...]
     rows: int | None
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Its shape at these sizes.
+
+        Raises:
+            ValueError: A dim cannot be computed from them.
+        """
+        return tuple(size_of(dim, sizes) for dim in self.dims)
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from graphfix.ship.manifest import Manifest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from graphfix.runtime.port import Array
-    from graphfix.ship.manifest import Container
-
-    Feeds = Mapping[str, Array]
+from graphfix.runtime.port import Array, Feeds
+from graphfix.ship.manifest import Container, Manifest
 
 
 class RemoteRuns:

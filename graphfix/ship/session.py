@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import onnxruntime
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.paths import StrPath, file_of
+from graphfix.runtime.port import Array, Feeds
 from graphfix.ship.container_fit import (
     DTYPES,
     ClipFit,
@@ -30,8 +30,6 @@ from graphfix.ship.manifest import NAME, Container, Manifest, Port
 from graphfix.ship.sessions import Sessions
 from graphfix.ship.stream import Stream
 
-Array = npt.NDArray[Any]
-Feeds = Mapping[str, Array]
 Given = Mapping[str, Array | Sequence[Array]]
 
 _REMEMBERED = 1024  # lengths; what is kept of each is some kilobytes
@@ -218,7 +216,8 @@ class Session:
             binding.bind_output(name, "cpu")
         for name in kept:
             binding.bind_output(name, "dml" if self._opened.on_directml else "cpu")
-        self._opened.run_bound(session, binding, run_options)
+        with self._opened.running:
+            session.run_with_iobinding(binding, run_options)
         made = binding.get_outputs()
         return [x.numpy() for x in made[: len(wanted)]], list(made[len(wanted) :])
 
@@ -355,9 +354,8 @@ class Session:
                 for x in session.get_inputs()
                 if x.type in DTYPES
             }
-            if (
-                self.manifest.stream is None and self.manifest.lengths in zeros
-            ):  # a clip that fills it
+            if self.manifest.stream is None and self.manifest.lengths in zeros:
+                # A clip that fills it.
                 zeros[self.manifest.lengths or ""][:] = container.sizes[self.manifest.axis.dim]
             self._opened.run(session, [x.name for x in session.get_outputs()], zeros)
 

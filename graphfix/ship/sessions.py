@@ -8,14 +8,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
-import numpy.typing as npt
 import onnxruntime
 
 from graphfix.errors import ModelError
 from graphfix.runtime.ort_paths import WEIGHTS_FOLDER, readable
+from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import reason_of
-
-Array = npt.NDArray[Any]
 
 _DIRECTML, _CPU = "DmlExecutionProvider", "CPUExecutionProvider"
 
@@ -31,6 +29,7 @@ class Sessions:
     Attributes:
         providers: Those that every session is made with.
         made: The sessions that there are.
+        running: What is held while one of them runs, where the provider demands that.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class Sessions:
         self._share = share
         self._making = threading.Lock()
         # DirectML runs one thing at a time, and says so by undefined behaviour.
-        self._running = threading.Lock() if self.on_directml else None
+        self.running = threading.Lock() if self.on_directml else nullcontext()
 
     @property
     def on_directml(self) -> bool:
@@ -74,18 +73,8 @@ class Sessions:
         run_options: onnxruntime.RunOptions | None = None,
     ) -> list[Array]:
         """What a session gives, one at a time where the provider demands it."""
-        with self._running or nullcontext():
+        with self.running:
             return cast("list[Array]", session.run(wanted, fed, run_options))
-
-    def run_bound(
-        self,
-        session: onnxruntime.InferenceSession,
-        binding: onnxruntime.IOBinding,
-        run_options: onnxruntime.RunOptions | None,
-    ) -> None:
-        """Run a session on what is bound."""
-        with self._running or nullcontext():
-            session.run_with_iobinding(binding, run_options)
 
     def clear(self) -> None:
         """Let go of every session."""

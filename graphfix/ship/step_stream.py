@@ -6,7 +6,7 @@ original's states weigh is in the bytes moved, as of a host that feeds back what
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
@@ -17,7 +17,7 @@ from graphfix.errors import UsageError
 from graphfix.feeds.states import State
 from graphfix.model import io
 from graphfix.runtime.compared_session import open_given
-from graphfix.runtime.port import Array
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.ship.chosen_inputs import decided
@@ -34,8 +34,6 @@ from graphfix.ship.stream_cost import (
     phases,
 )
 from graphfix.ship.stream_steps import Sequences, plan_that_runs
-
-Feeds = Mapping[str, Array]
 
 _PROMPT = 37
 

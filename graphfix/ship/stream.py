@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import onnxruntime
 
 from graphfix.caches.in_front import fitted
 from graphfix.errors import FeedError, UsageError
+from graphfix.runtime.port import Array, Feeds
 from graphfix.ship.chunks import Chunk, chunks
 from graphfix.ship.container_fit import DTYPES, require_inputs
 from graphfix.ship.dim_expression import names_in, size_of
 from graphfix.ship.manifest import Container, InputPort, Manifest, Port, Streaming
 from graphfix.wording import plural
-
-Array = npt.NDArray[Any]
-Feeds = Mapping[str, Array]
 
 
 class Held(Protocol):
@@ -150,12 +147,8 @@ class Stream:
         if again and not self._opened <= given.keys():
             feeds |= self._first_call(feeds, sizes, run_options)
         there = sorted(x.sizes[self._manifest.axis.dim] for x in self._at(level))
-        plan = chunks(
-            new,
-            there,
-            partial=self._about.partial and self._fresh,
-            joins=self._about.joins,
-        )
+        partial = self._about.partial and self._fresh
+        plan = chunks(new, there, partial=partial, joins=self._about.joins)
         states = self._states if level == self._sizes else self._moved(level)
         length, parts = self._length, []
         for chunk in plan:
@@ -172,9 +165,8 @@ class Stream:
         sizes = {**self._at(self._sizes)[0].sizes, **grown}
         found = {}
         for link in self._about.states:
-            array = self._states[link.input].numpy()
-            shape = tuple(size_of(x, sizes) for x in self._inputs[link.input].dims)
-            found[link.output] = fitted(array, shape, 0.0)
+            shape = self._inputs[link.input].shape(sizes)
+            found[link.output] = fitted(self._states[link.input].numpy(), shape)
         return found
 
     def play(self, steps: Sequence[Feeds]) -> dict[str, Array]:
@@ -207,16 +199,17 @@ class Stream:
             return {x: self._held[x][0] for x in opening.gives}
         fed = {}
         for name in opening.inputs:
-            shape = tuple(size_of(x, opening.container.sizes) for x in self._inputs[name].dims)
-            fed[name] = self._session.hold(fitted(feeds[name], shape, self._inputs[name].pad))
+            port = self._inputs[name]
+            shape = port.shape(opening.container.sizes)
+            fed[name] = self._session.hold(fitted(feeds[name], shape, port.pad))
         _, kept = self._session.step(
             opening.container, fed, [], [*opening.gives.values()], run_options
         )
         self._held |= {x: (feeds[x], value) for x, value in fed.items()}
         for name, value in zip(opening.gives, kept, strict=True):
             port = self._inputs[name]
-            shape = tuple(size_of(x, sizes) for x in port.dims)
-            self._held[name] = np.broadcast_to(np.zeros((), DTYPES[port.type]), shape), value
+            nothing: Array = np.zeros((), DTYPES[port.type])
+            self._held[name] = np.broadcast_to(nothing, port.shape(sizes)), value
         return {x: self._held[x][0] for x in opening.gives}
 
     def _step(
@@ -276,15 +269,13 @@ class Stream:
                 stop = size_of(size, here) if own & grows else chunk.start + chunk.valid
                 start = 0 if own & grows else chunk.start
                 part = part[(slice(None),) * axis + (slice(start, stop),)]
-        shape = tuple(size_of(x, container.sizes) for x in port.dims)
-        value = self._session.hold(fitted(part, shape, port.pad))
+        value = self._session.hold(fitted(part, port.shape(container.sizes), port.pad))
         if steady:
             self._held[port.name] = (array, value)
         return value
 
     def _cut(self, port: Port, array: Array, here: Mapping[str, int]) -> Array:
-        shape = tuple(size_of(x, here) for x in port.dims)
-        return fitted(array if shape else array.reshape(()), shape, 0.0)
+        return fitted(array if port.dims else array.reshape(()), port.shape(here))
 
     def _joined(self, port: Port, parts: Sequence[Array]) -> Array:
         dim = self._manifest.axis.dim
@@ -319,7 +310,7 @@ class Stream:
         first = self._manifest.containers[0].sizes
         sizes = {**first, **sizes}
         for name, array in feeds.items():
-            wanted = tuple(size_of(x, sizes) for x in self._inputs[name].dims)
+            wanted = self._inputs[name].shape(sizes)
             if array.shape != wanted:
                 raise FeedError(
                     f"the input {name!r} has shape {[*array.shape]}, and {[*wanted]} is expected "
@@ -373,15 +364,14 @@ class Stream:
         here = {**sizes, **self._lengths(self._length, sizes)}
         for link in self._about.states:
             port = self._inputs[link.input]
-            shape = tuple(size_of(x, sizes) for x in port.dims)
             array = states.get(link.input)
             if array is None:
-                array = np.zeros(shape, DTYPES[port.type])
-            elif array.shape != (wanted := tuple(size_of(x, here) for x in port.dims)):
+                array = np.zeros(port.shape(sizes), DTYPES[port.type])
+            elif array.shape != (wanted := port.shape(here)):
                 raise FeedError(
                     f"the state {link.input!r} has shape {[*array.shape]}, not {[*wanted]}"
                 )
-            self._states[link.input] = self._session.hold(fitted(array, shape, 0.0))
+            self._states[link.input] = self._session.hold(fitted(array, port.shape(sizes)))
 
     def _moved(self, level: Mapping[str, int]) -> dict[str, Held]:
         """The states in caches of another size."""
@@ -389,10 +379,8 @@ class Stream:
         moved = dict(self._states)
         for link in self._about.states:
             if link.axis is not None:
-                shape = tuple(size_of(x, sizes) for x in self._inputs[link.input].dims)
-                moved[link.input] = self._session.hold(
-                    fitted(moved[link.input].numpy(), shape, 0.0)
-                )
+                shape = self._inputs[link.input].shape(sizes)
+                moved[link.input] = self._session.hold(fitted(moved[link.input].numpy(), shape))
         return moved
 
     # What is asked

@@ -28,17 +28,8 @@ from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.ship.chosen_inputs import decided
 from graphfix.ship.container_spec import ContainerSpec
-from graphfix.ship.end_to_end import SessionProof
 from graphfix.ship.first_call import FirstCall, branch_input
-from graphfix.ship.manifest import (
-    NAME,
-    Axis,
-    Cache,
-    Manifest,
-    Opening,
-    StateLink,
-    Streaming,
-)
+from graphfix.ship.manifest import NAME, Axis, Cache, Manifest, Opening, StateLink, Streaming
 from graphfix.ship.shipped import (
     Shipped,
     in_place,
@@ -272,7 +263,8 @@ def _ship(
                 break
         if whole.ok and order.ep != "cpu":
             tell(f"proving what a stream gives on {LABELS[order.ep]}")
-            whole = _together(whole, prove_on(scratch, steps, order.tolerance, order.ep))
+            there = prove_on(scratch, steps, order.tolerance, order.ep)
+            whole = dataclasses.replace(there, diffs=(*whole.diffs, *there.diffs))
         chosen = order.passes(found.containers[0], found.held)
         result = Shipped(
             folder=None,
@@ -288,10 +280,6 @@ def _ship(
         result = put_verdict(scratch, result)
         draft.keep()
     return in_place(folder, result)
-
-
-def _together(one: SessionProof, other: SessionProof) -> SessionProof:
-    return dataclasses.replace(other, diffs=(*one.diffs, *other.diffs))
 
 
 def _about(found: StreamPlan, told: Sequence[CacheInput], about: Streaming) -> Streaming:

@@ -18,15 +18,14 @@ from graphfix.engine import pipeline
 from graphfix.errors import FeedError, ModelError
 from graphfix.job import planning
 from graphfix.model import io
-from graphfix.runtime.port import Array
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.run_errors import RunError
 from graphfix.runtime.scratch import Folder
 from graphfix.ship.manifest import Container
 
-Feeds = Mapping[str, Array]
-Progress = Callable[[str], None]
+Progress = pipeline.Progress
 
 Of = Literal["clip", "step"]
 SESSIONS = "making sessions"

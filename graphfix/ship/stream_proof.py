@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,44 +11,34 @@ import numpy as np
 from graphfix.errors import FeedError
 from graphfix.proof.compare import OutputDiff, Tolerance, compare
 from graphfix.runtime.compared_session import open_session
-from graphfix.runtime.isolated_call import call
-from graphfix.runtime.port import Array
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.run_errors import RunError
-from graphfix.runtime.time_limits import run_seconds
-from graphfix.ship.end_to_end import SessionProof
+from graphfix.ship.end_to_end import SessionProof, session_apart
 from graphfix.ship.remote_runs import RemoteRuns
 from graphfix.ship.stream import Stream
 from graphfix.ship.stream_steps import Steps
 
-_APART = "graphfix.ship.isolated_session"
-_SECONDS = 600.0
-
 
 def prove(folder: Path, steps: Sequence[Steps], tolerance: Tolerance) -> SessionProof:
     """Run the sequences through a stream of a session on the CPU, and compare what comes out."""
-    here = str(folder.resolve())
-    seconds = _SECONDS + run_seconds()
+    with session_apart(folder) as ask:
 
-    def play(one: Steps) -> Mapping[str, Array]:
-        arrays = {f"states/{k}": x for k, x in one.states.items()}
-        arrays |= {f"beyond/{k}": x for k, x in one.beyond.items()}
-        for place, feeds in enumerate(one.feeds):
-            arrays |= {f"{place}/{k}": x for k, x in feeds.items()}
-        return call(f"{_APART}:play", here, arrays, seconds, f"running {one.name}")
+        def play(one: Steps) -> Feeds:
+            arrays = {f"states/{k}": x for k, x in one.states.items()}
+            arrays |= {f"beyond/{k}": x for k, x in one.beyond.items()}
+            for place, feeds in enumerate(one.feeds):
+                arrays |= {f"{place}/{k}": x for k, x in feeds.items()}
+            return ask("play", arrays, f"running {one.name}")
 
-    try:
         return _compared(steps, play, tolerance)
-    finally:
-        with suppress(RunError):
-            call(f"{_APART}:close", here, {}, seconds, "closing")
 
 
 def prove_on(folder: Path, steps: Sequence[Steps], tolerance: Tolerance, ep: Ep) -> SessionProof:
     """The same on another provider."""
     runner = RemoteRuns(folder, lambda path: open_session(path, ep))
 
-    def play(one: Steps) -> Mapping[str, Array]:
+    def play(one: Steps) -> Feeds:
         return {**Stream(runner, one.states or None).play(one.feeds), "refused": np.array(True)}
 
     try:
@@ -60,9 +49,7 @@ def prove_on(folder: Path, steps: Sequence[Steps], tolerance: Tolerance, ep: Ep)
 
 
 def _compared(
-    steps: Sequence[Steps],
-    play: Callable[[Steps], Mapping[str, Array]],
-    tolerance: Tolerance,
+    steps: Sequence[Steps], play: Callable[[Steps], Feeds], tolerance: Tolerance
 ) -> SessionProof:
     diffs: list[OutputDiff] = []
     for one in steps:

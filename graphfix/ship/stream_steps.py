@@ -10,22 +10,22 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.caches.growth import unify
+from graphfix.caches.in_front import last
 from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.dim_groups import Tie
 from graphfix.feeds.states import State
 from graphfix.model import io
 from graphfix.runtime.compared_session import open_given
-from graphfix.runtime.port import Array
+from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.run_errors import RunError
 from graphfix.ship.chosen_inputs import constants_of
 from graphfix.ship.container_fit import DTYPES
 from graphfix.ship.container_spec import ContainerSpec
-from graphfix.ship.dim_expression import names_in, size_of
+from graphfix.ship.dim_expression import names_in
 from graphfix.ship.first_call import FirstCall, first_call
 from graphfix.ship.manifest import InputPort
 from graphfix.ship.stream_plan import StreamPlan, plan
 
-Feeds = Mapping[str, Array]
 Run = Callable[[Feeds], Mapping[str, Array]]
 
 # A mask is as long as past and new entries together, or as the new ones.
@@ -69,6 +69,7 @@ class Sequences:
         self._run = run
         self._random = np.random.default_rng(seed)
         self._links = {x.input: x for x in plan.states}
+        self._kept = [x for x in plan.inputs if x.name in self._links]
         self._free = [x for x in plan.inputs if x.name not in self._links]
         self._sizes = dict(plan.containers[-1])
         given = {x.output for x in plan.states}
@@ -123,7 +124,7 @@ class Sequences:
             yield self.sequence(f"going on behind {few}", counts, states, few)
         if self._masks() and full > 6:
             yield self.sequence("prompts filled up on the left", [4, 1, 1], skipped=2)
-        if any(x.name in self._shorter() for x in self._free):
+        if any(names_in(d) & {*self._plan.held} for x in self._free for d in x.dims):
             counts = held([2, 1])
             yield self.sequence("shorter caches of the encoder", counts, shorter=True)
 
@@ -233,10 +234,8 @@ class Sequences:
         return bool(used & {*self._plan.held}) and not used & {self._plan.new, *self._plan.caches}
 
     def _length(self, state: Feeds, else_: int) -> int:
-        for link in self._plan.states:
-            if link.axis is not None:
-                return int(state[link.input].shape[link.axis])
-        return else_
+        grown = (state[x.input].shape[x.axis] for x in self._plan.states if x.axis is not None)
+        return next(grown, else_)
 
     def _fed(
         self, length: int, new: int, skipped: int = 0, *, shorter: bool = False, last: bool = False
@@ -249,7 +248,7 @@ class Sequences:
     def _array(
         self, port: InputPort, sizes: Mapping[str, int], length: int, skipped: int, *, last: bool
     ) -> Array:
-        shape = tuple(size_of(x, sizes) for x in port.dims)
+        shape = port.shape(sizes)
         if self._plan.first and port in self._plan.first.ports():
             return self._random.standard_normal(shape).astype(DTYPES[port.type])
         item = self._plan.signature.item(port.name).at(sizes)
@@ -290,16 +289,12 @@ class Sequences:
             if x.dims
         )
 
-    def _shorter(self) -> set[str]:
-        told = {*self._plan.held}
-        return {x.name for x in self._free if any(names_in(d) & told for d in x.dims)}
-
     # States
 
     def empty(self) -> dict[str, Array]:
         """Empty caches, and zeros for every other state."""
         sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, 0)}
-        return {k: np.zeros(self._shape(k, sizes), self._dtype(k)) for k in self._links}
+        return {x.name: np.zeros(x.shape(sizes), self._dtype(x.name)) for x in self._kept}
 
     def before(self) -> dict[str, Array]:
         """What the first step of the original is fed besides: no caches of an encoder either."""
@@ -316,8 +311,8 @@ class Sequences:
     def _random_states(self, length: int) -> dict[str, Array]:
         sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, length)}
         return {
-            k: self._random.standard_normal(self._shape(k, sizes)).astype(self._dtype(k))
-            for k in self._links
+            x.name: self._random.standard_normal(x.shape(sizes)).astype(self._dtype(x.name))
+            for x in self._kept
         }
 
     def _forgotten(self, name: str, array: Array, size: int) -> Array:
@@ -332,11 +327,7 @@ class Sequences:
         axes = {x.output: x.axis for x in self._plan.states}
         for name, array in made.items():
             axis = axes.get(name)
-            yield array if axis is None else array[(slice(None),) * axis + (slice(-size, None),)]
-
-    def _shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        port = next(x for x in self._plan.inputs if x.name == name)
-        return tuple(size_of(x, sizes) for x in port.dims)
+            yield array if axis is None else last(array, axis, size)
 
     def _dtype(self, name: str) -> np.dtype[np.generic]:
         return np.dtype(self._plan.signature.item(name).dtype)

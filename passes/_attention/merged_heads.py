@@ -273,13 +273,8 @@ def bias_of(fit: Fit) -> tuple[ir.Value, ir.Value] | None:
     value, width = fit.place.value, fit.dims[2]
     node = value.producer()
     readers = [use.node for use in value.uses() if not is_op(use.node, "Shape")]
-    if (
-        fit.cost
-        or fit.place.rotation is not None
-        or not is_op(node, "Add")
-        or len(readers) > 1
-        or value.is_graph_output()
-    ):
+    once = len(readers) < 2 and not value.is_graph_output()
+    if fit.cost or fit.place.rotation is not None or not is_op(node, "Add") or not once:
         return None
     for i, bias in enumerate(node.inputs):
         source = node.inputs[1 - i]

@@ -43,15 +43,9 @@ class Recount(Match):
 
 # The operands that say a size: they take that of the cache, not what is valid of it.
 _SIZES = {
-    "Reshape": (1,),
-    "Expand": (1,),
+    **dict.fromkeys(("Expand", "Reshape", "Split", "Squeeze", "Tile", "Unsqueeze"), (1,)),
     "ConstantOfShape": (0,),
-    "Tile": (1,),
-    "Split": (1,),
-    "Unsqueeze": (1,),
-    "Squeeze": (1,),
-    "RandomNormalLike": (),
-    "EyeLike": (),
+    **dict.fromkeys(("EyeLike", "RandomNormalLike"), ()),
 }
 _MOVES = frozenset(
     {"Identity", "Cast", "CastLike", "Transpose", "Unsqueeze", "Squeeze", "Reshape", "Flatten"}
@@ -517,8 +511,7 @@ _RULES: dict[str, Callable[[Sight, ir.Node], Iterator[Recount]]] = {
     "MatMul": Sight._matmul,
     "Softmax": Sight._softmax,
     "Concat": Sight._concat,
-    "Gather": Sight._gather,
-    "GatherElements": Sight._gather,
+    **dict.fromkeys(("Gather", "GatherElements"), Sight._gather),
     "GatherND": Sight._gather_nd,
     "Slice": Sight._slice,
     "Trilu": Sight._trilu,

@@ -187,8 +187,7 @@ def _negated(value: ir.Value, op: Builder) -> list[ir.Value]:
 
 
 _RULES: dict[str, Rule] = {
-    "Equal": _asked,
-    "Xor": _asked,
+    **dict.fromkeys(("Equal", "Xor"), _asked),
     **dict.fromkeys(VIEWS, view),
     "Identity": _identity,
     "Cast": _cast,
@@ -197,8 +196,7 @@ _RULES: dict[str, Rule] = {
     "Slice": _slice,
     "Expand": _expand,
     "Concat": _concat,
-    "Mul": _times_one,
-    "Div": _times_one,
+    **dict.fromkeys(("Mul", "Div"), _times_one),
     "Not": _not,
     "GatherND": _gather_nd,
 }

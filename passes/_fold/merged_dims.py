@@ -135,10 +135,8 @@ class Apart:
         if region is None:
             return None
         parts = ", ".join(map(size_told, region.lead.parts))
-        return Replacement(
-            f"what it is made from can be computed with [{parts}] apart",
-            lambda op: [self._ended(node, region, op)],
-        )
+        why = f"what it is made from can be computed with [{parts}] apart"
+        return Replacement(why, lambda op: [self._ended(node, region, op)])
 
     # --- looking -----------------------------------------------------------------------------
 

@@ -46,10 +46,8 @@ class Sizes:
         need = self._plan.get(node)
         if need is None:
             return None
-        return Replacement(
-            "the size it computes can be had for fewer nodes",
-            lambda op: [self._realise(need, op)],
-        )
+        why = "the size it computes can be had for fewer nodes"
+        return Replacement(why, lambda op: [self._realise(need, op)])
 
     def _better(self) -> dict[ir.Node, WantedSize]:
         """The nodes to replace; none if that would not make the whole any smaller."""

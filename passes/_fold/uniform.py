@@ -170,11 +170,8 @@ class Uniform:
             if dtype is None or dims == ones or not self._suits(made, ones):
                 return None
             one = np.full(ones, number, dtype.numpy())
-            return self._reached(
-                Replacement(
-                    "it is one number, and is broadcast anyway", lambda op: [op.constant(one)]
-                )
-            )
+            why = "it is one number, and is broadcast anyway"
+            return self._reached(Replacement(why, lambda op: [op.constant(one)]))
         kept = node.inputs[0] if is_op(node, "Expand") else None
         if is_op(node, "And", "Or"):
             kept = self._kept(node)

@@ -11,14 +11,7 @@ import onnx_ir as ir
 from graphfix.core import Skip
 from graphfix.editing.builder import PASS_KEY
 from graphfix.model.shapes import Dim
-from graphfix.model.values import (
-    axes_of,
-    const_of,
-    const_tensor,
-    ints_of,
-    is_op,
-    maker_of,
-)
+from graphfix.model.values import axes_of, const_of, const_tensor, ints_of, is_op, maker_of
 from graphfix.model.view import View
 from graphfix.model.walks import reached
 

@@ -26,6 +26,7 @@ from graphfix.model.values import (
 )
 from graphfix.model.view import View
 from graphfix.model.walks import inputs_of, reached
+from graphfix.model.zero_one import ANSWERS
 
 # No score is this low by itself: from here down a constant is meant to hide. Exporters write
 # -1e4, -65504 (float16), -1e9, -3.4e38 and -inf.
@@ -55,10 +56,6 @@ BIAS = {
 _RANKS = ("LogSoftmax", "TopK", "ArgMax", "Hardmax")
 _BY_RANK = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "TopK", "ReduceMax", "ArgMax")
 _READS_ONLY_THE_SHAPE = ("Shape", "Size")
-_BOOLEAN = frozenset(
-    {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf"}
-    | {"And", "Or", "Xor", "Not"}
-)
 
 
 @dataclass(frozen=True)
@@ -169,7 +166,7 @@ def _is_boolean(value: ir.Value | None, view: View) -> bool:
         return False
     node = value.producer()
     return view.shapes.dtype(value) == ir.DataType.BOOL or (
-        node is not None and is_op(node, *_BOOLEAN)
+        node is not None and is_op(node, *ANSWERS)
     )
 
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import same
-from graphfix.model.values import attr_int, is_op, maker_of
+from graphfix.model.values import attr_float, attr_int, is_op, maker_of
 from graphfix.model.view import View
 
 from .._shared.fusible import FLOATS, MICROSOFT, only_user
@@ -85,7 +85,7 @@ class NormResidual(NodePass[ResidualSite]):
             f"{MICROSOFT}.{_SKIP[node.op_type]}",
             (True, False, False, True) if match.kept else (True,),
             *given,
-            epsilon=_epsilon(node),
+            epsilon=attr_float(node, "epsilon", 1e-5),
         )
         if match.kept:
             op.replace(match.total, made[3])
@@ -157,11 +157,6 @@ def _refused(node: ir.Node, total: ir.Value, kept: bool, view: View) -> str | No
     if kept and any(x is not None and x.producer() is not None for x in node.inputs[1:]):
         return "its scale is computed, and the sum is used before that may be"
     return None
-
-
-def _epsilon(node: ir.Node) -> float:
-    attribute = node.attributes.get("epsilon")
-    return 1e-5 if attribute is None else attribute.as_float()
 
 
 def _shown(value: ir.Value | None, view: View) -> str:

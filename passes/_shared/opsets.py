@@ -146,11 +146,7 @@ def _pairs(
     ):
         for i, value in enumerate(values):
             if value is not None and value.name != "" and before:
-                yield (
-                    value,
-                    before[min(i, len(before) - 1)],
-                    after[min(i, len(after) - 1)],
-                )
+                yield value, before[min(i, len(before) - 1)], after[min(i, len(after) - 1)]
 
 
 def _allowed(schema: Schema, type_str: str) -> frozenset[str]:

@@ -492,9 +492,8 @@ def searched(
         return "it differs" if there(spoiled) or there(needed) < len(needed) else ""
 
     tensors = frozenset(f"t{j}" for j in range(max(sizes, default=0)))
-    return culprits.search(
-        chosen, done, tensors, proves, lambda _: None, why="it differs", alone=alone
-    ), tries
+    found = culprits.Search(chosen, done, tensors, proves, lambda _: None)
+    return found.run("it differs", alone=alone), tries
 
 
 @given(st.data())

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphfix.editing.builder import Builder
 from graphfix.lengths.length_nodes import Lengths
 from graphfix.lengths.repairs.repair import Repair, input_of, zeroed
-from graphfix.lengths.tail_state import Rows, State
+from graphfix.lengths.tail_state import State, holds_rows
 from graphfix.model.values import attr_float, attr_int
 
 MASK_FILTER = -10000.0
@@ -128,7 +128,7 @@ class HideKeys(Repair):
 
         def build() -> ir.Value:
             mask = op.Cast(valid, to=ir.DataType.INT32)
-            if not rows or any(isinstance(x, Rows) for x in rows):
+            if not rows or holds_rows(rows):
                 return mask
             # One length for all rows.
             return op.Expand(mask, op.Concat(lengths.count(key, 0), _ONE, axis=0))

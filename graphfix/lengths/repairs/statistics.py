@@ -13,8 +13,8 @@ import sympy
 from graphfix.editing.builder import Builder
 from graphfix.lengths.length_nodes import Lengths
 from graphfix.lengths.repairs.repair import Repair, input_of, zeroed
-from graphfix.lengths.tail_state import Other, Rows, State, Time, plain, size_of
-from graphfix.model.values import attr_int, input_at
+from graphfix.lengths.tail_state import Other, State, Time, holds_rows, plain, size_of
+from graphfix.model.values import attr_float, attr_int, input_at
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,7 @@ def _normalized(
         x = op.Sub(x, _mean(op, lengths, zero(x), state, over))
     kept = zero(x)
     variance = _mean(op, lengths, op.Mul(kept, kept), state, over)
-    epsilon = node.attributes.get("epsilon")
-    least = np.full((1,) * state.rank, 1e-5 if epsilon is None else epsilon.as_float())
+    least = np.full((1,) * state.rank, attr_float(node, "epsilon", 1e-5))
     deviation = op.Sqrt(op.Add(variance, least.astype(lengths.dtype(x).numpy())))
     y = op.Div(x, deviation)
     return op.Cast(y, to=dtype) if small else y
@@ -187,7 +186,7 @@ class SequenceLens(Repair):
         batch = self.state.at(0 if layout else 1)
         if len(batch) > 1:  # each row as often as it is there
             rows = lengths.along_rows(rows, plain((batch,)))
-        if not any(isinstance(a, Rows) for axis in self.state.axes or () for a in axis):
+        if not any(map(holds_rows, self.state.axes or ())):
             axis = 0 if layout else 1
             rows = op.Expand(rows, lengths.count(x, axis))
         op.rewire(4, rows)

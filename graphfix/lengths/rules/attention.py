@@ -52,7 +52,7 @@ def _attention(site: Site, slots: Slots, pasts: Sequence[int]) -> list[State | N
     if carries_time(keys):
         for i in (slots.key, slots.value):
             site.need_finite(i, "attention dilution")
-        if not _sees_only_what_was(site, query.at(1), keys):
+        if not (attr_int(site.node, "unidirectional", 0) and query.at(1) == keys):
             _hide(site, slots, batch, keys)
     tails = (_batch_tail(site, slots), query.tails[1], None)
     axes = (batch, query.at(1), site.axis_of(site.out_dims()[2]))
@@ -81,11 +81,6 @@ def _check_beside(site: Site, slots: Slots, batch: Axis, queries: Axis, keys: Ax
             raise RefusedError("its attention_bias is not [batch, heads, queries, keys]")
         for i, axis in ((0, batch), (2, queries), (3, keys)):
             join([added.at(i), axis])
-
-
-def _sees_only_what_was(site: Site, queries: Axis, keys: Axis) -> bool:
-    """Whether what is valid looks at nothing behind it."""
-    return bool(attr_int(site.node, "unidirectional", 0)) and queries == keys
 
 
 def _hide(site: Site, slots: Slots, batch: Axis, keys: Axis) -> None:

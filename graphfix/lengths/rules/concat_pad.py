@@ -20,12 +20,12 @@ from graphfix.lengths.tail_state import (
     FINITE,
     LAST,
     Other,
-    Rows,
     Sign,
     State,
     Tail,
     Time,
     carries_time,
+    holds_rows,
     sign_in,
     size_of,
     timed,
@@ -52,8 +52,7 @@ def concat(site: Site) -> State:
     first = next((i for i, x in enumerate(states) if carries_time(x.at(axis))), None)
     out = site.out_dims()[axis]
     if first is None:
-        rows = any(isinstance(f, Rows) for x in states for f in x.at(axis))
-        if rows:
+        if any(holds_rows(x.at(axis)) for x in states):
             raise RefusedError("it joins batches")
         axes[axis] = (Other(out),)
         return timed(axes, tails, min((x.sign for x in states), default=0))
@@ -152,7 +151,7 @@ def pad(site: Site) -> State:
         if begin == 0 and end == 0:
             continue
         if not carries_time(state.at(axis)):
-            if any(isinstance(x, Rows) for x in state.at(axis)):
+            if holds_rows(state.at(axis)):
                 raise RefusedError("it pads the batch")
             if site.grows(begin) or site.grows(end):
                 state = _made_long(site, state, axis, begin, out[axis], mode)

@@ -23,20 +23,8 @@ from graphfix.lengths.tail_state import (
 from graphfix.model.values import attr_int, attr_ints, attr_text
 
 
-def conv(site: Site) -> State:
+def conv(site: Site, *, bias: int | None = 2) -> State:
     """Zeros are put behind the end; the same must be behind the valid length."""
-    return _convolved(site, bias=2)
-
-
-def conv_integer(site: Site) -> State:
-    """As Conv, with zero points for zeros."""
-    point = site.node.inputs[2] if site.has(2) else None
-    site.points[0] = point
-    unbiased(site, 0, point)
-    return _convolved(site, bias=None)
-
-
-def _convolved(site: Site, *, bias: int | None) -> State:
     state = checked(site)
     for axis in spatial(state):
         kernel, past = _window(site, axis)
@@ -45,6 +33,14 @@ def _convolved(site: Site, *, bias: int | None) -> State:
         if past:
             state = site.need_zero(0, axis, "boundary leak")
     return _result(site, state, bias=bias)
+
+
+def conv_integer(site: Site) -> State:
+    """As Conv, with zero points for zeros."""
+    point = site.node.inputs[2] if site.has(2) else None
+    site.points[0] = point
+    unbiased(site, 0, point)
+    return conv(site, bias=None)
 
 
 def conv_transpose(site: Site) -> State:

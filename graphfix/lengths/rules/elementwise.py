@@ -66,14 +66,8 @@ def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axi
     ]
     signs = [x.sign for x in states]
     fills = [x.fill for x in states]
-    result = State(
-        axes,
-        tuple(tails),
-        fixed=all(x.fixed for x in states),
-        sign=2 if _same_twice(site) else number_effects.sign_of(op_type, signs, fills),
-    )
-    if _same_twice(site):
-        result = dataclasses.replace(result, sign=1)
+    sign = 1 if _same_twice(site) else number_effects.sign_of(op_type, signs, fills)
+    result = State(axes, tuple(tails), fixed=all(x.fixed for x in states), sign=sign)
     filled = [x for x in fills if x is not None]
     levels = [x.level for x in states]
     level = [x for x in levels if x is not None]

@@ -21,6 +21,7 @@ from graphfix.lengths.tail_state import (
     Tail,
     Time,
     carries_time,
+    holds_rows,
     plain,
     same_size,
     sign_in,
@@ -46,7 +47,7 @@ def gather(site: Site) -> State:
         return _along_time(site, data, index, axis)
     if index.physical:
         raise RefusedError("it reads a table at the padded length")
-    if data.timed and _has_rows(data, axis):
+    if data.timed and holds_rows(data.at(axis)):
         raise RefusedError("it picks rows of the batch")
     return _joined(data, index, axis)
 
@@ -143,7 +144,7 @@ def gather_elements(site: Site) -> State:
     axis = attr_int(site.node, "axis", 0) % data.rank
     if index.physical or data.physical:
         raise RefusedError("it reads at a place that depends on the padded length")
-    if data.timed and _has_rows(data, axis):
+    if data.timed and holds_rows(data.at(axis)):
         raise RefusedError("it picks rows of the batch")
     _check_places(data, index, (axis,))
     axes = tuple(
@@ -151,10 +152,6 @@ def gather_elements(site: Site) -> State:
     )
     tail = FINITE if data.is_finite else ANY
     return dataclasses.replace(with_tails(axes, tail), sign=data.sign)
-
-
-def _has_rows(data: State, axis: int) -> bool:
-    return any(isinstance(x, Rows) for x in data.at(axis))
 
 
 def _check_places(data: State, index: State, axes: Iterable[int]) -> None:
@@ -180,7 +177,7 @@ def gather_nd(site: Site) -> State:
     if not count:
         raise RefusedError("how many axes it reads is not known")
     read = range(batch, batch + count)
-    rows = [i for i in read if _has_rows(data, i)]
+    rows = [i for i in read if holds_rows(data.at(i))]
     if data.timed and not all(_reads_own_rows(site, index, i - batch) for i in rows):
         raise RefusedError("it picks rows of the batch")
     _check_places(data, index, read)
@@ -193,7 +190,7 @@ def gather_nd(site: Site) -> State:
 def _reads_own_rows(site: Site, index: State, at: int) -> bool:
     """Whether one of the indices is the row of the batch that the result is of."""
     place = own_rows(site.node, site.source.shapes, at)
-    return place is not None and any(isinstance(x, Rows) for x in index.at(place))
+    return place is not None and holds_rows(index.at(place))
 
 
 def _in_place(site: Site, data: State, index: State) -> State | None:
@@ -227,15 +224,8 @@ def scatter(site: Site) -> State:
         raise RefusedError("what it writes carries time")
     _check_written(site, data, index)
     # Natively it wrote at valid places; the tail stays what it was.
-    return dataclasses.replace(
-        data,
-        sign=min(data.sign, updates.sign),
-        fill=None,
-        inside=None,
-        steps=None,
-        length=None,
-        fixed=False,
-    )
+    result = data.of_others(data.tails, min(data.sign, updates.sign))
+    return dataclasses.replace(result, fixed=False)
 
 
 def _check_written(site: Site, data: State, index: State) -> None:

@@ -12,13 +12,8 @@ from graphfix.lengths.tail_state import ANY, FINITE, ZERO, Axis, State, Tail, ca
 from graphfix.model.values import attr_int
 
 
-def matmul(site: Site) -> State:
-    """``[..., M, K] @ [..., K, N]``."""
-    return _matmul(site)
-
-
-def _matmul(site: Site, turned: Sequence[int] = ()) -> State:
-    """A MatMul that swaps the last two axes of the operands ``turned`` first."""
+def matmul(site: Site, turned: Sequence[int] = ()) -> State:
+    """``[..., M, K] @ [..., K, N]``, with the last two axes of the operands ``turned`` swapped."""
     left, right = site.state(0), site.state(1)
     if left.axes is None or right.axes is None:
         raise RefusedError("the rank of one of its inputs is not known")
@@ -124,7 +119,7 @@ def fused_matmul(site: Site) -> State:
     """com.microsoft's MatMul, which may swap the last two axes of either operand first."""
     if any(attr_int(site.node, name, 0) for name in ("transBatchA", "transBatchB")):
         raise RefusedError("there is no rule for its turned batches")
-    return _matmul(site, [i for i, x in enumerate("AB") if attr_int(site.node, f"trans{x}", 0)])
+    return matmul(site, [i for i, x in enumerate("AB") if attr_int(site.node, f"trans{x}", 0)])
 
 
 RULES = {

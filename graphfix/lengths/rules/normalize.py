@@ -22,17 +22,13 @@ def instance_norm(site: Site) -> State:
     return _norm(site, state, tuple(range(2, state.rank)), per_channel=True)
 
 
-def layer_norm(site: Site) -> Sequence[State | None]:
-    """Mean and variance over the last axes, which it may also put out."""
-    return _over_last(site, centred=True)
-
-
 def rms_norm(site: Site) -> Sequence[State | None]:
     """The mean of squares over the last axes."""
-    return _over_last(site, centred=False)
+    return layer_norm(site, centred=False)
 
 
-def _over_last(site: Site, *, centred: bool) -> Sequence[State | None]:
+def layer_norm(site: Site, *, centred: bool = True) -> Sequence[State | None]:
+    """Mean and variance over the last axes, which it may also put out."""
     state = site.state()
     count = len(site.node.outputs)
     if state.axes is None:

@@ -66,9 +66,7 @@ def _is_whole(site: Site, size: sympy.Expr) -> bool:
 
 
 def _axis(dims: list[sympy.Expr] | None, index: int) -> Axis:
-    if dims is None or dims[index] == 1:
-        return ()
-    return (Other(dims[index]),)
+    return () if dims is None or dims[index] == 1 else (Other(dims[index]),)
 
 
 RULES = dict.fromkeys(("GRU", "LSTM", "RNN"), Rule(recur, Takes.SIZES_BEHIND))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import sympy
-
 from graphfix.lengths.joint_axes import RefusedError, check_apart, check_maskable
 from graphfix.lengths.repairs.statistics import MaskedMean
 from graphfix.lengths.rule_site import Rule, Site, Takes
@@ -16,11 +14,11 @@ from graphfix.lengths.tail_state import (
     LAST,
     ZERO,
     Axis,
-    Rows,
     State,
     Tail,
     Time,
     carries_time,
+    holds_rows,
     time_of,
 )
 from graphfix.model.values import attr_int
@@ -38,9 +36,10 @@ def reduce_(site: Site) -> State:
     axes = _axes(site, state)
     times = [i for i in axes if carries_time(state.at(i))]
     for axis in axes:
-        if any(isinstance(x, Rows) for x in state.at(axis)) and state.timed:
+        if holds_rows(state.at(axis)) and state.timed:
             raise RefusedError("it sums over the batch, in which each row has its own length")
-    length = _counted(state, times) if op_type == "ReduceSum" and len(axes) == 1 else None
+    # A sum of a mask's ones is how many are valid.
+    length = state.length if op_type == "ReduceSum" and len(axes) == len(times) == 1 else None
     for axis in times if op_type != "ReduceMean" else ():
         if op_type in _ZERO:
             site.need_zero(0, axis, "sum pollution")
@@ -68,11 +67,6 @@ def masked_mean(site: Site, axes: tuple[int, ...], *, keep: bool) -> State:
     if times:
         site.repair(MaskedMean(site.node, "mean pollution", axes, keep, state))
     return state
-
-
-def _counted(state: State, times: list[int]) -> sympy.Expr | None:
-    """How many ones a mask holds: as many as are valid."""
-    return state.length if len(times) == 1 else None
 
 
 def _axes(site: Site, state: State) -> tuple[int, ...]:

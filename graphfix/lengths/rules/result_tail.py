@@ -116,30 +116,21 @@ def _add(args: list[Tail], levels: list[float | None], floor: float) -> Tail | N
 
 
 def _sub(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
-    low = (
-        args[0].kind == "low"
-        or _hides(args[0], levels[0], floor)
-        or _hides(args[1], levels[1], floor, -1)
-    )
-    once = args[0].is_finite and not (
-        args[0].kind == "low" and _hides(args[1], levels[1], floor, -1)
-    )
+    lowered = _hides(args[1], levels[1], floor, -1)
+    low = args[0].kind == "low" or _hides(args[0], levels[0], floor) or lowered
+    once = args[0].is_finite and not (args[0].kind == "low" and lowered)
     if not low or any(x.kind == "any" for x in args):
         return None
     return HIDDEN if once and args[1].is_finite else Tail("low", -math.inf)
 
 
 def _mul(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
-    if any(x.is_zero for x in args) and all(x.is_finite for x in args):
-        return ZERO
-    return None
+    return ZERO if any(x.is_zero for x in args) and all(x.is_finite for x in args) else None
 
 
 def _div(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
     # Divided by 0 it would be NaN; the caller of tail_of knows of numbers only.
-    if args[0].is_zero and args[1].kind == "number" and args[1].value:
-        return ZERO
-    return None
+    return ZERO if args[0].is_zero and args[1].kind == "number" and args[1].value else None
 
 
 def _where(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
@@ -160,8 +151,7 @@ def _min(args: list[Tail], levels: list[float | None], floor: float) -> Tail | N
 
 
 _SPECIAL: dict[str, Callable[[list[Tail], list[float | None], float], Tail | None]] = {
-    "Add": _add,
-    "Sum": _add,
+    **dict.fromkeys(("Add", "Sum"), _add),
     "Sub": _sub,
     "Mul": _mul,
     "Div": _div,

@@ -72,10 +72,8 @@ def random(site: Site) -> State:
 
 RULES = {
     "ConstantOfShape": Rule(constant_of_shape, Takes.SIZES),
-    "RandomNormalLike": Rule(random),
-    "RandomUniformLike": Rule(random),
-    "RandomNormal": Rule(random),
-    "RandomUniform": Rule(random),
+    **dict.fromkeys(("RandomNormal", "RandomNormalLike"), Rule(random)),
+    **dict.fromkeys(("RandomUniform", "RandomUniformLike"), Rule(random)),
     "Range": Rule(range_, Takes.SIZES),
     "Shape": Rule(of_sizes, Takes.SIZES | Takes.SHRINKING | Takes.PLACES),
     "Size": Rule(of_sizes, Takes.SIZES | Takes.SHRINKING),

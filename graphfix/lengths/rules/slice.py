@@ -12,10 +12,10 @@ from graphfix.lengths.tail_state import (
     ANY,
     FINITE,
     Other,
-    Rows,
     State,
     Time,
     carries_time,
+    holds_rows,
     size_of,
 )
 
@@ -31,11 +31,8 @@ def slice_(site: Site) -> State:
     if state.axes is None:
         return site.without_time()
     axes = site.contents(3) if site.has(3) else None
-    at = (
-        [int(x) % state.rank for x in axes]
-        if axes is not None
-        else list(range(len(starts or ends or ())))
-    )
+    cut = range(len(starts or ends or ())) if axes is None else map(int, axes)
+    at = [axis % state.rank for axis in cut]
     steps = site.contents(4) if site.has(4) else [sympy.Integer(1)] * len(at)
     out = site.out_dims()
     for i, axis in enumerate(at):
@@ -67,7 +64,7 @@ def _cut(
             if start is None or site.grows(start) or step is None or step < 1:
                 raise RefusedError("where it begins depends on the padded length")
             return with_axis(state, axis, (Time(out),), FINITE if state.is_finite else ANY)
-        if any(isinstance(x, Rows) for x in factors):
+        if holds_rows(factors):
             raise RefusedError("it cuts the batch")
         return with_axis(state, axis, () if out == 1 else (Other(out),), None)
     time = only_time(factors, "it cuts an axis that")

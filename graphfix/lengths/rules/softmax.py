@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.tail_state import ANY, FINITE, ZERO, State, carries_time
@@ -22,15 +20,8 @@ def softmax(site: Site) -> State:
     behind = ANY if log else ZERO
     # A row that is hidden whole has no largest score.
     others = (x and (FINITE if x.is_bounded else ANY) for x in state.tails)
-    return dataclasses.replace(
-        state,
-        tails=tuple(x and behind if i in axes else x for i, x in enumerate(others)),
-        sign=0 if log else 1,
-        fill=None,
-        inside=None,
-        steps=None,
-        length=None,
-    )
+    tails = tuple(x and behind if i in axes else x for i, x in enumerate(others))
+    return state.of_others(tails, 0 if log else 1)
 
 
 def over(site: Site, state: State) -> tuple[int, ...]:

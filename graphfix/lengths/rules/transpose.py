@@ -7,16 +7,7 @@ import dataclasses
 from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.axis_change import placed, with_axis
-from graphfix.lengths.tail_state import (
-    ANY,
-    LAST,
-    WILD,
-    Axis,
-    Other,
-    State,
-    Tail,
-    carries_time,
-)
+from graphfix.lengths.tail_state import ANY, LAST, WILD, Axis, Other, State, Tail, carries_time
 from graphfix.model.values import attr_int, attr_ints
 
 

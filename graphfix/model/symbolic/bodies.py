@@ -6,9 +6,7 @@ import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY
 from onnx_shape_inference import ShapeInferenceContext as Context
 
-from graphfix.model.symbolic.expressions import (
-    dim_of,
-)
+from graphfix.model.symbolic.expressions import dim_of
 from graphfix.model.symbolic.inferred import Facts
 from graphfix.model.symbolic.layout import set_shape
 from graphfix.model.values import attr_int, graphs_of

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-from onnx_shape_inference import (
-    OpUsageError,
-    ShapeInferenceError,
-    infer_symbolic_shapes,
-    registry,
-)
+from onnx_shape_inference import OpUsageError, ShapeInferenceError, infer_symbolic_shapes, registry
 
 from graphfix.model.symbolic.expressions import symbols_of
 from graphfix.model.symbolic.inferred import Facts

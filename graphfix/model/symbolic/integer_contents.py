@@ -197,14 +197,6 @@ def _reshape_data(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) 
     return None if dims is None or math.prod(dims) != args[0].size else args[0].reshape(dims)
 
 
-def _transpose(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
-    return np.transpose(args[0], attr_ints(node, "perm"))
-
-
-def _identity(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
-    return args[0]
-
-
 def _expand_data(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
     shape = whole_numbers(args[1])
     if shape is None or math.prod(shape) > SMALL:
@@ -227,10 +219,9 @@ def _product(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Ar
 
 
 EVALUATORS: dict[str, Evaluator] = {
-    "Add": _elementwise(lambda facts, ctx, a, b: a + b),
+    **dict.fromkeys(("Add", "Sum"), _elementwise(lambda facts, ctx, a, b: a + b)),
     "Sub": _subtract,
     "Mul": _elementwise(lambda facts, ctx, a, b: a * b),
-    "Sum": _elementwise(lambda facts, ctx, a, b: a + b),
     "Div": _elementwise(_divide),
     "Mod": lambda facts, ctx, node, args: (
         None if attr_int(node, "fmod", 0) else _elementwise(_modulo)(facts, ctx, node, args)
@@ -256,16 +247,13 @@ EVALUATORS: dict[str, Evaluator] = {
     "Gather": _gather,
     "Concat": _concat,
     "Slice": _slice,
-    "Reshape": _reshape_data,
-    "Squeeze": _reshape_data,
-    "Unsqueeze": _reshape_data,
-    "Transpose": _transpose,
-    "Identity": _identity,
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), _reshape_data),
+    "Transpose": lambda facts, ctx, node, args: np.transpose(args[0], attr_ints(node, "perm")),
+    "Identity": lambda facts, ctx, node, args: args[0],
     "Expand": _expand_data,
     "ConstantOfShape": _filled,
     "Range": _range,
     "ReduceProd": _product,
     # The library carries contents through these; ours do not know how, so they end there.
-    "Floor": lambda facts, ctx, node, args: None,
-    "Ceil": lambda facts, ctx, node, args: None,
+    **dict.fromkeys(("Ceil", "Floor"), lambda facts, ctx, node, args: None),
 }

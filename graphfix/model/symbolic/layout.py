@@ -113,9 +113,7 @@ def _quotient(
     if others == 0 or not (inferred or others.is_Integer):
         return None
     above, below = sympy.fraction(sympy.cancel(settled(total) / settled(others)))
-    if not below.is_Integer:
-        return None
-    return sympy.floor(above / below)
+    return sympy.floor(above / below) if below.is_Integer else None
 
 
 def slice_(facts: Facts, ctx: Context, node: ir.Node) -> None:

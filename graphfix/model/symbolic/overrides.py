@@ -137,31 +137,24 @@ def _chosen(node: ir.Node) -> ir.DataType | None:
     return next((x.dtype for x in node.inputs[1:] if x is not None and x.dtype is not None), None)
 
 
-def _truth(node: ir.Node) -> ir.DataType | None:
-    return ir.DataType.BOOL
-
-
 # Of these our rules say all that there is to say but the type. What the library would reckon first
 # was a third of all inference, and with the Min and Max of its Slice far more.
 _WHOLLY_OURS: dict[str, Callable[[ir.Node], ir.DataType | None]] = {
     **dict.fromkeys(ARITHMETIC, _given),
-    **dict.fromkeys(LOGIC, _truth),
+    **dict.fromkeys(LOGIC, lambda _: ir.DataType.BOOL),
     **dict.fromkeys(("Reshape", "Expand", "Slice"), _data),
     "Where": _chosen,
 }
 _SHAPES: dict[str, ShapeRule] = {
     **dict.fromkeys(BROADCAST, layout.broadcast),
     "Expand": layout.expand,
-    "MatMul": windows.matmul,
-    "MatMulInteger": windows.matmul,
+    **dict.fromkeys(("MatMul", "MatMulInteger"), windows.matmul),
     "Gemm": windows.gemm,
     "Conv": windows.conv,
     "ConvTranspose": windows.conv_transpose,
-    "AveragePool": windows.pool,
-    "MaxPool": windows.pool,
-    "Resize": windows.resize,
+    **dict.fromkeys(("AveragePool", "MaxPool"), windows.pool),
+    **dict.fromkeys(("Resize", "Upsample"), windows.resize),
     "STFT": windows.stft,
-    "Upsample": windows.resize,
     "Reshape": layout.reshape,
     "Slice": layout.slice_,
     "Squeeze": layout.squeeze,
@@ -169,8 +162,7 @@ _SHAPES: dict[str, ShapeRule] = {
     "Range": layout.range_,
     "ConstantOfShape": layout.filled,
     "If": bodies.if_,
-    "Loop": bodies.loop,
-    "Scan": bodies.loop,
+    **dict.fromkeys(("Loop", "Scan"), bodies.loop),
     "Unique": layout.unique,
 }
 # They look at what they read themselves: of some of it nothing need be known.
