@@ -11,8 +11,8 @@ from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.view import View
 
-from ._attention.mha_inputs import bias_of_terms, joined_biases, key_padding_of
-from ._attention.site import Attention, attention_at
+from ._attention.mha_inputs import bias_of_terms, joined_biases, key_padding_of, size_of_product
+from ._attention.site import Attention, attention_at, measures_of
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,10 @@ class FuseAttention(NodePass[Attention]):
     def rewrite(self, match: Attention, op: Builder) -> ir.Value:
         """MultiHeadAttention(query, key, value, bias, key_padding_mask, attention_bias)."""
         view, sizes = op.view, match.sizes
+        for shape in measures_of(match.scored, view):  # it would be computed for its size alone
+            op.at(shape)
+            op.replace(shape.outputs[0], size_of_product(match.scored, op))
+            op.drop(shape.outputs[0])
         op.at(match.product)
         dtype = view.shapes.dtype(match.operands[0].place.value) or ir.DataType.FLOAT
         built = [

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import Dim, same
+from graphfix.model.symbolic.expressions import times
 from graphfix.model.values import const_of, is_op
 from graphfix.model.view import View
 
@@ -57,12 +58,14 @@ class Term:
         dims: Its dims as [B, H, S, T], with 1 where it is the same for all.
         factor: What it is multiplied by.
         insert: The axis of 1 that it lacks; None if it broadcasts as it is.
+        heads: How many heads its first axis is to be parted into; 0 if it is not.
     """
 
     value: ir.Value
     dims: tuple[Dim, ...]
     factor: float
     insert: int | None = None
+    heads: int = 0
 
 
 def term_of(
@@ -100,13 +103,14 @@ def term_of(
 
 
 def _parted(value: ir.Value, axes: Axes, factor: float, sizes: Sizes, view: View) -> Term | None:
-    """An addend [B * H, S, T], where it was made of one that tells the batch from the heads."""
+    """An addend [B * H, S, T]: what tells the batch from the heads, if it was made of that."""
+    merged = value, view.shapes.dims(value) or ()
     while (node := value.producer()) is not None and is_op(node, "Identity", *REGROUPS):
         source = node.inputs[0]
         dims = view.shapes.dims(source)
         moved = None if dims is None else regrouped(Layout(axes, ()), dims)
         if source is None or dims is None or moved is None:
-            return None
+            break
         value, axes = source, moved.axes
         if len(dims) < 3 or not (same(dims[0], sizes.batch) and dims[1] == sizes.heads):
             continue
@@ -116,7 +120,11 @@ def _parted(value: ir.Value, axes: Axes, factor: float, sizes: Sizes, view: View
         if len(dims) == 3:
             return Term(value, (*dims[:2], 1, dims[2]), factor, insert=2)
         return Term(value, dims, factor) if len(dims) == 4 and not roles[2] - {"query"} else None
-    return None
+    value, dims = merged
+    if len(dims) != 3 or not same(dims[0], times(sizes.batch, sizes.heads)):
+        return None
+    parted = (sizes.batch, sizes.heads, *dims[1:])
+    return Term(value, parted, factor, insert=0, heads=sizes.heads)
 
 
 def key_padding_of(
@@ -186,10 +194,10 @@ def bias_of_terms(
 
 def cost_of_bias(terms: Sequence[Term], sizes: Sizes) -> int:
     """How many kernels it takes to expand the sum of the terms to [B, H, S, T]."""
-    missing = _missing(terms, sizes)
+    missing, parting = _missing(terms, sizes), sum(2 for x in terms if x.heads)
     if not terms or all(dim == 1 for dim in missing):
-        return 0
-    return 1 if all(isinstance(dim, int) for dim in missing) else _EXPANDS
+        return parting
+    return parting + (1 if all(isinstance(dim, int) for dim in missing) else _EXPANDS)
 
 
 def _missing(terms: Sequence[Term], sizes: Sizes) -> list[Dim]:
@@ -199,6 +207,14 @@ def _missing(terms: Sequence[Term], sizes: Sizes) -> list[Dim]:
         total = [b if a == 1 else a for a, b in zip(total, term.dims, strict=True)]
     wanted = (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
     return [1 if same(a, b) else b for a, b in zip(total, wanted, strict=True)]
+
+
+def size_of_product(product: ir.Node, op: Builder) -> ir.Value:
+    """The size of a MatMul, told by its operands."""
+    left, right = (op.Shape(x) for x in product.inputs)
+    rows = op.Slice(left, np.array([0], np.int64), np.array([-1], np.int64))
+    columns = op.Slice(right, np.array([-1], np.int64), np.array([2**31 - 1], np.int64))
+    return op.Concat(rows, columns, axis=0)
 
 
 def joined_biases(
@@ -223,6 +239,8 @@ def _scaled(term: Term, op: Builder, view: View) -> tuple[ir.Value, int]:
     rank = len(dims)
     if term.insert is not None:
         value, rank = with_axes("Unsqueeze", value, [term.insert], op), rank + 1
+    if term.heads:
+        value = op.Reshape(value, np.array([-1, term.heads, 0, 0], np.int64))
     if term.factor != 1:
         factor = np.array(term.factor, _numpy(view.shapes.dtype(term.value)))
         value = op.Mul(value, factor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -15,7 +15,7 @@ from graphfix.model.view import View
 from .._masks.where_masks import HIDES, fill_of
 from .axis_layout import REGROUPS, Atom, Layout, after
 from .bit_tensors import Bit, bits_of
-from .operand_path import keeps_dims, only_user, scaling_of
+from .operand_path import keeps_dims, scaling_of
 from .product import Product, not_a_product, product_of
 
 _FAR = 24
@@ -158,11 +158,12 @@ def scores_of(node: ir.Node, softmax: ir.Node, view: View) -> Scores | Skip | No
     return Scores(product, nodes, layout, factor, tuple(addends), unproved)
 
 
-def read_elsewhere(nodes: Sequence[ir.Node]) -> str | None:
-    """Why what these nodes make cannot go: somebody else reads it; None if nobody does."""
+def read_elsewhere(nodes: Sequence[ir.Node], measures: Collection[ir.Node]) -> str | None:
+    """Why what these nodes make cannot go: something else than ``measures`` reads it as well."""
     for node in nodes:
         value = node.outputs[0]
-        if only_user(value) is not None:
+        uses = [use for use in value.uses() if use.node not in measures]
+        if len(uses) == 1 and not value.is_graph_output():
             continue
         if value.is_graph_output():
             return f"what {path_of(node)!r} makes is also an output, which a fused operator has not"

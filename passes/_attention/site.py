@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.core import Match, Skip
-from graphfix.model.shapes import same
+from graphfix.model.shapes import all_same, same
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
 from graphfix.model.view import View
@@ -43,6 +43,7 @@ class Attention(Match):
         terms: What else is added to the scores.
         addends: All that is added to the scores.
         batch: The atoms of the batch; empty if the scores do not tell it from the heads.
+        scored: The product of queries and keys.
     """
 
     product: ir.Node
@@ -56,6 +57,18 @@ class Attention(Match):
     terms: tuple[Term, ...]
     addends: tuple[Addend, ...]
     batch: tuple[Atom, ...]
+    scored: ir.Node
+
+
+def measures_of(product: ir.Node, view: View) -> list[ir.Node]:
+    """The Shapes that read the size of scores, which its operands tell as well."""
+    dims = [view.shapes.dims(x) for x in (*product.inputs, product.outputs[0])]
+    if not is_op(product, "MatMul") or not dims[0] or not dims[2] or len(dims[1] or ()) < 2:
+        return []
+    if not all_same(dims[0][:-1], dims[2][:-1]):
+        return []
+    users = [use.node for use in product.outputs[0].uses()]
+    return [x for x in users if is_op(x, "Shape") and not x.attributes]
 
 
 def attention_at(node: ir.Node, view: View) -> Attention | Skip | None:
@@ -76,7 +89,7 @@ def attention_at(node: ir.Node, view: View) -> Attention | Skip | None:
         has_not = dtype.name if dtype else "its type"
         return Skip(node, f"MultiHeadAttention has no kernel for {has_not}")
     inner = (scores.product.node, *scores.path, weights.softmax, *weights.path)
-    elsewhere = read_elsewhere(inner)
+    elsewhere = read_elsewhere(inner, measures_of(scores.product.node, view))
     if elsewhere is not None:
         return Skip(node, elsewhere)
     kept = _unchanged(weights, scores, context, view)
@@ -254,6 +267,7 @@ def _made(
         tuple(terms),
         tuple(addends),
         batch,
+        scores.product.node,
         note=" and ".join(filter(None, (note_of(bits), empty))),
     )
 

@@ -424,7 +424,14 @@ OTHERS = {
         {MERGED} twice = Concat <axis = 0> (given, given) bias = Reshape (twice, to3)
         m = Add (bias, p) {MERGED_END} }}""",
         "a",
-        4,
+        0,
+    ),
+    "merged heads, with an addend as large as the scores": (
+        f"""({IN}) => (float[B,T,16] y) {GIVEN} {{
+        {MERGED} size = Shape (p) lift = Constant <value_float = 0.5> () r = Expand (lift, size)
+        m = Add (r, p) {MERGED_END} }}""",
+        "a",
+        3,  # of what tells the size
     ),
     "a mask of keys of merged heads": (
         f"""({IN}, bool[B,S] hidden) => (float[B,T,16] y) {GIVEN} {{
