@@ -111,8 +111,10 @@ class FuseRotary(NodePass[RotarySite]):
         if rotation is None or not isinstance(dims[1], int):
             return None
         moved = rotation.source.producer()
-        moves = is_op(moved, "Transpose") and attr_ints(moved, "perm") == (0, 2, 1, 3)
-        return RotarySite(node, rotation, moved.inputs[0] if moved and moves else None, dims[1])
+        if is_op(moved, "Transpose") and attr_ints(moved, "perm") == (0, 2, 1, 3):
+            return RotarySite(node, rotation, moved.inputs[0], dims[1])
+        # The product that ends a norm; what is arranged in another way is fuse-attention's.
+        return RotarySite(node, rotation, None, dims[1]) if is_op(moved, "Mul") else None
 
     def message(self, site: Match) -> str:
         """What it is."""

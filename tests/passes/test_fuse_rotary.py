@@ -56,7 +56,7 @@ def test_each_row_has_the_angles_of_its_own_positions() -> None:
 def test_keys_that_are_normed_behind_their_heads_are_turned_as_they_lie() -> None:
     """[B, H, T, D], with a row of angles for each place of each row."""
     text = PIECES.replace("SECOND", "angles").replace("t = Transpose", "h = Transpose")
-    text = text.replace("    first = Slice", "    t = Relu (h)\n    first = Slice")
+    text = text.replace("    first = Slice", "    t = Mul (h, h)\n    first = Slice")
     before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
     graphfix.run(after, "fuse-rotary")
     made = next(x for x in after.graph if x.op_type == "RotaryEmbedding")
