@@ -162,7 +162,7 @@ class _Search:
         found: list[Case] = []
         with contextlib.suppress(RunError):
             for case, diffs in self._run(model, original):
-                if any(map(_loses, diffs)):
+                if any(x.nan_after > x.nan_before or x.inf_after > x.inf_before for x in diffs):
                     found.append(case)
         return found[:_LOUD]
 
@@ -302,10 +302,6 @@ def _least(most: int, passes: Callable[[int], bool]) -> int:
         else:
             low = middle + 1
     return most
-
-
-def _loses(diff: OutputDiff) -> bool:
-    return diff.nan_after > diff.nan_before or diff.inf_after > diff.inf_before
 
 
 def _held(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:

@@ -69,7 +69,7 @@ def _follow(
     if first in ones:
         if is_op(node, "Cast", "Identity"):
             ones[result] = ones[first]
-        elif is_op(node, "ReduceSum") and _along_time(node):
+        elif is_op(node, "ReduceSum") and axes_of(node) in ((1,), (-1,)):
             counts[result] = ones[first]
         elif is_op(node, "CumSum") and scalar_of(node.inputs[1]) in (1, -1):
             for use in result.uses():
@@ -93,10 +93,6 @@ def _follow(
         and (made := _computed(node, shapes, counts)) is not None
     ):
         counts[result] = made
-
-
-def _along_time(node: ir.Node) -> bool:
-    return axes_of(node) in ((1,), (-1,))
 
 
 def _reads_last(node: ir.Node) -> bool:

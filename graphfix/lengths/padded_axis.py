@@ -60,7 +60,8 @@ def named(model: ir.Model, text: str) -> list[Place]:
     Raises:
         UsageError: There is no such input, or no such axis of it.
     """
-    whole = [text] if _input_of(model, text) else text.split("+")
+    names = [x.name for x in model.graph.inputs]
+    whole = [text] if text.rpartition(".")[0] in names else text.split("+")
     return [_place(model, x) for x in whole]
 
 
@@ -88,10 +89,6 @@ def input_named(model: ir.Model, name: str, option: str) -> ir.Value:
         have = ", ".join(repr(x.name) for x in model.graph.inputs)
         raise UsageError(f"ilens-mask: {option}={name}: the model has no such input; it has {have}")
     return found
-
-
-def _input_of(model: ir.Model, text: str) -> bool:
-    return any(x.name == text.rpartition(".")[0] for x in model.graph.inputs)
 
 
 def _place(model: ir.Model, text: str) -> Place:

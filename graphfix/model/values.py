@@ -212,7 +212,7 @@ def scalar_of(value: ir.Value | None) -> float | int | bool | None:
 
 def number_in(array: Array) -> float | int | bool | None:
     """The one number that all elements of ``array`` are, or None."""
-    if array.size == 0 or (array.dtype.kind not in "biuf" and not _is_float(array)):
+    if array.size == 0 or (array.dtype.kind not in "biuf" and not is_float(array)):
         return None
     first = array.reshape(-1)[0]
     same = array == first
@@ -222,8 +222,8 @@ def number_in(array: Array) -> float | int | bool | None:
     return item
 
 
-def _is_float(array: Array) -> bool:
-    # bfloat16 and the float8 types of ml_dtypes have kind "V".
+def is_float(array: Array) -> bool:
+    """Whether ``array`` is of floats: bfloat16 and the float8 types of ml_dtypes have kind "V"."""
     return "float" in array.dtype.name
 
 

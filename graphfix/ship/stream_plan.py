@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphfix.caches.growth import GrowingState, growing, unify
 from graphfix.engine import pipeline
 from graphfix.errors import UsageError
-from graphfix.feeds.input import Input, symbols
+from graphfix.feeds.input import symbols
 from graphfix.feeds.input import symbols_of as symbols_in
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.states import State, states_of
@@ -100,7 +100,8 @@ def plan(
     groups = tuple(x for x in groups if x not in signature.derived)
     times = [x for x in signature.times if x not in grows]
     tokens = [x for x in free if x.role.kind in ("tokens", "data")]
-    new = next((x for x in times if _along(tokens, x, signature)), None)
+    along = {signature.group(s) for s in symbols_in(tokens)}
+    new = next((x for x in times if x in along), None)
     if new is None:
         raise UsageError(
             "no input besides the states has a symbolic dim, so nothing says how many entries a "
@@ -159,10 +160,6 @@ def _fed_back(
 
     kept = tuple(x for x in states if stays(x))
     return kept, {x.output for x in states} - {x.output for x in kept}
-
-
-def _along(items: Iterable[Input], group: str, signature: Signature) -> bool:
-    return any(signature.group(s) == group for s in symbols_in(items))
 
 
 def _windows(model: ir.Model, known: Shapes, states: Sequence[GrowingState]) -> dict[str, int]:

@@ -186,7 +186,7 @@ class Apart:
             uses = [use.node for use in value.uses()]
             if maker is None or any(x.graph is not home for x in (maker, *uses)):
                 return False
-            start = self._start_of(value, place, region.lead)
+            start = self._link(_above(value), value, place, region.lead)
             ends = {x: self._end_of(x, value, place, region.lead) for x in uses}
             near = [x for x, end in ends.items() if end is None]
             if start is None:
@@ -216,10 +216,6 @@ class Apart:
     def _apart(self, value: ir.Value, place: int, lead: _Lead) -> tuple[Dim, ...]:
         return lead.apart(self._look.view.shapes.dims(value) or (), place)
 
-    def _start_of(self, value: ir.Value, place: int, lead: _Lead) -> _Link | None:
-        """The views that make ``value``, if it can be had apart of what they are given."""
-        return self._link(_above(value), value, place, lead)
-
     def _end_of(self, node: ir.Node, value: ir.Value, place: int, lead: _Lead) -> _Link | None:
         """``node`` and views behind it, if what they make can be had of ``value`` apart."""
         if not is_op(node, *VIEWS) or node.inputs[0] is not value:
@@ -240,7 +236,7 @@ class Apart:
         rows = [row[:count] for count in range(len(row), 0, -1)]
         outside = [x[-1].outputs[0] if ends else x[-1].inputs[0] for x in rows]
         for gone, other in zip(rows, outside, strict=True):
-            if other is not None and self._has(other, inside):
+            if other is not None and self._look.dims(other) == tuple(map(key_of, inside)):
                 return _Link(gone, value, _as_it_is, int(ends and other.is_graph_output()))
         for gone, other in zip(rows, outside, strict=True):
             if (dims := self._look.view.shapes.dims(other)) is not None:
@@ -251,9 +247,6 @@ class Apart:
 
     def _view(self, given: Sequence[Dim], made: Sequence[Dim]) -> Reshaping | None:
         return by_ones(given, made) or by_constant(given, made, None, self._look)
-
-    def _has(self, value: ir.Value, dims: Sequence[Dim]) -> bool:
-        return self._look.dims(value) == tuple(key_of(x) for x in dims)
 
     def _around(
         self, node: ir.Node, value: ir.Value, place: int, lead: _Lead

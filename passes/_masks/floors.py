@@ -7,7 +7,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.editing.builder import AttrValue, Builder
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import const_of, is_float, is_op
 
 from .where_masks import HIDES, Fill, fill_of
 
@@ -38,7 +38,7 @@ def _lowest(value: ir.Value | None) -> Fill | None:
         varies = varies or is_op(node, "Trilu")
         array = const_of(value, limit=READ)
         if array is not None:
-            if array.size == 0 or not _is_float(array):
+            if array.size == 0 or not is_float(array):
                 return None
             lowest, highest = float(array.min()), float(array.max())
             hides_some = varies or (highest > HIDES and lowest < highest)
@@ -90,7 +90,3 @@ def _clamped(array: npt.NDArray[np.generic], floor: float) -> npt.NDArray[np.gen
     limit = np.float64(floor).astype(array.dtype)
     clamped = np.maximum(array, limit) if floor < 0 else np.minimum(array, limit)
     return np.asarray(clamped, array.dtype)
-
-
-def _is_float(array: npt.NDArray[np.generic]) -> bool:
-    return array.dtype.kind == "f" or "float" in array.dtype.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,11 +62,7 @@ def written(dim: Dim, tensors: Iterable[ir.Value], shapes: Shapes) -> Written | 
     if not lowers(expr_of(dim), names[0]):
         return f"{dim} is not made of sums, products and quotients by numbers"
     for value in tensors:
-        axis = _axis_of(names[0], shapes.dims(value) or ())
-        if axis is not None:
-            return Written(dim, names[0], value, axis)
+        dims = [str(x) for x in shapes.dims(value) or ()]
+        if names[0] in dims:
+            return Written(dim, names[0], value, dims.index(names[0]))
     return f"no tensor before it is of the length {names[0]}"
-
-
-def _axis_of(symbol: str, dims: Sequence[Dim]) -> int | None:
-    return next((i for i, dim in enumerate(dims) if str(dim) == symbol), None)
