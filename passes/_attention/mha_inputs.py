@@ -210,7 +210,7 @@ def _missing(terms: Sequence[Term], sizes: Sizes) -> list[Dim]:
 
 
 def size_of_product(product: ir.Node, op: Builder) -> ir.Value:
-    """The size of a MatMul, told by its operands."""
+    """The size of a MatMul, inferred from its operands."""
     left, right = (op.Shape(x) for x in product.inputs)
     rows = op.Slice(left, np.array([0], np.int64), np.array([-1], np.int64))
     columns = op.Slice(right, np.array([-1], np.int64), np.array([2**31 - 1], np.int64))

@@ -36,7 +36,7 @@ def test_a_made_model_is_repaired_and_verified(tmp_path: Path, inline: bool) -> 
         "additive-mask": 4,
         "cumsum-index": 1,
         "unflatten-heads": 8,
-        "fold": 1,
+        "fold": 2,
     }
 
 
