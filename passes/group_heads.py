@@ -103,8 +103,10 @@ class GroupHeads(NodePass[GroupedSite]):
         if found is None or not is_op(apart, "Reshape"):
             return None
         heads, parts, place = found
-        rows, dims = (view.shapes.dims(x) for x in (apart.inputs[0], heads))
-        if not rows or not dims or not all_same(rows[:-1], dims[: len(rows) - 1]):
+        rows, dims, made = (view.shapes.dims(x) for x in (apart.inputs[0], heads, node.outputs[0]))
+        if not rows or not dims or not made or not all_same(rows[:-1], made[:-1]):
+            return None
+        if not all_same(rows[:-1], dims[: len(rows) - 1]):
             return None
         count, width = dims[len(rows) - 1], rows[-1]
         if not isinstance(count, int) or not isinstance(width, int):

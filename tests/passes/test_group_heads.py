@@ -19,6 +19,7 @@ DIMS = {
     "hn": "[I, J, 2, 2]",
     "p": "[I, J, 12]",
     "l": "[I, J, 8]",
+    "r": "[I, J, 1, 4]",
 }
 
 
@@ -104,6 +105,12 @@ LEFT = {
     "a weight that is used twice": (f"{SPLIT} {ROWS} n = MatMul (x, w)", "q k v n"),
     "what is added is computed": (f"m = Neg (x) c = MatMul (m, w2) {BIASED} {ROWS}", "q k v"),
     "rows are halved": (MIXED, "q"),
+    "heads lie along two axes": (
+        """p = MatMul (x, w) two_axes = Constant <value_ints = [0, 0, 1, 2, 6]> ()
+        h = Reshape (p, two_axes) hq, hk, hv = Split <axis = -1> (h)
+        one_axis = Constant <value_ints = [0, 0, 1, 4]> () r = Reshape (hq, one_axis)""",
+        "r",
+    ),
 }
 
 
