@@ -151,4 +151,6 @@ class FuseAttention(NodePass[Attention]):
         for past, present in zip(pasts, made[1:], strict=False):
             if past is not None:
                 op.replace(past.node.outputs[0], present, [past.reader])
+                if past.others:
+                    op.move_readers(present)
         return match.out.build(match.groups.undone(made[0], op), op)

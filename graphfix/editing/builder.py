@@ -272,10 +272,9 @@ class Builder:
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         for use in kept:
             use.node.replace_input_with(use.idx, old)
-        self._move_behind(new)
 
-    def _move_behind(self, value: ir.Value) -> None:
-        """What reads ``value``, directly or not, goes behind what makes it."""
+    def move_readers(self, value: ir.Value) -> None:
+        """Move what reads ``value``, directly or not, behind what makes it."""
         maker = value.producer()
         if maker is None or maker.graph is None or not value.uses():
             return
