@@ -41,8 +41,8 @@ _REPAIRS = (
 )
 # An attention takes the biases of its inputs, so it is fused first.
 FUSIONS = (
-    *("gemm-matmul", "fuse-residual", "fuse-rotary", "fuse-attention", "group-heads"),
-    *("fuse-projections", "fuse-norm", "fuse-gelu", "fuse-matmul"),
+    *("gemm-matmul", "fuse-residual", "fuse-rotary", "unpad-heads"),
+    *("fuse-attention", "group-heads", "fuse-projections", "fuse-norm", "fuse-gelu", "fuse-matmul"),
 )
 # Folded first, too: the others then see what a raw export computes from constants.
 _FAST = (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "fold")
