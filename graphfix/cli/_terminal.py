@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+import time
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING
 
@@ -207,24 +208,44 @@ def progress(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
             return super().render(task) if task.total else ProgressBar(width=0)
 
     columns = SpinnerColumn(), TextColumn("{task.description}"), Bar(bar_width=16), Elapsed()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
-        step = bar.add_task("starting", total=None)
+    left = TextColumn("{task.fields[left]}")
+    console, estimate = Console(stderr=True), _Estimate()
+    with Progress(*columns, left, console=console, transient=True, redirect_stdout=False) as bar:
+        step = bar.add_task("starting", total=None, left="")
         _live = console
 
         def tell(text: str) -> None:
-            room = console.width - 30  # for what is beside the text: else rich leaves that out
+            room = console.width - 48  # for what is beside the text: else rich leaves that out
             shown = "\n".join(escape(clean(x)[:room]) for x in text.splitlines())
             count = None if "\n" in text else _COUNT.search(text)
             bar.tasks[0].total = int(count[2]) if count else None
             # The last one has only begun; rich stops the clock of what is complete.
             done = 0.99 * int(count[1]) if count else 0
-            bar.update(step, description=shown, completed=done)
+            bar.update(step, description=shown, completed=done, left=estimate.left(count))
 
         try:
             yield tell
         finally:
             _live = None
+
+
+class _Estimate:
+    """How long the counted steps of one kind will still take."""
+
+    def __init__(self) -> None:
+        self._kind, self._since, self._first = ("", ""), 0.0, 0
+
+    def left(self, count: re.Match[str] | None) -> str:
+        """``about 12 s left``, by the steps so far; "" of none, or where it is soon done."""
+        if count is None:
+            return ""
+        now, done, of = time.monotonic(), int(count[1]), int(count[2])
+        kind = count.string[: count.start()], count[2]
+        if kind != self._kind or done <= self._first:
+            self._kind, self._since, self._first = kind, now, done
+            return ""
+        seconds = (now - self._since) / (done - self._first) * (of - done + 1)
+        return f"about {seconds:.0f} s left" if seconds >= 2 else ""
 
 
 def each_once() -> Callable[[str], None]:

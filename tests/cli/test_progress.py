@@ -69,6 +69,24 @@ def test_details_and_counts_of_a_step_are_not_repeated(capsys: pytest.CaptureFix
     assert capsys.readouterr().err.splitlines() == [f"graphfix: {x}" for x in said]
 
 
+def test_what_is_left_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(_terminal.time, "monotonic", lambda: now[0])
+    estimate = _terminal._Estimate()
+
+    def left(text: str) -> str:
+        now[0] += 3
+        return estimate.left(_terminal._COUNT.search(text))
+
+    assert left("verifying 1/4: a") == ""  # the first tells nothing
+    assert left("verifying 2/4: b") == "about 9 s left"
+    assert left("verifying 4/4: c") == "about 2 s left"
+    assert left("repairing") == ""
+    assert left("timing 3/9: d") == ""  # other steps
+    assert left("timing 5/9: e") == "about 8 s left"
+    assert left("timing 1/9: f") == ""  # once more
+
+
 def screen(seen: str) -> list[str]:
     """What a terminal shows once it has got all that."""
     lines, row = [""], 0
