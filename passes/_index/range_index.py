@@ -11,7 +11,15 @@ import onnx_ir as ir
 from graphfix.core import Skip
 from graphfix.editing.builder import PASS_KEY
 from graphfix.model.shapes import Dim
-from graphfix.model.values import axes_of, const_of, const_tensor, ints_of, is_op, maker_of
+from graphfix.model.values import (
+    attr_int,
+    axes_of,
+    const_of,
+    const_tensor,
+    ints_of,
+    is_op,
+    maker_of,
+)
 from graphfix.model.view import View
 from graphfix.model.walks import reached
 
@@ -159,8 +167,21 @@ def source_of(value: ir.Value | None, by: str, view: View) -> ir.Node | None:
         if is_op(node, "Range"):
             return node
         if is_op(node, "CumSum") and node.metadata_props.get(PASS_KEY) == by:
-            return node if view.shapes.rank(node.outputs[0]) == 1 else None
+            return node if _is_flat(node, view) else None
     return None
+
+
+def _is_flat(node: ir.Node, view: View) -> bool:
+    """Whether a CumSum of this pass is 1-D: a shape of more dims is a constant or a Concat."""
+    rank = view.shapes.rank(node.outputs[0])
+    if rank is not None:
+        return rank == 1
+    fill = maker_of(node.inputs[0])
+    shape = fill.inputs[0] if fill is not None else None
+    array = const_of(shape)
+    if shape is None or array is not None:
+        return array is not None and array.size == 1
+    return not is_op(shape.producer(), "Concat")
 
 
 def _carried(node: ir.Node | None, view: View) -> list[ir.Value]:
@@ -192,7 +213,7 @@ def _linear(value: ir.Value, dtype: ir.DataType, view: View) -> Term | None:
         if is_op(node, "Identity", "Squeeze", "Unsqueeze", "Reshape"):
             inner = node.inputs[0]  # of one element, since what it makes is
         elif is_op(node, "Cast"):
-            source = view.shapes.dtype(node.inputs[0])
+            source = _dtype(node.inputs[0], view)
             if source is not None and source in INTEGERS:
                 inner, dtype = node.inputs[0], source
         elif is_op(node, "Add", "Sub"):
@@ -213,6 +234,24 @@ def _plus_constant(node: ir.Node) -> tuple[ir.Value | None, int]:
         if whole is not None:
             return other, whole if node.op_type == "Add" else -whole
     return None, 0
+
+
+def _dtype(value: ir.Value | None, view: View) -> ir.DataType | None:
+    """The type of a value, in a function body too where it can be seen from the nodes."""
+    while value is not None:
+        known, node = view.shapes.dtype(value), value.producer()
+        if known is not None or node is None:
+            return known
+        if is_op(node, "Shape", "Size"):
+            return ir.DataType.INT64
+        if is_op(node, "Cast"):
+            to = attr_int(node, "to", 0)
+            return ir.DataType(to) if to else None
+        same_type = ("Identity", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "ReduceMax")
+        if not is_op(node, *same_type, "Add", "Sub", "Mul", "Div"):
+            return None
+        value = node.inputs[0]
+    return None
 
 
 def _cancel(first: Term, last: Term, view: View) -> tuple[Term, Term]:
@@ -245,31 +284,33 @@ def least_of(value: ir.Value | None, view: View, depth: int = _DEPTH) -> int | N
         return None
     if is_op(node, "Shape", "Size"):
         return 0
-    if is_op(node, "Cast") and view.shapes.dtype(node.inputs[0]) not in INTEGERS:
+    if is_op(node, "Cast") and _dtype(node.inputs[0], view) not in INTEGERS:
         return None
     if is_op(
         node, "Cast", "Identity", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Expand"
     ):
         return least_of(node.inputs[0], view, depth - 1)
-    if not is_op(node, "Add", "Sub", "Mul", "Div", "Max") or len(node.inputs) != 2:
+    if not is_op(node, "Add", "Sub", "Mul", "Div", "Max", "Min", "Concat"):
         return None
-    first, second = (least_of(x, view, depth - 1) for x in node.inputs)
-    if is_op(node, "Max") and (first is None or second is None):
-        return second if first is None else first
-    if first is None or second is None:
+    least = [least_of(x, view, depth - 1) for x in node.inputs]
+    known = [x for x in least if x is not None]
+    if node.op_type == "Max":
+        return max(known, default=None)
+    if len(known) < len(least) and node.op_type != "Sub":
         return None
-    if is_op(node, "Max"):
-        return max(first, second)
-    if is_op(node, "Mul"):
-        return first * second if first >= 0 and second >= 0 else None
+    if node.op_type in ("Min", "Concat"):
+        return min(known)
     if node.op_type == "Add":
-        return first + second
-    if ints_of(node.inputs[1]) != (second,):
+        return sum(known)
+    if node.op_type == "Mul":
+        return known[0] * known[1] if min(known) >= 0 else None
+    by = ints_of(node.inputs[1])
+    if by is None or len(by) != 1 or least[0] is None:
         return None
     if node.op_type == "Sub":
-        return first - second
+        return least[0] - by[0]
     # Integer Div of ONNX cuts towards zero, and so never falls where its dividend rises.
-    return int(first / second) if second > 0 else None
+    return int(least[0] / by[0]) if by[0] > 0 else None
 
 
 def _whole(array: Array) -> int | None:

@@ -554,6 +554,28 @@ def test_in_a_local_function(style: str) -> None:
     check_same(before, after, *({"x": np.zeros(n, np.float32)} for n in SIZES))
 
 
+def test_types_in_a_local_function_are_read_off_its_nodes() -> None:
+    """No shape is inferred there: a size that is cast and cast back is still no less than 0."""
+    text = """<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
+    m (float[T] x) => (int64[A, B] y) { y = local.positions (x) }
+    <opset_import: ["" : 18], domain: "local">
+    positions (v) => (column) {
+        zero = Constant <value = int64 {0}> ()
+        one = Constant <value = int64 {1}> ()
+        axis = Constant <value = int64[1] {1}> ()
+        n = Size (v)
+        half = Cast <to = 6> (n)
+        t = Cast <to = 7> (half)
+        r = Range (zero, t, one)
+        column = Unsqueeze (r, axis)
+    }"""
+    before = ir.from_onnx_text(text)
+    after, report = repair(before)
+    assert len(report.changes) == 1
+    assert not {"Max", "Cast", "Range"} & set(ops(after))
+    check_same(before, after, *({"x": np.zeros(n, np.float32)} for n in SIZES))
+
+
 def test_the_repaired_tensor_keeps_its_name() -> None:
     body, output, _ = REPAIRS["another user"]
     _, report = repair(model(index(body, output)))
