@@ -163,7 +163,8 @@ exclude = click.option(
     "--exclude",
     multiple=True,
     metavar="NODE",
-    help="Say nothing of this node; a pattern such as '*/decoder/*' stands for several.",
+    help="Leave this node out: repair nothing at it, say nothing of it. A pattern such as "
+    "'*/decoder/*' stands for several.",
 )
 
 verbose = click.option("-v", "--verbose", is_flag=True, help="List every node, and every case.")

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     help="Time for verification, about. A slow model is verified at fewer and smaller sizes, and "
     "the report lists what was not tried. Default: 60.",
 )
+@_options.exclude
 @_options.feeding
 @_options.rtol
 @_options.ep
@@ -75,6 +76,7 @@ def run(
     external_data: Placement,
     kernels: bool | None,
     budget: float | None,
+    exclude: tuple[str, ...],
     dims: _options.Sizes | None,
     feeds: str | None,
     atol: float | None,
@@ -129,6 +131,7 @@ def run(
             kernels=kernels,
             strict=strict,
             budget=budget,
+            exclude=exclude,
             page=page,
             progress=tell,
         )

@@ -7,10 +7,13 @@ leave it too and say why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 import onnx_ir as ir
+
+from graphfix.model.text import path_of
 
 Place = tuple[str, str]
 
@@ -18,6 +21,8 @@ WHOLE = ""
 """In the place of a tensor: the pass as a whole."""
 MADE = "*"
 """In the place of a tensor: what a pass before has made, whose name is another in each run."""
+
+EXCLUDED = "excluded, as asked"
 
 _KEY = "graphfix.left"
 """The key in metadata, with the pass: what was left there, and why."""
@@ -33,11 +38,13 @@ class Leaving:
         only: Of these passes, the tensors that are repaired, or :data:`WHOLE`; the rest is left,
             and nobody is told.
         tensors: The tensors that the model has before any pass; any other is :data:`MADE`.
+        nodes: Nodes that a user excludes, as a report names them; patterns stand for several.
     """
 
     left: Mapping[Place, str] = field(default_factory=dict)
     only: Mapping[str, frozenset[str]] = field(default_factory=dict)
     tensors: frozenset[str] = frozenset()
+    nodes: Sequence[str] = ()
 
     def place(self, spec: str, tensor: str) -> Place:
         """The place of a tensor, which may be one that has no name of its own."""
@@ -85,6 +92,8 @@ def why(model: ir.Model, spec: Callable[[], str], node: ir.Node) -> str | None:
     leaving = _of(model)
     if leaving is NOTHING and not any(key.startswith(_KEY) for key in node.metadata_props):
         return None
+    if leaving.nodes and any(fnmatchcase(path_of(node), x) for x in leaving.nodes):
+        return EXCLUDED
     written = node.metadata_props.get(_key(spec()))
     return leaving.reason(spec(), _tensor(node)) if written is None else written
 

@@ -40,7 +40,7 @@ def make(
         model = io.load(task.source) if loaded is None else loaded
         loaded = None
         wholes = {(spec, WHOLE): why for spec, why in faults.items()}
-        now = dataclasses.replace(leave, left={**leave.left, **wholes}) if faults else leave
+        now = dataclasses.replace(leave, left={**leave.left, **wholes}, nodes=task.exclude)
         settle = None
         if task.check:
             settle = Settling(

@@ -34,6 +34,8 @@ class Options(TypedDict, total=False):
 
     Attributes:
         check: Whether to verify; without it, nothing is run. It is by default.
+        exclude: Nodes to repair nothing at, as the report names them; a pattern such as
+            ``*/decoder/*`` stands for several. Passes that repair all or nothing pay no heed.
         dry_run: Say what would be done and write nothing.
         dims: Sizes to verify at, by the name of the symbolic dim.
         feeds: An ``.npz`` with an array for each input, to verify with.
@@ -51,6 +53,7 @@ class Options(TypedDict, total=False):
     """
 
     check: bool
+    exclude: Sequence[str]
     dry_run: bool
     dims: Mapping[str, int | Sequence[int]] | None
     feeds: StrPath | None
@@ -79,6 +82,7 @@ class Task:
         kernels: Whether to count kernels; None: if it is verified and not huge.
         strict: Whether a failed verdict is the end, and no search for bad places begins.
         budget: How many seconds a proof may take.
+        exclude: Nodes to repair nothing at.
         tell: Called with a short text at each step.
     """
 
@@ -92,12 +96,14 @@ class Task:
     kernels: bool | None = None
     strict: bool = False
     budget: float | None = None
+    exclude: Sequence[str] = ()
     tell: Progress = lambda _: None
 
     @classmethod
     def asked(cls, source: StrPath, options: Options) -> Task:
         """What is asked with these options, which names no passes yet."""
         refuse_unknown(options, Options)
+        exclude = options.get("exclude", ())
         return cls(
             file_of(source),
             check=options.get("check", True) and not options.get("dry_run", False),
@@ -108,6 +114,7 @@ class Task:
             kernels=options.get("kernels"),
             strict=options.get("strict", False),
             budget=options.get("budget"),
+            exclude=(exclude,) if isinstance(exclude, str) else tuple(exclude),
             tell=options.get("progress") or (lambda _: None),
         )
 

@@ -78,6 +78,21 @@ def test_nodes_are_excluded(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(out)["findings"] == []
 
 
+def test_nothing_is_repaired_at_what_is_excluded(capsys: pytest.CaptureFixture[str]) -> None:
+    def repaired(*options: str) -> set[str]:
+        asked = ("run", "m.onnx", "-p", "additive-mask", "--no-verify", "--json", *options)
+        (only,) = json.loads(said(capsys, *asked)[1])["passes"]
+        return {x["at"] for x in only["changes"]}
+
+    every = repaired()
+    assert "/layer1/Where" in every
+    put('exclude = ["/layer1/*"]')
+    assert repaired() == {x for x in every if not x.startswith("/layer1/")}
+    assert repaired("--exclude", "*") == set()
+    out = said(capsys, "run", "m.onnx", "-p", "additive-mask", "--no-verify", "-v")[1]
+    assert "excluded, as asked" in out
+
+
 def test_the_nearest_file_with_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     put("atol = 0.1")
     Path("pyproject.toml").write_text("[project]\nname = 'x'\n", encoding="utf-8")
@@ -109,5 +124,5 @@ def test_the_page_has_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     Path("pyproject.toml").write_text(text[1], encoding="utf-8")
     verbs = {name for name, x in group.commands.items() if "atol" in {y.name for y in x.params}}
     assert verbs == {"run", "verify", "padded", "bench", "ship"}
-    assert "sets profile, atol" in said(capsys, "run", "m.onnx", "--dry-run")[2]
     assert "sets exclude" in said(capsys, "check", "m.onnx")[2]
+    assert "sets profile, atol, exclude" in said(capsys, "run", "m.onnx", "--dry-run")[2]
