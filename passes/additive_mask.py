@@ -194,6 +194,8 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
         floor = self._floor(fill, max(r or 0 for r in ranks), reach.scale)
         if not np.isfinite(floor.astype(np.float64)).all():
             return Skip(node, f"floor={self.floor / reach.scale:g} is no number in {fill.dtype}")
+        if scores is None and fill.number == floor.item(0):
+            return None  # a Where of two constants is an addend
         larger = scores is not None and keeps_shape(result, scores, view)
         hidden = condition_of(select.cond, view, expands=larger, when=select.when)
         return MaskSite(node, hidden, view.numbering.of(hidden.root), scores, floor)

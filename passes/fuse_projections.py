@@ -17,6 +17,7 @@ from graphfix.wording import a_or_an
 
 from ._shared.fusible import FLOATS, MICROSOFT, only_user
 
+_ATTENTION = (MICROSOFT, "MultiHeadAttention")
 # Inputs of MultiHeadAttention after query, key and value; Attention's are others.
 _BIAS, _MASK, _ADDEND, _PAST = 3, 4, 5, 6
 
@@ -39,7 +40,22 @@ class ProjectedSite(Match):
 
 
 @dataclass(frozen=True)
-class FuseProjections(NodePass[ProjectedSite]):
+class BiasSite(Match):
+    """The bias of queries, keys and values that are one product, before an attention with a past.
+
+    Attributes:
+        product: What it is added to.
+        bias: It, [3 * W].
+        attention: The attention.
+    """
+
+    product: ir.Value
+    bias: ir.Value
+    attention: ir.Node
+
+
+@dataclass(frozen=True)
+class FuseProjections(NodePass[ProjectedSite | BiasSite]):
     """Fuses the query, key and value projections of one tensor into its attention.
 
     Three MatMuls of one tensor with weights of the file, and the MultiHeadAttention of what they
@@ -47,7 +63,8 @@ class FuseProjections(NodePass[ProjectedSite]):
     They are put side by side by a Concat of them in the graph: ONNX Runtime does that once, when it
     loads the model (constant folding). So no weight is read, moved or written twice, however
     large; layers that share their weights share the Concat. One MatMul for all three, with or
-    without a bias, and the Split after it become an Attention as well.
+    without a bias, and the Split after it become an Attention as well. Of one with a past, which
+    stays a MultiHeadAttention, that bias goes into the attention.
 
     Why:
         Four kernels become one: on DirectML a self-attention is then a single one, its projections
@@ -98,11 +115,13 @@ class FuseProjections(NodePass[ProjectedSite]):
     """
 
     name: ClassVar[str] = "fuse-projections"
-    anchors: ClassVar[tuple[str, ...]] = (f"{MICROSOFT}.MultiHeadAttention",)
+    anchors: ClassVar[tuple[str, ...]] = (".".join(_ATTENTION), "Add")
     keeps_shapes: ClassVar[bool] = True
 
-    def match(self, node: ir.Node, view: View) -> ProjectedSite | Skip | None:
-        """An attention of three products of one tensor."""
+    def match(self, node: ir.Node, view: View) -> ProjectedSite | BiasSite | Skip | None:
+        """An attention of three products of one tensor; the bias of one that has a past."""
+        if is_op(node, "Add"):
+            return _bias(node, view)
         packed = _packed(node, view)
         if packed is not None:
             return packed
@@ -122,10 +141,15 @@ class FuseProjections(NodePass[ProjectedSite]):
 
     def message(self, site: Match) -> str:
         """What it is."""
+        if isinstance(site, BiasSite):
+            return "a bias before an attention, a kernel of its own, that the attention could add"
         return "an attention and the three products that it is of, each a kernel of its own"
 
-    def rewrite(self, match: ProjectedSite, op: Builder) -> ir.Value:
+    def rewrite(self, match: ProjectedSite | BiasSite, op: Builder) -> ir.Value:
         """Attention(input, weights, bias, mask_index, past, attention_bias)."""
+        if isinstance(match, BiasSite):
+            op.reroute(match.node.outputs[0], [(match.attention, _BIAS)], match.bias)
+            return match.product
         node, weights = match.node, match.weights
         joined = weights[0]
         if len(weights) > 1:
@@ -163,12 +187,8 @@ def _product(value: ir.Value | None) -> ir.Node | None:
 def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
     """An attention of the three parts of one product."""
     split = maker_of(node.inputs[0])
-    if not is_op(split, "Split") or tuple(node.inputs[:3]) != tuple(split.outputs):
-        return None
-    sizes = [view.shapes.dims(x) for x in split.outputs]
-    if sizes[0] is None or any(x != sizes[0] for x in sizes) or len(sizes[0]) != 3:
-        return None
-    if attr_int(split, "axis", 0) not in (-1, 2) or not isinstance(width := sizes[0][2], int):
+    width = _part(split, node, view)
+    if split is None or width is None:
         return None
     whole, bias = split.inputs[0], None
     add = maker_of(whole)
@@ -196,6 +216,35 @@ def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
     if reason is not None:
         return Skip(node, reason)
     return ProjectedSite(node, product.inputs[0], weights, width, bias)
+
+
+def _part(split: ir.Node | None, attention: ir.Node, view: View) -> int | None:
+    """W, if a Split parts [B, T, 3 * W] into queries, keys and values."""
+    if not is_op(split, "Split") or tuple(attention.inputs[:3]) != tuple(split.outputs):
+        return None
+    sizes = [view.shapes.dims(x) for x in split.outputs]
+    if sizes[0] is None or any(x != sizes[0] for x in sizes) or len(sizes[0]) != 3:
+        return None
+    width = sizes[0][2] if attr_int(split, "axis", 0) in (-1, 2) else None
+    return width if isinstance(width, int) else None
+
+
+def _bias(node: ir.Node, view: View) -> BiasSite | None:
+    """What is added to queries, keys and values at once, if their attention has a past."""
+    split = only_user(node)
+    attention = only_user(split) if split is not None else None
+    if split is None or attention is None or attention.op_identifier()[:2] != _ATTENTION:
+        return None
+    width = _part(split, attention, view)
+    if width is None or _given(attention, _PAST) is None or _given(attention, _BIAS) is not None:
+        return None
+    if any(x.is_graph_output() or {y.node for y in x.uses()} != {attention} for x in split.outputs):
+        return None
+    for product, bias in (node.inputs, node.inputs[::-1]):
+        fits = view.shapes.dims(bias) == (3 * width,) and view.shapes.rank(product) == 3
+        if fits and product is not None and bias is not None:
+            return BiasSite(node, product, bias, attention)
+    return None
 
 
 def _width(weights: Sequence[ir.Value], view: View) -> int | None:

@@ -41,7 +41,8 @@ class FuseRotary(NodePass[RotarySite]):
 
     Halves of the features are turned, or pairs of neighbours, all of them or the first; at once, or
     halves apart, as GPT-OSS joins ``a * cos - b * sin`` and ``b * cos + a * sin``; by angles
-    that all rows of the batch share, or by those of positions that are fed. What is turned goes
+    that all rows of the batch share, or by those of positions that are fed. Cosines and sines that
+    a table holds twice are computed, or read from a constant, once. What is turned goes
     before the Transpose that moves the heads, where fuse-attention takes it; or is turned as it
     lies, [B, H, T, D], where something else is between, as a norm of the keys.
 
@@ -79,15 +80,11 @@ class FuseRotary(NodePass[RotarySite]):
             opset_import: ["" : 17, "com.microsoft" : 1]
         >
         keys (float[B, T, 2, 8] x, float[T, 4] angles) => (float[B, 2, T, 8] y)
-        <int64[3] merged = {0, 0, 16}, int64[1] start = {0}, int64[1] half = {4},
-            int64[1] last = {1}, int64[4] apart = {0, 0, 2, 8}>
+        <int64[3] merged = {0, 0, 16}, int64[1] start = {0}, int64[4] apart = {0, 0, 2, 8}>
         {
-            both = Concat <axis = -1> (angles, angles)
-            cos = Cos (both)
-            sin = Sin (both)
             flat = Reshape (x, merged)
-            cosines = Slice (cos, start, half, last)
-            sines = Slice (sin, start, half, last)
+            cosines = Cos (angles)
+            sines = Sin (angles)
             turned = com.microsoft.RotaryEmbedding <num_heads = 2> (flat, start, cosines, sines)
             heads = Reshape (turned, apart)
             y = Transpose <perm = [0, 2, 1, 3]> (heads)

@@ -6,6 +6,7 @@ pair of neighbours.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from .._index.counting import counting
 from .._sizes.reshape_targets import with_axes
 from .axis_layout import Layout, size_of
 from .rotary_halves import along_last, part_of, turned
-from .rotary_tables import is_doubled
+from .rotary_tables import half_of, is_doubled, reads_rows
 
 # Two products, a sum, two Slices, Neg and Concat become one kernel.
 _ROTATES = 6
@@ -75,18 +76,34 @@ class Rotation:
         """[T, turns / 2] of a table; made once for all layers."""
 
         def build() -> ir.Value:
+            base, steps = (table, []) if self.pairs else half_of(table, op.view, halved=self.halved)
+            half = base if isinstance(base, ir.Value) else op.constant(base)
+            dims = op.view.shapes.dims(steps[-1][0].outputs[0] if steps else half) or ()
+            ones = [i for i, dim in enumerate(dims[:-1]) if dim == 1]
+            if half is not table and (self.rows or len(dims) - len(ones) == 2):
+                if not reads_rows(steps):
+                    half = op.once(("rows", half), lambda: self._in_rows(half, ones, op), half)
+                for node, at in steps:
+                    half = op.again(
+                        node, *(half if i == at else x for i, x in enumerate(node.inputs))
+                    )
+                return self._in_rows(half, ones, op) if reads_rows(steps) else half
             end, step = (self.turns, 2) if self.pairs else (self.turns // 2, 1)
             last = len(self.ones) + self.rows + 1
             given = [0, end, last, *([step] if step > 1 else [])]
             cut = (np.array([x], np.int64) for x in given)
             half = table if self.halved else op.Slice(table, *cut)
-            if self.rows:
-                return op.Reshape(half, np.array([-1, self.turns // 2], np.int64))
-            return with_axes("Squeeze", half, self.ones, op)
+            return self._in_rows(half, self.ones, op)
 
         return op.once(
             ("rotary", self.pairs, self.halved, op.view.numbering.of(table)), build, table
         )
+
+    def _in_rows(self, half: ir.Value, ones: Sequence[int], op: Builder) -> ir.Value:
+        """[T, turns / 2] of half a table with these axes of 1; [B * T, ...] of one for each row."""
+        if self.rows:
+            return op.Reshape(half, np.array([-1, self.turns // 2], np.int64))
+        return with_axes("Squeeze", half, ones, op)
 
     def _places(self, value: ir.Value, half: ir.Value, op: Builder) -> ir.Value:
         """0, 1, 2, ... as [B, T], for tables of B * T rows; made once for all layers."""

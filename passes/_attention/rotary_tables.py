@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
-from graphfix.model.values import attr_int, const_of, is_op, maker_of, scalar_of
+from graphfix.model.values import Array, attr_int, const_of, is_op, maker_of, scalar_of
 from graphfix.model.view import View
 
 from .rotary_halves import along_last
@@ -12,6 +14,8 @@ from .rotary_halves import along_last
 _FAR = 16
 # A table of 131,072 places of 128 features is read; larger ones are not.
 _TABLE = 1 << 24
+_AXES = ("Unsqueeze", "Squeeze")
+_ROWS = ("Gather", "Slice")
 _POINTWISE = ("Cos", "Sin", "Cast", "Identity", "Neg")
 
 
@@ -35,8 +39,7 @@ def is_doubled(value: ir.Value, view: View, *, pairs: bool) -> bool:
         if pairs and _is_twice_side_by_side(node, view):
             return True
         if is_op(node, "Concat") and not pairs:
-            numbers = {view.numbering.of(x) for x in node.inputs if x is not None}
-            return len(node.inputs) == 2 and len(numbers) == 1 and along_last(node, view)
+            return _is_twice(node, view)
         source = _source(node, value, view)
         if source is None:
             return False
@@ -44,12 +47,56 @@ def is_doubled(value: ir.Value, view: View, *, pairs: bool) -> bool:
     return False
 
 
+def half_of(
+    table: ir.Value, view: View, *, halved: bool
+) -> tuple[ir.Value | Array, list[tuple[ir.Node, int]]]:
+    """The angles, or what else the first half of a table is computed from.
+
+    Args:
+        table: A table whose second half is the first.
+        view: The model around it.
+        halved: Whether the table is that half already.
+
+    Returns:
+        A tensor or a constant of that many features; and what computes the table from it, number by
+        number or row by row, the first node first, each with the input that goes on. Axes of 1 that
+        come or go on the way are left out. The table and [] if that is not known.
+    """
+    value, steps = table, list[tuple[ir.Node, int]]()
+    for _ in range(_FAR):
+        node, constant = value.producer(), const_of(value, limit=_TABLE)
+        if is_op(node, "Concat") and not halved and node.inputs[0] is not None:
+            return (node.inputs[0], steps) if _is_twice(node, view) else (table, [])
+        if constant is not None and steps and not halved:
+            return constant[..., : constant.shape[-1] // 2], steps
+        source = None
+        if node is not None and is_op(node, "Mul", *_AXES, *_ROWS, *_POINTWISE):
+            source = _source(node, value, view)
+        if source is None or (is_op(node, *_AXES) and reads_rows(steps)):
+            break
+        if node is not None and not is_op(node, *_AXES):
+            steps.insert(0, (node, node.inputs.index(source)))
+        value = source
+    return (value, steps) if halved else (table, [])
+
+
+def reads_rows(steps: Sequence[tuple[ir.Node, int]]) -> bool:
+    """Whether some of the nodes choose rows of a table."""
+    return any(is_op(node, *_ROWS) for node, _ in steps)
+
+
+def _is_twice(concat: ir.Node, view: View) -> bool:
+    """Whether a Concat puts a tensor beside itself, along the last axis."""
+    numbers = {view.numbering.of(x) for x in concat.inputs if x is not None}
+    return len(concat.inputs) == 2 and len(numbers) == 1 and along_last(concat, view)
+
+
 def _source(node: ir.Node, value: ir.Value, view: View) -> ir.Value | None:
     """What a node takes, number by number, without a change of the last axis."""
     if is_op(node, "Mul"):
-        constant = [scalar_of(x) is not None for x in node.inputs]
+        constant = [scalar_of(x) is not None and view.shapes.rank(x) in (0, 1) for x in node.inputs]
         return node.inputs[constant.index(False)] if constant.count(True) == 1 else None
-    if is_op(node, "Unsqueeze", "Squeeze", "Expand", "Reshape", "Slice", "Gather"):
+    if is_op(node, *_AXES, *_ROWS, "Expand", "Reshape"):
         dims = [view.shapes.dims(x) for x in (value, node.inputs[0])]
         kept = dims[0] and dims[1] and dims[0][-1] == dims[1][-1]
         if is_op(node, "Gather"):  # rows of a table
@@ -71,7 +118,6 @@ def _is_twice_side_by_side(node: ir.Node, view: View) -> bool:
         return False
     maker = maker_of(node.inputs[0], *_POINTWISE)
     if is_op(maker, "Concat"):
-        numbers = {view.numbering.of(x) for x in maker.inputs if x is not None}
-        return len(maker.inputs) == 2 and len(numbers) == 1 and along_last(maker, view)
+        return _is_twice(maker, view)
     before = view.shapes.dims(maker.inputs[0]) if is_op(maker, "Expand", "Tile") else None
     return before is not None and before[-1:] == (1,)

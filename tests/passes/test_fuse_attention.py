@@ -673,8 +673,9 @@ def test_rotary_embeddings_are_operators() -> None:
     after = fused(rotary("ff = Concat <axis = -1> (f, f)"))
     assert count(after, "RotaryEmbedding") == 2
     assert count(after, "Neg") == count(after, "Transpose") == 0
-    # One table of cosines and one of sines, for queries and keys alike.
-    assert count(after, "Slice") == 2
+    # One table of cosines and one of sines, of half the features, for queries and keys alike.
+    assert count(after, "Cos") == count(after, "Sin") == 1
+    assert count(after, "Slice") == count(after, "Concat") == 0
 
 
 @pytest.mark.parametrize(

@@ -257,6 +257,39 @@ def test_other_parts_stay(body: str, out: str, reason: str | None) -> None:
     assert [reason in why for _, why in skips] == [True] if reason else not skips
 
 
+PAST = f"{X}, float[B, 2, P, 4] pk, float[B, 2, P, 4] pv"
+WITH_PAST = PACKED.replace("(q, k, v)", "(q, k, v, , , , pk, pv)").replace("y =", "y, k2, v2 =")
+PRESENT = f"{Y}, float[B, 2, N, 4] k2, float[B, 2, N, 4] v2"
+
+
+@pytest.mark.parametrize("body", [WITH_PAST, WITH_PAST.replace("(p, b)", "(b, p)")])
+def test_the_bias_of_one_with_a_past_goes_into_it(body: str) -> None:
+    text = f"parts = Constant <value_ints = [8, 8, 8]> () {body}"
+    before, after = (model(text, signature=PAST, out=PRESENT) for _ in range(2))
+    assert len(graphfix.run(after, "fuse-projections").passes[0].changes) == 1
+    assert ops(after)[-3:] == ["MatMul", "Split", "MultiHeadAttention"]
+    verdict = graphfix.verify(before, after)
+    assert verdict.ok, verdict.reason or verdict.failed
+    assert not graphfix.run(after, "fuse-projections").changed
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("(q, k, v, ,", "(q, k, v, b,"),  # it has one
+        ("(q, k, v, ,", "(k, q, v, ,"),
+        ("Add (p, b)", "Add (p, p)"),
+        ("y, k2", "other = Relu (v) y, k2"),
+    ],
+)
+def test_another_bias_before_a_past_stays(old: str, new: str) -> None:
+    text = f"parts = Constant <value_ints = [8, 8, 8]> () {WITH_PAST.replace(old, new)}"
+    m = model(
+        text, signature=PAST, out=PRESENT + (", float[B, T, 8] other" if "other" in new else "")
+    )
+    assert not graphfix.run(m, "fuse-projections").changed
+
+
 def test_parts_of_time_are_no_queries_keys_and_values() -> None:
     m = model(
         f"""parts = Constant <value_ints = [3, 3, 3]> () h = MatMul (x, wq)

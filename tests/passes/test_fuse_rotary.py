@@ -1,5 +1,6 @@
 """Rotary embeddings whose positions are fed, of keys that go into a cache."""
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 
@@ -45,10 +46,12 @@ def operators(model: ir.Model) -> list[str]:
 
 def test_each_row_has_the_angles_of_its_own_positions() -> None:
     before, after = pieces(), pieces()
-    graphfix.run(after, "fuse-rotary")
+    graphfix.run(after, "fuse-rotary,fold")
     made = next(x for x in after.graph if x.op_type == "RotaryEmbedding")
     assert made.inputs[0] is after.graph.inputs[0]
-    assert not {"Neg", "Add"} & set(operators(after))
+    assert not {"Neg", "Add", "Slice"} & set(operators(after))  # half of the angles is computed
+    assert operators(after).count("Concat") == 1
+    assert operators(after).count("Reshape") == 3
     verdict = verify(before, after)
     assert verdict.ok, verdict.reason or verdict.failed
 
@@ -112,9 +115,38 @@ def test_a_table_whose_halves_are_equal_is_one_wherever_its_rows_are_read(
     )
     text = text.replace("= {1.0, 0.3, 0.1, 0.03}", "= {1, 2, 3, 4}")
     before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
-    graphfix.run(after, "fuse-rotary")
+    graphfix.run(after, "fuse-rotary,fold")
     assert ("RotaryEmbedding" in operators(after)) is fused
+    assert ("Slice" in operators(after)) is not fused
     assert verify(before, after).ok
+
+
+def test_rows_of_a_part_of_a_table_are_half_as_wide_and_wrap_as_before() -> None:
+    """``cos_cached[:length][position_ids]`` of transformers 4.41: -1 is the last of that part."""
+    text = PIECES.replace(
+        "all = Unsqueeze (both, heads)", "part = Slice (table, start, four, zero)"
+    )
+    for line in ("column = Unsqueeze (positions, lifted)", "places = Cast <to = 1> (column)"):
+        text = text.replace(line, "")
+    text = text.replace("angles = Mul (places, rates)", "")
+    text = text.replace("both = Concat <axis = -1> (angles, SECOND)", "")
+    text = text.replace("cos = Cos (all)", "c3 = Gather (part, positions)")
+    text = text.replace("sin = Sin (all)", "cos = Unsqueeze (c3, heads) sin = Neg (cos)")
+    rows = [x + y / 8 for y in range(5) for x in [0.9, 0.5, 0.2, 0.7] * 2]
+    text = text.replace(
+        "<float[1, 1, 4] rates = {1.0, 0.3, 0.1, 0.03}",
+        f"<float[5, 8] table = {set_of(rows)}, int64[1] four = {{4}}, int64[1] zero = {{0}}",
+    )
+    before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    graphfix.run(after, "fuse-rotary,fold")
+    assert "RotaryEmbedding" in operators(after)
+    assert "Slice" not in operators(after)
+    feeds = {
+        "k": np.random.default_rng(0).normal(size=(1, 3, 16)).astype(np.float32),
+        "positions": np.array([[3, -1, 0]]),
+        "past": np.zeros((1, 2, 0, 8), np.float32),
+    }
+    assert verify(before, after, feeds=feeds).ok
 
 
 def set_of(numbers: list[float]) -> str:
