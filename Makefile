@@ -110,7 +110,7 @@ rent: $(STAMP)  ## Count on how many real models each rule fires, into docs/ (GR
 	$(PIP) install --quiet --group bench
 	$(BIN)/python bench/rent.py $(RENT)
 
-compare: $(STAMP)  ## Hold graphfix against its peers over a folder of exports, into docs/ (COMPARE="--zoo FOLDER")
+compare: $(STAMP)  ## Hold graphfix against its peers over a folder of exports, into docs/ (COMPARE="--zoo FOLDER --zoo models")
 	$(PIP) install --quiet --group peers --group bench
 	$(BIN)/python bench/side_by_side.py $(COMPARE)
 	$(BIN)/python bench/picture.py

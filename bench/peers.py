@@ -4,7 +4,8 @@
     python bench/peers.py graphfix:directml model.onnx out.onnx
     python bench/peers.py --attentions model.onnx
 
-Each tool is used as its own documentation shows first, without options for this or that model.
+Each tool is used as its own documentation shows first, without options for this or that model;
+onnxruntime.transformers with the model_type of the family, where its manual has one.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ PACKAGES = {
 }
 """The package that each comes in."""
 GRAPHFIX = "graphfix:"
+# What the manual of onnxruntime.transformers has a model_type for, by a word of the export's name.
+MODEL_TYPES = {"t5": "t5", "whisper": "bart", "gpt2": "gpt2", "qwen3": "qwen3"}
 
 # Operators that are a whole attention; the standard's and ONNX Runtime's.
 ATTENTIONS = frozenset(
@@ -79,7 +82,9 @@ def convert(tool: str, source: Path, target: Path) -> None:
             sys.modules["torch"] = stand_in
         from onnxruntime.transformers import optimizer
 
-        optimizer.optimize_model(str(source)).save_model_to_file(str(target))
+        name = source.parent.name if source.stem == "model" else source.stem
+        kind = next((x for word, x in MODEL_TYPES.items() if word in name), "bert")
+        optimizer.optimize_model(str(source), model_type=kind).save_model_to_file(str(target))
     elif tool == "ort_fusions":
         import onnx_ir as ir
         from onnxscript.rewriter.ort_fusions import optimize_for_ort

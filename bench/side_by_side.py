@@ -28,6 +28,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import onnx
 import onnxruntime
 from peers import GRAPHFIX, PACKAGES, TOOLS
 from side_by_side_page import page
@@ -36,6 +37,7 @@ from steps import Store, content, run
 from graphfix.engine.pipeline import resolve
 from graphfix.errors import UsageError
 from graphfix.runtime.python import require
+from graphfix.spec.quoting import quoted
 from graphfix.zoo.cache import sources
 
 HERE = Path(__file__).resolve().parent
@@ -128,8 +130,13 @@ class Study:
             said = run([*_CLI, "plan", str(path), "--json"], SECONDS)
             if said.why:
                 return {"kernels": None, "why": said.why}
-            took = json.loads(said.out)["plan"]["run"]
-            return {"kernels": took["dispatches"], "remade": took["remade"], "why": ""}
+            plan = json.loads(said.out)["plan"]
+            took, sizes = plan["run"], _usual(path, plan["open"])
+            said = run([*_CLI, "plan", str(path), "--json", *sizes], SECONDS) if sizes else said
+            found = {} if said.why else json.loads(said.out)["plan"]["nodes"]
+            inside = sum(found[x] for x in ("fused", "dml", "cpu")) if found else None
+            kernels = {"kernels": took["dispatches"], "remade": took["remade"]}
+            return {**kernels, "inside": inside, "why": ""}
 
         def counted() -> Json:
             said = run([sys.executable, str(HERE / "peers.py"), "--attentions", str(path)], SECONDS)
@@ -178,6 +185,17 @@ class Study:
         for label, one in zip(files, done["models"], strict=False):
             found[label]["time"] = one
         found[EXPORTED].setdefault("time", {"why": done["why"]})
+
+
+def _usual(path: Path, names: Sequence[str]) -> list[str]:
+    """Options for ``graphfix plan``: one row, and 512 of every other dim of these names."""
+    inputs = onnx.load(path, load_external_data=False).graph.input
+    rows = {x.type.tensor_type.shape.dim[0].dim_param for x in inputs if _rank(x) > 1}
+    return [y for x in names for y in ("--dims", f"{quoted(x)}={1 if x in rows else 512}")]
+
+
+def _rank(value: onnx.ValueInfoProto) -> int:
+    return len(value.type.tensor_type.shape.dim)
 
 
 def _kept(setup: Json) -> Json:
@@ -262,7 +280,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Do what is not known yet, and write what it comes to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", help="models of the folder; all by default")
-    parser.add_argument("--zoo", type=Path, default=ROOT / "models", help="a folder of exports")
+    parser.add_argument("--zoo", type=Path, action="append", help="a folder of exports, or several")
     parser.add_argument("--spec", action="append", help="NAME or NAME=PASSES of graphfix")
     parser.add_argument("--tool", action="append", choices=TOOLS, help="all by default")
     parser.add_argument("--no-time", action="store_true", help="do not time them")
@@ -275,9 +293,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "compare")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="the folder of the result")
     given = parser.parse_args(argv)
-    models = models_in(given.zoo)
+    folders = given.zoo or [ROOT / "models"]
+    models = {name: path for x in folders for name, path in models_in(x).items()}
     if unknown := [x for x in given.names if x not in models]:
-        print(f"{given.zoo} has no {', '.join(unknown)}", file=sys.stderr)
+        print(f"{', '.join(map(str, folders))}: no {', '.join(unknown)}", file=sys.stderr)
         return 2
     dml = not given.no_dml
     if dml:

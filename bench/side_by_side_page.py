@@ -15,10 +15,13 @@ _HEAD = """\
 # Side by side
 
 {files} exports as they are, and after each tool, by `make compare`. Each tool is used as its
-documentation shows first. A tool that wrote no file counts as the export.{kept}
+documentation shows first, onnxruntime.transformers with the model_type of the family where there is
+one. A tool that wrote no file counts as the export.{kept}
 
 - **Kernels**: what a run takes on the device of DirectML, as `graphfix plan` predicts it: all
   models together, and the median of the ratios to the export, with the least and the most.
+- **Fixed**: nodes that are computed where all dims are numbers (one row, 512 of every other), then
+  inside one kernel: all models together, and the median of the ratios to the export.
 - **Attentions fused**: into one operator each, of those that the exports have.
 - **Wrong**: files that ONNX Runtime does not load, or that `graphfix verify` finds to differ from
   the export on the CPU. **No file**: the tool crashed, refused or did not end.
@@ -37,7 +40,7 @@ unchanged files were taken from the cache; the times of a model's files were tak
 def page(data: Json) -> str:
     """The page as Markdown."""
     rows = data["rows"]
-    heads = ["", "files", "kernels", "ratio", "attentions fused", "wrong", "no file"]
+    heads = ["", "files", "kernels", "ratio", "fixed", "attentions fused", "wrong", "no file"]
     heads += ["run on DirectML", "right there"] if data["dml"] else []
     heads += ["CPU time", "faster, slower"]
     lines = [f"| {' | '.join(heads)} |", "| --- |" + " ---: |" * (len(heads) - 1)]
@@ -93,12 +96,12 @@ def _called(tool: str) -> str:
     return "as exported" if tool == "exported" else tool
 
 
-def _pairs(tool: str, rows: list[Json]) -> list[tuple[int, int]]:
+def _pairs(tool: str, rows: list[Json], what: str = "kernels") -> list[tuple[int, int]]:
     """The kernels of each model after a tool, and before."""
     return [
-        (_kernels(row["tools"][tool]) or before, before)
+        (_planned(row["tools"][tool], what) or before, before)
         for row in rows
-        if (before := _kernels(row["tools"]["exported"]))
+        if (before := _planned(row["tools"]["exported"], what))
     ]
 
 
@@ -110,6 +113,9 @@ def _cells(tool: str, rows: list[Json], *, dml: bool) -> Iterator[str]:
     pairs = _pairs(tool, rows)
     yield f"{sum(after for after, _ in pairs):,}"
     yield _ratios([after / before for after, before in pairs])
+    inside = _pairs(tool, rows, "inside")
+    middle = statistics.median(after / before for after, before in inside) if inside else 1
+    yield f"{sum(after for after, _ in inside):,} ({middle:.2f})"
     before = sum(sum(_attentions(row["tools"]["exported"])) for row in rows)
     yield f"{sum(_attentions(x)[0] for x in made)} of {before}"
     yield str(sum(not x["verify"]["ok"] for x in made))
@@ -151,8 +157,8 @@ def _ratios(values: list[float]) -> str:
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
-def _kernels(one: Json) -> int | None:
-    found: int | None = one.get("plan", {}).get("kernels")
+def _planned(one: Json, what: str) -> int | None:
+    found: int | None = one.get("plan", {}).get(what)
     return found
 
 

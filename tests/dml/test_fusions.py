@@ -52,7 +52,7 @@ FUSED = {
     "a Gelu by Tanh": (
         "float[B, T, 8] h", OUT, "c = Pow (h, three) d = Mul (c, cube) s = Add (h, d) "
         "p = Mul (s, k) e = Tanh (p) o = Add (e, one) t = Mul (h, o) y = Mul (t, half)",
-        ["Mul", "Mul", "Add", "Mul", "Sigmoid", "Mul"],
+        ["Mul", "HardSigmoid", "Mul", "QuickGelu", "Div"],
     ),
     "scores": (
         "float[B, T, 8] x, float[B, 2, T, 4] c", "float[B, 2, T, T] y", "s = Reshape (x, heads) "
