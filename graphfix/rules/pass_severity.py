@@ -71,6 +71,8 @@ def _negative_pads(site: Match, view: View) -> Severity:
         return "note"
     if view.opset(site.node) < 11:
         return "warning"
+    if site.node.inputs[0] is not getattr(site, "data", None):
+        return "error"  # of a Slice that may leave nothing
     return "error" if are_misread(site.node, pads_of(site.node, view) or ()) else "note"
 
 

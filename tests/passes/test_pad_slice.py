@@ -258,3 +258,51 @@ def test_a_constant_is_padded_when_the_model_is_loaded() -> None:
     m = model("""m (float[B, 3] x) => (float[B, 3] y)
         <float[4] c = {1, 2, 3, 4}, int64[2] cut = {-1, 0}> { p = Pad (c, cut) y = Add (x, p) }""")
     assert not graphfix.run(m, "pad-slice").changed
+
+
+SHIFTED = """m (float[B, T, 4] x) => (float[B, T, 4] y)
+    <int64[1] none = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] last = {-1},
+     int64[1] end = {9223372036854775807}, int64[6] behind = {0, 0, 0, 0, 1, 0},
+     int64[6] ahead = {0, 1, 0, 0, 0, 0}, float seven = {7.0}> { BODY }"""
+FROM_THE_SECOND = "cut = Slice (x, one, end, one) y = Pad (cut, behind, seven)"
+SHIFTS = {
+    "to the left": FROM_THE_SECOND,
+    "to the right": "cut = Slice (x, none, last, one) y = Pad (cut, ahead)",
+    "with steps": "cut = Slice (x, one, end, one, one) y = Pad (cut, behind)",
+}
+
+
+@pytest.mark.parametrize("case", SHIFTS)
+def test_what_a_slice_leaves_nothing_of_is_padded_first(case: str) -> None:
+    before = model(SHIFTED.replace("BODY", SHIFTS[case]), 17)
+    after, report = repaired(before)
+    assert [x.tensor for x in report.passes[0].changes] == ["y"]
+    assert ops(after) == ["Pad", "Slice"]
+    for frames in (1, 2, 5):
+        assert same(before, after, numbers((2, frames, 4), "float"))
+
+
+STAY = {
+    "two of one are one less": FROM_THE_SECOND.replace("Slice (x, one", "Slice (x, two"),
+    "the same end is padded": FROM_THE_SECOND.replace("behind", "ahead"),
+    "copies of what is left": FROM_THE_SECOND.replace("Pad (", 'Pad <mode = "edge"> ('),
+    "the rest goes elsewhere": f"{FROM_THE_SECOND} other = Relu (cut) more = Add (y, other)",
+    "every second": FROM_THE_SECOND.replace("end, one)", "end, one, two)"),
+}
+
+
+@pytest.mark.parametrize("case", STAY)
+def test_other_pads_of_a_slice_stay(case: str) -> None:
+    m = model(SHIFTED.replace("BODY", STAY[case]), 17)
+    assert not graphfix.run(m, "pad-slice").changed
+
+
+def test_an_axis_of_a_known_size_leaves_something() -> None:
+    text = SHIFTED.replace("float[B, T, 4]", "float[B, 6, 4]").replace("BODY", FROM_THE_SECOND)
+    assert not graphfix.run(model(text, 17), "pad-slice").changed
+
+
+def test_check_says_that_nothing_may_be_left() -> None:
+    (finding,) = graphfix.check(model(SHIFTED.replace("BODY", FROM_THE_SECOND), 17), "pad-slice")
+    assert finding.severity == "error"
+    assert "leave nothing to pad" in finding.message
