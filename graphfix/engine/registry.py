@@ -33,7 +33,7 @@ GROUP = "graphfix.passes"
 _TRUE_SHAPES = "fresh-shapes"
 _REPAIRS = (
     *("bool-cast", "clip-minmax", "skew-gather", "pad-amounts", "pad-slice"),
-    *("mask-lookup", "table-rows", "additive-mask", "finite-mask", "drop-nan-guard"),
+    *("mask-lookup", "table-rows", "log-buckets", "additive-mask", "finite-mask", "drop-nan-guard"),
     *("cumsum-index", "matmul-vector", "matmul-4d", "reverse-2d", "unflatten-heads"),
     *("gather-int64", "convtranspose-2d", "pool-pads", "opset-ceiling", "quantize-axis"),
     *("slice-start", "slice-gather", "gemm-bias"),

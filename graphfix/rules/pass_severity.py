@@ -26,7 +26,7 @@ _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
     **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
     **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax"), _DML),
     **dict.fromkeys(("matmul-4d", "matmul-vector", "quantize-axis", "reverse-2d"), _DML),
-    **dict.fromkeys(("keep-output", "host-output", "gemm-bias"), _DML),
+    **dict.fromkeys(("keep-output", "host-output", "gemm-bias", "log-buckets"), _DML),
     **dict.fromkeys(("pad-amounts", "pool-pads", "slice-gather"), _DML),
     "opset-ceiling": _DML,
 }
@@ -146,6 +146,7 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "fresh-shapes": _stale,
     "pad-slice": _negative_pads,
     "keep-output": lambda *_: "error",
+    "log-buckets": lambda *_: "error",
     "gemm-bias": lambda *_: "error",
     "pool-pads": _windows,
     "clip-minmax": lambda *_: "error",

@@ -456,6 +456,7 @@ class TestLibrary:
             "pad-slice",
             "clip-minmax",
             "keep-output",
+            "log-buckets",
             "host-output",
             "matmul-4d",
             "pool-pads",
