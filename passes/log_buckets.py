@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,11 +13,13 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
+from graphfix.model.shapes import all_same
 from graphfix.model.values import Array, attr_int, attr_ints, const_of, is_op
 from graphfix.model.view import View
 from graphfix.model.walks import reached
 
 from ._shared.fusible import only_user
+from ._sizes.reshape_targets import with_axes
 
 Ints = npt.NDArray[np.int64]
 
@@ -27,35 +28,42 @@ _TRIED = 1 << 17
 _BEYOND = 2 ** np.arange(18, 41, dtype=np.int64)
 _LONGEST = 4096
 _TABLE = 1 << 20
-_NODES = 24
-# What is as large as its neighbour, and a constant: of a limit, in the branches of an If.
-_FILLS = ("ConstantOfShape", "Expand")
+_NODES = 48
+# What works element by element; and what makes a constant as large as its neighbour, in branches.
+_STEPS = frozenset(
+    {"Abs", "Neg", "Sign", "Min", "Max", "Clip", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}
+    | {"Equal", "Not", "And", "Or", "Where", "Cast", "Add", "Sub", "Mul", "Div", "Log", "Ceil"}
+    | {"Floor", "Identity", "Unsqueeze", "Shape", "ConstantOfShape", "Expand"}
+)
 
 
 @dataclass(frozen=True)
 class BucketSite(Match):
-    """Rows of a table, chosen by a function of distances.
+    """Rows of a table, or their numbers, chosen by a function of distances.
 
     Attributes:
         distances: The distances, of int64.
         least: The least distance that has a row of its own; those below have the same.
-        rows: The row of each distance from there on; those beyond have the last.
+        rows: The row of each distance from there on; those beyond have the last. Or its number.
+        ones: How many axes of 1 come before those of the distances.
         turned: Whether the features come first.
     """
 
     distances: ir.Value
     least: int
     rows: Array
-    turned: bool
+    ones: int
+    turned: bool = False
 
 
 @dataclass(frozen=True)
 class LogBuckets(NodePass[BucketSite]):
     """Looks up a bias by distance in a table of all distances, instead of computing buckets by Log.
 
-    T5, MPNet and WavLM sort the distances of tokens into buckets: near ones have one each, far ones
-    share one by their logarithm, and all beyond a longest distance are in the last. What a distance
-    comes to is computed here, for each of them, and written into a table.
+    T5, MPNet, WavLM and DeBERTa sort the distances of tokens into buckets: near ones have one each,
+    far ones share one by their logarithm, and all beyond a longest distance are in the last. What a
+    distance comes to is computed here, for each of them, and written into a table: its row, or the
+    number of the bucket where that is clipped and used otherwise.
 
     Why:
         Ten to sixteen kernels become three or four. And they come out wrong on DirectML: at a
@@ -107,30 +115,33 @@ class LogBuckets(NodePass[BucketSite]):
     """
 
     name: ClassVar[str] = "log-buckets"
-    anchors: ClassVar[tuple[str, ...]] = ("Gather",)
+    anchors: ClassVar[tuple[str, ...]] = ("Gather", "Clip")
 
     def match(self, node: ir.Node, view: View) -> BucketSite | None:
-        """A Gather of rows of a constant at a function of one tensor that has a Log in it."""
-        buckets, table = node.inputs[1], const_of(node.inputs[0], _TABLE)
-        if buckets is None or attr_int(node, "axis", 0) != 0:
+        """A function of one tensor that has a Log in it: a Clip, or the indices of a Gather."""
+        looks_up = is_op(node, "Gather")
+        buckets = node.inputs[1] if looks_up else node.outputs[0]
+        table = const_of(node.inputs[0], _TABLE) if looks_up else None
+        if looks_up and (table is None or table.ndim != 2 or attr_int(node, "axis", 0) != 0):
             return None
-        log = next((x for x in _above(buckets) if is_op(x, "Log")), None)
-        if log is None or table is None or table.ndim != 2:
+        if buckets is None or not any(is_op(x, "Log") for x in _above(buckets)):
             return None
-        found = [x for x in _chain(log) if view.shapes.dtype(x) == ir.DataType.INT64]
-        for distances in reversed(found):
-            values = _function(distances, buckets, view.opset(node))
-            if values is None or not (-len(table) <= min(values) <= max(values) < len(table)):
-                continue
-            first, last = _bounds(values)
-            if last - first >= _LONGEST:
-                return None
-            rows = table[values[first : last + 1]]
-            turned = only_user(node)
-            if is_op(turned, "Transpose") and attr_ints(turned, "perm") == (2, 0, 1):
-                return BucketSite(turned, distances, first - _MIDDLE, rows, turned=True)
-            return BucketSite(node, distances, first - _MIDDLE, rows, turned=False)
-        return None
+        found = _distances(buckets, view)
+        values = None if found is None else _function(found[0], buckets, view.opset(node))
+        if found is None or values is None:
+            return None
+        first, last = _bounds(values)
+        if last - first >= _LONGEST:
+            return None
+        rows, least = values[first : last + 1], first - _MIDDLE
+        if table is None:
+            return BucketSite(node, found[0], least, rows, found[1])
+        if not -len(table) <= min(rows) <= max(rows) < len(table):
+            return None
+        user = only_user(node)
+        if is_op(user, "Transpose") and attr_ints(user, "perm") == (2, 0, 1) and not found[1]:
+            return BucketSite(user, found[0], least, table[rows], 0, turned=True)
+        return BucketSite(node, found[0], least, table[rows], found[1])
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
@@ -143,6 +154,7 @@ class LogBuckets(NodePass[BucketSite]):
         index = op.Min(index, np.array(least + count - 1, np.int64))
         if least:
             index = op.Add(index, np.array(-least, np.int64))
+        index = with_axes("Unsqueeze", index, range(match.ones), op)
         if match.turned:
             return op.Gather(np.ascontiguousarray(match.rows.T), index, axis=1)
         return op.Gather(match.rows, index, axis=0)
@@ -150,11 +162,6 @@ class LogBuckets(NodePass[BucketSite]):
 
 _DISTANCES = np.concatenate([-_BEYOND[::-1], np.arange(-_TRIED, _TRIED + 1), _BEYOND])
 _MIDDLE = len(_DISTANCES) // 2
-
-
-def _varying(node: ir.Node) -> list[ir.Value]:
-    """The inputs of a node that are no constants."""
-    return [x for x in node.inputs if x is not None and const_of(x) is None]
 
 
 def _above(value: ir.Value, end: ir.Value | None = None) -> list[ir.Node]:
@@ -165,38 +172,46 @@ def _above(value: ir.Value, end: ir.Value | None = None) -> list[ir.Node]:
     return list(itertools.islice(found, _NODES))
 
 
-def _chain(node: ir.Node) -> Iterator[ir.Value]:
-    """What a node is a function of, as long as that is one tensor beside constants."""
-    while True:
-        given = [x for x in _varying(node) if not is_op(x.producer(), *_FILLS)]
-        if len(given) != 1:
-            return
-        yield given[0]
-        maker = given[0].producer()
-        if maker is None:
-            return
-        node = maker
+def _varying(node: ir.Node) -> list[ir.Value]:
+    """The inputs of a node that are no constants."""
+    return [x for x in node.inputs if x is not None and const_of(x) is None]
+
+
+def _distances(result: ir.Value, view: View) -> tuple[ir.Value, int] | None:
+    """The farthest tensor that a value is a function of, element by element, and nothing else is.
+
+    With how many axes of 1 the value has before those of that tensor.
+    """
+    dims = view.shapes.dims(result)
+    given = dict.fromkeys(x for node in _above(result) for x in _varying(node))
+    for source in reversed(given):
+        nodes = set(_above(result, source))
+        own = view.shapes.dims(source)
+        if dims is None or own is None or view.shapes.dtype(source) != ir.DataType.INT64:
+            continue
+        ones = len(dims) - len(own)
+        if ones < 0 or set(dims[:ones]) - {1} or not all_same(dims[ones:], own):
+            continue
+        leaves = {y for x in nodes for y in _varying(x) if y.producer() not in nodes}
+        alone = leaves == {source} and len({x.graph for x in nodes}) == 1
+        if alone and all(is_op(x, *_STEPS) for x in nodes):
+            return source, ones
+    return None
 
 
 def _function(source: ir.Value, result: ir.Value, opset: int) -> Ints | None:
-    """What ``result`` is at each of :data:`_DISTANCES`; None if ``source`` is not all it is of."""
+    """What ``result`` is at each of :data:`_DISTANCES`; None if that is no integer for each."""
     from onnx.reference import ReferenceEvaluator  # few models need it
 
     nodes, last = set(_above(result, source)), result.producer()
-    given = {
-        x for node in nodes for x in node.inputs if x is not None and x.producer() not in nodes
-    }
-    constants = {x.name or "": const_of(x) for x in given if x is not source}
-    if last is None or any(x is None for x in constants.values()):
-        return None
-    if last.graph is None or any(x.graph is not last.graph for x in nodes):
-        return None
+    given = {x for node in nodes for x in node.inputs if x is not None}
+    constants = {x.name or "": y for x in given if (y := const_of(x)) is not None}
     graph = onnx.helper.make_graph(
-        [ir.to_proto(x) for x in last.graph if x in nodes],
+        [ir.to_proto(x) for x in (() if last is None else last.graph or ()) if x in nodes],
         "buckets",
         [onnx.helper.make_tensor_value_info(source.name or "", onnx.TensorProto.INT64, None)],
         [onnx.helper.make_tensor_value_info(result.name or "", onnx.TensorProto.INT64, None)],
-        [onnx.numpy_helper.from_array(x, name) for name, x in constants.items() if x is not None],
+        [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()],
     )
     opsets = [onnx.helper.make_opsetid("", opset)]
     evaluator = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=opsets))

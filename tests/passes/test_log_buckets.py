@@ -75,9 +75,31 @@ def test_a_row_that_is_not_turned_stays_as_it_lies() -> None:
     np.testing.assert_array_equal(computed(after, NEAR), computed(before, NEAR))
 
 
+def test_a_bucket_that_is_clipped_comes_from_a_table_as_well() -> None:
+    """DeBERTa gathers scores by it, and has it with two axes in front."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        bias (int64[S, T] d) => (int64[1, 1, S, T] y)
+        <float eights = {8.0}, float sevens = {7.0}, float far = {3.4618220}, int64 eight = {8},
+         int64 none = {0}, int64 last = {31}, int64 half = {16}, int64[2] front = {0, 1}>
+        { sign = Sign (d) n = Abs (d) small = LessOrEqual (n, eight) c = Cast <to = 1> (n)
+          s = Div (c, eights) l = Log (s) p = Div (l, far) t = Mul (p, sevens) w = Ceil (t)
+          a = Add (w, eights) g = Cast <to = 1> (sign) o = Mul (a, g) e = Cast <to = 1> (d)
+          h = Where (small, e, o) b = Cast <to = 7> (h) u = Unsqueeze (b, front)
+          m = Add (u, half) y = Clip (m, none, last) }"""
+    before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    graphfix.run(after, "log-buckets")
+    assert ops(after) == ["Max", "Min", "Add", "Unsqueeze", "Gather"]
+    for distances in (NEAR, FAR):
+        np.testing.assert_array_equal(computed(after, distances), computed(before, distances))
+    assert not graphfix.run(after, "log-buckets").changed
+
+
 LEFT = {
     "nothing limits it": BOTH_WAYS.replace("b = Min (a, last)", "b = Min (a, a)"),
     "it is a function of two tensors": BOTH_WAYS.replace("Add (o, h)", "Add (h, d)"),
+    "it is turned on the way": BOTH_WAYS.replace(
+        "bucket = Add (o, h)", "z = Add (o, h) bucket = Transpose <perm = [1, 0]> (z)"
+    ),
     "there is no Log in it": "m = Max (d, none) bucket = Min (m, last)",
 }
 
