@@ -73,6 +73,11 @@ class Proof(Shown):
         return bool(self.ok)  # type: ignore[attr-defined]  # each has it, as a field or not
 
 
+def number(value: float | str) -> str:
+    """A difference in three digits; NaN and infinity are text in the JSON."""
+    return value if isinstance(value, str) else f"{value:.3g}"
+
+
 def plural(count: int, one: str, many: str | None = None) -> str:
     """``1 repair``, ``2 repairs``."""
     return f"{count} {one if count == 1 else many or one + 's'}"

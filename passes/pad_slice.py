@@ -13,7 +13,7 @@ from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.pads import can_be_split, is_negative, may_cut, mode_of, pads_of
 from graphfix.model.shapes import Dim
-from graphfix.model.values import const_of, ints_of
+from graphfix.model.values import const_of, input_at, ints_of
 from graphfix.model.view import View
 
 _END = np.iinfo(np.int64).max
@@ -131,9 +131,8 @@ class PadSlice(NodePass[CropSite]):
 
 
 def _axes(node: ir.Node, count: int) -> tuple[int, ...] | None:
-    if len(node.inputs) < 4 or node.inputs[3] is None:
-        return tuple(range(count // 2))
-    return ints_of(node.inputs[3])
+    given = input_at(node, 3)
+    return tuple(range(count // 2)) if given is None else ints_of(given)
 
 
 def _in_a_run(match: CropSite, pads: ir.Value, op: Builder) -> ir.Value:

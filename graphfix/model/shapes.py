@@ -37,8 +37,8 @@ from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, t
 log = logging.getLogger(__name__)
 
 _META = "graphfix.shapes"
-# Symbols of the library for sizes that it cannot express in those of the inputs.
-_MINTED = re.compile(r"\b_d\d+\b")
+MINTED = re.compile(r"\b_d\d+\b")
+"""Symbols of the library for sizes that it cannot express in those of the inputs."""
 _CONTENTS = onnx_shape_inference.SYM_DATA_KEY
 
 
@@ -135,7 +135,7 @@ class Shapes:
 
 def _is_said(dim: Dim) -> bool:
     """Whether a dim is a number or said in the sizes of the inputs."""
-    return isinstance(dim, int) or (dim.value is not None and not _MINTED.search(dim.value))
+    return isinstance(dim, int) or (dim.value is not None and not MINTED.search(dim.value))
 
 
 def is_named(dim: Dim) -> bool:
