@@ -11,6 +11,7 @@ import onnx_ir as ir
 from graphfix.directml import kernel_table
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.schemas import schema_of
+from graphfix.model.shapes import is_named
 from graphfix.model.symbolic.expressions import symbols_of
 from graphfix.model.values import all_nodes, is_op
 from graphfix.model.values import nodes_of as nodes_in
@@ -140,7 +141,7 @@ class UnnamedDims(Rule):
             uses = value.uses()
             if value.shape is None or not uses:
                 continue
-            axes = [str(i) for i, x in enumerate(value.shape) if _is_unnamed(x)]
+            axes = [str(i) for i, x in enumerate(value.shape) if not is_named(x)]
             if axes:
                 message = f"dim {' and '.join(axes)} of {value.name!r} has neither size nor name"
                 places = (quoted(f"{value.name}.{axis}") for axis in axes)
@@ -231,7 +232,3 @@ def _named_dims(view: View) -> dict[str, list[str]]:
             for symbol in sorted(symbols_of(spelling.read(dim))):
                 found.setdefault(symbol, {})[value.name or ""] = None
     return {symbol: list(names) for symbol, names in found.items()}
-
-
-def _is_unnamed(dim: int | ir.SymbolicDim) -> bool:
-    return isinstance(dim, ir.SymbolicDim) and dim.value is None
