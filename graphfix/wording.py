@@ -48,7 +48,6 @@ class Shown:
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
         """The answers, the first one first; ``verbose`` as on the command line."""
-        del verbose
         return []
 
     def __str__(self) -> str:

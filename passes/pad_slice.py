@@ -111,7 +111,8 @@ class PadSlice(NodePass[CropSite]):
         opset, given = view.opset(node), node.inputs[1] if follows else None
         if not can_be_split(node, pads, opset):
             return Skip(node, "it cuts, but one of its pads follows a size: write a Slice")
-        axes = _axes(node, len(pads))
+        along = input_at(node, 3)
+        axes = tuple(range(len(pads) // 2)) if along is None else ints_of(along)
         if axes is None:
             return Skip(node, "it cuts, but its axes are known only in a run")
         return CropSite(node, data, pads, axes, opset, given)
@@ -128,11 +129,6 @@ class PadSlice(NodePass[CropSite]):
         if mode_of(match.node) == "constant":
             return _cut(_padded(match.data, pads, match, op), pads, match, op)
         return _padded(_cut(match.data, pads, match, op), pads, match, op)
-
-
-def _axes(node: ir.Node, count: int) -> tuple[int, ...] | None:
-    given = input_at(node, 3)
-    return tuple(range(count // 2)) if given is None else ints_of(given)
 
 
 def _in_a_run(match: CropSite, pads: ir.Value, op: Builder) -> ir.Value:

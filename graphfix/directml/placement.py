@@ -20,9 +20,9 @@ from graphfix.directml.kernel_table import (
     newest_opset_with_kernel,
     since_version,
     standard,
+    typed,
     versions,
 )
-from graphfix.directml.kernel_table import typed as typed_of
 from graphfix.directml.support_queries import refusal
 from graphfix.model.schemas import schema_of
 from graphfix.model.shapes import Shapes
@@ -87,7 +87,7 @@ class Rules:
                 if every and dtype is not None and dtype not in every:
                     return dtype.name.lower()
             return None
-        for constraint, _, dtype in typed_of(node, schema, self.shapes.dtype):
+        for constraint, _, dtype in typed(node, schema, self.shapes.dtype):
             if not kernel.takes(constraint, dtype):
                 return dtype.name.lower()
         return None
@@ -160,9 +160,8 @@ def _stays(
 ) -> bool:
     """Whether every input is on the CPU, and the kernel does not itself want it there."""
     for i, value in enumerate(node.inputs):
-        if value is None:
-            return False  # ONNX Runtime looks for it among the CPU's tensors, in vain
-        if shapes.dtype(value) in _HALF:
+        # What is absent ONNX Runtime looks for among the CPU's tensors, in vain.
+        if value is None or shapes.dtype(value) in _HALF:
             return False
         if _is_small(value) or value in given:
             continue

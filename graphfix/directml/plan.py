@@ -112,7 +112,6 @@ class Plan(Shown):
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
         """Where the nodes are, what a run takes, and what another length costs."""
-        del verbose
         found = []
         for where, (word, colour) in WORDS.items():
             if count := self.count(where):

@@ -328,7 +328,8 @@ def _read(values: Sequence[ir.Value], facts: Facts) -> Shapes:
         if text is not None and shape is not None and len(shape) <= 1:
             held = by_text.get(text)
             if held is None:
-                held = by_text[text] = tuple(facts.resolve(x) for x in _told(text))
+                told = (x if isinstance(x, int) else ir.SymbolicDim(x) for x in json.loads(text))
+                held = by_text[text] = tuple(map(facts.resolve, told))
             data[value] = held
         elif (ints := _ints(value, facts)) is not None:
             data[value] = ints
@@ -397,10 +398,6 @@ def _forget_claims(node: ir.Node) -> None:
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
                 node.outputs[0].const_value = tensor_in(attribute)
-
-
-def _told(text: str) -> tuple[Dim, ...]:
-    return tuple(x if isinstance(x, int) else ir.SymbolicDim(x) for x in json.loads(text))
 
 
 def _ints(value: ir.Value, facts: Facts) -> tuple[int, ...] | None:

@@ -119,7 +119,8 @@ class Sequences:
                 yield self.sequence(f"steps behind a prompt of {count}", more)
         few = max(1, min(7, full - 4))
         if self._plan.caches:
-            states = self._states_after(few)
+            made = self._run({**self._fed(0, few), **self.empty()})
+            states = {x.input: made[x.output] for x in self._plan.states}
             counts = held([1, 1, 1], few)
             yield self.sequence(f"going on behind {few}", counts, states, few)
         if self._masks() and full > 6:
@@ -290,10 +291,6 @@ class Sequences:
             return self.empty()
         unread = {k: x for k, x in self._fed(0, 1).items() if k in first.gives}
         return {**self.empty(), **unread, **first.feeds()}
-
-    def _states_after(self, count: int) -> dict[str, Array]:
-        made = self._run({**self._fed(0, count), **self.empty()})
-        return {x.input: made[x.output] for x in self._plan.states}
 
     def _random_states(self, length: int) -> dict[str, Array]:
         sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, length)}

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from graphfix.editing.builder import Builder
 from graphfix.model.dims import numbers_in
 from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
-from graphfix.model.symbolic.expressions import Dim, key_of, symbols_of
+from graphfix.model.symbolic.expressions import Dim, Ints, key_of, symbols_of
 from graphfix.model.values import (
     Numbering,
     attr_int,
@@ -30,7 +30,6 @@ from graphfix.model.values import (
 from graphfix.model.view import View
 
 Array = npt.NDArray[np.generic]
-Ints = npt.NDArray[np.int64]
 
 Key = int | str
 """A dim: a number, or the text that all equal expressions share."""

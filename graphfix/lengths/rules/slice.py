@@ -90,10 +90,6 @@ def _cut(
     if fromend is None:
         return with_axis(state, axis, (Other(out),) if out != 1 else (), None)
     offsets = tuple(range(fromend, fromend + int(out) * step, step))
-    return _read_last(site, state, axis, offsets)
-
-
-def _read_last(site: Site, state: State, axis: int, offsets: tuple[int, ...]) -> State:
     site.read_last(state, axis, offsets, drop=False)
     count = len(offsets)
     return with_axis(state, axis, () if count == 1 else (Other(sympy.Integer(count)),), None)
