@@ -21,15 +21,9 @@ import onnx_shape_inference
 
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.dims import dim_names, is_nameless, without_no_names
-from graphfix.model.symbolic import inference
+from graphfix.model.symbolic import expressions, inference
 from graphfix.model.symbolic.expressions import Dim as Dim
-from graphfix.model.symbolic.expressions import (
-    equal,
-    expr_of,
-    is_positive,
-    positive_parts,
-    symbols_of,
-)
+from graphfix.model.symbolic.expressions import expr_of, is_positive, positive_parts, symbols_of
 from graphfix.model.symbolic.inferred import Facts, learning
 from graphfix.model.symbolic.overrides import register
 from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, tensor_in
@@ -143,9 +137,8 @@ def is_named(dim: Dim) -> bool:
     return isinstance(dim, int) or dim.value is not None
 
 
-def same(a: Dim, b: Dim) -> bool:
-    """Whether two dims are equal for every size of the model's inputs."""
-    return equal(a, b)
+same = expressions.equal
+"""Whether two dims are equal for every size of the model's inputs."""
 
 
 def all_same(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:

@@ -10,7 +10,6 @@ from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.tail_state import (
     FINITE,
-    Axis,
     State,
     Tail,
     carries_time,
@@ -26,7 +25,7 @@ def of_sizes(site: Site) -> State:
     data = site.held(site.node.outputs[0])
     physical = data is None or any(site.grows(x) for x in data)
     dims = site.dims(site.node.outputs[0])
-    axes: list[Axis] | None = None if dims is None else [site.axis_of(x) for x in dims]
+    axes = None if dims is None else [site.axis_of(x) for x in dims]
     known = data is not None and all(x.is_nonnegative for x in data)
     result = plain(axes, fixed=not physical)
     return dataclasses.replace(result, physical=physical, sign=1 if known else 0)
@@ -43,7 +42,6 @@ def range_(site: Site) -> State:
         array = const_of(site.node.inputs[0]), const_of(site.node.inputs[2])
         if any(x is None for x in array) or not carries_time(out[0]):
             raise RefusedError("where it begins, or its step, depends on the padded length")
-        return dataclasses.replace(with_tails(out, FINITE), fixed=True)
     return _positions(dataclasses.replace(with_tails(out, FINITE), fixed=True), start, step)
 
 

@@ -8,16 +8,7 @@ from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.axis_change import with_axis
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.lengths.tail_state import (
-    ANY,
-    FINITE,
-    Other,
-    State,
-    Time,
-    carries_time,
-    holds_rows,
-    size_of,
-)
+from graphfix.lengths.tail_state import ANY, FINITE, Other, State, Time, carries_time, holds_rows
 
 FAR = 2**31 - 1
 
@@ -53,7 +44,7 @@ def _cut(
     out: sympy.Expr,
 ) -> State:
     factors = state.at(axis)
-    size = size_of(factors)
+    size = state.size(axis)
     if step == -1 and carries_time(factors) and _is_whole(start, end, size):
         return _turned(site, state, axis)
     if out == size and step == 1:
