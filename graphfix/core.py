@@ -182,7 +182,6 @@ class Findings(Shown, list[Finding]):
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
         """The groups, with the first message of each."""
-        del verbose
         colours, told = {"error": "red", "warning": "yellow"}, []
         for (severity, rule, fix), found in self.groups.items():
             how = f"; repair with -p {fix}" if fix is not None else ""
@@ -215,8 +214,7 @@ class Check(abc.ABC):
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:
         """The sites and near misses as lines for ``check``."""
-        for site in self.sites(model):
-            yield self.finding(site)
+        yield from map(self.finding, self.sites(model))
 
     def finding(self, site: Match | Skip) -> Finding:
         """One site or near miss as a line for ``check``."""

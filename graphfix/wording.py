@@ -48,7 +48,6 @@ class Shown:
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
         """The answers, the first one first; ``verbose`` as on the command line."""
-        del verbose
         return []
 
     def __str__(self) -> str:
@@ -71,6 +70,11 @@ class Proof(Shown):
 
     def __bool__(self) -> bool:
         return bool(self.ok)  # type: ignore[attr-defined]  # each has it, as a field or not
+
+
+def number(value: float | str) -> str:
+    """A difference in three digits; NaN and infinity are text in the JSON."""
+    return value if isinstance(value, str) else f"{value:.3g}"
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

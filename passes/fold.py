@@ -250,7 +250,4 @@ class _Shown(dict[str, tuple["Rule", ...]]):
 
 
 def _first(rules: Sequence[Rule], node: ir.Node, look: Look) -> Replacement | None:
-    for rule in rules:
-        if (found := rule(node, look)) is not None:
-            return found
-    return None
+    return next(filter(None, (rule(node, look) for rule in rules)), None)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Change, Match, Pass, Skip
+from graphfix.core import Change, Match, Pass
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.shapes import input_symbols
 from graphfix.model.symbolic.expressions import Dim
@@ -86,7 +86,7 @@ class FreshShapes(Pass):
     name: ClassVar[str] = "fresh-shapes"
     keeps_shapes: ClassVar[bool] = True  # they are inferred without what is declared
 
-    def sites(self, model: ir.Model) -> Iterator[StaleSite | Skip]:
+    def sites(self, model: ir.Model) -> Iterator[StaleSite]:
         """Every tensor with a contradiction."""
         view, names, spelling = View(model), frozenset(input_symbols(model)), Spelling(model)
         open_ranks: set[ir.Value | None] = set()
@@ -103,13 +103,10 @@ class FreshShapes(Pass):
                 if inferred is not None and contradicts(value.shape, inferred, names, spelling):
                     yield StaleSite(node, value, inferred)
 
-    def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
+    def repair(self, model: ir.Model) -> Iterator[Change]:
         """Write the inferred dims where the declared ones contradict them."""
         names, spelling = frozenset(input_symbols(model)), Spelling(model)
         for site in list(self.sites(model)):
-            if isinstance(site, Skip):
-                yield site
-                continue
             value = site.value
             before = f"{value.type}{value.shape} {value.name}"
             if site.inferred is None:

@@ -120,7 +120,8 @@ class PadSlice(NodePass[CropSite]):
         opset, given = view.opset(node), node.inputs[1] if follows else None
         if not can_be_split(node, pads, opset):
             return Skip(node, "it cuts, but one of its pads follows a size: write a Slice")
-        axes = _axes(node, len(pads))
+        along = input_at(node, 3)
+        axes = tuple(range(len(pads) // 2)) if along is None else ints_of(along)
         if axes is None:
             return Skip(node, "it cuts, but its axes are known only in a run")
         return CropSite(node, data, pads, axes, opset, given)
@@ -141,12 +142,6 @@ class PadSlice(NodePass[CropSite]):
         return _padded(_cut(match.data, pads, match, op), pads, match, op)
 
 
-def _axes(node: ir.Node, count: int) -> tuple[int, ...] | None:
-    if len(node.inputs) < 4 or node.inputs[3] is None:
-        return tuple(range(count // 2))
-    return ints_of(node.inputs[3])
-
-
 def _of_nothing(node: ir.Node, pads: Sequence[Dim], view: View) -> CropSite | None:
     """A Pad of a Slice that leaves out the first or last of an axis, as the Pad that does both.
 
@@ -159,7 +154,7 @@ def _of_nothing(node: ir.Node, pads: Sequence[Dim], view: View) -> CropSite | No
     steps, dims = input_at(cut, 4), view.shapes.dims(cut.inputs[0])
     if starts is None or ends is None or axes is None or dims is None or len(dims) != rank:
         return None
-    if _axes(node, len(pads)) != (*range(rank),) or (steps and set(ints_of(steps) or ()) != {1}):
+    if input_at(node, 3) is not None or (steps and set(ints_of(steps) or ()) != {1}):
         return None
     both = list(pads)
     for axis, start, end in zip(axes, starts, ends, strict=True):

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.dims import numbers_in
-from graphfix.model.values import attr_ints, ints_of, is_op, users_of
+from graphfix.model.values import attr_ints, input_at, ints_of, is_op, users_of
 from graphfix.model.view import View
 
 # What a Gather is given stands in the file: 32 kB are not much beside any model.
@@ -139,9 +139,8 @@ def _start(node: ir.Node, axis: int, rank: int, size: int) -> int | None:
     """Where a Slice begins along ``axis``, from its inputs or, before opset 10, its attributes."""
 
     def given(index: int, name: str) -> tuple[int, ...] | None:
-        if index < len(node.inputs) and node.inputs[index] is not None:
-            return ints_of(node.inputs[index])
-        return attr_ints(node, name)
+        value = input_at(node, index)
+        return attr_ints(node, name) if value is None else ints_of(value)
 
     starts = given(1, "starts")
     axes = given(3, "axes") or tuple(range(len(starts or ())))

@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfix import json_types
-from graphfix.caches.in_front import fitted
+from graphfix.caches.in_front import Array, fitted
 from graphfix.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy.typing as npt
     import onnx_ir as ir
-
-    Array = npt.NDArray[Any]
 
 KEY = "graphfix.caches"
 """The entry of ``metadata_props`` by which a model says which of its dims are caches."""

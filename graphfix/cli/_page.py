@@ -62,9 +62,10 @@ def write(
     page: Path, template: str, data: Mapping[str, object], *, quiet: bool, **values: object
 ) -> None:
     """Write a page, and say where it is unless stdout is for data."""
-    from graphfix.show import html
+    from graphfix.model import atomic_file
+    from graphfix.show.html import page_of
 
-    html.write_page(page, template, data, **values)
+    atomic_file.put_text(page, page_of(template, data, **values))
     if not quiet:
         _terminal.row("report", str(page))
 

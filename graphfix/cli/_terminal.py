@@ -81,7 +81,6 @@ def warned(
     line: str | None = None,
 ) -> None:
     """A warning of Python's, as a remark; in the place of ``warnings.showwarning``."""
-    del category, filename, lineno, file, line
     remark(f"warning: {message}")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _terminal
-from graphfix.wording import one_line, reasons
+from graphfix.wording import number, one_line, reasons
 
 if TYPE_CHECKING:
     from graphfix.proof.compare import OutputDiff
@@ -31,11 +31,6 @@ def _told(diff: OutputDiff) -> str:
     if diff.reason:
         return diff.reason
     return f"differs by at most {number(diff.max_abs)}" if diff.differing else "the same"
-
-
-def number(value: float | str) -> str:
-    """A difference in three digits; NaN and infinity are text in the JSON."""
-    return value if isinstance(value, str) else f"{value:.3g}"
 
 
 def is_difference(verdict: Verdict | None) -> bool:

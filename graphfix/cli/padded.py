@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphfix.cli import _options, _terminal
-from graphfix.cli._verdict import number
-from graphfix.wording import one_line, plural, reasons
+from graphfix.wording import number, one_line, plural, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -59,7 +59,9 @@ def _inlined(view: View) -> View:
 def _spoiling(view: View) -> Iterator[ir.Value]:
     graph = view.model.graph
     outputs = dict.fromkeys(graph.outputs)
-    counted, known = _counted(graph), frozenset(input_symbols(view.model))
+    counted: set[ir.Value] = set()
+    _count(graph, {*graph.inputs}, counted)
+    known = frozenset(input_symbols(view.model))
     empty = [x for x in outputs if _may_be_empty(x, view, counted, known)]
     if not empty:
         return
@@ -102,18 +104,11 @@ def _may_be_zero(dim: Dim, known: frozenset[str], *, counted: bool) -> bool:
     return bool((evaluator(dim)(at) == 0).any())
 
 
-def _counted(graph: ir.Graph) -> set[ir.Value]:
-    """What has sizes that follow from the numbers in another tensor, and what is made of it."""
-    counted: set[ir.Value] = set()
-    _count(graph, {*graph.inputs}, counted)
-    return counted
-
-
 def _count(graph: ir.Graph, numbers: set[ir.Value], counted: set[ir.Value]) -> None:
-    """Add what is such in a graph, and in those inside it.
+    """Add what has sizes that follow from the numbers in another tensor, and what is made of it.
 
     Args:
-        graph: The graph.
+        graph: The graph; those inside it are looked at, too.
         numbers: What is given, and computed of that, sizes apart.
         counted: What has such sizes.
     """

@@ -14,15 +14,8 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graphfix.directml.kernel_table import (
-    Kernel,
-    kernel_for,
-    newest_opset_with_kernel,
-    since_version,
-    standard,
-    versions,
-)
-from graphfix.directml.kernel_table import typed as typed_of
+from graphfix.directml import kernel_table
+from graphfix.directml.kernel_table import Kernel, standard
 from graphfix.directml.support_queries import refusal
 from graphfix.model.schemas import schema_of
 from graphfix.model.shapes import Shapes
@@ -59,12 +52,12 @@ class Rules:
     def since(self, node: ir.Node) -> int | None:
         """The version of its operator that a node means; None for an operator unknown to ONNX."""
         domain = standard(node.domain)
-        return since_version(node.op_type, domain, self.opsets.get(domain, 1))
+        return kernel_table.since_version(node.op_type, domain, self.opsets.get(domain, 1))
 
     def kernel(self, node: ir.Node) -> Kernel | None:
         """The kernel for the node's version and types, which may still refuse it."""
         since = self.since(node)
-        found = None if since is None else kernel_for(node.op_type, node.domain, since)
+        found = None if since is None else kernel_table.kernel_for(node.op_type, node.domain, since)
         return found if found is not None and self._misfit(node, found) is None else None
 
     def on_cpu(self, graph: ir.Graph) -> dict[ir.Node, str]:
@@ -87,20 +80,20 @@ class Rules:
                 if every and dtype is not None and dtype not in every:
                     return dtype.name.lower()
             return None
-        for constraint, _, dtype in typed_of(node, schema, self.shapes.dtype):
+        for constraint, _, dtype in kernel_table.typed(node, schema, self.shapes.dtype):
             if not kernel.takes(constraint, dtype):
                 return dtype.name.lower()
         return None
 
     def _missing(self, node: ir.Node) -> str:
         op, domain = node.op_type, standard(node.domain)
-        known, since = versions(op, domain), self.since(node)
+        known, since = kernel_table.versions(op, domain), self.since(node)
         if not known or since is None:
             return f"DirectML has no kernel for {op}"
-        kernel = kernel_for(op, domain, since)
+        kernel = kernel_table.kernel_for(op, domain, since)
         if kernel is not None:
             return f"DirectML has no kernel for {op} of {self._misfit(node, kernel)}"
-        best = newest_opset_with_kernel(op, domain, self.opsets.get(domain, 1))
+        best = kernel_table.newest_opset_with_kernel(op, domain, self.opsets.get(domain, 1))
         last = f", the last is of opset {best}" if best is not None else ""
         return f"DirectML has no kernel for {op}-{since}{last}"
 
@@ -160,9 +153,8 @@ def _stays(
 ) -> bool:
     """Whether every input is on the CPU, and the kernel does not itself want it there."""
     for i, value in enumerate(node.inputs):
-        if value is None:
-            return False  # ONNX Runtime looks for it among the CPU's tensors, in vain
-        if shapes.dtype(value) in _HALF:
+        # What is absent ONNX Runtime looks for among the CPU's tensors, in vain.
+        if value is None or shapes.dtype(value) in _HALF:
             return False
         if _is_small(value) or value in given:
             continue

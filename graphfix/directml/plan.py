@@ -18,7 +18,7 @@ from graphfix.directml import fusing, node_tracing, visit_order
 from graphfix.directml.copies import copies
 from graphfix.directml.kernel_table import Kernel, kernel_for, versions
 from graphfix.directml.placement import Rules
-from graphfix.model.shapes import Shapes
+from graphfix.model.shapes import Shapes, is_named
 from graphfix.model.text import path_of
 from graphfix.spec.quoting import quoted
 from graphfix.wording import Row, Shown, plural
@@ -112,7 +112,6 @@ class Plan(Shown):
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
         """Where the nodes are, what a run takes, and what another length costs."""
-        del verbose
         found = []
         for where, (word, colour) in WORDS.items():
             if count := self.count(where):
@@ -231,7 +230,7 @@ class _Planner:
         inputs = [x for x in self._final.graph.inputs if not x.is_initializer()]
         dynamic = any(not fusing.is_static(x) for x in inputs)
         for value in inputs:
-            if any(not isinstance(x, int) and x.value is None for x in value.shape or ()):
+            if not all(map(is_named, value.shape or ())):
                 notes += (_UNNAMED.format(value.name),)
         steps = (*self._steps, *copied)
         notes += tuple(
@@ -340,9 +339,5 @@ def _any_kernel(node: ir.Node) -> Kernel | None:
 
 
 def _dims(model: ir.Model) -> list[str]:
-    shapes = (x.shape for x in model.graph.inputs if x.shape is not None)
-    return list(dict.fromkeys(str(dim) for shape in shapes for dim in shape if _named(dim)))
-
-
-def _named(dim: int | ir.SymbolicDim) -> bool:
-    return not isinstance(dim, int) and dim.value is not None
+    dims = (x for value in model.graph.inputs for x in value.shape or ())
+    return list(dict.fromkeys(str(x) for x in dims if not isinstance(x, int) and is_named(x)))

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from graphfix.directml.kernel_table import Kernel
 from graphfix.model.shapes import Shapes
-from graphfix.model.values import attr_int, attr_ints, attr_text
+from graphfix.model.values import attr_int, attr_ints, attr_text, input_at
 
 
 def refusal(node: ir.Node, kernel: Kernel, shapes: Shapes) -> str | None:
@@ -67,7 +67,7 @@ def _max_pool(node: ir.Node, _: Shapes) -> str | None:
 
 
 def _attention(node: ir.Node, _: Shapes) -> str | None:
-    if any(_given(node, i) for i in (4, 6)):
+    if any(input_at(node, i) is not None for i in (4, 6)):
         return "a past"
     if len(node.outputs) > 1 and node.outputs[1].name:
         return "an output for the present"
@@ -76,7 +76,7 @@ def _attention(node: ir.Node, _: Shapes) -> str | None:
 
 
 def _q_attention(node: ir.Node, _: Shapes) -> str | None:
-    if attr_int(node, "unidirectional", 0) and _given(node, 5):
+    if attr_int(node, "unidirectional", 0) and input_at(node, 5) is not None:
         return "unidirectional=1 with a mask"
     flags = ("do_rotary", "past_present_share_buffer")
     return next((f"{x}=1" for x in flags if attr_int(node, x, 0)), None)
@@ -91,7 +91,8 @@ def _n_bits(node: ir.Node, _: Shapes) -> str | None:
 
 
 def _q_sigmoid(node: ir.Node, _: Shapes) -> str | None:
-    return None if all(_given(node, i) for i in range(5)) else "a zero point that is not given"
+    given = all(input_at(node, i) is not None for i in range(5))
+    return None if given else "a zero point that is not given"
 
 
 def _einsum(node: ir.Node, _: Shapes) -> str | None:
@@ -101,10 +102,6 @@ def _einsum(node: ir.Node, _: Shapes) -> str | None:
     terms = left.split(",")
     plain = all(x.isalpha() for x in (*terms, right) if x)
     return None if plain and len(terms) <= 2 else f"the equation {equation!r}"
-
-
-def _given(node: ir.Node, index: int) -> bool:
-    return index < len(node.inputs) and node.inputs[index] is not None
 
 
 _QUERIES: dict[str, Callable[[ir.Node, Shapes], str | None]] = {

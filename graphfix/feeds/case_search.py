@@ -48,7 +48,6 @@ _LONGEST = 3200
 # Multiplications of a row beyond which what ran is enough: images, whose work is their square.
 _GROWN = 5_000_000_000
 _PAST = (4, 0, 1, 9, 16)
-_FEWER_ROWS = 1
 
 
 def make_cases(
@@ -230,8 +229,8 @@ class _Search:
         """Try one size; with one row if that many rows are what does not run."""
         if self._attempt(step, self._groups(step, rows, length)):
             return True
-        fewer = rows != _FEWER_ROWS and self._free_rows()
-        return fewer and self._attempt(step, self._groups(step, _FEWER_ROWS, length))
+        fewer = rows != 1 and self._free_rows()
+        return fewer and self._attempt(step, self._groups(step, 1, length))
 
     def _attempt(self, step: int, groups: Mapping[str, int]) -> bool:
         static = not self._signature.symbols()

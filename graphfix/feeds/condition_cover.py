@@ -192,13 +192,11 @@ class Cover:
 
     def _sizes(self, number: int, outline: Outline) -> Iterator[dict[str, int]]:
         """The sizes of an outline, and those to fall back on: fewer rows, lengths known to run."""
+        batch = self._signature.batch
         seen: set[tuple[tuple[str, int], ...]] = set()
         for rows, lengths in self._ways(number, outline):
-            groups = dict(lengths)
-            if self._signature.batch is not None:
-                groups = {self._signature.batch: rows} | groups
+            groups = ({} if batch is None else {batch: rows}) | lengths
             groups |= {g: v[number % len(v)] for g, v in self._wanted.items() if g in groups}
-            batch = self._signature.batch
             if batch is not None and batch in self._wanted and outline.rows > 1:
                 groups[batch] = max(self._wanted[batch])
             key = tuple(sorted(groups.items()))
@@ -225,9 +223,7 @@ class Cover:
         fewer = () if signature.batch is None else (min(2, outline.rows), 1)
         for way in ways:
             yield outline.rows, way
-        for count in fewer:
-            yield count, ways[0]
-            yield count, ways[-1]
+        yield from itertools.product(fewer, (ways[0], ways[-1]))
 
     def _times(self, length: int, past: int) -> dict[str, int]:
         """Sizes of all groups but the batch: times that are not tied get different ones."""

@@ -10,15 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.feeds.graph_uses import THROUGH, say
-from graphfix.feeds.laws import BINARY, TESTS, UNARY, Law, result
+from graphfix.feeds.laws import BINARY, TESTS, UNARY, Law, Numbers, result
 from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 
-Numbers = npt.NDArray[np.float64]
 Dims = Callable[[ir.Value | None], Sequence[Dim] | None]
 
 # (operator, input) that takes indices of the first input; of OneHot, classes.
@@ -207,7 +205,6 @@ def _chosen(condition: Numbers, yes: Numbers, no: Numbers, on: list[bool]) -> Nu
 
 def _each(law: Law, *numbers: Numbers) -> Numbers | None:
     try:
-        made: Numbers = result(law, *numbers)
+        return result(law, *numbers)
     except ValueError:  # two sets of constants of different sizes
         return None
-    return made

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy.typing as npt
-import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.roles import Role
+from graphfix.model.symbolic import expressions
 from graphfix.model.symbolic.expressions import Dim
+
+symbols = expressions.symbols_of
+"""The names in a dim."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +68,6 @@ def size_of(dim: Dim, sizes: Mapping[str, int]) -> int:
     if not isinstance(known, int) or known < 0:
         raise FeedError(f"the dim {dim} has no size at {dict(sizes)}; give one with --dims")
     return known
-
-
-def symbols(dim: Dim) -> frozenset[str]:
-    """The names in ``dim``."""
-    return frozenset() if isinstance(dim, int) else _names(dim)
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _names(dim: ir.SymbolicDim) -> frozenset[str]:
-    return dim.free_symbols()
 
 
 def plain(dim: Dim) -> str | None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
+from graphfix.model.number_laws import Law as Law
 
 Numbers = npt.NDArray[np.float64]
-Law = Callable[..., Any]
 
 UNARY: dict[str, Law] = {
     x: OF_ONE[x] for x in ("Neg", "Abs", "Not", "Floor", "Ceil", "Round", "Sign")

@@ -8,6 +8,7 @@ is given back. Weights of what stays are float16 in the file all the same, if th
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -294,14 +295,7 @@ def _before_softmax(nodes: Sequence[ir.Node]) -> list[str]:
 
 def _least(most: int, passes: Callable[[int], bool]) -> int:
     """The least number that passes, where all above it do; ``most`` is taken to."""
-    low = 1
-    while low < most:
-        middle = (low + most) // 2
-        if passes(middle):
-            most = middle
-        else:
-            low = middle + 1
-    return most
+    return 1 + bisect.bisect_left(range(1, most), True, key=passes)
 
 
 def _held(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:

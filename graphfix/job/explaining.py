@@ -63,7 +63,6 @@ class Explanation(Shown):
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
         """The sections."""
-        del verbose
         found = () if self.findings is None else self.findings.rows()
         return [Row("", self.summary), *(Row(x.title, x.text) for x in self.sections), *found]
 

@@ -195,11 +195,7 @@ class Lengths:
             valid = self._within(time)
             if len(factors) > len(held):
                 return self._merged(value, len(axes), held, factors, valid)
-            if rows is None:
-                valid = self.squeeze(valid, [0])
-            elif rows > axis:
-                valid = op.Transpose(valid, perm=[1, 0])
-            return self.unsqueeze(valid, [i for i in range(len(axes)) if i not in held])
+            return self._spread(valid, axis, rows, len(axes))
 
         return op.once((*key, *map(str, factors)), build, self._given)
 
@@ -264,15 +260,19 @@ class Lengths:
         op = self._op
         time = next(i for i, x in enumerate(factors) if isinstance(x, Time))
         batch = next((i for i, x in enumerate(factors) if isinstance(x, Rows)), None)
-        if batch is None:
-            valid = self.squeeze(valid, [0])
-        elif batch > time:
-            valid = op.Transpose(valid, perm=[1, 0])
-        valid = self.unsqueeze(valid, [i for i in range(len(factors)) if i not in (time, batch)])
+        valid = self._spread(valid, time, batch, len(factors))
         sizes = [1 if i in (time, batch) else int(x.size) for i, x in enumerate(factors)]  # type: ignore[attr-defined]
         valid = op.Expand(valid, np.array(sizes, np.int64))
         here = np.array([i in held for i in range(rank)])
         return op.Reshape(valid, op.Where(here, op.Shape(value), np.ones(rank, np.int64)))
+
+    def _spread(self, valid: ir.Value, axis: int, rows: int | None, rank: int) -> ir.Value:
+        """A mask [B, T], or [1, T], with time at one of so many axes and the rows at another."""
+        if rows is None:
+            valid = self.squeeze(valid, [0])
+        elif rows > axis:
+            valid = self._op.Transpose(valid, perm=[1, 0])
+        return self.unsqueeze(valid, [i for i in range(rank) if i not in (axis, rows)])
 
     def along_rows(self, rows: ir.Value, state: State) -> ir.Value:
         """A number for each row, [B] or [1], in the rank of a tensor: [B, 1, 1]."""

@@ -34,11 +34,10 @@ def affine_of(value: ir.Value | None, shapes: Shapes, depth: int = 0) -> Affine 
     if is_op(node, "Range"):
         start, step = scalar_of(node.inputs[0]), scalar_of(node.inputs[2])
         return Affine({-1: 1}) if (start, step) == (0, 1) else None
-    if is_op(node, "Cast") and shapes.dtype(node.inputs[0]) in _INTEGERS:
-        return affine_of(node.inputs[0], shapes, depth + 1)
     if is_op(node, "Identity", "Expand"):
         return _widened(affine_of(node.inputs[0], shapes, depth + 1), node, shapes)
-    if is_op(node, "Slice") and _keeps_all(node, shapes):
+    integers = is_op(node, "Cast") and shapes.dtype(node.inputs[0]) in _INTEGERS
+    if integers or (is_op(node, "Slice") and _keeps_all(node, shapes)):
         return affine_of(node.inputs[0], shapes, depth + 1)
     if is_op(node, "Unsqueeze", "Squeeze", "Reshape"):
         inner = affine_of(node.inputs[0], shapes, depth + 1)

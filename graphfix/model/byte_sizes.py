@@ -63,9 +63,8 @@ def tensor_refusal(tensor: onnx.TensorProto) -> str | None:
 def _counted(tensor: onnx.TensorProto, kind: int, bits: int, count: int) -> str | None:
     name, each = _FIELDS.get(kind, ("int32_data", 1))
     given = len(getattr(tensor, name))
-    wanted = count * each
-    if 0 < bits < 8:  # packed, a byte in each number
-        wanted = -(-count * bits // 8)
+    # What is less than a byte is packed, a byte in each number.
+    wanted = -(-count * bits // 8) if 0 < bits < 8 else count * each
     return _told(given, wanted, "values", tensor.dims)
 
 

@@ -27,8 +27,7 @@ def _node_key(node: onnx.NodeProto) -> str:
 
     One text takes half the memory of a tuple, and there are as many as nodes.
     """
-    domain = node.domain
-    return "\0".join((*node.output, "" if domain == "ai.onnx" else domain, node.op_type))
+    return "\0".join((*node.output, _domain(node), node.op_type))
 
 
 # What tells the elements of a repeated field apart, by the type of the elements.

@@ -10,16 +10,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from graphfix.model.external_files import Weight
+from graphfix.model.external_files import Array, Weight
 from graphfix.model.wire import BIG
-
-Array = npt.NDArray[Any]
 
 HALF_MAX = 65504.0
 HALF_NORMAL = 2.0**-14

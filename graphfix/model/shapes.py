@@ -21,15 +21,9 @@ import onnx_shape_inference
 
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.dims import dim_names, is_nameless, without_no_names
-from graphfix.model.symbolic import inference
+from graphfix.model.symbolic import expressions, inference
 from graphfix.model.symbolic.expressions import Dim as Dim
-from graphfix.model.symbolic.expressions import (
-    equal,
-    expr_of,
-    is_positive,
-    positive_parts,
-    symbols_of,
-)
+from graphfix.model.symbolic.expressions import expr_of, is_positive, positive_parts, symbols_of
 from graphfix.model.symbolic.inferred import Facts, learning
 from graphfix.model.symbolic.overrides import register
 from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, tensor_in
@@ -37,8 +31,8 @@ from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, t
 log = logging.getLogger(__name__)
 
 _META = "graphfix.shapes"
-# Symbols of the library for sizes that it cannot express in those of the inputs.
-_MINTED = re.compile(r"\b_d\d+\b")
+MINTED = re.compile(r"\b_d\d+\b")
+"""Symbols of the library for sizes that it cannot express in those of the inputs."""
 _CONTENTS = onnx_shape_inference.SYM_DATA_KEY
 
 
@@ -135,7 +129,7 @@ class Shapes:
 
 def _is_said(dim: Dim) -> bool:
     """Whether a dim is a number or said in the sizes of the inputs."""
-    return isinstance(dim, int) or (dim.value is not None and not _MINTED.search(dim.value))
+    return isinstance(dim, int) or (dim.value is not None and not MINTED.search(dim.value))
 
 
 def is_named(dim: Dim) -> bool:
@@ -143,9 +137,8 @@ def is_named(dim: Dim) -> bool:
     return isinstance(dim, int) or dim.value is not None
 
 
-def same(a: Dim, b: Dim) -> bool:
-    """Whether two dims are equal for every size of the model's inputs."""
-    return equal(a, b)
+same = expressions.equal
+"""Whether two dims are equal for every size of the model's inputs."""
 
 
 def all_same(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
@@ -328,7 +321,8 @@ def _read(values: Sequence[ir.Value], facts: Facts) -> Shapes:
         if text is not None and shape is not None and len(shape) <= 1:
             held = by_text.get(text)
             if held is None:
-                held = by_text[text] = tuple(facts.resolve(x) for x in _told(text))
+                told = (x if isinstance(x, int) else ir.SymbolicDim(x) for x in json.loads(text))
+                held = by_text[text] = tuple(map(facts.resolve, told))
             data[value] = held
         elif (ints := _ints(value, facts)) is not None:
             data[value] = ints
@@ -397,10 +391,6 @@ def _forget_claims(node: ir.Node) -> None:
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
                 node.outputs[0].const_value = tensor_in(attribute)
-
-
-def _told(text: str) -> tuple[Dim, ...]:
-    return tuple(x if isinstance(x, int) else ir.SymbolicDim(x) for x in json.loads(text))
 
 
 def _ints(value: ir.Value, facts: Facts) -> tuple[int, ...] | None:

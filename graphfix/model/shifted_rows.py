@@ -127,7 +127,9 @@ class _Walk:
             return None
         if is_op(node, "Reshape", "Identity", "Squeeze", "Unsqueeze"):
             return given
-        if len(before) != len(after) or not self._is_aligned(given, before):
+        # The first axes must be those of what is read, one by one.
+        rank = self._view.shapes.rank(given)
+        if len(before) != len(after) or rank != len(self._lead) + len(before):
             return None
         if is_op(node, "Slice") and self._slice(node, before, after):
             return given
@@ -233,10 +235,6 @@ class _Walk:
             if inner in (1, 2) and _alike(front, self._lead):
                 return [expr_of(x) for x in dims[len(front) :]]
         return None
-
-    def _is_aligned(self, value: ir.Value, block: Sizes) -> bool:
-        """Whether the first axes of a tensor are those of what is read, one by one."""
-        return self._view.shapes.rank(value) == len(self._lead) + len(block)
 
     def _note(self, value: ir.Value) -> None:
         """Keep ``value`` as what is moved, if it is."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from graphfix.model.shapes import MINTED
 from graphfix.model.values import const_tensor, is_op, tensor_in
 from graphfix.wording import a_or_an
 
@@ -16,13 +17,11 @@ _PASS, _OURS = "graphfix.pass", re.compile(r"gf_")
 # A constant of so many elements is written out.
 _FEW = 8
 _FIXED = ("Constant", "Identity")
-# Symbols of shape inference for sizes that it cannot express in those of the inputs.
-_UNNAMED = re.compile(r"\b_d\d+\b")
 
 
 def size_told(dim: object) -> str:
     """A size in the names of the model's inputs, if it has one."""
-    return "a size known only at run time" if _UNNAMED.search(str(dim)) else str(dim)
+    return "a size known only at run time" if MINTED.search(str(dim)) else str(dim)
 
 
 def path_of(node: ir.Node) -> str:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from onnx import StringStringEntryProto
+
 # Anything smaller is parsed as usual; passes may look at constants of some thousand bytes.
 BIG = 1 << 16
 
@@ -119,7 +121,8 @@ def fill(message: bytes, resolve: Callable[[dict[str, str]], Span | None]) -> li
 
     def inline(buffer: memoryview, start: int, end: int) -> list[Chunk] | None:
         fields = list(_fields(buffer, start, end))
-        pairs = [_read_entry(buffer, f) for f in fields if f.number == _EXTERNAL_DATA]
+        given = [bytes(buffer[f.value : f.end]) for f in fields if f.number == _EXTERNAL_DATA]
+        pairs = [(x.key, x.value) for x in map(StringStringEntryProto.FromString, given)]
         span = resolve(dict(pairs)) if pairs else None
         if span is None:
             return None
@@ -241,14 +244,5 @@ def _tag(number: int, wire_type: int) -> bytes:
 
 def _entry(key: str, value: str) -> bytes:
     """A key and a value as one field of ``external_data``."""
-    pair = b"".join(
-        _tag(number, _BYTES) + _varint(len(text)) + text
-        for number, text in ((1, key.encode()), (2, value.encode()))
-    )
+    pair: bytes = StringStringEntryProto(key=key, value=value).SerializeToString()
     return _tag(_EXTERNAL_DATA, _BYTES) + _varint(len(pair)) + pair
-
-
-def _read_entry(buffer: memoryview, field: _Field) -> tuple[str, str]:
-    parts = _fields(buffer, field.value, field.end)
-    texts = {f.number: bytes(buffer[f.value : f.end]).decode() for f in parts}
-    return texts.get(1, ""), texts.get(2, "")

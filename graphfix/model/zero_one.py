@@ -34,7 +34,7 @@ def truth_of(value: ir.Value, view: View) -> list[ir.Value] | None:
                 return None
             continue
         dtype = view.shapes.dtype(top)
-        if dtype == ir.DataType.BOOL or (node is not None and is_op(node, *ANSWERS)):
+        if dtype == ir.DataType.BOOL or is_op(node, *ANSWERS):
             continue
         sources = _truths(node)
         if sources is None:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from graphfix.feeds.array_fill import along, index
 from graphfix.feeds.case import Case
+from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
 from graphfix.model.symbolic.expressions import Dim
 from graphfix.proof.compare import Array, Mask, Tolerance
@@ -42,8 +43,8 @@ class Content:
         self.dims = self._signature.output_dims()
         known = set(self._signature.symbols())
         for name, dims in self.dims.items():
-            symbols = {s for d in dims or () if not isinstance(d, int) for s in d.free_symbols()}
-            if dims is not None and symbols <= known:
+            names = {s for d in dims or () for s in symbols(d)}
+            if dims is not None and names <= known:
                 continue
             having = [(case, outputs[name]) for case, outputs in runs if name in outputs]
             seen = [(array.shape, self._by_symbol(case.dims)) for case, array in having]
@@ -157,9 +158,7 @@ def content_of(
         return None
     mask = np.ones(shape, np.bool_)
     rows = max((len(v) for v in lengths.values()), default=1)
-    by_batch = [
-        a for a, d in enumerate(dims) if not isinstance(d, int) and d.free_symbols() & batch
-    ]
+    by_batch = [a for a, d in enumerate(dims) if symbols(d) & batch]
     if any(shape[a] != rows for a in by_batch) and rows > 1:
         return None  # batch and heads are flattened into one axis
     row_axis = next(iter(by_batch), None)
@@ -170,7 +169,7 @@ def content_of(
             if dim != shape[axis]:
                 return None
             continue
-        names = dim.free_symbols()
+        names = symbols(dim)
         if dim.evaluate(sizes) != shape[axis]:  # unknown, or a shape that was inferred wrongly
             return None
         if not names & lengths.keys():
@@ -247,11 +246,7 @@ def keeps_clean(
         same = np.asarray(clean == spoiled)
     if where is not None:
         same = same | ~where
-    keep = {
-        a
-        for a, d in enumerate(dims or ())
-        if not isinstance(d, int) and d.free_symbols() & governed
-    }
+    keep = {a for a, d in enumerate(dims or ()) if symbols(d) & governed}
     over = tuple(a for a in range(clean.ndim) if a not in keep)
     rows = same.all(axis=over, keepdims=True)
     known = np.broadcast_to(rows, clean.shape)

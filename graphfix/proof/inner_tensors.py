@@ -16,7 +16,6 @@ import onnx_ir as ir
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.input import size_of
 from graphfix.feeds.signature import Signature
-from graphfix.model.symbolic.expressions import Dim
 from graphfix.paths import StrPath
 from graphfix.proof.compare import Array
 from graphfix.runtime.local_session import Session
@@ -144,10 +143,7 @@ class Sizes:
         if dims is None:
             return None
         try:
-            return sum(_ITEM * self._elements(dims, sizes) for sizes in self._sizes)
+            elements = (math.prod(size_of(d, sizes) for d in dims) for sizes in self._sizes)
+            return _ITEM * sum(elements)
         except (FeedError, ValueError):
             return None
-
-    @staticmethod
-    def _elements(dims: Sequence[Dim], sizes: Mapping[str, int]) -> int:
-        return math.prod(size_of(dim, sizes) for dim in dims)

@@ -9,17 +9,9 @@ import numpy as np
 
 from graphfix.caches.in_front import last
 from graphfix.core import Safety
-from graphfix.feeds.case import ORDINARY, Poison
+from graphfix.feeds.case import ORDINARY, Array, Poison
 from graphfix.proof.baseline import Ran
-from graphfix.proof.compare import (
-    Array,
-    LeaveOut,
-    Mask,
-    OutputDiff,
-    Tolerance,
-    compare,
-    held_in_padding,
-)
+from graphfix.proof.compare import LeaveOut, Mask, OutputDiff, Tolerance, compare, held_in_padding
 from graphfix.proof.content import Content
 
 

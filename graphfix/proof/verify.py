@@ -26,7 +26,7 @@ from graphfix.model.given import (
 )
 from graphfix.paths import StrPath
 from graphfix.proof import output_record as known
-from graphfix.proof.baseline import Baseline, Held, Ran
+from graphfix.proof.baseline import Baseline, Held, Outputs, Ran
 from graphfix.proof.between_roundings import BetweenRoundings
 from graphfix.proof.budget import SECONDS, Budget
 from graphfix.proof.compare import Array, Mask, OutputDiff, Tolerance, computes_in_half
@@ -47,7 +47,6 @@ from graphfix.runtime.run_errors import RunError
 
 MapFeeds = Callable[[Feeds], Feeds]
 Progress = Callable[[str], None]
-Outputs = dict[str, Array]
 
 __all__ = ["Divergence", "Held", "Original", "OutputDiff", "Tolerance", "Verdict", "verify"]
 

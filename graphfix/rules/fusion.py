@@ -10,15 +10,13 @@ import onnx_ir as ir
 
 from graphfix.directml import kernel_table
 from graphfix.model.dim_spelling import Spelling
-from graphfix.model.schemas import schema_of
+from graphfix.model.schemas import BODIES, schema_of
+from graphfix.model.shapes import is_named
 from graphfix.model.symbolic.expressions import symbols_of
-from graphfix.model.values import all_nodes, is_op
-from graphfix.model.values import nodes_of as nodes_in
+from graphfix.model.values import all_nodes, is_op, nodes_of
 from graphfix.model.view import View
 from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded
 from graphfix.spec.quoting import quoted
-
-_CONTROL = ("If", "Loop", "Scan")
 
 
 class ControlFlow(Rule):
@@ -53,7 +51,7 @@ class ControlFlow(Rule):
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node with a graph inside; an If that is decided already is a note."""
-        for node in view.nodes(*_CONTROL):
+        for node in view.nodes(*BODIES):
             if is_op(node, "If") and is_fixed(node.inputs[0], view):
                 message = "its condition is the same in each run: the branch takes its place"
                 yield Hazard(node, message, "note", "fold")
@@ -140,7 +138,7 @@ class UnnamedDims(Rule):
             uses = value.uses()
             if value.shape is None or not uses:
                 continue
-            axes = [str(i) for i, x in enumerate(value.shape) if _is_unnamed(x)]
+            axes = [str(i) for i, x in enumerate(value.shape) if not is_named(x)]
             if axes:
                 message = f"dim {' and '.join(axes)} of {value.name!r} has neither size nor name"
                 places = (quoted(f"{value.name}.{axis}") for axis in axes)
@@ -211,7 +209,7 @@ def _followers(view: View) -> tuple[Counter[str], int, dict[str, ir.Node]]:
     """How many nodes follow each symbol, how many there are, and the first that follows each."""
     followed: Counter[str] = Counter()
     total, first = 0, dict[str, ir.Node]()
-    for node in nodes_in(view.model.graph):
+    for node in nodes_of(view.model.graph):
         if is_folded(node, view) or view.shapes.data(node.outputs[0]) is not None:
             continue  # gone, or a shape, which is worked out on the CPU
         total += 1
@@ -231,7 +229,3 @@ def _named_dims(view: View) -> dict[str, list[str]]:
             for symbol in sorted(symbols_of(spelling.read(dim))):
                 found.setdefault(symbol, {})[value.name or ""] = None
     return {symbol: list(names) for symbol, names in found.items()}
-
-
-def _is_unnamed(dim: int | ir.SymbolicDim) -> bool:
-    return isinstance(dim, ir.SymbolicDim) and dim.value is None

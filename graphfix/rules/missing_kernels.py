@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from graphfix.directml import kernel_table, support_queries
 from graphfix.directml.kernel_table import Kernel
-from graphfix.model.schemas import schema_of
+from graphfix.model.schemas import BODIES, schema_of
 from graphfix.model.values import all_nodes
 from graphfix.model.view import View
 from graphfix.rules.rule import Hazard, Rule, is_folded
@@ -17,7 +17,6 @@ from graphfix.rules.rule import Hazard, Rule, is_folded
 # The opset that the pass opset-ceiling takes a model down to.
 _CEILING = 21
 _KNOWN_DOMAINS = ("", "ai.onnx.ml", "com.microsoft")
-_CONTROL = frozenset({"If", "Loop", "Scan"})
 
 
 class NoKernel(Rule):
@@ -156,7 +155,7 @@ def _without_kernel(node: ir.Node, opset: int) -> str:
 def _kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:
     """Each node that runs, its opset, and the kernel of exactly its version."""
     for node in all_nodes(view.model):
-        if node.op_type in _CONTROL or is_folded(node, view):
+        if node.op_type in BODIES or is_folded(node, view):
             continue
         if node.op_identifier() in view.model.functions:
             continue

@@ -11,8 +11,7 @@ import onnx_ir as ir
 
 from graphfix.directml import kernel_table
 from graphfix.model.schemas import schema_of
-from graphfix.model.values import all_nodes, attr_int, const_of, is_op
-from graphfix.model.values import nodes_of as nodes_in
+from graphfix.model.values import all_nodes, attr_int, const_of, is_op, nodes_of
 from graphfix.model.view import View
 from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule
 
@@ -86,7 +85,7 @@ def _is_float16(view: View) -> bool:
     """Whether the model computes in float16 anywhere."""
     if any(attr_int(node, "to", 0) == _FLOAT16 for node in view.nodes("Cast")):
         return True
-    nodes = nodes_in(view.model.graph)
+    nodes = nodes_of(view.model.graph)
     return any(
         view.shapes.dtype(x) == _FLOAT16
         for node in nodes

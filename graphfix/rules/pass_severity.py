@@ -54,6 +54,10 @@ def _unless_folded(site: Match, view: View) -> Severity:
     return "note" if is_folded(site.node, view) else "error"
 
 
+def _always_wrong(_: Match, __: View) -> Severity:
+    return "error"
+
+
 def _bool_cast(site: Match, view: View) -> Severity:
     """Wrong for any number but 0 and 1 and those above; a mask of 0 and 1 survives."""
     if is_folded(site.node, view):
@@ -135,19 +139,13 @@ def _elements(node: ir.Node | None) -> Sequence[ir.Value | None]:
 
 _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "reshape-allowzero": _allowzero,
-    "convtranspose-2d": _unless_folded,
-    "matmul-4d": _unless_folded,
+    **dict.fromkeys(("convtranspose-2d", "matmul-4d", "matmul-vector"), _unless_folded),
+    **dict.fromkeys(("reverse-2d", "slice-start"), _unless_folded),
+    **dict.fromkeys(("slice-gather", "keep-output", "gemm-bias"), _always_wrong),
+    **dict.fromkeys(("clip-minmax", "log-buckets"), _always_wrong),
     "quantize-axis": _scales,
-    "matmul-vector": _unless_folded,
-    "reverse-2d": _unless_folded,
-    "slice-start": _unless_folded,
-    "slice-gather": lambda *_: "error",
     "bool-cast": _bool_cast,
     "fresh-shapes": _stale,
     "pad-slice": _negative_pads,
-    "keep-output": lambda *_: "error",
-    "log-buckets": lambda *_: "error",
-    "gemm-bias": lambda *_: "error",
     "pool-pads": _windows,
-    "clip-minmax": lambda *_: "error",
 }

@@ -28,22 +28,14 @@ from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require
 from graphfix.runtime.scratch import Folder
+from graphfix.ship import shipped
 from graphfix.ship.chosen_inputs import constants_of, with_constants
 from graphfix.ship.container_repair import FailedContainer, Order, default_passes
 from graphfix.ship.container_spec import ContainerSpec, spec_of
 from graphfix.ship.end_to_end import end_to_end
 from graphfix.ship.manifest import NAME, InputPort, Manifest
 from graphfix.ship.model_facts import read
-from graphfix.ship.shipped import (
-    Shipped,
-    in_place,
-    planned,
-    provenance,
-    put_models,
-    put_verdict,
-    unrounded_by,
-    weights_beside,
-)
+from graphfix.ship.shipped import Shipped
 from graphfix.ship.stream_build import ship_stream
 from graphfix.ship.stream_plan import continues
 from graphfix.ship.target_folder import refuse
@@ -135,35 +127,35 @@ def ship_file(
     order = Order(source, reading, spec, usual, usual, ep, tell)
     allowed = tolerance or gate(order.passes(reading.containers[0])) or usual
     order = dataclasses.replace(order, tolerance=allowed)
-    shipped = _at_margins(order, folder)
-    return shipped if shipped.ok or strict else _in_other_ways(order, folder, shipped)
+    result = _at_margins(order, folder)
+    return result if result.ok or strict else _in_other_ways(order, folder, result)
 
 
 def _at_margins(order: Order, folder: Path) -> Shipped:
     """Ship; what a pass that rounds found on a few inputs may miss the gate on more."""
     for margin in MARGINS if order.rounding() else MARGINS[:1]:
-        shipped = _ship(dataclasses.replace(order, margin=margin), folder)
-        if shipped.ok or any(map(is_hopeless, shipped.reports)):
+        result = _ship(dataclasses.replace(order, margin=margin), folder)
+        if result.ok or any(map(is_hopeless, result.reports)):
             break
-    return shipped
+    return result
 
 
-def _in_other_ways(order: Order, folder: Path, shipped: Shipped) -> Shipped:
+def _in_other_ways(order: Order, folder: Path, result: Shipped) -> Shipped:
     """What is shipped without the repairs that are to blame; else what failed."""
     made = {
         one.file: (one.sizes, report)
-        for one, report in zip(shipped.manifest.containers, shipped.reports, strict=True)
+        for one, report in zip(result.manifest.containers, result.reports, strict=True)
     }
-    failed = [FailedContainer(x, *made[x.file]) for x in shipped.padding if not x.verdict.ok]
+    failed = [FailedContainer(x, *made[x.file]) for x in result.padding if not x.verdict.ok]
     found = order.bad_places(failed) if failed else order.found
-    why = str(failed[0].proof if failed else shipped.whole).rstrip(".")
+    why = str(failed[0].proof if failed else result.whole).rstrip(".")
     for way in ways(order.passes(order.reading.containers[0]), why, found):
         tolerance = order.tolerance if way.rounds else order.usual
         other = dataclasses.replace(order, found=way.found, leave=way.leave, tolerance=tolerance)
         again = _ship(other, folder)
         if again.ok:
             return dataclasses.replace(again, left=way.found.left, searched=found.searched)
-    return dataclasses.replace(shipped, searched=found.searched)
+    return dataclasses.replace(result, searched=found.searched)
 
 
 def _ship(order: Order, folder: Path) -> Shipped:
@@ -176,7 +168,7 @@ def _ship(order: Order, folder: Path) -> Shipped:
         scratch = draft.path
         sizes = [container[reading.axis.dim] for container in reading.containers]
         paths = [scratch / f"{source.stem}.{size}.onnx" for size in sizes]
-        put_models(made, paths, source.stem)
+        shipped.put_models(made, paths, source.stem)
         manifest = _manifest(order, told, paths)
         atomic_file.put_text(scratch / NAME, manifest.to_text())
         padding = []
@@ -195,13 +187,13 @@ def _ship(order: Order, folder: Path) -> Shipped:
             checked=hazards,
             padding=tuple(padding),
             whole=whole,
-            unrounded=unrounded_by(order.rounding(), reports),
+            unrounded=shipped.unrounded_by(order.rounding(), reports),
         )
         if whole is None or not result.ok:
             return result
-        result = put_verdict(scratch, result)
+        result = shipped.put_verdict(scratch, result)
         draft.keep()
-    return in_place(folder, result)
+    return shipped.in_place(folder, result)
 
 
 def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> Manifest:
@@ -214,9 +206,9 @@ def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> 
         lengths=None if told is None or told.input in own else told.input,
         inputs=inputs,
         outputs=reading.outputs,
-        containers=planned(source, paths, reading.containers, order.tell),
-        weights=weights_beside(paths),
-        provenance=provenance(source, order.spec, reading.names, order.found.left),
+        containers=shipped.planned(source, paths, reading.containers, order.tell),
+        weights=shipped.weights_beside(paths),
+        provenance=shipped.provenance(source, order.spec, reading.names, order.found.left),
     )
 
 

@@ -17,15 +17,8 @@ import onnxruntime
 from graphfix.errors import FeedError, ModelError
 from graphfix.paths import StrPath, file_of
 from graphfix.runtime.port import Array, Feeds
-from graphfix.ship.container_fit import (
-    DTYPES,
-    ClipFit,
-    length_of,
-    require_inputs,
-    rows_in,
-    split,
-    together,
-)
+from graphfix.ship import container_fit
+from graphfix.ship.container_fit import DTYPES, ClipFit
 from graphfix.ship.manifest import NAME, Container, Manifest, Port
 from graphfix.ship.sessions import Sessions
 from graphfix.ship.stream import Stream
@@ -144,8 +137,8 @@ class Session:
             found = self._run_clips(wanted, self._clips(input_feed, lists), run_options)
             return [[one[i] for one in found] for i in range(len(wanted))]
         feeds = {name: np.asarray(array) for name, array in input_feed.items()}
-        require_inputs(self.manifest, feeds)
-        found = self._run_clips(wanted, split(self.manifest, feeds), run_options)
+        container_fit.require_inputs(self.manifest, feeds)
+        found = self._run_clips(wanted, container_fit.split(self.manifest, feeds), run_options)
         if len(found) == 1:
             return found[0]
         return [
@@ -235,8 +228,8 @@ class Session:
             for i in range(next(iter(counts.values())))
         ]
         for clip in clips:
-            require_inputs(self.manifest, clip)
-            if len(split(self.manifest, clip)) != 1:
+            container_fit.require_inputs(self.manifest, clip)
+            if len(container_fit.split(self.manifest, clip)) != 1:
                 raise FeedError("each clip of a list has one row; give a batch as one array")
         return clips
 
@@ -247,7 +240,7 @@ class Session:
         run_options: onnxruntime.RunOptions | None,
     ) -> list[list[Array]]:
         """The outputs of each clip; clips of one container share its rows."""
-        lengths = [length_of(self.manifest, clip) for clip in clips]
+        lengths = [container_fit.length_of(self.manifest, clip) for clip in clips]
         groups: dict[int | None, list[int]] = {}
         for i, length in enumerate(lengths):
             groups.setdefault(self._smallest(length), []).append(i)
@@ -258,11 +251,11 @@ class Session:
                     found[i] = self._run_fallback(wanted, clips[i], lengths[i], run_options)
                 continue
             container = self.manifest.containers[place]
-            rows = rows_in(self.manifest, container)
+            rows = container_fit.rows_in(self.manifest, container)
             for start in range(0, len(members), rows):
                 part = members[start : start + rows]
                 fits = [self._fit(place, lengths[i]) for i in part]
-                fed = together(self.manifest, rows, [clips[i] for i in part], fits)
+                fed = container_fit.together(self.manifest, rows, [clips[i] for i in part], fits)
                 arrays = self._opened.run(self._session(container), wanted, fed, run_options)
                 for row, (i, fit) in enumerate(zip(part, fits, strict=True)):
                     pairs = zip(wanted, arrays, strict=True)

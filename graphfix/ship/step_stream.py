@@ -20,19 +20,13 @@ from graphfix.runtime.compared_session import open_given
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
+from graphfix.ship import stream_cost
 from graphfix.ship.chosen_inputs import decided
 from graphfix.ship.container_spec import ContainerSpec
 from graphfix.ship.manifest import Container, Manifest, Streaming
 from graphfix.ship.remote_runs import RemoteRuns
 from graphfix.ship.stream import Stream
-from graphfix.ship.stream_cost import (
-    Member,
-    StreamCost,
-    count_of_containers,
-    count_of_original,
-    peak,
-    phases,
-)
+from graphfix.ship.stream_cost import Member, StreamCost
 from graphfix.ship.stream_steps import Sequences, plan_that_runs
 
 _PROMPT = 37
@@ -99,7 +93,7 @@ class Steps:
     def original(self, runs: Path, runner: Runner) -> Member:
         """The steps on the original, or on what was repaired of it."""
         count = len(self.feeds)
-        cost = count_of_original(runs, count, count - 1)
+        cost = stream_cost.count_of_original(runs, count, count - 1)
         return Member(cost, partial(self._grow, runs, runner))
 
     def shipped(self, folder: Path, runner: Runner) -> Member:
@@ -117,9 +111,9 @@ class Steps:
                 moved += sum(x.nbytes for x in (*fed.values(), *made.values()))
                 again = self._states if took[1:] else {**self._states, **self._gives}
                 fed |= {**self._later, **{into: made[name] for into, name in again.items()}}
-            peak(seen, session)
+            stream_cost.peak(seen, session)
             seen["moved"] = moved
-            return phases("step", session.open_seconds, took)
+            return stream_cost.phases("step", session.open_seconds, took)
 
     def _play(self, folder: Path, runner: Runner, seen: dict[str, int]) -> Phases:
         """Run a stream of the folder."""
@@ -130,11 +124,11 @@ class Steps:
                 stream.run(None, feeds)
                 took.append(clocked.seconds - before)
             sessions = [*clocked.made.values()]
-            peak(seen, sessions[0])
-            cost = count_of_containers(clocked.used)
+            stream_cost.peak(seen, sessions[0])
+            cost = stream_cost.count_of_containers(clocked.used)
             seen |= {k: x for k, x in asdict(cost).items() if x is not None}
             seen["moved"] = clocked.moved
-            return phases("step", sum(x.open_seconds for x in sessions), took)
+            return stream_cost.phases("step", sum(x.open_seconds for x in sessions), took)
 
 
 class _Clocked(RemoteRuns):

@@ -26,20 +26,12 @@ from graphfix.job.rounding_search import MARGINS, Settling, gate
 from graphfix.model import atomic_file, atomic_folder, io
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS, Ep
+from graphfix.ship import shipped
 from graphfix.ship.chosen_inputs import decided
 from graphfix.ship.container_spec import ContainerSpec
 from graphfix.ship.first_call import FirstCall, branch_input
 from graphfix.ship.manifest import NAME, Axis, Cache, Manifest, Opening, StateLink, Streaming
-from graphfix.ship.shipped import (
-    Shipped,
-    in_place,
-    planned,
-    provenance,
-    put_models,
-    put_verdict,
-    unrounded_by,
-    weights_beside,
-)
+from graphfix.ship.shipped import Shipped
 from graphfix.ship.stream_plan import StreamPlan
 from graphfix.ship.stream_proof import prove, prove_on
 from graphfix.ship.stream_steps import Steps, plan_that_runs, sequences
@@ -250,7 +242,7 @@ def _ship(
         scratch = draft.path
         paths = [scratch / _file(source, found, x) for x in found.containers]
         first = [scratch / f"{source.stem}.first.onnx"] if found.first else []
-        put_models(made, [*paths, *first], source.stem)
+        shipped.put_models(made, [*paths, *first], source.stem)
         opening = _opening(order, first)
         manifest = _manifest(order, paths, first)
         for about, steps in uses:
@@ -273,13 +265,13 @@ def _ship(
             checked=hazards,
             padding=(),
             whole=whole,
-            unrounded=unrounded_by(chosen, reports),
+            unrounded=shipped.unrounded_by(chosen, reports),
         )
         if not result.ok:
             return result
-        result = put_verdict(scratch, result)
+        result = shipped.put_verdict(scratch, result)
         draft.keep()
-    return in_place(folder, result)
+    return shipped.in_place(folder, result)
 
 
 def _about(found: StreamPlan, told: Sequence[CacheInput], about: Streaming) -> Streaming:
@@ -307,7 +299,7 @@ def _opening(order: StreamOrder, files: Sequence[Path]) -> Opening | None:
     first = order.plan.first
     if first is None:
         return None
-    (container,) = planned(order.source, files, [order.held(first)], order.tell)
+    (container,) = shipped.planned(order.source, files, [order.held(first)], order.tell)
     return first.opening(container)
 
 
@@ -320,7 +312,7 @@ def _manifest(order: StreamOrder, paths: Sequence[Path], first: Sequence[Path]) 
         lengths=None,
         inputs=found.inputs,
         outputs=found.outputs,
-        containers=planned(source, paths, found.containers, order.tell),
-        weights=weights_beside([*paths, *first]),
-        provenance=provenance(source, order.spec, found.names),
+        containers=shipped.planned(source, paths, found.containers, order.tell),
+        weights=shipped.weights_beside([*paths, *first]),
+        provenance=shipped.provenance(source, order.spec, found.names),
     )

@@ -222,7 +222,7 @@ def _outputs(
         if value.name in idle:
             continue
         dims = plain.get(value.name or "", known.dims(value))
-        if dims is None or not all(symbols_of(x) <= names for x in dims) or _unknown(dims):
+        if dims is None or not all(shapes.is_named(x) and symbols_of(x) <= names for x in dims):
             raise UsageError(
                 f"the shape of the output {value.name!r} cannot be inferred, so its valid part is "
                 "unknown; leave it out, -p keep-output:..."
@@ -244,7 +244,3 @@ def _plainly(model: ir.Model) -> dict[str, tuple[Dim, ...] | None]:
     pipeline.run(copy, "directml")
     known = shapes.infer(copy, usual=True)
     return {x.name or "": known.dims(x) for x in copy.graph.outputs}
-
-
-def _unknown(dims: Sequence[Dim]) -> bool:
-    return any(not isinstance(x, int) and x.value is None for x in dims)

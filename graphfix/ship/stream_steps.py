@@ -119,7 +119,8 @@ class Sequences:
                 yield self.sequence(f"steps behind a prompt of {count}", more)
         few = max(1, min(7, full - 4))
         if self._plan.caches:
-            states = self._states_after(few)
+            made = self._run({**self._fed(0, few), **self.empty()})
+            states = {x.input: made[x.output] for x in self._plan.states}
             counts = held([1, 1, 1], few)
             yield self.sequence(f"going on behind {few}", counts, states, few)
         if self._masks() and full > 6:
@@ -127,16 +128,6 @@ class Sequences:
         if any(names_in(d) & {*self._plan.held} for x in self._free for d in x.dims):
             counts = held([2, 1])
             yield self.sequence("shorter caches of the encoder", counts, shorter=True)
-
-    def try_steps(self) -> None:
-        """Run a few steps.
-
-        Raises:
-            FeedError: The first does not run.
-            UsageError: Another does not run.
-        """
-        size = min(x[self._plan.new] for x in self._plan.containers)
-        self.sequence("a try", [size, size])
 
     def _levels(self) -> list[int]:
         grows = self._plan.caches
@@ -212,7 +203,8 @@ class Sequences:
             if not place:
                 kept = {k: x for k, x in fed.items() if self._is_steady(k)} | kept
             state = {x.input: made[x.output] for x in self._plan.states}
-            length = self._length(state, length + count)
+            grown = (state[x.input].shape[x.axis] for x in self._plan.states if x.axis is not None)
+            length = next(grown, length + count)
             feeds.append(self._given(fed))
             outputs.append({k: made[k] for k in self._seen_outputs})
         return Steps(name, states or {}, tuple(feeds), tuple(outputs), skipped)
@@ -232,10 +224,6 @@ class Sequences:
         port = next(x for x in self._free if x.name == name)
         used = {n for d in port.dims for n in names_in(d)}
         return bool(used & {*self._plan.held}) and not used & {self._plan.new, *self._plan.caches}
-
-    def _length(self, state: Feeds, else_: int) -> int:
-        grown = (state[x.input].shape[x.axis] for x in self._plan.states if x.axis is not None)
-        return next(grown, else_)
 
     def _fed(
         self, length: int, new: int, skipped: int = 0, *, shorter: bool = False, last: bool = False
@@ -303,10 +291,6 @@ class Sequences:
             return self.empty()
         unread = {k: x for k, x in self._fed(0, 1).items() if k in first.gives}
         return {**self.empty(), **unread, **first.feeds()}
-
-    def _states_after(self, count: int) -> dict[str, Array]:
-        made = self._run({**self._fed(0, count), **self.empty()})
-        return {x.input: made[x.output] for x in self._plan.states}
 
     def _random_states(self, length: int) -> dict[str, Array]:
         sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, length)}
@@ -382,10 +366,11 @@ def plan_that_runs(
 
 def _runs(plan: StreamPlan, source: str, constants: Feeds) -> bool:
     """Whether the original takes the inputs that a plan makes."""
+    size = min(x[plan.new] for x in plan.containers)
     with open_given(source) as session:
         made = Sequences(plan, lambda feeds: session.run({**constants, **feeds}))
         try:
-            made.try_steps()
+            made.sequence("a try", [size, size])
         except (FeedError, UsageError):
             return False
     return True

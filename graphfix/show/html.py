@@ -18,6 +18,7 @@ from graphfix.json_types import plain
 from graphfix.model import atomic_file
 from graphfix.show.drawing import drawing
 from graphfix.version import __version__
+from graphfix.wording import number as number
 
 Data = Mapping[str, Any]  # of graphfix.engine.report.Report.to_json
 
@@ -33,11 +34,6 @@ def write(data: Data, path: str | Path) -> None:
         ModelError: The folder or the disk does not allow it.
     """
     atomic_file.put_text(Path(path), page(data))
-
-
-def write_page(path: Path, template: str, data: Data, **values: object) -> None:
-    """Write a page about ``data``, all at once or not at all; see :func:`page_of`."""
-    atomic_file.put_text(path, page_of(template, data, **values))
 
 
 def page(data: Data) -> str:
@@ -110,11 +106,6 @@ def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     for reason, place in pairs:
         found.setdefault(reason, []).append(place)
     return found
-
-
-def number(value: float | str) -> str:
-    """A difference in three digits; NaN and infinity are text already."""
-    return value if isinstance(value, str) else f"{value:.3g}"
 
 
 def embedded(data: object) -> Markup:

@@ -142,7 +142,7 @@ class Sight:
         if is_op(node, "Cast") and self._shapes.data(node.outputs[0]) is None:
             counts = self._lengths.counted(node.inputs[0])
             if counts is not None and any(counts):
-                self._lengths.note_cast(node.outputs[0], counts)
+                self._lengths.casts[node.outputs[0]] = counts
                 return True
         made = [x for x in node.outputs if x.name]
         return all(self._shapes.data(x) is not None for x in made) and not is_op(

@@ -88,10 +88,6 @@ class Lengths:
         data = self.shapes.data(value)
         return None if data is None else tuple(map(self.times, data))
 
-    def note_cast(self, value: ir.Value, counts: tuple[int, ...]) -> None:
-        """Let a number in another type count what the one it was made of counts."""
-        self.casts[value] = counts
-
     def rest(self, dim: Dim) -> Dim:
         """A dim or number where the length is 0."""
         return without(self._within(dim), [self.symbol])

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.half_weights import HALF_MAX, HALF_NORMAL, Extent, extent_of, narrow
-from graphfix.model.values import is_op
+from graphfix.model.values import is_op, maker_of
 
 from .._masks.where_masks import BIAS, Reach, reach_of
 from .constants import constants_of
@@ -53,19 +53,13 @@ def _hides(stay: Stay, value: ir.Value) -> bool:
             if _hides(stay, node.outputs[0]):
                 return True
         elif is_op(node, "Add"):
-            if is_op(_maker(node.inputs[1 - use.idx]), *_SCORES) and _reaches(
+            if is_op(maker_of(node.inputs[1 - use.idx], *_LAYOUT), *_SCORES) and _reaches(
                 stay, node.outputs[0]
             ):
                 return True
         elif use.idx == BIAS.get((node.domain, node.op_type)):
             return True
     return False
-
-
-def _maker(value: ir.Value | None) -> ir.Node | None:
-    """What makes a tensor that may be laid out again on the way."""
-    maker = value.producer() if value is not None else None
-    return _maker(maker.inputs[0]) if maker is not None and is_op(maker, *_LAYOUT) else maker
 
 
 def _reaches(stay: Stay, value: ir.Value) -> bool:

@@ -61,16 +61,13 @@ def is_constant(value: ir.Value | None) -> bool:
 
 def is_given_weight(value: ir.Value) -> bool:
     """Whether an input that has a value of its own is a weight, and no setting of a caller's."""
-    tensor = value.const_value
-    if tensor is None or not value.is_graph_input():
-        return False
-    return len(tensor.shape) > 1 and tensor.size > WEIGHT
+    return value.is_graph_input() and _is_weight(value.const_value)
 
 
 def has_weights(node: ir.Node) -> bool:
     """Whether a node takes a constant that is a weight."""
-    for value in node.inputs:
-        tensor = value.const_value if value is not None else None
-        if tensor is not None and len(tensor.shape) > 1 and tensor.size > WEIGHT:
-            return True
-    return False
+    return any(x is not None and _is_weight(x.const_value) for x in node.inputs)
+
+
+def _is_weight(tensor: ir.TensorProtocol | None) -> bool:
+    return tensor is not None and len(tensor.shape) > 1 and tensor.size > WEIGHT

@@ -7,7 +7,7 @@ from enum import Enum
 
 import onnx_ir as ir
 
-from graphfix.model.values import bodies_of, is_op, scalar_of
+from graphfix.model.values import before, bodies_of, is_op, scalar_of
 from graphfix.model.view import View
 from graphfix.model.zero_one import truth_of
 
@@ -78,20 +78,15 @@ def _look(node: ir.Node, kinds: dict[ir.Value, Kind], types: Types, view: View) 
     exact = [x.name for x, kind in zip(floats, given, strict=True) if x and kind is Kind.COUNT]
     if is_op(node, "CumSum") and given:
         return Kind.COUNT if _only(given, Kind.FLAG) else Kind.DATA, "a sum that grows with length"
+    why = f"it takes {exact[0]!r}, a count" if exact and not is_op(node, "Shape", "Size") else ""
     if not is_op(node, *_OPERATORS):
-        why = (
-            f"it takes {exact[0]!r}, a count" if exact and not is_op(node, "Shape", "Size") else ""
-        )
         return Kind.DATA, why
-    number = any(x in (Kind.COUNT, Kind.NUMBER) for x in given)
     if is_op(node, *_SUMS) and _only(given, Kind.FLAG):
         return Kind.COUNT, "it counts: whole numbers past 2,048 are not in float16"
-    if not number:
+    if not any(x in (Kind.COUNT, Kind.NUMBER) for x in given):
         return _plain(node, given), ""
     if Kind.DATA in given:
-        if exact:
-            return Kind.DATA, f"it takes {exact[0]!r}, a count"
-        return Kind.DATA, ""
+        return Kind.DATA, why
     if Kind.COUNT not in given and has_weights(node):
         return Kind.DATA, ""
     reason = "it computes with counts or positions alone"
@@ -129,9 +124,7 @@ def _plain(node: ir.Node, given: list[Kind]) -> Kind:
 
 
 def _kind(value: ir.Value, kinds: dict[ir.Value, Kind]) -> Kind:
-    if value in kinds:
-        return kinds[value]
-    return Kind.CONSTANT if value.const_value is not None else Kind.DATA
+    return kinds.get(value, Kind.CONSTANT if value.const_value is not None else Kind.DATA)
 
 
 def _only(given: list[Kind], kind: Kind) -> bool:
@@ -177,9 +170,7 @@ def _is_spread(value: ir.Value) -> bool:
                 seen.update(new)
                 pending += new
             elif is_op(node, "Mul", "Div", "MatMul", "Einsum") and len(node.inputs) > 1:
-                other = node.inputs[1 - use.idx] if use.idx < 2 else None
-                while other is not None and is_op(other.producer(), *_LAYOUT):
-                    other = other.producer().inputs[0]  # type: ignore[union-attr]
+                other = before(node.inputs[1 - use.idx], *_LAYOUT) if use.idx < 2 else None
                 if (
                     other is not None
                     and (other.const_value is not None or is_op(other.producer(), "Constant"))

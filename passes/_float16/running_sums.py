@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import onnx_ir as ir
 
-from graphfix.model.values import is_op
+from graphfix.model.values import is_op, maker_of
+from graphfix.model.walks import reached
 
 from .constants import has_weights
 from .kept_nodes import Stay
@@ -46,14 +48,9 @@ def _behind(stay: Stay, node: ir.Node) -> set[ir.Node]:
 
 def _before(stay: Stay, node: ir.Node, *, whole: bool) -> Iterator[ir.Node]:
     """The nodes that make what is summed, back to weights or, if ``whole``, to the inputs."""
-    pending, seen = [node], {node}
-    while pending:
-        top = pending.pop()
-        if top is not node and not whole and has_weights(top):
-            continue
-        for value in top.inputs:
-            maker = value.producer() if value is not None else None
-            if maker is not None and maker not in seen and stay.types.is_float(value):
-                seen.add(maker)
-                pending.append(maker)
-                yield maker
+
+    def makers(top: ir.Node) -> Iterator[ir.Node | None]:
+        if top is node or whole or not has_weights(top):
+            yield from (maker_of(x) for x in top.inputs if stay.types.is_float(x))
+
+    return islice(reached([node], makers), 1, None)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, input_at, is_op
+from graphfix.model.values import attr_int, input_at, is_op, number_in
 from graphfix.wording import a_or_an
 
 from .._sizes.reshape_targets import with_axes
@@ -44,10 +43,6 @@ def chain(node: ir.Node, look: Look) -> Replacement | None:
         return None
     source = node.inputs[0] if node.inputs else None
     return None if source is None else rule(node, source, look)
-
-
-def _identity(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
-    return nothing(source, node)
 
 
 def _cast(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
@@ -127,14 +122,10 @@ def _times_one(node: ir.Node, source: ir.Value, look: Look) -> Replacement | Non
     for place in places:
         value, kept = node.inputs[place], node.inputs[1 - place]
         array = constant_of(value, 1)
-        one = array is not None and array.size == 1 and _is_one(array.item())
+        one = array is not None and number_in(array) == 1
         if one and kept is not None and same_shape(node, kept, look):
             return nothing(kept, node)
     return None
-
-
-def _is_one(number: object) -> bool:
-    return isinstance(number, int | float) and math.isclose(number, 1.0, rel_tol=0, abs_tol=0)
 
 
 def _not(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
@@ -189,7 +180,7 @@ def _negated(value: ir.Value, op: Builder) -> list[ir.Value]:
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Equal", "Xor"), _asked),
     **dict.fromkeys(VIEWS, view),
-    "Identity": _identity,
+    "Identity": lambda node, source, look: nothing(source, node),
     "Cast": _cast,
     "CastLike": _cast_like,
     "Transpose": _transpose,

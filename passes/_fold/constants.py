@@ -47,7 +47,9 @@ def worked_out(node: ir.Node, look: Look) -> Replacement | None:
     """A node that makes the same of constants in each run becomes what it makes."""
     if is_op(node, "Identity") or len(node.outputs) != 1 or not node.inputs:
         return None
-    return _same(_from_constants(node, look))
+    if any(x is not None and constant_of(x, LIMIT) is None for x in node.inputs):
+        return None
+    return _same(_evaluated(node, constant_of, look.view)) if _is_exact(node, look.view) else None
 
 
 def _same(held: Array | None) -> Replacement | None:
@@ -65,14 +67,6 @@ def _from_sizes(node: ir.Node, look: Look) -> Array | None:
         return None
     sizes = numbers_in(dims)
     return None if sizes is None else np.array(numbers, dtype.numpy()).reshape(sizes)
-
-
-def _from_constants(node: ir.Node, look: Look) -> Array | None:
-    if any(x is not None and constant_of(x, LIMIT) is None for x in node.inputs):
-        return None
-    if not _is_exact(node, look.view):
-        return None
-    return _evaluated(node, constant_of, look.view)
 
 
 def from_sizes(look: Look) -> Mapping[ir.Value, Array]:
@@ -135,7 +129,7 @@ def _sliced(inputs: Sequence[Array | None]) -> Array | None:
 
 def _is_exact(node: ir.Node, view: View) -> bool:
     """Whether ``node`` has one small result that every runtime computes alike."""
-    if not is_op(node, *_MOVES, *_ARITHMETIC, *_INTEGER_ONLY) or not _is_small(node, view):
+    if not is_op(node, *WORKED_OUT) or not _is_small(node, view):
         return False
     dtypes = {view.shapes.dtype(x) for x in (*node.inputs, node.outputs[0]) if x is not None}
     if is_op(node, *_MOVES, *_ARITHMETIC):

@@ -35,7 +35,7 @@ def _rounded_down(node: ir.Node, look: Look) -> Replacement | None:
         one = _less_by_one(less, cut)
     elif is_op(node, "Sub"):
         cut, cast = node.inputs
-        caster = None if cast is None else alone(cast, "Cast")
+        caster = alone(cast, "Cast")
         condition, one = (None, False) if caster is None else (caster.inputs[0], True)
     else:
         return None
@@ -57,7 +57,7 @@ def _rounded_down(node: ir.Node, look: Look) -> Replacement | None:
 
 
 def _less_by_one(less: ir.Value | None, cut: ir.Value | None) -> bool:
-    node = None if less is None else alone(less, "Sub", "Add")
+    node = alone(less, "Sub", "Add")
     if node is None or node.inputs[0] is not cut:
         return False
     return _number(node.inputs[1]) == (1 if is_op(node, "Sub") else -1)
@@ -87,8 +87,7 @@ def _rest_of(value: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
 def _added(node: ir.Node, look: Look) -> Replacement | None:
     """``(x + 1) - 1``, which is x in any integers, and ``(x + 1) - 2``."""
     last = _addend(node)
-    source = node.inputs[0]
-    first = None if source is None else alone(source, "Add", "Sub")
+    first = alone(node.inputs[0], "Add", "Sub")
     before = None if first is None else _addend(first)
     if last is None or first is None or before is None or first.inputs[0] is None:
         return None
@@ -112,10 +111,8 @@ def _addend(node: ir.Node) -> int | None:
 
 def _from_the_end(node: ir.Node, look: Look) -> Replacement | None:
     """A CumSum between two Slices that turn its axis round is one from the end."""
-    source = node.inputs[0]
-    middle = None if source is None else alone(source, "CumSum")
-    turned = None if middle is None or middle.inputs[0] is None else middle.inputs[0]
-    first = None if turned is None else alone(turned, "Slice")
+    middle = alone(node.inputs[0], "CumSum")
+    first = None if middle is None else alone(middle.inputs[0], "Slice")
     if middle is None or first is None or first.inputs[0] is None:
         return None
     rank = look.view.shapes.rank(first.inputs[0])

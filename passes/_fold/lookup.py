@@ -16,7 +16,7 @@ import onnx_ir as ir
 from graphfix.editing.builder import Builder
 from graphfix.model.dims import numbers_in
 from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
-from graphfix.model.symbolic.expressions import Dim, key_of, symbols_of
+from graphfix.model.symbolic.expressions import Dim, Ints, key_of, symbols_of
 from graphfix.model.values import (
     Numbering,
     attr_int,
@@ -30,7 +30,6 @@ from graphfix.model.values import (
 from graphfix.model.view import View
 
 Array = npt.NDArray[np.generic]
-Ints = npt.NDArray[np.int64]
 
 Key = int | str
 """A dim: a number, or the text that all equal expressions share."""
@@ -50,22 +49,12 @@ _ALWAYS = frozenset(
 )
 
 
-def _chosen(condition: Ints, yes: Ints, no: Ints) -> Ints:
-    found: Ints = np.asarray(np.where(condition != 0, yes, no), np.int64)
-    return found
-
-
-def _quotient(a: Ints, b: Ints) -> Ints:
-    found: Ints = np.sign(a) * np.sign(b) * (abs(a) // np.maximum(abs(b), 1))
-    return found
-
-
 _COMPUTED: Mapping[str, Callable[..., Ints]] = {
-    "Div": _quotient,
+    "Div": lambda a, b: np.sign(a) * np.sign(b) * (abs(a) // np.maximum(abs(b), 1)),
     "Mod": lambda a, b: np.mod(a, np.where(b == 0, 1, b)),
     **{x: OF_ONE[x] for x in ("Abs", "Not")},
     **{x: OF_TWO[x] for x in ("And", "Max", "Min", "Or", *COMPARISONS)},
-    "Where": _chosen,
+    "Where": lambda condition, yes, no: np.asarray(np.where(condition != 0, yes, no)),
     "Cast": lambda a: a != 0,
 }
 
@@ -105,12 +94,12 @@ def same_shape(node: ir.Node, source: ir.Value, look: Look) -> bool:
     return dims is not None and dims == look.dims(source)
 
 
-def alone(value: ir.Value, *op_types: str) -> ir.Node | None:
+def alone(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """The node that makes ``value``, if nothing else than one node needs that."""
-    node = value.producer()
-    if not is_op(node, *op_types) or users_of(value) != 1 or value.is_graph_output():
+    node = None if value is None else value.producer()
+    if value is None or not is_op(node, *op_types):
         return None
-    return node
+    return None if users_of(value) != 1 or value.is_graph_output() else node
 
 
 def perm_of(node: ir.Node, look: Look) -> tuple[int, ...]:
@@ -135,10 +124,6 @@ def constant_of(value: ir.Value | None, limit: int = LIMIT) -> Array | None:
     return const_of(source, limit)
 
 
-def _small_constant(value: ir.Value) -> Array | None:
-    return constant_of(value, 1024)
-
-
 @dataclass
 class Look:
     """A model as the rules of fold see it; kept for walks through its nodes that change nothing."""
@@ -152,7 +137,7 @@ class Look:
     )
 
     def __post_init__(self) -> None:
-        self.numbering = Numbering(self._contents, _small_constant)
+        self.numbering = Numbering(self._contents, lambda value: constant_of(value, 1024))
 
     def dims(self, value: ir.Value | None) -> tuple[Key, ...] | None:
         """The dims of ``value``, if all of them are known; equal ones are written alike."""

@@ -237,7 +237,8 @@ class Apart:
         outside = [x[-1].outputs[0] if ends else x[-1].inputs[0] for x in rows]
         for gone, other in zip(rows, outside, strict=True):
             if other is not None and self._look.dims(other) == tuple(map(key_of, inside)):
-                return _Link(gone, value, _as_it_is, int(ends and other.is_graph_output()))
+                more = int(ends and other.is_graph_output())
+                return _Link(gone, value, lambda value, op: value, more)
         for gone, other in zip(rows, outside, strict=True):
             if (dims := self._look.view.shapes.dims(other)) is not None:
                 view = self._view(inside, dims) if ends else self._view(dims, inside)
@@ -367,7 +368,3 @@ def _spread(axis: int, at: int, more: int) -> range:
         return range(at, at + more + 1)
     start = axis + more * (axis > at)
     return range(start, start + 1)
-
-
-def _as_it_is(value: ir.Value, op: Builder) -> ir.Value:
-    return value

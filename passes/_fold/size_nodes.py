@@ -8,7 +8,6 @@ side, of a few pieces, or as it was. All of it is planned first; if it is not le
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -51,10 +50,10 @@ class Sizes:
 
     def _better(self) -> dict[ir.Node, WantedSize]:
         """The nodes to replace; none if that would not make the whole any smaller."""
-        wanted = {
-            x: self._stock.needs[x.outputs[0]] for x in self._stock.order if self._is_wanted(x)
-        }
-        now = self._count_now(list(wanted))
+        needs, inputs = self._stock.needs, self._stock.inputs
+        wanted = {x: needs[x.outputs[0]] for x in self._stock.order if self._is_wanted(x)}
+        made = reached(wanted, lambda x: (y.producer() for y in inputs(x) if y in needs))
+        now = sum(not needs[x.outputs[0]].known for x in made)
         for node, need in wanted.items():
             self._ways.choose(need, self._stock.order[node])
         if any(x is NO_WAY for x in self._ways.chosen.values()):
@@ -72,11 +71,6 @@ class Sizes:
             len(use.node.outputs) != 1 or use.node.outputs[0] not in self._stock.needs
             for use in made.uses()
         )
-
-    def _count_now(self, wanted: Sequence[ir.Node]) -> int:
-        needs, inputs = self._stock.needs, self._stock.inputs
-        made = reached(wanted, lambda x: (y.producer() for y in inputs(x) if y in needs))
-        return sum(not needs[x.outputs[0]].known for x in made)
 
     def _stays(self, node: ir.Node, need: WantedSize) -> bool:
         """Whether ``node`` and all that it is made from are as planned."""

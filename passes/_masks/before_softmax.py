@@ -21,10 +21,7 @@ def may_reach_softmax(value: ir.Value, view: View) -> bool:
     and nearly none leads to a Softmax before a MatMul ends the way.
     """
     if (found := _FOUND.get(view)) is None:
-        found = _FOUND[view] = _before(view)
+        scores = (x for node in view.nodes("Softmax") for x in node.inputs)
+        before = reached(scores, lambda x: inputs_of(x.producer(), LEADS_ON))
+        found = _FOUND[view] = frozenset(before)
     return value in found
-
-
-def _before(view: View) -> frozenset[ir.Value]:
-    scores = (x for node in view.nodes("Softmax") for x in node.inputs)
-    return frozenset(reached(scores, lambda x: inputs_of(x.producer(), LEADS_ON)))

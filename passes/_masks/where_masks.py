@@ -162,12 +162,8 @@ def condition_of(
 
 
 def _is_boolean(value: ir.Value | None, view: View) -> bool:
-    if value is None:
-        return False
-    node = value.producer()
-    return view.shapes.dtype(value) == ir.DataType.BOOL or (
-        node is not None and is_op(node, *ANSWERS)
-    )
+    boolean = view.shapes.dtype(value) == ir.DataType.BOOL
+    return boolean or is_op(maker_of(value), *ANSWERS)
 
 
 def keeps_shape(result: ir.Value, operand: ir.Value, view: View) -> bool:

@@ -58,10 +58,13 @@ class PadFrames(FrameRepair):
         x = input_of(self.node, 0)
         at = op.Sub(lengths.positions(self.result), np.array(self.begin, np.int64))
         at = lengths.unsqueeze(at, [0])
-        last = _last(op, lengths, self.size)
+        # The last valid frame of each row, -1 where there is none.
+        last = op.Sub(lengths.unsqueeze(lengths.rows(self.size), [1]), np.array([[1]], np.int64))
         if self.reflect:
             at = op.Sub(last, op.Abs(op.Sub(last, op.Abs(at))))
-        return take_rows(op, lengths, x, _existing(lengths, at, last), self.state, self.axis)
+        # Beyond the valid length any index will do that exists.
+        at = lengths.larger(lengths.smaller(at, last), np.zeros((1, 1), np.int64))
+        return take_rows(op, lengths, x, at, self.state, self.axis)
 
 
 @dataclass(frozen=True)
@@ -119,16 +122,6 @@ class FillUp(FrameRepair):
         at = op.Where(op.Less(at, valid), at, lengths.size(self.before))
         whole = op.Concat(*front, frame, axis=self.axis)
         return take_rows(op, lengths, whole, at, self.state, self.axis)
-
-
-def _last(op: Builder, lengths: Lengths, size: sympy.Expr) -> ir.Value:
-    """The index of the last valid frame of each row, -1 where there is none: [B, 1] or [1, 1]."""
-    return op.Sub(lengths.unsqueeze(lengths.rows(size), [1]), np.array([[1]], np.int64))
-
-
-def _existing(lengths: Lengths, at: ir.Value, last: ir.Value) -> ir.Value:
-    """Beyond the valid length any index will do that exists."""
-    return lengths.larger(lengths.smaller(at, last), np.zeros((1, 1), np.int64))
 
 
 def take_rows(

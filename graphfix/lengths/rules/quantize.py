@@ -41,9 +41,7 @@ def _quantized(state: State, point: ir.Value | None) -> State:
 
 def number_of(point: ir.Value | None) -> float | None:
     """The number that a zero point is, if it is one and the same: 0 if it is not given."""
-    if point is None:
-        return 0.0
-    number = scalar_of(point)
+    number = 0 if point is None else scalar_of(point)
     return None if number is None else float(number)
 
 

@@ -23,6 +23,7 @@ from graphfix.lengths.tail_state import (
     same_size,
     size_of,
 )
+from graphfix.model.symbolic.floats import is_whole
 from graphfix.model.text import size_told
 from graphfix.spec.quoting import quoted
 
@@ -92,7 +93,7 @@ def deal(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]
             if same_size(rest, atom.size):
                 axis.append((atom, origin))
                 rest = sympy.Integer(1)
-            elif _divides(ratio):
+            elif is_whole(ratio):
                 axis.append((atom, origin))
                 rest = ratio
             else:
@@ -106,17 +107,12 @@ def deal(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]
     return axes
 
 
-def _divides(ratio: sympy.Expr) -> bool:
-    """Whether a quotient of sizes is a size."""
-    return bool(sympy.fraction(sympy.together(ratio))[1] == 1)
-
-
 def _split(
     atom: Atom, size: sympy.Expr, following: Sequence[sympy.Expr]
 ) -> tuple[Atom, list[Atom]]:
     """The first ``size`` of a factor, and what is left of it."""
     ratio = sympy.cancel(atom.size / size)
-    if isinstance(atom, Other) and _divides(ratio):
+    if isinstance(atom, Other) and is_whole(ratio):
         return Other(size), [Other(ratio)]
     if isinstance(atom, Time) and not atom.turned and ratio.is_Integer:
         return Time(size), [Other(ratio)]

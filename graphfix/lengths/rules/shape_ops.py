@@ -8,16 +8,7 @@ import sympy
 
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.tail_state import (
-    FINITE,
-    Axis,
-    State,
-    Tail,
-    carries_time,
-    plain,
-    sign_in,
-    with_tails,
-)
+from graphfix.lengths.tail_state import FINITE, State, Tail, plain, sign_in, with_tails
 from graphfix.model.values import const_of
 
 
@@ -26,7 +17,7 @@ def of_sizes(site: Site) -> State:
     data = site.held(site.node.outputs[0])
     physical = data is None or any(site.grows(x) for x in data)
     dims = site.dims(site.node.outputs[0])
-    axes: list[Axis] | None = None if dims is None else [site.axis_of(x) for x in dims]
+    axes = None if dims is None else [site.axis_of(x) for x in dims]
     known = data is not None and all(x.is_nonnegative for x in data)
     result = plain(axes, fixed=not physical)
     return dataclasses.replace(result, physical=physical, sign=1 if known else 0)
@@ -35,16 +26,15 @@ def of_sizes(site: Site) -> State:
 def range_(site: Site) -> State:
     """Positions: the same from the first on, however long."""
     start, _, step = (site.contents(i) for i in range(3))
-    out = site.axes_of()
+    out = with_tails(site.axes_of(), FINITE)
     if not any(x is not None and x.physical for x in site.states):
         fixed = all(x.fixed for x in site.states if x is not None)
         return _positions(site.without_time(fixed=fixed), start, step)
     if start is None or step is None or not (start[0].is_Integer and step[0].is_Integer):
         array = const_of(site.node.inputs[0]), const_of(site.node.inputs[2])
-        if any(x is None for x in array) or not carries_time(out[0]):
+        if any(x is None for x in array) or not out.timed:
             raise RefusedError("where it begins, or its step, depends on the padded length")
-        return dataclasses.replace(with_tails(out, FINITE), fixed=True)
-    return _positions(dataclasses.replace(with_tails(out, FINITE), fixed=True), start, step)
+    return _positions(dataclasses.replace(out, fixed=True), start, step)
 
 
 def _positions(

@@ -8,16 +8,7 @@ from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.axis_change import with_axis
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.lengths.tail_state import (
-    ANY,
-    FINITE,
-    Other,
-    State,
-    Time,
-    carries_time,
-    holds_rows,
-    size_of,
-)
+from graphfix.lengths.tail_state import ANY, FINITE, Other, State, Time, carries_time, holds_rows
 
 FAR = 2**31 - 1
 
@@ -53,7 +44,7 @@ def _cut(
     out: sympy.Expr,
 ) -> State:
     factors = state.at(axis)
-    size = size_of(factors)
+    size = state.size(axis)
     if step == -1 and carries_time(factors) and _is_whole(start, end, size):
         return _turned(site, state, axis)
     if out == size and step == 1:
@@ -90,10 +81,6 @@ def _cut(
     if fromend is None:
         return with_axis(state, axis, (Other(out),) if out != 1 else (), None)
     offsets = tuple(range(fromend, fromend + int(out) * step, step))
-    return _read_last(site, state, axis, offsets)
-
-
-def _read_last(site: Site, state: State, axis: int, offsets: tuple[int, ...]) -> State:
     site.read_last(state, axis, offsets, drop=False)
     count = len(offsets)
     return with_axis(state, axis, () if count == 1 else (Other(sympy.Integer(count)),), None)

@@ -280,8 +280,7 @@ def evaluator(dim: Dim) -> Callable[[Mapping[str, Ints]], Ints]:
     def at(sizes: Mapping[str, Ints]) -> Ints:
         # In floats: an end such as the greatest int64 and 1 is no number of numpy's integers.
         given = (np.asarray(sizes[x], np.float64) for x in names)
-        found: Ints = np.round(compute(*given)).astype(np.int64)
-        return found
+        return np.round(compute(*given)).astype(np.int64)
 
     return at
 
@@ -290,14 +289,12 @@ def evaluator(dim: Dim) -> Callable[[Mapping[str, Ints]], Ints]:
 def _compiled(text: str) -> tuple[tuple[str, ...], Callable[..., npt.NDArray[np.float64]]]:
     symbols = sorted(_parsed(text).free_symbols, key=str)
     return tuple(map(str, symbols)), sympy.lambdify(
-        symbols, _parsed(text), [{"floor": _floor}, "numpy"], dummify=True
+        # ``T/3 + 2/3`` is 34 where T is 100, also in floats.
+        symbols,
+        _parsed(text),
+        [{"floor": lambda x: np.floor(x + 1e-6)}, "numpy"],
+        dummify=True,
     )
-
-
-def _floor(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """``T/3 + 2/3`` is 34 where T is 100, also in floats."""
-    found: npt.NDArray[np.float64] = np.floor(x + 1e-6)
-    return found
 
 
 def key_of(dim: Dim) -> int | str | None:

@@ -52,7 +52,7 @@ def whole_of(facts: Facts, ctx: Context, node: ir.Node) -> Array | None:
         return None
     items: list[sympy.Expr] = []
     for x in items_of(held):
-        if _is_whole(x):
+        if is_whole(x):
             items.append(x)
         else:
             items.append(sympy.floor(x) if facts.at_least(ctx, x, 0) else facts.fresh(ctx))
@@ -66,17 +66,18 @@ def is_of_floats(node: ir.Node) -> bool:
 
 def _combined(op_type: str, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
     if op_type in ("Add", "Sub"):
-        exact = all(_is_whole(x) for x in (a, b)) or (b.is_Integer and abs(b) < 1000)
+        exact = all(is_whole(x) for x in (a, b)) or (b.is_Integer and abs(b) < 1000)
         return (a + b if op_type == "Add" else a - b) if exact and _is_line(a - b) else None
     if op_type == "Mul" and a.is_Number:
         a, b = b, a
-    if not b.is_Rational or not _is_whole(a) or b == 0:
+    if not b.is_Rational or not is_whole(a) or b == 0:
         return None
     ratio = factor(float(b), divides=op_type == "Div")
     return None if ratio is None else a * ratio
 
 
-def _is_whole(x: sympy.Expr) -> bool:
+def is_whole(x: sympy.Expr) -> bool:
+    """Whether a quotient of sizes is a size."""
     return bool(sympy.fraction(sympy.together(x))[1] == 1)
 
 

@@ -156,8 +156,7 @@ def _gather(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Arr
     # A take with a scalar index gives the element itself, not an array.
     taken = np.take(args[0], np.array(chosen, int), axis=axis)
     shape = (*args[0].shape[:axis], *args[1].shape, *args[0].shape[axis:][1:])
-    result: Array = taken.reshape(shape)
-    return result
+    return taken.reshape(shape)
 
 
 def _concat(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
@@ -167,8 +166,7 @@ def _concat(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Arr
         if part is None:
             return None
         parts.append(part)
-    joined: Array = np.concatenate(parts, axis=attr_int(node, "axis", 0))
-    return joined
+    return np.concatenate(parts, axis=attr_int(node, "axis", 0))
 
 
 def _slice(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:

@@ -6,7 +6,8 @@ and takes the shape of one branch of an If for that of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext as Context
@@ -37,14 +38,9 @@ def register() -> None:
     _registered = True
     for op_type in sorted({*EVALUATORS, *_SHAPES}):
         for version in registry.version_boundaries("", op_type):
-            library = registry.get("", op_type, version)
-            if library is not None:
-                rule = _rule(op_type, library, _SHAPES.get(op_type))
-                registry.register("", op_type, version)(rule)
+            _replace("", op_type, version, partial(_rule, op_type, _SHAPES.get(op_type)))
     for op_type, added in _MICROSOFT.items():
-        library = registry.get("com.microsoft", op_type, 1)
-        if library is not None:
-            registry.register("com.microsoft", op_type, 1)(_rule(op_type, library, added))
+        _replace("com.microsoft", op_type, 1, partial(_rule, op_type, added))
     # ONNX Runtime has it in ONNX's domain at every opset.
     norm = registry.get("", "LayerNormalization", 17)
     if norm is not None and registry.get("", "LayerNormalization", 1) is None:
@@ -52,12 +48,17 @@ def register() -> None:
     register_contrib()
     registry.register("", "Slice", 1)(_slice_by_attributes)
     for version in registry.version_boundaries("", "Constant"):
-        library = registry.get("", "Constant", version)
-        if library is not None:
-            registry.register("", "Constant", version)(_constant(library))
+        _replace("", "Constant", version, _constant)
 
 
-def _rule(op_type: str, library: Rule, shape_rule: ShapeRule | None) -> Rule:
+def _replace(domain: str, op_type: str, version: int, made: Callable[[Rule], Rule]) -> None:
+    """Put a rule that is made of the library's in its place, if it has one."""
+    library = registry.get(domain, op_type, version)
+    if library is not None:
+        registry.register(domain, op_type, version)(made(library))
+
+
+def _rule(op_type: str, shape_rule: ShapeRule | None, library: Rule) -> Rule:
     evaluator = EVALUATORS.get(op_type)
     dtype_of = _WHOLLY_OURS.get(op_type)
 
@@ -124,26 +125,18 @@ def _constant(library: Rule) -> Rule:
     return rule
 
 
-def _given(node: ir.Node) -> ir.DataType | None:
-    """The type of what is given, which is the same in all inputs that say it."""
-    return next((x.dtype for x in node.inputs if x is not None and x.dtype is not None), None)
-
-
-def _data(node: ir.Node) -> ir.DataType | None:
-    return None if node.inputs[0] is None else node.inputs[0].dtype
-
-
-def _chosen(node: ir.Node) -> ir.DataType | None:
-    return next((x.dtype for x in node.inputs[1:] if x is not None and x.dtype is not None), None)
+def _dtype_of(given: Sequence[ir.Value | None]) -> ir.DataType | None:
+    """The type of some inputs, which is the same in all that say it."""
+    return next((x.dtype for x in given if x is not None and x.dtype is not None), None)
 
 
 # Of these our rules say all that there is to say but the type. What the library would reckon first
 # was a third of all inference, and with the Min and Max of its Slice far more.
 _WHOLLY_OURS: dict[str, Callable[[ir.Node], ir.DataType | None]] = {
-    **dict.fromkeys(ARITHMETIC, _given),
+    **dict.fromkeys(ARITHMETIC, lambda node: _dtype_of(node.inputs)),
     **dict.fromkeys(LOGIC, lambda _: ir.DataType.BOOL),
-    **dict.fromkeys(("Reshape", "Expand", "Slice"), _data),
-    "Where": _chosen,
+    **dict.fromkeys(("Reshape", "Expand", "Slice"), lambda node: _dtype_of(node.inputs[:1])),
+    "Where": lambda node: _dtype_of(node.inputs[1:]),
 }
 _SHAPES: dict[str, ShapeRule] = {
     **dict.fromkeys(BROADCAST, layout.broadcast),

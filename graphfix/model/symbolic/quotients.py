@@ -26,8 +26,7 @@ _DEEPEST = 8
 
 
 def _divide(a: Numbers, b: Numbers) -> Numbers:
-    found: Numbers = np.trunc(np.true_divide(a, b)).astype(np.int64)
-    return found
+    return np.trunc(np.true_divide(a, b)).astype(np.int64)
 
 
 _WAYS: dict[str, Callable[..., Numbers]] = {

@@ -51,7 +51,7 @@ def length_to(size: sympy.Expr, start: sympy.Expr, end: sympy.Expr, step: int) -
     limits = zip(ends, (n for n in sizes if n >= 0), strict=True)
     exact = [len(range(*slice(int(start), e, step).indices(n))) for e, n in limits]
     plain = [
-        settled(sympy.Max(0, _steps(last - start, step)))
+        settled(sympy.Max(0, steps_in(last - start, step)))
         for last in _lasts(size, end, symbol, turns)
     ]
     found = [x for x in plain if _values(x, symbol, at) == exact]
@@ -59,13 +59,14 @@ def length_to(size: sympy.Expr, start: sympy.Expr, end: sympy.Expr, step: int) -
     if not found and below:
         # Up to there it counts from the end; further on the last factor is not above 0.
         only = max(exact) * (below[-1] + 1 - symbol)
-        behind = sympy.Min(_steps(end + size - start, step), only)
+        behind = sympy.Min(steps_in(end + size - start, step), only)
         both = [settled(x + sympy.Max(0, behind)) for x in plain]
         found = [x for x in both if _values(x, symbol, at) == exact]
     return min(found, key=lambda x: len(str(x)), default=None)
 
 
-def _steps(length: sympy.Expr, step: int) -> sympy.Expr:
+def steps_in(length: sympy.Expr, step: int) -> sympy.Expr:
+    """How many steps it takes to go that far: a quotient, rounded up."""
     return sympy.floor((length + step - 1) / step)
 
 

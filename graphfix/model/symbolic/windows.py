@@ -11,6 +11,7 @@ from graphfix.model.symbolic.expressions import Dim, dim_of, expr_of, settled, w
 from graphfix.model.symbolic.floats import factor
 from graphfix.model.symbolic.inferred import Facts
 from graphfix.model.symbolic.layout import join_shapes, set_shape
+from graphfix.model.symbolic.slice_ends import steps_in
 from graphfix.model.values import attr_int, attr_ints, attr_text, const_of, input_at
 
 
@@ -106,16 +107,12 @@ def pool(facts: Facts, ctx: Context, node: ir.Node) -> None:
         for i, size in enumerate(list(data.shape)[2:]):
             before, behind = expr_of(size) + pads[i], pads[i + len(kernel)]
             spare = before + behind - (kernel[i] - 1) * dilations[i] - 1
-            fits = _ceiling(spare, strides[i]) + 1
-            dims.append(dim_of(settled(sympy.Min(fits, _ceiling(before, strides[i])))))
+            fits = steps_in(spare, strides[i]) + 1
+            dims.append(dim_of(settled(sympy.Min(fits, steps_in(before, strides[i])))))
         for value in node.outputs:
             set_shape(value, dims)
     for dim in list(node.outputs[0].shape or ())[2:] if facts.usual else ():
         facts.must_be_positive(node, expr_of(dim))
-
-
-def _ceiling(x: sympy.Expr, by: int) -> sympy.Expr:
-    return sympy.floor((x + by - 1) / by)
 
 
 def resize(facts: Facts, ctx: Context, node: ir.Node) -> None:
