@@ -58,7 +58,8 @@ def _inlined(view: View) -> View:
 
 def _spoiling(view: View) -> Iterator[ir.Value]:
     graph = view.model.graph
-    outputs = dict.fromkeys(graph.outputs)
+    # What is fixed lies on the host when the model is loaded: seen, it spoils nothing.
+    outputs = [x for x in dict.fromkeys(graph.outputs) if x not in view.fixed]
     counted: set[ir.Value] = set()
     _count(graph, {*graph.inputs}, counted)
     known = frozenset(input_symbols(view.model))

@@ -138,6 +138,7 @@ LEFT = {
         "float[N] c, int64[3, M] z",
     ),
     "an input": ("", f"{Y}, float[B, T, 4] x"),
+    "of constants alone": ("z = Slice (k, i0, i0)", f"{Y}, {Z}"),
     "as long as one of two inputs is": ("z = Add (y, other)", f"{Y}, {Z}"),
     "cut by the size of another input": (
         "o = Shape (other) n = Slice (o, i1, i2, i0) z = Slice (y, i0, n, i1)",
