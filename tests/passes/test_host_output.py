@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime
 import pytest
 
 import graphfix
@@ -51,7 +50,6 @@ MAY_BE = {
         e = ConstantOfShape (some) z = Neg (e)""",
         f"{Y}, float[] z",
     ),
-    "none, ever": ("e = ConstantOfShape (none) z = Sin (e)", f"{Y}, float[P, Q] z"),
     "the first": ("z = NonZero (y)", f"int64[3, N] z, {Y}"),
     "the second of a branch": (
         """w, z = If (cached) <
@@ -113,8 +111,6 @@ def test_leaves_the_device_by_itself(case: str, opset: int, through: list[str]) 
     ]
     assert not graphfix.check(after, "host-output")
     assert not graphfix.run(after, "host-output").changed
-    if case == "none, ever" and onnxruntime.__version__.startswith("1.24."):
-        pytest.skip("ONNX Runtime 1.24 opens no model with an Optional of a constant")
     for feed in (feeds(8), feeds(7), feeds(3, 1)):
         for old, new in zip(execute(before, feed), execute(after, feed), strict=True):
             assert (old.dtype, old.shape) == (new.dtype, new.shape)
@@ -138,6 +134,8 @@ LEFT = {
         "float[N] c, int64[3, M] z",
     ),
     "an input": ("", f"{Y}, float[B, T, 4] x"),
+    # ONNX Runtime 1.24 loads no Optional of a constant, and one was seen to spoil nothing.
+    "none, ever": ("e = ConstantOfShape (none) z = Sin (e)", f"{Y}, float[P, Q] z"),
     "of constants alone": ("z = Slice (k, i0, i0)", f"{Y}, {Z}"),
     "as long as one of two inputs is": ("z = Add (y, other)", f"{Y}, {Z}"),
     "cut by the size of another input": (
