@@ -70,7 +70,8 @@ class Folder:
     def close(self) -> None:
         """Remove it. What is in use on Windows stays, and is removed by a later process."""
         self._remove()
-        removed_folder(self.path)  # it was in use when the process began to end
+        # Again, if it was in use when the process began to end; what still is keeps its lock file.
+        _remove(self.path, None, os.getpid())
 
     def __enter__(self) -> Self:
         return self
