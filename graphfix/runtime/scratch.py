@@ -125,4 +125,6 @@ def _remove(path: Path, lock: BaseFileLock | None, owner: int) -> None:
             release(lock, remove=emptied)
         elif emptied:
             removed(path / _HELD)
+        if not emptied:
+            (path / _HELD).touch()  # on Windows it has gone with its lock
         path.rmdir()
