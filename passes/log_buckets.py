@@ -121,17 +121,17 @@ class LogBuckets(NodePass[BucketSite]):
         """A function of one tensor that has a Log in it: a Clip, or the indices of a Gather."""
         looks_up = is_op(node, "Gather")
         buckets = node.inputs[1] if looks_up else node.outputs[0]
+        if buckets is None or not any(is_op(x, "Log") for x in _above(buckets)):
+            return None
         table = const_of(node.inputs[0], _TABLE) if looks_up else None
         if looks_up and (table is None or table.ndim != 2 or attr_int(node, "axis", 0) != 0):
-            return None
-        if buckets is None or not any(is_op(x, "Log") for x in _above(buckets)):
             return None
         found = _distances(buckets, view)
         values = None if found is None else _function(found[0], buckets, view.opset(node))
         if found is None or values is None:
             return None
         first, last = _bounds(values)
-        if last - first >= _LONGEST:
+        if last - first >= _LONGEST or max(_MIDDLE - first, last - _MIDDLE) > _TRIED:
             return None
         rows, least = values[first : last + 1], first - _MIDDLE
         if table is None:
@@ -200,7 +200,7 @@ def _distances(result: ir.Value, view: View) -> tuple[ir.Value, int] | None:
 
 
 def _function(source: ir.Value, result: ir.Value, opset: int) -> Ints | None:
-    """What ``result`` is at each of :data:`_DISTANCES`; None if that is no integer for each."""
+    """What ``result`` is at each of :data:`_DISTANCES`; None if that cannot be computed."""
     from onnx.reference import ReferenceEvaluator  # few models need it
 
     nodes, last = set(_above(result, source)), result.producer()
@@ -214,9 +214,12 @@ def _function(source: ir.Value, result: ir.Value, opset: int) -> Ints | None:
         [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()],
     )
     opsets = [onnx.helper.make_opsetid("", opset)]
-    evaluator = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=opsets))
-    with np.errstate(all="ignore"):
-        (found,) = evaluator.run(None, {source.name or "": _DISTANCES})
+    try:
+        evaluator = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=opsets))
+        with np.errstate(all="ignore"):
+            (found,) = evaluator.run(None, {source.name or "": _DISTANCES})
+    except Exception:  # whatever it has against one of these operators
+        return None
     values: Ints = np.asarray(found).reshape(-1)
     return values if values.dtype == np.int64 and values.shape == _DISTANCES.shape else None
 

@@ -30,7 +30,8 @@ def model(
         bias (int64[S, T] d, float[32, 2] given) => ({out})
         <float[32, 2] table = {TABLE}, int64 eight = {{8}}, float eights = {{8.0}},
          float far = {{2.7725887298583984}}, int64 last = {{15}}, int64 none = {{0}},
-         int64 sixteen = {{16}}> {{ {body} row = Gather ({table}, bucket) {more}
+         int64 sixteen = {{16}}, int64 beyond = {{1000000}}>
+        {{ {body} row = Gather ({table}, bucket) {more}
          y = Transpose <perm = [2, 0, 1]> (row) }}"""
     )
 
@@ -99,6 +100,10 @@ LEFT = {
     "it is a function of two tensors": BOTH_WAYS.replace("Add (o, h)", "Add (h, d)"),
     "it is turned on the way": BOTH_WAYS.replace(
         "bucket = Add (o, h)", "z = Add (o, h) bucket = Transpose <perm = [1, 0]> (z)"
+    ),
+    "it changes so far out that not all before it is tried": BOTH_WAYS.replace(
+        "bucket = Add (o, h)",
+        "f = Greater (d, beyond) j = Cast <to = 7> (f) z = Mul (h, none) bucket = Add (z, j)",
     ),
     "there is no Log in it": "m = Max (d, none) bucket = Min (m, last)",
 }
