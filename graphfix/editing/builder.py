@@ -128,7 +128,7 @@ class Builder:
 
     def again(self, node: ir.Node, *inputs: Operand) -> ir.Value:
         """Make the first output of ``node`` once more, from other inputs."""
-        made = self.make(node.op_type, *inputs)
+        made = self.make(".".join(filter(None, (node.domain, node.op_type))), *inputs)
         maker = made.producer()
         if maker is not None:
             maker.attributes.update(node.attributes)

@@ -43,7 +43,7 @@ _REPAIRS = (
 FUSIONS = (
     *("gemm-matmul", "fuse-residual", "fuse-rotary", "unpad-heads"),
     *("fuse-attention", "group-heads", "fuse-projections", "fuse-norm", "fuse-gelu", "fuse-matmul"),
-    "mask-select",
+    *("group-products", "mask-select"),
 )
 # Folded first, too: the others then see what a raw export computes from constants.
 _FAST = (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "fold")
