@@ -195,7 +195,7 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
         if not np.isfinite(floor.astype(np.float64)).all():
             return Skip(node, f"floor={self.floor / reach.scale:g} is no number in {fill.dtype}")
         if scores is None and fill.number == floor.item(0):
-            return None  # a Where of two constants is an addend
+            return Skip(node, "it is an addend: a Where of the floor and 0")
         larger = scores is not None and keeps_shape(result, scores, view)
         hidden = condition_of(select.cond, view, expands=larger, when=select.when)
         return MaskSite(node, hidden, view.numbering.of(hidden.root), scores, floor)

@@ -26,7 +26,7 @@ _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
     **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
     **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax"), _DML),
     **dict.fromkeys(("matmul-4d", "matmul-vector", "quantize-axis", "reverse-2d"), _DML),
-    **dict.fromkeys(("keep-output", "host-output", "gemm-bias", "log-buckets"), _DML),
+    **dict.fromkeys(("keep-output", "host-output", "gemm-bias"), _DML),
     **dict.fromkeys(("pad-amounts", "pool-pads", "slice-gather"), _DML),
     "opset-ceiling": _DML,
 }
@@ -141,8 +141,7 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "reshape-allowzero": _allowzero,
     **dict.fromkeys(("convtranspose-2d", "matmul-4d", "matmul-vector"), _unless_folded),
     **dict.fromkeys(("reverse-2d", "slice-start"), _unless_folded),
-    **dict.fromkeys(("slice-gather", "keep-output", "gemm-bias"), _always_wrong),
-    **dict.fromkeys(("clip-minmax", "log-buckets"), _always_wrong),
+    **dict.fromkeys(("slice-gather", "keep-output", "gemm-bias", "clip-minmax"), _always_wrong),
     "quantize-axis": _scales,
     "bool-cast": _bool_cast,
     "fresh-shapes": _stale,

@@ -120,7 +120,7 @@ def _remove(path: Path, lock: BaseFileLock | None, owner: int) -> None:
                 removed_folder(inner) if inner.is_dir() else removed(inner)
     with suppress(OSError):
         # Its lock file goes last: it says to a later process, too, that the folder may go.
-        emptied = [x.name for x in path.iterdir()] == [_HELD]
+        emptied = all(x.name == _HELD for x in path.iterdir())
         if lock is not None:
             release(lock, remove=emptied)
         elif emptied:

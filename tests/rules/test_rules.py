@@ -456,7 +456,6 @@ class TestLibrary:
             "pad-slice",
             "clip-minmax",
             "keep-output",
-            "log-buckets",
             "host-output",
             "matmul-4d",
             "pool-pads",
