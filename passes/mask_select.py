@@ -45,9 +45,10 @@ class MaskSelect(NodePass[SelectSite]):
     that shape. Scores are still masked by an Add: what is chosen is the mask alone, once a model.
 
     Why:
-        Not, Cast, Mul and Expand are four kernels on DirectML, and a Where is one; it runs there
-        in every type of floats (OperatorRegistration.cpp), dynamic and static. Of 264 exports 104
-        have such a mask after additive-mask, 78 of them with a Not.
+        Not, Cast, Mul and Expand are four kernels on DirectML, and a Where is one; DirectML
+        has it in every type of floats (OperatorRegistration.cpp). Of 264 exports 104 have such a
+        mask after additive-mask, 78 of them with a Not. Run on onnxruntime-directml 1.24.4 in
+        Llama, Qwen3, BLOOM, Gemma 2, Whisper and WavLM: they agree with the CPU.
 
     Before:
         <
@@ -122,7 +123,8 @@ def _expanded(node: ir.Node) -> SelectSite | None:
     there, elsewhere = (const_of(x) for x in where.inputs[1:])
     if shape is None or there is None or elsewhere is None or max(there.size, elsewhere.size) > 1:
         return None
-    sizes = tuple(map(int, shape))
+    # What is expanded may have more dims than the shape says.
+    sizes = np.broadcast_shapes(there.shape, tuple(map(int, shape)))
     if not 0 < math.prod(sizes) <= _MOST:
         return None
     return SelectSite(node, where.inputs[0], np.full(sizes, there), elsewhere)

@@ -41,6 +41,10 @@ STAYS = {
         "",
     ),
     "what is repeated goes elsewhere": (f"{VALUES} z = Relu (each)", ", float[B, 6, T, 8] z"),
+    "its batch is laid out otherwise": (
+        KEYS.replace("transB = 1,", "transB = 1, transBatchA = 1,"),
+        "",
+    ),
     "nothing is repeated": ("each = Concat <axis = 1> (k, k, k) y = MatMul (w, each)", ""),
 }
 

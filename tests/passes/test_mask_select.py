@@ -71,6 +71,19 @@ def test_a_mask_is_not_expanded_to_all_places() -> None:
     assert ops(after) == ["Where", "Expand", "Add"]
 
 
+def test_the_result_has_the_rank_of_the_constant() -> None:
+    """An Expand may be given fewer sizes than its tensor has."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        m (bool[T] seen) => (float[A, B, C, D] y)
+        <float[1, 1, 1, 1] floor = {-10000.0}, float zero = {0.0}, int64[2] sizes = {4, 1}>
+        { a = Where (seen, zero, floor) y = Expand (a, sizes) }"""
+    for one in (text, text.replace("zero, floor", "floor, zero")):
+        before, after = ir.from_onnx_text(one), ir.from_onnx_text(one)
+        assert graphfix.run(after, "mask-select").changed
+        assert ops(after) == ["Where"]
+        assert verify(before, after, tolerance=Tolerance(max_abs=0)).ok
+
+
 def test_a_where_of_the_floor_is_an_addend_already() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
         m (float[B, 4, T, T] scores, bool[B, 1, T, T] hidden) => (float[B, 4, T, T] y)
