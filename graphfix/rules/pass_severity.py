@@ -14,7 +14,7 @@ import onnx_ir as ir
 from graphfix.core import Match, Severity
 from graphfix.directml import kernel_table
 from graphfix.model.large_integers import WIDE
-from graphfix.model.pads import are_misread, pads_of
+from graphfix.model.pads import are_misread, is_negative, may_cut, pads_of
 from graphfix.model.values import const_of, is_op
 from graphfix.model.view import View
 from graphfix.model.walks import reached
@@ -75,9 +75,10 @@ def _negative_pads(site: Match, view: View) -> Severity:
         return "note"
     if view.opset(site.node) < 11:
         return "warning"
-    if site.node.inputs[0] is not getattr(site, "data", None):
-        return "error"  # of a Slice that may leave nothing
-    return "error" if are_misread(site.node, pads_of(site.node, view) or ()) else "note"
+    pads = pads_of(site.node, view) or ()
+    # A Pad that cuts nothing is flagged for the Slice before it, which may leave nothing.
+    cuts = is_negative(pads) or any(map(may_cut, pads))
+    return "error" if not cuts or are_misread(site.node, pads) else "note"
 
 
 def _has_kernel(site: Match, view: View) -> bool:

@@ -76,18 +76,8 @@ class Rotation:
         """[T, turns / 2] of a table; made once for all layers."""
 
         def build() -> ir.Value:
-            base, steps = (table, []) if self.pairs else half_of(table, op.view, halved=self.halved)
-            half = base if isinstance(base, ir.Value) else op.constant(base)
-            dims = op.view.shapes.dims(steps[-1][0].outputs[0] if steps else half) or ()
-            ones = [i for i, dim in enumerate(dims[:-1]) if dim == 1]
-            if half is not table and (self.rows or len(dims) - len(ones) == 2):
-                if not reads_rows(steps):
-                    half = op.once(("rows", half), lambda: self._in_rows(half, ones, op), half)
-                for node, at in steps:
-                    half = op.again(
-                        node, *(half if i == at else x for i, x in enumerate(node.inputs))
-                    )
-                return self._in_rows(half, ones, op) if reads_rows(steps) else half
+            if not self.pairs and (made := self._from_source(table, op)) is not None:
+                return made
             end, step = (self.turns, 2) if self.pairs else (self.turns // 2, 1)
             last = len(self.ones) + self.rows + 1
             given = [0, end, last, *([step] if step > 1 else [])]
@@ -98,6 +88,21 @@ class Rotation:
         return op.once(
             ("rotary", self.pairs, self.halved, op.view.numbering.of(table)), build, table
         )
+
+    def _from_source(self, table: ir.Value, op: Builder) -> ir.Value | None:
+        """[T, turns / 2] of a table, made of half of its angles or rows; None if not known."""
+        base, steps = half_of(table, op.view, halved=self.halved)
+        half = base if isinstance(base, ir.Value) else op.constant(base)
+        dims = op.view.shapes.dims(steps[-1][0].outputs[0] if steps else half) or ()
+        ones = [i for i, dim in enumerate(dims[:-1]) if dim == 1]
+        if half is table or not (self.rows or len(dims) - len(ones) == 2):
+            return None
+        late = reads_rows(steps)  # what chooses rows does so by the axes as they are
+        if not late:
+            half = op.once(("rows", half), lambda: self._in_rows(half, ones, op), half)
+        for node, at in steps:
+            half = op.again(node, *(half if i == at else x for i, x in enumerate(node.inputs)))
+        return self._in_rows(half, ones, op) if late else half
 
     def _in_rows(self, half: ir.Value, ones: Sequence[int], op: Builder) -> ir.Value:
         """[T, turns / 2] of half a table with these axes of 1; [B * T, ...] of one for each row."""
