@@ -65,10 +65,11 @@ class HostOutput(Pass):
         }
 
     Safety:
-        Exact. An output whose size follows from those of the inputs is skipped, unless it is 0
-        at some of their large sizes; so is one that is made on the CPU, and the only one that is
-        made on the device. Below opset 15 there is no Optional, and a Loop of one turn does the
-        same.
+        Exact. An output whose size follows from those of the inputs is skipped, unless it is 0 at
+        some of their large sizes; so is one that is made on the CPU, and the only one that is made
+        on the device. One of constants alone was seen to spoil no other, and is left: ONNX Runtime
+        1.24.4 loads no Optional of a constant. Below opset 15 there is no Optional, and a Loop of
+        one turn does the same.
     """
 
     name: ClassVar[str] = "host-output"
