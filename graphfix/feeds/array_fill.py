@@ -134,6 +134,8 @@ def floats(
     positive: bool = False,
 ) -> npt.NDArray[np.float64]:
     """Numbers as the style says; all above 0 if they must be."""
+    if item.role.span is not None:
+        return rng.uniform(*item.role.span, shape)
     array = rng.standard_normal(shape)
     if values == "pixels" and is_image(item):
         array = rng.uniform(0, _WHITE, shape)

@@ -96,7 +96,7 @@ def _input_conditions(
             yield f"every value of {name!r}", True
     elif role.kind in _NUMBERS and np.dtype(item.dtype).kind in "iu" and arrays:
         yield from _numbers(item, np.unique(np.concatenate([a.reshape(-1) for a in arrays])))
-    elif role.kind == "data" and np.dtype(item.dtype).kind in "fV":
+    elif role.kind == "data" and np.dtype(item.dtype).kind in "fV" and role.span is None:
         most = max((float(np.abs(a.astype(np.float64)).max()) for a in arrays), default=0.0)
         said, least = ("from 0 to 255", 1.0) if is_image(item) else ("over 1e4", _LARGE)
         yield f"{name!r} {said}", most > least

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from graphfix.feeds.graph_uses import ARITHMETIC, THROUGH, above, into_softmax, is_positions, say
 from graphfix.feeds.laws import BINARY, UNARY, Law, result
-from graphfix.model.values import attr_int, is_op, scalar_of
+from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 
 # A value at or below this takes its position out of a Softmax.
 FILL = -1e3
@@ -68,6 +68,7 @@ class Clues:
     branch: bool = False
     shape: bool = False
     asked: list[int] = field(default_factory=list)
+    span: tuple[float, float] | None = None  # half of a table that is compared with it
 
 
 _COMPARE = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
@@ -186,7 +187,12 @@ class _Walk:
         if not others:
             self._on(node, pair)
             return
-        constant = scalar_of(others[0])
+        constant, table = scalar_of(others[0]), const_of(others[0])
+        if op in _COMPARE and table is not None and table.size > 1 and pair[:2] == (0, 1):
+            # Of the half that lets the other pass: a clip has a pitch above what is the least.
+            least, most = float(table.min()), float(table.max())
+            middle, above = (least + most) / 2, (index == 0) == op.startswith("Less")
+            self.clues.span = (least, middle) if above else (middle, most)
         if constant is not None:
             number = float(constant)
             if op == "Equal":

@@ -47,6 +47,7 @@ class Role:
         valid: What a mask has where there is content.
         padded: What a mask has where there is padding.
         choices: The numbers that the graph compares a ``choice`` with.
+        span: Between what a number is that is compared with a table.
         free: Whether other whole numbers than those known may be fed: nothing bounds them.
         sure: Whether the use proves it; a gain is multiplied with data as a 0/1 mask is.
     """
@@ -59,6 +60,7 @@ class Role:
     valid: float = 1.0
     padded: float = 0.0
     choices: tuple[int, ...] = ()
+    span: tuple[float, float] | None = None
     free: bool = False
     sure: bool = True
 
@@ -150,7 +152,7 @@ def _of_float(value: ir.Value, clues: Clues) -> Role:
         return Role("mask", f"multiplied with data at {clues.gates}", sure=False)
     if _hint(value, "mask") and _rank(value) >= 2:
         return Role("mask", "its name", sure=False)
-    return Role("data", "floating point")
+    return Role("data", "floating point", span=clues.span)
 
 
 def _of_int(value: ir.Value, clues: Clues, table: IndexRange | None) -> Role:

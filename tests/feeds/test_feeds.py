@@ -178,6 +178,25 @@ def test_a_share_of_the_length_at_which_a_slice_ends():
     assert role(text, "a").kind == "relative-lengths"
 
 
+@pytest.mark.parametrize(
+    ("op", "args", "low", "high"),
+    [
+        ("GreaterOrEqual", "table, a", 2, 5),
+        ("Greater", "a, table", 5, 8),
+        ("LessOrEqual", "table, a", 5, 8),
+        ("Less", "a, table", 2, 5),
+    ],
+)
+def test_a_bound_of_a_table_lets_most_of_it_pass(op: str, args: str, low: float, high: float):
+    text = f"""m (float[T, 3] s, float a) => (float[T, 3] y) <float[3] table = {{2, 4, 8}},
+        float none = {{0}}> {{ c = {op} ({args}) y = Where (c, s, none) }}"""
+    cases = make_cases(model(text))
+    found = [float(case.feeds["a"]) for case in cases]
+    assert all(low <= x <= high for x in found)
+    assert len(set(found)) > 1
+    assert "'a' over 1e4" not in coverage(cases, cases.signature).missing
+
+
 def test_cumulated_lengths_are_known_by_the_differences_of_neighbours():
     text = """m (float[T, 2] s, int32[K] a) => (float[T, 2] y, int32[J] z)
         <int64[1] b = {1}, int64[1] e = {9999}, int64[1] o = {0}, int64[1] f = {-1}>

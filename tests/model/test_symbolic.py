@@ -291,6 +291,21 @@ def test_a_length_after_conv_may_be_divided() -> None:
         assert same(a, b)
 
 
+def test_frames_of_which_there_is_at_least_one() -> None:
+    """As a pitch model cuts samples, filled up to one frame and to whole frames, into frames."""
+    text = """(float[1, T] x) => (float[F, 4] y)
+        <int64[1] four = {4}, int64[1] three = {3}, int64[1] one = {1}, int64[1] zero = {0},
+         int64[1] eight = {8}, int64[2] rows = {-1, 4}> {
+        t = Shape <start = 1> (x) full = Div (t, four) frames = Max (full, one)
+        lack = Sub (four, t) more = Max (lack, zero)
+        least = Concat <axis = 0> (zero, zero, zero, more) p = Pad (x, least)
+        long = Max (t, four) above = Add (long, three) blocks = Div (above, four)
+        up = Mul (blocks, four) rest = Sub (up, long) behind = Add (rest, eight)
+        pads = Concat <axis = 0> (zero, eight, zero, behind) q = Pad (p, pads)
+        f = Reshape (q, rows) end = Add (frames, one) y = Slice (f, one, end, zero) }"""
+    assert dims(text) == ["Max(1, floor(T/4))", "4"]
+
+
 def test_floors_in_floors_are_one() -> None:
     a, b = ir.SymbolicDim("floor(floor(floor(T/5)/2)/2) - 1"), ir.SymbolicDim("floor(T/20) - 1")
     assert same(a, b)
@@ -316,6 +331,9 @@ def test_a_table_with_zeros_around_it_cut_to_a_length_has_that_length() -> None:
         ("Max(0, T - 5) + 5 - T", True),
         ("Max(0, T - 5) + 4 - T", False),
         ("5 - T - Max(0, T - 5)", False),
+        ("T + Max(0, 4 - T) - 4*Max(1, floor(T/4))", True),
+        ("T + Max(0, 4 - T) - 4*Max(1, floor(T/4)) - 1", False),
+        ("T + Max(0, 3 - T) - 4*Max(1, floor(T/4))", False),
         ("T - 3*floor(T/3)", True),
         ("T - 3*floor(T/3) - 1", False),
         ("2*floor(T/2 + 1/2) - T", True),

@@ -6,6 +6,8 @@ import functools
 
 import sympy
 
+_FAR = 2**10
+
 
 @functools.lru_cache(maxsize=1 << 14)
 def never_negative(expr: sympy.Expr) -> bool:
@@ -22,7 +24,7 @@ def never_negative(expr: sympy.Expr) -> bool:
     if _grows(least):
         edge = least.subs(dict.fromkeys(least.free_symbols, 1))
         return bool((edge > -1) if expr.is_integer else (edge >= 0))  # more than -1 is 0, or more
-    return _is_sum_of_powers(least) or _is_more_than_one_side(expr)
+    return _is_sum_of_powers(least) or _is_more_than_one_side(expr) or _never_falls_below(expr)
 
 
 def bounded(expr: sympy.Expr, *, taken: bool = False) -> sympy.Expr:
@@ -53,6 +55,22 @@ def _is_more_than_one_side(expr: sympy.Expr) -> bool:
         if number > 0 and isinstance(rest, sympy.Max):
             return any(never_negative(expr - term + number * x) for x in rest.args)
     return False
+
+
+def _never_falls_below(expr: sympy.Expr) -> bool:
+    """Whether it is at least 0 at each of the sizes that a Max or Min tells apart, and behind them.
+
+    ``samples - Max(256, samples) + Max(0, 256 - samples)`` is 0 of more than 256 samples.
+    """
+    edges = [x for y in expr.atoms(sympy.Max, sympy.Min) for x in y.atoms(sympy.Integer)]
+    edge, symbols = max(map(abs, edges), default=0), expr.free_symbols
+    if len(symbols) != 1 or not 0 < edge <= _FAR:
+        return False
+    symbol = next(iter(symbols))
+    behind = expr.subs(symbol, symbol + edge)
+    if behind.has(sympy.Max, sympy.Min) or not never_negative(behind):
+        return False
+    return all(expr.subs(symbol, x) >= 0 for x in range(1, edge + 1))
 
 
 def _grows(expr: sympy.Expr) -> bool:
