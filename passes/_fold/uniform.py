@@ -19,7 +19,8 @@ from .lookup import VIEWS, Key, Look, Replacement, constant_of
 
 Number = float | int | bool
 
-_MOVES = (*VIEWS, "Expand", "Tile", "Identity", "Transpose")
+_TAKEN = ("Slice", "Gather", "GatherElements")
+_MOVES = (*VIEWS, *_TAKEN, "Expand", "Tile", "Identity", "Transpose")
 _SAME_SIZE = ("Not", "Cast", "Neg", "Abs", "Sqrt", "Identity")
 _LOGIC = ("And", "Or", "Not")
 _NOTHING: Mapping[str, Number] = {"Add": 0, "Mul": 1, "And": True, "Or": False}
@@ -210,6 +211,12 @@ class Uniform:
             return wanted is not None and look.data(user.inputs[1]) == wanted
         if is_op(user, *_SAME_SIZE):
             return self._suits(made, dims, depth - 1)
+        if is_op(user, "Gather") and user.inputs[0] is not value:
+            table, axis = look.dims(user.inputs[0]), attr_int(user, "axis", 0)
+            if table is None:
+                return False
+            row = (*table[: axis % len(table)], *dims, *table[axis % len(table) + 1 :])
+            return self._suits(made, row, depth - 1)
         if not is_broadcast(user, look.view.opset(user)):
             return False
         shapes = [dims if x is value else look.dims(x) for x in user.inputs]

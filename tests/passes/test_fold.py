@@ -274,6 +274,33 @@ def test_a_mask_is_as_large_as_its_users_need() -> None:
     assert ops(after) == ["Not", "Cast", "Mul", "Add"]
 
 
+BY_SLICE = """s = Shape (ids) t = Shape <start = 1, end = 2> (ids)
+    part = Slice (buffer, zero, t, one) large = Expand (part, s)"""
+BY_POSITION = """b = Shape <end = 1> (ids) s = Concat <axis = 0> (b, one)
+    wide = Expand (buffer, s) large = GatherElements <axis = 1> (wide, ids)"""
+
+
+@pytest.mark.parametrize(
+    ("large", "users", "eighth", "left"),
+    [
+        (BY_SLICE, "z = Add (x, row) y = Relu (z)", 1, ["Add", "Relu"]),
+        (BY_POSITION, "z = Mul (row, x) y = Relu (z)", 1, ["Mul", "Relu"]),
+        (BY_SLICE, "y = Relu (row)", 1, None),  # its size is seen
+        (BY_SLICE, "z = Add (x, row) y = Relu (z)", 0, None),
+    ],
+)
+def test_a_table_in_which_one_row_is_looked_up(
+    large: str, users: str, eighth: int, left: list[str] | None
+) -> None:
+    """Token types that nobody gives: a buffer of zeros, as long as the ids."""
+    before = model(f"""m (int64[B, T] ids, float[B, T, 2] x) => (float[B, T, 2] y)
+        <float[2, 2] table = {{1, 2, 3, 4}}, int64[1] zero = {{0}}, int64[1] one = {{1}},
+         int64[1, 9] buffer = {{1, 1, 1, 1, 1, 1, 1, {eighth}, 1}}>
+        {{ {large} row = Gather (table, large) {users} }}""")
+    after = fold(before)
+    assert ops(after) == left if left else "Gather" in ops(after)
+
+
 @pytest.mark.parametrize(
     "end",
     [
