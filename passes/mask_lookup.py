@@ -137,6 +137,10 @@ class MaskLookup(NodePass[LookupSite]):
             sizes = [size_of(source, axis, op) for _, source, axis in match.cuts]
             ends = sizes[0] if len(sizes) == 1 else op.Concat(*sizes, axis=0)
             value = op.Slice(value, np.zeros(len(axes), np.int64), ends, axes)
+            shapes = op.view.shapes  # inference knows only that there are no more than these
+            dims = dict(enumerate(shapes.dims(match.table) or ()))
+            dims |= {axis: source.shape[i] for axis, source, i in match.cuts if source.shape}
+            shapes.say(value, tuple(dims.values()), shapes.dtype(match.table))
         return with_axes("Unsqueeze", value, match.axes, op)
 
 

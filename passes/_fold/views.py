@@ -30,7 +30,10 @@ def view(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
         return nothing(root, node)
     if _puts_ones_in_front(look.dims(source), dims) and _spares_ones(node.outputs[0], look):
         return nothing(source, node)
-    start = source
+    cast = alone(source, "Cast")
+    if cast is not None and alone(cast.inputs[0], *VIEWS) is None:
+        cast = None
+    start = source if cast is None else cast.inputs[0]
     while (before := alone(start, *VIEWS)) is not None and before.inputs[0] is not None:
         start = before.inputs[0]
     computed = is_op(node, "Reshape") and len(node.inputs) > 1 and look.numbers(node.inputs[1])
@@ -39,7 +42,10 @@ def view(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     again = _remade(node, start, look)
     if again is None:
         return None
-    return Replacement(f"it can be made of {start.name!r} at once", lambda op: [again(op)])
+    what = f"it can be made of {start.name!r} at once"
+    if cast is None:
+        return Replacement(what, lambda op: [again(op)])
+    return Replacement(f"{what}, before the Cast", lambda op: [op.again(cast, again(op))])
 
 
 def _puts_ones_in_front(given: tuple[Key, ...] | None, made: tuple[Key, ...]) -> bool:
