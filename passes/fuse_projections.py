@@ -31,12 +31,14 @@ class ProjectedSite(Match):
         weights: What it is multiplied with for each, [D, W], or for all, [D, 3 * W].
         width: W.
         bias: What is added to all, if something is before the attention.
+        aside: Which of the three something else reads as well.
     """
 
     data: ir.Value
     weights: tuple[ir.Value, ...]
     width: int
     bias: ir.Value | None = None
+    aside: ir.Value | None = None
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,9 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
     They are put side by side by a Concat of them in the graph: ONNX Runtime does that once, when it
     loads the model (constant folding). So no weight is read, moved or written twice, however
     large; layers that share their weights share the Concat. One MatMul for all three, with or
-    without a bias, and the Split after it become an Attention as well. Of one with a past, which
-    stays a MultiHeadAttention, that bias goes into the attention.
+    without a bias, and the Split after it become an Attention as well; one of the three that
+    something else reads, as the memory of SANM reads the values, gets a product of its own. Of one
+    with a past, which stays a MultiHeadAttention, that bias goes into the attention.
 
     Why:
         Four kernels become one: on DirectML a self-attention is then a single one, its projections
@@ -152,6 +155,7 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         if isinstance(match, BiasSite):
             op.reroute(match.node.outputs[0], [(match.attention, _BIAS)], match.bias)
             return match.product
+        _make_aside(match, op)
         node, weights = match.node, match.weights
         joined = weights[0]
         if len(weights) > 1:
@@ -210,14 +214,30 @@ def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
         view.shapes.dims(bias) != (3 * width,) or _given(node, _BIAS) is not None
     ):
         return Skip(node, f"{bias.name!r}, which is added before, is not its only bias")
+    read = [x for x in split.outputs if any(use.node is not node for use in x.uses())]
     for part in split.outputs:
-        if any(use.node is not node for use in part.uses()) or part.is_graph_output():
+        if part.is_graph_output() or (len(read) > 1 and part in read):
             return Skip(node, f"{part.name!r}, which it reads, is an output or goes elsewhere")
     weights = (product.inputs[1],)
     reason = _unlike(node, product, view) or _unfit(weights)
     if reason is not None:
         return Skip(node, reason)
-    return ProjectedSite(node, product.inputs[0], weights, width, bias)
+    return ProjectedSite(node, product.inputs[0], weights, width, bias, read[0] if read else None)
+
+
+def _make_aside(match: ProjectedSite, op: Builder) -> None:
+    """Make what something else reads of the product by a product of its own."""
+    split = match.aside.producer() if match.aside is not None else None
+    if match.aside is None or split is None:
+        return
+    first = split.outputs.index(match.aside) * match.width
+    ends = np.array([first]), np.array([first + match.width])
+    with op.placed(split):
+        made = op.MatMul(match.data, op.Slice(match.weights[0], *ends, np.array([1])))
+        if match.bias is not None:
+            made = op.Add(made, op.Slice(match.bias, *ends, np.array([0])))
+    uses = [(x.node, x.idx) for x in match.aside.uses() if x.node is not match.node]
+    op.reroute(match.aside, uses, made)
 
 
 def _part(split: ir.Node | None, attention: ir.Node, view: View) -> int | None:
@@ -291,7 +311,7 @@ def _unfit(weights: Sequence[ir.Value]) -> str | None:
         if weight.is_graph_output():
             return f"the weight {weight.name!r} is an output"
         for use in weight.uses():
-            if not is_op(use.node, "MatMul", "Concat"):
+            if not is_op(use.node, "MatMul", "Concat", "Slice"):
                 other, name = a_or_an(use.node.op_type), weight.name
                 return f"the weight {name!r}, which goes into {other} too, would be held twice"
     return None

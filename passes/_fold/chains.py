@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, input_at, is_op, number_in
+from graphfix.model.values import attr_int, filler_of, input_at, is_op, number_in
 from graphfix.wording import a_or_an
 
 from .._sizes.reshape_targets import with_axes
@@ -50,6 +51,8 @@ def _cast(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     if look.view.shapes.dtype(source) == target:
         return nothing(source, node)
     first = source.producer()
+    if target == _T.FLOAT and (counted := _counted(source)) is not None:
+        return counted
     if not is_op(first, "Cast") or first.inputs[0] is None:
         return None
     start = first.inputs[0]
@@ -62,6 +65,22 @@ def _cast(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
         return None
     return Replacement(
         f"it can be cast from {start.name!r} at once", lambda op: [op.again(node, start)]
+    )
+
+
+def _counted(value: ir.Value) -> Replacement | None:
+    """Places that are counted in whole numbers, in floats: up to 2 ** 24 each is exact."""
+    count = alone(value, "CumSum")
+    ones = None if count is None else alone(count.inputs[0], "ConstantOfShape")
+    filler = None if ones is None else filler_of(ones)
+    if count is None or ones is None or filler is None or number_in(filler) != 1:
+        return None
+    one = ir.tensor(np.ones(1, np.float32))
+    return Replacement(
+        "it can be counted in floats",
+        lambda op: [
+            op.again(count, op.ConstantOfShape(ones.inputs[0], value=one), count.inputs[1])
+        ],
     )
 
 

@@ -191,6 +191,29 @@ def test_what_lies_beside_the_model_is_not_read(tmp_path: Path) -> None:
     assert ops(before) == ["Add", "Mul", "Mul"]
 
 
+@pytest.mark.parametrize(
+    ("ones", "to", "more", "left"),
+    [
+        ("value = int64[1] {1}", 1, "", ["ConstantOfShape", "CumSum", "Mul"]),
+        ("value = int64[1] {2}", 1, "", ["ConstantOfShape", "CumSum", "Cast", "Mul"]),
+        ("value = int64[1] {1}", 10, "", ["ConstantOfShape", "CumSum", "Cast", "Mul"]),
+        ("value = int64[1] {1}", 1, "again = Add (n, n)", None),
+    ],
+)
+def test_places_that_are_cast_are_counted_in_floats(
+    ones: str, to: int, more: str, left: list[str] | None
+) -> None:
+    """Up to 2 ** 24 each place is a float32; not a float16."""
+    kind = {1: "float", 10: "float16"}[to]
+    extra = ", int64[T] again" if more else ""
+    text = f"""m ({kind}[T] x) => ({kind}[T] y{extra}) <int64 axis = {{0}}> {{
+        s = Shape (x) o = ConstantOfShape <{ones}> (s) n = CumSum <exclusive = 1> (o, axis)
+        f = Cast <to = {to}> (n) {more} y = Mul (x, f) }}"""
+    after = fold(model(text))
+    assert ops(after)[1:] == left if left else "Cast" in ops(after)
+    assert len(graphfix.verify(model(text), after).problems or ()) == 0
+
+
 # --- masks that hide nothing, and sizes that nobody needs ------------------------------------
 
 

@@ -108,6 +108,65 @@ def test_takes_along(case: str) -> None:
                           ["FusedMatMul"])  # fmt: skip
 
 
+ROWS = "float[B, M, 4] x, float[B, M, 1] mask, bool[B, M] seen, float[2] w"
+ROUND = "Transpose <perm = [0, 2, 1]>"
+LINEAR = (
+    "weight = Constant <value_floats = [1, 2, 3, 4, 4, 3, 2, 1]> () wide = Reshape (weight, by)"
+)
+TURNED = {
+    "nothing between": (f"p = MatMul (x, wide) y = {ROUND} (p)", ["FusedMatMul"]),
+    "a bias and a mask": (
+        f"p = MatMul (x, wide) q = Add (p, two) r = Mul (mask, q) y = {ROUND} (r)",
+        ["FusedMatMul", "Unsqueeze", "Add", "Transpose", "Mul"],
+    ),
+    "a mask with a dim of 1": (
+        f"""f = Cast <to = 1> (seen) u = Unsqueeze (f, last) p = MatMul (x, wide) r = Mul (p, u)
+        y = {ROUND} (r)""",
+        ["Cast", "FusedMatMul", "Unsqueeze", "Mul"],
+    ),
+}
+
+
+def rows(body: str) -> ir.Model:
+    constants = """float[8] weight = {1, 2, 3, 4, 4, 3, 2, 1}, int64[2] by = {4, 2},
+        float[2] two = {1, 2}, int64[1] last = {-1}"""
+    return ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["" : 17]>
+        m ({ROWS}) => (float[B, I, J] y) <{constants}> {{ wide = Reshape (weight, by) {body} }}""")
+
+
+def many(m: ir.Model) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    x, mask = (rng.standard_normal((2, 5, n)).astype(np.float32) for n in (4, 1))
+    with Session(m) as session:
+        feeds = {"x": x, "mask": mask, "seen": mask[..., 0] > 0, "w": x[0, 0, :2]}
+        return session.run({k.name: feeds[k.name] for k in session.inputs})["y"]
+
+
+@pytest.mark.parametrize("case", TURNED)
+def test_a_transpose_of_a_product_is_the_product_the_other_way_round(case: str) -> None:
+    body, left_over = TURNED[case]
+    before, after = rows(body), rows(body)
+    assert graphfix.run(after, "fuse-matmul").changed
+    assert ops(after) == ["Reshape", *left_over]
+    np.testing.assert_allclose(many(after), many(before), rtol=2e-5, atol=2e-5)
+    assert not graphfix.run(after, "fuse-matmul").changed
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"p = MatMul (x, wide) r = Relu (p) y = {ROUND} (r)",
+        f"p = MatMul (x, wide) r = Add (p, p) y = {ROUND} (r)",
+        f"p = MatMul (x, wide) t = {ROUND} (p) r = {ROUND} (p) y = Add (t, r)",
+        f"p = MatMul (x, wide) r = Mul (p, w) y = {ROUND} (r)",  # an input
+        "p = MatMul (x, wide) y = Transpose <perm = [1, 0, 2]> (p)",
+    ],
+)
+def test_another_transpose_stays(body: str) -> None:
+    m = rows(body)
+    assert not graphfix.run(m, "fuse-matmul").changed
+
+
 def test_a_scale_before_the_heads_are_split_stays() -> None:
     body = """s = Mul (a, half) r = Reshape (s, heads) q = Transpose <perm = [0, 2, 1, 3]> (r)
         y = MatMul (q, b)"""

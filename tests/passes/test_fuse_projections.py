@@ -238,10 +238,35 @@ def test_one_product_for_all_three(body: str) -> None:
     np.testing.assert_allclose(run(after)[0], run(before)[0], rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("part", ["q", "k", "v"])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_what_something_else_reads_gets_a_product_of_its_own(
+    part: str, first: bool, bias: bool
+) -> None:
+    """As the memory of SANM reads the values."""
+    body = PACKED if bias else PACKED.replace("p = MatMul (x, all) h = Add (p, b)",
+                                              "h = MatMul (x, all)")  # fmt: skip
+    product, attention = body.split(" y = ")
+    n = f"m = Relu ({part}) n = Add (m, {part})"
+    body = f"{product} {n} y = {attention}" if first else f"{body} {n}"
+    before, after = (packed(body, f"{Y}, float[B, T, 8] n") for _ in range(2))
+    assert graphfix.run(after, "fuse-projections").changed
+    assert "Split" not in ops(after)
+    assert ops(after).count("MatMul") == 1
+    for got, want in zip(run(after), run(before), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    assert not graphfix.run(after, "fuse-projections").changed
+
+
 @pytest.mark.parametrize(
     ("body", "out", "reason"),
     [
-        (f"{PACKED} n = Relu (v)", f"{Y}, float[B, T, 8] n", "'v', which it reads, is an output"),
+        (
+            f"{PACKED} n = Relu (v) l = Relu (k)",
+            f"{Y}, float[B, T, 8] n, float[B, T, 8] l",
+            "'k', which it reads, is an output",
+        ),
         (PACKED, f"{Y}, float[B, T, 8] k", "'k', which it reads, is an output"),
         (PACKED.replace("(q, k, v)", "(q, k, v, b)"), Y, "is not its only bias"),
         (PACKED.replace("(q, k, v)", "(k, q, v)"), Y, None),
