@@ -216,7 +216,7 @@ class Fold(Pass):
 
 def _apart(look: Look) -> Rules:
     apart = Apart(look)
-    return ((_VIEWS, apart),) if apart.finds else ()
+    return ((_VIEWS | {"Shape"}, apart),) if apart.finds else ()
 
 
 def _sizes(look: Look) -> Rules:

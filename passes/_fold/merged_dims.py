@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix.directml.kernel_table import MATRIX_DIMS
@@ -18,8 +19,9 @@ from graphfix.editing.builder import Builder
 from graphfix.model.broadcast import is_broadcast
 from graphfix.model.symbolic.expressions import Dim, key_of, times
 from graphfix.model.text import size_told
-from graphfix.model.values import attr_int, is_op, nodes_of
+from graphfix.model.values import attr_int, input_at, is_op, nodes_of
 
+from .._index.counting import size_of
 from .lookup import VIEWS, Key, Look, Replacement, alone, perm_of
 from .views import Reshaping, by_constant, by_ones
 
@@ -218,6 +220,14 @@ class Apart:
 
     def _end_of(self, node: ir.Node, value: ir.Value, place: int, lead: _Lead) -> _Link | None:
         """``node`` and views behind it, if what they make can be had of ``value`` apart."""
+        if is_op(node, "Shape") and "end" in node.attributes:
+            start, end = (attr_int(node, x, 0) for x in ("start", "end"))
+            if not 0 <= start <= end or start <= place < end:
+                return None
+            moved = (len(lead.parts) - 1) * (start > place)
+            return _Link(
+                [node], value, lambda x, op: op.Shape(x, start=start + moved, end=end + moved), 1
+            )
         if not is_op(node, *VIEWS) or node.inputs[0] is not value:
             return None
         return self._link(_below(node), value, place, lead, ends=True)
@@ -260,6 +270,13 @@ class Apart:
             return self._aligned(node, value, place, lead)
         if first is None or value not in (made, first):
             return None
+        if is_op(node, "Pad"):
+            pads = self._pads(node)
+            kept = pads is not None and pads[place] == pads[place + len(pads) // 2] == 0
+            return [(made, place), (first, place)] if kept else None
+        if is_op(node, "GatherElements"):
+            fits = place == 0 and self._index(node, lead) is not None
+            return [(made, place), (first, place)] if fits else None
         if is_op(node, "Transpose"):
             perm = perm_of(node, self._look)
             if value is made:
@@ -293,6 +310,25 @@ class Apart:
                 return None
         return found if found[-1][0] is node.outputs[0] else None
 
+    def _pads(self, node: ir.Node) -> tuple[int, ...] | None:
+        """How much a Pad puts before and behind each axis, if that is a constant."""
+        pads = self._look.numbers(input_at(node, 1)) if input_at(node, 3) is None else None
+        rank = self._look.view.shapes.rank(node.inputs[0])
+        return tuple(pads) if pads is not None and rank and len(pads) == 2 * rank else None
+
+    def _index(self, node: ir.Node, lead: _Lead) -> ir.Value | None:
+        """What the indices of a GatherElements are expanded from, the same for all that is merged.
+
+        Relative positions are such, which are one matrix for all rows and heads.
+        """
+        index, axis = node.inputs[1], attr_int(node, "axis", 0)
+        expand = index.producer() if index is not None else None
+        source = expand.inputs[0] if is_op(expand, "Expand") else None
+        wide, dims = self._look.dims(index), self._look.dims(source)
+        if not wide or dims is None or axis % len(wide) == 0 or wide[0] != lead.whole:
+            return None
+        return source if (1, *wide[1:]) == (1,) * (len(wide) - len(dims)) + dims else None
+
     def _axis(self, node: ir.Node) -> int:
         """From which axis on a Softmax goes; before opset 13 all that follow are one with it."""
         axis = attr_int(node, "axis", -1 if self._look.view.opset(node) >= 13 else 1)
@@ -325,12 +361,33 @@ class Apart:
         ]
         old = node.outputs[0]
         place, more = region.places[old], len(region.lead.parts) - 1
+        if is_op(node, "Pad") and (pads := self._pads(node)) is not None:
+            before, behind = pads[: len(pads) // 2], pads[len(pads) // 2 :]
+            zeros = (0,) * more
+            wide = (
+                *before[:place],
+                *zeros,
+                *before[place:],
+                *behind[:place],
+                *zeros,
+                *behind[place:],
+            )
+            inputs[1] = op.constant(np.array(wide, np.int64))
+        if is_op(node, "GatherElements") and (source := self._index(node, region.lead)) is not None:
+            inputs[1] = op.once(
+                ("for each", source, *map(key_of, region.lead.parts)),
+                lambda: self._expanded(source, inputs[0], region, op),
+                source,
+            )
         made = op.again(node, *inputs)
         if (maker := made.producer()) is not None:
             maker.name = node.name
             maker.metadata_props.update({**node.metadata_props, **maker.metadata_props})
             if is_op(node, *_ALONG_ONE):
                 maker.attributes["axis"] = ir.AttrInt64("axis", self._axis(node) + more)
+            if is_op(node, "GatherElements"):
+                axis = attr_int(node, "axis", 0) % len(self._look.dims(old) or ())
+                maker.attributes["axis"] = ir.AttrInt64("axis", axis + more)
             if is_op(node, "Transpose"):
                 at = perm_of(node, self._look)[place]
                 perm = [y for x in perm_of(node, self._look) for y in _spread(x, at, more)]
@@ -339,6 +396,15 @@ class Apart:
         shapes = self._look.view.shapes
         shapes.say(made, self._apart(old, place, region.lead), shapes.dtype(old))
         return made
+
+    def _expanded(
+        self, source: ir.Value, data: ir.Value | None, region: _Region, op: Builder
+    ) -> ir.Value:
+        """``source`` for each of the parts, which are the first dims of ``data``."""
+        assert data is not None
+        parts = [size_of(data, axis, op) for axis in range(len(region.lead.parts))]
+        rest = (self._look.view.shapes.rank(data) or 0) - len(parts)
+        return op.Expand(source, op.Concat(*parts, np.ones(rest, np.int64), axis=0))
 
 
 def _above(value: ir.Value) -> Iterator[ir.Node]:

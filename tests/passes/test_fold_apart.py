@@ -113,6 +113,59 @@ def test_an_attention_is_computed_with_its_heads_apart(
     assert ops(folded(attention(between, more=more), spec)) == left
 
 
+RELATIVE = """at = Mod (spots, ss) each = Concat <axis = 0> (n, one, one)
+    index = Expand (at, each) g3 = GatherElements <axis = AXIS> (w3, index)
+    p3 = Softmax <axis = -1> (g3)"""
+
+
+@pytest.mark.parametrize(
+    ("between", "ended", "left"),
+    [
+        # Relative positions: one matrix of indices for all rows and heads, as VITS has them.
+        (RELATIVE.replace("AXIS", "2"), ENDED, 0),
+        (RELATIVE.replace("AXIS", "-1"), ENDED, 0),
+        (RELATIVE.replace("at =", "a = Cast <to = 7> (spots) b = Mod (a, ss) at =").replace(
+            "Mod (spots, ss) each", "Unsqueeze (b, nought) each").replace("AXIS", "2"), ENDED, 1),
+        # Indices that are no expanded matrix, and other rows and heads.
+        (
+            RELATIVE.replace("index = Expand (at, each)", "e = Expand (at, each) index = Abs (e)")
+            .replace("AXIS", "2"),
+            ENDED,
+            4,
+        ),
+        (RELATIVE.replace("AXIS", "0").replace("Mod (spots, ss)", "Mod (spots, two)"), ENDED, 4),
+        # What is put around rows and columns, and around heads.
+        (
+            f"r3 = Pad (w3, pads) {SOFT.replace('w3', 'r3')}",
+            "y3 = MatMul (p3, v3) up = Add (st, one) to = Concat <axis = 0> (sb, two, up, d)"
+            " y = Reshape (y3, to)",
+            0,
+        ),
+        # A size of a dim that is as it was.
+        (
+            "s = Shape <start = 1, end = 2> (w3) f = Cast <to = 1> (s) m3 = Mul (w3, f)"
+            " p3 = Softmax <axis = -1> (m3)",
+            ENDED,
+            0,
+        ),
+        (
+            "s = Shape <start = 0, end = 1> (w3) f = Cast <to = 1> (s) m3 = Mul (w3, f)"
+            " p3 = Softmax <axis = -1> (m3)",
+            ENDED,
+            None,
+        ),
+    ],
+)  # fmt: skip
+def test_what_goes_by_rows_and_columns_does_with_heads_apart(
+    between: str, ended: str, left: int | None
+) -> None:
+    text = f"""({QKV}, int64[T, S] spots) => (float[B, 2, U, 4] y) <{NUMBERS},
+        int64[6] pads = {{0, 1, 0, 0, 0, 0}}> {{ {SIZES} {MERGED} {between} {ended} }}"""
+    after = folded(model(text))
+    if left is not None:
+        assert views(after) == left
+
+
 def test_softmax_before_opset_13_counts_its_axis_anew() -> None:
     text = f"""({QKV}) => ({OUT}) <{NUMBERS}, int64[3] as_q = {{-1, 5, 4}},
         int64[4] q_out = {{-1, 2, 5, 4}}> {{
@@ -331,6 +384,8 @@ STEPS = {
     "apart": "Reshape ({0}, apart)",
     "head": "Add ({0}, head)",
     "whole": "CumSum ({0}, first)",
+    "gather": "GatherElements <axis = 1> ({0}, spots)",
+    "pad": "Pad ({0}, nothing)",
 }
 
 
@@ -363,12 +418,14 @@ def test_any_region_computes_every_bit(
     dims = ["B, 2, T, T" if i < 2 or x in split else "N, T, T" for i, x in enumerate(outputs)]
     made = ", ".join(f"float[{x}] y{i}" for i, x in enumerate(dims))
     text = f"""(float[B, 2, T, T] x, float[B, 2, T, T] z, float[B, 1, T, T] mask,
-        float[T, T] square, float[1, 1, T] row, bool[1, T, T] some) => ({made})
-        <int64[1] nought = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] last = {{3}},
+        float[T, T] square, float[1, 1, T] row, bool[1, T, T] some, int64[T, T] at)
+        => ({made}) <int64[6] nothing = {{0, 0, 0, 0, 0, 0}},
+         int64[1] nought = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] last = {{3}},
          int64[1] minus = {{-1}}, int64 first = {{0}}, float half = {{0.5}}, float head = {{3}}> {{
             sizes = Shape (x) sb = Slice (sizes, nought, one) st = Slice (sizes, two, last)
             n = Mul (sb, two) whole = Concat <axis = 0> (n, minus, st)
-            apart = Concat <axis = 0> (sb, two, st, st) {" ".join(lines)} }}"""
+            apart = Concat <axis = 0> (sb, two, st, st) ones = Concat <axis = 0> (n, one, one)
+            inside = Mod (at, st) spots = Expand (inside, ones) {" ".join(lines)} }}"""
     m = model(text, opset)
     for spec in ("fold", "unflatten-heads,fold"):
         after = m.clone()
