@@ -135,6 +135,16 @@ def _concat(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     return Replacement("some of what it joins is empty", lambda op: [op.Concat(*filled, axis=axis)])
 
 
+def _pad(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    """Without an empty input at its end, for which ONNX Runtime puts no Pad into a Conv.
+
+    As torch writes it (optimizer/pad_fusion.cc asks for two inputs, or a third that is 0).
+    """
+    if len(node.inputs) != 3 or node.inputs[2] is not None:
+        return None
+    return Replacement("its last input is empty", lambda op: [op.again(node, *node.inputs[:2])])
+
+
 def _times_one(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """``x * 1``, ``1 * x`` and ``x / 1``: every bit is kept, NaN and the sign of 0 as well."""
     places = (0, 1) if is_op(node, "Mul") else (1,)
@@ -208,6 +218,7 @@ _RULES: dict[str, Rule] = {
     "Concat": _concat,
     **dict.fromkeys(("Mul", "Div"), _times_one),
     "Not": _not,
+    "Pad": _pad,
     "GatherND": _gather_nd,
 }
 CHAINED = frozenset(_RULES)

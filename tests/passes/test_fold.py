@@ -191,6 +191,20 @@ def test_what_lies_beside_the_model_is_not_read(tmp_path: Path) -> None:
     assert ops(before) == ["Add", "Mul", "Mul"]
 
 
+@pytest.mark.parametrize(("given_", "kernels"), [("p, k, ", 1), ("p, k, zero", 1), ("p, k", 1)])
+def test_a_pad_without_a_value_goes_into_its_conv(given_: str, kernels: int) -> None:
+    """ONNX Runtime puts it there, but not one with an empty input at its end."""
+    inner = given_.replace("p, k", "x, pads")
+    after = fold(
+        model(f"""m (float[B, 2, T] x) => (float[B, 2, T] y)
+        <float[2, 2, 3] k = {{1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}}, float zero = {{0}},
+         int64[6] pads = {{0, 0, 1, 0, 0, 1}}> {{ p = Pad ({inner}) y = Conv (p, k) }}""")
+    )
+    counted = planning.kernels_of(after)
+    assert counted is not None
+    assert counted["all"] == kernels
+
+
 @pytest.mark.parametrize(
     ("ones", "to", "more", "left"),
     [
