@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, filler_of, input_at, is_op, number_in
+from graphfix.model.values import attr_int, axes_of, filler_of, input_at, is_op, number_in
 from graphfix.wording import a_or_an
 
 from .._sizes.reshape_targets import with_axes
@@ -99,6 +99,8 @@ def _transpose(node: ir.Node, source: ir.Value, look: Look) -> Replacement | Non
     perm, first = perm_of(node, look), source.producer()
     if perm and perm == tuple(range(len(perm))):
         return nothing(source, node)
+    if is_op(first, "Unsqueeze") and alone(source, "Unsqueeze") is not None:
+        return _turned_first(first, perm)
     if not is_op(first, "Transpose") or first.inputs[0] is None:
         return None
     start, inner = first.inputs[0], perm_of(first, look)
@@ -110,6 +112,57 @@ def _transpose(node: ir.Node, source: ir.Value, look: Look) -> Replacement | Non
     if alone(source, "Transpose") is None:
         return None
     return Replacement("two Transposes are one", lambda op: [op.Transpose(start, perm=both)])
+
+
+def _turned_first(unsqueeze: ir.Node, perm: Sequence[int]) -> Replacement | None:
+    """A Transpose before dims of 1 are put in, where only rows and columns are left of it.
+
+    A product can be the other way round then; of no dims at all it goes.
+    """
+    start, axes = unsqueeze.inputs[0], axes_of(unsqueeze)
+    if start is None or axes is None or not perm:
+        return None
+    ones = {x % len(perm) for x in axes}
+    inner = _without(perm, ones)
+    to = [i for i, x in enumerate(perm) if x in ones]
+    if inner == sorted(inner):
+        return Replacement("it moves dims of 1", lambda op: [with_axes("Unsqueeze", start, to, op)])
+    if not _swaps_last(inner):
+        return None
+    return Replacement(
+        "it can be turned before dims of 1 are put in",
+        lambda op: [with_axes("Unsqueeze", op.Transpose(start, perm=inner), to, op)],
+    )
+
+
+def _squeeze(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    """A Transpose after dims of 1 are taken out, where only rows and columns are left of it."""
+    turned, axes = alone(source, "Transpose"), axes_of(node)
+    perm = () if turned is None else perm_of(turned, look)
+    if turned is None or turned.inputs[0] is None or axes is None or not perm:
+        return view(node, source, look)
+    start, gone = turned.inputs[0], {perm[x % len(perm)] for x in axes}
+    inner = _without(perm, gone)
+    if inner != sorted(inner) and not _swaps_last(inner):
+        return view(node, source, look)
+
+    def build(op: Builder) -> list[ir.Value]:
+        few = with_axes("Squeeze", start, sorted(gone), op)
+        return [few if inner == sorted(inner) else op.Transpose(few, perm=inner)]
+
+    return Replacement("dims of 1 can be taken out before the Transpose", build)
+
+
+def _without(perm: Sequence[int], gone: Collection[int]) -> list[int]:
+    """What a Transpose does to the axes that stay."""
+    left = [x for x in perm if x not in gone]
+    return [sorted(left).index(x) for x in left]
+
+
+def _swaps_last(perm: Sequence[int]) -> bool:
+    """Whether a Transpose exchanges rows and columns."""
+    *batch, rows, columns = range(len(perm))
+    return [*perm] == [*batch, columns, rows]
 
 
 def _slice(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
@@ -209,6 +262,7 @@ def _negated(value: ir.Value, op: Builder) -> list[ir.Value]:
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Equal", "Xor"), _asked),
     **dict.fromkeys(VIEWS, view),
+    "Squeeze": _squeeze,
     "Identity": lambda node, source, look: nothing(source, node),
     "Cast": _cast,
     "CastLike": _cast_like,

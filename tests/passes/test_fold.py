@@ -40,6 +40,16 @@ INTS = """<int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[2]
             ["Transpose"],
         ),
         ("a = Transpose <perm = [0, 1, 2]> (x) y = Relu (a)", ["Relu"]),
+        # Dims of 1 go in after a Transpose, and out before it, as FSMN-VAD has them.
+        ("a = Unsqueeze (x, one) b = Transpose <perm = [0, 2, 3, 1]> (a) y = Relu (b)",
+         ["Unsqueeze", "Relu"]),
+        ("a = Unsqueeze (x, one) b = Transpose <perm = [0, 3, 2, 1]> (a) y = Relu (b)",
+         ["Transpose", "Unsqueeze", "Relu"]),
+        ("a = Unsqueeze (x, one) b = Transpose <perm = [0, 3, 2, 1]> (a) c = Relu (b)"
+         " d = Transpose <perm = [0, 3, 2, 1]> (c) y = Squeeze (d, one)",
+         ["Transpose", "Unsqueeze", "Relu", "Squeeze", "Transpose"]),
+        ("a = Unsqueeze (x, one) b = Relu (a) c = Transpose <perm = [1, 0, 2, 3]> (b)"
+         " y = Squeeze (c, zero)", ["Unsqueeze", "Relu", "Squeeze"]),
         ("a = Unsqueeze (x, one) b = Squeeze (a, one) y = Relu (b)", ["Relu"]),
         ("a = Cast <to = 11> (x) b = Cast <to = 1> (a) y = Relu (b)", ["Relu"]),
         ("a = Cast <to = 1> (x) y = Relu (a)", ["Relu"]),
@@ -70,6 +80,10 @@ def test_chains(nodes: str, left: list[str]) -> None:
         "a = Slice (x, zero, last, one) y = Relu (a)",
         "a = Slice (x, zero, two, two) b = Slice (a, zero, one, two) y = Relu (b)",
         "a = Mul (x, half) y = Relu (a)",
+        "a = Unsqueeze (x, one) b = Transpose <perm = [2, 1, 0, 3]> (a) y = Relu (b)",
+        # Something else reads it with its dims of 1.
+        "a = Unsqueeze (x, one) b = Transpose <perm = [0, 3, 2, 1]> (a) c = ReduceMax (a)"
+        " y = Add (b, c)",
         "a = Relu (x) y = Neg (x)",
         "y = Identity (x)",
     ],
