@@ -66,9 +66,9 @@ class ScaleWeights(NodePass[ScaledSite]):
         <float[2, 2] w = {1, 2, 3, 4}, float[2] b = {1, 2}, float[2] scale = {0.5, 0.25}>
         {
             weight = Mul (w, scale)
-            product = MatMul (x, weight)
+            scaled = MatMul (x, weight)
             bias = Mul (b, scale)
-            y = Add (product, bias)
+            y = Add (scaled, bias)
         }
 
     Safety:
