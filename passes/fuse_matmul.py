@@ -182,10 +182,9 @@ def _column(value: ir.Value, op: Builder) -> ir.Value:
     if op.view.shapes.rank(value) == 1:
         return with_axes("Unsqueeze", value, (1,), op)
     first = value.producer()
-    if is_op(first, "Unsqueeze") and op.view.shapes.rank(first.inputs[0]) == 2:
-        return op.once(
-            ("row", value), lambda: with_axes("Unsqueeze", first.inputs[0], (1,), op), value
-        )
+    row = first.inputs[0] if is_op(first, "Unsqueeze") else None
+    if row is not None and op.view.shapes.rank(row) == 2:
+        return op.once(("row", value), lambda: with_axes("Unsqueeze", row, (1,), op), value)
     return op.once(("turned", value), lambda: op.Transpose(value, perm=[0, 2, 1]), value)
 
 

@@ -87,11 +87,10 @@ class ScaleWeights(NodePass[ScaledSite]):
         """A Mul of constants with a product with a weight, or with that and a bias."""
         for rows, factor in (node.inputs, node.inputs[::-1]):
             product, bias = _linear(rows, node, view)
-            width = view.shapes.dims(product.inputs[1])[-1] if product is not None else None
-            dims = view.shapes.dims(factor)
             if product is None or factor is None or factor not in view.fixed:
                 continue
-            if dims == (width,) or (bias is not None and dims in ((), (1,))):
+            dims, width = (view.shapes.dims(x) for x in (factor, product.inputs[1]))
+            if dims == (width or ())[-1:] or (bias is not None and dims in ((), (1,))):
                 return ScaledSite(node, product, bias, factor)
         return None
 

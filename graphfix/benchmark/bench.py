@@ -74,6 +74,7 @@ def bench(
     runs: int | None = None,
     seconds: float | None = None,
     careful: bool = False,
+    copy: bool = True,
     map_feeds: Sequence[MapFeeds | None] | None = None,
     tolerance: Tolerance | None = None,
     seed: int = 0,
@@ -95,6 +96,8 @@ def bench(
         runs: Minimum number of steady-state runs per process.
         seconds: How long steady runs go on at least.
         careful: Whether the defaults of these three are those of :data:`CAREFUL`.
+        copy: Whether a copy of the first model is timed beside it; without, what is said of the
+            others rests on what else is known of this clock.
         map_feeds: For each model, what makes its inputs from those of the first; None for those
             that take the same.
         tolerance: How far outputs may differ from those of the first model on the CPU; a hundred
@@ -144,7 +147,9 @@ def bench(
             effort.seconds,
             lambda said, name=setup.name: tell(f"timing, {name}: {said}"),  # type: ignore[misc]
         )
-        for i, result in _tried(trial, taking, effort.processes, tolerance, seed).items():
+        for i, result in _tried(
+            trial, taking, effort.processes, tolerance, seed, copy=copy
+        ).items():
             results[i][setup.name] = result
     timed = (
         Timed(os.fspath(model), found, said)
@@ -173,7 +178,13 @@ def _entered(
 
 
 def _tried(
-    trial: Trial, entrants: Mapping[int, Entrant], turns: int, tolerance: Tolerance, seed: int
+    trial: Trial,
+    entrants: Mapping[int, Entrant],
+    turns: int,
+    tolerance: Tolerance,
+    seed: int,
+    *,
+    copy: bool,
 ) -> dict[int, Result]:
     """One setup: what each model computes there, and then how long it takes, by its number."""
     seen: dict[int, Seen] = {}
@@ -186,7 +197,7 @@ def _tried(
         except FailedError as error:
             found[i] = Result(error=str(error))
     # The copy is the first model once more; where there is nothing beside it, it has none.
-    beside = [0] if 0 in seen and len(seen) > 1 else []
+    beside = [0] if copy and 0 in seen and len(seen) > 1 else []
     members = [*seen, *beside]
     courses = take_turns(
         members,
@@ -195,26 +206,26 @@ def _tried(
         seed=seed,
         tell=trial.tell,
     )
-    copy = courses[-1] if beside else Course()
+    again = courses[-1] if beside else None
     for i, course in zip(seen, courses, strict=False):
-        why = course.error or (copy.error if i == 0 else "")
+        why = course.error or (again.error if again is not None and i == 0 else "")
         phases = {x: course.timing(x) for x in PHASES if course.timing(x).processes}
         found[i] = Result(phases, seen=seen[i], error=why)
-    return _judged(found, copy)
+    return _judged(found, again)
 
 
-def _judged(found: Mapping[int, Result], copy: Course) -> dict[int, Result]:
+def _judged(found: Mapping[int, Result], copy: Course | None) -> dict[int, Result]:
     """The results, with what the first model's copy lets be said of the others beside it."""
     base = found[0]
-    again = {x: copy.timing(x) for x in base.phases}
+    again = {x: copy.timing(x) for x in base.phases} if copy is not None else {}
     judged = {0: base}
-    if not base.error:
+    if again and not base.error:
         same = {x: ratio(again[x], base.phases[x]) for x in base.phases}
         judged[0] = replace(base, copy={x: r for x, r in same.items() if r is not None})
     for i, result in found.items():
         if i and not base.error and not result.error:
             both = [x for x in PHASES if x in base.phases and x in result.phases]
-            claims = {x: claim(result.phases[x], base.phases[x], again[x]) for x in both}
+            claims = {x: claim(result.phases[x], base.phases[x], again.get(x)) for x in both}
             judged[i] = replace(result, claims=claims)
         elif i:
             judged[i] = result

@@ -121,15 +121,15 @@ class Claim:
         return {"value": None, "cannot_tell": self.why}
 
 
-def claim(own: Timing, base: Timing, copy: Timing) -> Claim:
+def claim(own: Timing, base: Timing, copy: Timing | None) -> Claim:
     """What can be said of a model beside another, by what the clock says of equal ones.
 
     Args:
         own: Of the model.
         base: Of the one that it is compared with.
-        copy: Of that one once more, in the same turns.
+        copy: Of that one once more, in the same turns; None if the clock is known to be good.
     """
-    found, same = ratio(own, base), ratio(copy, base)
+    found, same = ratio(own, base), ratio(base if copy is None else copy, base)
     if found is None or same is None:
         return Claim(why="they were not timed in the same turns")
     if found.confidence < CONFIDENCE:

@@ -30,10 +30,15 @@ def view(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
         return nothing(root, node)
     if _puts_ones_in_front(look.dims(source), dims) and _spares_ones(node.outputs[0], look):
         return nothing(source, node)
-    cast = alone(source, "Cast")
-    if cast is not None and alone(cast.inputs[0], *VIEWS) is None:
+    start, cast = source, alone(source, "Cast")
+    if (
+        cast is not None
+        and cast.inputs[0] is not None
+        and alone(cast.inputs[0], *VIEWS) is not None
+    ):
+        start = cast.inputs[0]
+    else:
         cast = None
-    start = source if cast is None else cast.inputs[0]
     while (before := alone(start, *VIEWS)) is not None and before.inputs[0] is not None:
         start = before.inputs[0]
     computed = is_op(node, "Reshape") and len(node.inputs) > 1 and look.numbers(node.inputs[1])

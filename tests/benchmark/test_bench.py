@@ -126,6 +126,14 @@ def test_a_copy_of_the_first_model_takes_part_in_every_turn(processes: list[list
     assert done.models[1].claim == claimed
 
 
+def test_no_copy_takes_part_where_the_clock_is_known(processes: list[list[str]]) -> None:
+    done = timed("one", "wrong", processes=6, copy=False)
+    assert sorted(name for (name,) in processes) == ["one"] * 6 + ["wrong"] * 6
+    assert done.models[0].results[AS_IT_IS].copy == {}
+    assert done.models[1].claim is not None
+    assert done.models[1].claim.ratio is not None
+
+
 def test_a_model_by_itself_needs_no_copy(processes: list[list[str]]) -> None:
     done = timed("one", processes=6)
     assert processes == [["one"]] * 6

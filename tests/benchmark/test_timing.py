@@ -91,6 +91,12 @@ def test_a_copy_that_is_1_lets_a_ratio_be_claimed() -> None:
     assert found.to_json()["value"] == 2
 
 
+def test_where_the_clock_is_known_to_be_good_no_copy_is_needed() -> None:
+    found = claim(timing(*[2] * 6), timing(*[1] * 6), None)
+    assert found.ratio is not None
+    assert found.ratio.value == 2
+
+
 def test_where_a_copy_is_not_1_no_ratio_is_claimed() -> None:
     found = claim(timing(*[2] * 6), timing(*[1] * 6), timing(*[1.1, 1.2] * 3))
     assert found.ratio is None

@@ -21,7 +21,7 @@ from graphfix.benchmark.timing import Timing, claim
 from graphfix.cli import main
 from graphfix.errors import UsageError
 from graphfix.runtime import process, python
-from graphfix.zoo import cache, model_process, stages
+from graphfix.zoo import cache, clock, model_process, stages
 from graphfix.zoo.figures import FIGURES, dynamic_reshapes, mask_wheres
 from graphfix.zoo.model_process import Request, received
 from graphfix.zoo.recipe import Recipe, find
@@ -61,8 +61,9 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The models that were worked on; in this process, which has its imports behind it."""
+    monkeypatch.setattr(clock, "_path", lambda ep: tmp_path / f"clock.{ep}.json")
     names: list[str] = []
 
     def here(request: Request, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -334,6 +335,34 @@ class TestWork:
         assert before["phases"]["steady"]["processes"] == 2
         assert before["copy"]["steady"]["turns"] == 2
         assert after["ratios"]["steady"]["value"] == 0.5
+
+    def test_a_clock_that_told_no_model_from_its_copy_today_is_believed(
+        self, done: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        copies: list[bool] = []
+        kept = {"value": 1.01, "low": 0.98, "high": 1.03, "confidence": 0.97}
+
+        def measured(*models: Any, copy: bool, **asked: Any) -> bench.Benchmark:
+            copies.append(copy)
+            return timed(*models, copy=copy, **asked)
+
+        timed = bench.bench
+        monkeypatch.setattr(bench, "bench", measured)
+        model("a", HEADS, "[bench]\nprocesses = 1")
+        assert main(["zoo"]) == 0
+        assert clock.today("cpu") is None  # one process tells nothing
+        clock.keep("cpu", {**kept, "low": 1.005})
+        assert clock.today("cpu") is None
+        clock.keep("cpu", kept)
+        assert clock.today("dml") is None
+        model("a", HEADS, "[bench]\nprocesses = 2")
+        assert main(["zoo"]) == 0
+        assert copies == [True, False]
+        found = row_of("a")["stages"]["bench"]
+        assert found["clock"] == {"value": 1.01, "low": 0.98, "high": 1.03}
+        assert found["models"][0]["copy"] == {}
+        page = Path("build/zoo/index.html").read_text(encoding="utf-8")
+        assert "A copy of another model, timed beside it today, took 1.010" in page
 
     def test_all_stages_in_another_python(
         self, done: list[str], monkeypatch: pytest.MonkeyPatch

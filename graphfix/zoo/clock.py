@@ -1,0 +1,42 @@
+"""What the clock of this machine was worth today: a model timed beside its own copy.
+
+A third of the processes of a timing are the copy's. One model in which it took the same time says
+it of the machine for the day; where it did not, the next model brings its own copy again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from datetime import date
+from getpass import getuser
+from pathlib import Path
+from typing import Any
+
+from graphfix.benchmark.timing import CONFIDENCE
+from graphfix.model import atomic_file
+from graphfix.runtime.provider import Ep
+
+Json = dict[str, Any]
+
+
+def today(ep: Ep) -> Json | None:
+    """The ratio of a copy to its model that was kept today on this machine, for a provider."""
+    with contextlib.suppress(OSError, ValueError):
+        said = json.loads(_path(ep).read_text(encoding="utf-8"))
+        if isinstance(said, dict) and said.get("day") == date.today().isoformat():
+            return {x: float(said[x]) for x in ("value", "low", "high")}
+    return None
+
+
+def keep(ep: Ep, ratio: Json) -> None:
+    """Keep a ratio for today, if 1 is in its interval and that is of enough processes."""
+    if ratio["low"] <= 1 <= ratio["high"] and ratio["confidence"] >= CONFIDENCE:
+        with contextlib.suppress(OSError):  # the next model brings its own copy
+            said = {**ratio, "day": date.today().isoformat()}
+            atomic_file.put_text(_path(ep), json.dumps(said))
+
+
+def _path(ep: Ep) -> Path:
+    return Path(tempfile.gettempdir()) / f"graphfix-clock-{getuser()}-{ep}.json"
