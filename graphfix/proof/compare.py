@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from graphfix.model.values import attr_int
+from graphfix.model.values import attr_int, graphs_of, nodes_of, values_of
 from graphfix.runtime.port import Array as Array
 
 Mask = npt.NDArray[np.bool_]
@@ -122,16 +122,10 @@ class OutputDiff:
 def computes_in_half(model: ir.Model) -> bool:
     """Whether the model computes in float16 or bfloat16 anywhere."""
     half = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-    for graph in (model.graph, *model.graph.subgraphs()):
-        values = [*graph.inputs, *graph.initializers.values()]
-        if any(v.dtype in half for v in values):
-            return True
-        for node in graph:
-            if any(v.dtype in half for v in node.outputs):
-                return True
-            if node.op_type == "Cast" and attr_int(node, "to", 0) in half:
-                return True
-    return False
+    if any(x.dtype in half for x in values_of(graphs_of(model.graph))):
+        return True
+    casts = (node for node in nodes_of(model.graph) if node.op_type == "Cast")
+    return any(attr_int(node, "to", 0) in half for node in casts)
 
 
 def compare(
