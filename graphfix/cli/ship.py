@@ -174,8 +174,7 @@ def _print(model: str, done: Shipped, *, verbose: bool) -> None:
         if stream.caches:
             _terminal.row("full", _FULL[stream.rolls])
     if done.whole is not None:
-        colour = "green" if done.whole.ok else "red"
-        _terminal.row("session", str(done.whole), colour=colour)
+        _terminal.row("session", str(done.whole), colour="green" if done.whole.ok else "red")
     for why in done.unrounded:
         _terminal.row("note", why, colour="yellow")
     _terminal.rows(x.row(verbose=verbose) for x in (*done.faults, *done.left))

@@ -54,12 +54,8 @@ def _names(values: Collection[ir.Value]) -> list[str]:
 
 
 def _order(kind: str, old: list[str], new: list[str]) -> Iterator[str]:
-    for name in old:
-        if name not in new:
-            yield f"has no {kind} {name!r} any more"
-    for name in new:
-        if name not in old:
-            yield f"has a new {kind} {name!r}"
+    yield from (f"has no {kind} {name!r} any more" for name in old if name not in new)
+    yield from (f"has a new {kind} {name!r}" for name in new if name not in old)
     common = [x for x in new if x in old]
     if common != (kept := [x for x in old if x in new]):
         yield f"has its {kind}s in another order: {', '.join(common)} instead of {', '.join(kept)}"
