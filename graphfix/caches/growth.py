@@ -58,8 +58,7 @@ def growing(model: ir.Model, known: Shapes, told: Sequence[State] = ()) -> tuple
 
 
 def _grown(state: State, before: Sequence[Dim] | None, after: Sequence[Dim] | None) -> GrowingState:
-    pairs = enumerate(zip(before or (), after or (), strict=False))
-    for axis, (old, new) in pairs:
+    for axis, (old, new) in enumerate(zip(before or (), after or (), strict=False)):
         if (name := plain(old)) is not None and not equal(old, new) and name in symbols(new):
             return GrowingState(state.input, state.output, axis, name)
     return GrowingState(state.input, state.output, None, "")

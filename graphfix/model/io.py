@@ -158,8 +158,7 @@ def drafting(
             byte_ranges.write(draft.path, [_whole(source)])
         else:
             store = weights.Store(writing.data_name(path.name))
-            chunks = _serialize(model, source, path, external_data, store)
-            _write(writing, store, [chunks])
+            _write(writing, store, [_serialize(model, source, path, external_data, store)])
         yield draft
         _require_unchanged(model, draft)
 

@@ -128,8 +128,7 @@ class Job:
         members = set(self.alone.signature.members(batch)) if batch else set()
         found: dict[str, int | None] = {}
         for name, dims in self.alone.signature.output_dims().items():
-            axes = (a for a, d in enumerate(dims or ()) if symbols(d) & members)
-            found[name] = next(axes, None)
+            found[name] = next((a for a, d in enumerate(dims or ()) if symbols(d) & members), None)
         return found
 
     def plan(self, found: ClipTable) -> Iterator[tuple[list[Clip], int]]:
@@ -153,12 +152,7 @@ class Job:
                                 "a container does not hold a clip that is longer",
                             )
 
-    def _check(
-        self,
-        session: Session | Repeatable,
-        rows: Sequence[Clip],
-        container: int,
-    ) -> None:
+    def _check(self, session: Session | Repeatable, rows: Sequence[Clip], container: int) -> None:
         seed = rows[0].seed
         clips = [clip.feeds for clip in rows]
         lengths = tuple(clip.length for clip in rows)

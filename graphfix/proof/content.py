@@ -248,6 +248,5 @@ def keeps_clean(
         same = same | ~where
     keep = {a for a, d in enumerate(dims or ()) if symbols(d) & governed}
     over = tuple(a for a in range(clean.ndim) if a not in keep)
-    rows = same.all(axis=over, keepdims=True)
-    known = np.broadcast_to(rows, clean.shape)
+    known = np.broadcast_to(same.all(axis=over, keepdims=True), clean.shape)
     return known if where is None else known & where

@@ -246,8 +246,7 @@ class _Job:
         """Run what is loaded on one case, and compare."""
         run = self.runs[index]
         self._judge.may_narrow = True
-        outputs = session.run({**self._new_feeds(run.case), **more})
-        return tuple(self._judge.diffs(run, outputs))
+        return tuple(self._judge.diffs(run, session.run({**self._new_feeds(run.case), **more})))
 
     def run_after(self) -> Verdict:
         """Run the repaired model on the same inputs and compare."""
@@ -364,8 +363,7 @@ class _Job:
             with Session(model, ep=self._ep, optimize=self._ep != "cpu") as session:
                 session.run(self._new_feeds(case))
 
-        after = self._repaired
-        return killing_node.words(error, after, run)
+        return killing_node.words(error, self._repaired, run)
 
     def _verdict(
         self, ok: bool, found: dict[str, tuple[OutputDiff, ...]], reason: str = ""
@@ -430,7 +428,6 @@ class _Job:
         run = min(runs, key=lambda r: (bool(r.case.poison), r.case.volume), default=None)
         if run is None:
             return None
-        after = self._repaired
         case, content = run.case, None
         if case.ragged and (case.poison or self._safety == "valid-rows"):
             known = self._original.signature.value_dims()
@@ -441,7 +438,7 @@ class _Job:
         self._tell(f"where they part, {case.name}")
         return first_divergence(
             Run(self._before, self._graph, case.feeds),
-            Run(self._after, after, self._new_feeds(case), self._ep),
+            Run(self._after, self._repaired, self._new_feeds(case), self._ep),
             case.name,
             self._tolerance,
             content,

@@ -119,8 +119,7 @@ class Optimizer:
     def _ask_outputs(self, model: bytes) -> dict[str, Any]:
         if model != self._told[0]:  # another level may have made the same
             self._asked.write_bytes(model)
-            answer = _ask({"verb": "outputs", "model": str(self._asked)}, self._seconds)
-            self._told = model, answer
+            self._told = model, _ask({"verb": "outputs", "model": str(self._asked)}, self._seconds)
         return self._told[1]
 
 

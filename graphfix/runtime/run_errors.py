@@ -45,8 +45,7 @@ def _said(error: BaseException) -> str:
 def reason_of(error: BaseException) -> str:
     """What ONNX Runtime says went wrong, in one short line without its codes and source paths."""
     # A name in it may have a million letters.
-    said = _said(error)[:_READ]
-    text = " ".join(line.strip() for line in said.splitlines() if line.strip())
+    text = " ".join(line.strip() for line in _said(error)[:_READ].splitlines() if line.strip())
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", text)
     text = re.sub(r"^Load model from .*? failed: ?", "", text)
     text = re.sub(r"Non-zero status code returned while running (\S+) node\.", r"\1", text)

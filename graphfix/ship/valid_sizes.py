@@ -235,6 +235,5 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def _case(signature: Signature, plan: Sizing, clip: Clip) -> Case:
-    sizes = signature.sizes(plan.alone(clip))
-    named = {signature.user_name(s): n for s, n in sizes.items()}
+    named = {signature.user_name(s): n for s, n in signature.sizes(plan.alone(clip)).items()}
     return Case(f"{clip.length}", named, dict(clip.feeds))

@@ -360,10 +360,9 @@ class Sight:
         rest = tuple(x for x in cuts if x[0] != axis)
         first = self._lengths.rest(start)
         moves = self._lengths.times(start)
-        what = "takes rows by the number of valid entries"
         yield Recount(
             node,
-            what,
+            "takes rows by the number of valid entries",
             output=lambda op, _: op.rows(node, rest, axis, first, minus(end, start), moves),
         )
 
