@@ -40,9 +40,8 @@ def interface_changes(
         new = {told.input} if told is not None else set()
         gone = texts_of(after).keys() - texts_of(before).keys()
         old = [x for x in _names(before.graph.inputs) if x not in gone]
-        found += _order(
-            "input", old, [x for x in _names(after.graph.inputs) if x in old or x not in new]
-        )
+        now = [x for x in _names(after.graph.inputs) if x in old or x not in new]
+        found += _order("input", old, now)
         dims = "dims" not in may_change
         found += _values("input", before.graph.inputs, after.graph.inputs, {}, dims=dims)
         found += _defaults(before, after)

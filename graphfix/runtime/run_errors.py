@@ -35,6 +35,16 @@ class StoppedError(ModelError):
     """A model whose run took too long, so that it was ended: no size will do better."""
 
 
+def of_loading(error: RunError) -> ModelError:
+    """What went wrong with the process, as an error of making a session."""
+    return (LoadDiedError if isinstance(error, RunDiedError) else ModelError)(str(error))
+
+
+def of_running(error: ModelError) -> RunError:
+    """What went wrong with making a session again, as an error of the run that needs it."""
+    return (RunDiedError if isinstance(error, LoadDiedError) else RunError)(str(error))
+
+
 def _said(error: BaseException) -> str:
     """The words of an error; on Windows ONNX Runtime's are in the system's code page, not UTF-8."""
     if isinstance(error, UnicodeDecodeError):
