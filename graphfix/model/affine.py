@@ -107,10 +107,8 @@ def _moved(inner: Affine, node: ir.Node, shapes: Shapes) -> Affine | None:
             return None
     else:
         return None
-    weights = {
-        j - len(after): inner.weights[i - len(before)] for i, j in zip(counting, kept, strict=True)
-    }
-    return Affine(weights)
+    pairs = zip(counting, kept, strict=True)
+    return Affine({j - len(after): inner.weights[i - len(before)] for i, j in pairs})
 
 
 def own_places(value: ir.Value | None, shapes: Shapes) -> list[ir.Value] | None:
