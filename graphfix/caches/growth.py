@@ -49,12 +49,10 @@ def growing(model: ir.Model, known: Shapes, told: Sequence[State] = ()) -> tuple
     """
     named = {x.input for x in told} | {x.output for x in told}
     found = [x for x in states_of(model) if not {x.input, x.output} & named]
-    values = {x.name: x for x in (*model.graph.inputs, *model.graph.outputs)}
+    dims = {x.name: known.dims(x) for x in (*model.graph.inputs, *model.graph.outputs)}
     order = [x.name for x in model.graph.inputs]
     states = sorted((*told, *found), key=lambda x: order.index(x.input))
-    return tuple(
-        _grown(x, known.dims(values[x.input]), known.dims(values[x.output])) for x in states
-    )
+    return tuple(_grown(x, dims[x.input], dims[x.output]) for x in states)
 
 
 def _grown(state: State, before: Sequence[Dim] | None, after: Sequence[Dim] | None) -> GrowingState:

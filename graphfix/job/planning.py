@@ -169,7 +169,6 @@ def _named(model: ir.Model, sizes: Mapping[str, int]) -> dict[str, int]:
         if symbol is None:
             there = ", ".join(map(signature.user_name, signature.symbols())) or "none at all"
             raise UsageError(f"no input has a dim {name!r}; there are: {there}")
-        found |= dict.fromkeys(
-            map(signature.user_name, signature.members(signature.group(symbol))), size
-        )
+        names = map(signature.user_name, signature.members(signature.group(symbol)))
+        found |= dict.fromkeys(names, size)
     return found

@@ -118,9 +118,8 @@ def ship_file(
             tell=tell,
         )
     spec = passes or default_passes(float16=float16)
-    reading = read(
-        with_constants(model, spec), str(source), containers, axis, constants_of(source, model)
-    )
+    model = with_constants(model, spec)
+    reading = read(model, str(source), containers, axis, constants_of(source, model))
     usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
     if tolerance is not None and not tolerance.whole:
         usual = tolerance

@@ -145,9 +145,8 @@ def _plan(signature: Signature, wanted: ContainerSpec, axis: str) -> Sizing:
 
     require_sizes(signature, sizes, groups, time, example)
     others = {g: sizes[g][0] for g in groups}
-    return Sizing(
-        time, signature.batch, groups, tuple({**others, time: size} for size in sizes[time])
-    )
+    containers = tuple({**others, time: size} for size in sizes[time])
+    return Sizing(time, signature.batch, groups, containers)
 
 
 def sizes_by_group(

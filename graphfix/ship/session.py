@@ -141,9 +141,7 @@ class Session:
         found = self._run_clips(wanted, container_fit.split(self.manifest, feeds), run_options)
         if len(found) == 1:
             return found[0]
-        return [
-            _whole(self._outputs[name], [one[i] for one in found]) for i, name in enumerate(wanted)
-        ]
+        return [_whole(self._outputs[x], [one[i] for one in found]) for i, x in enumerate(wanted)]
 
     def stream(self, states: Feeds | None = None) -> Stream:
         """The states of one sequence, from where ``run`` of the stream goes on step by step.

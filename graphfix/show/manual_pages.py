@@ -61,10 +61,7 @@ def pages(root: Path) -> dict[Path, str]:
     manuals = [manual_of(registry.pass_class(name)) for name in inside]
     if not (root / "passes").is_dir():
         raise UsageError(f"{root}: has no passes/; run this in the repository")
-    return {
-        root / "passes" / "README.md": _catalogue(manuals),
-        root / "docs" / "rules.md": _rules(),
-    }
+    return {root / "passes/README.md": _catalogue(manuals), root / "docs/rules.md": _rules()}
 
 
 def write(root: Path) -> list[Path]:
