@@ -340,11 +340,8 @@ class Session:
         first = [self.manifest.opening.container] if self.manifest.opening else []
         for container in (*first, *self.manifest.containers):
             session = self._session(container)
-            zeros = {
-                x.name: np.zeros(x.shape, DTYPES[x.type])
-                for x in session.get_inputs()
-                if x.type in DTYPES
-            }
+            ports = [x for x in session.get_inputs() if x.type in DTYPES]
+            zeros = {x.name: np.zeros(x.shape, DTYPES[x.type]) for x in ports}
             if self.manifest.stream is None and self.manifest.lengths in zeros:
                 # A clip that fills it.
                 zeros[self.manifest.lengths or ""][:] = container.sizes[self.manifest.axis.dim]

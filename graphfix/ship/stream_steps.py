@@ -269,11 +269,8 @@ class Sequences:
         return pads
 
     def _masks(self) -> bool:
-        return any(
-            x.kind == "mask" and {*self._plan.caches} & names_in(x.dims[-1])
-            for x in self._free
-            if x.dims
-        )
+        masks = (x for x in self._free if x.kind == "mask" and x.dims)
+        return any({*self._plan.caches} & names_in(x.dims[-1]) for x in masks)
 
     # States
 
@@ -292,10 +289,8 @@ class Sequences:
 
     def _random_states(self, length: int) -> dict[str, Array]:
         sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, length)}
-        return {
-            x.name: self._random.standard_normal(x.shape(sizes)).astype(self._dtype(x.name))
-            for x in self._kept
-        }
+        draw = self._random.standard_normal
+        return {x.name: draw(x.shape(sizes)).astype(self._dtype(x.name)) for x in self._kept}
 
     def _forgotten(self, name: str, array: Array, size: int) -> Array:
         axis = self._links[name].axis
