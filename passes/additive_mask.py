@@ -238,8 +238,7 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
         key = ("addend", match.number, when, str(match.floor.dtype), match.floor.tobytes())
 
         def build() -> ir.Value:
-            hidden = _as_float(match.number, root, when, match.floor.dtype, op)
-            return op.Mul(hidden, match.floor)
+            return op.Mul(_as_float(match.number, root, when, match.floor.dtype, op), match.floor)
 
         addend = op.once((*key, match.floor.ndim), build, root)
         return addend if match.scores is None else op.Add(match.scores, addend)

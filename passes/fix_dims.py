@@ -153,8 +153,7 @@ class FixDims(Pass):
         shapes.forget(model)
         view = View(model)
         for graph in (model.graph, *model.graph.subgraphs()):
-            made = (x for node in graph for x in node.outputs)
-            for value in (*graph.inputs, *made):
+            for value in (*graph.inputs, *(x for node in graph for x in node.outputs)):
                 set_sizes(value, sizes, view.shapes.dims(value), spelling)
         _tell_untold(view)
         yield from self._fold(view)

@@ -215,9 +215,8 @@ def _skips(wide: Wide) -> Iterator[Skip]:
 
 
 def _summary(wide: Wide, edit: Edit) -> str:
-    floats = [
-        x for x in wide.nodes if wide.touches(x) and not is_op(x, "Constant") and not bodies_of(x)
-    ]
+    plain = (x for x in wide.nodes if not is_op(x, "Constant") and not bodies_of(x))
+    floats = [x for x in plain if wide.touches(x)]
     stay = sum(x in wide.reasons for x in floats)
     held = total = 0
     for _, tensor in constants_of(wide.view.model.graph):

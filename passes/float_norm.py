@@ -63,9 +63,8 @@ class FloatNorm(NodePass[Match]):
 
     def match(self, node: ir.Node, view: View) -> Match | Skip | None:
         """One in float16."""
-        if view.shapes.dtype(node.inputs[0]) != ir.DataType.FLOAT16:
-            return None
-        if const_of(node.inputs[0]) is not None:
+        data = node.inputs[0]
+        if view.shapes.dtype(data) != ir.DataType.FLOAT16 or const_of(data) is not None:
             return None
         if any(x.uses() or x.is_graph_output() for x in node.outputs[1:]):
             return Skip(node, "its mean or deviation is used as well")

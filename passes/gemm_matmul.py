@@ -102,12 +102,10 @@ class GemmMatmul(NodePass[FlatSite]):
             return None
         if not 3 <= len(before) == len(after) <= MATRIX_DIMS:
             return None
-        wanted = (*before[:-1], made[-1])
-        if not same(before[-1], flat[-1]) or not all(map(same, after, wanted)):
+        if not same(before[-1], flat[-1]) or not all(map(same, after, (*before[:-1], made[-1]))):
             return None
         reason = _refused(gemm, made[-1], view)
-        bias = input_at(gemm, 2)
-        return Skip(node, reason) if reason else FlatSite(node, data, weight, bias)
+        return Skip(node, reason) if reason else FlatSite(node, data, weight, input_at(gemm, 2))
 
     def message(self, site: Match) -> str:
         """What it is."""

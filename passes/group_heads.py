@@ -154,8 +154,7 @@ def _ordered(
 ) -> ir.Value:
     """A weight, or a bias, whose last axis is ordered by parts, and not by heads."""
     apart = op.Reshape(value, np.array([*[-1] * front, *head], np.int64))
-    axes = [*range(front), front + 1, front, front + 2]
-    ordered = op.Transpose(apart, perm=axes)
+    ordered = op.Transpose(apart, perm=[*range(front), front + 1, front, front + 2])
     return op.Reshape(ordered, np.array([*[-1] * front, math.prod(head)], np.int64))
 
 

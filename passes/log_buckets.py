@@ -185,8 +185,7 @@ def _distances(result: ir.Value, view: View) -> tuple[ir.Value, int] | None:
     With how many axes of 1 the value has before those of that tensor.
     """
     dims = view.shapes.dims(result)
-    given = dict.fromkeys(x for node in _above(result) for x in _varying(node))
-    for source in reversed(given):
+    for source in reversed(dict.fromkeys(x for node in _above(result) for x in _varying(node))):
         nodes = set(_above(result, source))
         own = view.shapes.dims(source)
         if dims is None or own is None or view.shapes.dtype(source) != ir.DataType.INT64:

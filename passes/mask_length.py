@@ -123,8 +123,7 @@ class MaskLength(NodePass[LongestSite]):
 
     def rewrite(self, match: LongestSite, op: Builder) -> ir.Value:
         """The same Range, to the size of the input."""
-        sizes = op.Shape(match.source)
-        limit = op.Gather(sizes, np.array(match.axis, np.int64), axis=0)
+        limit = op.Gather(op.Shape(match.source), np.array(match.axis, np.int64), axis=0)
         index = op.Range(np.array(0, np.int64), limit, np.array(1, np.int64))
         return index if match.dtype == ir.DataType.INT64 else op.Cast(index, to=match.dtype)
 

@@ -104,10 +104,8 @@ class Matmul4d(NodePass[WideSite]):
             told = f"its factors have {leads[0][at]} and {leads[1][at]} at axis {at}"
             return Skip(node, f"{told}, which may differ")
         groups = _runs(kinds)
-        sides = ((first, a, "second"), (second, b, "first"))
-        whole = next(
-            (x for x, y, no in sides if no not in kinds and len(y) == len(kinds) + 2), None
-        )
+        both = ((first, a, "second"), (second, b, "first"))
+        whole = next((x for x, y, no in both if no not in kinds and len(y) == len(kinds) + 2), None)
         if len(groups) > MATRIX_DIMS - 2 or whole is None:
             return Skip(node, "now one factor is repeated, now the other: four dims are not enough")
         return WideSite(node, groups, whole)

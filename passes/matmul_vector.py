@@ -96,5 +96,4 @@ class MatmulVector(NodePass[VectorSite]):
         key = ("column", vector)
         column = op.once(key, lambda: with_axes("Unsqueeze", vector, (1,), op), vector)
         inputs = [column if i == match.place else x for i, x in enumerate(match.node.inputs)]
-        made = op.make(match.node.op_type, *inputs)
-        return with_axes("Squeeze", made, [match.rank - 1], op)
+        return with_axes("Squeeze", op.make(match.node.op_type, *inputs), [match.rank - 1], op)

@@ -144,8 +144,7 @@ class OpsetCeiling(Pass):
                 opset = graph.opset_imports.get(key, 0)
                 if opset > self.to and (nodes := list(_standard(graph))):
                     revised = [x for x in nodes if self._is_revised(x, opset)]
-                    first = (revised or nodes)[0]
-                    yield ImportSite(first, graph, where, key, opset, len(revised))
+                    yield ImportSite((revised or nodes)[0], graph, where, key, opset, len(revised))
 
     def _is_revised(self, node: ir.Node, opset: int) -> bool:
         schema = schema_of(node.op_type, opset)

@@ -195,9 +195,7 @@ def _cut(data: ir.Value, pads: Sequence[int], match: CropSite, op: Builder) -> i
     """What the negative pads leave."""
     half = len(pads) // 2
     ends = zip(match.axes, pads[:half], pads[half:], strict=True)
-    cut = [
-        (axis, max(0, -front), min(0, back)) for axis, front, back in ends if min(front, back) < 0
-    ]
+    cut = [(i, max(0, -front), min(0, back)) for i, front, back in ends if min(front, back) < 0]
     axes = [axis for axis, _, _ in cut]
     starts = [front for _, front, _ in cut]
     stops = [back or _END for _, _, back in cut]

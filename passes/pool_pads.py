@@ -119,8 +119,7 @@ class PoolPads(NodePass[PoolSite]):
         if not _has(view.shapes.dims(node.inputs[0]), least):
             few = f"of fewer than {max(least)} elements it has no window, and with pads one"
             return Skip(node, f"{few}; fix-dims helps where that does not occur")
-        wrong = lost or counted is not None
-        return PoolSite(node, (*pads[:half], *wanted), wrong, counted)
+        return PoolSite(node, (*pads[:half], *wanted), lost or counted is not None, counted)
 
     def message(self, site: Match) -> str:
         """What goes wrong."""

@@ -103,8 +103,7 @@ class Reverse2d(NodePass[SequenceSite]):
         if Rules(view.model.graph.opset_imports, view.shapes).kernel(node) is None:
             return None  # it runs on the CPU
         time = attr_int(node, "time_axis", 0)
-        whole = _are_all(lengths, dims[time], view)
-        return SequenceSite(node, data, lengths, time, dims, whole)
+        return SequenceSite(node, data, lengths, time, dims, _are_all(lengths, dims[time], view))
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
@@ -118,8 +117,7 @@ class Reverse2d(NodePass[SequenceSite]):
         swapped = [1, 0, *range(2, len(match.dims))]
         data = op.Transpose(match.data, perm=swapped) if match.time else match.data
         each = _each(match.lengths, match.data, match.dims, op)
-        rows = op.Flatten(data, axis=1)
-        back = op.ReverseSequence(rows, each, batch_axis=1, time_axis=0)
+        back = op.ReverseSequence(op.Flatten(data, axis=1), each, batch_axis=1, time_axis=0)
         # A 0 of the first two dims is copied; one of the others is not.
         known = all(isinstance(x, int) for x in match.dims[2:])
         sizes = op.Shape(data)

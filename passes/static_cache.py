@@ -207,8 +207,7 @@ class _Cache:
         graph = self._model.graph
         order = {node: i for i, node in enumerate(graph)}
         edits = sorted((x for x in found if isinstance(x, Recount)), key=lambda x: order[x.node])
-        view = View(self._model)
-        builder = Builder(StaticCache.name, view)
+        builder = Builder(StaticCache.name, View(self._model))
         told_by = ir.Value(
             name=self._new_input(), shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.INT64)
         )

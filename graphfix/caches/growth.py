@@ -49,17 +49,14 @@ def growing(model: ir.Model, known: Shapes, told: Sequence[State] = ()) -> tuple
     """
     named = {x.input for x in told} | {x.output for x in told}
     found = [x for x in states_of(model) if not {x.input, x.output} & named]
-    values = {x.name: x for x in (*model.graph.inputs, *model.graph.outputs)}
+    dims = {x.name: known.dims(x) for x in (*model.graph.inputs, *model.graph.outputs)}
     order = [x.name for x in model.graph.inputs]
     states = sorted((*told, *found), key=lambda x: order.index(x.input))
-    return tuple(
-        _grown(x, known.dims(values[x.input]), known.dims(values[x.output])) for x in states
-    )
+    return tuple(_grown(x, dims[x.input], dims[x.output]) for x in states)
 
 
 def _grown(state: State, before: Sequence[Dim] | None, after: Sequence[Dim] | None) -> GrowingState:
-    pairs = enumerate(zip(before or (), after or (), strict=False))
-    for axis, (old, new) in pairs:
+    for axis, (old, new) in enumerate(zip(before or (), after or (), strict=False)):
         if (name := plain(old)) is not None and not equal(old, new) and name in symbols(new):
             return GrowingState(state.input, state.output, axis, name)
     return GrowingState(state.input, state.output, None, "")

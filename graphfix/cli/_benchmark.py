@@ -35,8 +35,7 @@ def show(done: Benchmark, *, verbose: bool) -> None:
         text = f"times as long as {names[0]}; ~1: no difference was seen; ?: unknown"
         _terminal.row("x", text)
     click.echo()
-    failed = [x for x in done.models if not x.ok]
-    if not failed:
+    if all(x.ok for x in done.models):
         worst = max((d.max_abs for x in done.models for d in x.diffs), default=0.0)
         text = f"the same as {names[0]} on the CPU; largest difference {worst:.3g}"
         _terminal.row("outputs", text, colour="green")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., object]")
 Sizes = dict[str, list[int]]
+Texts = tuple[str, ...]
 
 MODEL, PLUGINS = "graphfix.model", "graphfix.plugins"
 """Where a command's context keeps the model's path, for what is said when it fails, and plugins."""
@@ -68,11 +69,11 @@ def _hush(context: click.Context, _: click.Parameter, value: bool) -> None:
         context.with_resource(_terminal.hushed())
 
 
-def _keep(context: click.Context, _: click.Parameter, files: tuple[str, ...]) -> None:
+def _keep(context: click.Context, _: click.Parameter, files: Texts) -> None:
     context.meta[PLUGINS] = files
 
 
-def sizes(_: click.Context, option: click.Parameter, given: tuple[str, ...]) -> Sizes | None:
+def sizes(_: click.Context, option: click.Parameter, given: Texts) -> Sizes | None:
     """``("T=7,40", "B=1")`` as {"T": [7, 40], "B": [1]}; None if nothing was given."""
     found: Sizes = {}
     for text in given:
@@ -85,9 +86,7 @@ def sizes(_: click.Context, option: click.Parameter, given: tuple[str, ...]) -> 
     return found or None
 
 
-def containers(
-    _: click.Context, option: click.Parameter, given: tuple[str, ...]
-) -> list[int] | None:
+def containers(_: click.Context, option: click.Parameter, given: Texts) -> list[int] | None:
     """``("160,240", "480")`` as [160, 240, 480]; None if nothing was given."""
     found: list[int] = []
     for text in given:
@@ -108,9 +107,7 @@ def _whole(values: str, said: str, wrong: str, what: str) -> list[int]:
     return numbers
 
 
-def _expanded(
-    context: click.Context, option: click.Parameter, given: tuple[str, ...]
-) -> tuple[str, ...]:
+def _expanded(context: click.Context, option: click.Parameter, given: Texts) -> Texts:
     """Patterns as the files that they match: not every shell does that."""
     found: list[str] = []
     for text in (from_stdin(context, option, x) for x in given):
@@ -272,9 +269,9 @@ def gone(option: str, instead: str, *, is_flag: bool = False) -> Callable[[F], F
     )
 
 
-def plugins() -> tuple[str, ...]:
+def plugins() -> Texts:
     """The files of ``--plugin``."""
-    found: tuple[str, ...] = click.get_current_context().meta.get(PLUGINS, ())
+    found: Texts = click.get_current_context().meta.get(PLUGINS, ())
     return found
 
 

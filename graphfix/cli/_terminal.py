@@ -72,14 +72,7 @@ class Remarks(logging.Handler):
             remark(text)
 
 
-def warned(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def warned(message: Warning | str, *_: object, **__: object) -> None:
     """A warning of Python's, as a remark; in the place of ``warnings.showwarning``."""
     remark(f"warning: {message}")
 

@@ -184,9 +184,8 @@ def _print(model: str, found: Findings, *, verbose: bool) -> None:
     if found:
         click.echo()
     counted = found.line
-    nothing = "" if any(x.fix is not None for x in found) else "no automatic repair"
-    text = "; ".join(filter(None, (counted, nothing))) if found else counted
-    _terminal.row("found", text, colour="red" if "error" in counted else None)
+    none = "; no automatic repair" if found and all(x.fix is None for x in found) else ""
+    _terminal.row("found", counted + none, colour="red" if "error" in counted else None)
 
 
 def _total(found: Mapping[str, Findings]) -> None:

@@ -90,14 +90,11 @@ def _show(verdict: Verdict, model: str, *, verbose: bool) -> None:
     _terminal.paragraph(model)
     click.echo()
     _table(verdict["checks"], verdict["axis"], every=verbose)
-    if verdict["ok"]:
-        _terminal.row("safe", verdict["summary"], colour="green")
-    else:
-        _terminal.row("failed", verdict["summary"], colour="red")
+    label, colour = ("safe", "green") if verdict["ok"] else ("failed", "red")
+    _terminal.row(label, verdict["summary"], colour=colour)
     _terminal.row("length of", ", ".join(verdict["told"]) or "nothing")
     if dropped := verdict["dropped"]:
-        count = plural(len(dropped), "size")
-        _terminal.row("dropped", f"{count} not compared")
+        _terminal.row("dropped", f"{plural(len(dropped), 'size')} not compared")
         pairs = ((x["name"], x["reason"]) for x in dropped)
         _terminal.lines(reasons(pairs, every=verbose, indent=" " * 12, alike=True))
     for note in verdict["notes"]:

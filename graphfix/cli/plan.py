@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 @_options.json_flag
 @_options.plugin
 @_options.verbose
-def plan(
-    model: str,
-    dims: _options.Sizes | None,
-    as_json: bool,
-    verbose: bool,
-) -> None:
+def plan(model: str, dims: _options.Sizes | None, as_json: bool, verbose: bool) -> None:
     """Predict what DirectML does with a model.
 
     Where each node runs and why, how many graphs are fused, how many kernels and copies a run

@@ -128,9 +128,8 @@ def ship(
     if done.ok:
         return 0
     failed = next((str(x) for x in done.padding if not x.verdict.ok), str(done.whole))
-    _terminal.remark(
-        f"error: what would be shipped is not the original: {failed}; nothing was written"
-    )
+    lost = f"error: what would be shipped is not the original: {failed}"
+    _terminal.remark(f"{lost}; nothing was written")
     return 1
 
 
@@ -149,9 +148,8 @@ def _print(model: str, done: Shipped, *, verbose: bool) -> None:
     for container in done.manifest.containers:
         size = container.sizes[axis.dim]
         seconds = f" ({size / axis.rate:g} s)" if axis.rate else ""
-        _terminal.paragraph(
-            f"{container.file}, {_caches(done, container)}{own}={size}{seconds}", "  "
-        )
+        sizes = f"{_caches(done, container)}{own}={size}{seconds}"
+        _terminal.paragraph(f"{container.file}, {sizes}", "  ")
         _terminal.row("kernels", _kernels(container))
         for proof in done.padding:
             if proof.file == container.file:
@@ -174,8 +172,7 @@ def _print(model: str, done: Shipped, *, verbose: bool) -> None:
         if stream.caches:
             _terminal.row("full", _FULL[stream.rolls])
     if done.whole is not None:
-        colour = "green" if done.whole.ok else "red"
-        _terminal.row("session", str(done.whole), colour=colour)
+        _terminal.row("session", str(done.whole), colour="green" if done.whole.ok else "red")
     for why in done.unrounded:
         _terminal.row("note", why, colour="yellow")
     _terminal.rows(x.row(verbose=verbose) for x in (*done.faults, *done.left))

@@ -91,8 +91,7 @@ def verify(
             _verdict.details(verdict)
     if page is not None:
         names = {"before": _page.name(before), "after": _page.name(after)}
-        data = verdict.to_json()
-        _page.write(page, "verify.html", data, quiet=as_json, **names, **about)
+        _page.write(page, "verify.html", verdict.to_json(), quiet=as_json, **names, **about)
     if verdict.ok:
         return 0
     advised = advised if _verdict.is_difference(verdict) else ""

@@ -20,10 +20,8 @@ def copies(graph: ir.Graph, kernels: Mapping[ir.Node, Kernel]) -> list[tuple[ir.
         graph: One graph; what its subgraphs use counts as used by the node that they belong to.
         kernels: The kernel of each node that runs on DirectML; the others run on the CPU.
     """
-    made_there: set[ir.Value] = set()
-    made_here: set[ir.Value] = set()
-    used_there: set[ir.Value] = set()
-    used_here: set[ir.Value] = set()
+    made_there, made_here = set[ir.Value](), set[ir.Value]()
+    used_there, used_here = set[ir.Value](), set[ir.Value]()
     for node in graph:
         kernel = kernels.get(node)
         for i, value in enumerate(node.inputs):

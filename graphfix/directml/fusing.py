@@ -90,9 +90,7 @@ def lost_outputs(view: View) -> Iterator[Lost]:
     """
     homes = [x.producer() for x in view.model.graph.outputs]
     for after, home in _activated(view, [x for x in homes if x is not None]).items():
-        for value in home.outputs:
-            if value.is_graph_output():
-                yield Lost(value, home, after)
+        yield from (Lost(x, home, after) for x in home.outputs if x.is_graph_output())
 
 
 def bare_gemms(view: View) -> Iterator[tuple[ir.Node, ir.Node]]:
@@ -101,8 +99,7 @@ def bare_gemms(view: View) -> Iterator[tuple[ir.Node, ir.Node]]:
     The operator that the two become, DmlFusedGemm, must have a C, and no session can be made.
     """
     bare = [x for x in view.nodes("Gemm") if len(x.inputs) < 3 or x.inputs[2] is None]
-    for after, home in _activated(view, bare).items():
-        yield home, after
+    yield from ((home, after) for after, home in _activated(view, bare).items())
 
 
 def _activated(view: View, homes: Sequence[ir.Node]) -> dict[ir.Node, ir.Node]:

@@ -81,8 +81,7 @@ def find(text: str) -> Code | None:
         if number in known:
             return known[number]
     for code in CODES:
-        pattern = code.pattern or re.escape(code.title)
-        if re.search(pattern, text, re.IGNORECASE):
+        if re.search(code.pattern or re.escape(code.title), text, re.IGNORECASE):
             return code
     return None
 

@@ -123,8 +123,7 @@ def standard(domain: str) -> str:
 @functools.cache
 def _table() -> dict[tuple[str, str, int], Kernel]:
     text = resources.files("graphfix.directml").joinpath("ops.csv").read_text(encoding="utf-8")
-    kernels = map(_kernel, csv.DictReader(text.splitlines()))
-    return {(x.op, x.domain, x.since): x for x in kernels}
+    return {(x.op, x.domain, x.since): x for x in map(_kernel, csv.DictReader(text.splitlines()))}
 
 
 def _kernel(row: dict[str, str]) -> Kernel:

@@ -123,9 +123,8 @@ def _was_folded(node: ir.Node, fate: Fate, known: set[ir.Value]) -> bool:
         return True
     if fate.how in ("", DECIDED) or not node.inputs:
         return False
-    if fate.node is not None and {x.name for x in node.outputs} & {
-        x.name for x in fate.node.outputs
-    }:
+    home = fate.node
+    if home is not None and {x.name for x in node.outputs} & {x.name for x in home.outputs}:
         return False  # it is there, under another operator
     return all(x is None or x in known for x in node.inputs)
 

@@ -211,7 +211,7 @@ class _Planner:
         self._dims = _dims(extended)
         self._cpu: dict[ir.Node, str] = {}
         self._kernels: dict[ir.Node, Kernel] = {}
-        self._lost: list[tuple[ir.Value, ir.Node, ir.Node]] = []
+        self._lost: list[str] = []
         self._apart: dict[ir.Node, str] = {}
         self._step_of: dict[ir.Node, int] = {}
         self._steps: list[Step] = []
@@ -232,10 +232,7 @@ class _Planner:
         for value in inputs:
             if not all(map(is_named, value.shape or ())):
                 notes += (_UNNAMED.format(value.name),)
-        steps = (*self._steps, *copied)
-        notes += tuple(
-            _LOST.format(x.name, home.op_type, after.op_type) for x, home, after in self._lost
-        )
+        steps, notes = (*self._steps, *copied), (*notes, *self._lost)
         return Plan(places, steps, dict(sizes), tuple(self._dims), dynamic, notes)
 
     def _place_all(self) -> None:
@@ -262,7 +259,8 @@ class _Planner:
         into = fusing.activations(nodes, self._kernels)
         ends = {home: after for after, home in into.items()}
         for after, home in into.items():
-            self._lost += [(x, home, after) for x in home.outputs if x.is_graph_output()]
+            lost = (x.name for x in home.outputs if x.is_graph_output())
+            self._lost += [_LOST.format(name, home.op_type, after.op_type) for name in lost]
         heads = [node for node in nodes if node not in into]
 
         def made(node: ir.Node) -> Sequence[ir.Value]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from graphfix.model.values import all_graphs, bodies_of, nodes_of, tops_of
+from graphfix.model.values import all_graphs, bodies_of, nodes_of, tops_of, values_of
 
 _START = "gf_"
 _META = "graphfix.names"
@@ -68,8 +67,7 @@ def _given(model: ir.Model) -> set[str]:
         names += top.initializers
         for node in nodes_of(top):  # once: there may be 100,000, for the name of one
             names.append(node.name)
-            for value in node.outputs:
-                names.append(value.name)
+            names += [x.name for x in node.outputs]
             for body in bodies_of(node):
                 names += [x.name for x in body.inputs]
                 names += body.initializers
@@ -78,7 +76,9 @@ def _given(model: ir.Model) -> set[str]:
 
 def counted(model: ir.Model) -> Counter[str]:
     """How many values have each name: those of two branches may share one."""
-    return Counter(_of_values(model))
+    # An input that has a default is an initializer as well.
+    values = dict.fromkeys(values_of(all_graphs(model)))
+    return Counter(x.name for x in values if x.name)
 
 
 def made_twice(model: ir.Model) -> str | None:
@@ -95,11 +95,3 @@ def made_twice(model: ir.Model) -> str | None:
             seen.add(name or "")
         pending += ((body, set(seen)) for node in graph for body in bodies_of(node))
     return None
-
-
-def _of_values(model: ir.Model) -> Iterator[str]:
-    for graph in all_graphs(model):
-        yield from (x.name for x in graph.inputs if x.name)
-        yield from (name for name, x in graph.initializers.items() if not x.is_graph_input())
-        for node in graph:
-            yield from (x.name for x in node.outputs if x.name)

@@ -104,9 +104,7 @@ class Turns:
             return False
         if exclusions.why_pass(self._model, check.spec()) is not None:
             return False
-        found = self._guarded(
-            check, lambda model: any(isinstance(x, Match) for x in check.sites(model))
-        )
+        found = self._guarded(check, lambda x: any(isinstance(y, Match) for y in check.sites(x)))
         if not found:
             self._seen[check.spec()] = self._changed
         return found
@@ -144,9 +142,8 @@ def _run(check: Check, model: ir.Model) -> PassReport:
         return PassReport(check.name, spec, safety, left=why)
     if not isinstance(check, Pass):
         found = tuple(check.findings(model))
-        return PassReport(
-            check.name, spec, safety, findings=found, seconds=time.perf_counter() - start
-        )
+        took = time.perf_counter() - start
+        return PassReport(check.name, spec, safety, findings=found, seconds=took)
     result = check(model)
     if not isinstance(result, Result):
         raise GraphfixError(f"the pass {check.name} did not return a graphfix.Result")

@@ -232,8 +232,7 @@ def apply(
     spec, ran = spec_of(settled), turns.ran
     if any(p.changes for p in ran):
         model.metadata_props[PIPELINE_KEY] = spec
-    after = count_ops(model)
-    return Report(spec, ran, ops_before=before, ops_after=after, endless=turns.endless)
+    return Report(spec, ran, ops_before=before, ops_after=count_ops(model), endless=turns.endless)
 
 
 def count_ops(model: ir.Model) -> dict[str, int]:

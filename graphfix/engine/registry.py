@@ -153,8 +153,7 @@ def unknown(name: str) -> str:
     """The sentence for a name that is neither a pass nor a profile."""
     if not name:
         return f"there is no pass {name!r}: a comma is too many"
-    known = [*names(), *PROFILES, *_rules()]
-    hint = did_you_mean(name.lower(), known, cutoff=0.5)
+    hint = did_you_mean(name.lower(), [*names(), *PROFILES, *_rules()], cutoff=0.5)
     return f"there is no pass {name!r}{hint} 'graphfix passes' lists them"
 
 
@@ -178,8 +177,7 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
 
 
 def _read(name: str, file: Path) -> Entry:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    for node in tree.body:
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef) and _constant(node, "name") == name:
             summary = (ast.get_docstring(node) or "").split("\n\n")[0].replace("\n", " ")
             return Entry(name, summary, _constant(node, "safety") or "exact", f"passes/{file.name}")

@@ -231,9 +231,8 @@ class Report(Proof):
         """What ``graphfix check`` says of the result, in a line; "" if it was not asked."""
         if self.directml is None:
             return ""
-        found = self.directml
-        before = _runs(found["before"], found["had"])
-        after = _runs(found["after"], found["left"])
+        before = _runs(self.directml["before"], self.directml["had"])
+        after = _runs(self.directml["after"], self.directml["left"])
         return f"{after if before == after else f'{before} -> {after}'}, predicted"
 
     def to_json(self) -> dict[str, object]:

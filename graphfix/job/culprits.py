@@ -50,8 +50,7 @@ class BadPlaces:
 
     def told(self, report: Report) -> Report:
         """A report that says what was found."""
-        left = (*report.left, *self.left)
-        return dataclasses.replace(report, left=left, searched=self.searched)
+        return dataclasses.replace(report, left=(*report.left, *self.left), searched=self.searched)
 
 
 class _SpentError(Exception):

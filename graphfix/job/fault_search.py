@@ -64,8 +64,7 @@ def ways(chosen: Iterable[Check], why: str, found: BadPlaces) -> Iterator[Way]:
     """
     rounding = [x for x in chosen if isinstance(x, Pass) and x.measured]
     if found.left or not rounding:
-        for leave in found.ways:
-            yield Way(leave, found)
+        yield from (Way(leave, found) for leave in found.ways)
     if not rounding or not all(x.may_gain_nothing for x in rounding):
         return
     told = f"{why}: it gains nothing here, left as it is"

@@ -24,8 +24,7 @@ def counted(task: Task, report: Report, model: ir.Model, before: ir.Model | None
         model: What they made.
         before: The original, if it was read already.
     """
-    wanted = task.check if task.kernels is None else task.kernels
-    if not wanted:
+    if not (task.check if task.kernels is None else task.kernels):
         return report
     before = io.load(task.source) if before is None else before
     # Not above: what only repairs need not load ONNX Runtime.

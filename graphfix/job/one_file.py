@@ -112,8 +112,7 @@ def _written(
     computes is the same for each of them, and it is run once.
     """
     held = held or _held(task)
-    margins = MARGINS if task.check and task.measured else MARGINS[:1]
-    for margin in margins:
+    for margin in MARGINS if task.check and task.measured else MARGINS[:1]:
         model, report = make(task, leave, margin, loaded.pop() if loaded else None)
         shapes.forget(model)  # saving needs none, and it is when most memory is held
         report = task.about(report, need)

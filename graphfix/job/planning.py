@@ -18,6 +18,7 @@ from graphfix.feeds.signature import Signature
 from graphfix.model import io, local_functions, stand_in
 from graphfix.model.given import Given, loaded, one_size
 from graphfix.model.shapes import shapes_of
+from graphfix.model.values import nodes_of
 from graphfix.runtime.optimizer import Optimizer
 
 # What ONNX Runtime says where the CPU has no kernel for a valid node.
@@ -150,14 +151,11 @@ def _as_it_is(model: ir.Model) -> ir.Model:
     copy = model.clone()
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(copy)
     shapes = shapes_of(copy)
-    for graph in (copy.graph, *copy.graph.subgraphs()):
-        for node in graph:
-            for value in node.outputs:
-                dims = shapes.dims(value)
-                value.shape = None if dims is None else ir.Shape(dims)
-                dtype = shapes.dtype(value)
-                if dtype is not None and value.type is None:
-                    value.type = ir.TensorType(dtype)
+    for value in (value for node in nodes_of(copy.graph) for value in node.outputs):
+        dims, dtype = shapes.dims(value), shapes.dtype(value)
+        value.shape = None if dims is None else ir.Shape(dims)
+        if dtype is not None and value.type is None:
+            value.type = ir.TensorType(dtype)
     return copy
 
 
@@ -171,7 +169,6 @@ def _named(model: ir.Model, sizes: Mapping[str, int]) -> dict[str, int]:
         if symbol is None:
             there = ", ".join(map(signature.user_name, signature.symbols())) or "none at all"
             raise UsageError(f"no input has a dim {name!r}; there are: {there}")
-        found |= dict.fromkeys(
-            map(signature.user_name, signature.members(signature.group(symbol))), size
-        )
+        names = map(signature.user_name, signature.members(signature.group(symbol)))
+        found |= dict.fromkeys(names, size)
     return found

@@ -52,9 +52,7 @@ def make(
                 margin=margin,
             )
         try:
-            report = pipeline.apply(
-                model, task.chosen, leave=now, progress=task.tell, settle=settle
-            )
+            done = pipeline.apply(model, task.chosen, leave=now, progress=task.tell, settle=settle)
         except PassError as error:
             if task.strict or not pipeline.may_go(task.chosen, error.spec):
                 raise
@@ -63,4 +61,4 @@ def make(
             write_passes(model, leave)
             told = tuple(Left(spec, (), why, raised=True) for spec, why in faults.items())
             met = None if settle is None else settle.met
-            return model, dataclasses.replace(report, left=told, met=met)
+            return model, dataclasses.replace(done, left=told, met=met)

@@ -66,8 +66,7 @@ def _widened(inner: Affine | None, node: ir.Node, shapes: Shapes) -> Affine | No
     before, after = shapes.dims(node.inputs[0]), shapes.dims(node.outputs[0])
     if inner is None or before is None or after is None:
         return None
-    kept = all(same(before[axis], after[axis]) for axis in inner.weights)
-    return inner if kept else None
+    return inner if all(same(before[axis], after[axis]) for axis in inner.weights) else None
 
 
 def _sum(a: Affine | None, b: Affine | None) -> Affine | None:
@@ -108,10 +107,8 @@ def _moved(inner: Affine, node: ir.Node, shapes: Shapes) -> Affine | None:
             return None
     else:
         return None
-    weights = {
-        j - len(after): inner.weights[i - len(before)] for i, j in zip(counting, kept, strict=True)
-    }
-    return Affine(weights)
+    pairs = zip(counting, kept, strict=True)
+    return Affine({j - len(after): inner.weights[i - len(before)] for i, j in pairs})
 
 
 def own_places(value: ir.Value | None, shapes: Shapes) -> list[ir.Value] | None:

@@ -193,9 +193,7 @@ def writing(paths: Sequence[Path], about: Sequence[Path] = ()) -> Iterator[Write
         KeyboardInterrupt: With the paths, if it came when they were written already.
         ModelError: A path is no place for a file, or the folder or the disk does not allow it.
     """
-    made = Write(
-        [target_of(path) for path in paths], [target_of(path) for path in about if path.exists()]
-    )
+    made = Write([target_of(x) for x in paths], [target_of(x) for x in about if x.exists()])
     try:
         try:
             sweep(made.folder)

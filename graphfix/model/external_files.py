@@ -218,10 +218,8 @@ def _in_graph(graph: onnx.GraphProto, found: list[onnx.TensorProto]) -> None:
             _in_attributes(attributes, found)
 
 
-def _in_attributes(
-    attributes: Iterable[onnx.AttributeProto], found: list[onnx.TensorProto]
-) -> None:
-    for attribute in attributes:
+def _in_attributes(given: Iterable[onnx.AttributeProto], found: list[onnx.TensorProto]) -> None:
+    for attribute in given:
         # Whatever its type is said to be: another reader may look at the field.
         if attribute.HasField("t"):
             found.append(attribute.t)

@@ -86,7 +86,7 @@ def _restore_fields(new: Message, written: Message, old: Message) -> None:
         name = field.name
         repeated = hasattr(getattr(old, name), "extend")
         if field.type != FieldDescriptor.TYPE_MESSAGE:
-            _restore_plain(name, new, written, old, repeated=repeated)
+            _restore_plain(name, new, written, old, many=repeated)
         elif repeated:
             mine, theirs, given = (getattr(x, name) for x in (new, written, old))
             _restore_items(mine, theirs, given, ordered=name in ("node", "input", "output"))
@@ -101,13 +101,11 @@ def _restore_fields(new: Message, written: Message, old: Message) -> None:
         new.MergeFromString(unknown)
 
 
-def _restore_plain(
-    name: str, new: Message, written: Message, old: Message, *, repeated: bool
-) -> None:
+def _restore_plain(name: str, new: Message, written: Message, old: Message, *, many: bool) -> None:
     """A number, a text, or a list of them: as a whole."""
     if getattr(new, name) != getattr(written, name):
         return
-    if repeated:
+    if many:
         del getattr(new, name)[:]
         getattr(new, name).extend(getattr(old, name))
     elif old.HasField(name):

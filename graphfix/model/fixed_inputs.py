@@ -48,8 +48,7 @@ def texts_of(model: ir.Model) -> dict[str, str]:
 
 def note(model: ir.Model, values: Mapping[str, str]) -> None:
     """Write them into the metadata of ``model``, beside those that are there."""
-    known = {**texts_of(model), **values}
-    model.metadata_props[KEY] = json.dumps(dict(sorted(known.items())))
+    model.metadata_props[KEY] = json.dumps(dict(sorted({**texts_of(model), **values}.items())))
 
 
 def arrays_since(before: ir.Model, after: ir.Model) -> dict[str, Array]:

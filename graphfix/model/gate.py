@@ -110,8 +110,7 @@ class _Graphs:
             for value in group:
                 if value.HasField("type"):
                     self._sized(value, thorough=group is not graph.value_info)
-        defined = {*inputs, *constants}
-        self._nodes(graph.node, defined, [x.name for x in graph.output], outer)
+        self._nodes(graph.node, {*inputs, *constants}, [x.name for x in graph.output], outer)
 
     def body(self, function: onnx.FunctionProto) -> None:
         """Check a function."""

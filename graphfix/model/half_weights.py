@@ -141,8 +141,7 @@ def pieces(tensor: ir.TensorProtocol) -> Iterator[Array]:
     """
     if not isinstance(tensor, ir.ExternalTensor):
         flat = np.ascontiguousarray(tensor.numpy(), np.float32).reshape(-1)
-        for start in range(0, flat.size, _PIECE):
-            yield flat[start : start + _PIECE]
+        yield from (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))
         return
     left = 4 * math.prod(tensor.shape.numpy())
     piece = np.empty(min(left // 4, _PIECE), "<f4")

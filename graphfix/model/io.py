@@ -12,17 +12,10 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import (
-    atomic_file,
-    byte_ranges,
-    endless_loops,
-    external_files,
-    extra_fields,
-    gate,
-    weights,
-    wire,
-)
+from graphfix.model import atomic_file, byte_ranges, external_files, gate, weights, wire
 from graphfix.model.byte_ranges import Stamp
+from graphfix.model.endless_loops import refusal
+from graphfix.model.extra_fields import Original
 from graphfix.model.prepare import make_ready
 from graphfix.model.values import tops_of
 from graphfix.model.weights import Placement
@@ -78,11 +71,11 @@ def _load(path: Path) -> ir.Model:
         raise ModelError(
             f"{path}: not a well-formed ONNX graph: a name or text in it is not in UTF-8"
         ) from error
-    if (endless_loop := endless_loops.refusal(model)) is not None:
+    if (endless_loop := refusal(model)) is not None:
         raise ModelError(f"{path}: {endless_loop}")
     model.meta[_SOURCE] = path
     model.meta[_OUTSIDE] = found
-    model.meta[_ORIGINAL] = extra_fields.Original(proto, partial(_model_of, found=found))
+    model.meta[_ORIGINAL] = Original(proto, partial(_model_of, found=found))
     return model
 
 
@@ -158,8 +151,7 @@ def drafting(
             byte_ranges.write(draft.path, [_whole(source)])
         else:
             store = weights.Store(writing.data_name(path.name))
-            chunks = _serialize(model, source, path, external_data, store)
-            _write(writing, store, [chunks])
+            _write(writing, store, [_serialize(model, source, path, external_data, store)])
         yield draft
         _require_unchanged(model, draft)
 
@@ -304,7 +296,7 @@ def _serialize(
     except Exception as error:  # onnx-ir wraps whatever it met
         raise ModelError(f"{path}: cannot be written: {_first_line(error)}") from error
     loaded = model.meta.get(_ORIGINAL)
-    as_it_was = isinstance(loaded, extra_fields.Original) and loaded.restore(proto)
+    as_it_was = isinstance(loaded, Original) and loaded.restore(proto)
     if as_it_was and source is not None and _weights_stay(model, path, placement):
         return [_whole(source)]
     room = _LIMIT - proto.ByteSize()

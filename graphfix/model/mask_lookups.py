@@ -40,9 +40,7 @@ def written(node: ir.Node, shapes: Shapes) -> ir.Value | None:
     table = shapes.dims(node.inputs[0])
     if table is None or not all_same(table, shapes.dims(node.inputs[2])):
         return None
-    counted = all(
-        size == 1 or own_rows(node, shapes, axis) == axis for axis, size in enumerate(table)
-    )
+    counted = all(size == 1 or own_rows(node, shapes, i) == i for i, size in enumerate(table))
     return node.inputs[2] if counted else None
 
 

@@ -26,7 +26,7 @@ from graphfix.model.symbolic.expressions import Dim as Dim
 from graphfix.model.symbolic.expressions import expr_of, is_positive, positive_parts, symbols_of
 from graphfix.model.symbolic.inferred import Facts, learning
 from graphfix.model.symbolic.overrides import register
-from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, tensor_in
+from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, tensor_in, values_of
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +79,7 @@ class Shapes:
 
     def never_empty(self, dim: Dim, beside: Dim = 1) -> bool:
         """Whether a dim is at least 1 in every run that succeeds and in which ``beside`` is."""
-        beside_it = positive_parts(expr_of(beside))
-        return is_positive(dim, self._never_empty | beside_it)
+        return is_positive(dim, self._never_empty | positive_parts(expr_of(beside)))
 
     def update(self, other: Shapes, known: Callable[[str], bool]) -> None:
         """Take over what ``other`` has; a dim with a symbol that is not ``known`` is unknown."""
@@ -193,8 +192,7 @@ def renew(model: ir.Model) -> bool:
 
 def carry(model: ir.Model, copy: ir.Model) -> None:
     """Let a clone of ``model``, in which nothing has changed yet, have its shapes."""
-    same = dict(zip(_values(model), _values(copy), strict=True))
-    copy.meta[_META] = shapes_of(model).of(same)
+    copy.meta[_META] = shapes_of(model).of(dict(zip(_values(model), _values(copy), strict=True)))
 
 
 def note(model: ir.Model, value: ir.Value, array: npt.NDArray[np.generic]) -> None:
@@ -234,8 +232,7 @@ def extend(model: ir.Model, nodes: Sequence[ir.Node]) -> None:
                     rule(context, node)
                 except (ValueError, RuntimeError) as error:
                     log.warning("the shape of %s is not known: %s", node.name, error)
-        found = _read(made, facts)
-        shapes.update(found, lambda name: not context.is_generated_symbol(name))
+        shapes.update(_read(made, facts), lambda name: not context.is_generated_symbol(name))
 
 
 def _tell(
@@ -272,7 +269,7 @@ def infer(
     if facts.undecided:
         for graph in facts.elsewhere:  # a branch: in what it computes, what it says holds
             inside, _ = _infer(model, renamed or {}, graph, usual=usual)
-            shapes.narrow(inside, _values_of(graphs_of(graph)))
+            shapes.narrow(inside, values_of(graphs_of(graph)))
     return shapes
 
 
@@ -286,7 +283,7 @@ def _infer(
     register()
     graphs = list(graphs_of(model.graph))
     nodes = [node for graph in graphs for node in graph]
-    values = list(_values_of(graphs))
+    values = list(values_of(graphs))
     with (
         _without_claims(model, nodes, values, renamed),
         learning(model.graph, *inner, before=before, usual=usual) as facts,
@@ -403,12 +400,4 @@ def _ints(value: ir.Value, facts: Facts) -> tuple[int, ...] | None:
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
     """Every value of the main graph and of the graphs inside it."""
-    return _values_of(graphs_of(model.graph))
-
-
-def _values_of(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
-    for graph in graphs:
-        yield from graph.inputs
-        yield from graph.initializers.values()
-        for node in graph:
-            yield from node.outputs
+    return values_of(graphs_of(model.graph))

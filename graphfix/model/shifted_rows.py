@@ -201,9 +201,7 @@ class _Walk:
         rank, count = self._view.shapes.rank(node.outputs[0]), len(self._lead)
         blocks = [self._block(x) for x in node.inputs]
         sizes = [x for x in blocks if x is not None and len(x) == len(after)]
-        if rank is None or self.beyond or len(sizes) < len(blocks):
-            return None
-        if rank != count + len(after):
+        if rank is None or self.beyond or len(sizes) < len(blocks) or rank != count + len(after):
             return None
         axis = attr_int(node, "axis", 0) % rank - count
         if axis < 0:

@@ -95,8 +95,7 @@ def _row(row: dict[str, str]) -> Formals:
     inputs, outputs = row["inputs"].split("|"), row["outputs"].split("|")
     pairs = (x.partition("=") for x in row["types"].split(";") if x)
     types = {name: [f"tensor({x})" for x in all_.split("|")] for name, _, all_ in pairs}
-    names = [x.rstrip("*") for x in (*inputs, *outputs)]
-    for name in names:
+    for name in [x.rstrip("*") for x in (*inputs, *outputs)]:
         types.setdefault(name, [name])
     return Formals(
         tuple(x.rstrip("*") for x in inputs),

@@ -97,8 +97,7 @@ def with_weights(model: ir.Model) -> None:
     """Turn the nodes of :func:`without_weights` into initializers, and what follows from them."""
     graph = model.graph
     for node in list(graph):
-        placeholder = (node.name or "").startswith(_PLACEHOLDER)
-        if not placeholder and not _is_folded(node):
+        if not (node.name or "").startswith(_PLACEHOLDER) and not _is_folded(node):
             continue
         for value in node.outputs:
             if value.name and not value.is_graph_output():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -94,6 +94,15 @@ def graphs_of(graph: ir.Graph) -> Iterator[ir.Graph]:
     for node in graph:
         for body in bodies_of(node):
             yield from graphs_of(body)
+
+
+def values_of(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
+    """Every value of these graphs themselves: inputs, initializers, and what their nodes make."""
+    for graph in graphs:
+        yield from graph.inputs
+        yield from graph.initializers.values()
+        for node in graph:
+            yield from node.outputs
 
 
 def bodies_of(node: ir.Node) -> tuple[ir.Graph, ...]:
@@ -215,8 +224,7 @@ def number_in(array: Array) -> float | int | bool | None:
     if array.size == 0 or (array.dtype.kind not in "biuf" and not is_float(array)):
         return None
     first = array.reshape(-1)[0]
-    same = array == first
-    if not bool(np.all(same)):
+    if not bool(np.all(array == first)):
         return None
     item: float | int | bool = first.item()
     return item
@@ -359,8 +367,7 @@ class Numbering:
         node = value.producer()
         if node is None or given is _OPAQUE:
             return id(value)
-        attributes = node.attributes.data
-        said = tuple(sorted([(name, _attribute(x)) for name, x in attributes.items()]))
+        said = tuple(sorted([(name, _attribute(x)) for name, x in node.attributes.data.items()]))
         numbers = self._numbers
         inputs = tuple([None if x is None else numbers[x] for x in given])
         # How many parts a Split makes may be said by its outputs alone.

@@ -69,10 +69,8 @@ class View:
         wanted = {op_type.rpartition(".")[::2] for op_type in op_types}
         if (index := self.model.meta.get(_INDEX)) is not None:
             yield from _ordered([index.get(key, ()) for key in wanted])
-            return
-        for node in all_nodes(self.model):
-            if _key(node) in wanted:
-                yield node
+        else:
+            yield from (node for node in all_nodes(self.model) if _key(node) in wanted)
 
     def opset(self, node: ir.Node) -> int:
         """The version of the standard opset that governs ``node``."""

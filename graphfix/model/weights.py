@@ -200,8 +200,7 @@ def plan(
 
 
 def _size_of(tensor: onnx.TensorProto) -> int:
-    bits = math.prod(tensor.dims) * ir.DataType(tensor.data_type).bitwidth
-    return cast("int", -(-bits // 8))
+    return cast("int", -(-(math.prod(tensor.dims) * ir.DataType(tensor.data_type).bitwidth) // 8))
 
 
 def _complete(tensor: onnx.TensorProto, span: Span) -> tuple[str, str, str]:

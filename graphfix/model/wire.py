@@ -106,8 +106,7 @@ def slim(buffer: memoryview, location: str, passed: Callable[[], object] = lambd
             _tag(_DATA_LOCATION, _VARINT) + _varint(_EXTERNAL),
         ]
 
-    chunks = _model(buffer, refer, least=BIG)
-    return b"".join(x for x in chunks if not isinstance(x, Span))
+    return b"".join(x for x in _model(buffer, refer, least=BIG) if not isinstance(x, Span))
 
 
 def fill(message: bytes, resolve: Callable[[dict[str, str]], Span | None]) -> list[Chunk]:

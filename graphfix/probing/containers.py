@@ -16,10 +16,9 @@ from graphfix.probing.in_container import PaddedDiff, cropped
 from graphfix.probing.unpadded import Alone, Clip, ClipTable
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
 from graphfix.proof.output_record import faults
-from graphfix.runtime.compared_session import open_given, open_session
-from graphfix.runtime.local_session import Session
+from graphfix.runtime.compared_session import Opened, open_given, open_session
 from graphfix.runtime.provider import Ep
-from graphfix.runtime.random_nodes import Repeatable, draws, seeded
+from graphfix.runtime.random_nodes import draws, seeded
 from graphfix.runtime.run_errors import RunError
 
 Progress = Callable[[str], None]
@@ -105,7 +104,7 @@ class Job:
         if not self.reason and all(check.ok for check in self.checks):
             self.reason = "; ".join(faults(found))
 
-    def _contain(self, session: Session | Repeatable, found: ClipTable) -> None:
+    def _contain(self, session: Opened, found: ClipTable) -> None:
         for rows, container in self.plan(found):
             self._check(session, rows, container)
         if not (self.checks or self.reason):
@@ -128,8 +127,7 @@ class Job:
         members = set(self.alone.signature.members(batch)) if batch else set()
         found: dict[str, int | None] = {}
         for name, dims in self.alone.signature.output_dims().items():
-            axes = (a for a, d in enumerate(dims or ()) if symbols(d) & members)
-            found[name] = next(axes, None)
+            found[name] = next((a for a, d in enumerate(dims or ()) if symbols(d) & members), None)
         return found
 
     def plan(self, found: ClipTable) -> Iterator[tuple[list[Clip], int]]:
@@ -153,12 +151,7 @@ class Job:
                                 "a container does not hold a clip that is longer",
                             )
 
-    def _check(
-        self,
-        session: Session | Repeatable,
-        rows: Sequence[Clip],
-        container: int,
-    ) -> None:
+    def _check(self, session: Opened, rows: Sequence[Clip], container: int) -> None:
         seed = rows[0].seed
         clips = [clip.feeds for clip in rows]
         lengths = tuple(clip.length for clip in rows)
@@ -183,7 +176,7 @@ class Job:
 
     def _contained(
         self,
-        session: Session | Repeatable,
+        session: Opened,
         clips: Sequence[Mapping[str, Array]],
         container: int,
         fill: Fill,

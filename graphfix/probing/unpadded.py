@@ -17,8 +17,7 @@ from graphfix.lengths.length_input import LengthInput
 from graphfix.model.fixed_inputs import arrays_since
 from graphfix.proof.compare import Array
 from graphfix.proof.output_record import silent_outputs
-from graphfix.runtime.local_session import Session
-from graphfix.runtime.random_nodes import Repeatable
+from graphfix.runtime.compared_session import Opened
 from graphfix.runtime.run_errors import RunError
 
 # Lengths that are tried if nobody gives any, until three run; a waveform needs some hundred.
@@ -99,7 +98,7 @@ class Alone:
         self.batches: tuple[int, ...] = (1,)
         self.firsts: list[int] = []
 
-    def run(self, session: Session | Repeatable) -> ClipTable:
+    def run(self, session: Opened) -> ClipTable:
         """The clips that run alone.
 
         Raises:
@@ -140,12 +139,7 @@ class Alone:
                 ]
         self._dims = {self.signature.user_name(group): n for group, n in sizes.items()}
 
-    def _finite(
-        self,
-        session: Session | Repeatable,
-        found: ClipTable,
-        extra: Signature | None,
-    ) -> ClipTable:
+    def _finite(self, session: Opened, found: ClipTable, extra: Signature | None) -> ClipTable:
         """The clips; others with values above 0, if an output of these is never a number."""
         silent = _silent(found)
         if not silent:
@@ -162,7 +156,7 @@ class Alone:
         self.clips = usual
         return found
 
-    def _run_alone(self, session: Session | Repeatable) -> ClipTable:
+    def _run_alone(self, session: Opened) -> ClipTable:
         sizes = wanted_sizes(self.signature, self._dims)
         given = list(dict.fromkeys(sizes.get(self.time, ())))
         batch = sizes.get(self.signature.batch or "", (1,)) if self.clips.batched else (1,)
@@ -186,9 +180,7 @@ class Alone:
                 self.firsts += [length] if length in tried else []
         return found if self.firsts else {}
 
-    def _clips_of(
-        self, session: Session | Repeatable, length: int, seed: int, rows: int
-    ) -> list[Clip]:
+    def _clips_of(self, session: Opened, length: int, seed: int, rows: int) -> list[Clip]:
         made = []
         name = f"{self.name}={length} alone"
         for row in range(rows):

@@ -30,10 +30,9 @@ from graphfix.proof.compare import Array, Mask, Tolerance
 from graphfix.proof.content import Content
 from graphfix.proof.output_record import silent_outputs
 from graphfix.proof.state_steps import Chain, chains
-from graphfix.runtime.compared_session import open_given
+from graphfix.runtime.compared_session import Opened, open_given
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
-from graphfix.runtime.random_nodes import Repeatable
 from graphfix.runtime.run_errors import OverBudgetError, RunError
 
 Outputs = dict[str, Array]
@@ -195,7 +194,7 @@ class Baseline:
         """The input of the original by which the repaired model, alone, is told what is valid."""
         return LengthInput.of(self._after()) if self._pads_otherwise() else None
 
-    def _run_cases(self, session: Session | Repeatable, cases: Sequence[Case]) -> None:
+    def _run_cases(self, session: Opened, cases: Sequence[Case]) -> None:
         for case in cases:
             self._tell(f"before, {case.name}")
             try:
@@ -205,9 +204,7 @@ class Baseline:
                     f"the model as given does not run on the case {case.name!r}: {error}"
                 ) from error
 
-    def _search(
-        self, session: Session | Repeatable, dims: Mapping[str, Sequence[int]] | None, seed: int
-    ) -> None:
+    def _search(self, session: Opened, dims: Mapping[str, Sequence[int]] | None, seed: int) -> None:
         wanted = {**self._fixed_sizes(), **(dims or {})}
         self._made = True
         found, outputs = self._tried(session, wanted, seed)
@@ -225,7 +222,7 @@ class Baseline:
 
     def _tried(
         self,
-        session: Session | Repeatable,
+        session: Opened,
         dims: Mapping[str, Sequence[int]],
         seed: int,
         *,
@@ -255,7 +252,7 @@ class Baseline:
         """The inputs of which a change is to reach an output; not of dozens of caches."""
         return [x.name for x in self.signature.inputs if x.role.why != UNUSED][:_ASKED]
 
-    def _is_heard(self, session: Session | Repeatable, name: str, seed: int) -> bool:
+    def _is_heard(self, session: Opened, name: str, seed: int) -> bool:
         """Whether an output changes with an input alone, in the smallest case or the largest."""
         maker = Maker(self.signature, seed + 1)
         fed = (x for x in self.runs if x.case.feeds[name].size)
@@ -274,7 +271,7 @@ class Baseline:
                     return True
         return not tried
 
-    def _outputs(self, session: Session | Repeatable, case: Case) -> Outputs:
+    def _outputs(self, session: Opened, case: Case) -> Outputs:
         if not self._made:
             return self.branches.see(session.run(case.feeds))
         return self.branches.see(self.budget.run(case, lambda: session.run(case.feeds)))
@@ -294,7 +291,7 @@ class Baseline:
             return {}  # the verdict will say so
         return {name: [size] for name, size in fixed_since(self.graph, after).items()}
 
-    def _poison(self, session: Session | Repeatable, seed: int) -> None:
+    def _poison(self, session: Opened, seed: int) -> None:
         for run, kinds in self._to_poison():
             for case in poisoned(run.case, self.signature, seed, kinds):
                 self._tell(f"before, {case.name}")
@@ -322,7 +319,7 @@ class Baseline:
             *((run, ("NaN",)) for run in left[-1:]),
         ]
 
-    def _set_apart(self, session: Session | Repeatable, seed: int) -> None:
+    def _set_apart(self, session: Opened, seed: int) -> None:
         """Learn where a row without content reaches nothing else.
 
         What a model makes of such a row may be garbage, which a repair may change; and a

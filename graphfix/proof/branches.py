@@ -59,9 +59,8 @@ class Branches:
         self._model = model
         self._had: set[tuple[str, bool]] = set()
         own = {value.name for value in model.graph.outputs}
-        self.conditions = [
-            name for name in dict.fromkeys(name for _, name in self._ifs) if name not in own
-        ]
+        asked = dict.fromkeys(name for _, name in self._ifs)
+        self.conditions = [name for name in asked if name not in own]
         """Inner tensors to make outputs, so that :meth:`see` knows."""
 
     def see(self, outputs: Mapping[str, Array]) -> dict[str, Array]:

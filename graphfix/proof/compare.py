@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from graphfix.model.values import attr_int
+from graphfix.model.values import attr_int, graphs_of, nodes_of, values_of
 from graphfix.runtime.port import Array as Array
 
 Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 LeaveOut = Literal["", "NaN", "not finite"]
 
 # Below this an absolute difference is float32 rounding, and the cosine of what remains is noise.
@@ -122,16 +123,10 @@ class OutputDiff:
 def computes_in_half(model: ir.Model) -> bool:
     """Whether the model computes in float16 or bfloat16 anywhere."""
     half = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-    for graph in (model.graph, *model.graph.subgraphs()):
-        values = [*graph.inputs, *graph.initializers.values()]
-        if any(v.dtype in half for v in values):
-            return True
-        for node in graph:
-            if any(v.dtype in half for v in node.outputs):
-                return True
-            if node.op_type == "Cast" and attr_int(node, "to", 0) in half:
-                return True
-    return False
+    if any(x.dtype in half for x in values_of(graphs_of(model.graph))):
+        return True
+    casts = (node for node in nodes_of(model.graph) if node.op_type == "Cast")
+    return any(attr_int(node, "to", 0) in half for node in casts)
 
 
 def compare(
@@ -265,9 +260,7 @@ def held_in_padding(diff: OutputDiff, before: Array, after: Array) -> OutputDiff
     return replace(diff, ok=False, reason=reason)
 
 
-def _same_top(
-    before: npt.NDArray[np.float64], after: npt.NDArray[np.float64], where: Mask
-) -> float:
+def _same_top(before: Floats, after: Floats, where: Mask) -> float:
     """The share of vectors along the last axis whose largest element is the same one."""
     if before.ndim < 1 or before.shape[-1] < 2 or not before.size:
         return math.nan
@@ -277,7 +270,7 @@ def _same_top(
     return float((before[rows].argmax(axis=-1) == after[rows].argmax(axis=-1)).mean())
 
 
-def scales_of(array: npt.NDArray[np.float64], where: Mask) -> npt.NDArray[np.float64]:
+def scales_of(array: Floats, where: Mask) -> Floats:
     """How large what stands around each element is: rounding grows with that.
 
     It is the largest element of the same row of the batch, or of the same vector along the last
@@ -300,11 +293,11 @@ def scales_of(array: npt.NDArray[np.float64], where: Mask) -> npt.NDArray[np.flo
         scale = np.minimum(scale, around.max(axis=axes, keepdims=True, initial=0.0))
     if array.ndim and array.shape[-1] >= _VECTOR:
         scale = np.minimum(scale, around.max(axis=-1, keepdims=True))
-    scales: npt.NDArray[np.float64] = np.maximum(scale, np.where(np.isfinite(size), size, 0.0))
+    scales: Floats = np.maximum(scale, np.where(np.isfinite(size), size, 0.0))
     return scales
 
 
-def _cosine(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> float:
+def _cosine(x: Floats, y: Floats) -> float:
     top = max(float(np.max(np.abs(x), initial=0.0)), float(np.max(np.abs(y), initial=0.0)))
     if top == 0.0:
         return 1.0

@@ -20,6 +20,7 @@ from graphfix.model.symbolic.expressions import Dim
 from graphfix.proof.compare import Array, Mask, Tolerance
 
 Outputs = Mapping[str, Array]
+Dims = tuple[Dim, ...] | None
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ class Content:
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
-        self.dims: dict[str, tuple[Dim, ...] | None] = {}
+        self.dims: dict[str, Dims] = {}
 
     def learn(self, runs: Sequence[tuple[Case, Outputs]]) -> None:
         """Know the dims of outputs: by inference, and by what came of these cases."""
@@ -55,9 +56,7 @@ class Content:
         """Where an output is content; None if its dims do not say it."""
         return self.within(self.dims.get(name), shape, case)
 
-    def within(
-        self, dims: tuple[Dim, ...] | None, shape: tuple[int, ...], case: Case
-    ) -> Mask | None:
+    def within(self, dims: Dims, shape: tuple[int, ...], case: Case) -> Mask | None:
         """As :meth:`where`, for any tensor with these dims."""
         sizes = self._by_symbol(case.dims)
         lengths, batch = self._lengths(case), self._batch()
@@ -92,7 +91,7 @@ class Content:
 
 def observed_dims(
     seen: Sequence[tuple[tuple[int, ...], Mapping[str, int]]], governed: Collection[str]
-) -> tuple[Dim, ...] | None:
+) -> Dims:
     """The dims of a tensor, told from its shapes in several runs where inference could not.
 
     Args:
@@ -130,7 +129,7 @@ def observed_dims(
 
 
 def content_of(
-    dims: tuple[Dim, ...] | None,
+    dims: Dims,
     shape: tuple[int, ...],
     sizes: Mapping[str, int],
     lengths: Mapping[str, tuple[int, ...]],
@@ -224,7 +223,7 @@ def _before(ends: list[int], axis: int, row_axis: int | None, shape: tuple[int, 
 def keeps_clean(
     clean: Array,
     spoiled: Array,
-    dims: tuple[Dim, ...] | None,
+    dims: Dims,
     governed: frozenset[str],
     where: Mask | None,
     tolerance: Tolerance,
@@ -248,6 +247,5 @@ def keeps_clean(
         same = same | ~where
     keep = {a for a, d in enumerate(dims or ()) if symbols(d) & governed}
     over = tuple(a for a in range(clean.ndim) if a not in keep)
-    rows = same.all(axis=over, keepdims=True)
-    known = np.broadcast_to(rows, clean.shape)
+    known = np.broadcast_to(same.all(axis=over, keepdims=True), clean.shape)
     return known if where is None else known & where

@@ -40,9 +40,8 @@ def interface_changes(
         new = {told.input} if told is not None else set()
         gone = texts_of(after).keys() - texts_of(before).keys()
         old = [x for x in _names(before.graph.inputs) if x not in gone]
-        found += _order(
-            "input", old, [x for x in _names(after.graph.inputs) if x in old or x not in new]
-        )
+        now = [x for x in _names(after.graph.inputs) if x in old or x not in new]
+        found += _order("input", old, now)
         dims = "dims" not in may_change
         found += _values("input", before.graph.inputs, after.graph.inputs, {}, dims=dims)
         found += _defaults(before, after)
@@ -54,12 +53,8 @@ def _names(values: Collection[ir.Value]) -> list[str]:
 
 
 def _order(kind: str, old: list[str], new: list[str]) -> Iterator[str]:
-    for name in old:
-        if name not in new:
-            yield f"has no {kind} {name!r} any more"
-    for name in new:
-        if name not in old:
-            yield f"has a new {kind} {name!r}"
+    yield from (f"has no {kind} {name!r} any more" for name in old if name not in new)
+    yield from (f"has a new {kind} {name!r}" for name in new if name not in old)
     common = [x for x in new if x in old]
     if common != (kept := [x for x in old if x in new]):
         yield f"has its {kind}s in another order: {', '.join(common)} instead of {', '.join(kept)}"

@@ -15,15 +15,7 @@ from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.states import carried
-from graphfix.model import io
-from graphfix.model.given import (
-    Given,
-    arrays_of,
-    in_memory,
-    refuse_unknown,
-    require_known,
-    sizes_of,
-)
+from graphfix.model import given, io
 from graphfix.paths import StrPath
 from graphfix.proof import output_record as known
 from graphfix.proof.baseline import Baseline, Held, Outputs, Ran
@@ -37,16 +29,17 @@ from graphfix.proof.inner_tensors import Run
 from graphfix.proof.interface import interface_changes
 from graphfix.proof.judge import Judge
 from graphfix.proof.verdict import Verdict
-from graphfix.runtime.compared_session import open_session
+from graphfix.runtime.compared_session import Opened, open_session
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require
-from graphfix.runtime.random_nodes import Repeatable, draws, seeded
+from graphfix.runtime.random_nodes import draws, seeded
 from graphfix.runtime.run_errors import RunError
 
 MapFeeds = Callable[[Feeds], Feeds]
 Progress = Callable[[str], None]
+Diffs = tuple[OutputDiff, ...]
 
 __all__ = ["Divergence", "Held", "Original", "OutputDiff", "Tolerance", "Verdict", "verify"]
 
@@ -100,7 +93,7 @@ class Options(TypedDict, total=False):
     progress: Progress | None
 
 
-def verify(before: Given, after: Given, **options: Unpack[Options]) -> Verdict:
+def verify(before: given.Given, after: given.Given, **options: Unpack[Options]) -> Verdict:
     """Run both models on the same inputs and compare every output.
 
     Both run on the CPU without ONNX Runtime's own graph optimizations, one after the other, so
@@ -118,13 +111,13 @@ def verify(before: Given, after: Given, **options: Unpack[Options]) -> Verdict:
         FeedError: There are no inputs that the original runs.
         UsageError: The provider that is asked for is unavailable.
     """
-    refuse_unknown(options, Options)
+    given.refuse_unknown(options, Options)
     ep, safety = options.get("ep", "cpu"), options.get("safety", "exact")
-    require_known(ep=(ep, get_args(Ep)), safety=(safety, get_args(Safety)))
+    given.require_known(ep=(ep, get_args(Ep)), safety=(safety, get_args(Safety)))
     if not isinstance(options.get("tolerance"), Tolerance | None):
         raise UsageError(f"tolerance={options['tolerance']!r}: give a graphfix.Tolerance")
     require(ep)
-    job = _Job(in_memory(before), in_memory(after), options)
+    job = _Job(given.in_memory(before), given.in_memory(after), options)
     held = options.get("held")
     if held is None or not job.take(held):
         job.run_before()
@@ -164,9 +157,7 @@ class Original:
         self._job.run_before()
         self.cases = [run.case for run in self._job.runs]
 
-    def diffs(
-        self, session: Session, index: int, more: Feeds | None = None
-    ) -> tuple[OutputDiff, ...]:
+    def diffs(self, session: Session, index: int, more: Feeds | None = None) -> Diffs:
         """How far a model, loaded, is from the original in one of :attr:`cases`.
 
         Args:
@@ -224,12 +215,12 @@ class _Job:
 
     def run_before(self) -> None:
         """Find the cases and run the original on them."""
-        given = self._options
+        asked = self._options
         self._original.find(
-            given.get("cases"),
-            sizes_of(given.get("dims")),
-            arrays_of(given.get("feeds")),
-            given.get("seed", 0),
+            asked.get("cases"),
+            given.sizes_of(asked.get("dims")),
+            given.arrays_of(asked.get("feeds")),
+            asked.get("seed", 0),
         )
 
     @cached_property
@@ -242,22 +233,21 @@ class _Job:
         """What the original made of each case that a gate is about."""
         return [x for x in self._original.runs if not (self._tolerance.whole and x.case.beyond)]
 
-    def held(self, session: Session, index: int, more: Feeds) -> tuple[OutputDiff, ...]:
+    def held(self, session: Session, index: int, more: Feeds) -> Diffs:
         """Run what is loaded on one case, and compare."""
         run = self.runs[index]
         self._judge.may_narrow = True
-        outputs = session.run({**self._new_feeds(run.case), **more})
-        return tuple(self._judge.diffs(run, outputs))
+        return tuple(self._judge.diffs(run, session.run({**self._new_feeds(run.case), **more})))
 
     def run_after(self) -> Verdict:
         """Run the repaired model on the same inputs and compare."""
         usual: tuple[Interface, ...] = () if self._map_feeds is None else ("inputs",)
-        given = self._options.get("may_change")
-        may_change = usual if given is None else given
+        asked = self._options.get("may_change")
+        may_change = usual if asked is None else asked
         brief, held = self._options.get("brief", False), self._options.get("held")
         suspects = held.failed if brief and held is not None else ()
         self._judge.may_narrow = "outputs" in may_change
-        found: dict[str, tuple[OutputDiff, ...]] = {}
+        found: dict[str, Diffs] = {}
         try:
             session = open_session(self._after, self._ep)
         except ModelError as error:
@@ -319,7 +309,7 @@ class _Job:
             reasons += filter(None, [opened.fault(random=random, locate=self.locates)])
         return self._verdict(ok and not reasons, found, "; ".join(reasons))
 
-    def _diffs(self, run: Ran, outputs: Outputs) -> tuple[OutputDiff, ...]:
+    def _diffs(self, run: Ran, outputs: Outputs) -> Diffs:
         """How far outputs are from the original's; of a quantized model, between its roundings."""
         diffs = tuple(self._judge.diffs(run, outputs))
         worst = max((x for x in diffs if not x.ok), key=lambda x: x.badness, default=None)
@@ -340,7 +330,7 @@ class _Job:
     def _between(self) -> BetweenRoundings:
         return BetweenRoundings(self._graph, self._repaired, self._tolerance, self._ep)
 
-    def _step(self, session: Session | Repeatable, case: Case, feeds: Feeds) -> Outputs | str:
+    def _step(self, session: Opened, case: Case, feeds: Feeds) -> Outputs | str:
         """What the repaired model makes of a case; or why it does not run."""
         self._tell(f"after, {case.name}")
         try:
@@ -364,12 +354,9 @@ class _Job:
             with Session(model, ep=self._ep, optimize=self._ep != "cpu") as session:
                 session.run(self._new_feeds(case))
 
-        after = self._repaired
-        return killing_node.words(error, after, run)
+        return killing_node.words(error, self._repaired, run)
 
-    def _verdict(
-        self, ok: bool, found: dict[str, tuple[OutputDiff, ...]], reason: str = ""
-    ) -> Verdict:
+    def _verdict(self, ok: bool, found: dict[str, Diffs], reason: str = "") -> Verdict:
         original = self._original
         steps = [case for chain in original.chains for case in chain.cases]
         cases = [*(run.case for run in (*self.runs, *self._forced)), *steps]
@@ -430,7 +417,6 @@ class _Job:
         run = min(runs, key=lambda r: (bool(r.case.poison), r.case.volume), default=None)
         if run is None:
             return None
-        after = self._repaired
         case, content = run.case, None
         if case.ragged and (case.poison or self._safety == "valid-rows"):
             known = self._original.signature.value_dims()
@@ -441,7 +427,7 @@ class _Job:
         self._tell(f"where they part, {case.name}")
         return first_divergence(
             Run(self._before, self._graph, case.feeds),
-            Run(self._after, after, self._new_feeds(case), self._ep),
+            Run(self._after, self._repaired, self._new_feeds(case), self._ep),
             case.name,
             self._tolerance,
             content,

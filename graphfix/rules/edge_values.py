@@ -227,5 +227,4 @@ class LostNan(Rule):
         for node in view.nodes("IsNaN"):
             maker = maker_of(node.inputs[0], "Cast", "Identity", *_LAYOUT)
             if is_op(maker, *_NAN_LOSERS) and not is_folded(node, view):
-                message = f"{maker.op_type} makes a number of NaN: this never is True"
-                yield Hazard(node, message)
+                yield Hazard(node, f"{maker.op_type} makes a number of NaN: this never is True")

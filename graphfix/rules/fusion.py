@@ -181,11 +181,9 @@ class ComputedCpuInput(Rule):
         for node in all_nodes(view.model):
             opset = view.opset(node)
             kernel = kernel_table.kernel_at(node.op_type, node.domain, opset)
-            if (
-                kernel is None
-                or is_folded(node, view)
-                or view.shapes.data(node.outputs[0]) is not None
-            ):
+            if kernel is None or is_folded(node, view):
+                continue
+            if view.shapes.data(node.outputs[0]) is not None:
                 continue
             schema = schema_of(node.op_type, opset, node.domain)
             computed = [

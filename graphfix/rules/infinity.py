@@ -53,5 +53,4 @@ class LostInfinity(Rule):
             if value is None or view.shapes.dtype(value) != ir.DataType.FLOAT16:
                 continue
             if is_op(made := value.producer(), *_SUMS) and not is_folded(node, view):
-                message = f"{made.op_type} in float16 stops at 65504: this never is True"
-                yield Hazard(node, message)
+                yield Hazard(node, f"{made.op_type} in float16 stops at 65504: this never is True")

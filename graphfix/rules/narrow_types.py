@@ -85,13 +85,8 @@ def _is_float16(view: View) -> bool:
     """Whether the model computes in float16 anywhere."""
     if any(attr_int(node, "to", 0) == _FLOAT16 for node in view.nodes("Cast")):
         return True
-    nodes = nodes_of(view.model.graph)
-    return any(
-        view.shapes.dtype(x) == _FLOAT16
-        for node in nodes
-        if not is_op(node, "Constant")
-        for x in node.outputs
-    )
+    nodes = (node for node in nodes_of(view.model.graph) if not is_op(node, "Constant"))
+    return any(view.shapes.dtype(x) == _FLOAT16 for node in nodes for x in node.outputs)
 
 
 class TypeConflict(Rule):

@@ -7,7 +7,7 @@ on or to compute wrongly; see the Why of the pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
@@ -21,15 +21,12 @@ from graphfix.model.walks import reached
 from graphfix.model.zero_one import truth_of
 from graphfix.rules.rule import PROVIDERS, Provider, is_folded
 
-_DML: tuple[Provider, ...] = ("dml",)
-_ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
-    **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
-    **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax"), _DML),
-    **dict.fromkeys(("matmul-4d", "matmul-vector", "quantize-axis", "reverse-2d"), _DML),
-    **dict.fromkeys(("keep-output", "host-output", "gemm-bias"), _DML),
-    **dict.fromkeys(("pad-amounts", "pool-pads", "slice-gather"), _DML),
-    "opset-ceiling": _DML,
-}
+_ONLY_ON_DIRECTML = frozenset(
+    {"reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index", "gather-int64"}
+    | {"slice-start", "pad-slice", "clip-minmax", "matmul-4d", "matmul-vector", "quantize-axis"}
+    | {"reverse-2d", "keep-output", "host-output", "gemm-bias", "pad-amounts", "pool-pads"}
+    | {"slice-gather", "opset-ceiling"}
+)
 
 # What passes on the elements of a shape tensor, one by one.
 _LAYOUT = frozenset(
@@ -39,7 +36,7 @@ _LAYOUT = frozenset(
 
 def providers(name: str) -> tuple[Provider, ...]:
     """Where it matters what the pass ``name`` finds, at least a little; asked for, it is told."""
-    return _ONLY_ON.get(name, PROVIDERS)
+    return ("dml",) if name in _ONLY_ON_DIRECTML else PROVIDERS
 
 
 def severity(name: str, site: Match, view: View, provider: Provider) -> Severity:

@@ -78,8 +78,7 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
         options.intra_op_num_threads = request["threads"]
         options.inter_op_num_threads = 1
     if not request["optimize"]:
-        level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.graph_optimization_level = level
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         if request["provider"] == "CPUExecutionProvider":
             # Planning which buffers to share takes 10 s for 9,000 nodes, packing copies the
             # weights: neither pays for a few runs. Without them such a model loads in 0.4 s.
@@ -147,8 +146,7 @@ def _outputs(request: dict[str, Any]) -> dict[str, Any]:
     """What the outputs of a model are, as ONNX Runtime infers it of the graph as it stands."""
     options = _plain_options()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = _make(request, options)
-    return {"outputs": [[x.name, x.type, x.shape] for x in session.get_outputs()]}
+    return {"outputs": [[x.name, x.type, x.shape] for x in _make(request, options).get_outputs()]}
 
 
 def _plain_options() -> onnxruntime.SessionOptions:

@@ -17,6 +17,7 @@ from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.random_nodes import Repeatable, draws
 
+Opened = Session | Repeatable
 # How ONNX Runtime words it where a converter has left one of them where it needs the other.
 _CLASH = ("tensor(float16)", "tensor(float)")
 _CONVERTED = (
@@ -27,7 +28,7 @@ _CONVERTED = (
 
 def open_session(
     model: StrPath | ir.Model, ep: Ep = "cpu", extra_outputs: Sequence[str] = ()
-) -> Session | Repeatable:
+) -> Opened:
     """A session of a model, which draws the same random numbers in each run if it draws any.
 
     Such a model has no extra outputs.
@@ -37,9 +38,7 @@ def open_session(
     return Session(model, ep=ep, optimize=ep != "cpu", extra_outputs=extra_outputs)
 
 
-def open_given(
-    model: StrPath | ir.Model, extra_outputs: Sequence[str] = ()
-) -> Session | Repeatable:
+def open_given(model: StrPath | ir.Model, extra_outputs: Sequence[str] = ()) -> Opened:
     """A session of the model that a user gives; a ModelError says that it is as given."""
     try:
         return open_session(model, extra_outputs=extra_outputs)

@@ -19,14 +19,14 @@ from graphfix.model.half_weights import Narrowed
 from graphfix.paths import StrPath
 
 Source = StrPath | bytes | ir.Model
+Loaded = tuple[str | bytes, Path | None]
+"""What to load, and the folder of its external weights where a path does not say it."""
 
 # Protobuf stops at 2 GB; the graph itself, and what ONNX Runtime copies, need room below that.
 _IN_MEMORY_LIMIT = 1_500_000_000
 
 
-def sourced(
-    model: Source, extra: Sequence[str], folder: Callable[[], Path]
-) -> tuple[str | bytes, Path | None]:
+def sourced(model: Source, extra: Sequence[str], folder: Callable[[], Path]) -> Loaded:
     """What to load, and the folder of its external weights where a path does not say it.
 
     Args:
@@ -54,9 +54,7 @@ def sourced(
     return with_outputs(proto, extra), there or path.parent.resolve()
 
 
-def _in_memory(
-    model: ir.Model, extra: Sequence[str], folder: Callable[[], Path]
-) -> tuple[str | bytes, Path | None]:
+def _in_memory(model: ir.Model, extra: Sequence[str], folder: Callable[[], Path]) -> Loaded:
     if any(isinstance(x, Narrowed) for x in weights.external_tensors(model)):
         path = folder() / "model.onnx"  # converted once, on the way into a file
         io.save(model, path, external_data="separate")
@@ -72,9 +70,7 @@ def _in_memory(
     return with_outputs(proto, extra), together
 
 
-def _on_disk(
-    model: ir.Model, extra: Sequence[str], folder: Path
-) -> tuple[str | bytes, Path | None]:
+def _on_disk(model: ir.Model, extra: Sequence[str], folder: Path) -> Loaded:
     """Over 2 GB in memory, or two files of one name: only a file set can hold that."""
     path = folder / "model.onnx"
     ir.save(model.clone(), path, external_data="model.data")

@@ -23,7 +23,7 @@ from graphfix.runtime.isolated_call import asked, call
 from graphfix.runtime.model_source import with_outputs
 from graphfix.runtime.onnx_inference import INFERRED
 from graphfix.runtime.port import Port
-from graphfix.runtime.run_errors import LoadDiedError, RunDiedError, RunError
+from graphfix.runtime.run_errors import RunError, of_loading
 from graphfix.runtime.scratch import Folder, scratch
 from graphfix.runtime.time_limits import run_seconds
 
@@ -119,8 +119,7 @@ class Optimizer:
     def _ask_outputs(self, model: bytes) -> dict[str, Any]:
         if model != self._told[0]:  # another level may have made the same
             self._asked.write_bytes(model)
-            answer = _ask({"verb": "outputs", "model": str(self._asked)}, self._seconds)
-            self._told = model, answer
+            self._told = model, _ask({"verb": "outputs", "model": str(self._asked)}, self._seconds)
         return self._told[1]
 
 
@@ -159,8 +158,7 @@ def _ask(request: dict[str, object], seconds: float) -> dict[str, Any]:
     try:
         return asked(request, seconds, "optimizing in ONNX Runtime")
     except RunError as error:
-        kind = LoadDiedError if isinstance(error, RunDiedError) else ModelError
-        raise kind(str(error)) from error
+        raise of_loading(error) from error
 
 
 def _with_weights(model: ir.Model) -> ir.Model:

@@ -16,14 +16,14 @@ from typing import Any, Self
 from graphfix.errors import ModelError
 from graphfix.runtime import memory_need
 from graphfix.runtime.model_source import Source, sourced
-from graphfix.runtime.port import Array, Port
+from graphfix.runtime.port import Array, Feeds, Port
 from graphfix.runtime.process import Runner, Worker, worker_for
 from graphfix.runtime.run_errors import (
-    LoadDiedError,
     NoAnswerError,
-    RunDiedError,
     RunError,
     StoppedError,
+    of_loading,
+    of_running,
 )
 from graphfix.runtime.scratch import Folder, scratch
 from graphfix.runtime.time_limits import SECONDS, run_seconds
@@ -128,8 +128,7 @@ class RemoteSession:
         except RunError as error:
             worker.give_back()
             self._worker = None
-            kind = LoadDiedError if isinstance(error, RunDiedError) else ModelError
-            raise kind(str(error)) from error
+            raise of_loading(error) from error
         self._unless_closed = weakref.finalize(self, worker.forget, self._id)
         self._unless_closed.atexit = False
         self.inputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["inputs"])
@@ -156,11 +155,7 @@ class RemoteSession:
         return self._worker.ask({**request, "provider": self._runner.provider}, _RUN_SECONDS, doing)
 
     def run(
-        self,
-        feeds: Mapping[str, Array],
-        outputs: Sequence[str] | None = None,
-        *,
-        bind: bool = False,
+        self, feeds: Feeds, outputs: Sequence[str] | None = None, *, bind: bool = False
     ) -> dict[str, Array]:
         """Run the model once.
 
@@ -186,8 +181,7 @@ class RemoteSession:
             try:
                 self._open()  # a graph that killed the last one is tried afresh
             except ModelError as error:
-                kind = RunDiedError if isinstance(error, LoadDiedError) else RunError
-                raise kind(str(error)) from error
+                raise of_running(error) from error
         assert self._worker is not None
         request = {
             "verb": "run",
@@ -210,13 +204,7 @@ class RemoteSession:
         found: dict[str, Array] = answer["arrays"]
         return found
 
-    def time(
-        self,
-        feeds: Mapping[str, Array],
-        runs: int,
-        *,
-        seconds: float = 0.0,
-    ) -> tuple[float, ...]:
+    def time(self, feeds: Feeds, runs: int, *, seconds: float = 0.0) -> tuple[float, ...]:
         """Run the model again and again in the other process, one run after the other.
 
         Args:
@@ -231,20 +219,15 @@ class RemoteSession:
             RunError: An input does not fit, or an operator failed.
             RunDiedError: The process died of it.
         """
-        request = {
-            "verb": "time",
-            "id": self._id,
-            "runs": runs,
-            "seconds": seconds,
-            "most": _MOST_RUNS,
-        }
+        timed = {"runs": runs, "seconds": seconds, "most": _MOST_RUNS}
+        request = {"verb": "time", "id": self._id, **timed}
         if self._worker is None:
             raise RunError("the session is closed")
         limit = seconds + _RUN_SECONDS * runs
         answer = self._worker.ask(request, limit, "running the model", self._known(feeds))
         return tuple(float(x) for x in answer["seconds"])
 
-    def _known(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def _known(self, feeds: Feeds) -> dict[str, Array]:
         """What the model has an input for."""
         names = (*(x.name for x in self.inputs), *self._defaults)
         return {name: feeds[name] for name in names if name in feeds}
@@ -260,9 +243,8 @@ class RemoteSession:
         if self._worker is None or not self._worker.alive:
             return []
         with contextlib.suppress(RunError):
-            self._worker.ask(
-                {"verb": "close", "id": self._id, "profile": True}, _RUN_SECONDS, "closing"
-            )
+            request = {"verb": "close", "id": self._id, "profile": True}
+            self._worker.ask(request, _RUN_SECONDS, "closing")
         self.close_worker()
         files = sorted(self._folder().glob("profile*.json"))
         return [x for file in files for x in json.loads(file.read_text(encoding="utf-8"))]

@@ -35,6 +35,16 @@ class StoppedError(ModelError):
     """A model whose run took too long, so that it was ended: no size will do better."""
 
 
+def of_loading(error: RunError) -> ModelError:
+    """What went wrong with the process, as an error of making a session."""
+    return (LoadDiedError if isinstance(error, RunDiedError) else ModelError)(str(error))
+
+
+def of_running(error: ModelError) -> RunError:
+    """What went wrong with making a session again, as an error of the run that needs it."""
+    return (RunDiedError if isinstance(error, LoadDiedError) else RunError)(str(error))
+
+
 def _said(error: BaseException) -> str:
     """The words of an error; on Windows ONNX Runtime's are in the system's code page, not UTF-8."""
     if isinstance(error, UnicodeDecodeError):
@@ -45,8 +55,7 @@ def _said(error: BaseException) -> str:
 def reason_of(error: BaseException) -> str:
     """What ONNX Runtime says went wrong, in one short line without its codes and source paths."""
     # A name in it may have a million letters.
-    said = _said(error)[:_READ]
-    text = " ".join(line.strip() for line in said.splitlines() if line.strip())
+    text = " ".join(line.strip() for line in _said(error)[:_READ].splitlines() if line.strip())
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", text)
     text = re.sub(r"^Load model from .*? failed: ?", "", text)
     text = re.sub(r"Non-zero status code returned while running (\S+) node\.", r"\1", text)

@@ -118,9 +118,8 @@ def ship_file(
             tell=tell,
         )
     spec = passes or default_passes(float16=float16)
-    reading = read(
-        with_constants(model, spec), str(source), containers, axis, constants_of(source, model)
-    )
+    model = with_constants(model, spec)
+    reading = read(model, str(source), containers, axis, constants_of(source, model))
     usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
     if tolerance is not None and not tolerance.whole:
         usual = tolerance
@@ -199,12 +198,11 @@ def _ship(order: Order, folder: Path) -> Shipped:
 def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> Manifest:
     source, reading = order.source, order.reading
     own = {x.name for x in reading.inputs}
-    inputs = reading.inputs if told is None else tuple(map(_of_the_clip, reading.inputs))
     return Manifest(
         axis=reading.axis,
         batch=reading.batch,
         lengths=None if told is None or told.input in own else told.input,
-        inputs=inputs,
+        inputs=reading.inputs if told is None else tuple(map(_of_the_clip, reading.inputs)),
         outputs=reading.outputs,
         containers=shipped.planned(source, paths, reading.containers, order.tell),
         weights=shipped.weights_beside(paths),

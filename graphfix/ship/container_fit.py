@@ -154,8 +154,7 @@ def together(
     Raises:
         FeedError: An input is missing, or does not fit what the manifest says of it.
     """
-    left = rows - len(clips)
-    pairs = [*zip(clips, fits, strict=True), *[(clips[0], fits[0])] * left]
+    pairs = [*zip(clips, fits, strict=True), *[(clips[0], fits[0])] * (rows - len(clips))]
     fed = {x.name: _joined(x, [one.pad(x, clip) for clip, one in pairs]) for x in manifest.inputs}
     if manifest.lengths is not None:
         fed[manifest.lengths] = np.array([one.length for _, one in pairs], np.int64)

@@ -137,9 +137,7 @@ class Order:
         try:
             report = pipeline.run(model, passes, settle=settle, leave=leave)
         except PaddingError as error:
-            fixed = ":".join(
-                f"{quoted(n)}={container[g]}" for g, known in names.items() for n in known
-            )
+            fixed = ":".join(f"{quoted(name)}={size}" for name, (size,) in sizes.items())
             raise PaddingError(
                 f"{error}. What can be had is fixed sizes without padding: "
                 f"graphfix run {self.source} -p directml,fix-dims:{fixed}"
@@ -227,9 +225,8 @@ class Order:
         names = [item[0] for item in items]
         if _MASK not in names:
             at = names.index(_DIMS) if _DIMS in names else _place_of_mask(items)
-            items[at:at] = (
-                [[x] for x in _BEFORE_FAST] if names[at : at + 1] == [_FAST] else [[_MASK]]
-            )
+            fast = names[at : at + 1] == [_FAST]
+            items[at:at] = [[x] for x in _BEFORE_FAST] if fast else [[_MASK]]
         names = [item[0] for item in items]
         if _DIMS not in names:
             items.insert(names.index(_MASK) + 1, [_DIMS])

@@ -275,8 +275,7 @@ def _require_sound(manifest: Manifest) -> None:
     _require(bool(manifest.containers), "there are no containers")
     sizes = manifest.containers[0].sizes
     for container in manifest.containers:
-        same = container.sizes.keys() == sizes.keys()
-        _require(same, "containers have sizes of different dims")
+        _require(container.sizes.keys() == sizes.keys(), "containers have sizes of different dims")
         for name, size in container.sizes.items():
             told = f"the size of {name!r:.80} is {size!r:.80}, which is no size"
             _require(_is_whole(size) and 0 <= size < _MOST, told)

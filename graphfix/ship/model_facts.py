@@ -136,8 +136,7 @@ def _plan(signature: Signature, wanted: ContainerSpec, axis: str) -> Sizing:
             "container; fix its dims instead: graphfix run MODEL -p directml,fix-dims:"
             + ":".join(f"{quoted(signature.user_name(g))}=SIZE" for g in groups)
         )
-    stands_for = {"T": lambda: time_of(signature, axis, {})}
-    sizes = sizes_by_group(signature, wanted, stands_for)
+    sizes = sizes_by_group(signature, wanted, {"T": lambda: time_of(signature, axis, {})})
     time = time_of(signature, axis, {signature.user_name(g): s for g, s in sizes.items()})
 
     def example(group: str) -> str:
@@ -146,9 +145,8 @@ def _plan(signature: Signature, wanted: ContainerSpec, axis: str) -> Sizing:
 
     require_sizes(signature, sizes, groups, time, example)
     others = {g: sizes[g][0] for g in groups}
-    return Sizing(
-        time, signature.batch, groups, tuple({**others, time: size} for size in sizes[time])
-    )
+    containers = tuple({**others, time: size} for size in sizes[time])
+    return Sizing(time, signature.batch, groups, containers)
 
 
 def sizes_by_group(
@@ -302,10 +300,9 @@ def input_port(signature: Signature, item: Input, rename: Mapping[str, str]) -> 
     pad = {"mask": item.role.padded, "tokens": item.role.low, "positions": item.role.low}
     members = set(signature.members(signature.batch)) if signature.batch else set()
     rows = next((i for i, d in enumerate(item.dims) if symbols(d) & members), None)
-    dtype = ir.DataType.from_numpy(np.dtype(item.dtype))
     return InputPort(
         name=item.name,
-        type=type_of(dtype),
+        type=type_of(ir.DataType.from_numpy(np.dtype(item.dtype))),
         dims=tuple(text_of(d, rename) for d in item.dims),
         rows=rows,
         kind=kind,  # type: ignore[arg-type]  # the refused one is gone

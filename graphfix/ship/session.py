@@ -141,9 +141,7 @@ class Session:
         found = self._run_clips(wanted, container_fit.split(self.manifest, feeds), run_options)
         if len(found) == 1:
             return found[0]
-        return [
-            _whole(self._outputs[name], [one[i] for one in found]) for i, name in enumerate(wanted)
-        ]
+        return [_whole(self._outputs[x], [one[i] for one in found]) for i, x in enumerate(wanted)]
 
     def stream(self, states: Feeds | None = None) -> Stream:
         """The states of one sequence, from where ``run`` of the stream goes on step by step.
@@ -342,11 +340,8 @@ class Session:
         first = [self.manifest.opening.container] if self.manifest.opening else []
         for container in (*first, *self.manifest.containers):
             session = self._session(container)
-            zeros = {
-                x.name: np.zeros(x.shape, DTYPES[x.type])
-                for x in session.get_inputs()
-                if x.type in DTYPES
-            }
+            ports = [x for x in session.get_inputs() if x.type in DTYPES]
+            zeros = {x.name: np.zeros(x.shape, DTYPES[x.type]) for x in ports}
             if self.manifest.stream is None and self.manifest.lengths in zeros:
                 # A clip that fills it.
                 zeros[self.manifest.lengths or ""][:] = container.sizes[self.manifest.axis.dim]

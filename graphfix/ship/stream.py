@@ -202,9 +202,8 @@ class Stream:
             port = self._inputs[name]
             shape = port.shape(opening.container.sizes)
             fed[name] = self._session.hold(fitted(feeds[name], shape, port.pad))
-        _, kept = self._session.step(
-            opening.container, fed, [], [*opening.gives.values()], run_options
-        )
+        gives = [*opening.gives.values()]
+        _, kept = self._session.step(opening.container, fed, [], gives, run_options)
         self._held |= {x: (feeds[x], value) for x, value in fed.items()}
         for name, value in zip(opening.gives, kept, strict=True):
             port = self._inputs[name]
@@ -236,9 +235,8 @@ class Stream:
                 valid = here[cache.dim] - (chunk.size - chunk.valid) * cache.grows
                 fed[cache.told] = self._session.hold(np.array([valid], np.int64))
         links = self._about.states
-        made, kept = self._session.step(
-            container, fed, wanted, [x.output for x in links], run_options
-        )
+        fed_back = [x.output for x in links]
+        made, kept = self._session.step(container, fed, wanted, fed_back, run_options)
         outputs = {
             name: self._cut(self._outputs[name], value, here)
             for name, value in zip(wanted, made, strict=True)

@@ -257,7 +257,6 @@ def _ship(
             tell(f"proving what a stream gives on {LABELS[order.ep]}")
             there = prove_on(scratch, steps, order.tolerance, order.ep)
             whole = dataclasses.replace(there, diffs=(*whole.diffs, *there.diffs))
-        chosen = order.passes(found.containers[0], found.held)
         result = Shipped(
             folder=None,
             manifest=manifest,
@@ -265,7 +264,7 @@ def _ship(
             checked=hazards,
             padding=(),
             whole=whole,
-            unrounded=shipped.unrounded_by(chosen, reports),
+            unrounded=shipped.unrounded_by(order.passes(found.containers[0], found.held), reports),
         )
         if not result.ok:
             return result

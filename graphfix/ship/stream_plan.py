@@ -110,10 +110,9 @@ def plan(
     windows = _windows(model, known, states)
     sizes = _sizes(signature, wanted, new, [x for x in groups if x not in grows])
     held = tuple(x for x in groups if x not in (new, signature.batch, *grows))
-    levels = _levels(grows, windows, cache)
     containers = tuple(
         {**{x: n[0] for x, n in sizes.items()}, **level, new: size}
-        for level, size in itertools.product(levels, sizes[new])
+        for level, size in itertools.product(_levels(grows, windows, cache), sizes[new])
     )
     rename = {s: signature.group(s) for s in signature.symbols()}
     return StreamPlan(

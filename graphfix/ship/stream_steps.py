@@ -115,8 +115,7 @@ class Sequences:
         for count in sorted({1, sizes[-1] + 3, 2 * sizes[-1] - 1}):
             if count <= full or rolls:
                 yield self.sequence(f"a prompt of {count}", [count])
-                more = held([count, 1, 1])
-                yield self.sequence(f"steps behind a prompt of {count}", more)
+                yield self.sequence(f"steps behind a prompt of {count}", held([count, 1, 1]))
         few = max(1, min(7, full - 4))
         if self._plan.caches:
             made = self._run({**self._fed(0, few), **self.empty()})
@@ -131,8 +130,7 @@ class Sequences:
 
     def _levels(self) -> list[int]:
         grows = self._plan.caches
-        found = {min(x[d] for d in grows) for x in self._plan.containers if grows}
-        return sorted(found) or [0]
+        return sorted({min(x[d] for d in grows) for x in self._plan.containers if grows}) or [0]
 
     def _long(self, levels: Sequence[int], full: int, rolls: bool) -> list[int]:
         first = max(1, min(37, levels[0] // 3 or 1))
@@ -271,11 +269,8 @@ class Sequences:
         return pads
 
     def _masks(self) -> bool:
-        return any(
-            x.kind == "mask" and {*self._plan.caches} & names_in(x.dims[-1])
-            for x in self._free
-            if x.dims
-        )
+        masks = (x for x in self._free if x.kind == "mask" and x.dims)
+        return any({*self._plan.caches} & names_in(x.dims[-1]) for x in masks)
 
     # States
 
@@ -294,10 +289,8 @@ class Sequences:
 
     def _random_states(self, length: int) -> dict[str, Array]:
         sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, length)}
-        return {
-            x.name: self._random.standard_normal(x.shape(sizes)).astype(self._dtype(x.name))
-            for x in self._kept
-        }
+        draw = self._random.standard_normal
+        return {x.name: draw(x.shape(sizes)).astype(self._dtype(x.name)) for x in self._kept}
 
     def _forgotten(self, name: str, array: Array, size: int) -> Array:
         axis = self._links[name].axis

@@ -194,9 +194,8 @@ def _computed(model: ir.Model, signature: Signature) -> tuple[Dim, ...]:
     known, names = shapes.infer(model, usual=True), set(signature.symbols())
     held = (known.data(x) or () for node in model.graph for x in node.outputs)
     sizes = {str(x): x for each in held for x in each if not isinstance(x, int)}
-    return tuple(
-        sizes[x] for x in sorted(sizes, key=lambda x: (len(x), x)) if symbols(sizes[x]) <= names
-    )
+    order = sorted(sizes, key=lambda x: (len(x), x))
+    return tuple(sizes[x] for x in order if symbols(sizes[x]) <= names)
 
 
 def _line(lengths: Sequence[int], sizes: Sequence[int]) -> tuple[int, int] | None:
@@ -235,6 +234,5 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def _case(signature: Signature, plan: Sizing, clip: Clip) -> Case:
-    sizes = signature.sizes(plan.alone(clip))
-    named = {signature.user_name(s): n for s, n in sizes.items()}
+    named = {signature.user_name(s): n for s, n in signature.sizes(plan.alone(clip)).items()}
     return Case(f"{clip.length}", named, dict(clip.feeds))

@@ -128,11 +128,8 @@ def _placed(cells: dict[str, _Cell], edges: list[tuple[str, str]]) -> Drawing:
             left[x] = start
             start += cells[x].width + _GAP
     middle = {x: (left[x] + cells[x].width / 2, _ROW * level[x]) for x in cells}
-    boxes = [
-        Box(left[x], _ROW * level[x], cell.width, *cell)
-        for x, cell in cells.items()
-        if cell.kind != "bend"
-    ]
+    shown = ((x, cell) for x, cell in cells.items() if cell.kind != "bend")
+    boxes = [Box(left[x], _ROW * level[x], cell.width, *cell) for x, cell in shown]
     height = _ROW * (len(rows) - 1) + _HEIGHT
     return Drawing(wide, height, boxes, [_curve(path, middle, cells) for path in paths])
 

@@ -6,7 +6,8 @@ says when they are stale.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from graphfix.directml.hresult import CODES
@@ -60,10 +61,7 @@ def pages(root: Path) -> dict[Path, str]:
     manuals = [manual_of(registry.pass_class(name)) for name in inside]
     if not (root / "passes").is_dir():
         raise UsageError(f"{root}: has no passes/; run this in the repository")
-    return {
-        root / "passes" / "README.md": _catalogue(manuals),
-        root / "docs" / "rules.md": _rules(),
-    }
+    return {root / "passes/README.md": _catalogue(manuals), root / "docs/rules.md": _rules()}
 
 
 def write(root: Path) -> list[Path]:
@@ -77,16 +75,14 @@ def write(root: Path) -> list[Path]:
     return stale
 
 
-def _catalogue(manuals: Iterable[Manual]) -> str:
-    parts = [
-        _HEAD,
-        _table(manuals),
-        "Profiles are named lists of passes, in this order:",
-        "\n".join(f"- `{name}`: {', '.join(x)}" for name, x in registry.PROFILES.items()),
-    ]
+def _catalogue(manuals: Sequence[Manual]) -> str:
+    rows = (f"| [{x.name}](#{x.name}) | {x.promise} | {_cell(x.summary)} |" for x in manuals)
+    profiles = (f"- `{name}`: {', '.join(x)}" for name, x in registry.PROFILES.items())
+    parts = [_HEAD, _table("| pass | promise | what it does |", rows)]
+    parts += ["Profiles are named lists of passes, in this order:", "\n".join(profiles)]
     for manual in manuals:
         parts += _section(manual)
-    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+    return _page(parts)
 
 
 def _rules() -> str:
@@ -95,10 +91,7 @@ def _rules() -> str:
         f"| [{x.name}](#{x.name}) | {', '.join(x.providers)} | {_cell(x.summary)} |"
         for x in manuals
     )
-    parts = [
-        _RULES,
-        "\n".join(["| rule | holds on | what it flags |", "| --- | --- | --- |", *rows]),
-    ]
+    parts = [_RULES, _table("| rule | holds on | what it flags |", rows)]
     for manual in manuals:
         parts += _rule_section(manual, rules()[manual.name].__module__)
     parts.append("## Errors")
@@ -107,35 +100,25 @@ def _rules() -> str:
         "or\nthe whole line that was printed, in quotes."
     )
     known = (f"| `{x.key}` | {x.title} |" for x in CODES)
-    parts.append("\n".join(["| error | what it is |", "| --- | --- |", *known]))
+    return _page([*parts, _table("| error | what it is |", known)])
+
+
+def _page(parts: Iterable[str]) -> str:
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
+def _table(head: str, rows: Iterable[str]) -> str:
+    return "\n".join([head, re.sub(r"[^|]+", " --- ", head), *rows])
+
+
 def _rule_section(manual: RuleManual, module: str) -> Iterator[str]:
-    yield f"## {manual.name}"
-    yield f"{manual.summary} ([source](../{module.replace('.', '/')}.py))"
-    if manual.body:
-        yield manual.body
-    yield f"**Why.** {manual.why}"
+    yield from _head(manual, f"[source](../{module.replace('.', '/')}.py)")
     yield f"Flagged:\n\n```\n{manual.flagged}\n```"
     yield f"Clean:\n\n```\n{manual.clean}\n```"
 
 
-def _table(manuals: Iterable[Manual]) -> str:
-    rows = (
-        f"| [{manual.name}](#{manual.name}) | {manual.promise} | {_cell(manual.summary)} |"
-        for manual in manuals
-    )
-    return "\n".join(["| pass | promise | what it does |", "| --- | --- | --- |", *rows])
-
-
 def _section(manual: Manual) -> Iterator[str]:
-    source = f"{manual.name.replace('-', '_')}.py"
-    yield f"## {manual.name}"
-    yield f"{manual.summary} ([source]({source}), {manual.promise})"
-    if manual.body:
-        yield manual.body
-    yield f"**Why.** {manual.why}"
+    yield from _head(manual, f"[source]({manual.name.replace('-', '_')}.py), {manual.promise}")
     if manual.spec is not None:
         yield f"Run as `-p {manual.spec}`:"
     yield f"Before:\n\n```\n{manual.before}\n```"
@@ -145,8 +128,16 @@ def _section(manual: Manual) -> Iterator[str]:
         rows = (
             f"| `{x.name}` | {x.type} | `{x.default}` | {_cell(x.text)} |" for x in manual.options
         )
-        head = ["| option | type | default | what it does |", "| --- | --- | --- | --- |"]
-        yield "\n".join([*head, *rows])
+        yield _table("| option | type | default | what it does |", rows)
+
+
+def _head(manual: Manual | RuleManual, about: str) -> Iterator[str]:
+    """What the section of a pass and that of a rule begin with."""
+    yield f"## {manual.name}"
+    yield f"{manual.summary} ({about})"
+    if manual.body:
+        yield manual.body
+    yield f"**Why.** {manual.why}"
 
 
 def _cell(text: str) -> str:

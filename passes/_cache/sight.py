@@ -145,9 +145,8 @@ class Sight:
                 self._lengths.casts[node.outputs[0]] = counts
                 return True
         made = [x for x in node.outputs if x.name]
-        return all(self._shapes.data(x) is not None for x in made) and not is_op(
-            node, "Range", "CumSum"
-        )
+        known = all(self._shapes.data(x) is not None for x in made)
+        return known and not is_op(node, "Range", "CumSum")
 
     def _depends(self, value: ir.Value) -> bool:
         """Whether a value is another where caches have another length, other than by contents."""
@@ -311,9 +310,8 @@ class Sight:
             return
         if counts is not None and index not in self._counted:
             known = self._shapes.data(index) or ()
-            if all(
-                n == 1 or (isinstance(x, int) and x < 0) for n, x in zip(counts, known, strict=True)
-            ):
+            pairs = zip(counts, known, strict=True)
+            if all(n == 1 or (isinstance(x, int) and x < 0) for n, x in pairs):
                 return
             raise UnclearError("it takes an entry by its number from the first on")
         fixed = const_of(index)
@@ -360,10 +358,9 @@ class Sight:
         rest = tuple(x for x in cuts if x[0] != axis)
         first = self._lengths.rest(start)
         moves = self._lengths.times(start)
-        what = "takes rows by the number of valid entries"
         yield Recount(
             node,
-            what,
+            "takes rows by the number of valid entries",
             output=lambda op, _: op.rows(node, rest, axis, first, minus(end, start), moves),
         )
 

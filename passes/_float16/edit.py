@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from graphfix.editing.builder import PASS_KEY
 from graphfix.model.half_weights import KEPT, narrow, narrowed
-from graphfix.model.values import graphs_of, is_op
+from graphfix.model.values import graphs_of, is_op, values_of
 
 from .constant_range import FLOOR
 from .constants import constants_of, is_given_weight
@@ -37,9 +37,7 @@ class Edit:
         self._made: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
         self._constants = dict(constants_of(self._graph))
         self._names = {x.name for x in wide.nodes}
-        for graph in graphs_of(self._graph):
-            self._names |= {x.name for x in (*graph.inputs, *graph.initializers.values())}
-            self._names |= {x.name for node in graph for x in node.outputs}
+        self._names |= {x.name for x in values_of(graphs_of(self._graph))}
         self.casts: list[ir.Node] = []
 
     @property
@@ -206,7 +204,6 @@ class Edit:
         if low is not None and low.as_float() < -FLOOR:
             node.attributes[_LOW] = ir.AttrFloat32(_LOW, -FLOOR)
         if is_op(node, "ConstantOfShape") and "value" not in node.attributes:
-            zero = ir.tensor(np.zeros(1, np.float16))
-            node.attributes["value"] = ir.AttrTensor("value", zero)
+            node.attributes["value"] = ir.AttrTensor("value", ir.tensor(np.zeros(1, np.float16)))
         if is_op(node, "Cast"):
             node.attributes["to"] = ir.AttrInt64("to", int(_HALF))

@@ -186,8 +186,7 @@ class Wide(Stay):
             if made and all(x in behind for x in made):
                 behind.add(node)
         for node in reversed(light):
-            takers = [use.node for x in node.outputs for use in x.uses()]
-            if all(x in before for x in takers):
+            if all(use.node in before for x in node.outputs for use in x.uses()):
                 before.add(node)
         return behind & before
 

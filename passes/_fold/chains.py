@@ -86,8 +86,7 @@ def _counted(value: ir.Value) -> Replacement | None:
 
 def _cast_like(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """A Cast, as the exporters' function bodies write it: of a constant it is one."""
-    like = input_at(node, 1)
-    target, given = look.view.shapes.dtype(like), look.view.shapes.dtype(source)
+    target, given = look.view.shapes.dtype(input_at(node, 1)), look.view.shapes.dtype(source)
     if target is None or given is None or "saturate" in node.attributes:
         return None
     if given == target:

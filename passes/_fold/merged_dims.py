@@ -164,8 +164,7 @@ class Apart:
         count = len(wide) - len(narrow) + 1
         for place, whole in enumerate(narrow if count > 1 else ()):
             end = place + count
-            others = wide[:place] + wide[end:]
-            if whole != 1 and others == narrow[:place] + narrow[place + 1 :]:
+            if whole != 1 and wide[:place] + wide[end:] == narrow[:place] + narrow[place + 1 :]:
                 lead = parts[place:end]
                 if key_of(reduce(times, lead)) == whole:
                     yield _Lead(lead, whole), place

@@ -190,14 +190,12 @@ class Ways:
         maker = self._stock.makers.get(need)
         if maker is not None and self._stock.order[maker] <= before:
             deps = self._stock.deps(maker)
-            kind = self._costed("node", deps, before)
-            yield Way("node", kind.cost, node=maker, deps=deps)
+            yield Way("node", self._costed("node", deps, before).cost, node=maker, deps=deps)
 
     def _costed(
         self, kind: Literal["concat", "squeeze", "node", "cut"], deps: tuple[Dep, ...], before: int
     ) -> Way:
-        cost = 1 + sum(self._cost(x, before) for x in dict.fromkeys(deps))
-        return Way(kind, cost, deps=deps)
+        return Way(kind, 1 + sum(self._cost(x, before) for x in dict.fromkeys(deps)), deps=deps)
 
     def _from_dims(self, need: WantedSize, before: int) -> Iterator[Way]:
         """The dims of the first tensor that has them side by side, or of one asked for already."""

@@ -31,8 +31,7 @@ class Positions:
 
     def length(self) -> ir.Value:
         """T, [1]."""
-        axis = len(self._dims) - 2
-        return self._once("length", lambda: size_of(self._like, axis, self._op))
+        return self._once("length", lambda: size_of(self._like, len(self._dims) - 2, self._op))
 
     def across(self) -> ir.Value:
         """``j``, [T]."""

@@ -76,14 +76,11 @@ def floored(value: ir.Value | None, floor: float, op: Builder) -> ir.Value:
 
 def _again(node: ir.Node, floor: float, op: Builder) -> ir.Value:
     """The same node after a mask with a floor under it."""
-    given: dict[str, AttrValue] = {
-        name: attribute.value for name, attribute in node.attributes.items()
-    }
+    given: dict[str, AttrValue] = {name: x.value for name, x in node.attributes.items()}
     if is_op(node, "ConstantOfShape"):
         given["value"] = ir.tensor(_clamped(node.attributes["value"].as_tensor().numpy(), floor))
         return op.ConstantOfShape(*node.inputs, **given)
-    first = node.inputs[0]
-    return op.make(node.op_type, floored(first, floor, op), *node.inputs[1:], **given)
+    return op.make(node.op_type, floored(node.inputs[0], floor, op), *node.inputs[1:], **given)
 
 
 def _clamped(array: npt.NDArray[np.generic], floor: float) -> npt.NDArray[np.generic]:

@@ -162,8 +162,7 @@ def condition_of(
 
 
 def _is_boolean(value: ir.Value | None, view: View) -> bool:
-    boolean = view.shapes.dtype(value) == ir.DataType.BOOL
-    return boolean or is_op(maker_of(value), *ANSWERS)
+    return view.shapes.dtype(value) == ir.DataType.BOOL or is_op(maker_of(value), *ANSWERS)
 
 
 def keeps_shape(result: ir.Value, operand: ir.Value, view: View) -> bool:

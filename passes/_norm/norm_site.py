@@ -183,5 +183,4 @@ def fits_scale(value: ir.Value | None, data: ir.Value, axis: int, view: View) ->
         size = tuple(value.shape)  # ones that this pass has made
     if dims is None or size is None or len(size) != -axis:
         return False
-    alike = view.shapes.dtype(value) == view.shapes.dtype(data)
-    return alike and all_same(size, dims[axis:])
+    return view.shapes.dtype(value) == view.shapes.dtype(data) and all_same(size, dims[axis:])

@@ -117,8 +117,7 @@ def _known(
         return None
     scale = argument.get((1,), 0.0)
     if op_type == "Erf":
-        fits = close(argument, {(1,): math.sqrt(0.5)}, dtype, slack)
-        return ("Gelu", 0.0) if fits else None
+        return ("Gelu", 0.0) if close(argument, {(1,): math.sqrt(0.5)}, dtype, slack) else None
     # Twice the Sigmoid of 2u, less 1, is the Tanh of u.
     twice = 1 if op_type == "Tanh" else 2
     if close(argument, {(1,): twice * _K, (3,): twice * _K * _CUBE}, dtype, slack):

@@ -168,8 +168,7 @@ def _conflict(node: ir.Node, view: View) -> str | None:
     if is_op(node, "Concat"):
         known = [x for x in (dims.numbers_in(view.shapes.dims(v)) for v in node.inputs) if x]
         axis = attr_int(node, "axis", 0)
-        rests = {(*x[:axis], *x[axis:][1:]) for x in known}
-        if len(rests) > 1:
+        if len({(*x[:axis], *x[axis:][1:]) for x in known}) > 1:
             return f"{' and '.join(map(str, known))} are joined on axis {axis}"
     return None
 
@@ -196,7 +195,6 @@ def _broadcast(node: ir.Node, view: View) -> str | None:
         shapes[1] = dims.numbers_in(view.shapes.data(node.inputs[1]))
     known = [x for x in shapes if x is not None]
     for i in range(1, max(map(len, known), default=0) + 1):
-        sizes = {x[-i] for x in known if len(x) >= i} - {1}
-        if len(sizes) > 1:
+        if len({x[-i] for x in known if len(x) >= i} - {1}) > 1:
             return f"{' and '.join(map(str, known))} do not go together"
     return None

@@ -48,8 +48,7 @@ def _stays(before: ir.Value, after: ir.Value) -> bool:
 
     A sequence that is only added to is read by nobody in the body.
     """
-    if before.uses() and all(
-        x.node.op_type == "SequenceInsert" and not x.idx for x in before.uses()
-    ):
-        return after.producer() in [x.node for x in before.uses()]
+    uses = before.uses()
+    if uses and all(x.node.op_type == "SequenceInsert" and not x.idx for x in uses):
+        return after.producer() in [x.node for x in uses]
     return before.shape is not None and before.shape == after.shape

@@ -37,8 +37,7 @@ def _rules(model: ir.Model) -> dict[tuple[str, str], Rule] | None:
     for node in model.graph:
         kind = (node.domain, node.op_type)
         if kind not in rules:
-            version = context.get_opset_version(node.domain)
-            rule = registry.get(*kind, version=version)
+            rule = registry.get(*kind, version=context.get_opset_version(node.domain))
             if rule is None:
                 return None
             rules[kind] = rule

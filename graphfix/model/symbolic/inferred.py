@@ -152,9 +152,8 @@ class Facts:
 
     def is_dim(self, ctx: Context, expr: sympy.Expr) -> bool:
         """Whether its symbols are sizes of tensors, not unknown numbers, perhaps negative."""
-        known = all(
-            x.name in self._real or not ctx.is_generated_symbol(x.name) for x in expr.free_symbols
-        )
+        names = (x.name for x in expr.free_symbols)
+        known = all(x in self._real or not ctx.is_generated_symbol(x) for x in names)
         self.doubts += not known
         return known
 

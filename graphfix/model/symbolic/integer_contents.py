@@ -81,8 +81,7 @@ def _less_equal(facts: Facts, ctx: Context, a: sympy.Expr, b: sympy.Expr) -> sym
 def _same(facts: Facts, ctx: Context, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
     if a == b:
         return truth(True)
-    apart = facts.at_least(ctx, a - b, 1) or facts.at_least(ctx, b - a, 1)
-    return truth(False) if apart else None
+    return truth(False) if facts.at_least(ctx, a - b, 1) or facts.at_least(ctx, b - a, 1) else None
 
 
 def _extreme(sign: int) -> Evaluator:
@@ -155,8 +154,7 @@ def _gather(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Arr
         return None
     # A take with a scalar index gives the element itself, not an array.
     taken = np.take(args[0], np.array(chosen, int), axis=axis)
-    shape = (*args[0].shape[:axis], *args[1].shape, *args[0].shape[axis:][1:])
-    return taken.reshape(shape)
+    return taken.reshape((*args[0].shape[:axis], *args[1].shape, *args[0].shape[axis:][1:]))
 
 
 def _concat(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:

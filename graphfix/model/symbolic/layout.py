@@ -80,8 +80,7 @@ def reshape(facts: Facts, ctx: Context, node: ir.Node) -> None:
         elif copied is not None and equal(dim_of(entry), dim_of(copied)):
             result.append(copied)
         else:  # an entry that may turn out to be 0 or -1 says nothing of the dim
-            known = entry == 0 or facts.at_least(ctx, entry, 1)
-            result.append(entry if known else None)
+            result.append(entry if entry == 0 or facts.at_least(ctx, entry, 1) else None)
     unknown = [i for i, x in enumerate(result) if x is None]
     others = sympy.Mul(*(x for x in result if x is not None))
     total = None if dims is None else sympy.Mul(*dims)

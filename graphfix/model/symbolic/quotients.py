@@ -54,8 +54,7 @@ def floored(
     Returns:
         The numerator, of any sign, and the divisor, which is above 0.
     """
-    quotient = node.inputs[0]
-    division = maker_of(quotient)
+    division = maker_of(node.inputs[0])
     if not is_op(node, "Sub") or not is_op(division, "Div") or len(node.inputs) != 2:
         return None
     above, below = division.inputs[0], scalar_of(division.inputs[1])

@@ -230,8 +230,7 @@ def _items(tensor: ir.TensorProtocol) -> tuple[int, ...]:
 
 def _looks_further(node: ir.Node) -> bool:
     """Whether the rule looks at what the inputs are computed from: see ``quotients.floored``."""
-    first = node.inputs[0] if node.inputs and node.op_type == "Sub" else None
-    division = maker_of(first)
+    division = maker_of(node.inputs[0] if node.inputs and node.op_type == "Sub" else None)
     return division is not None and division.op_type == "Div"
 
 

@@ -36,8 +36,7 @@ def within(dim: Dim, symbol: str, most: int) -> Dim:
     def is_nothing(part: sympy.Expr) -> bool:
         if not isinstance(part, sympy.Max) or 0 not in part.args:
             return False
-        at_most = part.subs({x: most for x in part.free_symbols if x.name == symbol})
-        return bool(at_most == 0)
+        return bool(part.subs({x: most for x in part.free_symbols if x.name == symbol}) == 0)
 
     return dim_of(expr_of(dim).replace(is_nothing, lambda *_: sympy.Integer(0)))
 

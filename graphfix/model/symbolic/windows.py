@@ -97,8 +97,7 @@ def pool(facts: Facts, ctx: Context, node: ir.Node) -> None:
     shape, data, kernel = node.outputs[0].shape, node.inputs[0], attr_ints(node, "kernel_shape")
     if shape is None or data is None or data.shape is None or kernel is None:
         return
-    same = attr_text(node, "auto_pad", "").startswith("SAME")
-    if attr_int(node, "ceil_mode", 0) and not same:
+    if attr_int(node, "ceil_mode", 0) and not attr_text(node, "auto_pad", "").startswith("SAME"):
         ones = [1] * len(kernel)
         strides = attr_ints(node, "strides") or ones
         dilations = attr_ints(node, "dilations") or ones
@@ -132,8 +131,7 @@ def resize(facts: Facts, ctx: Context, node: ir.Node) -> None:
 
 
 def _scales(node: ir.Node) -> list[np.float32] | None:
-    place = 2 if len(node.inputs) > 2 else 1
-    value = input_at(node, place)
+    value = input_at(node, 2 if len(node.inputs) > 2 else 1)
     array = None if value is None else const_of(value)
     if array is None or array.size == 0:
         return None
