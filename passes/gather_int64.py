@@ -12,7 +12,7 @@ import onnx_ir as ir
 from graphfix.core import Finding, Match, NodePass, Severity, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.text import path_of
-from graphfix.model.values import const_of
+from graphfix.model.values import const_of, input_at
 from graphfix.model.view import View
 
 _ONLY_INT64 = ("GatherND", "ScatterND")
@@ -124,7 +124,7 @@ class GatherInt64(NodePass[IndexSite]):
         """An error where ONNX forbids the type, a note where it is only unusual."""
         view = View(model)
         for node in view.nodes(*self.anchors):
-            dtype = view.shapes.dtype(node.inputs[1])
+            dtype = view.shapes.dtype(input_at(node, 1))
             if dtype is None or dtype == ir.DataType.INT64:
                 continue
             severity: Severity = "note" if _is_allowed(node, dtype) else "error"
