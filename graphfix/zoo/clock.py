@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 from datetime import date
-from getpass import getuser
 from pathlib import Path
 from typing import Any
+
+import click
 
 from graphfix.benchmark.timing import CONFIDENCE
 from graphfix.model import atomic_file
@@ -34,9 +34,10 @@ def keep(ep: Ep, ratio: Json) -> None:
     """Keep a ratio for today, if 1 is in its interval and that is of enough processes."""
     if ratio["low"] <= 1 <= ratio["high"] and ratio["confidence"] >= CONFIDENCE:
         with contextlib.suppress(OSError):  # the next model brings its own copy
+            _path(ep).parent.mkdir(parents=True, exist_ok=True)
             said = {**ratio, "day": date.today().isoformat()}
             atomic_file.put_text(_path(ep), json.dumps(said))
 
 
 def _path(ep: Ep) -> Path:
-    return Path(tempfile.gettempdir()) / f"graphfix-clock-{getuser()}-{ep}.json"
+    return Path(click.get_app_dir("graphfix")) / f"clock-{ep}.json"
