@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graphfix.directml.kernel_table import MOST_DIMS, standard
 from graphfix.directml.placement import Rules
+from graphfix.model.text import size_told
 from graphfix.model.values import attr_ints, attr_text
 from graphfix.model.view import View
 from graphfix.rules.rule import Hazard, Rule, is_fixed, is_folded
@@ -134,6 +135,49 @@ class SamePadding(Rule):
             if auto.startswith("SAME") and max(strides or (1,)) > 1:
                 message = f"auto_pad={auto} with a stride: another length than"
                 yield Hazard(node, f"{message} ONNX says, in silence; write pads", "error")
+
+
+class SkipBroadcast(Rule):
+    """Flags a SkipLayerNormalization whose skip is to be repeated for each row.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4: with a skip of [1, T, C] or [T, C] beside an input of
+        [B, T, C] the numbers are others wherever B is not 1, by as much as they are large, in
+        silence; SkipSimplifiedLayerNormalization is alike. On the CPU the skip is repeated.
+        onnxruntime.transformers 1.32 fuses positions so (of Paraformer and Qwen3-ASR, for example).
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        embed (float[B, T, 4] x, float[1, T, 4] places) => (float[B, T, 4] y)
+        <float[4] scale = {1, 1, 1, 1}, float[4] bias = {0, 0, 0, 0}>
+        {
+            y = com.microsoft.SkipLayerNormalization (x, places, scale, bias)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        embed (float[B, T, 4] x, float[1, T, 4] places) => (float[B, T, 4] y)
+        <float[4] scale = {1, 1, 1, 1}, float[4] bias = {0, 0, 0, 0}>
+        {
+            sum = Add (x, places)
+            y = LayerNormalization (sum, scale, bias)
+        }
+    """
+
+    name: ClassVar[str] = "skip-broadcast"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each whose skip has a dim of 1, or one less, where the input has more."""
+        kinds = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+        for node in view.nodes(*(f"com.microsoft.{x}" for x in kinds)):
+            data, skip = (view.shapes.dims(x) or () for x in node.inputs[:2])
+            whole = (1,) * (len(data) - len(skip)) + skip
+            if skip and any(a != 1 and b == 1 for a, b in zip(data, whole, strict=False)):
+                small, large = (", ".join(map(size_told, x)) for x in (skip, data))
+                message = (
+                    f"DirectML does not repeat its skip of [{small}] for [{large}], in silence"
+                )
+                yield Hazard(node, f"{message}; Add and LayerNormalization are right", "error")
 
 
 class DataDependent(Rule):

@@ -177,6 +177,20 @@ def test_the_silent_differences_are_still_there(tmp_path: Path) -> None:
         assert not np.array_equal(want, got), name
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_skip_is_not_repeated_for_each_row(tmp_path: Path, rows: int) -> None:
+    """The rule skip-broadcast."""
+    path = saved(tmp_path, rule_manual_of(rules()["skip-broadcast"]).flagged)
+    rng = np.random.default_rng(0)
+    feeds = {
+        "x": rng.standard_normal((rows, 5, 4)).astype(np.float32),
+        "places": rng.standard_normal((1, 5, 4)).astype(np.float32),
+    }
+    with Session(path) as cpu, Session(path, ep="dml") as dml:
+        (want,), (got,) = cpu.run(feeds).values(), dml.run(feeds).values()
+    assert np.allclose(want, got, atol=1e-4) == (rows == 1)
+
+
 # How dynamo writes x[:-2], with the axis.
 CUT = (
     HEAD
