@@ -106,9 +106,21 @@ class Rotation:
 
     def _in_rows(self, half: ir.Value, ones: Sequence[int], op: Builder) -> ir.Value:
         """[T, turns / 2] of half a table with these axes of 1; [B * T, ...] of one for each row."""
-        if self.rows:
-            return op.Reshape(half, np.array([-1, self.turns // 2], np.int64))
-        return with_axes("Squeeze", half, ones, op)
+        if not self.rows and not ones:
+            return half
+
+        def view(value: ir.Value, last: int) -> ir.Value:
+            if self.rows:
+                return op.Reshape(value, np.array([-1, last], np.int64))
+            return with_axes("Squeeze", value, ones, op)
+
+        width, mul = self.turns // 2, half.producer()
+        for thin, row in (mul.inputs, mul.inputs[::-1]) if is_op(mul, "Mul") else ():
+            dims = op.view.shapes.dims(thin)
+            if thin is not None and dims and dims[-1] == 1 and op.view.shapes.dims(row) == (width,):
+                # Places times frequencies: the view of places goes into the one that made them.
+                return op.Mul(view(thin, 1), row)
+        return view(half, width)
 
     def _places(self, value: ir.Value, half: ir.Value, op: Builder) -> ir.Value:
         """0, 1, 2, ... as [B, T], for tables of B * T rows; made once for all layers."""
