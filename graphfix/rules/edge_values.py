@@ -15,7 +15,7 @@ from graphfix.core import Severity
 from graphfix.directml.placement import Rules
 from graphfix.model.pads import are_misread, can_be_split, is_negative, may_cut, pads_of
 from graphfix.model.text import size_told
-from graphfix.model.values import const_of, is_op, maker_of
+from graphfix.model.values import attr_int, const_of, input_at, ints_of, is_op, maker_of
 from graphfix.model.view import View
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
@@ -155,6 +155,46 @@ class EmptyReduction(Rule):
             if rules.kernel(node) is not None and not is_folded(node, view):
                 message = f"{node.op_type} over nothing: what comes out is what lay in memory"
                 yield Hazard(node, message, "error")
+
+
+class LoneDft(Rule):
+    """Flags a DFT along an axis that is 1, or may be.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4: of one element the DFT is that element, and other
+        numbers come out, in silence, as if nothing had been written. Of 2 to 64 elements it is
+        right. Google's FNet has a DFT along time, so a clip of one token is wrong.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        mix (float[B, T, 4, 2] x) => (float[B, T, 4, 2] y)
+        {
+            y = DFT <axis = 1> (x)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        mix (float[B, T, 4, 2] x) => (float[B, T, 4, 2] y)
+        {
+            y = DFT <axis = 2> (x)
+        }
+    """
+
+    name: ClassVar[str] = "lone-dft"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each DFT along an axis that is not known to have more than one element."""
+        for node in view.nodes("DFT"):
+            given, dims = input_at(node, 2), view.shapes.dims(node.inputs[0])
+            usual = attr_int(node, "axis", 1 if view.opset(node) < 20 else -2)
+            axis = (usual,) if given is None else ints_of(given)
+            size = dims[axis[0]] if dims and axis else 2
+            if size == 1 or not isinstance(size, int):
+                severity: Severity = "error" if size == 1 else "warning"
+                message = (
+                    f"a DFT of one element comes out wrong, in silence: {size_told(size)} here"
+                )
+                yield Hazard(node, message, severity)
 
 
 class HalfNorm(Rule):
