@@ -234,6 +234,7 @@ def _rules(uniform: Uniform) -> Rules:
         (CHAINED, chain),
         (COUNTED, integers),
         (NEUTRAL, uniform.neutral),
+        (frozenset({"ScatterND"}), uniform.scattered),
         (frozenset({"Cast"}), Bits()),
     )
 

@@ -15,6 +15,7 @@ from graphfix.model.broadcast import is_broadcast
 from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
 from graphfix.model.values import attr_int, filler_of, is_op, maker_of, number_in, scalar_of
 
+from .._sizes.reshape_targets import with_axes
 from .lookup import VIEWS, Key, Look, Replacement, constant_of
 
 Number = float | int | bool
@@ -30,7 +31,7 @@ _ARITHMETIC = ("Add", "Sub", "Mul")
 _FILLED = frozenset(
     {"ConstantOfShape", "Where", "Cast", *_MOVES, *COMPARISONS, *_LOGIC, *_ARITHMETIC}
 )
-SHRUNK = _FILLED | {"Expand", "And", "Or"}
+SHRUNK = _FILLED | {"Expand", "Tile", "And", "Or"}
 """The operators that :meth:`Uniform.smaller` looks at."""
 # Index arithmetic is a handful of nodes deep; what lies deeper is taken as unknown.
 _DEPTH = 24
@@ -156,6 +157,30 @@ class Uniform:
                 return node.inputs[1 - i]
         return None
 
+    def scattered(self, node: ir.Node, look: Look) -> Replacement | None:
+        """One number at every place of a mask, as dynamo writes ``x[mask] = 0``: a Where."""
+        data, indices = node.inputs[:2]
+        turned = maker_of(indices)
+        places = maker_of(turned.inputs[0]) if is_op(turned, "Transpose") else None
+        mask = places.inputs[0] if is_op(places, "NonZero") else None
+        number, dtype = self.filled(node.inputs[2]), look.view.shapes.dtype(data)
+        whole, dims = look.dims(data), look.dims(mask)
+        if mask is None or data is None or number is None or dtype is None or not whole:
+            return None
+        if "reduction" in node.attributes or look.view.shapes.dtype(mask) != ir.DataType.BOOL:
+            return None
+        # Rows of a mask that are expanded to those of x are as many, or the indices are none of x.
+        expand = mask.producer()
+        if is_op(expand, "Expand") and look.data(expand.inputs[1]) == whole:
+            mask, dims = expand.inputs[0], whole
+        if mask is None or not dims or dims != whole[: len(dims)]:
+            return None
+        fill, behind = np.array(number, dtype.numpy()), range(len(dims), len(whole))
+        why = "it writes one number where a mask is true"
+        return Replacement(
+            why, lambda op: [op.Where(with_axes("Unsqueeze", mask, behind, op), fill, data)]
+        )
+
     def smaller(self, node: ir.Node, look: Look) -> Replacement | None:
         """What is expanded, or filled, for users who would broadcast it themselves."""
         if len(node.outputs) != 1 or node.graph is not look.view.model.graph:
@@ -173,7 +198,11 @@ class Uniform:
             one = np.full(ones, number, dtype.numpy())
             why = "it is one number, and is broadcast anyway"
             return self._reached(Replacement(why, lambda op: [op.constant(one)]))
-        kept = node.inputs[0] if is_op(node, "Expand") else None
+        kept = node.inputs[0] if is_op(node, "Expand", "Tile") else None
+        if is_op(node, "Tile") and any(
+            x not in (1, y) for x, y in zip(look.dims(kept) or (), dims, strict=False)
+        ):
+            return None
         if is_op(node, "And", "Or"):
             kept = self._kept(node)
         source = look.dims(kept)
