@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from datetime import date
 from pathlib import Path
 from typing import Any
-
-import click
 
 from graphfix.benchmark.timing import CONFIDENCE
 from graphfix.model import atomic_file
@@ -23,7 +22,7 @@ Json = dict[str, Any]
 
 def today(ep: Ep) -> Json | None:
     """The ratio of a copy to its model that was kept today on this machine, for a provider."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
         said = json.loads(_path(ep).read_text(encoding="utf-8"))
         if isinstance(said, dict) and said.get("day") == date.today().isoformat():
             return {x: float(said[x]) for x in ("value", "low", "high")}
@@ -33,11 +32,14 @@ def today(ep: Ep) -> Json | None:
 def keep(ep: Ep, ratio: Json) -> None:
     """Keep a ratio for today, if 1 is in its interval and that is of enough processes."""
     if ratio["low"] <= 1 <= ratio["high"] and ratio["confidence"] >= CONFIDENCE:
-        with contextlib.suppress(OSError):  # the next model brings its own copy
+        with contextlib.suppress(
+            OSError, RuntimeError
+        ):  # no home: the next model brings its own copy
             _path(ep).parent.mkdir(parents=True, exist_ok=True)
             said = {**ratio, "day": date.today().isoformat()}
             atomic_file.put_text(_path(ep), json.dumps(said))
 
 
 def _path(ep: Ep) -> Path:
-    return Path(click.get_app_dir("graphfix")) / f"clock-{ep}.json"
+    told = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
+    return (Path(told) if told else Path.home() / ".cache") / "graphfix" / f"clock-{ep}.json"

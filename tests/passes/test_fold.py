@@ -241,6 +241,41 @@ def test_places_that_are_cast_are_counted_in_floats(
     assert ops(after)[1:] == left if left else "Cast" in ops(after)
 
 
+@pytest.mark.parametrize(
+    ("mask", "dims", "old", "new", "left"),
+    [
+        ("m", "B, T, 2", "", "", ["Where"]),
+        ("m", "B, T", "Expand (zero, n)", "ConstantOfShape (rows)", ["Unsqueeze", "Where"]),
+        # One row of a mask for all rows, and sizes that another input names.
+        ("e", "1, T, 1", "", "", ["Where"]),
+        ("e", "A, S, 1", "", "", ["Where"]),
+        ("m", "B, T, 2", "Expand (zero, n)", "ConstantOfShape (n)", ["Where"]),
+        ("m", "B, T, 2", "Expand (zero, n)", "Slice (many, start, n)", None),
+        ("m", "B, T, 2", "perm = [1, 0]", "perm = [0, 1]", None),
+        ("m", "B, T, 2", "ScatterND (", 'ScatterND <reduction = "add"> (', None),
+        ("m", "A, S, 2", "", "", None),  # it may be smaller than what is written to
+    ],
+)
+def test_one_number_where_a_mask_is_true_is_a_where(
+    mask: str, dims: str, old: str, new: str, left: list[str] | None
+) -> None:
+    """As torch's dynamo exporter writes ``x[mask] = 0``."""
+    text = f"""m (float[B, T, 2] x, bool[{dims}] m, float[400] many) => (float[B, T, 2] y)
+        <float zero = {{0}}, int64[1] start = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}}> {{
+        {"s = Shape (x) e = Expand (m, s)" if mask == "e" else ""} places = NonZero ({mask})
+        at = Transpose <perm = [1, 0]> (places) c = Shape (at) n = Slice (c, start, one)
+        rows = Concat <axis = 0> (n, two) f = Expand (zero, n) y = ScatterND (x, at, f) }}"""
+    m = model(text.replace(old, new) if old else text, 17)
+    if "[0, 1]" in new or (left is None and dims == "A, S, 2"):
+        graphfix.run(m, "fold")
+        assert "ScatterND" in ops(m)
+        return
+    after = fold(m)
+    assert [x for x in ops(after) if x in ("Where", "Unsqueeze", "ScatterND")] == (
+        left or ["ScatterND"]
+    )
+
+
 # --- masks that hide nothing, and sizes that nobody needs ------------------------------------
 
 
