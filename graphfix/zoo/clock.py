@@ -19,10 +19,13 @@ from graphfix.runtime.provider import Ep
 
 Json = dict[str, Any]
 
+_NO_FILE = (OSError, RuntimeError)
+"""What is raised where there is no home, or nothing can be read or written there."""
+
 
 def today(ep: Ep) -> Json | None:
     """The ratio of a copy to its model that was kept today on this machine, for a provider."""
-    with contextlib.suppress(OSError, RuntimeError, ValueError):
+    with contextlib.suppress(*_NO_FILE, ValueError, KeyError, TypeError):
         said = json.loads(_path(ep).read_text(encoding="utf-8"))
         if isinstance(said, dict) and said.get("day") == date.today().isoformat():
             return {x: float(said[x]) for x in ("value", "low", "high")}
@@ -32,9 +35,7 @@ def today(ep: Ep) -> Json | None:
 def keep(ep: Ep, ratio: Json) -> None:
     """Keep a ratio for today, if 1 is in its interval and that is of enough processes."""
     if ratio["low"] <= 1 <= ratio["high"] and ratio["confidence"] >= CONFIDENCE:
-        with contextlib.suppress(
-            OSError, RuntimeError
-        ):  # no home: the next model brings its own copy
+        with contextlib.suppress(*_NO_FILE):  # the next model brings its own copy
             _path(ep).parent.mkdir(parents=True, exist_ok=True)
             said = {**ratio, "day": date.today().isoformat()}
             atomic_file.put_text(_path(ep), json.dumps(said))
