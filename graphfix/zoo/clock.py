@@ -12,13 +12,11 @@ import tempfile
 from datetime import date
 from getpass import getuser
 from pathlib import Path
-from typing import Any
 
 from graphfix.benchmark.timing import CONFIDENCE
 from graphfix.model import atomic_file
 from graphfix.runtime.provider import Ep
-
-Json = dict[str, Any]
+from graphfix.zoo.figures import Json
 
 
 def today(ep: Ep) -> Json | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfix.lengths.joint_axes import RefusedError, check_apart, check_maskable
+from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.repairs.repair import Leak
 from graphfix.lengths.repairs.statistics import MaskedGroupNorm, MaskedNorm
 from graphfix.lengths.rule_site import Rule, Site
@@ -56,8 +56,7 @@ def _over_time(site: Site, state: State, axes: Sequence[int]) -> bool:
     """Whether statistics over these axes see padding; refuse what cannot be repaired."""
     times = [i for i in axes if carries_time(state.at(i))]
     for axis in times:
-        check_maskable(state.axes or (), axis, site.source)
-        site.check_sizes(state.at(axis))
+        site.check_mask(state, axis)
     others = site.node.outputs[1:]
     if times and any(x.uses() or x.is_graph_output() for x in others):
         raise RefusedError("its mean or deviation over time is used elsewhere")

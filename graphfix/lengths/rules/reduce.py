@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from graphfix.lengths.joint_axes import RefusedError, check_apart, check_maskable
+from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.repairs.statistics import MaskedMean
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.shape_ops import of_sizes
@@ -62,8 +62,7 @@ def masked_mean(site: Site, axes: tuple[int, ...], *, keep: bool) -> State:
     times = [i for i in axes if carries_time(state.at(i))]
     for axis in times:
         state = site.need_zero(0, axis, "mean pollution")
-        check_maskable(state.axes or (), axis, site.source)
-        site.check_sizes(state.at(axis))
+        site.check_mask(state, axis)
     if times:
         site.repair(MaskedMean(site.node, "mean pollution", axes, keep, state))
     return state

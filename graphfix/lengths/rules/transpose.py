@@ -14,12 +14,7 @@ from graphfix.model.values import attr_int, attr_ints
 def transpose(site: Site) -> State:
     """The axes change places."""
     state = site.state()
-    perm = attr_ints(site.node, "perm") or tuple(reversed(range(state.rank)))
-    return dataclasses.replace(
-        state,
-        axes=tuple(state.at(i) for i in perm),
-        tails=tuple(state.tails[i] for i in perm),
-    )
+    return placed(state, attr_ints(site.node, "perm") or range(state.rank)[::-1])
 
 
 def unsqueeze(site: Site) -> State:
@@ -130,13 +125,12 @@ def trilu(site: Site) -> State:
     )
 
 
-_SIZES = Takes.SIZES
 RULES = {
-    "Expand": Rule(expand, _SIZES | Takes.SHRINKING | Takes.PLACES),
+    "Expand": Rule(expand, Takes.SIZES | Takes.SHRINKING | Takes.PLACES),
     "Split": Rule(split, Takes.SIZES_BEHIND),
-    "Squeeze": Rule(squeeze, _SIZES),
+    "Squeeze": Rule(squeeze, Takes.SIZES),
     "Tile": Rule(tile, Takes.SIZES | Takes.SHRINKING),
-    "Transpose": Rule(transpose, _SIZES),
+    "Transpose": Rule(transpose, Takes.SIZES),
     "Trilu": Rule(trilu),
-    "Unsqueeze": Rule(unsqueeze, _SIZES),
+    "Unsqueeze": Rule(unsqueeze, Takes.SIZES),
 }
