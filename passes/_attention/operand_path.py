@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from graphfix.model.shapes import Dim, same
+from graphfix.model.shapes import Dim, all_same, same
 from graphfix.model.values import attr_int, is_op
 from graphfix.model.view import View
 
@@ -165,8 +165,8 @@ def keeps_dims(node: ir.Node, source: ir.Value, view: View, but: int = 0) -> boo
     mine, theirs = view.shapes.dims(node.outputs[0]), view.shapes.dims(source)
     if mine is None or theirs is None or len(mine) != len(theirs):
         return False
-    pairs = list(zip(mine, theirs, strict=True))
-    return all(same(a, b) for a, b in pairs[: len(pairs) - but])
+    kept = len(mine) - but
+    return all_same(mine[:kept], theirs[:kept])
 
 
 def heads_in(place: TracedTensor) -> int | None:

@@ -117,13 +117,9 @@ class Finite:
 
 def _constant(value: ir.Value) -> Bounds | str | None:
     fill = fill_of(value)
-    if fill is not None:
-        array = np.array([fill.number])
-    else:
-        found = const_of(value, limit=_READ)
-        if found is None or found.size == 0 or found.dtype.kind not in "biuf":
-            return None
-        array = found
+    array = const_of(value, limit=_READ) if fill is None else np.array([fill.number])
+    if array is None or array.size == 0 or array.dtype.kind not in "biuf":
+        return None
     low, high = float(array.min()), float(array.max())
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{value.name!r} holds {low if not math.isfinite(low) else high:g}"

@@ -243,9 +243,7 @@ def _carried(
         return f"{where} of {node.domain}, which is opaque"
     if node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear"):
         return f"it is quantised at {path_of(node)!r}: a low floor would take the whole int8 range"
-    if node.op_type in _CARRIES or (node.op_type == "Sub" and index == 0):
-        return 1.0
-    if node.op_type == "Dropout" and index == 0:
+    if node.op_type in _CARRIES or (node.op_type in ("Sub", "Dropout") and index == 0):
         return 1.0
     if node.op_type == "Cast":
         target = ir.DataType(attr_int(node, "to", 0))
@@ -282,7 +280,7 @@ def _axis_before(softmax: ir.Node, path: tuple[ir.Node, ...], view: View) -> int
             perm = attr_ints(node, "perm")
             axis = None if perm is None else perm[axis] - len(perm)
         elif node.op_type == "Unsqueeze":
-            axis = _before_unsqueeze(node, axis, view)
+            axis = before_unsqueeze(node, axis, view)
         elif node.op_type in ("Reshape", "Flatten", "Squeeze"):
             axis = axis if _same_end(node, axis, view) else None
         elif node.op_type == "Gather":
@@ -292,7 +290,8 @@ def _axis_before(softmax: ir.Node, path: tuple[ir.Node, ...], view: View) -> int
     return axis
 
 
-def _before_unsqueeze(node: ir.Node, axis: int, view: View) -> int | None:
+def before_unsqueeze(node: ir.Node, axis: int, view: View) -> int | None:
+    """The axis, counted from the end, in the input of an Unsqueeze; None where it is not known."""
     axes, rank = axes_of(node), view.shapes.rank(node.outputs[0])
     if axes is None or rank is None:
         return None
