@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import onnx_ir as ir
@@ -41,7 +42,7 @@ _CARRIES = frozenset(
     | {"Flatten", "Expand", "Tile", "Slice", "Concat", "Split", "Gather"}
 )
 _BLOCKS_BUT_LEADS_ON = ("Mul", "Div", "Sub", "Neg", "Where", "QuantizeLinear", "DequantizeLinear")
-LEADS_ON = _CARRIES | {"Sub", "Dropout", "Cast", "Where", *_BLOCKS_BUT_LEADS_ON}
+_LEADS_ON = _CARRIES | {"Sub", "Dropout", "Cast", "Where", *_BLOCKS_BUT_LEADS_ON}
 """The operators behind which :func:`reach_of` may go on; no other."""
 # Which input is added to the scores.
 BIAS = {
@@ -53,6 +54,8 @@ BIAS = {
     ("com.microsoft", "DecoderMaskedMultiHeadAttention"): 4,
     ("com.microsoft", "GroupQueryAttention"): 10,
 }
+# Which tensors may reach a Softmax: found once for all who ask, from the Softmaxes backwards.
+_FOUND: WeakKeyDictionary[View, frozenset[ir.Value]] = WeakKeyDictionary()
 _RANKS = ("LogSoftmax", "TopK", "ArgMax", "Hardmax")
 _BY_RANK = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "TopK", "ReduceMax", "ArgMax")
 _READS_ONLY_THE_SHAPE = ("Shape", "Size")
@@ -232,6 +235,19 @@ def reach_of(value: ir.Value, view: View, *, to_bool: bool) -> Reach:
                     seen.add(made)
                     pending.append((made, scale * factor, (*path, node)))
     return reach
+
+
+def may_reach_softmax(value: ir.Value, view: View) -> bool:
+    """Whether :func:`reach_of` may find a Softmax behind ``value``; if not, it finds none.
+
+    A model has a thousand sums with a bias; whether one of them is a mask is in a file beside it,
+    and nearly none leads to a Softmax before a MatMul ends the way.
+    """
+    if (found := _FOUND.get(view)) is None:
+        scores = (x for node in view.nodes("Softmax") for x in node.inputs)
+        before = reached(scores, lambda x: inputs_of(x.producer(), _LEADS_ON))
+        found = _FOUND[view] = frozenset(before)
+    return value in found
 
 
 def _carried(

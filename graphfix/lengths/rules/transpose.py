@@ -6,7 +6,6 @@ import dataclasses
 
 from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.rules.axis_change import placed, with_axis
 from graphfix.lengths.tail_state import ANY, LAST, WILD, Axis, Other, State, Tail, carries_time
 from graphfix.model.values import attr_int, attr_ints
 
@@ -14,7 +13,7 @@ from graphfix.model.values import attr_int, attr_ints
 def transpose(site: Site) -> State:
     """The axes change places."""
     state = site.state()
-    return placed(state, attr_ints(site.node, "perm") or range(state.rank)[::-1])
+    return state.placed(attr_ints(site.node, "perm") or range(state.rank)[::-1])
 
 
 def unsqueeze(site: Site) -> State:
@@ -28,7 +27,7 @@ def unsqueeze(site: Site) -> State:
     new = {x % rank for x in axes}
     old = iter(range(state.rank))
     places = [None if i in new else next(old) for i in range(rank)]
-    return placed(state, places)
+    return state.placed(places)
 
 
 def squeeze(site: Site) -> State:
@@ -44,7 +43,7 @@ def squeeze(site: Site) -> State:
     for axis in gone:
         if carries_time(state.at(axis)):
             raise RefusedError("it drops the axis that carries time")
-    return placed(state, [i for i in range(state.rank) if i not in gone])
+    return state.placed([i for i in range(state.rank) if i not in gone])
 
 
 def expand(site: Site) -> State:
@@ -102,7 +101,7 @@ def split(site: Site) -> list[State | None]:
     parts: list[State | None] = []
     for i in range(len(site.node.outputs)):
         dims = site.out_dims(i)
-        parts.append(with_axis(state, axis, () if dims[axis] == 1 else (Other(dims[axis]),), None))
+        parts.append(state.with_axis(axis, () if dims[axis] == 1 else (Other(dims[axis]),), None))
     return parts
 
 
