@@ -13,7 +13,7 @@ from graphfix.model.text import path_of
 from graphfix.model.values import const_of, is_op
 from graphfix.model.view import View
 
-from .where_masks import fill_of
+from .where_masks import LAYOUT, fill_of
 
 # What is computed from weights and activations is taken to be finite, and this small at most.
 ORDINARY = 1e30
@@ -27,10 +27,7 @@ _ROOM = {
     ir.DataType.BFLOAT16: 3.3961775292304957e38,
     ir.DataType.DOUBLE: math.inf,
 }
-_LAYOUT = frozenset(
-    {"Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile"}
-    | {"Slice", "Split", "Gather", "GatherND", "GatherElements", "Dropout"}
-)
+_LAYOUT = (*LAYOUT, "Slice", "Split", "Gather", "GatherND", "GatherElements", "Dropout")
 _COMPUTES = frozenset(
     {"MatMul", "Gemm", "Einsum", "Conv", "LayerNormalization", "DequantizeLinear"}
     | {"Softmax", "Tanh", "Sigmoid", "Erf", "Relu", "Gelu", "Sin", "Cos"}

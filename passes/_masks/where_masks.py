@@ -36,11 +36,10 @@ HIDES = -1e3
 NOWHERE = 0
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
+# Each element of these is one of what they are made of, or several; none is left out.
+LAYOUT = ("Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile")
 # Element by element, or a change of layout: a very low number stays one.
-_CARRIES = frozenset(
-    {"Add", "Identity", "Max", "Min", "Clip", "Reshape", "Transpose", "Unsqueeze", "Squeeze"}
-    | {"Flatten", "Expand", "Tile", "Slice", "Concat", "Split", "Gather"}
-)
+_CARRIES = frozenset({*LAYOUT, "Add", "Max", "Min", "Clip", "Slice", "Concat", "Split", "Gather"})
 _BLOCKS_BUT_LEADS_ON = ("Mul", "Div", "Sub", "Neg", "Where", "QuantizeLinear", "DequantizeLinear")
 _LEADS_ON = _CARRIES | {"Sub", "Dropout", "Cast", "Where", *_BLOCKS_BUT_LEADS_ON}
 """The operators behind which :func:`reach_of` may go on; no other."""

@@ -42,11 +42,8 @@ def recur(site: Site) -> list[State | None]:
             raise RefusedError("the lengths that it is given are not those of what is valid")
     directions: Axis = _axis(dims, 2 if layout else 1)
     hidden: Axis = _axis(dims, 3)
-    features = [time, rows, directions, hidden]
-    order = [1, 0, 2, 3] if layout else [0, 2, 1, 3]
-    axes = tuple(features[i] for i in order)
-    place = 1 if layout else 0
-    tails = tuple(ZERO if i == place and time else None for i in range(4))
+    axes = (rows, time, directions, hidden) if layout else (time, directions, rows, hidden)
+    tails = tuple(ZERO if i == time_axis and time else None for i in range(4))
     last = (rows, directions, hidden) if layout else (directions, rows, hidden)
     return [State(axes, tails), *(plain(last) for _ in site.node.outputs[1:])]
 
