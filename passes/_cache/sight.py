@@ -20,6 +20,7 @@ from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.symbolic.sums import minus
 from graphfix.model.values import attr_int, axes_of, bodies_of, captured, const_of, ints_of, is_op
 
+from .._masks.where_masks import LAYOUT
 from .makers import Makers
 from .slots import Lengths, UnclearError
 
@@ -47,10 +48,7 @@ _SIZES = {
     "ConstantOfShape": (0,),
     **dict.fromkeys(("EyeLike", "RandomNormalLike"), ()),
 }
-_MOVES = frozenset(
-    {"Identity", "Cast", "CastLike", "Transpose", "Unsqueeze", "Squeeze", "Reshape", "Flatten"}
-    | {"Expand", "Tile", "Dropout", "Split", "Slice", "Gather", "Concat"}
-)
+_MOVES = frozenset({*LAYOUT, "Cast", "CastLike", "Dropout", "Split", "Slice", "Gather", "Concat"})
 # Of zeros they make zeros.
 _ZERO_TO_ZERO = frozenset({"Neg", "Abs", "Relu", "Sqrt", "Sign", "Ceil", "Floor", "Trilu"})
 _POINTWISE = frozenset(

@@ -36,7 +36,7 @@ HIDES = -1e3
 NOWHERE = 0
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
-# Each element of these is one of what they are made of, or several; none is left out.
+# A change of layout: each element is one of those of the input.
 LAYOUT = ("Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile")
 # Element by element, or a change of layout: a very low number stays one.
 _CARRIES = frozenset({*LAYOUT, "Add", "Max", "Min", "Clip", "Slice", "Concat", "Split", "Gather"})
