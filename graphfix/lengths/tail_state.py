@@ -247,6 +247,11 @@ class State:
         return all(x is None or x.is_finite for x in self.tails)
 
     @property
+    def made(self) -> Tail:
+        """What lies in the tail of numbers that are made anew of any of its own."""
+        return FINITE if self.is_finite else ANY
+
+    @property
     def is_bounded(self) -> bool:
         """Whether every tail is finite, if perhaps as low as numbers get."""
         return all(x is None or x.is_bounded for x in self.tails)

@@ -17,8 +17,8 @@ from graphfix.model.view import View
 from .._shared.fusible import FLOATS, MICROSOFT, only_user
 from .norm_site import fits_scale
 
+# One part of a sum, what is added to it first, the other part, and the bias.
 Parts = tuple[ir.Value | None, ir.Value | None, ir.Value | None, ir.Value | None]
-"""One part of a sum, what is added to it first, the other part, and the bias."""
 
 _SKIP = {
     "LayerNormalization": "SkipLayerNormalization",

@@ -9,7 +9,6 @@ from graphfix.lengths.repairs.statistics import MaskedMean
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.shape_ops import of_sizes
 from graphfix.lengths.tail_state import (
-    ANY,
     FINITE,
     LAST,
     ZERO,
@@ -83,9 +82,8 @@ def dropped(state: State, axes: tuple[int, ...], *, keep: bool, times: bool) -> 
     """What a reduction over ``axes`` leaves."""
     places = [i for i in range(state.rank) if keep or i not in axes]
     left: list[Axis] = [() if i in axes else state.at(i) for i in places]
-    made = FINITE if state.is_finite else ANY
     tails = (None if i in axes else state.tails[i] for i in places)
-    kept = (x if x is None or (not times and _is_same(x)) else made for x in tails)
+    kept = (x if x is None or (not times and _is_same(x)) else state.made for x in tails)
     return State(tuple(left), tuple(kept))
 
 
@@ -129,8 +127,7 @@ def cumsum(site: Site) -> State:
         if backwards != factors[0].turned:
             state = site.need_zero(0, at, "sum pollution")
         elif not state.tail(at).is_zero:
-            tail = FINITE if state.is_finite else ANY
-            return _sums(state, at, tail, _counting(site, step, state))
+            return _sums(state, at, state.made, _counting(site, step, state))
         exclusive = bool(attr_int(site.node, "exclusive", 0))
         # Started in a tail of zeros it is zero there; run into one, it stays what it was.
         tail = ZERO if backwards != factors[0].turned else FINITE if exclusive else LAST

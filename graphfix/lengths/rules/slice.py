@@ -7,7 +7,7 @@ import sympy
 from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.lengths.tail_state import ANY, FINITE, Other, State, Time, carries_time, holds_rows
+from graphfix.lengths.tail_state import FINITE, Other, State, Time, carries_time, holds_rows
 
 FAR = 2**31 - 1
 
@@ -53,7 +53,7 @@ def _cut(
             # A table cut to the length of the clip, from a place that padding does not move.
             if start is None or site.grows(start) or step is None or step < 1:
                 raise RefusedError("where it begins depends on the padded length")
-            return state.with_axis(axis, (Time(out),), FINITE if state.is_finite else ANY)
+            return state.with_axis(axis, (Time(out),), state.made)
         if holds_rows(factors):
             raise RefusedError("it cuts the batch")
         return state.with_axis(axis, () if out == 1 else (Other(out),), None)
