@@ -151,14 +151,10 @@ def scaling_of(node: ir.Node, view: View) -> tuple[ir.Value, float] | None:
     for i, source in enumerate(node.inputs[: 1 if node.op_type == "Div" else 2]):
         other = node.inputs[1 - i]
         number = _number_of(other, view)
-        if (
-            source is None
-            or not number
-            or not math.isfinite(number)
-            or not keeps_dims(node, source, view)
-        ):
+        if source is None or not number or not math.isfinite(number):
             continue
-        return source, number if node.op_type == "Mul" else 1.0 / number
+        if keeps_dims(node, source, view):
+            return source, number if node.op_type == "Mul" else 1.0 / number
     return None
 
 

@@ -152,10 +152,9 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
     dims = site.out_dims()
     axes: list[Axis] = []
     tails: list[Tail | None] = []
-    for i, old in enumerate(state.axes or ()):
+    for i, (old, kept) in enumerate(zip(state.axes or (), state.tails, strict=True)):
         if i < 2 or not carries_time(old):
             axes.append(old if i == 0 else site.axis_of(dims[i]))
-            kept = state.tails[i]
             tails.append(kept and kept.recomputed)
             continue
         if not site.grows(dims[i]):
@@ -164,7 +163,6 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
         if not same:
             _forward(old)
         axes.append(old if same else (Time(dims[i]),))
-        kept = state.tails[i]
         plain_one = _kernel(site, i) == 1 and (bias is None or not site.has(bias))
         zero = plain_one and kept is not None and kept.is_zero
         tails.append(kept if zero else state.made)
