@@ -16,9 +16,8 @@ from graphfix.model.values import is_op
 from graphfix.model.view import View
 from graphfix.model.zero_one import is_one, truth_of
 
-from ._masks.before_softmax import may_reach_softmax
 from ._masks.floors import floored, is_plain, lowest_of
-from ._masks.where_masks import HIDES, Reach, fill_of, reach_of
+from ._masks.where_masks import HIDES, Reach, fill_of, may_reach_softmax, reach_of
 from ._masks.whole_rows import hides_whole_rows
 
 # Such rows are uniform, or NaN; with a finite floor their scores would count again.

@@ -162,11 +162,11 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
             key = ("side by side", *weights)
             joined = op.once(key, lambda: op.Concat(*weights, axis=1), *weights)
         dtype = op.view.shapes.dtype(match.data) or ir.DataType.FLOAT
-        bias = match.bias or _given(node, _BIAS)
+        bias = match.bias or input_at(node, _BIAS)
         inputs = [
             *(match.data, joined),
             np.zeros(3 * match.width, dtype.numpy()) if bias is None else bias,
-            *(_given(node, _MASK), None, _given(node, _ADDEND)),
+            *(input_at(node, _MASK), None, input_at(node, _ADDEND)),
         ]
         while inputs[-1] is None:
             inputs.pop()
@@ -176,10 +176,6 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
                 attributes[name] = node.attributes[name].as_float()
         heads = attr_int(node, "num_heads", 1)
         return op.make(f"{MICROSOFT}.Attention", *inputs, num_heads=heads, **attributes)
-
-
-def _given(node: ir.Node, index: int) -> ir.Value | None:
-    return input_at(node, index)
 
 
 def _product(value: ir.Value | None) -> ir.Node | None:
@@ -211,7 +207,7 @@ def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
     if only_user(product) is not (split if bias is None else add):
         return None
     if bias is not None and (
-        view.shapes.dims(bias) != (3 * width,) or _given(node, _BIAS) is not None
+        view.shapes.dims(bias) != (3 * width,) or input_at(node, _BIAS) is not None
     ):
         return Skip(node, f"{bias.name!r}, which is added before, is not its only bias")
     read = [x for x in split.outputs if any(use.node is not node for use in x.uses())]
@@ -258,7 +254,8 @@ def _bias(node: ir.Node, view: View) -> BiasSite | None:
     if split is None or attention is None or attention.op_identifier()[:2] != _ATTENTION:
         return None
     width = _part(split, attention, view)
-    if width is None or _given(attention, _PAST) is None or _given(attention, _BIAS) is not None:
+    past, own = input_at(attention, _PAST), input_at(attention, _BIAS)
+    if width is None or past is None or own is not None:
         return None
     if any(x.is_graph_output() or {y.node for y in x.uses()} != {attention} for x in split.outputs):
         return None
@@ -289,7 +286,7 @@ def _refused(node: ir.Node, products: Sequence[ir.Node], view: View) -> str | No
 
 def _unlike(node: ir.Node, product: ir.Node, view: View) -> str | None:
     """What an attention has or does that Attention on DirectML has not."""
-    if any(_given(node, i) is not None for i in range(_PAST, len(node.inputs))):
+    if any(input_at(node, i) is not None for i in range(_PAST, len(node.inputs))):
         return "it has a past, which DirectML's Attention does not take"
     if any(x.name and (x.uses() or x.is_graph_output()) for x in node.outputs[1:]):
         return "its keys and values are outputs, which DirectML's Attention does not make"

@@ -16,8 +16,7 @@ from graphfix.model.view import View
 
 from ._attention.axis_layout import layout_of
 from ._attention.rotary import Rotation, rotation_of
-
-_TAKES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+from ._shared.fusible import FLOATS
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class FuseRotary(NodePass[RotarySite]):
     def match(self, node: ir.Node, view: View) -> RotarySite | None:
         """The last node of a rotary embedding."""
         dims = view.shapes.dims(node.outputs[0])
-        if dims is None or len(dims) != 4 or view.shapes.dtype(node.outputs[0]) not in _TAKES:
+        if dims is None or len(dims) != 4 or view.shapes.dtype(node.outputs[0]) not in FLOATS:
             return None
         layout = layout_of(dims, ("batch", "batch", "query", "feature"))
         rotation = rotation_of(node, layout, view)

@@ -11,13 +11,13 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
+from graphfix.lengths.dim_nodes import size_of
 from graphfix.model.mask_lookups import looked_up, written
 from graphfix.model.shapes import all_same, same
 from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.values import is_op, maker_of
 from graphfix.model.view import View
 
-from ._index.counting import size_of
 from ._sizes.reshape_targets import with_axes
 
 Dims = tuple[Dim, ...]

@@ -182,7 +182,7 @@ def _joined(pads: tuple[Written, ...], op: Builder) -> ir.Value:
         if is_number:
             parts.append(op.constant(np.array([x.dim for x in found], np.int64)))
         else:
-            parts += [x.node(op.view.opset(op.site), op) for x in found]
+            parts += [x.node(op) for x in found]
     return op.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
 

@@ -83,13 +83,11 @@ def _two_cases(
     make: Callable[..., Cases], dims: Mapping[str, int], other: Mapping[str, int] | None
 ) -> tuple[Case, Case | None]:
     """The inputs to time at, and those of another shape if the model takes one."""
-    given = {name: [size] for name, size in dims.items()}
-    cases = make(dims=given)
+    cases = _cases(make, dims)
     # One row, as in use, and as long as the model takes it among what was tried.
     first = min(cases, key=lambda c: (_rows(c), c.ragged, -sum(c.dims.values())))
     if other:
-        sizes = {**{n: [s] for n, s in first.dims.items()}, **{n: [s] for n, s in other.items()}}
-        return first, _exactly(make, sizes)
+        return first, _exactly(make, {**first.dims, **other})
     shorter = [c for c in cases if _shapes(c) != _shapes(first) and not c.ragged]
     if shorter:
         return first, max(shorter, key=lambda c: (-_rows(c), sum(c.dims.values())))
@@ -97,17 +95,19 @@ def _two_cases(
         return first, None
     longest = max(first.dims, key=lambda n: first.dims[n])
     smaller = max(1, first.dims[longest] * 3 // 4)
-    sizes = {**{n: [s] for n, s in first.dims.items()}, longest: [smaller]}
     try:
-        second = _exactly(make, sizes)
+        second = _exactly(make, {**first.dims, longest: smaller})
     except FeedError:
         return first, None  # a model of one size
     return first, second if _shapes(second) != _shapes(first) else None
 
 
-def _exactly(make: Callable[..., Cases], sizes: Mapping[str, Sequence[int]]) -> Case:
-    cases = make(dims=sizes)
-    return min(cases, key=lambda c: (_rows(c), c.ragged))
+def _exactly(make: Callable[..., Cases], sizes: Mapping[str, int]) -> Case:
+    return min(_cases(make, sizes), key=lambda c: (_rows(c), c.ragged))
+
+
+def _cases(make: Callable[..., Cases], sizes: Mapping[str, int]) -> Cases:
+    return make(dims={name: [size] for name, size in sizes.items()})
 
 
 def _rows(case: Case) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graphfix.model.dims import differs
 from graphfix.runtime.port import Array
 
 # What a name says of which way a state goes; the rest says which state it is.
@@ -122,9 +123,4 @@ def _fits(value: ir.Value, output: ir.Value) -> bool:
     """Whether an output may be what an input takes, as far as dtype and shape are known."""
     if value.dtype != output.dtype or value.shape is None:
         return False
-    if output.shape is None:
-        return True
-    return len(value.shape) == len(output.shape) and not any(
-        isinstance(a, int) and isinstance(b, int) and a != b
-        for a, b in zip(value.shape, output.shape, strict=True)
-    )
+    return output.shape is None or not differs(value.shape, output.shape)

@@ -14,7 +14,7 @@ from graphfix.lengths.joint_axes import RefusedError, check_maskable
 from graphfix.lengths.length_source import Source
 from graphfix.lengths.repairs.fill_tail import PoisonedInput
 from graphfix.lengths.repairs.repair import Repair
-from graphfix.lengths.rule_site import Rule, Site, Takes
+from graphfix.lengths.rule_site import GROWS, Rule, Site, Takes
 from graphfix.lengths.rules import MICROSOFT, rule_of
 from graphfix.lengths.rules.gather import written
 from graphfix.lengths.rules.shape_ops import of_sizes
@@ -31,6 +31,7 @@ from graphfix.lengths.tail_state import (
     plain,
     sign_in,
     size_expr,
+    with_tails,
 )
 from graphfix.model.values import captured, const_of, is_op, opset_of
 from graphfix.model.view import View
@@ -139,11 +140,11 @@ class _Walk:
         if axes is None:
             return plain(None)
         own = value is self._source.given
-        tail = ZERO if own else self._tail
-        tails = tuple(tail if carries_time(x) else None for x in axes)
-        mask = own and self._source.kind == "mask"
-        state = State(axes, tails, sign=1 if own else 0, inside=1.0 if mask else None)
-        return dataclasses.replace(state, length=self._symbol()) if own else state
+        state = with_tails(axes, ZERO if own else self._tail)
+        if not own:
+            return state
+        inside = 1.0 if self._source.kind == "mask" else None
+        return dataclasses.replace(state, sign=1, inside=inside, length=self._symbol())
 
     def _axes(self, value: ir.Value) -> tuple[Axis, ...] | None:
         """The axes of what is made to its size."""
@@ -313,9 +314,7 @@ def _check_grown(site: Site, results: Sequence[State | None]) -> None:
             continue
         for axis, dim in zip(result.axes, site.dims(value) or (), strict=False):
             if site.grows(dim) and not carries_time(axis) and _is_endless(dim, site):
-                raise RefusedError(
-                    "its result grows with the padding, and there is no rule that says how"
-                )
+                raise RefusedError(GROWS)
 
 
 def _is_endless(size: sympy.Expr, site: Site) -> bool:

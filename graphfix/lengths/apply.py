@@ -14,7 +14,7 @@ from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.length_nodes import OLDEST, Lengths
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.text import line_of, path_of
-from graphfix.model.values import opset_of
+from graphfix.model.values import opset_of, values_of
 from graphfix.model.view import View
 from graphfix.spec.quoting import quoted
 
@@ -78,9 +78,7 @@ def apply(model: ir.Model, analysis: Analysis, by: str, floor: float | None) -> 
 
 
 def _require_free(model: ir.Model, name: str) -> None:
-    taken = {x.name for x in model.graph.inputs} | set(model.graph.initializers)
-    taken |= {x.name for node in model.graph for x in node.outputs}
-    if name in taken:
+    if name in {x.name for x in values_of([model.graph])}:
         raise UsageError(
             f"ilens-mask: the model has a tensor {name!r} already; if it holds the valid lengths, "
             f"take them from it: ilens-mask:from={quoted(name)}"

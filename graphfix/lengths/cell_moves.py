@@ -19,7 +19,6 @@ import sympy
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.number_effects import MANY, UNARY, keeps_finite
 from graphfix.lengths.rule_site import Rule, Site
-from graphfix.lengths.rules.axis_change import with_axis
 from graphfix.lengths.tail_state import (
     ANY,
     FINITE,
@@ -131,7 +130,7 @@ def _cut(site: Site) -> State | None:
         cut = Shifted(out, start)
     else:
         return None
-    return dataclasses.replace(with_axis(state, axis, (cut,), None), fixed=False)
+    return dataclasses.replace(state.with_axis(axis, (cut,), None), fixed=False)
 
 
 def _carried(site: Site, rule: Rule) -> State | None:
@@ -155,7 +154,7 @@ def _carried(site: Site, rule: Rule) -> State | None:
         )
         if isinstance(atom, Shifted) and not kept:
             atom = dataclasses.replace(atom, finite=False)
-        return dataclasses.replace(with_axis(result, axis, (atom,), None), fixed=False)
+        return dataclasses.replace(result.with_axis(axis, (atom,), None), fixed=False)
     site.states, site.repairs = before, []
     return None
 

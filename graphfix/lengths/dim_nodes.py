@@ -22,7 +22,6 @@ class Arithmetic:
 
     Attributes:
         op: The builder.
-        opset: The version of the standard opset.
         name: Of what: keeps the nodes of two of these apart.
         symbol: The symbol.
         base: Makes what stands for the symbol, int64 [B] or [1], at least 0.
@@ -30,7 +29,6 @@ class Arithmetic:
     """
 
     op: Builder
-    opset: int
     name: str
     symbol: str
     base: Callable[[], ir.Value]
@@ -50,7 +48,7 @@ class Arithmetic:
             return self._divide(expr.args[0])
         if isinstance(expr, sympy.Max | sympy.Min):
             name: Literal["Max", "Min"] = "Max" if isinstance(expr, sympy.Max) else "Min"
-            return extremum(op, self.opset, name, [self.of(x) for x in expr.args])
+            return extremum(op, name, [self.of(x) for x in expr.args])
         if isinstance(expr, sympy.Mod):
             return op.Mod(*(self.of(x) for x in expr.args))
         if sympy.fraction(sympy.together(expr))[1] != 1:
@@ -84,20 +82,16 @@ class Arithmetic:
 
 
 def extremum(
-    op: Builder,
-    opset: int,
-    name: Literal["Max", "Min"],
-    values: Sequence[ir.Value | npt.NDArray[np.generic]],
+    op: Builder, name: Literal["Max", "Min"], values: Sequence[ir.Value | npt.NDArray[np.generic]]
 ) -> ir.Value:
     """The largest or the least of int64 values, element by element.
 
     Args:
         op: The builder.
-        opset: The version of the standard opset: Max and Min take integers from 12 on.
         name: Which.
         values: At least two.
     """
-    if opset >= 12:
+    if op.view.opset(op.site) >= 12:  # from where on they take integers
         return op.make(name, *values)
     found, *others = values
     for other in others:
@@ -106,6 +100,19 @@ def extremum(
     if isinstance(found, np.ndarray):
         raise TypeError("one value alone has no extremum")
     return found
+
+
+def counting(length: ir.Value, op: Builder) -> ir.Value:
+    """0, 1, 2, ..., as many as ``length``, [1], says."""
+    ones = op.ConstantOfShape(length, value=ir.tensor(np.ones(1, np.int64)))
+    return op.CumSum(ones, np.array(0, np.int64), exclusive=1)
+
+
+def size_of(value: ir.Value, axis: int, op: Builder) -> ir.Value:
+    """The size of an axis of ``value``, [1]; a Shape takes it apart since opset 15."""
+    if op.view.opset(op.site) < 15:
+        return op.Gather(op.Shape(value), np.array([axis], np.int64), axis=0)
+    return op.Shape(value, start=axis, end=axis + 1)
 
 
 def lowers(expr: sympy.Expr, symbol: str) -> bool:

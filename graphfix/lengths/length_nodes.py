@@ -15,7 +15,7 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.editing.builder import Builder
-from graphfix.lengths.dim_nodes import Arithmetic, extremum, lowers
+from graphfix.lengths.dim_nodes import Arithmetic, counting, extremum, lowers, size_of
 from graphfix.lengths.length_source import Source
 from graphfix.lengths.number_effects import extreme
 from graphfix.lengths.tail_state import Axis, Rows, State, Time, holds_rows, size_expr
@@ -48,8 +48,8 @@ class Lengths:
         self._given = given
         self.opset = opset
         self._floor = floor
-        self._valid = Arithmetic(op, opset, "valid", source.symbol, self._lengths, given)
-        self._padded = Arithmetic(op, opset, "padded", source.symbol, self._size, given)
+        self._valid = Arithmetic(op, "valid", source.symbol, self._lengths, given)
+        self._padded = Arithmetic(op, "padded", source.symbol, self._size, given)
 
     def dtype(self, value: ir.Value) -> ir.DataType:
         """The element type of a value."""
@@ -116,13 +116,7 @@ class Lengths:
     def count(self, value: ir.Value, axis: int) -> ir.Value:
         """The size of one axis of a tensor, int64 [1]."""
         op = self._op
-
-        def build() -> ir.Value:
-            if self.opset >= 15:
-                return op.Shape(value, start=axis, end=axis + 1)
-            return op.Gather(op.Shape(value), np.array([axis], np.int64), axis=0)
-
-        return op.once(("count", value, axis), build, value)
+        return op.once(("count", value, axis), lambda: size_of(value, axis, op), value)
 
     def instead_of(self, value: ir.Value, rank: int, trailing: int) -> ir.Value:
         """The arithmetic that made a number from sizes, on valid lengths.
@@ -171,14 +165,12 @@ class Lengths:
     def positions(self, size: sympy.Expr) -> ir.Value:
         """0, 1, 2, ... as far as an axis of this size goes, int64 [T]."""
         op = self._op
-        one = ir.tensor(np.ones(1, np.int64))
 
         def build() -> ir.Value:
             count = self.size(size)
             if not never_negative(size):  # windows, where there is not one
                 count = self.larger(count, np.zeros(1, np.int64))
-            ones = op.ConstantOfShape(count, value=one)
-            return op.CumSum(ones, np.array(0, np.int64), exclusive=1)
+            return counting(count, op)
 
         return op.once(("positions", str(size)), build, self._given)
 
@@ -225,11 +217,11 @@ class Lengths:
 
     def larger(self, *values: ir.Value | Numbers) -> ir.Value:
         """The largest of integers, element by element."""
-        return extremum(self._op, self.opset, "Max", values)
+        return extremum(self._op, "Max", values)
 
     def smaller(self, *values: ir.Value | Numbers) -> ir.Value:
         """The least of integers, element by element."""
-        return extremum(self._op, self.opset, "Min", values)
+        return extremum(self._op, "Min", values)
 
     def cast(self, mask: ir.Value, dtype: ir.DataType) -> ir.Value:
         """A mask as numbers."""

@@ -26,6 +26,7 @@ from graphfix.model.values import attr_ints, const_of, input_at, is_op
 Numbers = npt.NDArray[np.generic]
 
 
+GROWS = "its result grows with the padding, and there is no rule that says how"
 # Inputs that were attributes, before opset 10.
 _ATTRIBUTES = {("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "axes"}
 
@@ -152,9 +153,10 @@ class Site:
                 f"its length {size} cannot be computed from {self.source.symbol} alone"
             )
 
-    def check_sizes(self, axis: Axis) -> None:
-        """Refuse if how much of an axis is valid cannot be computed."""
-        for factor in axis:
+    def check_mask(self, state: State, axis: int) -> None:
+        """Refuse if no mask over an axis can be built, or how much of it is valid not computed."""
+        check_maskable(state.axes or (), axis, self.source)
+        for factor in state.at(axis):
             if isinstance(factor, Time):
                 self.check_size(factor.size)
 
@@ -280,14 +282,11 @@ class Site:
         if dims is None:
             return plain(None, fixed=fixed)
         if any(self.grows(x) for x in dims):
-            raise RefusedError(
-                "its result grows with the padding, and there is no rule that says how"
-            )
+            raise RefusedError(GROWS)
         return plain([self.axis_of(x) for x in dims], fixed=fixed)
 
     def _mask(self, repair: Zero | Hide, tail: Tail) -> State:
-        check_maskable(repair.state.axes or (), repair.axis, self.source)
-        self.check_sizes(repair.state.at(repair.axis))
+        self.check_mask(repair.state, repair.axis)
         self.repairs.append(repair)
         self.states[repair.index] = repair.state.with_tail(repair.axis, tail)
         return self.state(repair.index)

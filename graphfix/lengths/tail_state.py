@@ -201,6 +201,19 @@ class State:
             sign = 0
         return dataclasses.replace(self, tails=tails, sign=sign, fill=fill, inside=self.level)
 
+    def with_axis(self, axis: int, new: Axis, tail: Tail | None) -> State:
+        """The same with another axis, and another tail of it."""
+        axes = self.axes or ()
+        axes = (*axes[:axis], new, *axes[axis + 1 :])
+        tails = (*self.tails[:axis], tail, *self.tails[axis + 1 :])
+        return dataclasses.replace(self, axes=axes, tails=tails, steps=None, length=None)
+
+    def placed(self, places: Sequence[int | None]) -> State:
+        """The same with its axes at other places; None is a new axis of size 1."""
+        axes = tuple(() if i is None else self.at(i) for i in places)
+        tails = tuple(None if i is None else self.tails[i] for i in places)
+        return dataclasses.replace(self, axes=axes, tails=tails)
+
     def recomputed(self, *, zeros: bool = False, finite: bool = True) -> tuple[Tail | None, ...]:
         """Its tails once it was computed with.
 
@@ -232,6 +245,11 @@ class State:
     def is_finite(self) -> bool:
         """Whether no tail may hold NaN or an infinity."""
         return all(x is None or x.is_finite for x in self.tails)
+
+    @property
+    def made(self) -> Tail:
+        """What lies in the tail of numbers that are made anew of any of its own."""
+        return FINITE if self.is_finite else ANY
 
     @property
     def is_bounded(self) -> bool:

@@ -32,6 +32,14 @@ def numbers_in(dims: Sequence[object] | ir.Shape | None) -> list[int] | None:
     return whole if dims is not None and len(whole) == len(dims) else None
 
 
+def differs(declared: Sequence[object] | ir.Shape, inferred: Sequence[object] | ir.Shape) -> bool:
+    """Whether the rank or a number is wrong at every size of the inputs."""
+    return len(declared) != len(inferred) or any(
+        isinstance(a, int) and isinstance(b, int) and a != b
+        for a, b in zip(declared, inferred, strict=True)
+    )
+
+
 def without_no_names(shape: ir.Shape) -> ir.Shape:
     """``shape``, with no name in the place of what is none."""
     if not any(is_nameless(dim) for dim in shape):

@@ -48,6 +48,17 @@ def _place_of_mask(items: Sequence[Sequence[str]]) -> int:
     return next((i for i, x in enumerate(items) if x[0] != INPUT), len(items) - 1) + 1
 
 
+def require_sized(report: Report, container: object) -> None:
+    """Refuse a container whose sizes the model could not be given.
+
+    Raises:
+        UsageError: It could not.
+    """
+    for done in report.passes:
+        if done.name == _DIMS and done.skips and not done.changes:
+            raise UsageError(f"there can be no container of {container}: {done.skips[0][1]}")
+
+
 @dataclass(frozen=True)
 class ContainerProof:
     """The proof of one container on one provider.
@@ -142,10 +153,7 @@ class Order:
                 f"{error}. What can be had is fixed sizes without padding: "
                 f"graphfix run {self.source} -p directml,fix-dims:{fixed}"
             ) from error
-        for done in report.passes:
-            if done.name == _DIMS and done.skips and not done.changes:
-                size = container[self.reading.axis.dim]
-                raise UsageError(f"there can be no container of {size}: {done.skips[0][1]}")
+        require_sized(report, container[self.reading.axis.dim])
         write_passes(model, leave)
         return model, dataclasses.replace(report, source=str(self.source))
 

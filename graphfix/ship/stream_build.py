@@ -18,7 +18,7 @@ from graphfix.caches.growth import unify
 from graphfix.core import Check
 from graphfix.engine import pipeline, registry
 from graphfix.engine.report import Report
-from graphfix.errors import PaddingError, UsageError
+from graphfix.errors import PaddingError
 from graphfix.feeds.dim_groups import Tie
 from graphfix.feeds.states import State
 from graphfix.job.remaining_findings import checked
@@ -28,6 +28,7 @@ from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.ship import shipped
 from graphfix.ship.chosen_inputs import decided
+from graphfix.ship.container_repair import require_sized
 from graphfix.ship.container_spec import ContainerSpec
 from graphfix.ship.first_call import FirstCall, branch_input
 from graphfix.ship.manifest import NAME, Axis, Cache, Manifest, Opening, StateLink, Streaming
@@ -84,9 +85,7 @@ class StreamOrder:
             if not self.plan.held:
                 raise
             model, report = self._made(container, ())
-        for done in report.passes:
-            if done.name == _DIMS and done.skips and not done.changes:
-                raise UsageError(f"there can be no container of {container}: {done.skips[0][1]}")
+        require_sized(report, container)
         return model, dataclasses.replace(report, source=str(self.source))
 
     def _made(self, container: Mapping[str, int], held: Sequence[str]) -> tuple[ir.Model, Report]:

@@ -376,7 +376,6 @@ def sequences(
     *,
     joins: bool = True,
     may_roll: bool = True,
-    seed: int = 0,
 ) -> tuple[tuple[Steps, ...], bool]:
     """Sequences of the original, and whether its full caches may roll.
 
@@ -386,13 +385,12 @@ def sequences(
         constants: What the file is fed besides.
         joins: Whether many new entries are run in parts.
         may_roll: Whether full caches roll if nothing of the original reads what falls out.
-        seed: The same seed makes the same inputs.
 
     Raises:
         FeedError: It does not run.
         UsageError: It does not run with as many entries as the caches are to hold.
     """
     with open_given(source) as session:
-        made = Sequences(plan, lambda feeds: session.run({**constants, **feeds}), seed)
+        made = Sequences(plan, lambda feeds: session.run({**constants, **feeds}))
         rolls = may_roll and bool(plan.caches) and made.rolls()
         return tuple(made.made(rolls=rolls, joins=joins)), rolls

@@ -16,7 +16,7 @@ from itertools import chain
 import onnx_ir as ir
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.feeds.case import Case
+from graphfix.feeds.case import Case, named
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
 from graphfix.model import shapes
@@ -234,5 +234,5 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def _case(signature: Signature, plan: Sizing, clip: Clip) -> Case:
-    named = {signature.user_name(s): n for s, n in signature.sizes(plan.alone(clip)).items()}
-    return Case(f"{clip.length}", named, dict(clip.feeds))
+    sizes = named(signature, signature.sizes(plan.alone(clip)))
+    return Case(f"{clip.length}", sizes, dict(clip.feeds))

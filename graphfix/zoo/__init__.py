@@ -21,12 +21,11 @@ from graphfix.paths import StrPath, file_of
 from graphfix.runtime.provider import Ep
 from graphfix.wording import Proof, Row, plural
 from graphfix.zoo import cache, zoo_page
+from graphfix.zoo.figures import Json
 from graphfix.zoo.model_process import Request, apart, end_all
 from graphfix.zoo.recipe import Recipe, find, ids
 
 __all__ = ["ModelRow", "Recipe", "Zoo", "find", "run", "stored", "zoo"]
-
-Json = dict[str, Any]
 
 # Short, as Windows hears no Ctrl-C while it waits.
 _POLL_SECONDS = 0.2

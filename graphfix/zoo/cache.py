@@ -9,19 +9,17 @@ import importlib.util
 import json
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from graphfix import version
 from graphfix.json_types import plain
 from graphfix.model import atomic_file
 from graphfix.runtime.provider import Ep
+from graphfix.zoo.figures import Json
 from graphfix.zoo.recipe import Recipe
 
 SCHEMA = 2
 _DECIDES = ("onnx", "onnx-ir", "onnx-shape-inference", "onnxscript", "onnxruntime")
 """Packages that the result depends on."""
-
-Json = dict[str, Any]
 
 
 def key_of(recipe: Recipe, ep: Ep) -> str:

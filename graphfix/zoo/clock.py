@@ -11,13 +11,11 @@ import json
 import os
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 from graphfix.benchmark.timing import CONFIDENCE
 from graphfix.model import atomic_file
 from graphfix.runtime.provider import Ep
-
-Json = dict[str, Any]
+from graphfix.zoo.figures import Json
 
 _NO_FILE = (OSError, RuntimeError)
 """What is raised where there is no home, or nothing can be read or written there."""

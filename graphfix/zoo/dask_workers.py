@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from graphfix.errors import UsageError
 from graphfix.runtime.scratch import Folder
 from graphfix.zoo import cache
+from graphfix.zoo.figures import Json
 from graphfix.zoo.model_process import TRAVELS, Request, apart, failed, received
 
-Json = dict[str, Any]
 T = TypeVar("T")
 
 ANSWER_SECONDS = 15

@@ -10,7 +10,7 @@ from graphfix.runtime.profiling import Placed, placed
 from graphfix.runtime.provider import DML
 from graphfix.runtime.python import here
 from graphfix.runtime.remote import RemoteSession
-from graphfix.zoo.figures import PLACED, figure
+from graphfix.zoo.figures import PLACED, Json, figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,26 +18,14 @@ if TYPE_CHECKING:
 
     from graphfix.feeds.case import Case
     from graphfix.runtime.port import Array
-    from graphfix.zoo.zoo_job import Json, ZooJob
+    from graphfix.zoo.zoo_job import ZooJob
 
 
 def directml(job: ZooJob) -> Json:
     """Does each run on DirectML, and does it compute there what the original does on the CPU?"""
-    from graphfix.job import repair_file
-
-    recipe = job.recipe
     before = _as_given(job)
     again = job.after.with_name("directml.onnx")
-    verdict = repair_file(
-        job.before,
-        again,
-        recipe.passes,
-        dims=recipe.dims or None,
-        feeds=recipe.feeds,
-        tolerance=job.tolerance,
-        ep="dml",
-        progress=job.tell,
-    ).verdict
+    verdict = job.repaired(again, "dml").verdict
     again.unlink(missing_ok=True)
     assert verdict is not None
     crashed, worst = bool(verdict.reason), verdict.worst

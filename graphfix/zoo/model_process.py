@@ -105,30 +105,13 @@ def work(request: Request, tell: Callable[[str], None] = lambda _: None) -> Json
         results = stages.run(job)
     figures = gather(results)
     judged = gates.judge(recipe, ep, results, figures)
-    return {
-        **_head(request),
-        "ok": all(gate["ok"] is not False for gate in judged),
-        "reason": next((gate["text"] for gate in judged if gate["ok"] is False), ""),
-        "gates": judged,
-        "figures": figures,
-        "stages": results,
-        "seconds": round(time.perf_counter() - start, 3),
-    }
+    return _row(request, judged, figures, results, round(time.perf_counter() - start, 3))
 
 
 def failed(request: Request, reason: str) -> Json:
     """The row of a model whose work did not end; it is tried again next time."""
     gate = {"gate": "work", "ok": False, "text": reason}
-    return {
-        **_head(request),
-        "key": "",
-        "ok": False,
-        "reason": reason,
-        "gates": [gate],
-        "figures": gather({}),
-        "stages": {},
-        "seconds": 0.0,
-    }
+    return {**_row(request, [gate], gather({}), {}, 0.0), "key": ""}
 
 
 def apart(request: Request, tell: Callable[[str], None] = lambda _: None) -> Json:
@@ -186,12 +169,18 @@ def end_all(*, at_once: bool = False) -> None:
             process.terminate()
 
 
-def _head(request: Request) -> Json:
-    recipe = request.recipe
+def _row(request: Request, judged: list[Json], figures: Json, stages: Json, seconds: float) -> Json:
+    """The row of one model; it is ok if no gate failed."""
     return {
         "schema": cache.SCHEMA,
         "graphfix": __version__,
         "key": request.key,
         "ep": request.ep,
-        **{key: getattr(recipe, key) for key in _SHOWN},
+        **{key: getattr(request.recipe, key) for key in _SHOWN},
+        "ok": all(gate["ok"] is not False for gate in judged),
+        "reason": next((gate["text"] for gate in judged if gate["ok"] is False), ""),
+        "gates": judged,
+        "figures": figures,
+        "stages": stages,
+        "seconds": seconds,
     }

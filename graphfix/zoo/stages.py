@@ -14,8 +14,8 @@ from collections import Counter
 from graphfix.errors import GraphfixError
 from graphfix.zoo import clock, figures
 from graphfix.zoo.device import directml, placement
-from graphfix.zoo.figures import PLACED, figure
-from graphfix.zoo.zoo_job import Json, Stage, ZooJob
+from graphfix.zoo.figures import PLACED, Json, figure
+from graphfix.zoo.zoo_job import Stage, ZooJob
 
 
 def run(job: ZooJob) -> dict[str, Json]:
@@ -48,18 +48,7 @@ def _timed(stage: Stage, job: ZooJob) -> Json:
 
 def repair(job: ZooJob) -> Json:
     """Repair and verify, as ``graphfix run`` does; the result is its report."""
-    from graphfix.job import repair_file
-
-    recipe = job.recipe
-    report = repair_file(
-        job.before,
-        job.after,
-        recipe.passes,
-        dims=recipe.dims or None,
-        feeds=recipe.feeds,
-        tolerance=job.tolerance,
-        progress=job.tell,
-    )
+    report = job.repaired(job.after)
     data = report.to_json()
     # Where the files were for a moment, perhaps on another machine, says nothing later.
     data.update(source=job.before.name, output=None)

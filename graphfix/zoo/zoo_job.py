@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from graphfix.engine.report import Report
 from graphfix.proof.compare import Tolerance
 from graphfix.runtime.provider import Ep
+from graphfix.zoo.figures import Json
 from graphfix.zoo.recipe import Recipe
-
-Json = dict[str, Any]
 
 
 @dataclass
@@ -40,9 +39,23 @@ class ZooJob:
     @property
     def tolerance(self) -> Tolerance:
         """What the recipe lets differ."""
-        from graphfix.proof.compare import Tolerance
-
         return Tolerance(**self.recipe.tolerance)
+
+    def repaired(self, target: Path, ep: Ep = "cpu") -> Report:
+        """Repair the model into ``target`` and verify it, as ``graphfix run`` does."""
+        from graphfix.job import repair_file
+
+        recipe = self.recipe
+        return repair_file(
+            self.before,
+            target,
+            recipe.passes,
+            dims=recipe.dims or None,
+            feeds=recipe.feeds,
+            tolerance=self.tolerance,
+            ep=ep,
+            progress=self.tell,
+        )
 
 
 @dataclass(frozen=True)

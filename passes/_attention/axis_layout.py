@@ -14,15 +14,16 @@ from typing import Literal
 import onnx_ir as ir
 
 from graphfix.model.shapes import Dim, same
-from graphfix.model.symbolic.expressions import quotient, times
+from graphfix.model.symbolic.expressions import product, quotient
 from graphfix.model.values import attr_ints, input_at, is_op, scalar_of
 from graphfix.model.view import View
+
+from .._shared.fusible import FLOATS
 
 Role = Literal["batch", "query", "key", "feature"]
 
 REGROUPS = ("Reshape", "Unsqueeze", "Squeeze", "Flatten")
 _KEEPS = ("Identity", "Dropout")
-_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +137,7 @@ def keeps(node: ir.Node, view: View) -> bool:
     """Whether what leaves ``node`` is what entered, but perhaps for its float type."""
     if is_op(node, "Cast"):
         kinds = (view.shapes.dtype(node.inputs[0]), view.shapes.dtype(node.outputs[0]))
-        return all(kind in _FLOATS for kind in kinds)
+        return all(kind in FLOATS for kind in kinds)
     if is_op(node, "Dropout"):
         training = input_at(node, 2)
         return training is None or scalar_of(training) is False
@@ -175,10 +176,7 @@ def regrouped(layout: Layout, dims: Sequence[Dim]) -> Layout | None:
 
 def size_of(atoms: Iterable[Atom]) -> Dim:
     """How many elements these atoms have together."""
-    size: Dim = 1
-    for atom in atoms:
-        size = times(size, atom.size)
-    return size
+    return product(atom.size for atom in atoms)
 
 
 def _parts(atom: Atom, parts: dict[Atom, tuple[Atom, Atom]]) -> tuple[Atom, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -107,13 +108,10 @@ def aligned(value: ir.Value, axes: Axes, view: View) -> Axes | None:
 def is_always(value: ir.Value, view: View) -> bool:
     """Whether a boolean is true everywhere: exporters compare indices with 0."""
     node = value.producer()
-    if is_op(node, "And"):
+    if is_op(node, "And", *_FIRST_ONLY):
         return all(
-            x is not None and (only_number(x) == 1 or is_always(x, view)) for x in node.inputs
+            x is not None and (only_number(x) == 1 or is_always(x, view)) for x in _sources(node)
         )
-    if is_op(node, "Cast", "Identity", "Expand", *REGROUPS) and node.inputs[0] is not None:
-        source = node.inputs[0]
-        return only_number(source) == 1 or is_always(source, view)
     if not is_op(node, "GreaterOrEqual") or node.inputs[0] is None or node.inputs[1] is None:
         return False
     limit = only_number(node.inputs[1])
@@ -135,8 +133,7 @@ def _value(
         raise LookupError(value.name)
     if node.op_type == "And" and len(varying := _varying(node, view)) == 1:
         return _value(varying[0], root, bit, view, known)
-    sources = node.inputs[:1] if node.op_type in _FIRST_ONLY else node.inputs
-    numbers = [_value(x, root, bit, view, known) for x in sources if x is not None]
+    numbers = [_value(x, root, bit, view, known) for x in _sources(node) if x is not None]
     known[value] = _computed(node, numbers)
     return known[value]
 
@@ -172,11 +169,16 @@ def only_number(value: ir.Value) -> float | None:
 
 def _varying(node: ir.Node, view: View) -> list[ir.Value]:
     """The inputs that matter for the elements of what ``node`` makes."""
-    sources = node.inputs[:1] if node.op_type in _FIRST_ONLY else node.inputs
-    varying = [x for x in dict.fromkeys(sources) if x is not None and only_number(x) is None]
+    given = dict.fromkeys(_sources(node))
+    varying = [x for x in given if x is not None and only_number(x) is None]
     if node.op_type == "And" and len(varying) > 1:
         varying = [x for x in varying if not is_always(x, view)] or varying[:1]
     return varying
+
+
+def _sources(node: ir.Node) -> Sequence[ir.Value | None]:
+    """What its elements come from; where another input says a shape, the first alone."""
+    return node.inputs[:1] if node.op_type in _FIRST_ONLY else node.inputs
 
 
 def _is_index(value: ir.Value) -> bool:

@@ -150,10 +150,8 @@ def fits_of(
         view: The model around them.
         grouped: Whether heads that share one are left as that one, and none else are wanted.
     """
-    for place in places:
-        fit = _fit(place, heads, view, grouped=grouped)
-        if fit is not None:
-            yield fit
+    found = (_fit(place, heads, view, grouped=grouped) for place in places)
+    return (fit for fit in found if fit is not None)
 
 
 def best(ways: Iterable[Cheap]) -> Cheap | None:

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from graphfix.model.shapes import Dim, same
-from graphfix.model.values import attr_int, is_op
+from graphfix.model.shapes import Dim, all_same, same
+from graphfix.model.values import attr_int, is_op, scalar_of
 from graphfix.model.view import View
 
 from .axis_layout import Atom, Layout, after, before, size_of
 from .rotary import Rotation, rotation_of
-from .scale import number_of
+
+_LAYOUT = ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape")
+_DEEP = 16
 
 
 @dataclass(frozen=True)
@@ -148,15 +150,11 @@ def scaling_of(node: ir.Node, view: View) -> tuple[ir.Value, float] | None:
         return None
     for i, source in enumerate(node.inputs[: 1 if node.op_type == "Div" else 2]):
         other = node.inputs[1 - i]
-        number = number_of(other, view)
-        if (
-            source is None
-            or not number
-            or not math.isfinite(number)
-            or not keeps_dims(node, source, view)
-        ):
+        number = _number_of(other, view)
+        if source is None or not number or not math.isfinite(number):
             continue
-        return source, number if node.op_type == "Mul" else 1.0 / number
+        if keeps_dims(node, source, view):
+            return source, number if node.op_type == "Mul" else 1.0 / number
     return None
 
 
@@ -165,8 +163,8 @@ def keeps_dims(node: ir.Node, source: ir.Value, view: View, but: int = 0) -> boo
     mine, theirs = view.shapes.dims(node.outputs[0]), view.shapes.dims(source)
     if mine is None or theirs is None or len(mine) != len(theirs):
         return False
-    pairs = list(zip(mine, theirs, strict=True))
-    return all(same(a, b) for a, b in pairs[: len(pairs) - but])
+    kept = len(mine) - but
+    return all_same(mine[:kept], theirs[:kept])
 
 
 def heads_in(place: TracedTensor) -> int | None:
@@ -181,3 +179,43 @@ def heads_in(place: TracedTensor) -> int | None:
     first = next((i for i, atom in enumerate(place.layout.batch) if atom in own), None)
     size = size_of(place.layout.batch[first:]) if first is not None else 1
     return size if isinstance(size, int) and size > 1 else None
+
+
+def _number_of(value: ir.Value | None, view: View, deep: int = _DEEP) -> float | None:
+    """The number that a tensor of one element holds in each run; None if it is not seen."""
+    if value is None or deep == 0:
+        return None
+    dims = view.shapes.dims(value)
+    constant = scalar_of(value)
+    if constant is not None:
+        return None if dims is None or any(dim != 1 for dim in dims) else float(constant)
+    data = view.shapes.data(value)
+    if data is not None and len(data) == 1 and isinstance(data[0], int):
+        return float(data[0])
+    node = value.producer()
+    if node is None or not is_op(node, node.op_type):
+        return None
+    sources = node.inputs[:1] if node.op_type in _LAYOUT else node.inputs
+    numbers = [_number_of(x, view, deep - 1) for x in sources]
+    known = [x for x in numbers if x is not None]
+    return _applied(node.op_type, known) if known and len(known) == len(numbers) else None
+
+
+def _applied(op_type: str, numbers: list[float]) -> float | None:
+    first = numbers[0]
+    if op_type in _LAYOUT:
+        return first
+    if op_type == "Sqrt":
+        return math.sqrt(first) if first >= 0 else None
+    if op_type == "Reciprocal":
+        return 1 / first if first else None
+    if len(numbers) != 2:
+        return None
+    second = numbers[1]
+    if op_type == "Mul":
+        return first * second
+    if op_type == "Div":
+        return first / second if second else None
+    if op_type == "Pow":
+        return first**second if first > 0 else None
+    return None

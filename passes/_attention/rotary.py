@@ -13,11 +13,11 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
+from graphfix.lengths.dim_nodes import counting
 from graphfix.model.shapes import Dim, all_same, same
 from graphfix.model.values import is_op, maker_of
 from graphfix.model.view import View
 
-from .._index.counting import counting
 from .._sizes.reshape_targets import with_axes
 from .axis_layout import Layout, size_of
 from .rotary_halves import along_last, part_of, turned

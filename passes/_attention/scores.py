@@ -197,8 +197,8 @@ def _path(value: ir.Value, view: View, far: int, after_: tuple[Step, ...]) -> li
     if node is None or far == 0:
         return None
     if is_op(node, "MatMul", "Einsum"):
-        computed = all(x is not None and const_of(x) is None for x in node.inputs) and not any(
-            x is not None and x.is_initializer() for x in node.inputs
+        computed = all(
+            x is not None and not x.is_initializer() and const_of(x) is None for x in node.inputs
         )
         return [(node, 0), *after_] if computed and product_of(node, view) is not None else None
     for index in _followed(node, view):

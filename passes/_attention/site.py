@@ -14,6 +14,7 @@ from graphfix.model.values import is_op
 from graphfix.model.view import View
 from graphfix.model.walks import reached
 
+from .._shared.fusible import FLOATS
 from .axis_layout import Atom, Layout, after, size_of
 from .bit_tensors import Bit
 from .hiding_addend import KeyMask, is_nothing, kept_by, key_mask_of
@@ -22,8 +23,6 @@ from .mha_inputs import Sizes, Term, cost_of_bias, term_of
 from .operand_path import TracedTensor, heads_in, places_after, places_before
 from .product import Product, not_a_product, product_of
 from .scores import Addend, Scores, Weights, read_elsewhere, scores_of, weights_of
-
-_TAKES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def attention_at(node: ir.Node, view: View) -> Attention | Skip | None:
     if context is None:
         return Skip(node, not_a_product(node, view))
     dtype = view.shapes.dtype(scores.product.left.value)
-    if dtype not in _TAKES:
+    if dtype not in FLOATS:
         has_not = dtype.name if dtype else "its type"
         return Skip(node, f"MultiHeadAttention has no kernel for {has_not}")
     inner = (scores.product.node, *scores.path, weights.softmax, *weights.path)
@@ -179,7 +178,7 @@ def _keys_and_values(
         yield key, value
 
 
-def _groups_of(query: Fit, key: Fit, heads: int, view: View) -> Groups | None:
+def _groups_of(query: Fit, key: Fit, heads: int) -> Groups | None:
     """How many heads of queries share one of keys; None if they cannot be laid out for that."""
     if key.place.past is None or not isinstance(kv := key.place.past.heads, int) or kv == heads:
         return Groups(heads)
@@ -221,7 +220,7 @@ def _made(
     ):
         return "what its keys are joined from is read by what it takes as well"
     total = size_of(scores.layout.axes[-1]) if key.place.past is not None else key.dims[1]
-    groups = _groups_of(query, key, heads, view)
+    groups = _groups_of(query, key, heads)
     if groups is None:
         return "its heads of queries that share one of keys cannot be laid out as more queries"
     sizes = Sizes(query.dims[0], groups.heads, query.dims[1], total, key.dims[2])
@@ -251,9 +250,8 @@ def _made(
     bits, empty = [*kept, *([] if mask is None else [mask.bit])], ""
     if groups.each > 1:
         biases[0] = None  # it differs among the heads that become one
-        empty = (
-            "" if view.shapes.never_empty(sizes.batch) else f"takes it that {sizes.batch} is not 0"
-        )
+        if not view.shapes.never_empty(sizes.batch):
+            empty = f"takes it that {sizes.batch} is not 0"
     return Attention(
         site,
         node,

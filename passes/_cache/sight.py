@@ -15,11 +15,12 @@ import onnx_ir as ir
 from graphfix.core import Match, Skip
 from graphfix.model.broadcast import BROADCAST
 from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic.expressions import Dim, equal, expr_of
+from graphfix.model.symbolic.expressions import Dim, equal, expr_of, product
 from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.symbolic.sums import minus
 from graphfix.model.values import attr_int, axes_of, bodies_of, captured, const_of, ints_of, is_op
 
+from .._masks.where_masks import LAYOUT
 from .makers import Makers
 from .slots import Lengths, UnclearError
 
@@ -47,10 +48,7 @@ _SIZES = {
     "ConstantOfShape": (0,),
     **dict.fromkeys(("EyeLike", "RandomNormalLike"), ()),
 }
-_MOVES = frozenset(
-    {"Identity", "Cast", "CastLike", "Transpose", "Unsqueeze", "Squeeze", "Reshape", "Flatten"}
-    | {"Expand", "Tile", "Dropout", "Split", "Slice", "Gather", "Concat"}
-)
+_MOVES = frozenset({*LAYOUT, "Cast", "CastLike", "Dropout", "Split", "Slice", "Gather", "Concat"})
 # Of zeros they make zeros.
 _ZERO_TO_ZERO = frozenset({"Neg", "Abs", "Relu", "Sqrt", "Sign", "Ceil", "Floor", "Trilu"})
 _POINTWISE = frozenset(
@@ -182,10 +180,9 @@ class Sight:
         if before is None or after is None:
             raise UnclearError("its shape is not known")
         for axis in self._lengths.slots(node.inputs[0]):
-            behind = self._lengths.product(before[axis + 1 :])
+            behind = product(before[axis + 1 :])
             if not any(
-                equal(before[axis], after[i])
-                and equal(behind, self._lengths.product(after[i + 1 :]))
+                equal(before[axis], after[i]) and equal(behind, product(after[i + 1 :]))
                 for i in self._lengths.slots(node.outputs[0])
             ):
                 raise UnclearError(
@@ -205,7 +202,7 @@ class Sight:
 
     def _cumsum(self, node: ir.Node) -> Iterator[Recount]:
         axis = self._axis_in(node.inputs[1], node.inputs[0])
-        for found in self._cleaned(node, 0, [axis], "sums valid entries"):
+        for found in self._cleaned(node, [axis]):
             value = node.inputs[0]
             yield _counts_on(node, value, found) if value is not None else found
         self._counted.add(node.outputs[0])
@@ -220,20 +217,18 @@ class Sight:
             return
         if not is_op(node, "ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2"):
             raise UnclearError(f"{node.op_type} goes over the entries of a cache")
-        yield from self._cleaned(node, 0, axes, "sums valid entries")
+        yield from self._cleaned(node, axes)
 
     def _matmul(self, node: ir.Node) -> Iterator[Recount]:
         a, b = node.inputs[:2]
         ranks = [self._shapes.rank(x) or 0 for x in (a, b)]
         inner = (ranks[0] - 1, max(ranks[1] - 2, 0))
         if inner[0] in self._lengths.slots(a) and not (self._is_zero(a) or self._is_zero(b)):
-            yield from self._cleaned(node, 0, [inner[0]], "sums valid entries")
+            yield from self._cleaned(node, [inner[0]])
 
-    def _cleaned(
-        self, node: ir.Node, place: int, axes: Sequence[int], what: str
-    ) -> Iterator[Recount]:
-        """The node with zeros in the place of what is not valid along these axes."""
-        value = node.inputs[place]
+    def _cleaned(self, node: ir.Node, axes: Sequence[int]) -> Iterator[Recount]:
+        """The sum with zeros in the place of what is not valid along these axes."""
+        value = node.inputs[0]
         slots = [(a, x) for a, x in self._lengths.slots(value).items() if a in axes]
         if len(slots) > 1:
             raise UnclearError("it sums over the entries of a cache twice")
@@ -241,7 +236,8 @@ class Sight:
             ((axis, one),) = slots
             dims = self._shapes.dims(value) or ()
             behind = len(dims) - axis - 1
-            yield Recount(node, what, {place: lambda op, x: op.cleaned(x, one, dims[axis], behind)})
+            what = "sums valid entries"
+            yield Recount(node, what, {0: lambda op, x: op.cleaned(x, one, dims[axis], behind)})
 
     def _softmax(self, node: ir.Node) -> Iterator[Recount]:
         value = node.inputs[0]

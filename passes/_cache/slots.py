@@ -7,13 +7,12 @@ A cache of ``past`` entries gets a size, and its valid entries are the last ones
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic.expressions import Dim, symbols_of, times, without
+from graphfix.model.symbolic.expressions import Dim, symbols_of, without
 from graphfix.model.symbolic.sums import times_in, window_of, within
 
 
@@ -91,13 +90,6 @@ class Lengths:
     def rest(self, dim: Dim) -> Dim:
         """A dim or number where the length is 0."""
         return without(self._within(dim), [self.symbol])
-
-    def product(self, dims: Sequence[Dim]) -> Dim:
-        """How many elements there are in these dims."""
-        whole: Dim = 1
-        for dim in dims:
-            whole = times(whole, dim)
-        return whole
 
     def _slots(self, dim: Dim) -> Slots:
         cut = window_of(dim, self.symbol)

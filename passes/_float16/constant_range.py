@@ -8,7 +8,7 @@ import onnx_ir as ir
 from graphfix.model.half_weights import HALF_MAX, HALF_NORMAL, Extent, extent_of, narrow
 from graphfix.model.values import is_op, maker_of
 
-from .._masks.where_masks import BIAS, Reach, reach_of
+from .._masks.where_masks import BIAS, LAYOUT, Reach, reach_of
 from .constants import constants_of
 from .kept_nodes import Stay
 
@@ -21,7 +21,6 @@ _BOUNDS = frozenset(
 _OF_SMALL = ("Log", "Sqrt", "Reciprocal", "Pow", "Div")
 # They make scores.
 _SCORES = ("MatMul", "Einsum", "FusedMatMul", "Mul", "Div", "Add", "Where")
-_LAYOUT = ("Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile")
 
 
 def unfit_constants(stay: Stay) -> None:
@@ -49,11 +48,11 @@ def hiding_inputs(stay: Stay) -> None:
 def _hides(stay: Stay, value: ir.Value) -> bool:
     for use in value.uses():
         node = use.node
-        if is_op(node, *_LAYOUT, "Slice", "Expand") and use.idx == 0:
+        if is_op(node, *LAYOUT, "Slice") and use.idx == 0:
             if _hides(stay, node.outputs[0]):
                 return True
         elif is_op(node, "Add"):
-            if is_op(maker_of(node.inputs[1 - use.idx], *_LAYOUT), *_SCORES) and _reaches(
+            if is_op(maker_of(node.inputs[1 - use.idx], *LAYOUT), *_SCORES) and _reaches(
                 stay, node.outputs[0]
             ):
                 return True
@@ -100,7 +99,7 @@ def _after_small(stay: Stay, node: ir.Node, reason: str) -> bool:
     for value in node.outputs:
         for use in value.uses():
             after = use.node
-            if is_op(after, *_LAYOUT):
+            if is_op(after, *LAYOUT):
                 if use.idx == 0 and _after_small(stay, after, reason):
                     stay.add(after, reason)
                     found = True

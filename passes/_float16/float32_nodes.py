@@ -17,9 +17,8 @@ from graphfix.model.values import bodies_of, is_op
 from .constant_range import hiding_inputs, unfit_constants
 from .constants import WEIGHT, has_weights
 from .kept_nodes import Stay
-from .norms import statistics
 from .number_kinds import counted
-from .running_sums import running_sums
+from .sums import running_sums, statistics
 
 _ANY_TYPE = ("Cast", "Shape", "Size", "Constant")
 _HEAVY = ("MatMul", "Gemm", "Conv", "Einsum", "LSTM", "GRU", "Attention")

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from graphfix.model.values import before, bodies_of, is_op, scalar_of
 from graphfix.model.view import View
+from graphfix.model.walks import reached
 from graphfix.model.zero_one import truth_of
 
 from .constants import has_weights
@@ -161,20 +162,18 @@ def _may_be_a_mask(value: ir.Value) -> bool:
 
 def _is_spread(value: ir.Value) -> bool:
     """Whether a tensor is multiplied by a list of frequencies, as positions are and masks not."""
-    pending, seen = [value], {value}
-    while pending:
-        for use in pending.pop().uses():
-            node = use.node
-            if is_op(node, *_LAYOUT) and use.idx == 0:
-                new = [x for x in node.outputs if x not in seen]
-                seen.update(new)
-                pending += new
-            elif is_op(node, "Mul", "Div", "MatMul", "Einsum") and len(node.inputs) > 1:
-                other = before(node.inputs[1 - use.idx], *_LAYOUT) if use.idx < 2 else None
-                if (
-                    other is not None
-                    and (other.const_value is not None or is_op(other.producer(), "Constant"))
-                    and scalar_of(other) is None
-                ):
-                    return True
+
+    def laid_out(given: ir.Value) -> Iterator[ir.Value]:
+        users = (x.node for x in given.uses() if is_op(x.node, *_LAYOUT) and x.idx == 0)
+        return (made for node in users for made in node.outputs)
+
+    for node, index in (use for one in reached([value], laid_out) for use in one.uses()):
+        if is_op(node, "Mul", "Div", "MatMul", "Einsum") and len(node.inputs) > 1:
+            other = before(node.inputs[1 - index], *_LAYOUT) if index < 2 else None
+            if (
+                other is not None
+                and (other.const_value is not None or is_op(other.producer(), "Constant"))
+                and scalar_of(other) is None
+            ):
+                return True
     return False

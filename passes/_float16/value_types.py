@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphfix.model.signatures import Formals, formals_of
-from graphfix.model.values import bodies_of, is_op
+from graphfix.model.values import bodies_of, is_op, opset_of
 from graphfix.model.view import View
 
 _NO_TENSOR = ("SequenceConstruct", "SplitToSequence", "SequenceInsert", "SequenceErase", "Optional")
@@ -19,7 +19,7 @@ class Types:
     """
 
     def __init__(self, view: View) -> None:
-        self._imports = view.model.opset_imports
+        self._model = view.model
         self._shapes = view.shapes
         self._known: dict[ir.Value, ir.DataType | None] = {}
 
@@ -64,7 +64,6 @@ class Types:
 
     def opset(self, node: ir.Node) -> int:
         """The opset of a node's domain."""
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        if domain == "":
-            return self._imports.get("", self._imports.get("ai.onnx", 1))
-        return self._imports.get(domain, 1)
+        if node.domain in ("", "ai.onnx"):
+            return opset_of(self._model)
+        return self._model.opset_imports.get(node.domain, 1)

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
+from graphfix.lengths.dim_nodes import size_of as size_of
 from graphfix.model.values import attr_int, const_of, is_op
 
 from .._sizes.reshape_targets import with_axes
@@ -26,12 +27,6 @@ def counted(count: Count, place: IndexAxis, op: Builder) -> ir.Value:
     if isinstance(count.start, ir.Value):
         return op.Add(index, count.start)
     return op.Add(index, np.array(count.start, number)) if count.start else index
-
-
-def counting(length: ir.Value, op: Builder) -> ir.Value:
-    """0, 1, 2, ..., as many as ``length``, [1], says."""
-    ones = op.ConstantOfShape(length, value=ir.tensor(np.ones(1, np.int64)))
-    return op.CumSum(ones, np.array(0, np.int64), exclusive=1)
 
 
 def _shape(length: ir.Value | Ints, place: IndexAxis, op: Builder) -> ir.Value | Ints:
@@ -89,10 +84,3 @@ def _sized(scalar: ir.Value, op: Builder) -> ir.Value | None:
     if at is None or at.ndim or sizes is None or not is_op(sizes.producer(), "Shape"):
         return None
     return op.Gather(sizes, at.reshape(1), axis=0)
-
-
-def size_of(value: ir.Value, axis: int, op: Builder) -> ir.Value:
-    """The size of an axis of ``value``, [1]; a Shape takes it apart since opset 15."""
-    if op.view.opset(op.site) < 15:
-        return op.Gather(op.Shape(value), np.array([axis], np.int64), axis=0)
-    return op.Shape(value, start=axis, end=axis + 1)

@@ -8,10 +8,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
+from graphfix.lengths.dim_nodes import counting, size_of
 from graphfix.model.symbolic.expressions import Dim, key_of
 
 from .._sizes.reshape_targets import with_axes
-from .counting import counting, size_of
 
 
 class Positions:

@@ -13,7 +13,7 @@ from graphfix.model.text import path_of
 from graphfix.model.values import const_of, is_op
 from graphfix.model.view import View
 
-from .where_masks import fill_of
+from .where_masks import LAYOUT, fill_of
 
 # What is computed from weights and activations is taken to be finite, and this small at most.
 ORDINARY = 1e30
@@ -27,10 +27,7 @@ _ROOM = {
     ir.DataType.BFLOAT16: 3.3961775292304957e38,
     ir.DataType.DOUBLE: math.inf,
 }
-_LAYOUT = frozenset(
-    {"Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile"}
-    | {"Slice", "Split", "Gather", "GatherND", "GatherElements", "Dropout"}
-)
+_LAYOUT = (*LAYOUT, "Slice", "Split", "Gather", "GatherND", "GatherElements", "Dropout")
 _COMPUTES = frozenset(
     {"MatMul", "Gemm", "Einsum", "Conv", "LayerNormalization", "DequantizeLinear"}
     | {"Softmax", "Tanh", "Sigmoid", "Erf", "Relu", "Gelu", "Sin", "Cos"}
@@ -117,13 +114,9 @@ class Finite:
 
 def _constant(value: ir.Value) -> Bounds | str | None:
     fill = fill_of(value)
-    if fill is not None:
-        array = np.array([fill.number])
-    else:
-        found = const_of(value, limit=_READ)
-        if found is None or found.size == 0 or found.dtype.kind not in "biuf":
-            return None
-        array = found
+    array = const_of(value, limit=_READ) if fill is None else np.array([fill.number])
+    if array is None or array.size == 0 or array.dtype.kind not in "biuf":
+        return None
     low, high = float(array.min()), float(array.max())
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{value.name!r} holds {low if not math.isfinite(low) else high:g}"

@@ -9,15 +9,12 @@ import onnx_ir as ir
 from graphfix.editing.builder import AttrValue, Builder
 from graphfix.model.values import const_of, is_float, is_op
 
-from .where_masks import HIDES, Fill, fill_of
+from .where_masks import HIDES, LAYOUT, Fill, fill_of
 
 # A constant mask of 2048 x 2048 is read; larger ones are not.
 READ = 1 << 22
 # The order and number of the elements may change here, not the elements.
-_LAYOUT = frozenset(
-    {"Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile"}
-    | {"Slice", "Gather", "Trilu"}
-)
+_LAYOUT = (*LAYOUT, "Slice", "Gather", "Trilu")
 
 
 def lowest_of(value: ir.Value | None) -> Fill | None:

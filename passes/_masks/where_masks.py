@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import onnx_ir as ir
@@ -35,13 +36,12 @@ HIDES = -1e3
 NOWHERE = 0
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
+# A change of layout: each element is one of those of the input.
+LAYOUT = ("Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile")
 # Element by element, or a change of layout: a very low number stays one.
-_CARRIES = frozenset(
-    {"Add", "Identity", "Max", "Min", "Clip", "Reshape", "Transpose", "Unsqueeze", "Squeeze"}
-    | {"Flatten", "Expand", "Tile", "Slice", "Concat", "Split", "Gather"}
-)
+_CARRIES = frozenset({*LAYOUT, "Add", "Max", "Min", "Clip", "Slice", "Concat", "Split", "Gather"})
 _BLOCKS_BUT_LEADS_ON = ("Mul", "Div", "Sub", "Neg", "Where", "QuantizeLinear", "DequantizeLinear")
-LEADS_ON = _CARRIES | {"Sub", "Dropout", "Cast", "Where", *_BLOCKS_BUT_LEADS_ON}
+_LEADS_ON = _CARRIES | {"Sub", "Dropout", "Cast", "Where", *_BLOCKS_BUT_LEADS_ON}
 """The operators behind which :func:`reach_of` may go on; no other."""
 # Which input is added to the scores.
 BIAS = {
@@ -53,6 +53,8 @@ BIAS = {
     ("com.microsoft", "DecoderMaskedMultiHeadAttention"): 4,
     ("com.microsoft", "GroupQueryAttention"): 10,
 }
+# Which tensors may reach a Softmax: found once for all who ask, from the Softmaxes backwards.
+_FOUND: WeakKeyDictionary[View, frozenset[ir.Value]] = WeakKeyDictionary()
 _RANKS = ("LogSoftmax", "TopK", "ArgMax", "Hardmax")
 _BY_RANK = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "TopK", "ReduceMax", "ArgMax")
 _READS_ONLY_THE_SHAPE = ("Shape", "Size")
@@ -234,6 +236,19 @@ def reach_of(value: ir.Value, view: View, *, to_bool: bool) -> Reach:
     return reach
 
 
+def may_reach_softmax(value: ir.Value, view: View) -> bool:
+    """Whether :func:`reach_of` may find a Softmax behind ``value``; if not, it finds none.
+
+    A model has a thousand sums with a bias; whether one of them is a mask is in a file beside it,
+    and nearly none leads to a Softmax before a MatMul ends the way.
+    """
+    if (found := _FOUND.get(view)) is None:
+        scores = (x for node in view.nodes("Softmax") for x in node.inputs)
+        before = reached(scores, lambda x: inputs_of(x.producer(), _LEADS_ON))
+        found = _FOUND[view] = frozenset(before)
+    return value in found
+
+
 def _carried(
     node: ir.Node, value: ir.Value, index: int, view: View, *, to_bool: bool
 ) -> float | str:
@@ -243,9 +258,7 @@ def _carried(
         return f"{where} of {node.domain}, which is opaque"
     if node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear"):
         return f"it is quantised at {path_of(node)!r}: a low floor would take the whole int8 range"
-    if node.op_type in _CARRIES or (node.op_type == "Sub" and index == 0):
-        return 1.0
-    if node.op_type == "Dropout" and index == 0:
+    if node.op_type in _CARRIES or (node.op_type in ("Sub", "Dropout") and index == 0):
         return 1.0
     if node.op_type == "Cast":
         target = ir.DataType(attr_int(node, "to", 0))
@@ -282,7 +295,7 @@ def _axis_before(softmax: ir.Node, path: tuple[ir.Node, ...], view: View) -> int
             perm = attr_ints(node, "perm")
             axis = None if perm is None else perm[axis] - len(perm)
         elif node.op_type == "Unsqueeze":
-            axis = _before_unsqueeze(node, axis, view)
+            axis = before_unsqueeze(node, axis, view)
         elif node.op_type in ("Reshape", "Flatten", "Squeeze"):
             axis = axis if _same_end(node, axis, view) else None
         elif node.op_type == "Gather":
@@ -292,7 +305,8 @@ def _axis_before(softmax: ir.Node, path: tuple[ir.Node, ...], view: View) -> int
     return axis
 
 
-def _before_unsqueeze(node: ir.Node, axis: int, view: View) -> int | None:
+def before_unsqueeze(node: ir.Node, axis: int, view: View) -> int | None:
+    """The axis, counted from the end, in the input of an Unsqueeze; None where it is not known."""
     axes, rank = axes_of(node), view.shapes.rank(node.outputs[0])
     if axes is None or rank is None:
         return None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphfix.model.values import attr_ints, axes_of, const_of, is_op
+from graphfix.model.values import attr_ints, const_of, is_op
 from graphfix.model.view import View
 
-from .where_masks import NOWHERE, Reach
+from .where_masks import NOWHERE, Reach, before_unsqueeze
 
 # Each element of these comes from the elements at the same place, broadcast.
 _PLACE_BY_PLACE = frozenset(
@@ -43,8 +43,5 @@ def _varies(value: ir.Value | None, axis: int, view: View, depth: int) -> bool:
         return any(_varies(x, axis, view, depth - 1) for x in sources)
     if is_op(node, "Transpose") and (perm := attr_ints(node, "perm")) is not None:
         return _varies(node.inputs[0], perm[axis] - len(perm), view, depth - 1)
-    if is_op(node, "Unsqueeze") and (axes := axes_of(node)) is not None:
-        made = {x - len(dims) if x >= 0 else x for x in axes}
-        before = axis + sum(x > axis for x in made)
-        return axis not in made and _varies(node.inputs[0], before, view, depth - 1)
-    return True
+    before = before_unsqueeze(node, axis, view) if is_op(node, "Unsqueeze") else None
+    return before is None or _varies(node.inputs[0], before, view, depth - 1)

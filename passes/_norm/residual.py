@@ -10,12 +10,15 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.shapes import same
+from graphfix.model.shapes import all_same
 from graphfix.model.values import attr_float, attr_int, is_op, maker_of
 from graphfix.model.view import View
 
 from .._shared.fusible import FLOATS, MICROSOFT, only_user
 from .norm_site import fits_scale
+
+# One part of a sum, what is added to it first, the other part, and the bias.
+Parts = tuple[ir.Value | None, ir.Value | None, ir.Value | None, ir.Value | None]
 
 _SKIP = {
     "LayerNormalization": "SkipLayerNormalization",
@@ -92,9 +95,7 @@ class NormResidual(NodePass[ResidualSite]):
         return made[0]
 
 
-def _sums(
-    add: ir.Node, norm: ir.Node
-) -> Iterator[tuple[ir.Value | None, ir.Value | None, ir.Value | None, ir.Value | None]]:
+def _sums(add: ir.Node, norm: ir.Node) -> Iterator[Parts]:
     """The parts of a sum, in each way they may be: one, what is added to it first, the other, bias.
 
     The sum may be of three tensors and a bias, which is then added last instead of first.
@@ -124,17 +125,14 @@ def _alone(value: ir.Value | None, user: ir.Node) -> ir.Node | None:
 
 
 def _fits(
-    parts: tuple[ir.Value | None, ir.Value | None, ir.Value | None, ir.Value | None],
-    total: ir.Value,
-    view: View,
+    parts: Parts, total: ir.Value, view: View
 ) -> TypeGuard[tuple[ir.Value, ir.Value | None, ir.Value, ir.Value | None]]:
     """Whether the parts have the shape of the sum, and the bias that of its last axis."""
     data, more, skip, bias = parts
-    dims = view.shapes.dims(total)
-    if dims is None or (bias is not None and not fits_scale(bias, total, -1, view)):
+    if bias is not None and not fits_scale(bias, total, -1, view):
         return False
-    given = [view.shapes.dims(x) for x in (data, skip, *([] if more is None else [more]))]
-    return all(x is not None and len(x) == len(dims) and all(map(same, x, dims)) for x in given)
+    dims, given = view.shapes.dims(total), (data, skip, *([] if more is None else [more]))
+    return all(all_same(view.shapes.dims(x), dims) for x in given)
 
 
 def _refused(node: ir.Node, total: ir.Value, kept: bool, view: View) -> str | None:

@@ -100,20 +100,12 @@ def set_sizes(
     return True
 
 
-def differs(declared: ir.Shape, inferred: Sequence[Dim]) -> bool:
-    """Whether the rank or a number is wrong at every size of the inputs."""
-    return len(declared) != len(inferred) or any(
-        isinstance(a, int) and isinstance(b, int) and a != b
-        for a, b in zip(declared, inferred, strict=True)
-    )
-
-
 def contradicts(
     declared: ir.Shape, inferred: Sequence[Dim], names: frozenset[str], spelling: Spelling
 ) -> bool:
     """Whether a declared shape is wrong at some size of the inputs."""
     declared = ir.Shape(map(spelling.read, declared))
-    return differs(declared, inferred) or any(
+    return dims.differs(declared, inferred) or any(
         overstates(a, b, names) for a, b in zip(declared, inferred, strict=True)
     )
 
@@ -143,7 +135,7 @@ def renewed(
         return ir.Shape(fresh)
     shape: ir.Shape = declared.copy()
     for i, (old, new) in enumerate(zip(declared, inferred, strict=True)):
-        if differs(ir.Shape([old]), [new]) or overstates(spelling.read(old), new, names):
+        if dims.differs([old], [new]) or overstates(spelling.read(old), new, names):
             shape[i] = fresh[i]
     return shape
 

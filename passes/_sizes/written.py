@@ -9,11 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
-from graphfix.lengths.dim_nodes import Arithmetic, lowers
+from graphfix.lengths.dim_nodes import Arithmetic, lowers, size_of
 from graphfix.model.shapes import Dim, Shapes
 from graphfix.model.symbolic.expressions import expr_of, symbols_of
-
-from .._index.counting import size_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Written:
     value: ir.Value | None = None
     axis: int = 0
 
-    def node(self, opset: int, op: Builder) -> ir.Value:
+    def node(self, op: Builder) -> ir.Value:
         """It as int64[1]: sums, products and quotients of integers only, made once."""
         value = self.value
         if value is None:
@@ -42,7 +40,7 @@ class Written:
             key = ("size", value, self.axis)
             return op.once(key, lambda: size_of(value, self.axis, op), value)
 
-        sums = Arithmetic(op, opset, f"of {value.name}", self.symbol, base, value)
+        sums = Arithmetic(op, f"of {value.name}", self.symbol, base, value)
         return sums.of(expr_of(self.dim))
 
 

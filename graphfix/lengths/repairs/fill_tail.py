@@ -16,6 +16,8 @@ from graphfix.model.values import attr_float, attr_int
 
 MASK_FILTER = -10000.0
 """What the mask of keys of an attention adds to a score, unless it says otherwise."""
+# Which input of ONNX's own Attention is its mask.
+STANDARD_MASK = 3
 _ONE = np.ones(1, np.int64)
 
 
@@ -152,6 +154,33 @@ class HideKeys(Repair):
 
         sizes = tuple(map(str, lengths.source.shapes.dims(query) or (query.name,)))
         return op.once(("keys", mask, valid, low, heads, sizes), build, mask, valid)
+
+
+@dataclass(frozen=True)
+class MaskKeys(Repair):
+    """An Attention without a mask gets one of its valid keys.
+
+    Attributes:
+        state: What is known of the keys, as [batch, time].
+        at: Their axis of time.
+    """
+
+    state: State
+    at: int
+    what: ClassVar[str] = "the keys of its padding are hidden"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> None:
+        """A mask of keys, bool [B, 1, S, T]: ONNX Runtime broadcasts no other axes."""
+        query, key = input_of(self.node, 0), input_of(self.node, 1)
+        valid = lengths.mask(key, self.state.axes or (), 1)
+
+        def build() -> ir.Value:
+            sizes = (lengths.count(query, 0), _ONE, lengths.count(query, self.at))
+            shape = op.Concat(*sizes, lengths.count(key, self.at), axis=0)
+            return op.Expand(lengths.unsqueeze(valid, [1, 2]), shape)
+
+        sizes = tuple(map(str, lengths.source.shapes.dims(query) or (query.name,)))
+        op.rewire(STANDARD_MASK, op.once(("standard keys", valid, sizes), build, valid))
 
 
 @dataclass(frozen=True)

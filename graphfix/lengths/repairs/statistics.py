@@ -182,12 +182,11 @@ class SequenceLens(Repair):
         """``sequence_lens``, int32 [B]."""
         x = input_of(self.node, 0)
         rows = op.Cast(lengths.rows(self.size), to=ir.DataType.INT32)
-        layout = attr_int(self.node, "layout", 0)
-        batch = self.state.at(0 if layout else 1)
+        axis = 0 if attr_int(self.node, "layout", 0) else 1
+        batch = self.state.at(axis)
         if len(batch) > 1:  # each row as often as it is there
             rows = lengths.along_rows(rows, plain((batch,)))
         if not any(map(holds_rows, self.state.axes or ())):
-            axis = 0 if layout else 1
             rows = op.Expand(rows, lengths.count(x, axis))
         op.rewire(4, rows)
 

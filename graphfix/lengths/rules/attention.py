@@ -1,6 +1,7 @@
-"""Attention in one node, and what stands before it: com.microsoft's operators.
+"""Attention in one node, and what stands before it: com.microsoft's operators and ONNX's own.
 
-ONNX Runtime docs/ContribOperators.md has their inputs; graphfix's fuse-attention writes them.
+ONNX Runtime docs/ContribOperators.md has the inputs of the first; graphfix's fuse-attention writes
+them. ONNX's Attention and RotaryEmbedding, of opset 23 and 24, take [B, H, T, D] or [B, T, F] each.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import onnx_ir as ir
+
 from graphfix.lengths.joint_axes import RefusedError, check_maskable, join
-from graphfix.lengths.repairs.fill_tail import MASK_FILTER, HideKeys, Slots
+from graphfix.lengths.repairs.fill_tail import MASK_FILTER, STANDARD_MASK, HideKeys, MaskKeys, Slots
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.tail_state import LOW, Axis, State, Tail, carries_time, time_of
 from graphfix.model.values import attr_float, attr_int
@@ -117,10 +120,8 @@ def _hides(site: Site, mask: State) -> bool:
 
 def rotary_embedding(site: Site) -> State:
     """Each place is turned by its own row of the tables."""
-    state = site.state()
+    state = _turned(site)
     at = state.rank - 2
-    if state.rank not in (3, 4) or carries_time(state.at(state.rank - 1)):
-        raise RefusedError("time is its feature axis, or its rank is not known")
     if any(x.physical for x in (site.state(i) for i in (1, 2, 3))):
         raise RefusedError("its tables hold padded sizes")
     places = site.state(1)
@@ -136,8 +137,72 @@ def rotary_embedding(site: Site) -> State:
     return site.recomputed(state.axes, state.tails)
 
 
+def _turned(site: Site) -> State:
+    """What a rotary embedding turns: its features, the last axis."""
+    state = site.state()
+    if state.rank not in (3, 4) or carries_time(state.at(state.rank - 1)):
+        raise RefusedError("time is its feature axis, or its rank is not known")
+    return state
+
+
+def standard_attention(site: Site) -> list[State | None]:
+    """Keys behind the valid length must weigh nothing, and be numbers."""
+    query, key, value = (site.state(i) for i in range(3))
+    at = query.rank - 2
+    if at not in (1, 2) or {key.rank, value.rank} != {query.rank}:
+        raise RefusedError("its queries, keys and values are not [batch, heads, time, features]")
+    if any(map(site.has, (4, 5, 6))) or any(x.name for x in site.node.outputs[1:]):
+        raise RefusedError("its keys are joined to those of earlier runs, or counted")
+    others = [i for i in range(1, query.rank) if i != at]
+    if any(carries_time(x.at(i)) for x in (query, key, value) for i in others):
+        raise RefusedError("time is its axis of heads or of features")
+    batch = join([x.at(0) for x in (query, key, value)])
+    keys = join([key.at(at), value.at(at)])
+    if carries_time(keys):
+        for i in (1, 2):
+            site.need_finite(i, "attention dilution")
+        if not (attr_int(site.node, "is_causal", 0) and query.at(at) == keys):
+            _hide_by_one(site, batch, keys, at)
+    axes = (batch, *query.axes[1:-1], site.axis_of(site.out_dims()[-1]))  # type: ignore[index]
+    tails = (*query.tails[:-1], None)
+    return [site.recomputed(axes, tails), *[None] * (len(site.node.outputs) - 1)]
+
+
+def _hide_by_one(site: Site, batch: Axis, keys: Axis, at: int) -> None:
+    """Hide keys by the mask that there is, or by one of its own."""
+    if not site.has(STANDARD_MASK):
+        state = State((batch, keys), (site.state(1).tails[0], site.state(1).tails[at]))
+        check_maskable(state.axes or (), 1, site.source)
+        site.repair(MaskKeys(site.node, "attention dilution", state, at))
+        return
+    mask = site.state(STANDARD_MASK)
+    last = mask.rank - 1
+    if last != 3 or mask.tails[last] is None:
+        raise RefusedError("its mask is not [batch, heads, queries, keys]")
+    join([mask.at(last), keys])
+    # A mask for all rows becomes one for each.
+    site.states[STANDARD_MASK] = dataclasses.replace(mask, axes=(batch, *(mask.axes or ())[1:]))
+    if site.source.shapes.dtype(site.node.inputs[STANDARD_MASK]) == ir.DataType.BOOL:
+        site.need_zero(STANDARD_MASK, last, "attention dilution")
+    else:
+        site.need_hidden(STANDARD_MASK, last)
+
+
+def standard_rotary(site: Site) -> State:
+    """Each place is turned by its own row of the tables, which it has or looks up."""
+    state = _turned(site)
+    tables = [site.state(i) for i in (1, 2)]
+    if any(x.physical or (site.has(3) and x.timed) for x in tables):
+        raise RefusedError("its tables hold padded sizes, or rows that are looked up")
+    for table in tables if not site.has(3) else ():
+        join([table.at(1), state.at(state.rank - 2)])
+    return site.recomputed(state.axes, state.tails)
+
+
 # From opset 23 on ONNX has namesakes of two of these, with other inputs.
 RULES = {
+    "Attention": Rule(standard_attention),
+    "RotaryEmbedding": Rule(standard_rotary),
     "com.microsoft.Attention": Rule(attention),
     "com.microsoft.MultiHeadAttention": Rule(multi_head_attention),
     "com.microsoft.RotaryEmbedding": Rule(rotary_embedding),

@@ -13,7 +13,6 @@ from graphfix.lengths.joint_axes import RefusedError, join, only_time
 from graphfix.lengths.repairs.frames import Append, FillUp, PadFrames
 from graphfix.lengths.repairs.repair import Leak
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.rules.axis_change import with_axis
 from graphfix.lengths.rules.shape_ops import of_sizes
 from graphfix.lengths.tail_state import (
     ANY,
@@ -158,7 +157,7 @@ def pad(site: Site) -> State:
                 continue
             if mode == "constant":
                 state = _framed(state, axis, _number(site))
-            state = with_axis(state, axis, (Other(out[axis]),), None)
+            state = state.with_axis(axis, (Other(out[axis]),), None)
             continue
         alone = all(p == 0 for j, p in enumerate(pads) if j % len(at) != i)
         state = _padded(site, state, axis, begin, end, out[axis], mode, alone=alone)
@@ -193,7 +192,7 @@ def _made_long(
     number = _number(site)
     if mode != "constant" or number is None:
         raise RefusedError("what it puts behind what it pads is not one number")
-    after = with_axis(_framed(state, axis, number), axis, (Time(out),), Tail("number", number))
+    after = _framed(state, axis, number).with_axis(axis, (Time(out),), Tail("number", number))
     return dataclasses.replace(after, fixed=False)
 
 
@@ -225,9 +224,9 @@ def _padded(
             raise RefusedError(
                 f"it pads with {value:g}, and only zeros can be put behind what is valid"
             )
-        return with_axis(_framed(state, axis, value), axis, (Time(out),), tail)
+        return _framed(state, axis, value).with_axis(axis, (Time(out),), tail)
     if end == 0 and mode in ("edge", "reflect"):
-        return with_axis(state, axis, (Time(out),), state.tail(axis))
+        return state.with_axis(axis, (Time(out),), state.tail(axis))
     longer = never_negative(end) if not end.is_Integer else True
     if mode not in ("edge", "reflect") or not longer or not alone:
         raise RefusedError(f"there is no repair for its mode {mode} here")
@@ -237,7 +236,7 @@ def _padded(
         reflect = mode == "reflect"
         leak: Leak = "frame copy"
         site.repair(PadFrames(site.node, leak, axis, time.size, state, out, int(begin), reflect))
-    return with_axis(state, axis, (Time(out),), LAST if mode == "edge" else FINITE)
+    return state.with_axis(axis, (Time(out),), LAST if mode == "edge" else FINITE)
 
 
 RULES = {"Concat": Rule(concat, Takes.SIZES | Takes.SHRINKING), "Pad": Rule(pad, Takes.SIZES)}

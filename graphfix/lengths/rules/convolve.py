@@ -9,8 +9,6 @@ from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.rules.quantize import unbiased
 from graphfix.lengths.rules.reduce import masked_mean
 from graphfix.lengths.tail_state import (
-    ANY,
-    FINITE,
     Axis,
     State,
     Tail,
@@ -154,11 +152,9 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
     dims = site.out_dims()
     axes: list[Axis] = []
     tails: list[Tail | None] = []
-    finite = state.is_finite
-    for i, old in enumerate(state.axes or ()):
+    for i, (old, kept) in enumerate(zip(state.axes or (), state.tails, strict=True)):
         if i < 2 or not carries_time(old):
             axes.append(old if i == 0 else site.axis_of(dims[i]))
-            kept = state.tails[i]
             tails.append(kept and kept.recomputed)
             continue
         if not site.grows(dims[i]):
@@ -167,10 +163,9 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
         if not same:
             _forward(old)
         axes.append(old if same else (Time(dims[i]),))
-        kept = state.tails[i]
         plain_one = _kernel(site, i) == 1 and (bias is None or not site.has(bias))
         zero = plain_one and kept is not None and kept.is_zero
-        tails.append(kept if zero else FINITE if finite else ANY)
+        tails.append(kept if zero else state.made)
     return State(tuple(axes), tuple(tails))
 
 

@@ -38,7 +38,7 @@ def elementwise(site: Site) -> State:
     states = [x for x in site.states if x is not None]
     axes = _broadcast(site, states)
     flat = None if axes is None else _flat(site, axes)
-    known = _sizes(site) if flat is None else flat
+    known = _sizes(site, states) if flat is None else flat
     if known is not None:
         return known
     if axes is None:
@@ -101,9 +101,8 @@ def _same_twice(site: Site) -> bool:
     return site.node.op_type == "Mul" and len(inputs) == 2 and inputs[0] is inputs[1]
 
 
-def _sizes(site: Site) -> State | None:
+def _sizes(site: Site, states: Sequence[State]) -> State | None:
     """Arithmetic on sizes alone: still a size."""
-    states = [x for x in site.states if x is not None]
     if not any(x.physical for x in states):
         return None
     if any(not x.fixed and not x.physical for x in states) or any(x.timed for x in states):

@@ -14,7 +14,6 @@ from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.result_tail import hidden
 from graphfix.lengths.rules.shape_ops import of_sizes
 from graphfix.lengths.tail_state import (
-    ANY,
     FINITE,
     Rows,
     State,
@@ -91,8 +90,7 @@ def _strays(value: ir.Value | None, site: Site) -> bool:
 def _joined(data: State, index: State, axis: int, *, sign: bool = True) -> State:
     before, after = (data.axes or ())[:axis], (data.axes or ())[axis + 1 :]
     axes = (*before, *(index.axes or ()), *after)
-    made = FINITE if data.is_finite else ANY
-    picked = (x and (x if x.kind == "last" else made) for x in index.tails)
+    picked = (x and (x if x.kind == "last" else data.made) for x in index.tails)
     tails = (*data.tails[:axis], *picked, *data.tails[axis + 1 :])
     fixed = data.fixed and index.fixed
     return State(
@@ -150,8 +148,7 @@ def gather_elements(site: Site) -> State:
     axes = tuple(
         index.at(i) if i == axis else join([data.at(i), index.at(i)]) for i in range(data.rank)
     )
-    tail = FINITE if data.is_finite else ANY
-    return dataclasses.replace(with_tails(axes, tail), sign=data.sign)
+    return dataclasses.replace(with_tails(axes, data.made), sign=data.sign)
 
 
 def _check_places(data: State, index: State, axes: Iterable[int]) -> None:
@@ -183,8 +180,7 @@ def gather_nd(site: Site) -> State:
     _check_places(data, index, read)
     places = [join([data.at(i), index.at(i)]) for i in range(batch)]
     axes = (*places, *(index.axes[batch:-1]), *data.axes[batch + count :])
-    tail = FINITE if data.is_finite else ANY
-    return dataclasses.replace(with_tails(axes, tail), sign=data.sign)
+    return dataclasses.replace(with_tails(axes, data.made), sign=data.sign)
 
 
 def _reads_own_rows(site: Site, index: State, at: int) -> bool:

@@ -1,14 +1,17 @@
-"""Normalizations: statistics over time count what is valid; over features each has its own."""
+"""Normalizations: statistics over time count what is valid; over features each has its own.
+
+For a Softmax, what lies in the tail must weigh nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfix.lengths.joint_axes import RefusedError, check_apart, check_maskable
+from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.repairs.repair import Leak
 from graphfix.lengths.repairs.statistics import MaskedGroupNorm, MaskedNorm
 from graphfix.lengths.rule_site import Rule, Site
-from graphfix.lengths.tail_state import State, carries_time, size_of
+from graphfix.lengths.tail_state import ANY, FINITE, ZERO, State, carries_time, size_of
 from graphfix.model.values import attr_int
 
 _PARAMETER = "a parameter of it carries time"
@@ -56,8 +59,7 @@ def _over_time(site: Site, state: State, axes: Sequence[int]) -> bool:
     """Whether statistics over these axes see padding; refuse what cannot be repaired."""
     times = [i for i in axes if carries_time(state.at(i))]
     for axis in times:
-        check_maskable(state.axes or (), axis, site.source)
-        site.check_sizes(state.at(axis))
+        site.check_mask(state, axis)
     others = site.node.outputs[1:]
     if times and any(x.uses() or x.is_graph_output() for x in others):
         raise RefusedError("its mean or deviation over time is used elsewhere")
@@ -113,7 +115,33 @@ def skip_norm(site: Site) -> list[State | None]:
     return [state if x.name else None for x in site.node.outputs]
 
 
+def softmax(site: Site) -> State:
+    """Over time, scores in the tail must be far below the others."""
+    state = site.state()
+    axes = _over(site, state)
+    check_apart(state, axes)
+    for axis in axes:
+        if carries_time(state.at(axis)):
+            state = site.need_hidden(0, axis)
+    log = site.node.op_type == "LogSoftmax"
+    behind = ANY if log else ZERO
+    # A row that is hidden whole has no largest score.
+    others = (x and (FINITE if x.is_bounded else ANY) for x in state.tails)
+    tails = tuple(x and behind if i in axes else x for i, x in enumerate(others))
+    return state.of_others(tails, 0 if log else 1)
+
+
+def _over(site: Site, state: State) -> tuple[int, ...]:
+    """The axes that a Softmax is over: before opset 13, all from its axis on."""
+    if state.axes is None:
+        raise RefusedError("the rank of its input is not known")
+    if site.opset >= 13:
+        return (attr_int(site.node, "axis", -1) % state.rank,)
+    return tuple(range(attr_int(site.node, "axis", 1) % state.rank, state.rank))
+
+
 RULES = {
+    **dict.fromkeys(("LogSoftmax", "Softmax"), Rule(softmax)),
     "BatchNormalization": Rule(batch_norm),
     "GroupNormalization": Rule(group_norm),
     "InstanceNormalization": Rule(instance_norm),

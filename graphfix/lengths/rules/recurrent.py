@@ -31,7 +31,6 @@ def recur(site: Site) -> list[State | None]:
         if other is not None and (other.timed or other.physical) and i != 4:
             raise RefusedError("a parameter of it carries time")
     dims = site.dims(site.node.outputs[0]) if site.node.outputs[0].name else None
-    out: list[State | None] = []
     if time and isinstance(time[0], Time):
         if time[0].turned:
             raise RefusedError("it runs over a tensor that was turned around")
@@ -43,15 +42,10 @@ def recur(site: Site) -> list[State | None]:
             raise RefusedError("the lengths that it is given are not those of what is valid")
     directions: Axis = _axis(dims, 2 if layout else 1)
     hidden: Axis = _axis(dims, 3)
-    features = [time, rows, directions, hidden]
-    order = [1, 0, 2, 3] if layout else [0, 2, 1, 3]
-    axes = tuple(features[i] for i in order)
-    place = 1 if layout else 0
-    tails = tuple(ZERO if i == place and time else None for i in range(4))
-    out.append(State(axes, tails))
+    axes = (rows, time, directions, hidden) if layout else (time, directions, rows, hidden)
+    tails = tuple(ZERO if i == time_axis and time else None for i in range(4))
     last = (rows, directions, hidden) if layout else (directions, rows, hidden)
-    out += [plain(last) for _ in site.node.outputs[1:]]
-    return out
+    return [State(axes, tails), *(plain(last) for _ in site.node.outputs[1:])]
 
 
 def _is_whole(site: Site, size: sympy.Expr) -> bool:

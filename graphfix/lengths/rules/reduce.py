@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from graphfix.lengths.joint_axes import RefusedError, check_apart, check_maskable
+from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.repairs.statistics import MaskedMean
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.shape_ops import of_sizes
 from graphfix.lengths.tail_state import (
-    ANY,
     FINITE,
     LAST,
     ZERO,
@@ -62,8 +61,7 @@ def masked_mean(site: Site, axes: tuple[int, ...], *, keep: bool) -> State:
     times = [i for i in axes if carries_time(state.at(i))]
     for axis in times:
         state = site.need_zero(0, axis, "mean pollution")
-        check_maskable(state.axes or (), axis, site.source)
-        site.check_sizes(state.at(axis))
+        site.check_mask(state, axis)
     if times:
         site.repair(MaskedMean(site.node, "mean pollution", axes, keep, state))
     return state
@@ -84,9 +82,8 @@ def dropped(state: State, axes: tuple[int, ...], *, keep: bool, times: bool) -> 
     """What a reduction over ``axes`` leaves."""
     places = [i for i in range(state.rank) if keep or i not in axes]
     left: list[Axis] = [() if i in axes else state.at(i) for i in places]
-    made = FINITE if state.is_finite else ANY
     tails = (None if i in axes else state.tails[i] for i in places)
-    kept = (x if x is None or (not times and _is_same(x)) else made for x in tails)
+    kept = (x if x is None or (not times and _is_same(x)) else state.made for x in tails)
     return State(tuple(left), tuple(kept))
 
 
@@ -130,8 +127,7 @@ def cumsum(site: Site) -> State:
         if backwards != factors[0].turned:
             state = site.need_zero(0, at, "sum pollution")
         elif not state.tail(at).is_zero:
-            tail = FINITE if state.is_finite else ANY
-            return _sums(state, at, tail, _counting(site, step, state))
+            return _sums(state, at, state.made, _counting(site, step, state))
         exclusive = bool(attr_int(site.node, "exclusive", 0))
         # Started in a tail of zeros it is zero there; run into one, it stays what it was.
         tail = ZERO if backwards != factors[0].turned else FINITE if exclusive else LAST

@@ -6,9 +6,8 @@ import sympy
 
 from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.rules.axis_change import with_axis
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.lengths.tail_state import ANY, FINITE, Other, State, Time, carries_time, holds_rows
+from graphfix.lengths.tail_state import FINITE, Other, State, Time, carries_time, holds_rows
 
 FAR = 2**31 - 1
 
@@ -54,10 +53,10 @@ def _cut(
             # A table cut to the length of the clip, from a place that padding does not move.
             if start is None or site.grows(start) or step is None or step < 1:
                 raise RefusedError("where it begins depends on the padded length")
-            return with_axis(state, axis, (Time(out),), FINITE if state.is_finite else ANY)
+            return state.with_axis(axis, (Time(out),), state.made)
         if holds_rows(factors):
             raise RefusedError("it cuts the batch")
-        return with_axis(state, axis, () if out == 1 else (Other(out),), None)
+        return state.with_axis(axis, () if out == 1 else (Other(out),), None)
     time = only_time(factors, "it cuts an axis that")
     if start is None or end is None or step is None or step < 1:
         raise RefusedError("where it cuts the axis that carries time is not known")
@@ -73,17 +72,17 @@ def _cut(
         kept = tail if whole else tail.recomputed
         if not whole and tail.kind == "last" and state.fill is None:
             kept = FINITE
-        return with_axis(state, axis, (Time(out),), kept)
+        return state.with_axis(axis, (Time(out),), kept)
     if not site.is_known(out):
         raise RefusedError("how much it leaves of the axis that carries time is not known")
     if not out.is_Integer:
         raise RefusedError("it begins at a place that depends on the padded length")
     if fromend is None:
-        return with_axis(state, axis, (Other(out),) if out != 1 else (), None)
+        return state.with_axis(axis, (Other(out),) if out != 1 else (), None)
     offsets = tuple(range(fromend, fromend + int(out) * step, step))
     site.read_last(state, axis, offsets, drop=False)
     count = len(offsets)
-    return with_axis(state, axis, () if count == 1 else (Other(sympy.Integer(count)),), None)
+    return state.with_axis(axis, () if count == 1 else (Other(sympy.Integer(count)),), None)
 
 
 def _from_end(start: sympy.Expr, size: sympy.Expr) -> int | None:
@@ -109,7 +108,7 @@ def _turned(site: Site, state: State, axis: int) -> State:
         raise RefusedError("it turns an axis that holds time beside something else")
     time = factors[0]
     turned = Time(time.size, not time.turned)
-    return with_axis(state, axis, (turned,), state.tail(axis))
+    return state.with_axis(axis, (turned,), state.tail(axis))
 
 
 RULES = {"Slice": Rule(slice_, Takes.SIZES)}

@@ -6,7 +6,6 @@ import dataclasses
 
 from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.rules.axis_change import placed, with_axis
 from graphfix.lengths.tail_state import ANY, LAST, WILD, Axis, Other, State, Tail, carries_time
 from graphfix.model.values import attr_int, attr_ints
 
@@ -14,12 +13,7 @@ from graphfix.model.values import attr_int, attr_ints
 def transpose(site: Site) -> State:
     """The axes change places."""
     state = site.state()
-    perm = attr_ints(site.node, "perm") or tuple(reversed(range(state.rank)))
-    return dataclasses.replace(
-        state,
-        axes=tuple(state.at(i) for i in perm),
-        tails=tuple(state.tails[i] for i in perm),
-    )
+    return state.placed(attr_ints(site.node, "perm") or range(state.rank)[::-1])
 
 
 def unsqueeze(site: Site) -> State:
@@ -33,7 +27,7 @@ def unsqueeze(site: Site) -> State:
     new = {x % rank for x in axes}
     old = iter(range(state.rank))
     places = [None if i in new else next(old) for i in range(rank)]
-    return placed(state, places)
+    return state.placed(places)
 
 
 def squeeze(site: Site) -> State:
@@ -49,7 +43,7 @@ def squeeze(site: Site) -> State:
     for axis in gone:
         if carries_time(state.at(axis)):
             raise RefusedError("it drops the axis that carries time")
-    return placed(state, [i for i in range(state.rank) if i not in gone])
+    return state.placed([i for i in range(state.rank) if i not in gone])
 
 
 def expand(site: Site) -> State:
@@ -107,7 +101,7 @@ def split(site: Site) -> list[State | None]:
     parts: list[State | None] = []
     for i in range(len(site.node.outputs)):
         dims = site.out_dims(i)
-        parts.append(with_axis(state, axis, () if dims[axis] == 1 else (Other(dims[axis]),), None))
+        parts.append(state.with_axis(axis, () if dims[axis] == 1 else (Other(dims[axis]),), None))
     return parts
 
 
@@ -130,13 +124,12 @@ def trilu(site: Site) -> State:
     )
 
 
-_SIZES = Takes.SIZES
 RULES = {
-    "Expand": Rule(expand, _SIZES | Takes.SHRINKING | Takes.PLACES),
+    "Expand": Rule(expand, Takes.SIZES | Takes.SHRINKING | Takes.PLACES),
     "Split": Rule(split, Takes.SIZES_BEHIND),
-    "Squeeze": Rule(squeeze, _SIZES),
+    "Squeeze": Rule(squeeze, Takes.SIZES),
     "Tile": Rule(tile, Takes.SIZES | Takes.SHRINKING),
-    "Transpose": Rule(transpose, _SIZES),
+    "Transpose": Rule(transpose, Takes.SIZES),
     "Trilu": Rule(trilu),
-    "Unsqueeze": Rule(unsqueeze, _SIZES),
+    "Unsqueeze": Rule(unsqueeze, Takes.SIZES),
 }

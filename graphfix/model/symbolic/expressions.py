@@ -211,6 +211,14 @@ def times(a: Dim, b: Dim) -> Dim:
     return _times(*sorted((str(a), str(b))))
 
 
+def product(dims: Iterable[Dim]) -> Dim:
+    """All of ``dims``, multiplied."""
+    whole: Dim = 1
+    for dim in dims:
+        whole = times(whole, dim)
+    return whole
+
+
 def quotient(a: Dim, b: Dim) -> Dim | None:
     """``a / b``, if that is a size whatever the sizes of the inputs are; None if it is not seen."""
     if isinstance(a, int) and isinstance(b, int):
