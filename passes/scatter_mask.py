@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
+from graphfix.lengths.dim_nodes import counting, size_of
 from graphfix.model.affine import affine_of, own_places
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, ints_of, is_op, maker_of
@@ -17,7 +18,6 @@ from graphfix.model.view import View
 
 from ._fold.lookup import Look
 from ._fold.uniform import Uniform
-from ._index.counting import counting, size_of
 
 
 @dataclass(frozen=True)

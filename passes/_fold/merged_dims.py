@@ -16,12 +16,12 @@ import onnx_ir as ir
 
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.editing.builder import Builder
+from graphfix.lengths.dim_nodes import size_of
 from graphfix.model.broadcast import is_broadcast
 from graphfix.model.symbolic.expressions import Dim, key_of, times
 from graphfix.model.text import size_told
 from graphfix.model.values import attr_int, input_at, is_op, nodes_of
 
-from .._index.counting import size_of
 from .lookup import VIEWS, Key, Look, Replacement, alone, perm_of
 from .views import Reshaping, by_constant, by_ones
 

@@ -6,7 +6,6 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
-from graphfix.lengths.dim_nodes import size_of as size_of
 from graphfix.model.values import attr_int, const_of, is_op
 
 from .._sizes.reshape_targets import with_axes
