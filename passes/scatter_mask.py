@@ -103,12 +103,8 @@ class ScatterMask(NodePass[ScatterSite]):
             return None
         zeros, indices, ones = scatter.inputs
         dims, filled = view.shapes.dims(zeros), Uniform(Look(view)).filled
-        if (
-            zeros is None
-            or not dims
-            or len(dims) != 2
-            or ints_of(node.inputs[1]) not in ((1,), (-1,))
-        ):
+        along_rows = ints_of(node.inputs[1]) in ((1,), (-1,))
+        if zeros is None or not dims or len(dims) != 2 or not along_rows:
             return None
         places = own_places(indices, view.shapes) or []
         counts = affine_of(places[0], view.shapes) if len(places) == 2 else None
@@ -117,9 +113,8 @@ class ScatterMask(NodePass[ScatterSite]):
             return None
         if view.shapes.rank(places[1]) != 2 or view.shapes.dtype(places[1]) != ir.DataType.INT64:
             return None
-        return (
-            ScatterSite(node, zeros, places[1]) if (filled(zeros), filled(ones)) == (0, 1) else None
-        )
+        marks = (filled(zeros), filled(ones)) == (0, 1)
+        return ScatterSite(node, zeros, places[1]) if marks else None
 
     def message(self, site: Match) -> str:
         """What it is."""
@@ -129,8 +124,8 @@ class ScatterMask(NodePass[ScatterSite]):
         """Ones where a place is not above the last."""
         maker, shapes = match.zeros.producer(), op.view.shapes
         shape = maker.inputs[-1] if is_op(maker, "ConstantOfShape", "Expand") else None
-        told = shapes.data(shape)
-        if shape is not None and told and same(told[-1], (shapes.dims(match.zeros) or (0,))[-1]):
+        told, dims = shapes.data(shape) or (), shapes.dims(match.zeros) or ()
+        if shape is not None and len(told) == 2 and same(told[1], dims[1]):
             size = op.Gather(shape, np.array([1], np.int64), axis=0)  # the zeros need not be made
         else:
             size = size_of(match.zeros, 1, op)

@@ -152,7 +152,7 @@ def _of_float(value: ir.Value, clues: Clues) -> Role:
         return Role("mask", f"multiplied with data at {clues.gates}", sure=False)
     if _hint(value, "mask") and _rank(value) >= 2:
         return Role("mask", "its name", sure=False)
-    return Role("data", "floating point", span=clues.span)
+    return Role("data", "floating point", span=clues.span if _one_a_row(value) else None)
 
 
 def _of_int(value: ir.Value, clues: Clues, table: IndexRange | None) -> Role:

@@ -16,7 +16,7 @@ from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
 from graphfix.model.values import attr_int, filler_of, is_op, maker_of, number_in, scalar_of
 
 from .._sizes.reshape_targets import with_axes
-from .lookup import VIEWS, Key, Look, Replacement, constant_of
+from .lookup import VIEWS, Key, Look, Replacement, constant_of, perm_of
 
 Number = float | int | bool
 
@@ -161,7 +161,9 @@ class Uniform:
         """One number at every place of a mask, as dynamo writes ``x[mask] = 0``: a Where."""
         data, indices = node.inputs[:2]
         turned = maker_of(indices)
-        places = maker_of(turned.inputs[0]) if is_op(turned, "Transpose") else None
+        if not is_op(turned, "Transpose") or perm_of(turned, look) != (1, 0):
+            return None
+        places = maker_of(turned.inputs[0])
         mask = places.inputs[0] if is_op(places, "NonZero") else None
         number, dtype = self.filled(node.inputs[2]), look.view.shapes.dtype(data)
         whole, dims = look.dims(data), look.dims(mask)
