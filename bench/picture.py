@@ -38,7 +38,7 @@ def draw(data: Json, path: Path) -> None:
     axes.bar_label(bars, [x.told for x in found], padding=4, fontsize=9, color=text)
     axes.set_yticks(range(len(found)), [x.tool for x in found], color=text)
     axes.invert_yaxis()
-    axes.set_xlim(0, max(x.kernels for x in found) * 1.75)
+    axes.set_xlim(0, max(x.kernels for x in found) * 1.95)
     title = f"Kernels per run on DirectML, {len(data['rows'])} exports together"
     axes.set_title(title, loc="left", color=text, fontsize=11)
     axes.tick_params(left=False, bottom=False, labelbottom=False)
