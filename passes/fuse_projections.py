@@ -112,7 +112,8 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
 
     Safety:
         Exact, except rounding: the same products and sums. Without any optimization ONNX Runtime
-        copies the weights in each run. Refused, with the reason: queries, keys or values that
+        copies the weights in each run. A quantizer keeps a weight of which a part is cut for
+        something else in float32 as well. Refused, with the reason: queries, keys or values that
         something else reads, or of three widths; weights that are computed or inputs, or are used
         by something else than a product, which would keep them twice in memory; a past or a
         present, and ``unidirectional``, which DirectML's Attention does not take; other types than
