@@ -87,7 +87,7 @@ class ScatterMask(NodePass[ScatterSite]):
 
     Safety:
         Exact: the same zeros and ones. The zeros, the ones, the rows that count from 0 and as many
-        of them as there are rows of zeros are proved; anything else is left alone. A place that is
+        of them as there are rows of zeros are proved; anything else stays as it is. A place that is
         outside of the row, which fails, gives a row of ones or of zeros.
     """
 

@@ -248,7 +248,7 @@ class State:
 
     @property
     def made(self) -> Tail:
-        """What lies in the tail of numbers that are made anew of any of its own."""
+        """What lies in the tail of numbers that are computed of any of its own."""
         return FINITE if self.is_finite else ANY
 
     @property
