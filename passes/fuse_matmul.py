@@ -12,6 +12,7 @@ from graphfix.editing.builder import Builder
 from graphfix.model.values import attr_ints, is_op
 from graphfix.model.view import View
 
+from ._fold.lookup import swaps_last
 from ._shared.fusible import FLOATS, MICROSOFT, only_user
 from ._shared.polynomial import number_of
 from ._sizes.reshape_targets import with_axes
@@ -235,9 +236,7 @@ def _scale_of(node: ir.Node, view: View) -> tuple[ir.Value, float] | None:
 
 def _swaps(node: ir.Node) -> bool:
     """Whether a Transpose in each run swaps the last two axes; of a weight it does so once."""
-    perm, source = attr_ints(node, "perm"), node.inputs[0] if node.inputs else None
-    if not is_op(node, "Transpose") or perm is None or len(perm) < 2 or source is None:
+    source = node.inputs[0] if is_op(node, "Transpose") else None
+    if source is None or source.is_initializer() or is_op(source.producer(), "Constant"):
         return False
-    *batch, rows, columns = range(len(perm))
-    computed = not source.is_initializer() and not is_op(source.producer(), "Constant")
-    return computed and tuple(perm) == (*batch, columns, rows)
+    return swaps_last(attr_ints(node, "perm") or ())

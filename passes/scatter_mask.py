@@ -43,8 +43,9 @@ class ScatterMask(NodePass[ScatterSite]):
     Why:
         ScatterND of opset 18, as torch's dynamo exporter writes it, has no kernel on DirectML: by
         `graphfix plan` three tensors go to the CPU and one comes back in each run, and the queue of
-        the GPU is waited for each time. Where it has one (to opset 17) there are up to three
-        kernels less, among them those of zeros and of rows that are counted.
+        the GPU is waited for each time. Where it has one (to opset 17) there are fewer
+        kernels: of a HuBERT by TorchScript 54 are left on the device where 58 were. Run on
+        onnxruntime-directml 1.24.4, three HuBERTs, UniSpeech and wav2vec2 agree with the CPU.
 
     Before:
         <
@@ -102,8 +103,7 @@ class ScatterMask(NodePass[ScatterSite]):
         if not is_op(scatter, "ScatterND") or "reduction" in scatter.attributes:
             return None
         zeros, indices, ones = scatter.inputs
-        dims, filled = view.shapes.dims(zeros), Uniform(Look(view)).filled
-        along_rows = ints_of(node.inputs[1]) in ((1,), (-1,))
+        dims, along_rows = view.shapes.dims(zeros), ints_of(node.inputs[1]) in ((1,), (-1,))
         if zeros is None or not dims or len(dims) != 2 or not along_rows:
             return None
         places = own_places(indices, view.shapes) or []
@@ -113,7 +113,8 @@ class ScatterMask(NodePass[ScatterSite]):
             return None
         if view.shapes.rank(places[1]) != 2 or view.shapes.dtype(places[1]) != ir.DataType.INT64:
             return None
-        marks = (filled(zeros), filled(ones)) == (0, 1)
+        uniform = Uniform(Look(view))
+        marks = (uniform.filled(zeros), uniform.filled(ones)) == (0, 1)
         return ScatterSite(node, zeros, places[1]) if marks else None
 
     def message(self, site: Match) -> str:

@@ -129,15 +129,15 @@ def claim(own: Timing, base: Timing, copy: Timing | None) -> Claim:
         base: Of the one that it is compared with.
         copy: Of that one once more, in the same turns; None if the clock is known to be good.
     """
-    found, same = ratio(own, base), ratio(base if copy is None else copy, base)
-    if found is None or same is None:
+    found, same = ratio(own, base), None if copy is None else ratio(copy, base)
+    if found is None or (copy is not None and same is None):
         return Claim(why="they were not timed in the same turns")
     if found.confidence < CONFIDENCE:
         return Claim(
             why=f"{found.turns} of the {_fewest()} processes that an interval with "
             f"{CONFIDENCE:.0%} confidence takes"
         )
-    if not same.holds(1.0):
+    if same is not None and not same.holds(1.0):
         return Claim(
             why="a model beside its own copy took "
             f"{same.value:.3f} of the time ({same.low:.3f} to {same.high:.3f})"

@@ -187,8 +187,9 @@ class _Walk:
         if not others:
             self._on(node, pair)
             return
-        constant, table = scalar_of(others[0]), const_of(others[0])
-        if op in _COMPARE and table is not None and table.size > 1 and pair[:2] == (0, 1):
+        constant = scalar_of(others[0])
+        table = const_of(others[0]) if op in _COMPARE and pair[:2] == (0, 1) else None
+        if table is not None and table.size > 1:
             # Of the half that lets the other pass: a clip has a pitch above what is the least.
             least, most = float(table.min()), float(table.max())
             middle, above = (least + most) / 2, (index == 0) == op.startswith("Less")

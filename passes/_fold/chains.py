@@ -13,7 +13,17 @@ from graphfix.model.values import attr_int, axes_of, filler_of, input_at, is_op,
 from graphfix.wording import a_or_an
 
 from .._sizes.reshape_targets import with_axes
-from .lookup import VIEWS, Look, Replacement, alone, constant_of, nothing, perm_of, same_shape
+from .lookup import (
+    VIEWS,
+    Look,
+    Replacement,
+    alone,
+    constant_of,
+    nothing,
+    perm_of,
+    same_shape,
+    swaps_last,
+)
 from .views import view
 
 Rule = Callable[[ir.Node, ir.Value, Look], Replacement | None]
@@ -126,7 +136,7 @@ def _turned_first(unsqueeze: ir.Node, perm: Sequence[int]) -> Replacement | None
     to = [i for i, x in enumerate(perm) if x in ones]
     if inner == sorted(inner):
         return Replacement("it moves dims of 1", lambda op: [with_axes("Unsqueeze", start, to, op)])
-    if not _swaps_last(inner):
+    if not swaps_last(inner):
         return None
     return Replacement(
         "it can be turned before dims of 1 are put in",
@@ -135,15 +145,19 @@ def _turned_first(unsqueeze: ir.Node, perm: Sequence[int]) -> Replacement | None
 
 
 def _squeeze(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    return _turned_last(node, source, look) or view(node, source, look)
+
+
+def _turned_last(squeeze: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """A Transpose after dims of 1 are taken out, where only rows and columns are left of it."""
-    turned, axes = alone(source, "Transpose"), axes_of(node)
-    perm = () if turned is None else perm_of(turned, look)
-    if turned is None or turned.inputs[0] is None or axes is None or not perm:
-        return view(node, source, look)
-    start, gone = turned.inputs[0], {perm[x % len(perm)] for x in axes}
+    turned, axes = alone(source, "Transpose"), axes_of(squeeze)
+    start, perm = (None, ()) if turned is None else (turned.inputs[0], perm_of(turned, look))
+    if start is None or axes is None or not perm:
+        return None
+    gone = {perm[x % len(perm)] for x in axes}
     inner = _without(perm, gone)
-    if inner != sorted(inner) and not _swaps_last(inner):
-        return view(node, source, look)
+    if inner != sorted(inner) and not swaps_last(inner):
+        return None
 
     def build(op: Builder) -> list[ir.Value]:
         few = with_axes("Squeeze", start, sorted(gone), op)
@@ -156,12 +170,6 @@ def _without(perm: Sequence[int], gone: Collection[int]) -> list[int]:
     """What a Transpose does to the axes that stay."""
     left = [x for x in perm if x not in gone]
     return [sorted(left).index(x) for x in left]
-
-
-def _swaps_last(perm: Sequence[int]) -> bool:
-    """Whether a Transpose exchanges rows and columns."""
-    *batch, rows, columns = range(len(perm))
-    return [*perm] == [*batch, columns, rows]
 
 
 def _slice(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:

@@ -361,17 +361,8 @@ class Apart:
         old = node.outputs[0]
         place, more = region.places[old], len(region.lead.parts) - 1
         if is_op(node, "Pad") and (pads := self._pads(node)) is not None:
-            before, behind = pads[: len(pads) // 2], pads[len(pads) // 2 :]
-            zeros = (0,) * more
-            wide = (
-                *before[:place],
-                *zeros,
-                *before[place:],
-                *behind[:place],
-                *zeros,
-                *behind[place:],
-            )
-            inputs[1] = op.constant(np.array(wide, np.int64))
+            ends = np.array(pads, np.int64).reshape(2, -1)
+            inputs[1] = op.constant(np.insert(ends, [place] * more, 0, axis=1).reshape(-1))
         if is_op(node, "GatherElements") and (source := self._index(node, region.lead)) is not None:
             inputs[1] = op.once(
                 ("for each", source, *map(key_of, region.lead.parts)),

@@ -201,14 +201,14 @@ class Uniform:
             why = "it is one number, and is broadcast anyway"
             return self._reached(Replacement(why, lambda op: [op.constant(one)]))
         kept = node.inputs[0] if is_op(node, "Expand", "Tile") else None
-        if is_op(node, "Tile") and any(
-            x not in (1, y) for x, y in zip(look.dims(kept) or (), dims, strict=False)
-        ):
-            return None
         if is_op(node, "And", "Or"):
             kept = self._kept(node)
         source = look.dims(kept)
-        if kept is None or source is None or source == dims or not self._suits(made, source):
+        if kept is None or source is None or source == dims:
+            return None
+        if is_op(node, "Tile") and any(x not in (1, y) for x, y in zip(source, dims, strict=True)):
+            return None  # it repeats what is more than one
+        if not self._suits(made, source):
             return None
         return self._reached(
             Replacement("those who use it can broadcast it themselves", lambda op: [kept])
