@@ -314,14 +314,15 @@ def tolerance(
         raise click.UsageError(f"--atol {atol:g}: a difference is at least 0.")
     if cosine is not None and not -1 <= cosine <= 1:
         raise click.UsageError(f"--cosine {cosine:g}: a cosine is between -1 and 1.")
-    if rtol is not None:
-        if not 0 < rtol < 1 or (atol is not None and given_here("atol")):
-            raise click.UsageError(f"--rtol {rtol:g}: is between 0 and 1, and without --atol.")
-        least = 1.0 - (1.0 - HALF_GATE.cosine) * max(1.0, rtol / HALF_GATE.max_abs)
-        return dataclasses.replace(HALF_GATE, max_abs=rtol, cosine=least)
-    given = {"max_abs": atol, "cosine": cosine}
-    found = {name: x for name, x in given.items() if x is not None}
-    return Tolerance(**found) if found else None
+    if rtol is not None and (not 0 < rtol < 1 or (atol is not None and given_here("atol"))):
+        raise click.UsageError(f"--rtol {rtol:g}: is between 0 and 1, and without --atol.")
+    gate, most = (Tolerance(), atol) if rtol is None else (HALF_GATE, rtol)
+    if most is not None:  # numbers that may be further apart are vectors that may be
+        least = 1.0 - (1.0 - gate.cosine) * max(1.0, most / gate.max_abs)
+        gate = dataclasses.replace(gate, max_abs=most, cosine=least)
+    if cosine is not None:
+        return dataclasses.replace(gate, cosine=cosine)
+    return None if most is None else gate
 
 
 def given_here(name: str) -> bool:

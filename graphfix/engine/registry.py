@@ -34,9 +34,9 @@ _TRUE_SHAPES = "fresh-shapes"
 _REPAIRS = (
     *("bool-cast", "clip-minmax", "skew-gather", "pad-amounts", "pad-slice"),
     *("mask-lookup", "table-rows", "log-buckets", "additive-mask", "finite-mask", "drop-nan-guard"),
-    *("scatter-mask", "cumsum-index", "matmul-vector", "matmul-4d", "reverse-2d"),
-    *("unflatten-heads", "gather-int64", "convtranspose-2d", "pool-pads", "opset-ceiling"),
-    *("quantize-axis", "slice-start", "slice-gather", "gemm-bias"),
+    *("scatter-mask", "centre-variance", "cumsum-index", "matmul-vector", "matmul-4d"),
+    *("reverse-2d", "unflatten-heads", "gather-int64", "convtranspose-2d", "pool-pads"),
+    *("opset-ceiling", "quantize-axis", "slice-start", "slice-gather", "gemm-bias"),
     *("keep-output", "host-output", "fold", "reshape-allowzero"),
 )
 # An attention takes the biases of its inputs, so it is fused first.

@@ -104,10 +104,10 @@ def _means_of_squares(
         sums = [(number_of(add.inputs[i], rank), add.inputs[1 - i]) for i in (0, 1)]
     for epsilon, mean in sums:
         reduce = maker_of(mean)
-        squared = _squared(reduce.inputs[0]) if is_op(reduce, "ReduceMean") else None
-        if reduce is None or squared is None or epsilon is None or epsilon < 0:
+        found_square = squared(reduce.inputs[0]) if is_op(reduce, "ReduceMean") else None
+        if reduce is None or found_square is None or epsilon is None or epsilon < 0:
             continue
-        base, square = squared
+        base, square = found_square
         if base is not data and not _equal_differences(base, data, view):
             continue
         axis = _axis(reduce, rank)
@@ -148,7 +148,7 @@ def _centre(
     return source, frozenset(nodes)
 
 
-def _squared(value: ir.Value | None) -> tuple[ir.Value, ir.Node] | None:
+def squared(value: ir.Value | None) -> tuple[ir.Value, ir.Node] | None:
     """What ``value`` is the square of."""
     node = maker_of(value)
     if not is_op(node, "Pow", "Mul") or node.inputs[0] is None:

@@ -822,6 +822,17 @@ class TestStart:
         assert done.stdout == f"graphfix, version {graphfix.__version__}\n"
 
 
+def test_what_may_be_further_apart_may_point_elsewhere_too() -> None:
+    assert _options.tolerance(None) is None
+    for atol, cosine in ((1e-6, 0.999999), (1e-4, 0.999999), (0.01, 0.9999), (1.0, 0.99)):
+        gate = _options.tolerance(atol)
+        assert gate is not None
+        assert (gate.max_abs, gate.cosine) == (atol, pytest.approx(cosine, abs=1e-12))
+    gate = _options.tolerance(0.01, cosine=0.5)
+    assert gate is not None
+    assert (gate.max_abs, gate.cosine) == (0.01, 0.5)
+
+
 def test_shared_options_are_spelled_once() -> None:
     assert _options.plugin is not None
     for verb in ("run", "check", "verify", "passes", "explain"):
