@@ -10,7 +10,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo counts headline kernels mutants bench rent compare dml windows edges wheel clean
+.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo times counts headline kernels mutants bench rent compare dml windows edges wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,20 +73,17 @@ site: $(STAMP)  ## Make the pages of docs/ a site in build/site
 	$(PIP) install --quiet --group site
 	$(BIN)/python -m sphinx -W --keep-going -n -q -E -b html -c docs . build/site
 
-# One target a model, so that -j2 works on two at a time. A model that fails leaves its row all the
-# same and stops no other; the last line, which has nothing left to do, says so and fails.
+# graphfix knows by content what has to be done again, and works on as many models at a time as make
+# may. A model that fails leaves its row all the same and stops no other.
 EP      ?= cpu
 ZOO      = $(BIN)/graphfix zoo --ep $(EP)
-RECIPES  = $(wildcard models/*/model.toml)
-SOURCES  = $(shell find graphfix passes -name '*.py' -o -name '*.csv')
+JOBS     = $(filter-out -j,$(filter -j%,$(MAKEFLAGS)))
 
-zoo: $(RECIPES:models/%/model.toml=build/zoo/.%.$(EP).stamp)  ## Repair, check, run and time models/; EP=dml for DirectML, -j2 for two at a time
-	$(ZOO)
+zoo: $(STAMP)  ## Repair, check, run and time models/; EP=dml for DirectML, -j2 for two at a time
+	$(ZOO) $(JOBS)
 
-build/zoo/.%.$(EP).stamp: models/%/model.toml models/%/model.onnx $(SOURCES) | $(STAMP)
-	@$(ZOO) $* >/dev/null || test $$? = 1
-	@rm -f build/zoo/.$*.*.stamp
-	@touch $@
+times: $(STAMP)  ## Time models/ for longer, one at a time, for narrower intervals; EP=dml for DirectML
+	$(ZOO) --careful
 
 counts: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (GRAPHFIX_ZOO=folder)
 	$(BIN)/python tests/exports/counts.py

@@ -40,6 +40,9 @@ _INTERRUPTED = 130
     help="Where results and page go. Default: build/zoo.",
 )
 @click.option("--force", is_flag=True, help="Do it all again, also what did not change.")
+@click.option(
+    "--careful", is_flag=True, help="Time for longer, for narrower intervals; redo quick rows."
+)
 @click.option("--dask", metavar="tcp://HOST:8786", help="Work on a Dask cluster.")
 @_options.json_flag
 def zoo(
@@ -49,6 +52,7 @@ def zoo(
     jobs: int,
     out: str,
     force: bool,
+    careful: bool,
     dask: str | None,
     as_json: bool,
 ) -> int:
@@ -78,6 +82,7 @@ def zoo(
                 ep=ep,
                 jobs=jobs,
                 force=force,
+                careful=careful,
                 dask=dask,
                 each=each,
                 progress=tell,

@@ -112,7 +112,7 @@ def embedded(data: object) -> Markup:
     """The JSON for a script element: no text in it can end the element or begin a comment."""
     from markupsafe import Markup
 
-    text = json.dumps(plain(data), indent=1)
+    text = json.dumps(plain(data))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -122,6 +122,7 @@ def zoo(
     ep: Ep = "cpu",
     jobs: int = 1,
     force: bool = False,
+    careful: bool = False,
     dask: str | None = None,
     each: Callable[[ModelRow], None] = lambda _: None,
     progress: Callable[[str], None] = lambda _: None,
@@ -135,6 +136,7 @@ def zoo(
         ep: Where the repaired models are to run.
         jobs: How many models to work on at a time, on this machine.
         force: Whether to do it all again, also what did not change.
+        careful: Whether to time for longer, also what was timed quickly.
         dask: The address of a Dask scheduler, to work there.
         each: Called with what was found for a model, as soon as it is there.
         progress: Called with a short text at each step.
@@ -149,7 +151,15 @@ def zoo(
     recipes = find(folder, names)
     tell = logging.getLogger("graphfix").warning
     for ran in run(
-        recipes, place, ep=ep, jobs=jobs, force=force, dask=dask, tell=tell, progress=progress
+        recipes,
+        place,
+        ep=ep,
+        jobs=jobs,
+        force=force,
+        careful=careful,
+        dask=dask,
+        tell=tell,
+        progress=progress,
     ):
         done.append(ran)
         if dask is not None:  # which of them a worker has begun is not known here
@@ -168,6 +178,7 @@ def run(
     ep: Ep = "cpu",
     jobs: int = 1,
     force: bool = False,
+    careful: bool = False,
     dask: str | None = None,
     tell: Callable[[str], None] = lambda _: None,
     progress: Callable[[str], None] = lambda _: None,
@@ -180,6 +191,7 @@ def run(
         ep: Where the repaired models are to run.
         jobs: How many models to work on at a time, on this machine.
         force: Whether to do it all again.
+        careful: Whether to time for longer, also what was timed quickly.
         dask: The address of a Dask scheduler, to work there.
         tell: Called with a remark for the user.
         progress: Called with a line for each model that is worked on here, as ``model: stage``.
@@ -193,10 +205,11 @@ def run(
     """
     requests = []
     for recipe in recipes:
-        request = Request(recipe, ep, cache.key_of(recipe, ep))
-        row = None if force else cache.known(_place(out, recipe), request.key)
-        if row is None:
-            requests.append(request)
+        key = cache.key_of(recipe, ep)
+        row = None if force else cache.known(_place(out, recipe), key)
+        if row is None or (careful and not row["stages"].get("bench", {}).get("careful")):
+            bench = {**recipe.bench, "careful": True} if careful else recipe.bench
+            requests.append(Request(replace(recipe, bench=bench), ep, key))
         else:
             yield ModelRow(row, fresh=False)
     if not requests:

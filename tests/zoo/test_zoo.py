@@ -364,6 +364,26 @@ class TestWork:
         page = Path("build/zoo/index.html").read_text(encoding="utf-8")
         assert "A copy of another model, timed beside it today, took 1.010" in page
 
+    def test_a_careful_clock_refines_the_rows_that_stand(
+        self, done: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[tuple[bool, bool, float | None]] = []
+
+        def measured(*models: Any, **given: Any) -> bench.Benchmark:
+            asked.append((given["careful"], given["copy"], given["seconds"]))
+            return timed(*models, **{**given, "careful": False, "seconds": 0.0})
+
+        timed = bench.bench
+        monkeypatch.setattr(bench, "bench", measured)
+        clock.keep("cpu", {"value": 1.0, "low": 0.98, "high": 1.03, "confidence": 0.97})
+        model("a", HEADS, "[bench]\nprocesses = 1")
+        for option, careful in (((), False), (("--careful",), True), ((), True)):
+            assert main(["zoo", *option]) == 0
+            assert row_of("a")["stages"]["bench"]["careful"] == careful
+        assert asked == [(False, False, 0.03), (True, True, None)]
+        assert main(["zoo", "--careful"]) == 0
+        assert done == ["a", "a"]  # it stands
+
     def test_all_stages_in_another_python(
         self, done: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
