@@ -41,7 +41,7 @@ _REPAIRS = (
 )
 # An attention takes the biases of its inputs, so it is fused first.
 FUSIONS = (
-    *("gemm-matmul", "fuse-residual", "fuse-rotary", "unpad-heads"),
+    *("stack-tables", "gemm-matmul", "fuse-residual", "fuse-rotary", "unpad-heads"),
     *("fuse-attention", "group-heads", "fuse-projections", "scale-weights"),
     *("fuse-norm", "fuse-gelu", "fuse-matmul"),
     *("group-products", "mask-select"),
