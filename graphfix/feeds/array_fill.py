@@ -12,7 +12,7 @@ from graphfix.feeds.roles import Role
 
 # Large values, not larger than they must be: the tolerance of what they reach grows with them.
 _LARGE = {"bumps": (1.3e3, -1.2e3), "spikes": (1.3e4, -1.2e4)}
-_LOUD = 30.0
+_LOUD, _QUIET = 30.0, 0.03
 _WHITE, _IMAGE_RANK = 255.0, 4
 # Whole numbers that nothing bounds, in a case that is to go beyond 0 and 1: most, and one.
 _WIDEST, _FAR = (-3, 10), 120
@@ -141,6 +141,8 @@ def floats(
         array = rng.uniform(0, _WHITE, shape)
     elif values == "loud":
         array = array * _LOUD
+    elif values == "quiet":
+        array = array * _QUIET
     elif values == "silent":
         array = np.zeros(shape)
     elif values in _LARGE and array.size > 1:

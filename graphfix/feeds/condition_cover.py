@@ -155,9 +155,11 @@ class Cover:
         self._choose()
 
     def _strided(self) -> Iterator[Outline]:
-        """Several frames, where those of the others are within one or two; and one second."""
-        if self._hop > 1 and is_waveform(self._signature):
-            yield Outline(1, _SECOND, 0, Style("all full"))
+        """Several frames, where those of the others are within one or two; speech, and a second."""
+        if is_waveform(self._signature):
+            yield Outline(4, 19, 5, Style("all full", values="quiet"))
+            if self._hop > 1:
+                yield Outline(1, _SECOND, 0, Style("all full"))
         if 5 * self._hop > _FRAMED:
             yield Outline(2, 2 * self._hop + 1, 0, Style("first short"))
             yield Outline(1, 5 * self._hop - 1, 33, Style("all full"))

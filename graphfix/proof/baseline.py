@@ -258,9 +258,12 @@ class Baseline:
         fed = (x for x in self.runs if x.case.feeds[name].size)
         runs = sorted(fed, key=lambda x: x.case.volume)
         tried = False
-        for run, step in itertools.product([*runs[:2], *runs[-1:]], (1, 2)):
+        # What is as loud as noise may drive each gate of a model to its end, whatever it is.
+        styles = (Style("none full"), Style("none full", values="quiet"))
+        ways = itertools.product([*runs[:2], *runs[-1:]], enumerate(styles, 1))
+        for run, (step, style) in ways:
             groups = self.signature.groups_in(run.case.dims)
-            other = maker.case(step, groups, style=Style("none full")).feeds[name]
+            other = maker.case(step, groups, style=style).feeds[name]
             if np.array_equal(other, run.case.feeds[name]):
                 continue
             case = replace(run.case, feeds={**run.case.feeds, name: other})

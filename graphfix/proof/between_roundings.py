@@ -65,13 +65,17 @@ class BetweenRoundings:
         except (ModelError, RunError):
             return None
         pairs = zip(floats, theirs, strict=True)
-        alike = all(compare(a, "", told[a], made[b], self._tolerance).ok for a, b in pairs)
+        alike = all(self._is_near(told[a], made[b]) for a, b in pairs)
         return made if alike and all(self._is_step(told[x], made[x]) for x in whole) else None
+
+    def _is_near(self, one: Array, other: Array) -> bool:
+        # Most are equal, of a hundred tensors a case, and that is told at once.
+        return np.array_equal(one, other) or compare("", "", one, other, self._tolerance).ok
 
     def _is_step(self, one: Array, other: Array) -> bool:
         """Whether whole numbers are the same except for a step here and there, or a scale is."""
         if one.dtype.kind == "f":
-            return compare("", "", one, other, self._tolerance).ok
+            return self._is_near(one, other)
         apart = np.abs(one.astype(np.int64) - other)
         most = max(1.0, _FLIPPED * apart.size)
         return bool(np.max(apart, initial=0) <= 1 and np.count_nonzero(apart) <= most)

@@ -470,6 +470,22 @@ def test_empty_arrays_are_equal():
     assert diff([], []).ok
 
 
+def test_speech_is_heard_where_noise_drives_every_gate_to_its_end():
+    """A silero VAD answers the same to any noise as loud as 1; one that hears nothing does, too."""
+    text = """m (float[B, T] x) => (float[B, 1] y) <float[1] all = {1}, float[1] ten = {8}>
+        { a = Abs (x) l = Mul (a, ten) m = ReduceMean <axes = [1]> (l)
+          y = HardSigmoid <alpha = 1.0, beta = 0.0> (m) }"""
+    heard = verify(model(text), model(text))
+    assert heard.ok
+    assert not any("reaches an output" in x for x in heard.not_tried)
+    assert "values of size 0.03" in " ".join(heard.cases)
+    deaf = verify(
+        model(text), model(text.replace("Abs (x)", "Sign (p)").replace("{ a", "{ p = Abs (x) a"))
+    )
+    assert deaf.worst is not None
+    assert "values of size 0.03" in deaf.worst.case
+
+
 def test_an_input_of_which_no_change_reaches_an_output_is_named():
     text = """m (float[B, T] x, int64[B, T] a) => (float[B, T] y)
         <int64 none = {0}, float[5] t = {1, 2, 3, 4, 5}>
