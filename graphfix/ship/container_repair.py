@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from graphfix.core import Check, Pass
+from graphfix.core import Check, Pass, rounding
 from graphfix.editing.exclusions import NOTHING, Leaving, write_passes
 from graphfix.engine import pipeline, registry
 from graphfix.engine.fixpoint import name_of
@@ -215,13 +215,12 @@ class Order:
 
     def rounding(self) -> list[Pass]:
         """The passes that round."""
-        asked = self.passes(self.reading.containers[0])
-        return [x for x in asked if isinstance(x, Pass) and x.measured]
+        return rounding(self.passes(self.reading.containers[0]))
 
     def _searched(self, container: Sizes) -> list[Check]:
         """The passes that a search is about: what must stay in float32 is found by itself."""
-        rounding = self.rounding()
-        return [x for x in self.passes(container) if x not in rounding]
+        rounds = self.rounding()
+        return [x for x in self.passes(container) if x not in rounds]
 
     def passes(self, container: Sizes) -> list[Check]:
         """The passes at the sizes of a container, with those that stand in for others."""

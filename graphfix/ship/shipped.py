@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from graphfix.core import Check, Pass
+from graphfix.core import Check, rounding
 from graphfix.engine.report import Left, Report
 from graphfix.job import planning
 from graphfix.job.remaining_findings import Checked
@@ -145,7 +145,7 @@ def provenance(
 
 def unrounded_by(passes: Iterable[Check], reports: Sequence[Report]) -> tuple[str, ...]:
     """Why those of these passes that round did nothing, where they were not left out."""
-    names = {x.name for x in passes if isinstance(x, Pass) and x.measured}
+    names = {x.name for x in rounding(passes)}
     idle = [x for done in reports for x in done.passes if x.name in names and not x.changes]
     return tuple(dict.fromkeys(why for one in idle for _, why in one.skips))
 
