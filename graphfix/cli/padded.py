@@ -27,14 +27,12 @@ if TYPE_CHECKING:
     multiple=True,
     help="Fill the padding with this as well; a mask that multiplies by 0 does not stop it.",
 )
-@click.option(
+@_options.gate(
     "--atol",
     "--max-abs",
-    type=float,
-    metavar="X",
-    help="Largest difference that passes; of outputs over 1, a share. Default 1e-4.",
+    text="Largest difference that passes; of outputs over 1, a share. Default 1e-4.",
 )
-@click.option("--cosine", type=float, metavar="X", help="Least cosine; 0.999999 by default.")
+@_options.gate("--cosine", text="Least cosine; 0.999999 by default.")
 @_options.padded_ep
 @_options.json_flag
 @_options.verbose

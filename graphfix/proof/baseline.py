@@ -196,7 +196,8 @@ class Baseline:
                 ) from error
 
     def _search(self, session: Opened, dims: Mapping[str, Sequence[int]] | None, seed: int) -> None:
-        wanted = {**self._fixed_sizes(), **(dims or {})}
+        fixed = fixed_since(self.graph, self._after())
+        wanted = {**{name: [size] for name, size in fixed.items()}, **(dims or {})}
         self._made = True
         found, outputs = self._tried(session, wanted, seed)
         self.notes += found.signature.unheard()
@@ -270,14 +271,6 @@ class Baseline:
             return arrays_since(self.graph, self._after())
         except ModelError:
             return {}  # the verdict will say so
-
-    def _fixed_sizes(self) -> dict[str, list[int]]:
-        """Sizes of dims that are symbols in the original and numbers in the repaired model."""
-        try:
-            after = self._after()
-        except ModelError:
-            return {}  # the verdict will say so
-        return {name: [size] for name, size in fixed_since(self.graph, after).items()}
 
     def _poison(self, session: Opened, seed: int) -> None:
         for run, kinds in self._to_poison():
