@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import onnx_ir as ir
@@ -72,7 +71,7 @@ class Trials:
             for option, names in options.items()
             if hasattr(self.chosen, option)
         }
-        return dataclasses.replace(self.chosen, **new)  # type: ignore[type-var]
+        return replace(self.chosen, **new)  # type: ignore[type-var]
 
     def candidate(self, kept: Kept) -> ir.Model:
         """What the pass makes of the model, which nobody is to change: it is asked for again."""

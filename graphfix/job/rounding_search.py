@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from graphfix.core import Pass, new_feeds, rounding, together
+from graphfix.core import Check, Feeds, Pass, new_feeds, rounding, together
 from graphfix.errors import ModelError
 from graphfix.model import io
 from graphfix.paths import StrPath
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.core import Check, Feeds
     from graphfix.engine import pipeline
     from graphfix.engine.report import PassReport, Report
     from graphfix.proof.verify import Tolerance

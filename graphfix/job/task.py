@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from graphfix.core import Pass, rounding
+from graphfix.core import Check, Pass, rounding
 from graphfix.job.rounding_search import gate
 from graphfix.model.given import refuse_unknown, sizes_of
 from graphfix.paths import StrPath, file_of
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.core import Check
     from graphfix.engine.pipeline import Progress
     from graphfix.engine.report import Report
     from graphfix.model.weights import Placement
@@ -129,12 +127,12 @@ class Task:
         for one in chosen if self.check else ():
             dims |= one.runs_at(model) if isinstance(one, Pass) else {}
         tolerance = self.tolerance or gate(chosen)
-        return dataclasses.replace(self, chosen=tuple(chosen), dims=dims, tolerance=tolerance)
+        return replace(self, chosen=tuple(chosen), dims=dims, tolerance=tolerance)
 
     def about(self, report: Report, need: memory_need.Need | None) -> Report:
         """A report that says where the model came from, and what its proof was to take."""
         told = None if need is None else need.to_json()
-        return dataclasses.replace(report, source=str(self.source), memory=told)
+        return replace(report, source=str(self.source), memory=told)
 
     def expect(self, model: ir.Model) -> memory_need.Need | None:
         """What a proof will need, if there is to be one.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 import sympy
@@ -144,7 +143,7 @@ class _Walk:
         if not own:
             return state
         inside = 1.0 if self._source.kind == "mask" else None
-        return dataclasses.replace(state, sign=1, inside=inside, length=self._symbol())
+        return replace(state, sign=1, inside=inside, length=self._symbol())
 
     def _axes(self, value: ir.Value) -> tuple[Axis, ...] | None:
         """The axes of what is made to its size."""
@@ -172,7 +171,7 @@ class _Walk:
             return state
         least, same = float(array.min()), bool((array == array.reshape(-1)[0]).all())
         fill = float(array.reshape(-1)[0]) if same else None
-        return dataclasses.replace(state, sign=sign_in(least), fill=fill)
+        return replace(state, sign=sign_in(least), fill=fill)
 
     def _visit(self, node: ir.Node) -> None:
         inputs = node.inputs[:2] if written(node) is not None else node.inputs

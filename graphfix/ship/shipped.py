@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +70,12 @@ class Shipped(Proof):
             "schema": 1,
             "ok": self.ok,
             "folder": None if self.folder is None else str(self.folder),
-            "manifest": dataclasses.asdict(self.manifest),
+            "manifest": asdict(self.manifest),
             "check": self.checked.to_json(),
             "padding": [{"file": x.file, "ep": x.ep, **x.verdict.to_json()} for x in self.padding],
             "whole": None if self.whole is None else self.whole.to_json(),
             "sizes": dict(self.sizes),
-            "left": [dataclasses.asdict(x) for x in (*self.faults, *self.left)],
+            "left": [asdict(x) for x in (*self.faults, *self.left)],
             "searched": self.searched,
             "unrounded": list(self.unrounded),
         }
@@ -103,9 +102,9 @@ def put_verdict(folder: Path, result: Shipped) -> Shipped:
         "padding": [str(x) for x in result.padding],
         "session": str(result.whole),
     }
-    manifest = dataclasses.replace(result.manifest, verdict=verdict)
+    manifest = replace(result.manifest, verdict=verdict)
     atomic_file.put_text(folder / NAME, manifest.to_text())
-    return dataclasses.replace(result, manifest=manifest)
+    return replace(result, manifest=manifest)
 
 
 def planned(
@@ -139,7 +138,7 @@ def provenance(
         "passes": spec,
         "graphfix": __version__,
         "names": {group: list(own) for group, own in names.items()},
-        "left": [dataclasses.asdict(x) for x in left],
+        "left": [asdict(x) for x in left],
     }
 
 
@@ -153,7 +152,7 @@ def unrounded_by(passes: Iterable[Check], reports: Sequence[Report]) -> tuple[st
 def in_place(folder: Path, result: Shipped) -> Shipped:
     """The result, with the folder that now has its name, and the size of each file in it."""
     files = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
-    return dataclasses.replace(result, folder=folder, sizes=files)
+    return replace(result, folder=folder, sizes=files)
 
 
 def _kernels(path: Path) -> dict[str, int] | None:
