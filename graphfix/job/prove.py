@@ -69,10 +69,8 @@ def prove(
 
 def why_not(report: Report) -> str:
     """What a report's proof found against the model; "" if nothing."""
-    for found in (report.verdict, report.padded):
-        if found is not None and not found:
-            return str(found).rstrip(".")
-    return ""
+    failed = (x for x in (report.verdict, report.padded) if x is not None and not x)
+    return next((str(x).rstrip(".") for x in failed), "")
 
 
 def _allowed(task: Task, report: Report) -> Tolerance | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
@@ -80,6 +80,7 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
         return found
     cleaned = _Walk(model, source, ZERO).run()
     inputs = [x for x in model.graph.inputs if not x.is_initializer() and x is not source.given]
+    places = {node: i for i, node in enumerate(model.graph)}
     poisoned: list[Repair] = []
     for value in inputs:
         state = cleaned.states.get(value)
@@ -91,17 +92,12 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
                 check_maskable(state.axes or (), axis, source)
         except RefusedError as error:
             cleaned.refusals.append(Refusal(readers[0], f"input {value.name!r}: {error}"))
-        first = min(readers, key=_place(model))
+        first = min(readers, key=lambda x: places.get(x, -1))
         poisoned.append(PoisonedInput(first, "poisoned input", value, state))
     # Without further repairs, what leaks is closed by the zeros at the inputs alone.
-    place = _place(model)
-    cleaned.repairs = sorted([*poisoned, *cleaned.repairs], key=lambda x: place(x.node))
+    repairs = [*poisoned, *cleaned.repairs]
+    cleaned.repairs = sorted(repairs, key=lambda x: places.get(x.node, -1))
     return cleaned
-
-
-def _place(model: ir.Model) -> Callable[[ir.Node], int]:
-    places = {node: i for i, node in enumerate(model.graph)}
-    return lambda node: places.get(node, -1)
 
 
 class _Walk:
