@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +21,20 @@ from ._shared.fusible import only_user
 Heads = tuple[ir.Value, int, int]
 
 
+@dataclass
+class PartUsers:
+    """Who reads the parts of all heads.
+
+    Attributes:
+        rows: How many put one in rows.
+        aside: Who else reads one, by its place and whether its heads come before time: what is
+            read, a node, and which input of it.
+    """
+
+    rows: int = 0
+    aside: dict[tuple[int, bool], list[tuple[ir.Value, ir.Node, int]]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class GroupedSite(Match):
     """Queries, keys or values of all heads, in rows.
@@ -30,22 +44,24 @@ class GroupedSite(Match):
         bias: What is added to them, if something is.
         head: How many heads there are, how many parts a head has, and how many features a part.
         place: Which of the parts it is.
+        users: Who reads the parts.
     """
 
     product: ir.Node
     bias: ir.Value | None
     head: tuple[int, int, int]
     place: int
+    users: PartUsers
 
 
 @dataclass(frozen=True)
 class GroupHeads(NodePass[GroupedSite]):
     """Lets one product make all queries, all keys and all values, and not head by head.
 
-    GPT-NeoX, BLOOM and GPT BigCode keep queries, keys and values of a head side by side, so that
-    they are cut from each head and put together again. The columns of the weight, and the bias, are
-    put in another order instead, by operators in the graph: ONNX Runtime does that once, when it
-    loads the model (constant folding), so no weight is read, moved or written twice.
+    GPT-NeoX, BLOOM, GPT BigCode and DeBERTa keep queries, keys and values of a head side by side,
+    so that they are cut from each head and put together again. The columns of the weight, and the
+    bias, are put in another order instead, by operators in the graph: ONNX Runtime does that once,
+    when it loads the model (constant folding), so no weight is read, moved or written twice.
 
     Why:
         A Split of rows stands for up to nine kernels a layer, which are recompiled at each new
@@ -88,10 +104,11 @@ class GroupHeads(NodePass[GroupedSite]):
         }
 
     Safety:
-        Exact: each number is the same sum. Only where all parts of all heads are put together in
-        rows again; a part that goes elsewhere as well, a weight that is an input or goes into
-        another operator too, and parts of different sizes stay as they are. Without any
-        optimization ONNX Runtime copies the weights in each run.
+        Exact: each number is the same sum. Only where as many parts of all heads are put together
+        in rows again as are read as heads, which are then cut from the rows. A weight that is an
+        input or goes into another operator too, heads that something reads whole, and parts of
+        different sizes stay as they are. Without any optimization ONNX Runtime copies the weights
+        in each run.
     """
 
     name: ClassVar[str] = "group-heads"
@@ -123,9 +140,13 @@ class GroupHeads(NodePass[GroupedSite]):
         if not is_op(product, "MatMul") or only_user(product) is not user:
             return None
         weight = product.inputs[1]
-        if not _is_weight(weight, (None, width), view) or not _all_in_rows(heads, found, view):
+        if not _is_weight(weight, (None, width), view):
             return None
-        return GroupedSite(node, product, bias, (count, parts, width // count // parts), place)
+        users = PartUsers()
+        if not _read(heads, found, view, users) or len(users.aside) > users.rows:
+            return None
+        size = (count, parts, width // count // parts)
+        return GroupedSite(node, product, bias, size, place, users)
 
     def message(self, site: Match) -> str:
         """What it is."""
@@ -136,12 +157,24 @@ class GroupHeads(NodePass[GroupedSite]):
 
         def build() -> ir.Value:
             data, weight = match.product.inputs
-            rows = op.MatMul(data, _ordered(weight, 1, match.head, op))
-            if match.bias is not None:
-                rows = op.Add(rows, _ordered(match.bias, 0, match.head, op))
-            parts = match.head[1]
-            given = {"num_outputs": parts} if op.view.opset(match.node) >= 18 else {}
-            return op.make_all("Split", (True,) * parts, rows, axis=-1, **given)[0]
+            count, parts, width = match.head
+            with op.placed(match.product):  # others may read a part before this site
+                rows = op.MatMul(data, _ordered(weight, 1, match.head, op))
+                if match.bias is not None:
+                    rows = op.Add(rows, _ordered(match.bias, 0, match.head, op))
+                given = {"num_outputs": parts} if op.view.opset(match.node) >= 18 else {}
+                made = op.make_all("Split", (True,) * parts, rows, axis=-1, **given)
+                for (place, swapped), uses in match.users.aside.items():
+                    front = len(op.view.shapes.dims(uses[0][0]) or ()) - 2
+                    size = np.array([*[0] * front, count, width], np.int64)
+                    part = op.Reshape(made[place], size)
+                    if swapped:
+                        part = op.Transpose(
+                            part, perm=[*range(front - 1), front, front - 1, front + 1]
+                        )
+                    for value, node, index in uses:
+                        op.reroute(value, [(node, index)], part)
+            return made[0]
 
         first = op.once(("heads", match.product), build, match.product.outputs[0])
         split = first.producer()
@@ -204,16 +237,32 @@ def _cut(part: ir.Value | None, view: View) -> Heads | None:
     return found[0], width // size, found[1] // size
 
 
-def _all_in_rows(value: ir.Value, heads: Heads, view: View) -> bool:
-    """Whether all that is cut from these heads is put in rows, in parts of this size."""
+def _read(value: ir.Value, heads: Heads, view: View, users: PartUsers) -> bool:
+    """Whether all that is cut from these heads is put in rows, or read as heads of a part.
+
+    What it is read by goes into ``users``.
+    """
     if value.is_graph_output():
         return False
-    for node in (use.node for use in value.uses()):
-        if is_op(node, "Transpose", "Split", "Slice", "Gather"):
-            fits = all(_all_in_rows(x, heads, view) for x in node.outputs)
+    part, rank = _cut(value, view), view.shapes.rank(value) or 0
+    source = value if part is None else part[0]
+    heads_first = _swapped(source)
+    own = part is not None and (heads_first or source, part[1]) == heads[:2]
+    for use in value.uses():
+        node, inside = use.node, PartUsers()
+        if is_op(node, "Reshape") and (_in_rows(node, view) or ())[:2] == heads[:2]:
+            users.rows += 1
+        elif is_op(node, "Transpose", "Split", "Slice", "Gather") and all(
+            _read(x, heads, view, inside) for x in node.outputs
+        ):
+            users.rows += inside.rows
+            for key, uses in inside.aside.items():
+                users.aside.setdefault(key, []).extend(uses)
+        elif own or (is_op(node, "Shape") and attr_int(node, "end", rank) < rank):
+            # All parts have the same sizes, but for the last that a Shape may read of the whole.
+            key = (part[2] if own and part else 0, heads_first is not None)
+            users.aside.setdefault(key, []).append((value, node, use.idx))
         else:
-            fits = is_op(node, "Reshape") and (_in_rows(node, view) or ())[:2] == heads[:2]
-        if not fits:
             return False
     return True
 

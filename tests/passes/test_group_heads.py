@@ -20,18 +20,23 @@ DIMS = {
     "p": "[I, J, 12]",
     "l": "[I, J, 8]",
     "r": "[I, J, 1, 4]",
+    "s": "[I, J, L, M]",
+    "g": "[I, J, 2, M]",
+    "m": "[I, J, 2, 2]",
 }
 
 
 def model(body: str, opset: int = 17, out: str = "q k v", inputs: str = "") -> ir.Model:
-    outputs = ", ".join(f"float{DIMS.get(n, '[I, J, K]')} {n}" for n in out.split())
+    outputs = ", ".join(
+        "int64[3] z" if n == "z" else f"float{DIMS.get(n, '[I, J, K]')} {n}" for n in out.split()
+    )
     return ir.from_onnx_text(
         f'<ir_version: 8, opset_import: ["" : {opset}]> '
         f"m (float[B, T, 4] x{inputs}) => ({outputs}) "
         f"<{W}, {B}, int64[4] heads = {{0, 0, 2, 6}}, int64[5] parts = {{0, 0, 2, 3, 2}}, "
         "int64[3] rows = {0, 0, 4}, int64 nought = {0}, int64 one = {1}, int64 last = {-1}, "
-        "int64[1] start = {0}, int64[1] two = {2}, int64[1] four = {4}, int64[1] end = {6}, "
-        f"int64[1] behind = {{-1}}> {{ {body} }}"
+        "int64[1] start = {0}, int64[1] one_row = {1}, int64[1] two = {2}, int64[1] four = {4}, "
+        f"int64[1] end = {{6}}, int64[1] behind = {{-1}}> {{ {body} }}"
     )
 
 
@@ -85,6 +90,52 @@ def test_a_part_that_nobody_reads() -> None:
     assert "Split" in ops(after)
 
 
+BEFORE = "p = MatMul (x, w) h = Reshape (p, heads) t = Transpose <perm = [0, 2, 1, 3]> (h)"
+ASIDE = {
+    # Keys and queries of DeBERTa meet positions as heads, before attention has them in rows.
+    "heads come before time": (
+        f"""{BEFORE} tq, tk, tv = Split <axis = -1> (t)
+        turned = Transpose <perm = [0, 1, 3, 2]> (tk) s = MatMul (tq, turned)
+        hq = Transpose <perm = [0, 2, 1, 3]> (tq) hk = Transpose <perm = [0, 2, 1, 3]> (tk)
+        hv = Transpose <perm = [0, 2, 1, 3]> (tv) {ROWS}""",
+        "q k v s",
+        ["MatMul", "Split", *["Reshape", "Transpose"] * 2, "Transpose", "MatMul"],
+    ),
+    "a half of each head": (
+        f"{SPLIT} {ROWS} g = Slice (hk, start, one_row, behind)",
+        "q k v g",
+        ["MatMul", "Split", "Reshape", "Slice"],
+    ),
+    "time comes first": (
+        f"{SPLIT} {ROWS} hn = Neg (hq) m = Mul (hn, hq)",
+        "q k v m",
+        ["MatMul", "Split", "Reshape", "Neg", "Mul"],
+    ),
+    "rows of another kind": (
+        f"{SPLIT} {ROWS} t = Transpose <perm = [0, 2, 1, 3]> (hv) u = Reshape (t, rows)",
+        "q k v u",
+        ["MatMul", "Split", "Reshape", "Transpose", "Reshape"],
+    ),
+    "a Shape of some of the whole": (
+        f"{SPLIT} {ROWS} z = Shape <start = 0, end = -1> (h)",
+        "q k v z",
+        ["MatMul", "Split", "Reshape", "Shape"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ASIDE)
+def test_who_reads_heads_gets_them_from_the_rows(case: str) -> None:
+    body, out, kernels = ASIDE[case]
+    before, after = model(body, out=out), model(body, out=out)
+    assert len(graphfix.run(after, "group-heads").passes[0].changes) == 3
+    data = [x.op_type for x in after.graph if not _sources(x) & {"w", "b"}]
+    assert sorted(x for x in data if x != "Identity") == sorted(kernels)
+    verdict = verify(before, after)
+    assert verdict.ok, verdict.reason
+    assert not graphfix.run(after, "group-heads").changed
+
+
 OVERLAP = """p = MatMul (x, w) h = Reshape (p, heads) from = Constant <value_ints = [1]> ()
     to = Constant <value_ints = [3]> () hq = Slice (h, from, to, behind) q = Reshape (hq, rows)"""
 LARGE = """wide = Constant <value_ints = [0, 0, 8]> () hl = Slice (h, two, end, behind)
@@ -92,10 +143,13 @@ LARGE = """wide = Constant <value_ints = [0, 0, 8]> () hl = Slice (h, two, end, 
 MIXED = """p = MatMul (x, w) half = Constant <value_ints = [0, -1, 1, 6]> () h = Reshape (p, half)
     hq, hk, hv = Split <axis = 3> (h) pair = Constant <value_ints = [0, 0, 2]> ()
     q = Reshape (hq, pair)"""
-TURNED = "t = Transpose <perm = [0, 2, 1, 3]> (hv) u = Reshape (t, rows)"
 LEFT = {
-    "a part goes elsewhere too": (f"{SPLIT} {ROWS} hn = Neg (hq)", "q k v hn"),
-    "a part is put in other rows": (f"{SPLIT} {ROWS} {TURNED}", "q k v u"),
+    "more parts go elsewhere than into rows": (
+        f"{SPLIT} q = Reshape (hq, rows) hn = Neg (hk) r = Neg (hv)",
+        "q hn r",
+    ),
+    "a Shape reads how many features there are": (f"{SPLIT} {ROWS} z = Shape (h)", "q k v"),
+    "all parts go elsewhere at once": (f"{SPLIT} {ROWS} n = Neg (h)", "q k v"),
     "the product goes elsewhere too": (f"{SPLIT} {ROWS} n = Neg (p)", "q k v n"),
     "the product is an output": (f"{SPLIT} {ROWS}", "q k v p"),
     "a head is an output": (f"{SPLIT} {ROWS}", "q k v hk"),
