@@ -21,7 +21,7 @@ from graphfix.model import shapes
 from graphfix.model.text import Line, module_path, path_of
 from graphfix.model.view import View, forget_index, keep_index
 from graphfix.spec import options
-from graphfix.wording import Row, Shown, plural
+from graphfix.wording import Row, Shown, grouped, plural
 
 Feeds = Mapping[str, npt.NDArray[np.generic]]
 
@@ -42,6 +42,11 @@ def changed_by(passes: Iterable[Check]) -> frozenset[Interface]:
     new_feeds = any(type(one).feeds is not Pass.feeds for one in made)
     own = frozenset[Interface]().union(*(one.may_change for one in made))
     return own | {"inputs"} if new_feeds else own
+
+
+def rounding(passes: Iterable[Check]) -> list[Pass]:
+    """Those of some passes that round: what they must leave alone is found by running the model."""
+    return [one for one in passes if isinstance(one, Pass) and one.measured]
 
 
 def together(promises: Iterable[Safety]) -> Safety:
@@ -175,10 +180,8 @@ class Findings(Shown, list[Finding]):
     @property
     def groups(self) -> Mapping[tuple[Severity, str, str | None], Sequence[Finding]]:
         """Those of one severity and rule with one repair together; the worst first."""
-        groups: dict[tuple[Severity, str, str | None], list[Finding]] = {}
-        for one in sorted(self, key=lambda x: SEVERITIES.index(x.severity)):
-            groups.setdefault((one.severity, one.rule, one.fix), []).append(one)
-        return groups
+        worst_first = sorted(self, key=lambda x: SEVERITIES.index(x.severity))
+        return grouped(((one.severity, one.rule, one.fix), one) for one in worst_first)
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
         """The groups, with the first message of each."""

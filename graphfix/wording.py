@@ -8,7 +8,10 @@ import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 # Operators that are spelled out begin with the sound of their first letter: an LSTM, a GRU.
 _LETTERS = re.compile(r"[AEFHILMNORSX][A-Z]")
@@ -134,6 +137,14 @@ def row_lines(row: Row) -> list[str]:
     return [f"  {row.label:<{_LABEL}}{lines[0].lstrip()}", *lines[1:]]
 
 
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """(reason, place) pairs, or others, as each reason with its places."""
+    found: dict[K, list[V]] = {}
+    for reason, place in pairs:
+        found.setdefault(reason, []).append(place)
+    return found
+
+
 def reasons(
     pairs: Iterable[tuple[str, str]],
     *,
@@ -147,13 +158,14 @@ def reasons(
     Unless ``every``, no more than ``most`` reasons are shown, the commonest; and if ``alike``, of
     those that differ in their numbers only the first.
     """
-    grouped: dict[str, list[str]] = {}
     first: dict[str, str] = {}
-    for place, reason in pairs:
+
+    def told(reason: str) -> str:
         same = re.sub(r"\d+", "0", reason) if alike and not every else reason
-        grouped.setdefault(first.setdefault(same, reason), []).append(place)
-    shortened = most is not None and not every and len(grouped) > most
-    order = list(grouped.items())
+        return first.setdefault(same, reason)
+
+    order = list(grouped((told(reason), place) for place, reason in pairs).items())
+    shortened = most is not None and not every and len(order) > most
     if shortened:
         order.sort(key=lambda item: -len(item[1]))
     for reason, places in order[:most] if shortened else order:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -149,7 +148,7 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
     def instead(self) -> Iterator[AdditiveMask]:
         """A floor that no score in float32 beats, for scores without a bound."""
         if self.floor > LOWEST:
-            yield dataclasses.replace(self, floor=LOWEST)
+            yield replace(self, floor=LOWEST)
 
     def match(self, node: ir.Node, view: View) -> MaskSite | CompanionSite | Skip | None:
         """A mask before a Softmax, or its companion after it."""

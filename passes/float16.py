@@ -17,6 +17,7 @@ from graphfix.model.local_functions import inline
 from graphfix.model.text import line_of
 from graphfix.model.values import bodies_of, is_op
 from graphfix.model.view import View
+from graphfix.wording import grouped
 
 from ._float16.constants import constants_of
 from ._float16.edit import Edit
@@ -205,10 +206,8 @@ def _listed(names: str) -> tuple[str, ...]:
 
 def _skips(wide: Wide) -> Iterator[Skip]:
     """Nodes that stay, once for each reason; there may be hundreds that differ in a number."""
-    alike: dict[str, list[ir.Node]] = {}
-    for node in wide.nodes:
-        if node in wide.reasons:
-            alike.setdefault(_DETAIL.sub("", wide.reasons[node]), []).append(node)
+    kept = (node for node in wide.nodes if node in wide.reasons)
+    alike = grouped((_DETAIL.sub("", wide.reasons[node]), node) for node in kept)
     for first, *others in alike.values():
         more = f" (and {len(others)} like it)" if others else ""
         yield Skip(first, f"stays in float32{more}: {wide.reasons[first]}")

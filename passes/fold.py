@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -174,7 +173,7 @@ class Fold(Pass):
     def findings(self, model: ir.Model) -> Iterator[Finding]:
         """Notes: what is computed twice is neither wrong nor left to the CPU."""
         for site in self.sites(model):
-            yield dataclasses.replace(self.finding(site), severity="note")
+            yield replace(self.finding(site), severity="note")
 
     def message(self, site: Match) -> str:
         """What can be done with it."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -150,10 +149,10 @@ class IlensMask(Pass):
         # All leaks are closed or none.
         fix = None if any(isinstance(x, Skip) for x in sites) else self.spec()
         for site in sites:
-            found = dataclasses.replace(self.finding(site), severity="warning", fix=fix)
+            found = replace(self.finding(site), severity="warning", fix=fix)
             if isinstance(site, Skip):
                 what = f"{site.node.op_type} cannot be analysed: {site.reason}"
-                found = dataclasses.replace(found, message=what)
+                found = replace(found, message=what)
             yield found
 
     def message(self, site: Match) -> str:

@@ -103,8 +103,8 @@ class MaskLookup(NodePass[LookupSite]):
         """A Gather or GatherND at its own places, or the Reshape that gives it its shape back."""
         if (new := written(node, view.shapes)) is not None and not view.in_function(node):
             return LookupSite(node, new, (), ())
-        lookup = _lookup_of(node)
-        if lookup is None or view.in_function(node):
+        lookup = maker_of(node.outputs[0], "Reshape")  # the node, or what it is a Reshape of
+        if not is_op(lookup, "Gather", "GatherND") or view.in_function(node):
             return None
         found = looked_up(lookup, view.shapes)
         if found is None:
@@ -158,12 +158,6 @@ def _cuts(
             return f"the mask has {dim} in axis {axis}, and {size} of these are looked up"
         cuts.append((axis, *places[0]))
     return tuple(cuts)
-
-
-def _lookup_of(node: ir.Node) -> ir.Node | None:
-    """The lookup that a node is, or whose result it is a Reshape of."""
-    found = maker_of(node.outputs[0], "Reshape")
-    return found if is_op(found, "Gather", "GatherND") else None
 
 
 def _end_of(lookup: ir.Node, index: Dims, view: View) -> ir.Node:

@@ -184,6 +184,11 @@ def dims(example: str, text: str, name: str = "--dims") -> Callable[[F], F]:
     return click.option(*names, multiple=True, callback=sizes, metavar=example, help=text)
 
 
+def gate(*names: str, text: str) -> Callable[[F], F]:
+    """How far numbers may be apart."""
+    return click.option(*names, type=float, metavar="X", help=text)
+
+
 def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Several options as one, in the order in which help lists them."""
 
@@ -198,20 +203,13 @@ def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
 feeding = _all(
     dims("T=7,40", "Sizes of a symbolic dim to verify at; may be given for several dims."),
     click.option("--feeds", metavar="FILE.npz", help="Verify with these inputs, by name."),
-    click.option(
-        "--atol",
-        type=float,
-        metavar="X",
-        help="Largest difference that passes; of outputs over 1, a share.",
-    ),
+    gate("--atol", text="Largest difference that passes; of outputs over 1, a share."),
 )
 """What to verify with, and how closely."""
 
-rtol = click.option(
+rtol = gate(
     "--rtol",
-    type=float,
-    metavar="X",
-    help="Of float16: the largest difference that passes, as a share of the largest element of an "
+    text="Of float16: the largest difference that passes, as a share of the largest element of an "
     "output. Default: 0.01.",
 )
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from graphfix.cli import _options, _terminal
 from graphfix.errors import ModelError, UsageError
 from graphfix.wording import ALIASES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 option = click.option("--report", metavar="FILE", help="Also write the result as an HTML page.")
 

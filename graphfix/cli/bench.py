@@ -57,11 +57,9 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Take longer for a narrower interval: 9 processes and 0.5 seconds, 6 and 1.5 on DirectML.",
 )
-@click.option(
+@_options.gate(
     "--atol",
-    type=float,
-    metavar="X",
-    help="Largest difference from the first model on the CPU; of outputs over 1, a share.",
+    text="Largest difference from the first model on the CPU; of outputs over 1, a share.",
 )
 @click.option(
     "--ship",

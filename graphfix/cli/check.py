@@ -10,7 +10,7 @@ import click
 from graphfix.cli import _options, _page, _terminal
 from graphfix.errors import GraphfixError
 from graphfix.version import __version__
-from graphfix.wording import clean, plural, reasons
+from graphfix.wording import clean, grouped, plural, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -157,8 +157,6 @@ def check(
 
 def _groups(found: Findings) -> Iterator[dict[str, object]]:
     """What the page shows of one rule: each reason once with its places."""
-    from graphfix.show.html import grouped
-
     for (severity, rule, fix), here in found.groups.items():
         told = grouped((x.message, x.at) for x in here)
         yield {"severity": severity, "rule": rule, "fix": fix, "found": here, "reasons": told}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphfix.cli import _options, _terminal
-from graphfix.wording import number, one_line, plural, reasons
+from graphfix.wording import grouped, number, one_line, plural, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,14 +27,12 @@ if TYPE_CHECKING:
     multiple=True,
     help="Fill the padding with this as well; a mask that multiplies by 0 does not stop it.",
 )
-@click.option(
+@_options.gate(
     "--atol",
     "--max-abs",
-    type=float,
-    metavar="X",
-    help="Largest difference that passes; of outputs over 1, a share. Default 1e-4.",
+    text="Largest difference that passes; of outputs over 1, a share. Default 1e-4.",
 )
-@click.option("--cosine", type=float, metavar="X", help="Least cosine; 0.999999 by default.")
+@_options.gate("--cosine", text="Least cosine; 0.999999 by default.")
 @_options.padded_ep
 @_options.json_flag
 @_options.verbose
@@ -103,13 +101,10 @@ def _show(verdict: Verdict, model: str, *, verbose: bool) -> None:
 
 def _table(checks: Sequence[Verdict], axis: str, *, every: bool) -> None:
     """A line for each clip, container and padding: its worst output, or each with ``every``."""
-    groups: dict[tuple[object, ...], list[Verdict]] = {}
-    for check in checks:
-        place = tuple(check[x] for x in ("clip", "row", "container", "fill"))
-        own = (*place, check["output"]) if every else place
-        groups.setdefault((*own, *check["rows"]), []).append(check)
-    if not groups:
+    if not checks:
         return
+    keys = ("clip", "row", "container", "fill", *(["output"] if every else []))
+    groups = grouped(((*(check[x] for x in keys), *check["rows"]), check) for check in checks)
     rowed = any(len(check["rows"]) > 1 for check in checks)
     of = f"{'row':<9}" if rowed else ""
     click.echo(

@@ -233,10 +233,7 @@ def _diff(at: str, removed: tuple[str, ...], added: tuple[str, ...]) -> None:
 
 def _ops(before: Mapping[str, int], after: Mapping[str, int]) -> str:
     """``83 -> 79: Where 4 -> 0, Add 10 -> 14``, what went first."""
-    changed = sorted(
-        (after.get(op, 0) - before.get(op, 0), op)
-        for op in {*before, *after}
-        if before.get(op, 0) != after.get(op, 0)
-    )
-    detail = ", ".join(f"{op} {before.get(op, 0)} -> {after.get(op, 0)}" for _, op in changed)
+    from graphfix.show.html import operators
+
+    detail = ", ".join(f"{op} {a} -> {b}" for op, a, b, _ in operators(before, after))
     return f"{sum(before.values())} -> {sum(after.values())}: {detail or 'the same operators'}"

@@ -66,7 +66,7 @@ _FULL = {
     "--axis", default="", metavar="NAME", help="The dim that is padded, if several could be."
 )
 @click.option("--float16", is_flag=True, help="Weights and arithmetic in float16.")
-@click.option("--atol", type=float, metavar="X", help="Largest difference that passes.")
+@_options.gate("--atol", text="Largest difference that passes.")
 @_options.rtol
 @click.option(
     "--strict",

@@ -77,13 +77,9 @@ def find(text: str) -> Code | None:
     known = {code.key: code for code in CODES}
     numbers = [x.upper() for x in _HEX.findall(text)]
     numbers += [f"{int(x) & 0xFFFFFFFF:08X}" for x in _DECIMAL.findall(text)]
-    for number in numbers:
-        if number in known:
-            return known[number]
-    for code in CODES:
-        if re.search(code.pattern or re.escape(code.title), text, re.IGNORECASE):
-            return code
-    return None
+    told = [known[number] for number in numbers if number in known]
+    told += (x for x in CODES if re.search(x.pattern or re.escape(x.title), text, re.IGNORECASE))
+    return next(iter(told), None)
 
 
 def is_number(text: str) -> bool:

@@ -96,11 +96,7 @@ def kernel_at(op: str, domain: str, opset: int) -> Kernel | None:
 
 def newest_opset_with_kernel(op: str, domain: str, below: int) -> int | None:
     """The newest opset under ``below`` in which DirectML runs the operator."""
-    for opset in range(below - 1, 6, -1):
-        since = since_version(op, domain, opset)
-        if since is not None and kernel_for(op, domain, since) is not None:
-            return opset
-    return None
+    return next((x for x in range(below - 1, 6, -1) if kernel_at(op, domain, x)), None)
 
 
 def typed(

@@ -49,15 +49,10 @@ class Rules:
         self.opsets = {standard(domain): version for domain, version in opsets.items()}
         self.shapes = shapes
 
-    def since(self, node: ir.Node) -> int | None:
-        """The version of its operator that a node means; None for an operator unknown to ONNX."""
-        domain = standard(node.domain)
-        return kernel_table.since_version(node.op_type, domain, self.opsets.get(domain, 1))
-
     def kernel(self, node: ir.Node) -> Kernel | None:
         """The kernel for the node's version and types, which may still refuse it."""
-        since = self.since(node)
-        found = None if since is None else kernel_table.kernel_for(node.op_type, node.domain, since)
+        opset = self.opsets.get(standard(node.domain), 1)
+        found = kernel_table.kernel_at(node.op_type, node.domain, opset)
         return found if found is not None and self._misfit(node, found) is None else None
 
     def on_cpu(self, graph: ir.Graph) -> dict[ir.Node, str]:
@@ -75,25 +70,23 @@ class Rules:
         schema = schema_of(node.op_type, self.opsets.get(standard(node.domain), 1), node.domain)
         if schema is None:
             every = frozenset().union(*kernel.types.values())
-            for value in (*node.inputs, *node.outputs):
-                dtype = self.shapes.dtype(value)
-                if every and dtype is not None and dtype not in every:
-                    return dtype.name.lower()
-            return None
-        for constraint, _, dtype in kernel_table.typed(node, schema, self.shapes.dtype):
-            if not kernel.takes(constraint, dtype):
-                return dtype.name.lower()
-        return None
+            known = map(self.shapes.dtype, (*node.inputs, *node.outputs))
+            unfit = (x for x in known if every and x is not None and x not in every)
+        else:
+            typed = kernel_table.typed(node, schema, self.shapes.dtype)
+            unfit = (x for constraint, _, x in typed if not kernel.takes(constraint, x))
+        return next((x.name.lower() for x in unfit), None)
 
     def _missing(self, node: ir.Node) -> str:
         op, domain = node.op_type, standard(node.domain)
-        known, since = kernel_table.versions(op, domain), self.since(node)
-        if not known or since is None:
+        opset = self.opsets.get(domain, 1)
+        since = kernel_table.since_version(op, domain, opset)
+        if not kernel_table.versions(op, domain) or since is None:
             return f"DirectML has no kernel for {op}"
         kernel = kernel_table.kernel_for(op, domain, since)
         if kernel is not None:
             return f"DirectML has no kernel for {op} of {self._misfit(node, kernel)}"
-        best = kernel_table.newest_opset_with_kernel(op, domain, self.opsets.get(domain, 1))
+        best = kernel_table.newest_opset_with_kernel(op, domain, opset)
         last = f", the last is of opset {best}" if best is not None else ""
         return f"DirectML has no kernel for {op}-{since}{last}"
 

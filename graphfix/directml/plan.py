@@ -244,14 +244,11 @@ class _Planner:
             told = _by_output(basic.get(path), before)
             for node in graph:
                 reason = next((told[x.name] for x in node.outputs if x.name in told), None)
-                if reason:
-                    self._cpu[node] = reason
+                kernel = None if reason else after.kernel(node) or _any_kernel(node)
+                if kernel is None:
+                    self._cpu[node] = reason or f"DirectML has no kernel for {node.op_type}"
                 else:
-                    kernel = after.kernel(node) or _any_kernel(node)
-                    if kernel is None:
-                        self._cpu[node] = f"DirectML has no kernel for {node.op_type}"
-                    else:
-                        self._kernels[node] = kernel
+                    self._kernels[node] = kernel
 
     def _run(self, graph: ir.Graph) -> None:
         """The steps of one graph."""

@@ -62,8 +62,8 @@ def _batch_norm(node: ir.Node, shapes: Shapes) -> str | None:
     return "inputs of different types" if len(types) > 1 else None
 
 
-def _max_pool(node: ir.Node, _: Shapes) -> str | None:
-    return "storage_order=1" if attr_int(node, "storage_order", 0) else None
+def _flagged(node: ir.Node, *flags: str) -> str | None:
+    return next((f"{x}=1" for x in flags if attr_int(node, x, 0)), None)
 
 
 def _attention(node: ir.Node, _: Shapes) -> str | None:
@@ -71,15 +71,13 @@ def _attention(node: ir.Node, _: Shapes) -> str | None:
         return "a past"
     if len(node.outputs) > 1 and node.outputs[1].name:
         return "an output for the present"
-    flags = ("unidirectional", "do_rotary", "past_present_share_buffer")
-    return next((f"{x}=1" for x in flags if attr_int(node, x, 0)), None)
+    return _flagged(node, "unidirectional", "do_rotary", "past_present_share_buffer")
 
 
 def _q_attention(node: ir.Node, _: Shapes) -> str | None:
     if attr_int(node, "unidirectional", 0) and input_at(node, 5) is not None:
         return "unidirectional=1 with a mask"
-    flags = ("do_rotary", "past_present_share_buffer")
-    return next((f"{x}=1" for x in flags if attr_int(node, x, 0)), None)
+    return _flagged(node, "do_rotary", "past_present_share_buffer")
 
 
 def _n_bits(node: ir.Node, _: Shapes) -> str | None:
@@ -113,7 +111,7 @@ _QUERIES: dict[str, Callable[[ir.Node, Shapes], str | None]] = {
     "QueryLayerNormalization": _one_output,
     "QuerySkipLayerNormalization": _one_output,
     "QueryBatchNormalization": _batch_norm,
-    "QueryMaxPool": _max_pool,
+    "QueryMaxPool": lambda node, _: _flagged(node, "storage_order"),
     "QueryAttention": _attention,
     "QueryQAttention": _q_attention,
     "QueryMatMulNBits": _n_bits,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, TypedDict
 
 from graphfix.core import Change, Finding, Safety, together
@@ -238,8 +237,8 @@ class Report(Proof):
     def to_json(self) -> dict[str, object]:
         """The report as plain data; ``schema`` grows when a field changes its meaning."""
         proofs = {"verdict": self.verdict, "padded": self.padded}
-        bare = dataclasses.replace(self, verdict=None, padded=None)
-        data = {"schema": SCHEMA, "graphfix": __version__, **dataclasses.asdict(bare)}
+        bare = replace(self, verdict=None, padded=None)
+        data = {"schema": SCHEMA, "graphfix": __version__, **asdict(bare)}
         data |= {name: None if x is None else x.to_json() for name, x in proofs.items()}
         return {**data, "answer": self.answer, "worse": self.worse}
 

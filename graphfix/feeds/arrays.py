@@ -14,6 +14,7 @@ from graphfix.feeds import array_fill
 from graphfix.feeds.case import Array, Case, named
 from graphfix.feeds.case_style import USUAL, Ends, Style, ends_of
 from graphfix.feeds.input import Input
+from graphfix.feeds.roles import TELLS
 from graphfix.feeds.signature import Signature
 from graphfix.spec.quoting import quoted
 
@@ -218,8 +219,7 @@ class Maker:
 
 def _governed(signature: Signature) -> list[str]:
     """The times along which a mask or a length says what is content."""
-    kinds = ("mask", "lengths", "relative-lengths", "cu-lengths")
-    found = [signature.time_of(x) for x in signature.inputs if x.role.kind in kinds]
+    found = [signature.time_of(x) for x in signature.inputs if x.role.kind in TELLS]
     return list(dict.fromkeys(t for t in found if t is not None))
 
 

@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 import numpy as np
-import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Array
 from graphfix.feeds.case_search import wanted_sizes
-from graphfix.feeds.input import Input, symbols
+from graphfix.feeds.input import Input, plain, symbols
 from graphfix.feeds.runnable_sizes import REFLECTS, Limits
 from graphfix.feeds.signature import Signature
 from graphfix.lengths.length_input import KEY, LengthInput
@@ -215,8 +214,7 @@ class Clips:
         """How long a clip is, told from its arrays."""
         for item in self._items.values():
             for axis, dim in enumerate(item.dims):
-                plain = {dim.value} if isinstance(dim, ir.SymbolicDim) else set()
-                if plain & set(self._signature.members(self._time)):
+                if plain(dim) in self._signature.members(self._time):
                     return int(clip[item.name].shape[axis])
         raise FeedError("no input is as long as the dim that is padded")
 

@@ -10,10 +10,10 @@ import numpy as np
 from graphfix.feeds.array_fill import is_image, options_of
 from graphfix.feeds.case import Array, Case
 from graphfix.feeds.input import Input
+from graphfix.feeds.roles import TELLS
 from graphfix.feeds.signature import Signature
 from graphfix.spec.quoting import quoted
 
-_TELLS = ("mask", "lengths", "relative-lengths", "cu-lengths")
 _NUMBERS = ("tokens", "positions", "int", "data")
 _LARGE = 1e4
 # An input that saw no more values, of more that it may have, says nothing.
@@ -52,7 +52,7 @@ def coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
 def _conditions(cases: Sequence[Case], signature: Signature) -> Iterator[tuple[str, bool]]:
     """Each condition that could hold, with whether it did."""
     plain = [case for case in cases if not case.poison]
-    governed = any(x.role.kind in _TELLS and x.role.sure for x in signature.inputs)
+    governed = any(x.role.kind in TELLS and x.role.sure for x in signature.inputs)
     if governed:
         yield from _row_conditions(plain, signature)
     for item in signature.inputs:

@@ -30,19 +30,18 @@ def poisoned(
     case comes back if there is no padding.
     """
     governed = [x for x in signature.inputs if x.role.kind in ("data", "tokens")]
-    governed = [x for x in governed if _padding(x, case, signature) is not None]
-    if not governed:
+    padding = [(x, _padding(x, case, signature)) for x in governed]
+    padded = [(x, beyond) for x, beyond in padding if beyond is not None]
+    if not padded:
         return []
-    sizes = {signature.symbol_of(n) or n: size for n, size in case.dims.items()}
+    sizes = signature.by_symbol(case.dims)
     rng = np.random.default_rng([seed, zlib.crc32(case.name.encode())])
-    if not any(_holds_nan(case.feeds[x.name]) for x in governed):
+    if not any(_holds_nan(case.feeds[x.name]) for x, _ in padded):
         kinds = ("other ids",)
     made = []
     for kind in kinds:
         feeds = dict(case.feeds)
-        for item in governed:
-            beyond = _padding(item, case, signature)
-            assert beyond is not None
+        for item, beyond in padded:
             feeds[item.name] = _spoil(feeds[item.name], beyond, item.at(sizes).role, kind, rng)
         name = f"{case.name}, {kind} in the padding"
         made.append(replace(case, name=name, feeds=feeds, poison=kind, base=case.name))

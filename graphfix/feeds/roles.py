@@ -32,6 +32,8 @@ Kind = Literal[
     "int",  # some whole number, low <= x < high
     "data",  # anything
 ]
+TELLS: tuple[Kind, ...] = ("mask", "lengths", "relative-lengths", "cu-lengths")
+"""Inputs that say where content ends."""
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ Exporters name dims badly: one batch is ``s72`` in one input and ``s43`` in the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import TypeVar
 
 import onnx_ir as ir
 
@@ -23,6 +24,8 @@ from graphfix.model.shapes import Shapes, shapes_of
 from graphfix.model.symbolic.expressions import Dim
 from graphfix.runtime.port import Array
 from graphfix.spec.quoting import quoted
+
+T = TypeVar("T")
 
 
 class Signature:
@@ -124,6 +127,16 @@ class Signature:
         """Every input symbol of ``group``."""
         return [s for s in self.symbols() if self._ties.find(s) == group]
 
+    @property
+    def batch_symbols(self) -> frozenset[str]:
+        """Every input symbol of the batch; none if there is no batch."""
+        return frozenset(self.members(self.batch)) if self.batch else frozenset()
+
+    def row_axis(self, dims: Sequence[Dim]) -> int | None:
+        """Which of some dims is the batch; None if none is."""
+        batch = self.batch_symbols
+        return next((axis for axis, dim in enumerate(dims) if symbols(dim) & batch), None)
+
     def symbols(self) -> list[str]:
         """Every symbol of the inputs, in order of appearance."""
         return symbols_of(self.inputs)
@@ -156,6 +169,10 @@ class Signature:
             return None
         symbol = plain(at[0].shape[at[1]]) or ""
         return symbol if symbol in self.symbols() else None
+
+    def by_symbol(self, by_name: Mapping[str, T]) -> dict[str, T]:
+        """What is known by the user's names, by the symbols they are for."""
+        return {self.symbol_of(name) or name: x for name, x in by_name.items()}
 
     def time_of(self, item: Input) -> str | None:
         """The group along which ``item`` is ragged."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import onnx_ir as ir
@@ -94,13 +93,13 @@ def settle(
     if not any(isinstance(x, Match) for x in chosen.sites(model)):
         return chosen, Found()
     trials = Trials(model, chosen, progress or (lambda _: None))
-    strict = dataclasses.replace(tolerance, max_abs=margin * tolerance.max_abs)
+    strict = replace(tolerance, max_abs=margin * tolerance.max_abs)
     search = _Search(trials, strict, safety, _cases(trials.before, dims or {}, feeds))
     search.all_of_them = feeds is None and margin < _USUAL
     kept = search.run(loud=feeds is None)
     if feeds is None:
         reasons = {name: f"{why} ({_MADE_UP})" for name, why in kept.reasons.items()}
-        kept = dataclasses.replace(kept, reasons=reasons)
+        kept = replace(kept, reasons=reasons)
     told = search.verdict
     met = None if told is None or told.worst is None else told.ok
     return trials.made(kept), Found(kept.reasons, kept.stored, search.verdict, met)
@@ -233,7 +232,7 @@ class _Search:
         if self.verdict is None or not self.verdict.ok or not hasattr(self.trials.chosen, "store"):
             return kept
         passed, names = self.verdict, self._heavy(kept)
-        if names and self._passes(more := dataclasses.replace(kept, stored=names)):
+        if names and self._passes(more := replace(kept, stored=names)):
             return more
         self.verdict = passed
         return kept

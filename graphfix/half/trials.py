@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import onnx_ir as ir
@@ -19,6 +18,7 @@ from graphfix.model import shapes
 from graphfix.model.local_functions import inline
 from graphfix.model.values import nodes_of
 from graphfix.proof.inner_tensors import Run, Sizes, Stream
+from graphfix.wording import grouped
 
 Progress = Callable[[str], None]
 
@@ -71,7 +71,7 @@ class Trials:
             for option, names in options.items()
             if hasattr(self.chosen, option)
         }
-        return dataclasses.replace(self.chosen, **new)  # type: ignore[type-var]
+        return replace(self.chosen, **new)  # type: ignore[type-var]
 
     def candidate(self, kept: Kept) -> ir.Model:
         """What the pass makes of the model, which nobody is to change: it is asked for again."""
@@ -108,12 +108,8 @@ class Trials:
     @cached_property
     def takers(self) -> dict[str, list[ir.Node]]:
         """Which of them take it."""
-        found: dict[str, list[ir.Node]] = {}
-        for node in self.nodes:
-            for value in node.inputs:
-                if value is not None and value.name:
-                    found.setdefault(value.name, []).append(node)
-        return found
+        fed = ((value, node) for node in self.nodes for value in node.inputs)
+        return grouped((x.name, node) for x, node in fed if x is not None and x.name)
 
     @cached_property
     def tensors(self) -> list[str]:
@@ -144,7 +140,7 @@ class Trials:
         before = Run(self._bare, self._bare, case.feeds)
         after = rounded(candidate)
         run = Run(after, after, full_lengths(after, case.feeds))
-        sizes = Sizes(Signature(self.before), case.dims, case.dims)
+        sizes = Sizes(Signature(self.before), case.dims)
         return Stream(before, run, sizes, budget=_BUDGET)
 
 

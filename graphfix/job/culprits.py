@@ -8,10 +8,9 @@ do in its stead, that is tried before any of its places is left out.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from graphfix.core import Check, Pass
 from graphfix.editing.exclusions import WHOLE, Leaving, Place
@@ -50,7 +49,7 @@ class BadPlaces:
 
     def told(self, report: Report) -> Report:
         """A report that says what was found."""
-        return dataclasses.replace(report, left=(*report.left, *self.left), searched=self.searched)
+        return replace(report, left=(*report.left, *self.left), searched=self.searched)
 
 
 class _SpentError(Exception):
@@ -207,7 +206,7 @@ class Search:
         }
         left = {x: f"left as it is, since with this repair {why}" for x, why in reasons.items()}
         deny = Leaving(left, tensors=self._tensors)
-        only = dataclasses.replace(deny, only=self._only(kept, stand_ins))
+        only = replace(deny, only=self._only(kept, stand_ins))
         replaced = {x: why for x, why in self._blamed.items() if x[0] in stand_ins}
         told = self._left(reasons | replaced, {x: y.spec() for x, y in stand_ins.items()})
         return BadPlaces(stand_ins, (deny, only), told, self._sentence(len(reasons | replaced)))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import onnx_ir as ir
@@ -112,7 +111,7 @@ def explain(name: str, model: Given | None = None) -> Explanation:
         known = ", ".join(x.key for x in hresult.CODES)
         raise UsageError(f"nothing is known of the error {name}; known are {known}")
     told = _of_name(name)
-    return told if model is None else dataclasses.replace(told, findings=check(model, name))
+    return told if model is None else replace(told, findings=check(model, name))
 
 
 def _of_name(name: str) -> Explanation:
@@ -139,7 +138,7 @@ def _of_name(name: str) -> Explanation:
 
 
 def _of_manual(manual: Manual | RuleManual, about: str) -> Explanation:
-    data = dataclasses.asdict(manual)
+    data = asdict(manual)
     parts = [(x, str(data.get(x) or "")) for x in ("why", "spec", *_CODE, "safety")]
     sections = [
         Section("Run as", f"-p {text}")
@@ -175,7 +174,7 @@ def _of_code(code: Code, text: str, model: ir.Model | None) -> Explanation:
         else:
             ports = "\n".join(map(_port, model.graph.inputs))
             sections.append(Section("The inputs of this model", ports, "list"))
-    data = {**dataclasses.asdict(code), "node": named}
+    data = {**asdict(code), "node": named}
     title = f"{code.key} ({code.title})"
     return Explanation(title, code.meaning, tuple(sections), found, hint, data)
 

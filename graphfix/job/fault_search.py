@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from graphfix.core import Pass
-from graphfix.editing.exclusions import NOTHING, WHOLE
-from graphfix.engine.report import Left
+from graphfix.core import Check, Pass, rounding
+from graphfix.editing.exclusions import NOTHING, WHOLE, Leaving
+from graphfix.engine.report import Left, Report
 from graphfix.errors import GraphfixError
 from graphfix.job.culprits import BadPlaces, Search
 from graphfix.job.prove import prove, why_not
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.core import Check
-    from graphfix.editing.exclusions import Leaving
-    from graphfix.engine.report import Report
     from graphfix.job.task import Task
     from graphfix.proof.verify import Held
 
@@ -47,7 +43,7 @@ class Way:
         """What is asked then."""
         tolerance = task.tolerance if self.rounds else None
         chosen = self.found.passes(task.chosen)
-        return dataclasses.replace(task, chosen=chosen, tolerance=tolerance)
+        return replace(task, chosen=chosen, tolerance=tolerance)
 
 
 def ways(chosen: Iterable[Check], why: str, found: BadPlaces) -> Iterator[Way]:
@@ -62,18 +58,18 @@ def ways(chosen: Iterable[Check], why: str, found: BadPlaces) -> Iterator[Way]:
         why: What the proof found against the model.
         found: What came of the search for bad places.
     """
-    rounding = [x for x in chosen if isinstance(x, Pass) and x.measured]
-    if found.left or not rounding:
+    rounds = rounding(chosen)
+    if found.left or not rounds:
         yield from (Way(leave, found) for leave in found.ways)
-    if not rounding or not all(x.may_gain_nothing for x in rounding):
+    if not rounds or not all(x.may_gain_nothing for x in rounds):
         return
     told = f"{why}: it gains nothing here, left as it is"
-    gone = {(x.spec(), WHOLE): told for x in rounding}
-    left = (*found.left, *(Left(x.spec(), (), told) for x in rounding))
+    gone = {(x.spec(), WHOLE): told for x in rounds}
+    left = (*found.left, *(Left(x.spec(), (), told) for x in rounds))
     for leave in found.ways or (NOTHING,):
         yield Way(
-            dataclasses.replace(leave, left={**leave.left, **gone}),
-            dataclasses.replace(found, left=left),
+            replace(leave, left={**leave.left, **gone}),
+            replace(found, left=left),
             rounds=False,
         )
 
@@ -88,16 +84,17 @@ def bad_places(task: Task, report: Report, held: Held | None = None) -> BadPlace
             the model without that pass which is searched.
     """
     # What must stay in float32 is searched for by itself; here, what goes before it is held.
-    chosen = tuple(x for x in task.chosen if not (isinstance(x, Pass) and x.measured))
-    before = dataclasses.replace(task, chosen=chosen, tolerance=None) if task.measured else task
+    rounds = rounding(task.chosen)
+    chosen = tuple(x for x in task.chosen if x not in rounds)
+    before = replace(task, chosen=chosen, tolerance=None) if rounds else task
     bare = task.ep == "cpu" and all(x.dispensable for x in chosen if isinstance(x, Pass))
 
     from graphfix.proof.verify import Held  # what only repairs need not load ONNX Runtime
 
-    known = Held() if held is None or task.measured else held
+    known = Held() if held is None or rounds else held
 
     def proves(passes: Sequence[Check], leave: Leaving, single: bool) -> str:
-        trial = dataclasses.replace(before, chosen=tuple(passes))
+        trial = replace(before, chosen=tuple(passes))
         try:
             model, made = make(trial, leave)
             told = prove(trial, model, model, made, locate=False, held=known, brief=True)
@@ -110,7 +107,7 @@ def bad_places(task: Task, report: Report, held: Held | None = None) -> BadPlace
             return str(error)
 
     done = [x for x in report.passes if x.name in {one.name for one in chosen}]
-    why = "" if task.measured else why_not(report)
+    why = "" if rounds else why_not(report)
     tensors = tensors_of(io.load(task.source))
     return Search(chosen, done, tensors, proves, task.tell).run(why, alone=bare)
 

@@ -6,8 +6,9 @@ import dataclasses
 
 import onnx_ir as ir
 
-from graphfix.core import Pass
+from graphfix.core import rounding
 from graphfix.engine.report import Report
+from graphfix.job.rounding_search import has_rounded
 from graphfix.job.task import Task
 from graphfix.model import io, weights
 
@@ -41,9 +42,8 @@ def counted(task: Task, report: Report, model: ir.Model, before: ir.Model | None
 
 def rounds_for_nothing(task: Task, report: Report, made: ir.Model) -> str:
     """Why what was rounded is no gain: more kernels, and the weights as large; "" if it is one."""
-    rounding = {x.name for x in task.chosen if isinstance(x, Pass) and x.measured}
-    free = all(x.may_gain_nothing for x in task.chosen if isinstance(x, Pass) and x.measured)
-    changed = any(x.changes for x in report.passes if x.name in rounding)
+    free = all(x.may_gain_nothing for x in rounding(task.chosen))
+    changed = has_rounded(task.chosen, report)
     before, after = (report.kernels or {}).get("before"), (report.kernels or {}).get("after")
     if not (changed and free and before and after and after["all"] > before["all"]):
         return ""

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from graphfix.editing.exclusions import NOTHING
+from graphfix.editing.exclusions import NOTHING, Leaving
 from graphfix.engine import pipeline
 from graphfix.job.culprits import BadPlaces
 from graphfix.job.fault_search import bad_places, ways
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.core import Check
-    from graphfix.editing.exclusions import Leaving
     from graphfix.engine.report import Report
     from graphfix.model.weights import Placement
     from graphfix.proof.verify import Held

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from graphfix.core import Pass, changed_by, new_feeds
+from graphfix.job.rounding_search import has_rounded
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model import io
 
@@ -68,18 +69,15 @@ def prove(
 
 def why_not(report: Report) -> str:
     """What a report's proof found against the model; "" if nothing."""
-    for found in (report.verdict, report.padded):
-        if found is not None and not found:
-            return str(found).rstrip(".")
-    return ""
+    failed = (x for x in (report.verdict, report.padded) if x is not None and not x)
+    return next((str(x).rstrip(".") for x in failed), "")
 
 
 def _allowed(task: Task, report: Report) -> Tolerance | None:
     """What may differ; None for the usual, which holds as well where nothing came to be rounded."""
-    rounding = {x.name for x in task.chosen if isinstance(x, Pass) and x.measured}
-    rounded = any(x.changes for x in report.passes if x.name in rounding)
     given = task.tolerance
-    return None if given is not None and given.whole and rounding and not rounded else given
+    exact = task.measured and not has_rounded(task.chosen, report)
+    return None if given is not None and given.whole and exact else given
 
 
 def _must_pad(task: Task, model: ir.Model) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from graphfix.core import Pass, new_feeds, together
+from graphfix.core import Check, Feeds, Pass, new_feeds, rounding, together
 from graphfix.errors import ModelError
 from graphfix.model import io
 from graphfix.paths import StrPath
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.core import Check, Feeds
     from graphfix.engine import pipeline
     from graphfix.engine.report import PassReport, Report
     from graphfix.proof.verify import Tolerance
@@ -89,9 +88,15 @@ def is_hopeless(report: Report) -> bool:
     return report.met is False
 
 
+def has_rounded(chosen: Sequence[Check], report: Report) -> bool:
+    """Whether a pass that rounds has changed anything."""
+    names = {x.name for x in rounding(chosen)}
+    return any(x.changes for x in report.passes if x.name in names)
+
+
 def gate(chosen: Sequence[Check]) -> Tolerance | None:
     """What may differ where a pass rounds to float16; None for the usual."""
-    if not any(isinstance(x, Pass) and x.measured for x in chosen):
+    if not rounding(chosen):
         return None
     from graphfix.proof.compare import HALF_GATE
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from graphfix.core import Pass
+from graphfix.core import Check, Pass, rounding
 from graphfix.job.rounding_search import gate
 from graphfix.model.given import refuse_unknown, sizes_of
 from graphfix.paths import StrPath, file_of
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.core import Check
     from graphfix.engine.pipeline import Progress
     from graphfix.engine.report import Report
     from graphfix.model.weights import Placement
@@ -121,18 +119,20 @@ class Task:
     @property
     def measured(self) -> bool:
         """Whether a pass rounds, so that what it leaves alone is found by running the model."""
-        return any(isinstance(x, Pass) and x.measured for x in self.chosen)
+        return bool(rounding(self.chosen))
 
     def of(self, chosen: Sequence[Check], model: ir.Model) -> Task:
         """The same for these passes, at the only sizes at which ``model`` and the result run."""
-        dims = {**self.dims, **(_only_sizes(chosen, model) if self.check else {})}
+        dims = dict(self.dims)
+        for one in chosen if self.check else ():
+            dims |= one.runs_at(model) if isinstance(one, Pass) else {}
         tolerance = self.tolerance or gate(chosen)
-        return dataclasses.replace(self, chosen=tuple(chosen), dims=dims, tolerance=tolerance)
+        return replace(self, chosen=tuple(chosen), dims=dims, tolerance=tolerance)
 
     def about(self, report: Report, need: memory_need.Need | None) -> Report:
         """A report that says where the model came from, and what its proof was to take."""
         told = None if need is None else need.to_json()
-        return dataclasses.replace(report, source=str(self.source), memory=told)
+        return replace(report, source=str(self.source), memory=told)
 
     def expect(self, model: ir.Model) -> memory_need.Need | None:
         """What a proof will need, if there is to be one.
@@ -141,8 +141,3 @@ class Task:
             UsageError: That is more memory than there is.
         """
         return memory_need.expect(model, instead=_UNVERIFIED) if self.check else None
-
-
-def _only_sizes(passes: Sequence[Check], model: ir.Model) -> dict[str, Sequence[int]]:
-    each = [one.runs_at(model) for one in passes if isinstance(one, Pass)]
-    return {name: sizes for found in each for name, sizes in found.items()}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 import sympy
@@ -81,6 +80,7 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
         return found
     cleaned = _Walk(model, source, ZERO).run()
     inputs = [x for x in model.graph.inputs if not x.is_initializer() and x is not source.given]
+    places = {node: i for i, node in enumerate(model.graph)}
     poisoned: list[Repair] = []
     for value in inputs:
         state = cleaned.states.get(value)
@@ -92,17 +92,12 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
                 check_maskable(state.axes or (), axis, source)
         except RefusedError as error:
             cleaned.refusals.append(Refusal(readers[0], f"input {value.name!r}: {error}"))
-        first = min(readers, key=_place(model))
+        first = min(readers, key=lambda x: places.get(x, -1))
         poisoned.append(PoisonedInput(first, "poisoned input", value, state))
     # Without further repairs, what leaks is closed by the zeros at the inputs alone.
-    place = _place(model)
-    cleaned.repairs = sorted([*poisoned, *cleaned.repairs], key=lambda x: place(x.node))
+    repairs = [*poisoned, *cleaned.repairs]
+    cleaned.repairs = sorted(repairs, key=lambda x: places.get(x.node, -1))
     return cleaned
-
-
-def _place(model: ir.Model) -> Callable[[ir.Node], int]:
-    places = {node: i for i, node in enumerate(model.graph)}
-    return lambda node: places.get(node, -1)
 
 
 class _Walk:
@@ -144,7 +139,7 @@ class _Walk:
         if not own:
             return state
         inside = 1.0 if self._source.kind == "mask" else None
-        return dataclasses.replace(state, sign=1, inside=inside, length=self._symbol())
+        return replace(state, sign=1, inside=inside, length=self._symbol())
 
     def _axes(self, value: ir.Value) -> tuple[Axis, ...] | None:
         """The axes of what is made to its size."""
@@ -172,7 +167,7 @@ class _Walk:
             return state
         least, same = float(array.min()), bool((array == array.reshape(-1)[0]).all())
         fill = float(array.reshape(-1)[0]) if same else None
-        return dataclasses.replace(state, sign=sign_in(least), fill=fill)
+        return replace(state, sign=sign_in(least), fill=fill)
 
     def _visit(self, node: ir.Node) -> None:
         inputs = node.inputs[:2] if written(node) is not None else node.inputs

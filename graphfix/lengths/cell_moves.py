@@ -9,9 +9,8 @@ Reshapes and Slices, or a GatherElements, read entry ``j - i + shift`` for each 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 import sympy
@@ -125,12 +124,12 @@ def _cut(site: Site) -> State | None:
         return None
     atom, out = factors[0], site.out_dims()[axis]
     if isinstance(atom, Shifted):
-        cut = dataclasses.replace(atom, size=out, first=atom.first + start)
+        cut = replace(atom, size=out, first=atom.first + start)
     elif isinstance(atom, Other) and atom.size.is_Integer and site.grows(start):
         cut = Shifted(out, start)
     else:
         return None
-    return dataclasses.replace(state.with_axis(axis, (cut,), None), fixed=False)
+    return replace(state.with_axis(axis, (cut,), None), fixed=False)
 
 
 def _carried(site: Site, rule: Rule) -> State | None:
@@ -153,8 +152,8 @@ def _carried(site: Site, rule: Rule) -> State | None:
             op_type, [x.sign for x in states], [x.fill for x in states]
         )
         if isinstance(atom, Shifted) and not kept:
-            atom = dataclasses.replace(atom, finite=False)
-        return dataclasses.replace(result.with_axis(axis, (atom,), None), fixed=False)
+            atom = replace(atom, finite=False)
+        return replace(result.with_axis(axis, (atom,), None), fixed=False)
     site.states, site.repairs = before, []
     return None
 

@@ -7,11 +7,10 @@ time, holds the same numbers. What lies beyond is the tail, and :class:`Tail` sa
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -199,20 +198,20 @@ class State:
             fill, sign = fill if tail.value == fill else None, min(sign, sign_in(tail.value))
         elif tail.kind == "low":
             sign = 0
-        return dataclasses.replace(self, tails=tails, sign=sign, fill=fill, inside=self.level)
+        return replace(self, tails=tails, sign=sign, fill=fill, inside=self.level)
 
     def with_axis(self, axis: int, new: Axis, tail: Tail | None) -> State:
         """The same with another axis, and another tail of it."""
         axes = self.axes or ()
         axes = (*axes[:axis], new, *axes[axis + 1 :])
         tails = (*self.tails[:axis], tail, *self.tails[axis + 1 :])
-        return dataclasses.replace(self, axes=axes, tails=tails, steps=None, length=None)
+        return replace(self, axes=axes, tails=tails, steps=None, length=None)
 
     def placed(self, places: Sequence[int | None]) -> State:
         """The same with its axes at other places; None is a new axis of size 1."""
         axes = tuple(() if i is None else self.at(i) for i in places)
         tails = tuple(None if i is None else self.tails[i] for i in places)
-        return dataclasses.replace(self, axes=axes, tails=tails)
+        return replace(self, axes=axes, tails=tails)
 
     def recomputed(self, *, zeros: bool = False, finite: bool = True) -> tuple[Tail | None, ...]:
         """Its tails once it was computed with.
@@ -228,7 +227,7 @@ class State:
 
     def of_others(self, tails: tuple[Tail | None, ...], sign: Sign) -> State:
         """The same axes with other numbers on them, of which neither fill nor steps are known."""
-        return dataclasses.replace(
+        return replace(
             self, tails=tails, sign=sign, fill=None, inside=None, steps=None, length=None
         )
 

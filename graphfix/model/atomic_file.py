@@ -9,14 +9,13 @@ there. Who dies leaves the rest to the next write, see :mod:`graphfix.model.left
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import secrets
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -124,14 +123,14 @@ class Write:
     def _replaced(self) -> set[str]:
         """The tokens of the weights of models that are about to be replaced."""
         known = {x for x, _ in data_in(self.folder)} - {self.token}
-        with contextlib.suppress(OSError):  # what nobody can read needs none of them
+        with suppress(OSError):  # what nobody can read needs none of them
             return mentioned(self.targets, known) if known else set()
         return set()
 
     def _lock(self, tokens: Iterable[str]) -> None:
         """Lock other tokens, so that nobody sweeps what has them before this write does."""
         for token in tokens:
-            with contextlib.suppress(OSError):  # without it, what has the token stays
+            with suppress(OSError):  # without it, what has the token stays
                 lock = take(lock_file(self.folder, token))
                 if lock is not None:
                     self._locks.append(lock)
@@ -287,7 +286,7 @@ def to_disk(path: Path) -> None:
     if path.is_dir():
         if sys.platform == "win32":
             return
-        with contextlib.suppress(OSError):  # not every file system can
+        with suppress(OSError):  # not every file system can
             handle = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(handle)

@@ -148,12 +148,11 @@ class _Graphs:
                 raise MalformedError(f"{who} {name!r}, which no node, input or initializer makes")
 
         for node in nodes:
-            reads, makes = list(node.input), list(node.output)
-            self._node(node, reads, makes, around)
-            for name in reads:
+            self._node(node, around)
+            for name in node.input:
                 if name not in defined and name:
                     require(name, f"{node.op_type} reads")
-            for name in makes:
+            for name in node.output:
                 if name in defined and name:
                     raise MalformedError(
                         f"{node.op_type} makes {name!r}, which something else makes already"
@@ -165,13 +164,7 @@ class _Graphs:
         if not {*map(type, defined)} <= {str}:  # protobuf hands out the bytes
             raise MalformedError("a name is not in UTF-8")
 
-    def _node(
-        self,
-        node: onnx.NodeProto,
-        reads: Sequence[str],
-        makes: Sequence[str],
-        around: tuple[Collection[str], ...],
-    ) -> None:
+    def _node(self, node: onnx.NodeProto, around: tuple[Collection[str], ...]) -> None:
         """Check a node without the names that it reads and makes."""
         what, domain = node.op_type, node.domain
         if {type(what), type(node.name)} != {str}:  # protobuf hands out the bytes
@@ -179,11 +172,11 @@ class _Graphs:
         if not what:
             raise MalformedError(f"the node that makes {name_of(node)!r} has no operator")
         domain = "" if domain == "ai.onnx" else domain
-        version = self._version(node, what, domain, reads, makes)
+        version = self._version(node, domain)
         known = None if version is None else domain
         kinds = [(x.name, x.type, self._attribute(x, what, known, around)) for x in node.attribute]
         if version is not None:
-            key = what, domain, *map(bool, reads), len(makes), *kinds
+            key = what, domain, *map(bool, node.input), len(node.output), *kinds
             if key not in self._alike:
                 schemas.require_node(node, domain, version)
                 self._alike.add(key)
@@ -195,26 +188,20 @@ class _Graphs:
         if metadata := node.metadata_props:
             _readable(metadata)
 
-    def _version(
-        self,
-        node: onnx.NodeProto,
-        what: str,
-        domain: str,
-        reads: Sequence[str],
-        makes: Sequence[str],
-    ) -> int | None:
+    def _version(self, node: onnx.NodeProto, domain: str) -> int | None:
         """The version of the schema that a node has to follow; None if ONNX has none for it."""
+        what, taken, made = node.op_type, len(node.input), len(node.output)
         function = self._functions and self._functions.get((node.domain, what, node.overload))
         if function:
-            if len(reads) > len(function.input) or len(makes) > len(function.output):
+            if taken > len(function.input) or made > len(function.output):
                 raise MalformedError(
-                    f"{what} of {name_of(node)!r} has {len(reads)} inputs and {len(makes)} "
+                    f"{what} of {name_of(node)!r} has {taken} inputs and {made} "
                     f"outputs; the function has {len(function.input)} and {len(function.output)}"
                 )
             return None
         asked = self._opsets.get(domain, 1 if domain else 0)
         version = schemas.version_of(what, domain, max(asked, 1))
-        if version is None and not any(makes):
+        if version is None and not any(node.output):
             raise MalformedError(f"{what} makes nothing")
         return version
 

@@ -151,7 +151,7 @@ def drafting(
             byte_ranges.write(draft.path, [_whole(source)])
         else:
             store = weights.Store(writing.data_name(path.name))
-            _write(writing, store, [_serialize(model, source, path, external_data, store)])
+            _write(writing, store, [_serialize(model, path, external_data, store)])
         yield draft
         _require_unchanged(model, draft)
 
@@ -186,7 +186,7 @@ def drafting_together(
             source = source_of(model)
             inside = source is not None and source.resolve() in _files_of(model).values()
             placement: Placement = "separate" if inside else external_data
-            pieces.append(_serialize(model, source, path, placement, store))
+            pieces.append(_serialize(model, path, placement, store))
         _write(writing, store, pieces)
         yield writing.drafts
         for (model, _), draft in zip(models, writing.drafts, strict=True):
@@ -282,11 +282,7 @@ def _read_mapped(path: Path) -> onnx.ModelProto | None:
 
 
 def _serialize(
-    model: ir.Model,
-    source: Path | None,
-    path: Path,
-    placement: Placement,
-    store: weights.Store,
+    model: ir.Model, path: Path, placement: Placement, store: weights.Store
 ) -> list[wire.Chunk]:
     """What the model file is made of; its separate weights are put into ``store``."""
     try:
@@ -295,7 +291,7 @@ def _serialize(
         raise
     except Exception as error:  # onnx-ir wraps whatever it met
         raise ModelError(f"{path}: cannot be written: {_first_line(error)}") from error
-    loaded = model.meta.get(_ORIGINAL)
+    source, loaded = source_of(model), model.meta.get(_ORIGINAL)
     as_it_was = isinstance(loaded, Original) and loaded.restore(proto)
     if as_it_was and source is not None and _weights_stay(model, path, placement):
         return [_whole(source)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -65,18 +66,13 @@ def formals_of(op: str, domain: str, opset: int) -> Formals | None:
     schema = schema_of(op, opset, domain) or schema_of(op, newest, domain)
     if schema is None:
         return None
-    allowed = {x.type_param_str: x.allowed_type_strs for x in schema.type_constraints}
-    for formal in (*schema.inputs, *schema.outputs):
-        allowed.setdefault(formal.type_str, [formal.type_str])
     repeats = onnx.defs.OpSchema.FormalParameterOption.Variadic
-    return Formals(
-        tuple(x.type_str for x in schema.inputs),
-        tuple(x.type_str for x in schema.outputs),
-        any(x.option == repeats for x in schema.inputs),
-        any(x.option == repeats for x in schema.outputs),
-        {name: frozenset(filter(None, map(_dtype, types))) for name, types in allowed.items()},
-        frozenset(n for n, types in allowed.items() if all(t.startswith("tensor(") for t in types)),
+    inputs, outputs = (
+        [x.type_str + "*" * (x.option == repeats) for x in side]
+        for side in (schema.inputs, schema.outputs)
     )
+    types = {x.type_param_str: x.allowed_type_strs for x in schema.type_constraints}
+    return _formals(inputs, outputs, types)
 
 
 def _at(names: tuple[str, ...], index: int, *, repeat: bool) -> str | None:
@@ -92,18 +88,24 @@ def _contrib() -> dict[str, Formals]:
 
 
 def _row(row: dict[str, str]) -> Formals:
-    inputs, outputs = row["inputs"].split("|"), row["outputs"].split("|")
     pairs = (x.partition("=") for x in row["types"].split(";") if x)
     types = {name: [f"tensor({x})" for x in all_.split("|")] for name, _, all_ in pairs}
-    for name in [x.rstrip("*") for x in (*inputs, *outputs)]:
-        types.setdefault(name, [name])
+    return _formals(row["inputs"].split("|"), row["outputs"].split("|"), types)
+
+
+def _formals(
+    inputs: Sequence[str], outputs: Sequence[str], types: Mapping[str, Sequence[str]]
+) -> Formals:
+    """A signature of type variables, with a star behind what repeats."""
+    taken, given = (tuple(x.rstrip("*") for x in side) for side in (inputs, outputs))
+    allowed = {name: types.get(name, [name]) for name in (*types, *taken, *given)}
     return Formals(
-        tuple(x.rstrip("*") for x in inputs),
-        tuple(x.rstrip("*") for x in outputs),
-        inputs[-1].endswith("*"),
-        outputs[-1].endswith("*"),
-        {name: frozenset(filter(None, map(_dtype, x))) for name, x in types.items()},
-        frozenset(types),
+        taken,
+        given,
+        any(x.endswith("*") for x in inputs),
+        any(x.endswith("*") for x in outputs),
+        {name: frozenset(filter(None, map(_dtype, all_))) for name, all_ in allowed.items()},
+        frozenset(n for n, all_ in allowed.items() if all(t.startswith("tensor(") for t in all_)),
     )
 
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.clips import Fill
-from graphfix.feeds.input import symbols
+from graphfix.feeds.roles import TELLS
 from graphfix.model import io
 from graphfix.paths import StrPath
 from graphfix.probing.in_container import PaddedDiff, cropped
@@ -20,6 +20,7 @@ from graphfix.runtime.compared_session import Opened, open_given, open_session
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.random_nodes import draws, seeded
 from graphfix.runtime.run_errors import RunError
+from graphfix.wording import grouped
 
 Progress = Callable[[str], None]
 Outputs = dict[str, Array]
@@ -98,9 +99,7 @@ class Job:
 
     def _judge(self) -> None:
         """What all comparisons together say: an output that was never a number is not known."""
-        found: dict[str, list[OutputDiff]] = {}
-        for check in self.checks:
-            found.setdefault(str(check), []).append(check.diff)
+        found = grouped((str(check), check.diff) for check in self.checks)
         if not self.reason and all(check.ok for check in self.checks):
             self.reason = "; ".join(faults(found))
 
@@ -114,8 +113,7 @@ class Job:
     @property
     def told(self) -> tuple[str, ...]:
         """The inputs that say where content ends; the one of the metadata first."""
-        kinds = ("mask", "lengths", "relative-lengths", "cu-lengths")
-        known = [x.name for x in self.alone.signature.inputs if x.role.kind in kinds]
+        known = [x.name for x in self.alone.signature.inputs if x.role.kind in TELLS]
         if self.alone.fed is not None:
             known = [self.alone.fed.input, *(x for x in known if x != self.alone.fed.input)]
         return tuple(known)
@@ -123,12 +121,8 @@ class Job:
     @cached_property
     def _row_axes(self) -> dict[str, int | None]:
         """Which axis of each output is that of the rows, where shapes tell."""
-        batch = self.alone.signature.batch
-        members = set(self.alone.signature.members(batch)) if batch else set()
-        found: dict[str, int | None] = {}
-        for name, dims in self.alone.signature.output_dims().items():
-            found[name] = next((a for a, d in enumerate(dims or ()) if symbols(d) & members), None)
-        return found
+        signature = self.alone.signature
+        return {k: signature.row_axis(dims or ()) for k, dims in signature.output_dims().items()}
 
     def plan(self, found: ClipTable) -> Iterator[tuple[list[Clip], int]]:
         """The clips that go into one container together, and how long it is."""

@@ -40,7 +40,7 @@ Outputs = dict[str, Array]
 
 # Garbage is put into the padding of so many cases, of those whose first row is full.
 _POISONED = 2
-# So many inputs are changed alone to see whether an output follows.
+# So many inputs are changed alone to see whether an output follows; not dozens of caches.
 _ASKED = 16
 
 
@@ -160,7 +160,8 @@ class Baseline:
                 given = [] if feeds is None else [given_case(feeds, self.signature)]
                 self._run_cases(session, given or cases or ())
             if self._made:
-                self.unheard = [x for x in self._heard_of() if not self._is_heard(session, x, seed)]
+                used = [x.name for x in self.signature.inputs if x.role.why != UNUSED]
+                self.unheard = [x for x in used[:_ASKED] if not self._is_heard(session, x, seed)]
                 start = self.signature.groups_in(self.runs[0].case.dims)
                 found = chains(
                     self.graph, self.signature, start, lambda x: self._outputs(session, x), seed
@@ -184,16 +185,6 @@ class Baseline:
         names = {value.name for value in self.graph.graph.inputs}
         return told is not None and told.input in names and LengthInput.of(self.graph) != told
 
-    def _counts_frames(self) -> bool:
-        try:
-            return LengthInput.of(self._after()) is not None
-        except ModelError:
-            return False  # the verdict will say so
-
-    def _told(self) -> LengthInput | None:
-        """The input of the original by which the repaired model, alone, is told what is valid."""
-        return LengthInput.of(self._after()) if self._pads_otherwise() else None
-
     def _run_cases(self, session: Opened, cases: Sequence[Case]) -> None:
         for case in cases:
             self._tell(f"before, {case.name}")
@@ -205,7 +196,8 @@ class Baseline:
                 ) from error
 
     def _search(self, session: Opened, dims: Mapping[str, Sequence[int]] | None, seed: int) -> None:
-        wanted = {**self._fixed_sizes(), **(dims or {})}
+        fixed = fixed_since(self.graph, self._after())
+        wanted = {**{name: [size] for name, size in fixed.items()}, **(dims or {})}
         self._made = True
         found, outputs = self._tried(session, wanted, seed)
         self.notes += found.signature.unheard()
@@ -230,6 +222,7 @@ class Baseline:
     ) -> tuple[Cases, dict[str, Outputs]]:
         """The cases that run, and what came of each."""
         outputs: dict[str, Outputs] = {}
+        told = LengthInput.of(self._after())
 
         def run(case: Case) -> None:
             self._tell(f"before, {case.name}")
@@ -243,14 +236,10 @@ class Baseline:
             cover=True,
             positive=positive,
             constants=self.constants,
-            told=self._told(),
-            frames=self._counts_frames(),
+            told=told if self._pads_otherwise() else None,
+            frames=told is not None,
         )
         return found, outputs
-
-    def _heard_of(self) -> list[str]:
-        """The inputs of which a change is to reach an output; not of dozens of caches."""
-        return [x.name for x in self.signature.inputs if x.role.why != UNUSED][:_ASKED]
 
     def _is_heard(self, session: Opened, name: str, seed: int) -> bool:
         """Whether an output changes with an input alone, in the smallest case or the largest."""
@@ -285,14 +274,6 @@ class Baseline:
             return arrays_since(self.graph, self._after())
         except ModelError:
             return {}  # the verdict will say so
-
-    def _fixed_sizes(self) -> dict[str, list[int]]:
-        """Sizes of dims that are symbols in the original and numbers in the repaired model."""
-        try:
-            after = self._after()
-        except ModelError:
-            return {}  # the verdict will say so
-        return {name: [size] for name, size in fixed_since(self.graph, after).items()}
 
     def _poison(self, session: Opened, seed: int) -> None:
         for run, kinds in self._to_poison():

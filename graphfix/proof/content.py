@@ -7,7 +7,6 @@ inference does not know the dims, the shapes that were seen tell them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -21,8 +20,6 @@ from graphfix.proof.compare import Array, Mask, Tolerance
 
 Outputs = Mapping[str, Array]
 Dims = tuple[Dim, ...] | None
-
-T = TypeVar("T")
 
 
 class Content:
@@ -48,7 +45,7 @@ class Content:
             if dims is not None and names <= known:
                 continue
             having = [(case, outputs[name]) for case, outputs in runs if name in outputs]
-            seen = [(array.shape, self._by_symbol(case.dims)) for case, array in having]
+            seen = [(array.shape, self._signature.by_symbol(case.dims)) for case, array in having]
             governed = {s for case, _ in having for s in self._lengths(case)}
             self.dims[name] = observed_dims(seen, governed) or dims
 
@@ -58,8 +55,8 @@ class Content:
 
     def within(self, dims: Dims, shape: tuple[int, ...], case: Case) -> Mask | None:
         """As :meth:`where`, for any tensor with these dims."""
-        sizes = self._by_symbol(case.dims)
-        lengths, batch = self._lengths(case), self._batch()
+        sizes = self._signature.by_symbol(case.dims)
+        lengths, batch = self._lengths(case), self._signature.batch_symbols
         return content_of(dims, shape, sizes, lengths, batch, left=case.side == "left")
 
     def kept(
@@ -74,19 +71,12 @@ class Content:
             poisoned: What the output is with it.
             tolerance: What may differ.
         """
-        governed = self._batch() | self._lengths(case).keys()
+        governed = self._signature.batch_symbols | self._lengths(case).keys()
         where = self.where(name, poisoned.shape, case)
         return keeps_clean(clean, poisoned, self.dims.get(name), governed, where, tolerance)
 
     def _lengths(self, case: Case) -> dict[str, tuple[int, ...]]:
-        return self._by_symbol(case.valid)
-
-    def _by_symbol(self, by_name: Mapping[str, T]) -> dict[str, T]:
-        return {self._signature.symbol_of(n) or n: v for n, v in by_name.items()}
-
-    def _batch(self) -> frozenset[str]:
-        batch = self._signature.batch
-        return frozenset(self._signature.members(batch)) if batch else frozenset()
+        return self._signature.by_symbol(case.valid)
 
 
 def observed_dims(

@@ -74,18 +74,15 @@ class DefaultSession:
             return ""
         for run, outputs in zip(self._runs, made, strict=True):
             own = Ran(run.case, before[run.case.name], run.kept, run.apart)
-            for diff in self._judge.diffs(own, outputs):
-                if not diff.ok:
-                    told = f"output {diff.output!r} {diff.reason}, in case {diff.case!r}"
-                    return self._parted(told)
+            diff = next((x for x in self._judge.diffs(own, outputs) if not x.ok), None)
+            if diff is not None:
+                told = "in sessions as users open them, with all optimizations, "
+                told += f"output {diff.output!r} {diff.reason}, in case {diff.case!r}"
+                if any(x.op_type in _ROUNDING for x in nodes_of(self._original.graph.graph)):
+                    self._note(f"{told}: what is quantized is rounded otherwise there")
+                    return ""
+                return told
         return ""
-
-    def _parted(self, told: str) -> str:
-        told = f"in sessions as users open them, with all optimizations, {told}"
-        if any(node.op_type in _ROUNDING for node in nodes_of(self._original.graph.graph)):
-            self._note(f"{told}: what is quantized is rounded otherwise there")
-            return ""
-        return told
 
     def _note(self, text: str) -> None:
         self._judge.notes[text] = None

@@ -128,14 +128,9 @@ class Stream:
 class Sizes:
     """How many bytes a tensor has in both runs, by its symbolic shape."""
 
-    def __init__(
-        self, signature: Signature, one: Mapping[str, int], other: Mapping[str, int]
-    ) -> None:
+    def __init__(self, signature: Signature, sizes: Mapping[str, int]) -> None:
         self._dims = signature.value_dims()
-        self._sizes = [
-            {signature.symbol_of(name) or name: size for name, size in sizes.items()}
-            for sizes in (one, other)
-        ]
+        self._sizes = signature.by_symbol(sizes)
 
     def __call__(self, name: str) -> int | None:
         """The bytes of one tensor; None where its shape is not known."""
@@ -143,7 +138,6 @@ class Sizes:
         if dims is None:
             return None
         try:
-            elements = (math.prod(size_of(d, sizes) for d in dims) for sizes in self._sizes)
-            return _ITEM * sum(elements)
+            return 2 * _ITEM * math.prod(size_of(d, self._sizes) for d in dims)
         except (FeedError, ValueError):
             return None

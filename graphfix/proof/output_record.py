@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from graphfix.proof.compare import Array, OutputDiff
+from graphfix.wording import grouped
 
 # Below this an output is told from rounding by what it is in all cases, and by a share of that.
 _SMALL, _SHARE = 1e-6, 1e-2
@@ -14,11 +15,12 @@ _SMALL, _SHARE = 1e-6, 1e-2
 
 def silent_outputs(runs: Iterable[Mapping[str, Array]]) -> list[str]:
     """Float outputs without a finite number in most of the runs in which they are not empty."""
-    known: dict[str, list[bool]] = {}
-    for outputs in runs:
-        for name, array in outputs.items():
-            if array.dtype.kind in "fV" and array.size:
-                known.setdefault(name, []).append(bool(np.isfinite(array).any()))
+    known = grouped(
+        (name, bool(np.isfinite(array).any()))
+        for outputs in runs
+        for name, array in outputs.items()
+        if array.dtype.kind in "fV" and array.size
+    )
     return [name for name, finite in known.items() if 2 * sum(finite) < len(finite)]
 
 
@@ -52,8 +54,4 @@ def notes(cases: Mapping[str, Sequence[OutputDiff]]) -> Iterator[str]:
 
 
 def _by_output(cases: Mapping[str, Sequence[OutputDiff]]) -> dict[str, list[OutputDiff]]:
-    found: dict[str, list[OutputDiff]] = {}
-    diffs: Iterable[OutputDiff] = (d for diffs in cases.values() for d in diffs)
-    for diff in diffs:
-        found.setdefault(diff.output, []).append(diff)
-    return found
+    return grouped((diff.output, diff) for diffs in cases.values() for diff in diffs)

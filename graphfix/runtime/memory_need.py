@@ -18,9 +18,6 @@ log = logging.getLogger(__name__)
 WORTH_TELLING = 1_000_000_000
 # Python, ONNX Runtime and the graphs of 10,000 nodes: measured 0.16 GB, with some to spare.
 _BASE = 300_000_000
-# ONNX Runtime holds each weight once (measured on 0.9 GB: 0.95 to 1.0 times their size, external
-# or inline), and the two models are never in memory at the same time.
-_TIMES = 1.0
 # What the cases of verification are, of a model whose sizes are free (counted on models/): so many
 # runs, so many rows times lengths. Most weights are float32.
 _RUNS, _FRAMES, _BYTES = 25, 2000, 4
@@ -87,8 +84,10 @@ def expect(*models: ir.Model, instead: str) -> Need:
 
 def need_of(*models: ir.Model) -> Need:
     """What it takes to verify a model, or one of several after the other."""
+    # ONNX Runtime holds each weight once (measured on 0.9 GB: 0.95 to 1.0 times their size,
+    # external or inline), and the two models are never in memory at the same time.
     size = max(map(weights.size_of, models))
-    return Need(size, int(size * _TIMES) + _BASE, available())
+    return Need(size, size + _BASE, available())
 
 
 def available() -> int:

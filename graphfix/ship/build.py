@@ -160,7 +160,7 @@ def _in_other_ways(order: Order, folder: Path, result: Shipped) -> Shipped:
 def _ship(order: Order, folder: Path) -> Shipped:
     """Repair, prove, and give the folder its name."""
     source, reading, tell = order.source, order.reading, order.tell
-    made, reports, told = order.repaired()
+    made, reports = order.repaired()
     tell("checking what is left")
     hazards = checked(order.original(), made)
     with atomic_folder.replacing(folder) as draft:
@@ -168,7 +168,7 @@ def _ship(order: Order, folder: Path) -> Shipped:
         sizes = [container[reading.axis.dim] for container in reading.containers]
         paths = [scratch / f"{source.stem}.{size}.onnx" for size in sizes]
         shipped.put_models(made, paths, source.stem)
-        manifest = _manifest(order, told, paths)
+        manifest = _manifest(order, LengthInput.of(made[-1]), paths)
         atomic_file.put_text(scratch / NAME, manifest.to_text())
         padding = []
         for path, container in zip(paths, reading.containers, strict=True):
@@ -182,7 +182,7 @@ def _ship(order: Order, folder: Path) -> Shipped:
         result = Shipped(
             folder=None,
             manifest=manifest,
-            reports=tuple(reports),
+            reports=reports,
             checked=hazards,
             padding=tuple(padding),
             whole=whole,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx_ir as ir
 
-from graphfix.core import Check, Pass
+from graphfix.core import Check, Pass, rounding
 from graphfix.editing.exclusions import NOTHING, Leaving, write_passes
 from graphfix.engine import pipeline, registry
 from graphfix.engine.fixpoint import name_of
@@ -18,7 +17,6 @@ from graphfix.errors import GraphfixError, PaddingError, UsageError
 from graphfix.job.culprits import BadPlaces, Search
 from graphfix.job.fault_search import tensors_of
 from graphfix.job.rounding_search import MARGINS, Settling
-from graphfix.lengths.length_input import LengthInput
 from graphfix.model import io
 from graphfix.model.dims import name_dims
 from graphfix.probing.padded import PaddedVerdict, padded
@@ -120,17 +118,14 @@ class Order:
     leave: Leaving = NOTHING
     margin: float = MARGINS[0]
 
-    def repaired(self) -> tuple[list[ir.Model], list[Report], LengthInput | None]:
-        """A model for each container, with what was done, and how it is told the lengths."""
-        made, reports = [], []
-        told: LengthInput | None = None
+    def repaired(self) -> tuple[tuple[ir.Model, ...], tuple[Report, ...]]:
+        """A model for each container, and what was done to each."""
+        found = []
         for container in self.reading.containers:
             self.tell(f"repairing for {container[self.reading.axis.dim]}")
-            model, report = self.make(container, self.passes(container), self.leave)
-            told = LengthInput.of(model)
-            made.append(model)
-            reports.append(report)
-        return made, reports, told
+            found.append(self.make(container, self.passes(container), self.leave))
+        made, reports = zip(*found, strict=True)
+        return made, reports
 
     def make(
         self, container: Sizes, passes: Sequence[Check], leave: Leaving
@@ -155,7 +150,7 @@ class Order:
             ) from error
         require_sized(report, container[self.reading.axis.dim])
         write_passes(model, leave)
-        return model, dataclasses.replace(report, source=str(self.source))
+        return model, replace(report, source=str(self.source))
 
     def original(self) -> ir.Model:
         """The model as it is given, with a name for each dim."""
@@ -191,7 +186,7 @@ class Order:
         Args:
             failed: Each container that has failed; what is found suits all of them.
         """
-        plain = dataclasses.replace(self, tolerance=self.usual)
+        plain = replace(self, tolerance=self.usual)
 
         def proves(passes: Sequence[Check], leave: Leaving, _single: bool) -> str:
             for one in failed:
@@ -215,13 +210,12 @@ class Order:
 
     def rounding(self) -> list[Pass]:
         """The passes that round."""
-        asked = self.passes(self.reading.containers[0])
-        return [x for x in asked if isinstance(x, Pass) and x.measured]
+        return rounding(self.passes(self.reading.containers[0]))
 
     def _searched(self, container: Sizes) -> list[Check]:
         """The passes that a search is about: what must stay in float32 is found by itself."""
-        rounding = self.rounding()
-        return [x for x in self.passes(container) if x not in rounding]
+        rounds = self.rounding()
+        return [x for x in self.passes(container) if x not in rounds]
 
     def passes(self, container: Sizes) -> list[Check]:
         """The passes at the sizes of a container, with those that stand in for others."""

@@ -79,10 +79,8 @@ class FirstCall:
 
 def branch_input(model: ir.Model) -> str:
     """The input that only says which branch of an If runs, as optimum's ``use_cache_branch``."""
-    for value in model.graph.inputs:
-        if value.dtype == ir.DataType.BOOL and value.uses() and _only_chooses(value):
-            return value.name or ""
-    return ""
+    flags = (x for x in model.graph.inputs if x.dtype == ir.DataType.BOOL and x.uses())
+    return next((x.name or "" for x in flags if _only_chooses(x)), "")
 
 
 def _only_chooses(value: ir.Value) -> bool:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.clips import Clips, time_of
 from graphfix.feeds.dim_groups import TIES
-from graphfix.feeds.input import Input, symbols
+from graphfix.feeds.input import Input, plain, symbols
 from graphfix.feeds.signature import Signature
 from graphfix.probing.unpadded import clips_for
 from graphfix.runtime.compared_session import open_given
@@ -279,8 +279,7 @@ def _axis(signature: Signature, time: str, rate: float | None, shortest: int) ->
     members = set(signature.members(time))
     for item in signature.inputs:
         for place, dim in enumerate(item.dims):
-            plain = dim.value if isinstance(dim, ir.SymbolicDim) else None
-            if plain in members and item.role.kind in ("data", "tokens"):
+            if plain(dim) in members and item.role.kind in ("data", "tokens"):
                 return Axis(time, item.name, place, rate, shortest)
     name = signature.user_name(time)
     raise UsageError(f"no input of data or tokens has the dim {name} by itself; name another one")
@@ -298,13 +297,11 @@ def input_port(signature: Signature, item: Input, rename: Mapping[str, str]) -> 
     if kind in _REFUSED:
         raise UsageError(f"the input {item.name!r}: {_REFUSED[kind]}")
     pad = {"mask": item.role.padded, "tokens": item.role.low, "positions": item.role.low}
-    members = set(signature.members(signature.batch)) if signature.batch else set()
-    rows = next((i for i, d in enumerate(item.dims) if symbols(d) & members), None)
     return InputPort(
         name=item.name,
         type=type_of(ir.DataType.from_numpy(np.dtype(item.dtype))),
         dims=tuple(text_of(d, rename) for d in item.dims),
-        rows=rows,
+        rows=signature.row_axis(item.dims),
         kind=kind,  # type: ignore[arg-type]  # the refused one is gone
         pad=float(pad.get(kind, 0.0)),
     )

@@ -22,6 +22,7 @@ from graphfix.ship.container_fit import DTYPES, ClipFit
 from graphfix.ship.manifest import NAME, Container, Manifest, Port
 from graphfix.ship.sessions import Sessions
 from graphfix.ship.stream import Stream
+from graphfix.wording import grouped
 
 Given = Mapping[str, Array | Sequence[Array]]
 
@@ -174,9 +175,8 @@ class Session:
         stream = Stream(self, {x.input: feeds.pop(x.input) for x in links})
         given = {x.output for x in links}
         free = [x for x in wanted if x not in given]
-        found = dict(zip(free, stream.run(free, feeds, options), strict=True)) if free else {}
-        if not free:
-            stream.run(None, feeds, options)
+        # Without names it gives all, of which nothing is wanted.
+        found = dict(zip(free, stream.run(free, feeds, options), strict=bool(free)))
         found |= stream.states() if given & {*wanted} else {}
         return [found[x] for x in wanted]
 
@@ -239,9 +239,7 @@ class Session:
     ) -> list[list[Array]]:
         """The outputs of each clip; clips of one container share its rows."""
         lengths = [container_fit.length_of(self.manifest, clip) for clip in clips]
-        groups: dict[int | None, list[int]] = {}
-        for i, length in enumerate(lengths):
-            groups.setdefault(self._smallest(length), []).append(i)
+        groups = grouped((self._smallest(length), i) for i, length in enumerate(lengths))
         found: list[list[Array]] = [[] for _ in clips]
         for place, members in groups.items():
             if place is None:

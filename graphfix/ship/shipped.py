@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
-from graphfix.core import Check, Pass
+from graphfix.core import Check, rounding
 from graphfix.engine.report import Left, Report
 from graphfix.job import planning
 from graphfix.job.remaining_findings import Checked
@@ -71,12 +70,12 @@ class Shipped(Proof):
             "schema": 1,
             "ok": self.ok,
             "folder": None if self.folder is None else str(self.folder),
-            "manifest": dataclasses.asdict(self.manifest),
+            "manifest": asdict(self.manifest),
             "check": self.checked.to_json(),
             "padding": [{"file": x.file, "ep": x.ep, **x.verdict.to_json()} for x in self.padding],
             "whole": None if self.whole is None else self.whole.to_json(),
             "sizes": dict(self.sizes),
-            "left": [dataclasses.asdict(x) for x in (*self.faults, *self.left)],
+            "left": [asdict(x) for x in (*self.faults, *self.left)],
             "searched": self.searched,
             "unrounded": list(self.unrounded),
         }
@@ -103,9 +102,9 @@ def put_verdict(folder: Path, result: Shipped) -> Shipped:
         "padding": [str(x) for x in result.padding],
         "session": str(result.whole),
     }
-    manifest = dataclasses.replace(result.manifest, verdict=verdict)
+    manifest = replace(result.manifest, verdict=verdict)
     atomic_file.put_text(folder / NAME, manifest.to_text())
-    return dataclasses.replace(result, manifest=manifest)
+    return replace(result, manifest=manifest)
 
 
 def planned(
@@ -139,13 +138,13 @@ def provenance(
         "passes": spec,
         "graphfix": __version__,
         "names": {group: list(own) for group, own in names.items()},
-        "left": [dataclasses.asdict(x) for x in left],
+        "left": [asdict(x) for x in left],
     }
 
 
 def unrounded_by(passes: Iterable[Check], reports: Sequence[Report]) -> tuple[str, ...]:
     """Why those of these passes that round did nothing, where they were not left out."""
-    names = {x.name for x in passes if isinstance(x, Pass) and x.measured}
+    names = {x.name for x in rounding(passes)}
     idle = [x for done in reports for x in done.passes if x.name in names and not x.changes]
     return tuple(dict.fromkeys(why for one in idle for _, why in one.skips))
 
@@ -153,7 +152,7 @@ def unrounded_by(passes: Iterable[Check], reports: Sequence[Report]) -> tuple[st
 def in_place(folder: Path, result: Shipped) -> Shipped:
     """The result, with the folder that now has its name, and the size of each file in it."""
     files = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
-    return dataclasses.replace(result, folder=folder, sizes=files)
+    return replace(result, folder=folder, sizes=files)
 
 
 def _kernels(path: Path) -> dict[str, int] | None:

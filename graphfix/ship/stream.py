@@ -85,12 +85,33 @@ class Stream:
         opening = found.opening
         self._opens = frozenset(opening.inputs if opening else ())
         self._opened = frozenset(opening.gives if opening else ())
-        self._length = 0
-        self._fresh = True
-        self._sizes = self._level(0)
+        self._dim = self._manifest.axis.dim
+        self._grows = {x.dim for x in found.caches if x.grows}
+        self._begin(states or {})
+
+    def _begin(self, states: Feeds) -> None:
+        self._length: int = 0
+        self._fresh = not states
         self._states: dict[str, Held] = {}
         self._held: dict[str, tuple[Array, Held]] = {}
-        self._begin(states or {})
+        require_inputs(self._manifest, states)
+        for link in self._about.states:
+            array = states.get(link.input)
+            if array is not None and link.axis is not None:
+                self._length = array.shape[link.axis]
+        self._sizes = self._level(self._length)
+        sizes = self._at(self._sizes)[0].sizes
+        here = {**sizes, **self._lengths(self._length, sizes)}
+        for link in self._about.states:
+            port = self._inputs[link.input]
+            array = states.get(link.input)
+            if array is None:
+                array = np.zeros(port.shape(sizes), DTYPES[port.type])
+            elif array.shape != (wanted := port.shape(here)):
+                raise FeedError(
+                    f"the state {link.input!r} has shape {[*array.shape]}, not {[*wanted]}"
+                )
+            self._states[link.input] = self._session.hold(fitted(array, port.shape(sizes)))
 
     @property
     def outputs(self) -> list[str]:
@@ -104,8 +125,6 @@ class Stream:
 
     def reset(self) -> None:
         """Empty the caches, let every other state be zeros, and forget what was given once."""
-        self._length, self._fresh, self._sizes = 0, True, self._level(0)
-        self._held = {}
         self._begin({})
 
     def fork(self) -> Stream:
@@ -142,11 +161,11 @@ class Stream:
         held = {k: x for k, (x, _) in self._held.items() if not again or k not in self._opened}
         feeds = {**held, **given}
         sizes = self._logical(feeds)
-        new = sizes[self._manifest.axis.dim]
+        new = sizes[self._dim]
         level = self._level(self._length + new)
         if again and not self._opened <= given.keys():
             feeds |= self._first_call(feeds, sizes, run_options)
-        there = sorted(x.sizes[self._manifest.axis.dim] for x in self._at(level))
+        there = sorted(x.sizes[self._dim] for x in self._at(level))
         partial = self._about.partial and self._fresh
         plan = chunks(new, there, partial=partial, joins=self._about.joins)
         states = self._states if level == self._sizes else self._moved(level)
@@ -161,8 +180,7 @@ class Stream:
 
     def states(self) -> dict[str, Array]:
         """The states in the original's shapes, by the names of the outputs: copies."""
-        grown = {x.dim: self._length for x in self._about.caches if x.grows}
-        sizes = {**self._at(self._sizes)[0].sizes, **grown}
+        sizes = {**self._at(self._sizes)[0].sizes, **dict.fromkeys(self._grows, self._length)}
         found = {}
         for link in self._about.states:
             shape = self._inputs[link.input].shape(sizes)
@@ -223,9 +241,8 @@ class Stream:
         run_options: onnxruntime.RunOptions | None,
     ) -> tuple[dict[str, Array], dict[str, Held], int]:
         """Outputs, states and the length of the caches after a chunk."""
-        dim = self._manifest.axis.dim
-        container = next(x for x in self._at(level) if x.sizes[dim] == chunk.size)
-        here = {**sizes, **self._lengths(length, sizes), dim: chunk.valid}
+        container = next(x for x in self._at(level) if x.sizes[self._dim] == chunk.size)
+        here = {**sizes, **self._lengths(length, sizes), self._dim: chunk.valid}
         fed = dict(states)
         for port in self._manifest.inputs:
             if port.name not in states and port.name not in self._opens:
@@ -237,10 +254,11 @@ class Stream:
         links = self._about.states
         fed_back = [x.output for x in links]
         made, kept = self._session.step(container, fed, wanted, fed_back, run_options)
-        outputs = {
-            name: self._cut(self._outputs[name], value, here)
-            for name, value in zip(wanted, made, strict=True)
-        }
+        outputs = {}
+        for name, array in zip(wanted, made, strict=True):
+            result = self._outputs[name]
+            array = array if result.dims else array.reshape(())
+            outputs[name] = fitted(array, result.shape(here))
         after = {x.input: value for x, value in zip(links, kept, strict=True)}
         return outputs, after, self._longer(here, length)
 
@@ -254,30 +272,27 @@ class Stream:
     ) -> Held:
         """An input of a chunk: its own part, filled up in front to the size of the container."""
         names = {x for d in port.dims for x in names_in(d)}
-        grows = {x.dim for x in self._about.caches if x.grows}
-        dim = self._manifest.axis.dim
-        steady = not names & {dim, *grows}
+        steady = not names & {self._dim, *self._grows}
         held = self._held.get(port.name)
         if steady and held is not None and held[0] is array:
             return held[1]
         part = array
         for axis, size in enumerate(port.dims):
             own = names_in(size)
-            if dim in own or own & grows:
-                stop = size_of(size, here) if own & grows else chunk.start + chunk.valid
-                start = 0 if own & grows else chunk.start
-                part = part[(slice(None),) * axis + (slice(start, stop),)]
+            if own & self._grows:
+                entries = slice(0, size_of(size, here))
+            elif self._dim in own:
+                entries = slice(chunk.start, chunk.start + chunk.valid)
+            else:
+                continue
+            part = part[(slice(None),) * axis + (entries,)]
         value = self._session.hold(fitted(part, port.shape(container.sizes), port.pad))
         if steady:
             self._held[port.name] = (array, value)
         return value
 
-    def _cut(self, port: Port, array: Array, here: Mapping[str, int]) -> Array:
-        return fitted(array if port.dims else array.reshape(()), port.shape(here))
-
     def _joined(self, port: Port, parts: Sequence[Array]) -> Array:
-        dim = self._manifest.axis.dim
-        axis = next((i for i, x in enumerate(port.dims) if dim in names_in(x)), None)
+        axis = next((i for i, x in enumerate(port.dims) if self._dim in names_in(x)), None)
         return parts[-1] if axis is None or len(parts) == 1 else np.concatenate(parts, axis)
 
     # Lengths
@@ -290,7 +305,7 @@ class Stream:
         for link in self._about.states:
             if link.axis is not None:
                 return size_of(self._outputs[link.output].dims[link.axis], here)
-        return length + here[self._manifest.axis.dim]
+        return length + here[self._dim]
 
     def _logical(self, feeds: Feeds) -> dict[str, int]:
         """The sizes that the inputs have, held to what the original takes.
@@ -299,7 +314,7 @@ class Stream:
             FeedError: They do not fit each other, the containers or the length of the caches.
         """
         sizes: dict[str, int] = dict(self._lengths(self._length, {}))
-        free = {x.dim for x in self._about.caches if not x.grows} | {self._manifest.axis.dim}
+        free = {x.dim for x in self._about.caches if not x.grows} | {self._dim}
         for name, array in feeds.items():
             for dim, size in zip(self._inputs[name].dims, array.shape, strict=True):
                 if dim in free:
@@ -321,7 +336,7 @@ class Stream:
                     f"{cache.dim} is {sizes[cache.dim]}, and the containers hold "
                     f"{first[cache.dim]}; ship with a larger --container {cache.dim}=SIZE"
                 )
-        if not sizes[self._manifest.axis.dim]:
+        if not sizes[self._dim]:
             raise FeedError("there is nothing new in the inputs: a step takes at least one entry")
         return sizes
 
@@ -331,8 +346,7 @@ class Stream:
         Raises:
             FeedError: None does.
         """
-        grows = [x.dim for x in self._about.caches if x.grows]
-        levels = [{d: x.sizes[d] for d in grows} for x in self._manifest.containers]
+        levels = [{d: x.sizes[d] for d in self._grows} for x in self._manifest.containers]
         for level in levels:
             if all(n >= length for n in level.values()):
                 return level
@@ -349,27 +363,6 @@ class Stream:
         return [x for x in self._manifest.containers if level.items() <= x.sizes.items()]
 
     # States
-
-    def _begin(self, states: Feeds) -> None:
-        require_inputs(self._manifest, states)
-        for link in self._about.states:
-            array = states.get(link.input)
-            if array is not None and link.axis is not None:
-                self._length = array.shape[link.axis]
-        self._fresh = not states
-        self._sizes = self._level(self._length)
-        sizes = self._at(self._sizes)[0].sizes
-        here = {**sizes, **self._lengths(self._length, sizes)}
-        for link in self._about.states:
-            port = self._inputs[link.input]
-            array = states.get(link.input)
-            if array is None:
-                array = np.zeros(port.shape(sizes), DTYPES[port.type])
-            elif array.shape != (wanted := port.shape(here)):
-                raise FeedError(
-                    f"the state {link.input!r} has shape {[*array.shape]}, not {[*wanted]}"
-                )
-            self._states[link.input] = self._session.hold(fitted(array, port.shape(sizes)))
 
     def _moved(self, level: Mapping[str, int]) -> dict[str, Held]:
         """The states in caches of another size."""

@@ -5,10 +5,9 @@ If the proof fails, less is done to the model: no step is filled up in front, th
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -86,7 +85,7 @@ class StreamOrder:
                 raise
             model, report = self._made(container, ())
         require_sized(report, container)
-        return model, dataclasses.replace(report, source=str(self.source))
+        return model, replace(report, source=str(self.source))
 
     def _made(self, container: Mapping[str, int], held: Sequence[str]) -> tuple[ir.Model, Report]:
         model = self.original()
@@ -96,7 +95,7 @@ class StreamOrder:
         """The model that makes the caches of an encoder, and what the passes did."""
         model = first.model(io.load(self.source))
         items = (":".join(x) for x in pipeline.split(self.spec) if x[0] != _BRANCH)
-        passes = dataclasses.replace(self, spec=",".join(items)).passes(self.held(first), ())
+        passes = replace(self, spec=",".join(items)).passes(self.held(first), ())
         return model, self._repaired(model, passes)
 
     def held(self, first: FirstCall) -> dict[str, int]:
@@ -174,7 +173,7 @@ def ship_stream(
     usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
     order = StreamOrder(source, found, spec, tie, usual, ep, tell)
     allowed = tolerance or gate(order.passes(found.containers[0], found.held)) or usual
-    order = dataclasses.replace(order, tolerance=allowed)
+    order = replace(order, tolerance=allowed)
 
     @functools.cache
     def steps(joins: bool, may_roll: bool) -> tuple[tuple[Steps, ...], bool]:
@@ -215,7 +214,7 @@ def _ways(order: StreamOrder, *, plainly: bool) -> Iterator[StreamOrder]:
     yield order
     if not plainly:
         spec = ",".join(":".join(x) for x in pipeline.split(order.spec) if x != [_FAST])
-        yield dataclasses.replace(order, spec=spec)
+        yield replace(order, spec=spec)
 
 
 def _ship(
@@ -223,18 +222,15 @@ def _ship(
 ) -> Shipped:
     """Repair, write, prove, and give the folder its name."""
     source, found, tell = order.source, order.plan, order.tell
-    made, reports = [], []
+    repaired = []
     for container in found.containers:
         tell(f"repairing for {_told(found, container)}")
-        model, report = order.made(container)
-        made.append(model)
-        reports.append(report)
-    told = CacheInput.all_of(made[0])
+        repaired.append(order.made(container))
     if found.first is not None:
         tell("repairing the first call")
-        model, report = order.opened(found.first)
-        made.append(model)
-        reports.append(report)
+        repaired.append(order.opened(found.first))
+    made, reports = zip(*repaired, strict=True)
+    told = CacheInput.all_of(made[0])
     tell("checking what is left")
     hazards = checked(order.original(), made)
     with atomic_folder.replacing(folder) as draft:
@@ -245,8 +241,8 @@ def _ship(
         opening = _opening(order, first)
         manifest = _manifest(order, paths, first)
         for about, steps in uses:
-            stream = dataclasses.replace(_about(found, told, about), opening=opening)
-            manifest = dataclasses.replace(manifest, stream=stream)
+            stream = replace(_about(found, told, about), opening=opening)
+            manifest = replace(manifest, stream=stream)
             atomic_file.put_text(scratch / NAME, manifest.to_text())
             tell("proving what a stream gives")
             whole = prove(scratch, steps, order.tolerance)
@@ -255,11 +251,11 @@ def _ship(
         if whole.ok and order.ep != "cpu":
             tell(f"proving what a stream gives on {LABELS[order.ep]}")
             there = prove_on(scratch, steps, order.tolerance, order.ep)
-            whole = dataclasses.replace(there, diffs=(*whole.diffs, *there.diffs))
+            whole = replace(there, diffs=(*whole.diffs, *there.diffs))
         result = Shipped(
             folder=None,
             manifest=manifest,
-            reports=tuple(reports),
+            reports=reports,
             checked=hazards,
             padding=(),
             whole=whole,
@@ -280,7 +276,7 @@ def _about(found: StreamPlan, told: Sequence[CacheInput], about: Streaming) -> S
         if x in found.caches or x in known
     )
     links = tuple(StateLink(x.input, x.output, x.axis) for x in found.states)
-    return dataclasses.replace(about, caches=caches, states=links)
+    return replace(about, caches=caches, states=links)
 
 
 def _told(found: StreamPlan, container: Mapping[str, int]) -> str:

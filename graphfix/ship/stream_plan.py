@@ -11,7 +11,6 @@ import onnx_ir as ir
 from graphfix.caches.growth import GrowingState, growing, unify
 from graphfix.engine import pipeline
 from graphfix.errors import UsageError
-from graphfix.feeds.input import symbols
 from graphfix.feeds.input import symbols_of as symbols_in
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.states import State, states_of
@@ -215,7 +214,6 @@ def _outputs(
     names = set(signature.symbols())
     rename = {s: signature.group(s) for s in names}
     plain = {} if all(map(known.is_known, model.graph.outputs)) else _plainly(model)
-    batch = set(signature.members(signature.batch)) if signature.batch else set()
     found = []
     for value in model.graph.outputs:
         if value.name in idle:
@@ -231,7 +229,7 @@ def _outputs(
                 f"the output {value.name!r} {[*map(str, dims)]} grows with the caches and is no "
                 "state; name the input that it continues, --state INPUT=OUTPUT"
             )
-        rows = next((i for i, d in enumerate(dims) if symbols(d) & batch), None)
+        rows = signature.row_axis(dims)
         kind = type_of(value.dtype or ir.DataType.FLOAT)
         found.append(Port(value.name or "", kind, tuple(text_of(d, rename) for d in dims), rows))
     return tuple(found)

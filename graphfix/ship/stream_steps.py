@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +102,9 @@ class Sequences:
         full = levels[-1] if grows else 4 * SINGLE
 
         def held(counts: Sequence[int], length: int = 0) -> list[int]:
-            return _within(counts, full, length) if grows else [*counts]
+            """The steps that caches hold, up to the first that they do not, behind so many."""
+            ends = zip(counts, accumulate(counts), strict=True)
+            return [n for n, end in ends if not grows or length + end <= full]
 
         counts = self._long(levels, full, rolls) if joins else [sizes[-1]] + [sizes[0]] * SINGLE
         first = self.sequence("to the end of the caches", held(counts))
@@ -308,17 +311,6 @@ class Sequences:
 
     def _dtype(self, name: str) -> np.dtype[np.generic]:
         return np.dtype(self._plan.signature.item(name).dtype)
-
-
-def _within(counts: Sequence[int], full: int, length: int) -> list[int]:
-    """The steps that caches hold, up to the first that they do not, behind so many entries."""
-    found = []
-    for count in counts:
-        length += count
-        if length > full:
-            break
-        found.append(count)
-    return found
 
 
 def plan_that_runs(

@@ -90,7 +90,6 @@ def outputs_of(
     }
     content = Content(signature)
     content.learn([(_case(signature, plan, clip), clip.outputs) for clip in clips])
-    members = set(signature.members(signature.batch)) if signature.batch else set()
     rows = max(size.get(plan.batch or "", 1) for size in plan.containers)
     found = []
     computed = functools.cache(lambda: _computed(model, signature))
@@ -99,7 +98,7 @@ def outputs_of(
         known = frozenset(signature.symbols())
         seen = _OutputShapes(name, plan, clips, rename, known, computed)
         dims = seen.dims(content.dims.get(name), declared[name])
-        axis = next((i for i, d in enumerate(dims) if symbols(d) & members), None)
+        axis = signature.row_axis(dims)
         if rows > 1 and axis is None:
             raise UsageError(
                 f"the output {name!r} has no axis of rows, so the clips of a container with "

@@ -18,6 +18,7 @@ from graphfix.json_types import plain
 from graphfix.model import atomic_file
 from graphfix.show.drawing import drawing
 from graphfix.version import __version__
+from graphfix.wording import grouped as grouped
 from graphfix.wording import number as number
 
 Data = Mapping[str, Any]  # of graphfix.engine.report.Report.to_json
@@ -100,18 +101,8 @@ def missed(passes: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[str]
     return {name: grouped(dict.fromkeys(pairs)) for name, pairs in found.items() if pairs}
 
 
-def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """(reason, place) pairs as each reason with its places."""
-    found: dict[str, list[str]] = {}
-    for reason, place in pairs:
-        found.setdefault(reason, []).append(place)
-    return found
-
-
 def embedded(data: object) -> Markup:
     """The JSON for a script element: no text in it can end the element or begin a comment."""
-    from markupsafe import Markup
-
     text = json.dumps(plain(data))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

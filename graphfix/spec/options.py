@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import types
-import typing
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from graphfix.errors import UsageError
 from graphfix.spec.quoting import quoted
@@ -84,7 +83,7 @@ def option_name(field: str) -> str:
 def _hints(cls: type) -> dict[str, object]:
     """The types of a class's fields; they take 2 ms, and every pipeline asks for them."""
     if cls not in _seen:
-        _seen[cls] = typing.get_type_hints(cls)
+        _seen[cls] = get_type_hints(cls)
     return _seen[cls]
 
 
@@ -109,10 +108,10 @@ def _print(value: object) -> str:
 
 
 def _parse(name: str, key: str, text: str, hint: object) -> object:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType or origin is typing.Union:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is types.UnionType or origin is Union:
         return _parse_union(name, key, text, args)
-    if origin is typing.Literal:
+    if origin is Literal:
         if text in args:
             return text
         raise UsageError(f"{name}: {key}={text} is none of {', '.join(map(str, args))}")

@@ -125,8 +125,7 @@ class Sight:
             yield from rule(self, node)
             return
         self._require_apart(node)
-        inputs = dict(self._counts(node, _SIZES.get(node.op_type, ())))
-        if inputs:
+        if inputs := dict(self._counts(node, _SIZES.get(node.op_type, ()))):
             yield Recount(node, "counts the valid entries", inputs)
 
     def _is_size(self, node: ir.Node) -> bool:
@@ -286,8 +285,7 @@ class Sight:
         axis = attr_int(node, "axis", 0) % rank
         if any(axis in self._lengths.slots(x) for x in node.inputs[1:]):
             raise UnclearError("it joins something in front of the entries of a cache")
-        inputs = dict(self._counts(node))
-        if inputs:
+        if inputs := dict(self._counts(node)):
             yield Recount(node, "counts the valid entries", inputs)
 
     def _gather(self, node: ir.Node) -> Iterator[Recount]:

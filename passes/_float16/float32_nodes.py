@@ -204,10 +204,7 @@ class Wide(Stay):
 def _named(node: ir.Node, names: Iterable[str]) -> str:
     """The first of ``names`` that means ``node``."""
     own = (node.op_type, node.name or "", *(x.name or "" for x in node.outputs))
-    for name in names:
-        if any(fnmatch.fnmatchcase(x, name) for x in own):
-            return name
-    return ""
+    return next((name for name in names if any(fnmatch.fnmatchcase(x, name) for x in own)), "")
 
 
 def _holds_floats(attribute: ir.Attr) -> bool:

@@ -20,10 +20,8 @@ _DEPTH = 24
 
 def hides_whole_rows(mask: ir.Value | None, reach: Reach, view: View) -> ir.Node | None:
     """A Softmax along whose axis ``mask`` does not vary, so that it hides all keys or none."""
-    for softmax, axis in reach.softmaxes:
-        if axis is not None and not _varies(mask, axis, view, _DEPTH):
-            return softmax
-    return None
+    known = ((softmax, axis) for softmax, axis in reach.softmaxes if axis is not None)
+    return next((x for x, axis in known if not _varies(mask, axis, view, _DEPTH)), None)
 
 
 def _varies(value: ir.Value | None, axis: int, view: View, depth: int) -> bool:

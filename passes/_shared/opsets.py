@@ -150,10 +150,8 @@ def _pairs(
 
 
 def _allowed(schema: Schema, type_str: str) -> frozenset[str]:
-    for constraint in schema.type_constraints:
-        if constraint.type_param_str == type_str:
-            return frozenset(constraint.allowed_type_strs)
-    return frozenset([type_str])
+    allowed = {x.type_param_str: x.allowed_type_strs for x in schema.type_constraints}
+    return frozenset(allowed.get(type_str, [type_str]))
 
 
 def _holds(type_str: str, words: frozenset[str]) -> bool:

@@ -66,7 +66,8 @@ def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axi
     ]
     signs = [x.sign for x in states]
     fills = [x.fill for x in states]
-    sign = 1 if _same_twice(site) else number_effects.sign_of(op_type, signs, fills)
+    square = op_type == "Mul" and site.node.inputs[0] is site.node.inputs[1]
+    sign = 1 if square else number_effects.sign_of(op_type, signs, fills)
     result = State(axes, tuple(tails), fixed=all(x.fixed for x in states), sign=sign)
     filled = [x for x in fills if x is not None]
     levels = [x.level for x in states]
@@ -94,11 +95,6 @@ def _largest(site: Site) -> float:
     if dtype is None or not (dtype.is_floating_point() or dtype.is_integer()):
         return math.inf
     return number_effects.extreme(dtype, high=True)
-
-
-def _same_twice(site: Site) -> bool:
-    inputs = site.node.inputs
-    return site.node.op_type == "Mul" and len(inputs) == 2 and inputs[0] is inputs[1]
 
 
 def _sizes(site: Site, states: Sequence[State]) -> State | None:
@@ -231,16 +227,10 @@ def _length(site: Site, op_type: str, states: Sequence[State]) -> sympy.Expr | N
         return first
     if any(x.timed for x in states):
         return None
-    if op_type in ("Max", "Min") and len(states) == 2:
-        # A length is not below 0 and not above its size.
-        return next(
-            (
-                x.length
-                for x, y in (states, states[::-1])
-                if x.length is not None and y.fill is not None and op_type == "Max" and y.fill <= 0
-            ),
-            None,
-        )
+    if op_type == "Max" and len(states) == 2:
+        both = (states, states[::-1])  # a length is not below 0
+        low = (x.length for x, y in both if y.fill is not None and y.fill <= 0)
+        return next((x for x in low if x is not None), None)
     if op_type not in ("Add", "Sub", "Mul", "Div") or len(states) != 2:
         return None
     a, b = (_number(x) for x in states)

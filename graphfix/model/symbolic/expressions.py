@@ -213,10 +213,7 @@ def times(a: Dim, b: Dim) -> Dim:
 
 def product(dims: Iterable[Dim]) -> Dim:
     """All of ``dims``, multiplied."""
-    whole: Dim = 1
-    for dim in dims:
-        whole = times(whole, dim)
-    return whole
+    return functools.reduce(times, [1, *dims])
 
 
 def quotient(a: Dim, b: Dim) -> Dim | None:
