@@ -20,7 +20,14 @@ from graphfix.model.half_weights import Narrowed, extent_of, narrowed
 from tests.passes.models import opened
 
 RNG = np.random.default_rng(7)
+_BEGIN = RNG.bit_generator.state
 FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
+
+
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """Each test draws the same numbers, whatever ran before it in this process."""
+    RNG.bit_generator.state = _BEGIN
 
 
 def parse(signature: str, body: str, *, opset: int = 17, extra: str = "") -> ir.Model:

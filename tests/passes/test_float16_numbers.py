@@ -11,7 +11,9 @@ from graphfix.model.half_weights import KEPT
 from graphfix.proof.compare import HALF_GATE, compare
 from graphfix.proof.verdict import Verdict
 from tests.passes.models import execute
-from tests.passes.test_float16 import HALF, add, agree, f, halved, parse
+from tests.passes.test_float16 import HALF, add, agree, f, halved, parse, same_numbers
+
+__all__ = ["same_numbers"]  # a fixture
 
 
 def test_what_keeps_a_norm_from_0_stays_to_where_it_divides() -> None:

@@ -9,7 +9,9 @@ import pytest
 import graphfix
 from graphfix.half.emulate import rounded
 from graphfix.runtime.local_session import Session
-from tests.passes.test_float16 import HALF, add, agree, f, halved
+from tests.passes.test_float16 import HALF, add, agree, f, halved, same_numbers
+
+__all__ = ["same_numbers"]  # a fixture
 
 SIGNATURE = """m (float[B, T, 8] x, int64[B, T] mask, float[8] g, float[8] b, float[8, 8] w,
     float[8, 32] up, float[32, 8] down, int64[2] middle, int64[1] last) => (float[B, T, 8] y)"""
