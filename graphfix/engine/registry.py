@@ -43,7 +43,7 @@ _REPAIRS = (
 FUSIONS = (
     *("stack-tables", "gemm-matmul", "fuse-residual", "fuse-rotary", "unpad-heads"),
     *("fuse-attention", "group-heads", "fuse-projections", "scale-weights"),
-    *("fuse-norm", "fuse-gelu", "fuse-matmul"),
+    *("fuse-spectrum", "fuse-norm", "fuse-gelu", "fuse-matmul"),
     *("group-products", "mask-select"),
 )
 # Folded first, too: the others then see what a raw export computes from constants.

@@ -12,6 +12,7 @@ from graphfix.editing.builder import Builder
 from graphfix.model.values import attr_int, axes_of, filler_of, input_at, is_op, number_in
 from graphfix.wording import a_or_an
 
+from .._shared.cuts import cuts_of, sliced
 from .._sizes.reshape_targets import with_axes
 from .lookup import (
     VIEWS,
@@ -173,10 +174,19 @@ def _without(perm: Sequence[int], gone: Collection[int]) -> list[int]:
 
 
 def _slice(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
-    """As long as what it is cut from, forwards: whatever the bounds are, it is all of it."""
+    """All of what it is cut from goes; what is cut along other axes is cut at once."""
     steps = input_at(node, 4)
     forwards = steps is None or all(x == 1 for x in look.numbers(steps) or (0,))
-    return nothing(source, node) if forwards and same_shape(node, source, look) else None
+    if forwards and same_shape(node, source, look):
+        return nothing(source, node)
+    before, rank = alone(source, "Slice"), look.view.shapes.rank(source)
+    first, second = (x and rank and cuts_of(x, rank) for x in (before, node))
+    if not before or not first or not second or first.keys() & second.keys():
+        return None
+    both = {**first, **second}
+    return Replacement(
+        "one Slice cuts along all axes", lambda op: [sliced(before.inputs[0], both, op)]
+    )
 
 
 def _expand(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:

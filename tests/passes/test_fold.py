@@ -746,3 +746,24 @@ def test_an_if_that_hides_the_rank_of_what_a_range_takes_stays() -> None:
     scalar = model(text.replace("p = Shape (x)", "p = Size (x)"))
     graphfix.run(scalar, "fold")
     assert "If" not in ops(scalar)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "after"),
+    [
+        ("one, far, front", "two, far, back", 1),
+        ("one, far, front", "last, far, back, two", 1),  # with a step
+        ("one, far, front", "two, far, front", 2),  # along the same axis
+        ("begin, far, front", "two, far, back", 2),  # computed
+    ],
+)
+def test_slices_along_different_axes_are_one(first: str, second: str, after: int) -> None:
+    folded = fold(
+        model(f"""m (float[B, T, 8] x, int64[1] begin) => (float[P, Q, R] y)
+        <int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] far = {{9223372036854775807}},
+         int64[1] front = {{0}}, int64[1] back = {{-1}}, int64[1] last = {{-3}}>
+        {{ a = Slice (x, {first}) y = Slice (a, {second}) }}"""),
+        3,
+        4,
+    )
+    assert ops(folded).count("Slice") == after
