@@ -182,8 +182,8 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
             return Skip(node, "its scores are quantised: a low floor would spoil their int8 range")
         if not makes_addend and filters(select.cond, select.data):
             return Skip(node, "its condition ranks the scores themselves: a filter, not a mask")
-        if (softmax := hides_whole_rows(select.cond, reach, view)) is not None:
-            return Skip(node, f"it hides whole rows of Softmax {path_of(softmax)!r}, not keys")
+        if (why := hides_whole_rows(select.cond, reach, view)) is not None:
+            return Skip(node, why)
         ranks = [fill.rank, *([base.rank] if base is not None else [])]
         scores: ir.Value | None = select.data
         if makes_addend and (None not in ranks or keeps_shape(result, select.cond, view)):

@@ -11,7 +11,6 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.editing.builder import PASS_KEY, Builder
-from graphfix.model.text import path_of
 from graphfix.model.values import is_op
 from graphfix.model.view import View
 from graphfix.model.zero_one import is_one, truth_of
@@ -19,9 +18,6 @@ from graphfix.model.zero_one import is_one, truth_of
 from ._masks.floors import floored, is_plain, lowest_of
 from ._masks.where_masks import HIDES, Reach, fill_of, may_reach_softmax, reach_of
 from ._masks.whole_rows import hides_whole_rows
-
-# Such rows are uniform, or NaN; with a finite floor their scores would count again.
-_WHOLE_ROWS = "it hides whole rows of Softmax {!r}, not keys"
 
 
 @dataclass(frozen=True)
@@ -131,10 +127,8 @@ class FiniteMask(NodePass[LowSite]):
             if given is None:
                 unknown = f"{mask.name!r} is not known to be a mask of 0 and 1"
                 return Skip(node, unknown) if fill.number < 0 else None
-            if reach.blocked is not None:
-                return Skip(node, reach.blocked)
-            if (softmax := hides_whole_rows(mask, reach, view)) is not None:
-                return Skip(node, _WHOLE_ROWS.format(path_of(softmax)))
+            if (why := reach.blocked or hides_whole_rows(mask, reach, view)) is not None:
+                return Skip(node, why)
             if fill.number * sign > 0:
                 return Skip(node, f"it adds {abs(fill.number):g} where {mask.name!r} is not 0")
             names = " and ".join(repr(x.name) for x in given)
@@ -153,10 +147,9 @@ class FiniteMask(NodePass[LowSite]):
         for index, lowest in low:
             if not lowest.number < floor:
                 continue
-            if reach.blocked is not None:
-                return Skip(node, reach.blocked)
-            if (softmax := hides_whole_rows(node.inputs[index], reach, view)) is not None:
-                return Skip(node, _WHOLE_ROWS.format(path_of(softmax)))
+            why = reach.blocked or hides_whole_rows(node.inputs[index], reach, view)
+            if why is not None:
+                return Skip(node, why)
             return self._site(node, index, floor, lowest.dtype)
         return None
 

@@ -138,11 +138,11 @@ class FuseAttention(NodePass[Attention]):
         inputs = [match.groups.queries(query, op), key, value, bias, None, None, *earlier]
         attributes: dict[str, int | float] = {"num_heads": sizes.heads, "scale": match.scale}
         if match.keys is not None:
-            inputs[4] = key_padding_of(match.keys, sizes, key, op, view)
+            inputs[4] = key_padding_of(match.keys, sizes, key, op)
             attributes["mask_filter_value"] = match.keys.low
         if match.terms:
             keys = [(key, 1), *((x, 2) for x in earlier[:1] if x is not None)]
-            terms = bias_of_terms(match.terms, sizes, query, keys, op, view)
+            terms = bias_of_terms(match.terms, sizes, query, keys, op)
             inputs[5] = match.groups.bias(terms, op)
         while inputs[-1] is None:
             inputs.pop()

@@ -172,8 +172,8 @@ class IlensMask(Pass):
             raise PaddingError(_refused(found, model))
         if not found.repairs:
             return
-        for made in apply(model, found, self.name, self.floor):
-            yield Change(self.name, made.at, made.tensor, made.removed, made.added, made.note)
+        for at, tensor, texts, note in apply(model, found, self.name, self.floor):
+            yield Change(self.name, at, tensor, *texts, note)
 
     def _analysis(self, model: ir.Model) -> Analysis:
         found = analyse(model, find(model, self.axis, self.from_))

@@ -18,7 +18,7 @@ from graphfix.errors import PaddingError, UsageError
 from graphfix.model import shapes
 from graphfix.model.symbolic.expressions import replaced, symbols_of
 from graphfix.model.symbolic.sums import window_of
-from graphfix.model.text import line_of, path_of, told
+from graphfix.model.text import path_of, told
 from graphfix.model.view import View
 from graphfix.spec.options import Sizes
 from graphfix.spec.quoting import quoted
@@ -26,6 +26,7 @@ from graphfix.wording import did_you_mean
 
 from ._cache.makers import Makers
 from ._cache.sight import Recount, Sight
+from ._cache.slots import Lengths
 
 _TOLD = 3
 _PROFILE = ". What the profile makes plain may be analysed: -p directml,static-cache"
@@ -190,8 +191,8 @@ class _Cache:
         named = {x.name: x for x in graph.inputs}
         caches = [x for x in graph.inputs if x.name in {s.input for s in self._states}]
         masks = [named[x] for x, _, fill in self._padded if fill == 0 and named[x] not in caches]
-        sight = Sight(self._model, self._shapes, self.symbol, caches, masks, self._most())
-        yield from sight.sites()
+        lengths = Lengths(self._shapes, self.symbol, self._most())
+        yield from Sight(self._model, lengths, caches, masks).sites()
 
     def _most(self) -> int | None:
         """How many entries the model itself keeps."""
@@ -277,19 +278,18 @@ def _last(builder: Builder, count: int, axis: int, value: ir.Value) -> ir.Value:
 
 def _made(edit: Recount, builder: Builder, makers: Makers) -> Change:
     node = edit.node
-    at, tensor, before = path_of(node), node.outputs[0].name or "", line_of(node)
-    if edit.output is not None:
-        builder.start(node)
-        removed, added = builder.commit(edit.output(makers, node.outputs[0]))
-        return Change(StaticCache.name, at, tensor, removed, added, edit.what)
-    builder.start(node)
-    for place, make in edit.inputs.items():
-        value = node.inputs[place]
-        if value is not None:
-            builder.rewire(place, make(makers, value))
-    return Change(
-        StaticCache.name, at, tensor, (before,), (*builder.finish(), line_of(node)), edit.what
-    )
+    at, tensor = path_of(node), node.outputs[0].name or ""
+
+    def build() -> ir.Value | None:
+        if edit.output is not None:
+            return edit.output(makers, node.outputs[0])
+        for place, make in edit.inputs.items():
+            value = node.inputs[place]
+            if value is not None:
+                builder.rewire(place, make(makers, value))
+        return None
+
+    return Change(StaticCache.name, at, tensor, *builder.repair(node, build), edit.what)
 
 
 def _refused(model: ir.Model, symbol: str, found: Sequence[Skip]) -> str:

@@ -147,9 +147,8 @@ def bench(
             effort.seconds,
             lambda said, name=setup.name: tell(f"timing, {name}: {said}"),  # type: ignore[misc]
         )
-        for i, result in _tried(
-            trial, taking, effort.processes, tolerance, seed, copy=copy
-        ).items():
+        tried = _tried(trial, taking, effort.processes, tolerance, seed, copy=copy)
+        for i, result in tried.items():
             results[i][setup.name] = result
     timed = (
         Timed(os.fspath(model), found, said)

@@ -24,6 +24,8 @@ Operand = ir.Value | npt.NDArray[np.generic] | None
 AttrValue = int | float | str | Sequence[int] | ir.TensorProtocol | ir.DataType
 Edit = tuple[tuple[Line, ...], tuple[Line, ...]]
 """The nodes that went, and those that came; small constants stand where they are read."""
+Texts = tuple[tuple[str, ...], tuple[str, ...]]
+"""The same, as ONNX text."""
 
 PASS_KEY = "graphfix.pass"
 
@@ -317,7 +319,22 @@ class Builder:
         self._site = self._at = None
         return added
 
-    def commit(self, value: ir.Value, *others: ir.Value) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def repair(self, site: ir.Node, build: Callable[[], ir.Value | None]) -> Texts:
+        """Repair ``site`` by what ``build`` makes of it; return (removed, added) as ONNX text.
+
+        What it makes stands for the first output; if that is None the site stays, and may have
+        other inputs.
+        """
+        before = line_of(site)
+        self.start(site)
+        value = build()
+        if value is not None:
+            return self.commit(value)
+        same = line_of(site) == before  # it reads another tensor under its old name, at most
+        added = self.finish()
+        return ((), added) if same else ((before,), (*added, line_of(site)))
+
+    def commit(self, value: ir.Value, *others: ir.Value) -> Texts:
         """As :meth:`swap`; return (removed, added) as ONNX text."""
         removed, added = self.swap(value, *others)
         return tuple(line.text() for line in removed), tuple(line.text() for line in added)

@@ -21,6 +21,7 @@ from graphfix.spec import options
 from graphfix.wording import did_you_mean
 
 if TYPE_CHECKING:
+    import types
     from collections.abc import Mapping
 
     from graphfix.core import Check, Pass
@@ -57,6 +58,7 @@ PROFILES: dict[str, tuple[str, ...]] = {
     "fast-cpu": tuple(_CPU.get(x, x) for x in _FAST),
 }
 
+_NO_PASS = "defines no pass named {!r}; a pass is named after its file"
 _plugins: dict[str, type[Check]] = {}
 
 
@@ -96,7 +98,10 @@ def pass_class(name: str) -> type[Check]:
         return _plugins[name]
     if name in _folder():
         module = importlib.import_module(f"graphfix.passes.{name.replace('-', '_')}")
-        return _only_pass(vars(module), f"graphfix.passes.{name.replace('-', '_')}", name)
+        for cls in _passes_in(module):
+            if cls.name == name:
+                return cls
+        raise PluginError(f"{module.__name__}: {_NO_PASS.format(name)}")
     point = _entry_points().get(name)
     if point is None:
         if (rule := _rules().get(name)) is not None:
@@ -139,7 +144,7 @@ def load_plugin(path: str | Path) -> list[str]:
         spec.loader.exec_module(module)
     except Exception as error:  # whatever the user's file raises
         raise PluginError(f"{path}: {type(error).__name__}: {error}") from error
-    found = _passes_in(vars(module), module.__name__)
+    found = _passes_in(module)
     if not found:
         raise PluginError(f"{path}: defines no pass (a subclass of graphfix.Pass with a name)")
     for cls in found:
@@ -181,7 +186,7 @@ def _read(name: str, file: Path) -> Entry:
         if isinstance(node, ast.ClassDef) and _constant(node, "name") == name:
             summary = (ast.get_docstring(node) or "").split("\n\n")[0].replace("\n", " ")
             return Entry(name, summary, _constant(node, "safety") or "exact", f"passes/{file.name}")
-    raise PluginError(f"{file}: defines no pass named {name!r}; a pass is named after its file")
+    raise PluginError(f"{file}: {_NO_PASS.format(name)}")
 
 
 def _constant(cls: ast.ClassDef, name: str) -> str | None:
@@ -195,24 +200,17 @@ def _constant(cls: ast.ClassDef, name: str) -> str | None:
     return None
 
 
-def _passes_in(namespace: Mapping[str, object], module: str) -> list[type[Check]]:
+def _passes_in(module: types.ModuleType) -> list[type[Check]]:
     from graphfix.core import Check
 
     return [
         cls
-        for cls in namespace.values()
+        for cls in vars(module).values()
         if isinstance(cls, type)
         and issubclass(cls, Check)
-        and cls.__module__ == module
+        and cls.__module__ == module.__name__
         and isinstance(getattr(cls, "name", None), str)
     ]
-
-
-def _only_pass(namespace: Mapping[str, object], module: str, name: str) -> type[Check]:
-    for cls in _passes_in(namespace, module):
-        if cls.name == name:
-            return cls
-    raise PluginError(f"{module}: defines no pass named {name!r}; a pass is named after its file")
 
 
 def _checked(cls: object, where: str, name: str) -> type[Check]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graphfix.editing.builder import Builder
+from graphfix.editing.builder import Builder, Texts
 from graphfix.errors import UsageError
 from graphfix.lengths.analysis import Analysis
 from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.length_nodes import OLDEST, Lengths
 from graphfix.model.dim_spelling import Spelling
-from graphfix.model.text import line_of, path_of
+from graphfix.model.text import path_of
 from graphfix.model.values import opset_of, values_of
 from graphfix.model.view import View
 from graphfix.spec.quoting import quoted
@@ -21,23 +21,9 @@ from graphfix.spec.quoting import quoted
 INPUT = "ilens"
 
 
-@dataclass(frozen=True)
-class Made:
-    """One repair that was made, as text.
-
-    Attributes:
-        at: The path of the repaired node.
-        tensor: The tensor that it makes.
-        removed: The nodes that went, as ONNX text.
-        added: The nodes that came, as ONNX text.
-        note: The leak, and what was done about it.
-    """
-
-    at: str
-    tensor: str
-    removed: tuple[str, ...]
-    added: tuple[str, ...]
-    note: str
+Made = tuple[str, str, Texts, str]
+"""One repair that was made: the path of the repaired node, the tensor that it makes, the nodes that
+went and came, and what the leak was and what was done about it."""
 
 
 def apply(model: ir.Model, analysis: Analysis, by: str, floor: float | None) -> Iterator[Made]:
@@ -62,18 +48,9 @@ def apply(model: ir.Model, analysis: Analysis, by: str, floor: float | None) -> 
     builder = Builder(by, View(model))
     lengths = Lengths(builder, source, given, opset, floor)
     for repair in analysis.repairs:
-        node = repair.node
-        at, tensor, before = path_of(node), node.outputs[0].name or "", line_of(node)
-        builder.start(node)
-        new = repair.rewrite(builder, lengths)
-        note = f"{repair.leak}: {repair.what}"
-        if new is not None:
-            removed, added = builder.commit(new)
-            yield Made(at, tensor, removed, added, note)
-        elif line_of(node) != before:
-            yield Made(at, tensor, (before,), (*builder.finish(), line_of(node)), note)
-        else:  # it reads another tensor under its old name
-            yield Made(at, tensor, (), builder.finish(), note)
+        at, tensor = path_of(repair.node), repair.node.outputs[0].name or ""
+        texts = builder.repair(repair.node, functools.partial(repair.rewrite, builder, lengths))
+        yield at, tensor, texts, f"{repair.leak}: {repair.what}"
     LengthInput(given.name or "", source.spec, source.kind).note(model)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphfix import json_types
@@ -68,5 +68,4 @@ class LengthInput:
 
     def note(self, model: ir.Model) -> None:
         """Write it into the metadata of ``model``."""
-        given = {"input": self.input, "axis": self.axis, "kind": self.kind}
-        model.metadata_props[KEY] = json.dumps(given)
+        model.metadata_props[KEY] = json.dumps(asdict(self))

@@ -88,11 +88,10 @@ def _follow(
     elif is_op(node, "Floor", "Ceil"):
         make = sympy.floor if node.op_type == "Floor" else sympy.ceiling
         counts[result] = make(counts[first])
-    elif (
-        is_op(node, "Add", "Sub", "Mul", "Div")
-        and (made := _computed(node, shapes, counts)) is not None
-    ):
-        counts[result] = made
+    elif is_op(node, "Add", "Sub", "Mul", "Div"):
+        made = _computed(node, shapes, counts)
+        if made is not None:
+            counts[result] = made
 
 
 def _reads_last(node: ir.Node) -> bool:

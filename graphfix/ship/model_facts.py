@@ -105,7 +105,7 @@ def read(
         axis=_axis(signature, plan.time, wanted.rate, shortest),
         batch=signature.batch,
         inputs=tuple(input_port(signature, x, rename) for x in signature.inputs),
-        outputs=outputs_of(model, signature, plan, clips, rename),
+        outputs=outputs_of(model, signature, plan, clips),
         tells=_tells(signature, plan.time),
         names={g: tuple(map(signature.user_name, signature.members(g))) for g in plan.groups},
         containers=plan.containers,

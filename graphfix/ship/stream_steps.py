@@ -85,7 +85,7 @@ class Sequences:
         try:
             for new in sorted({1, self._plan.containers[-1][self._plan.new]}):
                 feeds = self._fed(length, new)
-                states = self._random_states(length)
+                states = self._filled(length, self._random.standard_normal)
                 other = {k: self._forgotten(k, x, size) for k, x in states.items()}
                 one, two = (self._run({**feeds, **x}) for x in (states, other))
                 if not all(map(np.array_equal, self._seen(one, size), self._seen(two, size))):
@@ -279,8 +279,7 @@ class Sequences:
 
     def empty(self) -> dict[str, Array]:
         """Empty caches, and zeros for every other state."""
-        sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, 0)}
-        return {x.name: np.zeros(x.shape(sizes), self._dtype(x.name)) for x in self._kept}
+        return self._filled(0, np.zeros)
 
     def before(self) -> dict[str, Array]:
         """What the first step of the original is fed besides: no caches of an encoder either."""
@@ -290,10 +289,10 @@ class Sequences:
         unread = {k: x for k, x in self._fed(0, 1).items() if k in first.gives}
         return {**self.empty(), **unread, **first.feeds()}
 
-    def _random_states(self, length: int) -> dict[str, Array]:
+    def _filled(self, length: int, make: Callable[[tuple[int, ...]], Array]) -> dict[str, Array]:
+        """States behind so many entries, of the numbers that ``make`` gives."""
         sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, length)}
-        draw = self._random.standard_normal
-        return {x.name: draw(x.shape(sizes)).astype(self._dtype(x.name)) for x in self._kept}
+        return {x.name: make(x.shape(sizes)).astype(self._dtype(x.name)) for x in self._kept}
 
     def _forgotten(self, name: str, array: Array, size: int) -> Array:
         axis = self._links[name].axis

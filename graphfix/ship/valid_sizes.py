@@ -72,11 +72,7 @@ class Sizing:
 
 
 def outputs_of(
-    model: ir.Model,
-    signature: Signature,
-    plan: Sizing,
-    clips: Sequence[Clip],
-    rename: Mapping[str, str],
+    model: ir.Model, signature: Signature, plan: Sizing, clips: Sequence[Clip]
 ) -> tuple[Port, ...]:
     """The outputs of a model, with what is valid of each.
 
@@ -91,11 +87,12 @@ def outputs_of(
     content = Content(signature)
     content.learn([(_case(signature, plan, clip), clip.outputs) for clip in clips])
     rows = max(size.get(plan.batch or "", 1) for size in plan.containers)
+    rename = {s: signature.group(s) for s in signature.symbols()}
     found = []
     computed = functools.cache(lambda: _computed(model, signature))
     for value in model.graph.outputs:
         name = value.name or ""
-        known = frozenset(signature.symbols())
+        known = frozenset(rename)
         seen = _OutputShapes(name, plan, clips, rename, known, computed)
         dims = seen.dims(content.dims.get(name), declared[name])
         axis = signature.row_axis(dims)

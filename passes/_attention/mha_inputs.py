@@ -127,11 +127,9 @@ def _parted(value: ir.Value, axes: Axes, factor: float, sizes: Sizes, view: View
     return Term(value, parted, factor, insert=0, heads=sizes.heads)
 
 
-def key_padding_of(
-    mask: KeyMask, sizes: Sizes, keys: ir.Value, op: Builder, view: View
-) -> ir.Value:
+def key_padding_of(mask: KeyMask, sizes: Sizes, keys: ir.Value, op: Builder) -> ir.Value:
     """int32 [B, T], 1 where a key is seen; made once for all attentions with this mask."""
-    bit = mask.bit
+    bit, view = mask.bit, op.view
 
     def build() -> ir.Value:
         dims = view.shapes.dims(bit.value) or ()
@@ -148,9 +146,8 @@ def key_padding_of(
         wanted = [dim for dim in (sizes.batch, sizes.keys) if dim != 1]
         if len(known) == len(wanted) and all(map(same, known, wanted)):
             return value
-        return op.Expand(
-            value, _sizes([[(keys, 0)], [(keys, 1)]], (sizes.batch, sizes.keys), op, view)
-        )
+        places = [[(keys, 0)], [(keys, 1)]]
+        return op.Expand(value, _sizes(places, (sizes.batch, sizes.keys), op))
 
     number = view.numbering.of(bit.value)
     key = ("keys", number, mask.visible, str(sizes.batch), str(sizes.keys))
@@ -158,12 +155,7 @@ def key_padding_of(
 
 
 def bias_of_terms(
-    terms: Sequence[Term],
-    sizes: Sizes,
-    queries: ir.Value,
-    keys: Sequence[Measure],
-    op: Builder,
-    view: View,
+    terms: Sequence[Term], sizes: Sizes, queries: ir.Value, keys: Sequence[Measure], op: Builder
 ) -> ir.Value:
     """[B, H, S, T], as DirectML demands it; made once for all attentions with these addends.
 
@@ -173,20 +165,19 @@ def bias_of_terms(
         queries: [B, S, H * D].
         keys: Tensors that have T together, each with its axis.
         op: The builder.
-        view: The model around the site.
     """
-    numbers = tuple((view.numbering.of(x.value), x.factor) for x in terms)
+    numbers = tuple((op.view.numbering.of(x.value), x.factor) for x in terms)
     wanted = (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
 
     def build() -> ir.Value:
-        (total, rank), *others = [_scaled(term, op, view) for term in terms]
+        (total, rank), *others = [_scaled(term, op) for term in terms]
         for part, its_rank in others:
             total, rank = op.Add(total, part), max(rank, its_rank)
         missing = _missing(terms, sizes)
         if rank == len(wanted) and all(dim == 1 for dim in missing):
             return total
         places = [[(queries, 0)], [], [(queries, 1)], keys]
-        return op.Expand(total, _sizes(places, missing, op, view))
+        return op.Expand(total, _sizes(places, missing, op))
 
     key = ("bias", numbers, tuple(map(str, wanted)))
     return op.once(key, build, *(term.value for term in terms))
@@ -233,16 +224,15 @@ def joined_biases(
     return op.constant(np.concatenate(parts))
 
 
-def _scaled(term: Term, op: Builder, view: View) -> tuple[ir.Value, int]:
+def _scaled(term: Term, op: Builder) -> tuple[ir.Value, int]:
     """A term times its factor, with its rank; it broadcasts to [B, H, S, T]."""
-    value, dims = term.value, view.shapes.dims(term.value) or ()
-    rank = len(dims)
+    value, rank = term.value, len(op.view.shapes.dims(term.value) or ())
     if term.insert is not None:
         value, rank = with_axes("Unsqueeze", value, [term.insert], op), rank + 1
     if term.heads:
         value = op.Reshape(value, np.array([-1, term.heads, 0, 0], np.int64))
     if term.factor != 1:
-        factor = np.array(term.factor, _numpy(view.shapes.dtype(term.value)))
+        factor = np.array(term.factor, _numpy(op.view.shapes.dtype(term.value)))
         value = op.Mul(value, factor)
     return value, rank
 
@@ -258,7 +248,7 @@ def as_rank_2(value: ir.Value, axes: Axes, op: Builder) -> ir.Value:
 
 
 def _sizes(
-    places: Sequence[Sequence[Measure]], wanted: Sequence[Dim], op: Builder, view: View
+    places: Sequence[Sequence[Measure]], wanted: Sequence[Dim], op: Builder
 ) -> ir.Value | Ints:
     """A shape: numbers as they are, other sizes as the sum of those that some tensors have."""
     if all(isinstance(dim, int) for dim in wanted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -12,6 +13,7 @@ from graphfix.model.values import attr_int, input_at, ints_of, is_op, maker_of
 from graphfix.model.view import View
 
 Part = tuple["ir.Value", int, int]
+Places = tuple[tuple[int, int], tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,9 @@ def _joined(concat: ir.Node, width: int, view: View) -> Turned | None:
         wanted = ({b, cos}, {a, sin})
         if [set(x or ()) for x in others] not in ([*wanted], [*wanted[::-1]]):
             continue
-        parts = part_of(a, view), part_of(b, view)
-        if parts[0] is None or parts[1] is None or parts[0][0] is not parts[1][0]:
-            continue
-        if (parts[0][1:], parts[1][1:]) == ((0, 1), (width // 2, 1)):
-            return Turned(parts[0][0], cos, sin, pairs=False, apart=True)
+        source = _whole_of(a, b, ((0, 1), (width // 2, 1)), view)
+        if source is not None:
+            return Turned(source, cos, sin, pairs=False, apart=True)
     return None
 
 
@@ -126,7 +126,7 @@ def _rotated_halves(value: ir.Value, width: int, view: View) -> ir.Value | None:
     node = value.producer()
     if not is_op(node, "Concat") or len(node.inputs) != 2 or not along_last(node, view):
         return None
-    return _both(node.inputs[0], node.inputs[1], (width // 2, 1), (0, 1), width, view)
+    return _both(node.inputs, ((width // 2, 1), (0, 1)), width, view)
 
 
 def _rotated_pairs(value: ir.Value, width: int, view: View) -> ir.Value | None:
@@ -142,29 +142,28 @@ def _rotated_pairs(value: ir.Value, width: int, view: View) -> ir.Value | None:
     if not all_same(dims[:-1], apart[:-2]):
         return None
     inner = [_with_a_last_axis(x, view) for x in concat.inputs]
-    return _both(inner[0], inner[1], (1, 2), (0, 2), width, view)
+    return _both(inner, ((1, 2), (0, 2)), width, view)
 
 
 def _both(
-    negated: ir.Value | None,
-    plain: ir.Value | None,
-    second: tuple[int, int],
-    first: tuple[int, int],
-    width: int,
-    view: View,
+    parts: Sequence[ir.Value | None], places: Places, width: int, view: View
 ) -> ir.Value | None:
-    """x, if these are two parts of it, each of half its features, the one negated."""
-    node = maker_of(negated)
+    """x, if these are two parts of it, each of half its features, the first of them negated."""
+    node, plain = maker_of(parts[0]), parts[1]
     if not is_op(node, "Neg") or node.inputs[0] is None or plain is None:
         return None
-    parts = [part_of(x, view) for x in (node.inputs[0], plain)]
+    source = _whole_of(node.inputs[0], plain, places, view)
+    sizes = [view.shapes.dims(x) for x in (node.inputs[0], plain, source)]
+    lasts = [x[-1] if x else None for x in sizes]
+    return source if lasts == [width // 2, width // 2, width] else None
+
+
+def _whole_of(a: ir.Value, b: ir.Value, places: Places, view: View) -> ir.Value | None:
+    """What both are cut from, if ``places`` says where each of them begins, and by what step."""
+    parts = part_of(a, view), part_of(b, view)
     if parts[0] is None or parts[1] is None or parts[0][0] is not parts[1][0]:
         return None
-    if (parts[0][1:], parts[1][1:]) != (second, first):
-        return None
-    sizes = [view.shapes.dims(x) for x in (node.inputs[0], plain, parts[0][0])]
-    lasts = [x[-1] if x else None for x in sizes]
-    return parts[0][0] if lasts == [width // 2, width // 2, width] else None
+    return parts[0][0] if (parts[0][1:], parts[1][1:]) == places else None
 
 
 def _with_a_last_axis(value: ir.Value | None, view: View) -> ir.Value | None:

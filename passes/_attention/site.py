@@ -243,7 +243,12 @@ def _made(
         if groups.each > 1 and term.dims[1] != 1:
             return f"the addend {addend.value.name} is another for each head"
         terms.append(term)
-    if not _pays(operands, out, scores, terms, sizes, groups):
+    ways: tuple[Fit | Undone, ...] = (*operands, out)
+    # Two products and a Softmax become one kernel.
+    saved = sum(way.freed - way.cost for way in ways) + len(scores.path) + 2 - groups.cost
+    # What other attentions add as well is paid by all.
+    shared = min((len(x.value.uses()) for x in scores.addends), default=1)
+    if saved * max(shared, 1) < cost_of_bias(terms, sizes):
         return "to lay out what it takes, makes and adds takes more kernels than it saves"
     factor = scores.factor * query.place.factor * key.place.factor
     biases = [bias_of(x) for x in operands]
@@ -268,22 +273,6 @@ def _made(
         scores.product.node,
         note=" and ".join(filter(None, (note_of(bits), empty))),
     )
-
-
-def _pays(
-    operands: Sequence[Fit],
-    out: Undone,
-    scores: Scores,
-    terms: Sequence[Term],
-    sizes: Sizes,
-    groups: Groups,
-) -> bool:
-    """Whether there are no more kernels then; what other attentions add as well is paid by all."""
-    ways: tuple[Fit | Undone, ...] = (*operands, out)
-    # Two products and a Softmax become one kernel.
-    saved = sum(way.freed - way.cost for way in ways) + len(scores.path) + 2 - groups.cost
-    shared = min((len(x.value.uses()) for x in scores.addends), default=1)
-    return saved * max(shared, 1) >= cost_of_bias(terms, sizes)
 
 
 def _as_many(key: Fit, value: Fit, node: ir.Node, scores: Scores, view: View) -> str | None:

@@ -14,7 +14,6 @@ import onnx_ir as ir
 
 from graphfix.core import Match, Skip
 from graphfix.model.broadcast import BROADCAST
-from graphfix.model.shapes import Shapes
 from graphfix.model.symbolic.expressions import Dim, equal, expr_of, product
 from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.symbolic.sums import minus
@@ -73,25 +72,20 @@ class Sight:
 
     Args:
         model: The model; the dim has the same name wherever it stands.
-        shapes: Its symbolic shapes, in usual runs.
-        symbol: The dim.
+        lengths: What depends on the dim.
         contents: The inputs that are caches.
         zeros: The inputs that are fed zeros where nothing is valid.
-        most: How many entries caches have at most, if the model cuts them itself.
     """
 
     def __init__(
         self,
         model: ir.Model,
-        shapes: Shapes,
-        symbol: str,
+        lengths: Lengths,
         contents: Iterable[ir.Value],
         zeros: Iterable[ir.Value],
-        most: int | None = None,
     ) -> None:
         self._model = model
-        self._shapes = shapes
-        self._lengths = Lengths(shapes, symbol, most)
+        self._shapes, self._lengths = lengths.shapes, lengths
         self._contents = set(contents)
         self._zeros = set(zeros)
         # Whole numbers that count valid entries: no sizes any more.
@@ -302,18 +296,18 @@ class Sight:
             if inputs:
                 yield Recount(node, "takes rows by the number of valid entries", inputs)
             return
-        if counts is not None and index not in self._counted:
-            known = self._shapes.data(index) or ()
-            pairs = zip(counts, known, strict=True)
-            if all(n == 1 or (isinstance(x, int) and x < 0) for n, x in pairs):
-                return
-            raise UnclearError("it takes an entry by its number from the first on")
         fixed = const_of(index)
-        if fixed is not None:
-            if all(x < 0 for x in fixed.reshape(-1).tolist()):
-                return
+        if counts is not None and index not in self._counted:
+            pairs = zip(counts, self._shapes.data(index) or (), strict=True)
+            from_end = all(n == 1 or (isinstance(x, int) and x < 0) for n, x in pairs)
+        elif fixed is not None:
+            from_end = all(x < 0 for x in fixed.reshape(-1).tolist())
+        else:
+            what = "takes entries by their place"
+            yield Recount(node, what, {1: lambda op, x: op.placed(x, slots)})
+            return
+        if not from_end:
             raise UnclearError("it takes an entry by its number from the first on")
-        yield Recount(node, "takes entries by their place", {1: lambda op, x: op.placed(x, slots)})
 
     def _gather_nd(self, node: ir.Node) -> Iterator[Recount]:
         data, index = node.inputs[:2]

@@ -217,7 +217,8 @@ class Look:
         return self._sound[value]
 
     def _step_holds(self, node: ir.Node, value: ir.Value) -> bool:
-        if is_op(node, *_ALWAYS) and not _asks_for_zero(node):
+        asks_for_zero = is_op(node, "Cast") and attr_int(node, "to", 0) == ir.DataType.BOOL
+        if is_op(node, *_ALWAYS) and not asks_for_zero:
             return all(self._sound[x] for x in node.inputs if x is not None)
         if not is_op(node, *_COMPUTED) or not all(
             x is not None and self._sound[x] for x in node.inputs
@@ -239,10 +240,6 @@ class Look:
         except (ValueError, ZeroDivisionError, OverflowError):
             return False
         return True
-
-
-def _asks_for_zero(node: ir.Node) -> bool:
-    return is_op(node, "Cast") and attr_int(node, "to", 0) == ir.DataType.BOOL
 
 
 def root_of(value: ir.Value) -> ir.Value:

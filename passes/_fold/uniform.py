@@ -28,10 +28,9 @@ _NOTHING: Mapping[str, Number] = {"Add": 0, "Mul": 1, "And": True, "Or": False}
 NEUTRAL = frozenset({"Where", *_NOTHING})
 """The operators that :meth:`Uniform.neutral` looks at."""
 _ARITHMETIC = ("Add", "Sub", "Mul")
-_FILLED = frozenset(
+SHRUNK = frozenset(
     {"ConstantOfShape", "Where", "Cast", *_MOVES, *COMPARISONS, *_LOGIC, *_ARITHMETIC}
 )
-SHRUNK = _FILLED | {"Expand", "Tile", "And", "Or"}
 """The operators that :meth:`Uniform.smaller` looks at."""
 # Index arithmetic is a handful of nodes deep; what lies deeper is taken as unknown.
 _DEPTH = 24
@@ -87,7 +86,7 @@ class Uniform:
             array = constant_of(value, 1024)
             if array is not None:
                 return number_in(array)
-        if node is None or node.op_type not in _FILLED:
+        if node is None or node.op_type not in SHRUNK:
             return None
         if is_op(node, "ConstantOfShape"):
             filler = filler_of(node)

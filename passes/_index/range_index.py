@@ -28,6 +28,8 @@ Array = npt.NDArray[np.generic]
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 # Shape arithmetic is a handful of nodes deep; what lies deeper is taken as unknown.
 _DEPTH = 12
+# Each element of these is one of those of the input.
+_MOVES = ("Identity", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape")
 
 
 @dataclass(frozen=True)
@@ -247,8 +249,7 @@ def _dtype(value: ir.Value | None, view: View) -> ir.DataType | None:
         if is_op(node, "Cast"):
             to = attr_int(node, "to", 0)
             return ir.DataType(to) if to else None
-        same_type = ("Identity", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "ReduceMax")
-        if not is_op(node, *same_type, "Add", "Sub", "Mul", "Div"):
+        if not is_op(node, *_MOVES, "ReduceMax", "Add", "Sub", "Mul", "Div"):
             return None
         value = node.inputs[0]
     return None
@@ -286,9 +287,7 @@ def least_of(value: ir.Value | None, view: View, depth: int = _DEPTH) -> int | N
         return 0
     if is_op(node, "Cast") and _dtype(node.inputs[0], view) not in INTEGERS:
         return None
-    if is_op(
-        node, "Cast", "Identity", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Expand"
-    ):
+    if is_op(node, *_MOVES, "Cast", "Expand"):
         return least_of(node.inputs[0], view, depth - 1)
     if not is_op(node, "Add", "Sub", "Mul", "Div", "Max", "Min", "Concat"):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from graphfix.model.text import path_of
 from graphfix.model.values import attr_ints, const_of, is_op
 from graphfix.model.view import View
 
@@ -18,10 +19,15 @@ _PLACE_BY_PLACE = frozenset(
 _DEPTH = 24
 
 
-def hides_whole_rows(mask: ir.Value | None, reach: Reach, view: View) -> ir.Node | None:
-    """A Softmax along whose axis ``mask`` does not vary, so that it hides all keys or none."""
-    known = ((softmax, axis) for softmax, axis in reach.softmaxes if axis is not None)
-    return next((x for x, axis in known if not _varies(mask, axis, view, _DEPTH)), None)
+def hides_whole_rows(mask: ir.Value | None, reach: Reach, view: View) -> str | None:
+    """That ``mask`` does not vary along the axis of a Softmax, so that it hides all keys or none.
+
+    Such rows are uniform, or NaN; with a finite floor their scores would count again.
+    """
+    for softmax, axis in reach.softmaxes:
+        if axis is not None and not _varies(mask, axis, view, _DEPTH):
+            return f"it hides whole rows of Softmax {path_of(softmax)!r}, not keys"
+    return None
 
 
 def _varies(value: ir.Value | None, axis: int, view: View, depth: int) -> bool:

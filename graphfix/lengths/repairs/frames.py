@@ -12,7 +12,6 @@ import sympy
 from graphfix.editing.builder import Builder
 from graphfix.lengths.length_nodes import Lengths
 from graphfix.lengths.repairs.repair import FrameRepair, input_of, made_by
-from graphfix.lengths.tail_state import Rows, State
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class LastFrames(FrameRepair):
         rows = lengths.rows(self.size)
         index = op.Add(lengths.unsqueeze(rows, [1]), np.array([self.offsets], np.int64))
         index = lengths.larger(index, np.zeros((1, 1), np.int64))
-        taken = take_rows(op, lengths, x, index, self.state, self.axis)
+        taken = self.taken(op, lengths, x, index)
         return lengths.squeeze(taken, [self.axis]) if self.drop else taken
 
 
@@ -64,7 +63,7 @@ class PadFrames(FrameRepair):
             at = op.Sub(last, op.Abs(op.Sub(last, op.Abs(at))))
         # Beyond the valid length any index will do that exists.
         at = lengths.larger(lengths.smaller(at, last), np.zeros((1, 1), np.int64))
-        return take_rows(op, lengths, x, at, self.state, self.axis)
+        return self.taken(op, lengths, x, at)
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Append(FrameRepair):
         within = op.Less(at, op.Add(valid, np.array([[self.count]], np.int64)))
         jump = op.Mul(behind, op.Cast(within, to=ir.DataType.INT64))
         at = op.Add(at, op.Mul(jump, op.Sub(end, valid)))
-        return take_rows(op, lengths, whole, at, self.state, self.axis)
+        return self.taken(op, lengths, whole, at)
 
 
 @dataclass(frozen=True)
@@ -121,36 +120,4 @@ class FillUp(FrameRepair):
         valid = lengths.unsqueeze(lengths.rows(self.before), [1])
         at = op.Where(op.Less(at, valid), at, lengths.size(self.before))
         whole = op.Concat(*front, frame, axis=self.axis)
-        return take_rows(op, lengths, whole, at, self.state, self.axis)
-
-
-def take_rows(
-    op: Builder, lengths: Lengths, x: ir.Value, index: ir.Value, state: State, axis: int
-) -> ir.Value:
-    """``x`` with the frames that ``index`` names on one axis.
-
-    Args:
-        op: The builder.
-        lengths: The lengths of the model.
-        x: Any tensor.
-        index: int64 [B, N], or [1, N] where there is no batch; none of it negative.
-        state: What is known of ``x``; at most one axis carries the batch, and nothing else.
-        axis: The axis to pick from.
-
-    Returns:
-        A tensor like ``x``, of size N on that axis.
-    """
-    rows = next((i for i, a in enumerate(state.axes or ()) if a and isinstance(a[0], Rows)), None)
-    if rows is None:
-        return op.Gather(x, op.Reshape(index, np.array([-1], np.int64)), axis=axis)
-    if (rows, axis) == (0, 1) and lengths.opset >= 12:
-        return op.GatherND(x, lengths.unsqueeze(index, [2]), batch_dims=1)
-    # GatherElements wants an index in the shape of the result.
-    if rows > axis:
-        index = op.Transpose(index, perm=[1, 0])
-    others = [i for i in range(state.rank) if i not in (rows, axis)]
-    index = lengths.unsqueeze(index, others)
-    sizes = op.Shape(x)
-    here = np.array([i == axis for i in range(state.rank)])
-    target = op.Where(here, np.ones(state.rank, np.int64), sizes)
-    return op.GatherElements(x, op.Expand(index, target), axis=axis)
+        return self.taken(op, lengths, whole, at)

@@ -12,7 +12,7 @@ import sympy
 
 from graphfix.editing.builder import Builder
 from graphfix.lengths.length_nodes import Lengths
-from graphfix.lengths.tail_state import State
+from graphfix.lengths.tail_state import Rows, State
 
 Leak = Literal[
     "mean pollution",
@@ -63,6 +63,36 @@ class FrameRepair(Repair):
     axis: int
     size: sympy.Expr
     state: State
+
+    def taken(self, op: Builder, lengths: Lengths, x: ir.Value, index: ir.Value) -> ir.Value:
+        """``x`` with the frames that ``index`` names on the axis.
+
+        Args:
+            op: The builder.
+            lengths: The lengths of the model.
+            x: A tensor of the same axes; at most one carries the batch, and nothing else.
+            index: int64 [B, N], or [1, N] where there is no batch; none of it negative.
+
+        Returns:
+            A tensor like ``x``, of size N on that axis.
+        """
+        state, axis = self.state, self.axis
+        rows = next(
+            (i for i, a in enumerate(state.axes or ()) if a and isinstance(a[0], Rows)), None
+        )
+        if rows is None:
+            return op.Gather(x, op.Reshape(index, np.array([-1], np.int64)), axis=axis)
+        if (rows, axis) == (0, 1) and lengths.opset >= 12:
+            return op.GatherND(x, lengths.unsqueeze(index, [2]), batch_dims=1)
+        # GatherElements wants an index in the shape of the result.
+        if rows > axis:
+            index = op.Transpose(index, perm=[1, 0])
+        others = [i for i in range(state.rank) if i not in (rows, axis)]
+        index = lengths.unsqueeze(index, others)
+        sizes = op.Shape(x)
+        here = np.array([i == axis for i in range(state.rank)])
+        target = op.Where(here, np.ones(state.rank, np.int64), sizes)
+        return op.GatherElements(x, op.Expand(index, target), axis=axis)
 
 
 def zeroed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -59,7 +59,55 @@ class MaskedMean(Repair):
 
 
 @dataclass(frozen=True)
-class MaskedNorm(Repair):
+class _Norm(Repair):
+    """A norm over time: its statistics count the valid frames only.
+
+    Attributes:
+        centred: Whether the mean is taken off, as an RMSNormalization does not.
+    """
+
+    centred: bool = field(default=True, kw_only=True)
+    what: ClassVar[str] = "its mean and variance are taken over the valid frames"
+
+    def _normalized(
+        self, op: Builder, lengths: Lengths, x: ir.Value, state: State, over: tuple[int, ...]
+    ) -> ir.Value:
+        """``x`` less its mean, over its deviation, both taken of what is valid."""
+        dtype = lengths.dtype(x)
+        small = dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+        if small:  # the square of 256 is no number in float16
+            x = op.Cast(x, to=ir.DataType.FLOAT)
+
+        def zero(value: ir.Value) -> ir.Value:
+            for axis in over:
+                if state.tails[axis] is not None:
+                    axes = state.axes or ()
+                    value = zeroed(op, lengths, value, axes, axis, state.is_finite)
+            return value
+
+        if self.centred:
+            x = op.Sub(x, _mean(op, lengths, zero(x), state, over))
+        kept = zero(x)
+        variance = _mean(op, lengths, op.Mul(kept, kept), state, over)
+        least = np.full((1,) * state.rank, attr_float(self.node, "epsilon", 1e-5))
+        deviation = op.Sqrt(op.Add(variance, least.astype(lengths.dtype(x).numpy())))
+        y = op.Div(x, deviation)
+        return op.Cast(y, to=dtype) if small else y
+
+    def _scaled(
+        self, op: Builder, lengths: Lengths, y: ir.Value, trailing: Iterable[int]
+    ) -> ir.Value:
+        """``y * scale + bias``, the inputs 1 and 2, with axes of size 1 at ``trailing``."""
+        places = list(trailing)
+        for index, make in ((1, op.Mul), (2, op.Add)):
+            given = input_at(self.node, index)
+            if given is not None:
+                y = make(y, lengths.unsqueeze(given, places))
+        return y
+
+
+@dataclass(frozen=True)
+class MaskedNorm(_Norm):
     """Statistics over time count the valid frames only.
 
     Attributes:
@@ -67,25 +115,22 @@ class MaskedNorm(Repair):
         state: What was known of the input.
         per_channel: Whether scale and bias lie along axis 1, as in InstanceNormalization, or along
             the last axes, as in LayerNormalization.
-        centred: Whether the mean is taken off, as an RMSNormalization does not.
     """
 
     axes: tuple[int, ...]
     state: State
     per_channel: bool
-    centred: bool = True
-    what: ClassVar[str] = "its mean and variance are taken over the valid frames"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
         """``(x - mean) / sqrt(variance + epsilon) * scale + bias``."""
         x, state = input_of(self.node, 0), self.state
-        y = _normalized(op, lengths, self.node, x, state, self.axes, centred=self.centred)
+        y = self._normalized(op, lengths, x, state, self.axes)
         channels = range(1, state.rank - 1) if self.per_channel else ()
-        return _scaled(op, lengths, self.node, y, channels)
+        return self._scaled(op, lengths, y, channels)
 
 
 @dataclass(frozen=True)
-class MaskedGroupNorm(Repair):
+class MaskedGroupNorm(_Norm):
     """Statistics of groups of channels count the valid frames only.
 
     Attributes:
@@ -99,7 +144,6 @@ class MaskedGroupNorm(Repair):
     channels: int
     state: State
     per_channel: bool
-    what: ClassVar[str] = "its mean and variance are taken over the valid frames"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
         """An InstanceNormalization of [N, groups, channels of one, ...], over valid frames."""
@@ -112,56 +156,10 @@ class MaskedGroupNorm(Repair):
         axes, tails = self.state.axes or (), self.state.tails
         state = State((axes[0], *split, *axes[2:]), (tails[0], None, None, *tails[2:]))
         grouped = op.Reshape(x, shape)
-        over = tuple(range(2, rank + 1))
-        y = _normalized(op, lengths, self.node, grouped, state, over, centred=True)
+        y = self._normalized(op, lengths, grouped, state, tuple(range(2, rank + 1)))
         if self.per_channel:
-            return _scaled(op, lengths, self.node, op.Reshape(y, size), range(1, rank - 1))
-        return op.Reshape(_scaled(op, lengths, self.node, y, range(1, rank)), size)
-
-
-def _normalized(
-    op: Builder,
-    lengths: Lengths,
-    node: ir.Node,
-    x: ir.Value,
-    state: State,
-    over: tuple[int, ...],
-    *,
-    centred: bool,
-) -> ir.Value:
-    """``x`` less its mean, over its deviation, both taken of what is valid."""
-    dtype = lengths.dtype(x)
-    small = dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-    if small:  # the square of 256 is no number in float16
-        x = op.Cast(x, to=ir.DataType.FLOAT)
-
-    def zero(value: ir.Value) -> ir.Value:
-        for axis in over:
-            if state.tails[axis] is not None:
-                axes = state.axes or ()
-                value = zeroed(op, lengths, value, axes, axis, state.is_finite)
-        return value
-
-    if centred:
-        x = op.Sub(x, _mean(op, lengths, zero(x), state, over))
-    kept = zero(x)
-    variance = _mean(op, lengths, op.Mul(kept, kept), state, over)
-    least = np.full((1,) * state.rank, attr_float(node, "epsilon", 1e-5))
-    deviation = op.Sqrt(op.Add(variance, least.astype(lengths.dtype(x).numpy())))
-    y = op.Div(x, deviation)
-    return op.Cast(y, to=dtype) if small else y
-
-
-def _scaled(
-    op: Builder, lengths: Lengths, node: ir.Node, y: ir.Value, trailing: Iterable[int]
-) -> ir.Value:
-    """``y * scale + bias``, the inputs 1 and 2 of the node, with axes of size 1 at ``trailing``."""
-    places = list(trailing)
-    for index, make in ((1, op.Mul), (2, op.Add)):
-        given = input_at(node, index)
-        if given is not None:
-            y = make(y, lengths.unsqueeze(given, places))
-    return y
+            return self._scaled(op, lengths, op.Reshape(y, size), range(1, rank - 1))
+        return op.Reshape(self._scaled(op, lengths, y, range(1, rank)), size)
 
 
 @dataclass(frozen=True)

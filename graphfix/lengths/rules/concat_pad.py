@@ -153,14 +153,14 @@ def pad(site: Site) -> State:
             if holds_rows(state.at(axis)):
                 raise RefusedError("it pads the batch")
             if site.grows(begin) or site.grows(end):
-                state = _made_long(site, state, axis, begin, out[axis], mode)
+                state = _made_long(site, state, axis, begin)
                 continue
             if mode == "constant":
                 state = _framed(state, axis, _number(site))
             state = state.with_axis(axis, (Other(out[axis]),), None)
             continue
         alone = all(p == 0 for j, p in enumerate(pads) if j % len(at) != i)
-        state = _padded(site, state, axis, begin, end, out[axis], mode, alone=alone)
+        state = _padded(site, state, axis, begin, end, alone=alone)
     return state
 
 
@@ -183,31 +183,23 @@ def _framed(state: State, axis: int, value: float | None) -> State:
     return dataclasses.replace(state, tails=tuple(tails), sign=sign, fill=fill, inside=None)
 
 
-def _made_long(
-    site: Site, state: State, axis: int, begin: sympy.Expr, out: sympy.Expr, mode: str
-) -> State:
+def _made_long(site: Site, state: State, axis: int, begin: sympy.Expr) -> State:
     """What has no time is made as long as the clip: by a number, behind what it holds."""
     if site.grows(begin):
         raise RefusedError("how much it puts in front depends on the padded length")
     number = _number(site)
-    if mode != "constant" or number is None:
+    if mode_of(site.node) != "constant" or number is None:
         raise RefusedError("what it puts behind what it pads is not one number")
-    after = _framed(state, axis, number).with_axis(axis, (Time(out),), Tail("number", number))
+    new, tail = (Time(site.out_dims()[axis]),), Tail("number", number)
+    after = _framed(state, axis, number).with_axis(axis, new, tail)
     return dataclasses.replace(after, fixed=False)
 
 
 def _padded(
-    site: Site,
-    state: State,
-    axis: int,
-    begin: sympy.Expr,
-    end: sympy.Expr,
-    out: sympy.Expr,
-    mode: str,
-    *,
-    alone: bool,
+    site: Site, state: State, axis: int, begin: sympy.Expr, end: sympy.Expr, *, alone: bool
 ) -> State:
-    time = only_time(state.at(axis), "it pads an axis that")
+    time, out = only_time(state.at(axis), "it pads an axis that"), site.out_dims()[axis]
+    mode = mode_of(site.node)
     if not begin.is_Integer:
         raise RefusedError("how much it puts in front depends on the padded length")
     if mode == "constant":

@@ -156,26 +156,24 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
         return None
     start, step = left.steps
     behind = start + time.size * step
+    last, below = behind - step, ask in ("Less", "LessOrEqual")
     if right.physical:
         limit = (site.contents(j) or [None])[0]
         if limit is None:
             return None
-        last = behind - step
         gap = sympy.expand(limit - last - (1 if ask in ("Less", "GreaterOrEqual") else 0))
         if not never_negative(gap):
             return None
-        true = ask in ("Less", "LessOrEqual")
-        state = with_tails(axes, ONE if true else ZERO)
-        return dataclasses.replace(state, fixed=True, fill=float(true), sign=1)
+        state = with_tails(axes, ONE if below else ZERO)
+        return dataclasses.replace(state, fixed=True, fill=float(below), sign=1)
     if right.length is None:
         return None
     # Behind the valid length every position is at least this.
     gap = sympy.expand(behind - right.length - (1 if ask in ("LessOrEqual", "Greater") else 0))
     if not never_negative(gap):
         return None
-    below = ask in ("Less", "LessOrEqual")
     # And every valid one is less, where that is so.
-    spare = right.length - (behind - step) - (1 if ask in ("Less", "GreaterOrEqual") else 0)
+    spare = right.length - last - (1 if ask in ("Less", "GreaterOrEqual") else 0)
     inside = float(below) if never_negative(sympy.expand(spare)) else None
     state = with_tails(axes, ZERO if below else ONE)
     return dataclasses.replace(state, sign=1, inside=inside)

@@ -51,7 +51,7 @@ def _norm(
     site.check_behind(_PARAMETER)
     if _over_time(site, state, axes):
         what: Leak = "statistics pollution"
-        site.repair(MaskedNorm(site.node, what, axes, state, per_channel, centred))
+        site.repair(MaskedNorm(site.node, what, axes, state, per_channel, centred=centred))
     return State(state.axes, state.recomputed())
 
 

@@ -48,10 +48,9 @@ def squeeze(site: Site) -> State:
 
 def expand(site: Site) -> State:
     """An axis of size 1 becomes as long as a size says: all of it is the same."""
-    state = site.state()
+    state, made = site.state(), site.axes_of()
     if state.physical:
-        return dataclasses.replace(state, axes=site.axes_of(), tails=(None,) * len(site.axes_of()))
-    made = site.axes_of()
+        return dataclasses.replace(state, axes=made, tails=(None,) * len(made))
     if state.axes is None:
         return site.without_time()
     old = ((),) * (len(made) - state.rank) + state.axes
