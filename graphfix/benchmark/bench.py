@@ -199,11 +199,7 @@ def _tried(
     beside = [0] if copy and 0 in seen and len(seen) > 1 else []
     members = [*seen, *beside]
     courses = take_turns(
-        members,
-        lambda i: time_alone(trial, entrants[i]),
-        turns=turns,
-        seed=seed,
-        tell=trial.tell,
+        members, lambda i: time_alone(trial, entrants[i]), turns=turns, seed=seed, tell=trial.tell
     )
     again = courses[-1] if beside else None
     for i, course in zip(seen, courses, strict=False):

@@ -51,9 +51,7 @@ def look(trial: Trial, entrant: Entrant, reference: Reference, tolerance: Tolera
                         worst[diff.output, diff.case] = diff
             peak = session.peak_memory()
             return Seen(
-                diffs=tuple(worst.values()),
-                placed=placed(session.profile()),
-                peak_memory=peak,
+                diffs=tuple(worst.values()), placed=placed(session.profile()), peak_memory=peak
             )
     except (ModelError, RunError, FeedError) as error:
         raise trial.failed(entrant, error, case) from error

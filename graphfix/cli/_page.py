@@ -16,10 +16,7 @@ option = click.option("--report", metavar="FILE", help="Also write the result as
 
 
 def path(
-    report: str | None,
-    models: Sequence[str],
-    target: Path | None = None,
-    feeds: str | None = None,
+    report: str | None, models: Sequence[str], target: Path | None = None, feeds: str | None = None
 ) -> Path | None:
     """Where the page goes; None if none is asked for.
 

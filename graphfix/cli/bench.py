@@ -43,9 +43,7 @@ if TYPE_CHECKING:
     help="How many processes of each model; 6 by default. No ratio comes of fewer.",
 )
 @click.option(
-    "--runs",
-    type=int,
-    help="Minimum number of steady-state runs per process; 3 by default.",
+    "--runs", type=int, help="Minimum number of steady-state runs per process; 3 by default."
 )
 @click.option(
     "--seconds",
@@ -58,8 +56,7 @@ if TYPE_CHECKING:
     help="Take longer for a narrower interval: 9 processes and 0.5 seconds, 6 and 1.5 on DirectML.",
 )
 @_options.gate(
-    "--atol",
-    text="Largest difference from the first model on the CPU; of outputs over 1, a share.",
+    "--atol", text="Largest difference from the first model on the CPU; of outputs over 1, a share."
 )
 @click.option(
     "--ship",

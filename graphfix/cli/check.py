@@ -68,9 +68,7 @@ _REASONS = 3
     "--fix", "graphfix run repairs and verifies, with -p and what is named", is_flag=True
 )
 @_options.gone(
-    "--run",
-    "graphfix verify MODEL MODEL --ep dml runs it, padded measures",
-    is_flag=True,
+    "--run", "graphfix verify MODEL MODEL --ep dml runs it, padded measures", is_flag=True
 )
 @_options.gone("--axis", "say -p ilens-mask:axis=INPUT.AXIS")
 @_options.gone("--from", "say -p ilens-mask:axis=INPUT.AXIS:from=INPUT")

@@ -21,9 +21,7 @@ ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Neg", "Gather"})
 
 
 def above(
-    value: ir.Value,
-    stop: Callable[[ir.Node], bool],
-    arithmetic: frozenset[str] = ARITHMETIC,
+    value: ir.Value, stop: Callable[[ir.Node], bool], arithmetic: frozenset[str] = ARITHMETIC
 ) -> ir.Node | None:
     """The first node above ``value`` that ``stop`` wants, among the 24 nearest.
 

@@ -202,9 +202,7 @@ class _Walk:
                 return  # ids compared with a padding id: not a 0/1 mask
             law, first = BINARY[op], index == 0
             new = _map(
-                pair,
-                lambda x: law(x, number) if first else law(number, x),
-                line=op in _LINEAR,
+                pair, lambda x: law(x, number) if first else law(number, x), line=op in _LINEAR
             )
             self._on(node, new)
         elif others[0] in self._reached and not (pair.whole and self._both_sliced(node)):

@@ -63,11 +63,7 @@ def _holds_nan(array: Array) -> bool:
 
 
 def _spoil(
-    array: Array,
-    beyond: npt.NDArray[np.bool_],
-    role: Role,
-    kind: Poison,
-    rng: np.random.Generator,
+    array: Array, beyond: npt.NDArray[np.bool_], role: Role, kind: Poison, rng: np.random.Generator
 ) -> Array:
     array = array.copy()
     if role.kind == "tokens":

@@ -29,10 +29,7 @@ def everything(ep: Provider = "dml") -> list[Check]:
 
 
 def check(
-    model: Given,
-    checks: str | Check | Sequence[str | Check] | None = None,
-    *,
-    ep: Provider = "dml",
+    model: Given, checks: str | Check | Sequence[str | Check] | None = None, *, ep: Provider = "dml"
 ) -> Findings:
     """Every hazard of ``model`` on an execution provider; nothing is run or edited.
 

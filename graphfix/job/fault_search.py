@@ -68,9 +68,7 @@ def ways(chosen: Iterable[Check], why: str, found: BadPlaces) -> Iterator[Way]:
     left = (*found.left, *(Left(x.spec(), (), told) for x in rounds))
     for leave in found.ways or (NOTHING,):
         yield Way(
-            replace(leave, left={**leave.left, **gone}),
-            replace(found, left=left),
-            rounds=False,
+            replace(leave, left={**leave.left, **gone}), replace(found, left=left), rounds=False
         )
 
 

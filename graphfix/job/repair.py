@@ -16,10 +16,7 @@ from graphfix.model import io
 
 
 def make(
-    task: Task,
-    leave: Leaving = NOTHING,
-    margin: float = MARGINS[0],
-    loaded: ir.Model | None = None,
+    task: Task, leave: Leaving = NOTHING, margin: float = MARGINS[0], loaded: ir.Model | None = None
 ) -> tuple[ir.Model, Report]:
     """What the passes make of the model, and what they did.
 

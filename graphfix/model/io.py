@@ -158,10 +158,7 @@ def drafting(
 
 @contextmanager
 def drafting_together(
-    models: Sequence[tuple[ir.Model, Path]],
-    name: str,
-    *,
-    external_data: Placement = "auto",
+    models: Sequence[tuple[ir.Model, Path]], name: str, *, external_data: Placement = "auto"
 ) -> Iterator[list[atomic_file.Draft]]:
     """Write models of one origin as drafts that refer to one file of weights.
 

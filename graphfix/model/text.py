@@ -118,9 +118,7 @@ class Line(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        node: ir.Node,
-        name: Callable[[ir.Value | None], str | ir.TensorProtocol] | None = None,
+        cls, node: ir.Node, name: Callable[[ir.Value | None], str | ir.TensorProtocol] | None = None
     ) -> Line:
         """The line of ``node`` as it is now."""
         name = name or _kept

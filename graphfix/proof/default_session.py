@@ -41,12 +41,7 @@ class DefaultSession:
     """
 
     def __init__(
-        self,
-        after: Source,
-        original: Baseline,
-        judge: Judge,
-        feeds: Feeds,
-        runs: Sequence[Ran],
+        self, after: Source, original: Baseline, judge: Judge, feeds: Feeds, runs: Sequence[Ran]
     ) -> None:
         self._after, self._original = after, original
         self._judge, self._feeds = judge, feeds

@@ -53,11 +53,7 @@ class Divergence:
 
 
 def first_divergence(
-    before: Run,
-    after: Run,
-    case: str,
-    tolerance: Tolerance,
-    content: Content | None = None,
+    before: Run, after: Run, case: str, tolerance: Tolerance, content: Content | None = None
 ) -> Divergence | None:
     """The first tensor that differs, or None if none that both have does.
 
@@ -140,12 +136,7 @@ def _makers(before: ir.Model, after: ir.Model) -> dict[str, ir.Node]:
 
 
 def _differ(
-    name: str,
-    case: str,
-    before: Array,
-    after: Array,
-    tolerance: Tolerance,
-    content: Content | None,
+    name: str, case: str, before: Array, after: Array, tolerance: Tolerance, content: Content | None
 ) -> OutputDiff | None:
     if before.dtype.kind in "OUS":
         return None

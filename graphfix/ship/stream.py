@@ -205,10 +205,7 @@ class Stream:
     # One step
 
     def _first_call(
-        self,
-        feeds: Feeds,
-        sizes: Mapping[str, int],
-        run_options: onnxruntime.RunOptions | None,
+        self, feeds: Feeds, sizes: Mapping[str, int], run_options: onnxruntime.RunOptions | None
     ) -> Feeds:
         """Stand-ins, of the right shapes, for what is made of an encoding and stays where it is."""
         opening = self._about.opening

@@ -361,12 +361,7 @@ def _runs(plan: StreamPlan, source: str, constants: Feeds) -> bool:
 
 
 def sequences(
-    plan: StreamPlan,
-    source: str,
-    constants: Feeds,
-    *,
-    joins: bool = True,
-    may_roll: bool = True,
+    plan: StreamPlan, source: str, constants: Feeds, *, joins: bool = True, may_roll: bool = True
 ) -> tuple[tuple[Steps, ...], bool]:
     """Sequences of the original, and whether its full caches may roll.
 

@@ -149,9 +149,7 @@ def _width(cells: Mapping[str, _Cell], row: Sequence[str]) -> float:
 
 
 def _curve(
-    path: Sequence[str],
-    middle: Mapping[str, tuple[float, float]],
-    cells: Mapping[str, _Cell],
+    path: Sequence[str], middle: Mapping[str, tuple[float, float]], cells: Mapping[str, _Cell]
 ) -> str:
     """From the lower edge of the first box to the upper edge of the last one."""
     x, y = middle[path[0]]

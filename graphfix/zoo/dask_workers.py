@@ -127,9 +127,7 @@ def at_worker(data: Json) -> Json:
 
 
 def _remark_on_workers(
-    workers: Collection[Mapping[str, Any]],
-    requests: Sequence[Request],
-    tell: Callable[[str], None],
+    workers: Collection[Mapping[str, Any]], requests: Sequence[Request], tell: Callable[[str], None]
 ) -> None:
     if not workers:
         tell("the cluster has no workers yet; waiting for one")

@@ -65,9 +65,7 @@ def _factors(node: ir.Node) -> list[tuple[ir.Value, tuple[ir.Value, bool]]]:
     return [(a, (b, True)), (b, (a, True))]
 
 
-def _under_root(
-    given: tuple[ir.Value, bool],
-) -> tuple[ir.Value, list[ir.Node]] | None:
+def _under_root(given: tuple[ir.Value, bool]) -> tuple[ir.Value, list[ir.Node]] | None:
     """What the root is taken of: from ``Sqrt(v)``, ``1 / Sqrt(v)``, ``Pow(v, -0.5)``, ..."""
     value, inverse = given
     nodes: list[ir.Node] = []

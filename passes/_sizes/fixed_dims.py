@@ -68,10 +68,7 @@ def require_known(names: Sequence[str], known: Sequence[str], by: str) -> None:
 
 
 def set_sizes(
-    value: ir.Value,
-    sizes: Mapping[str, int],
-    inferred: Sequence[Dim] | None,
-    spelling: Spelling,
+    value: ir.Value, sizes: Mapping[str, int], inferred: Sequence[Dim] | None, spelling: Spelling
 ) -> bool:
     """Write the sizes into what a value declares of its shape; whether anything changed.
 
@@ -123,10 +120,7 @@ def overstates(declared: Dim, inferred: Dim, names: frozenset[str]) -> bool:
 
 
 def renewed(
-    declared: ir.Shape | None,
-    inferred: Sequence[Dim],
-    names: frozenset[str],
-    spelling: Spelling,
+    declared: ir.Shape | None, inferred: Sequence[Dim], names: frozenset[str], spelling: Spelling
 ) -> ir.Shape:
     """The declared dims, except those that contradict."""
     here = (x if isinstance(x, int) or symbols_of(x) <= names else None for x in inferred)

@@ -32,12 +32,7 @@ _HUGE = 1e30
 
 
 def tail_of(
-    op_type: str,
-    states: Sequence[State],
-    at: int,
-    whole: bool,
-    to_bool: bool,
-    largest: float,
+    op_type: str, states: Sequence[State], at: int, whole: bool, to_bool: bool, largest: float
 ) -> Tail:
     """The tail of a result on one axis, counted from the end.
 
