@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import permutations
 from math import prod
 from typing import ClassVar
 
@@ -24,16 +25,12 @@ class VarianceSite(Match):
     """A mean of squares less the square of the mean.
 
     Attributes:
-        data: What it is the variance of.
-        mean: The mean of that.
-        reduce: The ReduceMean that makes the mean, or a ReduceSum.
-        axes: What it is taken over.
+        mean: The mean.
+        reduce: The ReduceMean that makes it, or a ReduceSum.
     """
 
-    data: ir.Value
     mean: ir.Value
     reduce: ir.Node
-    axes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -95,11 +92,11 @@ class CentreVariance(NodePass[VarianceSite]):
         square = squared(squares.inputs[0]) if squares else None
         if squares is None or centre is None or mean is None or square is None:
             return None
-        axes, data = axes_of(mean), mean.inputs[0]
-        if square[0] is not data or axes != axes_of(squares) or _keeps(mean) != _keeps(squares):
+        keeps = {attr_int(x, "keepdims", 1) for x in (mean, squares)}
+        if square[0] is not mean.inputs[0] or axes_of(mean) != axes_of(squares) or len(keeps) > 1:
             return None
-        floats = view.shapes.dtype(data) in FLOATS
-        return VarianceSite(node, data, centre[0], mean, axes) if axes and floats else None
+        floats = view.shapes.dtype(square[0]) in FLOATS
+        return VarianceSite(node, centre[0], mean) if axes_of(mean) and floats else None
 
     def message(self, site: Match) -> str:
         """What it is."""
@@ -108,36 +105,25 @@ class CentreVariance(NodePass[VarianceSite]):
     def rewrite(self, match: VarianceSite, op: Builder) -> ir.Value:
         """The mean of the squares of what differs from the mean."""
         reduce, mean, last = match.reduce, match.mean, match.mean.producer()
-        kept = mean if _keeps(reduce) else with_axes("Unsqueeze", mean, match.axes, op)
-        apart = op.Sub(match.data, kept)
+        if not attr_int(reduce, "keepdims", 1):
+            mean = with_axes("Unsqueeze", mean, axes_of(reduce) or (), op)
+        apart = op.Sub(reduce.inputs[0], mean)
         made = op.again(reduce, op.Mul(apart, apart), *reduce.inputs[1:])
         if last is None or last is reduce:
             return made
         return op.again(last, *(made if x is reduce.outputs[0] else x for x in last.inputs))
 
 
-def _keeps(reduce: ir.Node) -> int:
-    return attr_int(reduce, "keepdims", 1)
-
-
 def _mean(value: ir.Value | None, view: View) -> ir.Node | None:
-    """The ReduceMean that makes ``value``, or the ReduceSum, if it is divided by what it sums."""
+    """The ReduceMean that makes ``value``, or the ReduceSum, if it is multiplied with 1 / n."""
     node = maker_of(value)
     if is_op(node, "ReduceMean"):
         return node
-    for total, number in _factors(node):
-        reduce, factor = maker_of(total), number_of(number, 0)
-        if factor and is_op(reduce, "ReduceSum"):
+    for value, number in permutations(node.inputs) if is_op(node, "Mul") else ():
+        reduce, share = maker_of(value), number_of(number, 0)
+        if is_op(reduce, "ReduceSum") and share is not None:
             dims, axes = view.shapes.dims(reduce.inputs[0]) or (), axes_of(reduce) or ()
             sizes = [x for x in (dims[a] for a in axes) if isinstance(x, int)] if dims else []
-            share = prod(sizes) * (factor if is_op(node, "Mul") else 1 / factor)
-            return reduce if sizes and len(sizes) == len(axes) and abs(share - 1) < 1e-6 else None
+            known = sizes and len(sizes) == len(axes)
+            return reduce if known and abs(prod(sizes) * share - 1) < 1e-6 else None
     return None
-
-
-def _factors(node: ir.Node | None) -> list[tuple[ir.Value | None, ir.Value | None]]:
-    """What is multiplied or divided, with what."""
-    if not is_op(node, "Mul", "Div"):
-        return []
-    a, b = node.inputs
-    return [(a, b)] if is_op(node, "Div") else [(a, b), (b, a)]

@@ -13,6 +13,7 @@ from graphfix.editing.builder import Builder
 from graphfix.model.values import is_op, maker_of
 from graphfix.model.view import View
 
+from ._fold.lookup import alone
 from ._norm.norm_site import squared
 from ._shared.cuts import Cut, cuts_of, sliced
 from ._shared.fusible import FLOATS, only_user
@@ -99,7 +100,7 @@ class FuseSpectrum(NodePass[SpectrumSite]):
 
     def match(self, node: ir.Node, view: View) -> SpectrumSite | Skip | None:
         """The root of a sum of squares, or that sum where there is no root."""
-        total = maker_of(node.inputs[0]) if is_op(node, "Sqrt") else node
+        total = alone(node.inputs[0], "Add") if is_op(node, "Sqrt") else node
         if not is_op(total, "Add") or (total is node and is_op(only_user(node), "Sqrt")):
             return None
         squares = [x for x in map(squared, total.inputs) if x is not None]
@@ -107,10 +108,8 @@ class FuseSpectrum(NodePass[SpectrumSite]):
         if len(halves) != 2 or {only_user(x) for _, x in squares} != {total}:
             return None
         half, dims = halves[0][0], view.shapes.dims(halves[0][0].whole)
-        if halves[1][0] != half or {halves[0][1], halves[1][1]} != {0, 1} or not dims:
-            return None
-        read = total is node or only_user(total) is node
-        if not read or view.shapes.dtype(half.whole) not in FLOATS:
+        both = halves[1][0] == half and {halves[0][1], halves[1][1]} == {0, 1}
+        if not both or not dims or view.shapes.dtype(half.whole) not in FLOATS:
             return None
         size = dims[half.axis]
         count = size // 2 if isinstance(size, int) else 0

@@ -16,7 +16,7 @@ from graphfix.model.values import attr_int, attr_ints, const_of, is_op, maker_of
 from graphfix.model.view import View
 
 from ._attention.rotary_halves import part_of
-from ._shared.fusible import only_user
+from ._shared.fusible import is_weight, only_user
 
 Heads = tuple[ir.Value, int, int]
 
@@ -132,7 +132,7 @@ class GroupHeads(NodePass[GroupedSite]):
             return None
         product, user, bias = maker_of(apart.inputs[0]), apart, None
         if is_op(product, "Add"):
-            fixed = [x for x in product.inputs if _is_weight(x, (width,), view)]
+            fixed = [x for x in product.inputs if is_weight(x, (width,), view)]
             if len(fixed) != 1 or only_user(product) is not apart:
                 return None
             (bias,), user = fixed, product
@@ -140,7 +140,7 @@ class GroupHeads(NodePass[GroupedSite]):
         if not is_op(product, "MatMul") or only_user(product) is not user:
             return None
         weight = product.inputs[1]
-        if not _is_weight(weight, (None, width), view):
+        if not is_weight(weight, (None, width), view):
             return None
         users = PartUsers()
         if not _read(heads, found, view, users) or len(users.aside) > users.rows:
@@ -265,15 +265,3 @@ def _read(value: ir.Value, heads: Heads, view: View, users: PartUsers) -> bool:
         else:
             return False
     return True
-
-
-def _is_weight(value: ir.Value | None, dims: tuple[int | None, ...], view: View) -> bool:
-    """Whether a value is in the file, for one operator alone, and of these dims."""
-    found = view.shapes.dims(value)
-    if value is None or found is None or len(found) != len(dims):
-        return False
-    if not value.is_initializer() or value.is_graph_input() or value.is_graph_output():
-        return False
-    # A part that was replaced before has it ordered, which is done once for all.
-    users = [use.node for use in value.uses() if not is_op(use.node, "Reshape")]
-    return len(users) == 1 and all(d in (None, f) for d, f in zip(dims, found, strict=True))

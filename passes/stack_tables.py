@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,10 +12,11 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, const_of, is_op, maker_of, users_of
+from graphfix.model.values import attr_int, const_of, is_op, maker_of
 from graphfix.model.view import View
 
-from ._shared.fusible import FLOATS, only_user
+from ._fold.lookup import alone
+from ._shared.fusible import FLOATS, is_weight, only_user
 
 # Of three and more, one lookup and what it takes are fewer kernels than those and their sums.
 _FEWEST = 3
@@ -158,16 +160,13 @@ class StackTables(NodePass[TablesSite]):
             together = [*[0] * (rank - 1), len(tables) * width]
             return op.Reshape(beside, np.array(together, np.int64))
         made = op.ReduceSum(found, np.array([0], np.int64), keepdims=0)
-        for other in match.others:
-            made = op.Add(made, other)
-        return made
+        return functools.reduce(op.Add, match.others, made)
 
 
 def _leaves(node: ir.Node) -> Iterator[ir.Value]:
     """What is summed, in order; sums that something else reads are whole."""
     for value in node.inputs:
-        maker = maker_of(value)
-        if is_op(maker, "Add") and only_user(maker) is node:
+        if (maker := alone(value, "Add")) is not None:
             yield from _leaves(maker)
         elif value is not None:
             yield value
@@ -175,24 +174,19 @@ def _leaves(node: ir.Node) -> Iterator[ir.Value]:
 
 def _lookup(value: ir.Value | None, view: View) -> Lookup | None:
     """The rows of a table that only this reads, by ids that are one of several along an axis."""
-    node = maker_of(value)
-    if value is None or users_of(value) != 1 or value.is_graph_output():
+    node = alone(value, "Gather")
+    table, chosen = node.inputs if node is not None else (None, None)
+    choice = maker_of(chosen)
+    if node is None or attr_int(node, "axis", 0) or not is_op(choice, "Gather"):
         return None
-    if not is_op(node, "Gather") or attr_int(node, "axis", 0):
+    ids, place, dims = choice.inputs[0], const_of(choice.inputs[1]), view.shapes.dims(table)
+    rank, size = view.shapes.rank(ids), [x for x in dims or () if isinstance(x, int)]
+    if ids is None or not rank or place is None or place.ndim or table is None:
         return None
-    table, chosen = node.inputs[0], maker_of(node.inputs[1])
-    if table is None or not table.is_initializer() or table.is_graph_input():
+    if not is_weight(table, (None, None), view) or view.shapes.dtype(table) not in FLOATS:
         return None
-    ids = chosen.inputs[0] if is_op(chosen, "Gather") else None
-    place = const_of(chosen.inputs[1]) if chosen is not None and ids is not None else None
-    rank, size = view.shapes.rank(ids), view.shapes.dims(table) or ()
-    if ids is None or chosen is None or not rank or place is None or place.ndim:
-        return None
-    sizes = [x for x in size if isinstance(x, int)]
-    if users_of(table) != 1 or len(sizes) != 2 or view.shapes.dtype(table) not in FLOATS:
-        return None
-    axis = attr_int(chosen, "axis", 0) % rank
-    return Lookup(ids, axis, int(place), table, (sizes[0], sizes[1]))
+    axis = attr_int(choice, "axis", 0) % rank
+    return Lookup(ids, axis, int(place), table, (size[0], size[1]))
 
 
 def _largest(lookups: Sequence[Lookup]) -> list[Lookup]:

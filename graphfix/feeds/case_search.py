@@ -121,17 +121,14 @@ def search(
         first = cases if first is None else first
         if cases and (usual is None or len(cases.dropped) < len(usual.dropped)):
             usual = cases
-        if usual is not None and not (_run_by_chance(usual) or _caches_stay_empty(usual)):
+        # Where so few run, sizes that must be equal may have been so by chance.
+        chance = usual is not None and len(usual) < _ENOUGH and usual.dropped
+        if usual is not None and not chance and not _caches_stay_empty(usual):
             return usual
     assert first is not None
     if usual is None:
         raise FeedError(_nothing_runs(first))
     return usual
-
-
-def _run_by_chance(cases: Cases) -> bool:
-    """Whether so few cases run that sizes which must be equal may have been so by chance."""
-    return len(cases) < _ENOUGH and bool(cases.dropped)
 
 
 def _caches_stay_empty(cases: Cases) -> bool:

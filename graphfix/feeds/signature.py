@@ -223,8 +223,8 @@ class Signature:
             found |= {
                 s
                 for x in self.inputs
-                if x.role.kind != "data" and len(x.dims) in (1, 2) and not _later(x)
-                if (s := plain(x.dims[0])) and s not in later
+                if x.role.kind != "data" and len(x.dims) in (1, 2)
+                if (s := plain(x.dims[0])) and s not in later and not any(map(symbols, x.dims[1:]))
             }
         return found
 
@@ -289,7 +289,3 @@ def _is_long(item: Input) -> bool:
     if item.role.kind not in ("int", "tokens") or len(item.dims) != 2:
         return False
     return isinstance(item.dims[1], int) and item.dims[1] > _CODEBOOKS
-
-
-def _later(item: Input) -> bool:
-    return any(symbols(d) for d in item.dims[1:])

@@ -49,7 +49,9 @@ class Lengths:
         self.opset = opset
         self._floor = floor
         self._valid = Arithmetic(op, "valid", source.symbol, self._lengths, given)
-        self._padded = Arithmetic(op, "padded", source.symbol, self._size, given)
+        self._padded = Arithmetic(
+            op, "padded", source.symbol, lambda: self.count(source.value, source.axis), given
+        )
 
     def dtype(self, value: ir.Value) -> ir.DataType:
         """The element type of a value."""
@@ -109,9 +111,6 @@ class Lengths:
             return self.squeeze(self.reduce_sum(numbers, others), others)
 
         return op.once(("lengths",), build, given)
-
-    def _size(self) -> ir.Value:
-        return self.count(self.source.value, self.source.axis)
 
     def count(self, value: ir.Value, axis: int) -> ir.Value:
         """The size of one axis of a tensor, int64 [1]."""

@@ -249,8 +249,8 @@ class Baseline:
         tried = False
         # What is as loud as noise may drive each gate of a model to its end, whatever it is.
         styles = (Style("none full"), Style("none full", values="quiet"))
-        ways = itertools.product([*runs[:2], *runs[-1:]], enumerate(styles, 1))
-        for run, (step, style) in ways:
+        runs = [*runs[:2], *runs[-1:]]
+        for run, (step, style) in itertools.product(runs, enumerate(styles, 1)):
             groups = self.signature.groups_in(run.case.dims)
             other = maker.case(step, groups, style=style).feeds[name]
             if np.array_equal(other, run.case.feeds[name]):

@@ -86,7 +86,8 @@ class TypeWithoutKernel(Rule):
         """Each node with a type that its kernel does not take."""
         for node, opset, kernel in _kernels(view):
             schema = schema_of(node.op_type, opset, node.domain)
-            if kernel is None or schema is None or _is_shape_work(node, view):
+            sizes = any(view.shapes.data(x) is not None for x in node.outputs)
+            if kernel is None or schema is None or sizes:
                 continue
             for constraint, value, dtype in kernel_table.typed(node, schema, view.shapes.dtype):
                 if not kernel.takes(constraint, dtype):
@@ -161,7 +162,3 @@ def _kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:
             continue
         opset = view.opset(node)
         yield node, opset, kernel_table.kernel_at(node.op_type, node.domain, opset)
-
-
-def _is_shape_work(node: ir.Node, view: View) -> bool:
-    return any(view.shapes.data(x) is not None for x in node.outputs)

@@ -292,7 +292,8 @@ class Sequences:
     def _filled(self, length: int, make: Callable[[tuple[int, ...]], Array]) -> dict[str, Array]:
         """States behind so many entries, of the numbers that ``make`` gives."""
         sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, length)}
-        return {x.name: make(x.shape(sizes)).astype(self._dtype(x.name)) for x in self._kept}
+        item = self._plan.signature.item
+        return {x.name: make(x.shape(sizes)).astype(item(x.name).dtype) for x in self._kept}
 
     def _forgotten(self, name: str, array: Array, size: int) -> Array:
         axis = self._links[name].axis
@@ -307,9 +308,6 @@ class Sequences:
         for name, array in made.items():
             axis = axes.get(name)
             yield array if axis is None else last(array, axis, size)
-
-    def _dtype(self, name: str) -> np.dtype[np.generic]:
-        return np.dtype(self._plan.signature.item(name).dtype)
 
 
 def plan_that_runs(

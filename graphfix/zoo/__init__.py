@@ -208,7 +208,7 @@ def run(
         key = cache.key_of(recipe, ep)
         row = None if force else cache.known(_place(out, recipe), key)
         if row is None or (careful and not row["stages"].get("bench", {}).get("careful")):
-            bench = {**recipe.bench, "careful": True} if careful else recipe.bench
+            bench = {**recipe.bench, "careful": careful}
             requests.append(Request(replace(recipe, bench=bench), ep, key))
         else:
             yield ModelRow(row, fresh=False)

@@ -71,7 +71,8 @@ def turned_back(node: ir.Node, view: View) -> SkewSite | Skip | None:
     if moved is None or wide is None or after is None or not moved.beyond or moved.turn < 0:
         return None
     table = rows_of(node.inputs[1], -2, moved.rows, view)
-    if table is None or not _may_be_operand(table):
+    in_order = table is not None and list(table.order) == sorted(table.order)
+    if table is None or not (in_order or const_of(table.table, LARGEST) is not None):
         return Skip(node, "what is moved is not multiplied with the rows of a table, 0 around them")
     first = whole(moved.shift - table.shift)
     cols, last, rows = (expr_of(x) for x in (wide[-1], after[-1], moved.rows))
@@ -81,7 +82,3 @@ def turned_back(node: ir.Node, view: View) -> SkewSite | Skip | None:
     if first is None or not covered or not same(wide[-1], wide[-2]):
         return Skip(node, "its table goes with other distances than those that it is moved by")
     return SkewSite(node, moved, table, None, first)
-
-
-def _may_be_operand(table: Rows) -> bool:
-    return list(table.order) == sorted(table.order) or const_of(table.table, LARGEST) is not None

@@ -152,7 +152,8 @@ def condition_of(
         if is_op(node, "Not"):
             when = not when
         elif is_op(node, "Cast"):
-            if not _is_boolean(node.inputs[0], view):
+            asks = is_op(maker_of(node.inputs[0]), *ANSWERS)
+            if not asks and view.shapes.dtype(node.inputs[0]) != ir.DataType.BOOL:
                 break
         elif not is_op(node, "Identity") and not (expands and is_op(node, "Expand")):
             break
@@ -161,10 +162,6 @@ def condition_of(
             break
         value = source
     return Condition(value, when)
-
-
-def _is_boolean(value: ir.Value | None, view: View) -> bool:
-    return view.shapes.dtype(value) == ir.DataType.BOOL or is_op(maker_of(value), *ANSWERS)
 
 
 def keeps_shape(result: ir.Value, operand: ir.Value, view: View) -> bool:

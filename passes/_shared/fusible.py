@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable
 import onnx_ir as ir
 
 from graphfix.model.text import path_of
+from graphfix.model.values import is_op
+from graphfix.model.view import View
 
 MICROSOFT = "com.microsoft"
 
@@ -43,3 +45,15 @@ def only_user(node: ir.Node) -> ir.Node | None:
         return None
     (user,) = users
     return user if user.graph is node.graph else None
+
+
+def is_weight(value: ir.Value | None, dims: tuple[int | None, ...], view: View) -> bool:
+    """Whether a value is in the file, for one operator alone, and of these dims."""
+    found = view.shapes.dims(value)
+    if value is None or found is None or len(found) != len(dims):
+        return False
+    if not value.is_initializer() or value.is_graph_input() or value.is_graph_output():
+        return False
+    # A part that was replaced before has it ordered, which is done once for all.
+    users = [use.node for use in value.uses() if not is_op(use.node, "Reshape")]
+    return len(users) == 1 and all(d in (None, f) for d, f in zip(dims, found, strict=True))
