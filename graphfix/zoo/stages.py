@@ -171,7 +171,7 @@ def bench(job: ZooJob) -> Json:
     return {**found, "clock": known, "careful": careful, "figures": {"ratio": ratio}}
 
 
-_QUICK_SECONDS = 0.03
+_QUICK_SECONDS = 0.02
 """How long steady runs go on in a process that says first what the careful clock may say better."""
 COUNTED = ("mask-wheres", "dynamic-reshapes", "findings", "nodes")
 

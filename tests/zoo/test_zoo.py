@@ -380,7 +380,7 @@ class TestWork:
         for option, careful in (((), False), (("--careful",), True), ((), True)):
             assert main(["zoo", *option]) == 0
             assert row_of("a")["stages"]["bench"]["careful"] == careful
-        assert asked == [(False, False, 0.03), (True, True, None)]
+        assert asked == [(False, False, 0.02), (True, True, None)]
         assert main(["zoo", "--careful"]) == 0
         assert done == ["a", "a"]  # it stands
 
