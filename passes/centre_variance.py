@@ -119,8 +119,8 @@ def _mean(value: ir.Value | None, view: View) -> ir.Node | None:
     node = maker_of(value)
     if is_op(node, "ReduceMean"):
         return node
-    for value, number in permutations(node.inputs) if is_op(node, "Mul") else ():
-        reduce, share = maker_of(value), number_of(number, 0)
+    for total, number in permutations(node.inputs) if is_op(node, "Mul") else ():
+        reduce, share = maker_of(total), number_of(number, 0)
         if is_op(reduce, "ReduceSum") and share is not None:
             dims, axes = view.shapes.dims(reduce.inputs[0]) or (), axes_of(reduce) or ()
             sizes = [x for x in (dims[a] for a in axes) if isinstance(x, int)] if dims else []

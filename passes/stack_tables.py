@@ -14,6 +14,7 @@ from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.model.values import attr_int, const_of, is_op, maker_of
 from graphfix.model.view import View
+from graphfix.wording import grouped
 
 from ._fold.lookup import alone
 from ._shared.fusible import FLOATS, is_weight, only_user
@@ -165,9 +166,11 @@ class StackTables(NodePass[TablesSite]):
 
 def _leaves(node: ir.Node) -> Iterator[ir.Value]:
     """What is summed, in order; sums that something else reads are whole."""
-    for value in node.inputs:
+    pending = list(reversed(node.inputs))
+    while pending:
+        value = pending.pop()
         if (maker := alone(value, "Add")) is not None:
-            yield from _leaves(maker)
+            pending += reversed(maker.inputs)
         elif value is not None:
             yield value
 
@@ -191,7 +194,5 @@ def _lookup(value: ir.Value | None, view: View) -> Lookup | None:
 
 def _largest(lookups: Sequence[Lookup]) -> list[Lookup]:
     """Those of the same ids, in tables of the same size, that are most."""
-    groups: dict[object, list[Lookup]] = {}
-    for one in lookups:
-        groups.setdefault((one.ids, one.axis, one.size), []).append(one)
+    groups = grouped(((one.ids, one.axis, one.size), one) for one in lookups)
     return max(groups.values(), key=len, default=[])

@@ -303,9 +303,13 @@ def require_name(output: str | None) -> None:
 
 
 def tolerance(
-    atol: float | None, rtol: float | None = None, cosine: float | None = None
+    atol: float | None, rtol: float | None = None, cosine: float | None = None, *, wide: bool = True
 ) -> Tolerance | None:
-    """The tolerance that ``--atol``, ``--rtol`` or ``--cosine`` asks for; None for the default."""
+    """The tolerance that ``--atol``, ``--rtol`` or ``--cosine`` asks for; None for the default.
+
+    Where the cosine has no option of its own, ``--atol`` widens its gate as well: numbers that may
+    be further apart are vectors that may be.
+    """
     from graphfix.proof.compare import HALF_GATE, Tolerance
 
     if atol is not None and not atol >= 0:
@@ -314,13 +318,13 @@ def tolerance(
         raise click.UsageError(f"--cosine {cosine:g}: a cosine is between -1 and 1.")
     if rtol is not None and (not 0 < rtol < 1 or (atol is not None and given_here("atol"))):
         raise click.UsageError(f"--rtol {rtol:g}: is between 0 and 1, and without --atol.")
-    gate, most = (Tolerance(), atol) if rtol is None else (HALF_GATE, rtol)
-    if most is not None:  # numbers that may be further apart are vectors that may be
-        least = 1.0 - (1.0 - gate.cosine) * max(1.0, most / gate.max_abs)
-        gate = dataclasses.replace(gate, max_abs=most, cosine=least)
+    gates, most = (Tolerance(), atol) if rtol is None else (HALF_GATE, rtol)
+    if most is not None:
+        times = max(1.0, most / gates.max_abs) if wide else 1.0
+        gates = dataclasses.replace(gates, max_abs=most, cosine=1.0 - (1.0 - gates.cosine) * times)
     if cosine is not None:
-        return dataclasses.replace(gate, cosine=cosine)
-    return None if most is None else gate
+        return dataclasses.replace(gates, cosine=cosine)
+    return None if most is None else gates
 
 
 def given_here(name: str) -> bool:

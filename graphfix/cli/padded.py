@@ -56,8 +56,7 @@ def padded(
 
     Exit code 1 if an output of a clip differs by more than the tolerance.
     """
-    # Elsewhere --atol widens the gate of the cosine; here that has an option of its own.
-    gates = _options.tolerance(atol, cosine=0.999999 if atol and cosine is None else cosine)
+    gates = _options.tolerance(atol, cosine=cosine, wide=False)
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.feeds.clips import FILLS
         from graphfix.probing.padded import padded as measure

@@ -15,9 +15,9 @@ Cut = tuple[int, int, int]
 def cuts_of(node: ir.Node, rank: int) -> dict[int, Cut] | None:
     """What a Slice, from opset 10 on, takes of which axis of a tensor; None if it is computed."""
     given = [input_at(node, i) for i in range(1, 5)]
-    starts, ends, axes, steps = map(ints_of, given)
-    known = all(x is None or ints_of(x) is not None for x in given)
-    if not known or starts is None or ends is None:
+    starts, ends, axes, steps = found = [ints_of(x) for x in given]
+    computed = any(x is not None and y is None for x, y in zip(given, found, strict=True))
+    if computed or starts is None or ends is None:
         return None
     places = range(len(starts)) if axes is None else (x % rank for x in axes)
     taken = zip(starts, ends, (1,) * len(starts) if steps is None else steps, strict=True)

@@ -831,6 +831,9 @@ def test_what_may_be_further_apart_may_point_elsewhere_too() -> None:
     gate = _options.tolerance(0.01, cosine=0.5)
     assert gate is not None
     assert (gate.max_abs, gate.cosine) == (0.01, 0.5)
+    gate = _options.tolerance(0.01, wide=False)  # as padded, which has --cosine
+    assert gate is not None
+    assert (gate.max_abs, gate.cosine) == (0.01, 0.999999)
 
 
 def test_shared_options_are_spelled_once() -> None:

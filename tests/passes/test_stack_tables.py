@@ -128,3 +128,10 @@ def test_a_codec_of_sixteen_books_takes_five_kernels() -> None:
     m = lookups(f"{end} y = Identity (s15)", places=places)
     graphfix.run(m, "fast")
     assert ops(m) == ["Gather", "Transpose", "Unsqueeze", "GatherND", "ReduceSum"]
+
+
+def test_a_sum_of_thousands_is_walked_without_recursion() -> None:
+    chain = " ".join(f"s{i} = Add (s{i - 1}, x)" for i in range(1, 3000))
+    after = lookups(f"s0 = Add (r0, r1) {chain} t = Add (s2999, r2) y = Add (t, r3)")
+    assert graphfix.run(after, "stack-tables").changed
+    assert ops(after).count("GatherND") == 1
