@@ -125,12 +125,11 @@ class FuseAttention(NodePass[Attention]):
             op.drop(shape.outputs[0])
         op.at(match.product)
         dtype = view.shapes.dtype(match.operands[0].place.value) or ir.DataType.FLOAT
-        built = [
-            fit.build(fit.place.value, op) if split is None else split[0]
-            for fit, split in zip(match.operands, match.biases, strict=True)
-        ]
-        query, key, value = built
-        parts = [None if split is None else split[1] for split in match.biases]
+        query, key, value = (fit.build(fit.place.value, op) for fit in match.operands)
+        parts = [fit.bias for fit in match.operands]
+        if match.groups.each > 1 and parts[0] is not None:
+            # It differs among the heads that become one.
+            query, parts[0] = op.Add(query, parts[0]), None
         widths = [sizes.width, sizes.width, match.operands[2].dims[2]]
         pasts = [fit.place.past for fit in match.operands[1:]]
         earlier = [None if past is None else past.value for past in pasts]

@@ -9,13 +9,27 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_ints, is_op
+from graphfix.model.values import (
+    attr_float,
+    attr_ints,
+    input_at,
+    is_op,
+    maker_of,
+    scalar_of,
+)
 from graphfix.model.view import View
 
+from ._attention.operand_path import read_once
 from ._fold.lookup import swaps_last
 from ._shared.fusible import FLOATS, MICROSOFT, only_user
 from ._shared.polynomial import number_of
 from ._sizes.reshape_targets import with_axes
+
+# What a product with relative positions goes through until it is added to scores.
+_LAYS_OUT = (
+    *("Reshape", "Transpose", "Squeeze", "Unsqueeze"),
+    *("Pad", "Slice", "Gather", "GatherElements"),
+)
 
 
 @dataclass(frozen=True)
@@ -62,12 +76,28 @@ class TurnedSite(Match):
 
 
 @dataclass(frozen=True)
-class FuseMatmul(NodePass[ProductSite | TurnedSite]):
+class FactorSite(Match):
+    """A factor of what was laid out otherwise since its product.
+
+    Attributes:
+        value: What it scales.
+        product: The MatMul or FusedMatMul.
+        alpha: The factor.
+    """
+
+    value: ir.Value
+    product: ir.Node
+    alpha: float
+
+
+@dataclass(frozen=True)
+class FuseMatmul(NodePass[ProductSite | TurnedSite | FactorSite]):
     """Fuses Transposes and constant factors into the MatMul beside them.
 
     A Transpose of the last two axes becomes an attribute of com.microsoft's FusedMatMul, and so do
-    constant factors after the product and before it. A Transpose of a product with a weight, its
-    bias and masks of frames included, is the product the other way round.
+    constant factors after the product and before it, also where products with relative positions
+    were shifted in between. A Transpose of a product with a weight, its bias and masks of frames
+    included, is the product the other way round.
 
     Why:
         Each is a kernel of its own on DirectML, where products of attentions that cannot be fused
@@ -110,12 +140,16 @@ class FuseMatmul(NodePass[ProductSite | TurnedSite]):
     name: ClassVar[str] = "fuse-matmul"
     anchors: ClassVar[tuple[str, ...]] = ("MatMul", "Mul", "Div", "Transpose")
 
-    def match(self, node: ir.Node, view: View) -> ProductSite | TurnedSite | Skip | None:
+    def match(
+        self, node: ir.Node, view: View
+    ) -> ProductSite | TurnedSite | FactorSite | Skip | None:
         """The last node of a product: the MatMul, or the last factor or the Transpose after it."""
         if is_op(node, "Transpose"):
             return _turned(node, view)
         product, alpha = _taken_apart(node, view)
-        if product is None or product.inputs[0] is None or product.inputs[1] is None:
+        if product is None:
+            return _factor(node, view)
+        if product.inputs[0] is None or product.inputs[1] is None:
             return None
         user = only_user(node)
         if user is not None and _taken_apart(user, view)[0] is product:
@@ -135,8 +169,17 @@ class FuseMatmul(NodePass[ProductSite | TurnedSite]):
         """What it is."""
         return "Transposes or factors beside a MatMul, each a kernel of its own"
 
-    def rewrite(self, match: ProductSite | TurnedSite, op: Builder) -> ir.Value:
+    def rewrite(self, match: ProductSite | TurnedSite | FactorSite, op: Builder) -> ir.Value:
         """The one operator."""
+        if isinstance(match, FactorSite):
+            old = match.product.outputs[0]
+            given = {name: x.value for name, x in match.product.attributes.items()}
+            given["alpha"] = match.alpha * attr_float(match.product, "alpha", 1.0)
+            with op.placed(match.product):
+                made = op.make(f"{MICROSOFT}.FusedMatMul", *match.product.inputs, **given)
+            op.reroute(old, [(use.node, use.idx) for use in old.uses()], made)
+            op.drop(old)
+            return match.value
         if isinstance(match, TurnedSite):
             data, weight = match.product.inputs
             made = op.make(f"{MICROSOFT}.FusedMatMul", weight, data, transA=1, transB=1)
@@ -149,6 +192,24 @@ class FuseMatmul(NodePass[ProductSite | TurnedSite]):
                 attributes[f"trans{side}"] = 1
         kind = f"{MICROSOFT}.FusedMatMul" if attributes else "MatMul"
         return op.make(kind, match.left.value, match.right.value, **attributes)
+
+
+def _factor(node: ir.Node, view: View) -> FactorSite | None:
+    """A factor after what lays out a product of two computed tensors, and does nothing else."""
+    scaled = _scale_of(node, view)
+    if scaled is None or view.shapes.dtype(scaled[0]) not in FLOATS:
+        return None
+    user, maker = node, scaled[0].producer()
+    while maker is not None and only_user(maker) is user and is_op(maker, *_LAYS_OUT):
+        padding = input_at(maker, 2) if is_op(maker, "Pad") else None
+        if padding is not None and scalar_of(padding) != 0:
+            return None
+        user, maker = maker, maker_of(maker.inputs[0])
+    product = maker if maker is not None and maker.op_type in ("MatMul", "FusedMatMul") else None
+    if product is None or user is node or not read_once(product.outputs[0]):
+        return None
+    fixed = any(x in view.fixed for x in product.inputs)
+    return None if fixed else FactorSite(node, scaled[0], product, scaled[1])
 
 
 def _turned(node: ir.Node, view: View) -> TurnedSite | None:

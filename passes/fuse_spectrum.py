@@ -10,29 +10,14 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.values import is_op, maker_of
+from graphfix.model.values import is_op
 from graphfix.model.view import View
 
 from ._fold.lookup import alone
 from ._norm.norm_site import squared
-from ._shared.cuts import Cut, cuts_of, sliced
+from ._shared.cuts import Half, half_of, sliced
 from ._shared.fusible import FLOATS, only_user
 from ._sizes.reshape_targets import Target, target_of
-
-
-@dataclass(frozen=True)
-class Half:
-    """What is cut along an axis, and perhaps along others.
-
-    Attributes:
-        whole: What it is cut from.
-        axis: The axis.
-        rest: What is taken of other axes.
-    """
-
-    whole: ir.Value
-    axis: int
-    rest: tuple[tuple[int, Cut], ...]
 
 
 @dataclass(frozen=True)
@@ -105,7 +90,7 @@ class FuseSpectrum(NodePass[SpectrumSite]):
         if not is_op(total, "Add") or (total is node and is_op(only_user(node), "Sqrt")):
             return None
         squares = [x for x in map(squared, total.inputs) if x is not None]
-        halves = [x for value, _ in squares if (x := _half(value, view)) is not None]
+        halves = [x for value, _ in squares if (x := half_of(value, view)) is not None]
         if len(halves) != 2 or {only_user(x) for _, x in squares} != {total}:
             return None
         half, dims = halves[0][0], view.shapes.dims(halves[0][0].whole)
@@ -132,21 +117,3 @@ class FuseSpectrum(NodePass[SpectrumSite]):
         else:
             made = op.make(kind, both, np.array(axis, np.int64), keepdims=0)
         return sliced(made, dict(half.rest), op) if half.rest else made
-
-
-def _half(part: ir.Value, view: View) -> tuple[Half, int] | None:
-    """What is a half along an axis, and whether it is the first (0) or the second (1)."""
-    node = maker_of(part)
-    whole = node.inputs[0] if is_op(node, "Slice") else None
-    dims, size = view.shapes.dims(whole), view.shapes.dims(part)
-    cuts = cuts_of(node, len(dims)) if node is not None and dims else None
-    if whole is None or not dims or not size or not cuts:
-        return None
-    for axis, (start, _, step) in cuts.items():
-        long, own = dims[axis], size[axis]
-        if not isinstance(long, int) or not isinstance(own, int) or long != 2 * own or step != 1:
-            continue
-        place = {0: 0, -long: 0, own: 1, -own: 1}.get(start)
-        rest = tuple(x for x in sorted(cuts.items()) if x[0] != axis)
-        return None if place is None else (Half(whole, axis, rest), place)
-    return None

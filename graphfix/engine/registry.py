@@ -43,8 +43,8 @@ _REPAIRS = (
 # An attention takes the biases of its inputs, so it is fused first.
 FUSIONS = (
     *("stack-tables", "gemm-matmul", "fuse-residual", "fuse-rotary", "unpad-heads"),
-    *("fuse-attention", "group-heads", "fuse-projections", "scale-weights"),
-    *("fuse-spectrum", "fuse-norm", "fuse-gelu", "fuse-matmul"),
+    *("fuse-attention", "group-heads", "fuse-projections", "join-products", "scale-weights"),
+    *("split-gate", "pointwise-conv", "fuse-spectrum", "fuse-norm", "fuse-gelu", "fuse-matmul"),
     *("group-products", "mask-select"),
 )
 # Folded first, too: the others then see what a raw export computes from constants.

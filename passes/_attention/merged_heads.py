@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,7 +13,7 @@ import onnx_ir as ir
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import Dim, same
 from graphfix.model.symbolic.expressions import quotient, times
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import Array
 from graphfix.model.view import View
 
 from .axis_layout import Atom, Layout, size_of
@@ -34,6 +35,7 @@ class Fit:
         shape: The Reshape after it, if one is needed.
         repeats: For grouped heads: the shape that sets the repeated ones apart, how often each axis
             is repeated, and the shape with all heads.
+        bias: What is added to that, [H * D], if anything is.
     """
 
     place: TracedTensor
@@ -41,6 +43,7 @@ class Fit:
     perm: tuple[int, ...] | None
     shape: tuple[int, ...] | None
     repeats: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+    bias: Array | None = None
 
     @property
     def cost(self) -> int:
@@ -206,8 +209,13 @@ def _fit(place: TracedTensor, heads: int, view: View, *, grouped: bool) -> Fit |
             return None
     if place.rotation is not None and not isinstance(sizes[2], int):
         return None
+    rows = [shift.row(wanted[2], place.factor) for shift in place.shifts]
+    biases = [row for row in rows if row is not None]
+    if len(biases) < len(rows) or (rows and layout.repeated):
+        return None
     is_moved = list(perm) != sorted(perm)
-    return Fit(place, sizes, tuple(perm) if is_moved else None, shape, repeats)
+    bias = functools.reduce(np.add, biases) if biases else None
+    return Fit(place, sizes, tuple(perm) if is_moved else None, shape, repeats, bias)
 
 
 def first_head(batch: Sequence[Atom], heads: int) -> int | None:
@@ -264,21 +272,3 @@ def constant_shape(
     if shape.count(-1) > 1 or (-1 in shape and unclear):
         return None
     return tuple(shape)
-
-
-def bias_of(fit: Fit) -> tuple[ir.Value, ir.Value] | None:
-    """(x, b) where a tensor [B, T, H * D] is ``x + b``, is read once, and b is in the file."""
-    value, width = fit.place.value, fit.dims[2]
-    node = value.producer()
-    readers = [use.node for use in value.uses() if not is_op(use.node, "Shape")]
-    once = len(readers) < 2 and not value.is_graph_output()
-    if fit.cost or fit.place.rotation is not None or not is_op(node, "Add") or not once:
-        return None
-    for i, bias in enumerate(node.inputs):
-        source = node.inputs[1 - i]
-        if bias is None or source is None or bias.is_graph_input() or const_of(source) is not None:
-            continue
-        tensor = bias.const_value if bias.is_initializer() else None
-        if tensor is not None and list(tensor.shape) == [width] and source.producer() is not None:
-            return source, bias
-    return None

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import Dim, same
 from graphfix.model.symbolic.expressions import times
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import Array, is_op
 from graphfix.model.view import View
 
 from .._sizes.reshape_targets import with_axes
@@ -209,19 +209,14 @@ def size_of_product(product: ir.Node, op: Builder) -> ir.Value:
 
 
 def joined_biases(
-    biases: Sequence[ir.Value | None], widths: Sequence[Dim], dtype: ir.DataType, op: Builder
+    biases: Sequence[Array | None], widths: Sequence[Dim], dtype: ir.DataType, op: Builder
 ) -> ir.Value | None:
     """The biases of queries, keys and values one behind the other, as a constant."""
     if all(bias is None for bias in biases):
         return None
-    parts = []
-    for bias, width in zip(biases, widths, strict=True):
-        size = int(str(width))
-        array = np.zeros(size, _numpy(dtype)) if bias is None else const_of(bias, limit=size)
-        if array is None:
-            raise RuntimeError(f"{bias and bias.name} is no constant any more")
-        parts.append(array)
-    return op.constant(np.concatenate(parts))
+    sizes = [int(str(width)) for width in widths]
+    parts = [np.zeros(n) if x is None else x for x, n in zip(biases, sizes, strict=True)]
+    return op.constant(np.concatenate(parts).astype(dtype.numpy()))
 
 
 def _scaled(term: Term, op: Builder) -> tuple[ir.Value, int]:

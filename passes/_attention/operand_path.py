@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.shapes import Dim, all_same, same
-from graphfix.model.values import attr_int, is_op, scalar_of
+from graphfix.model.values import Array, attr_int, const_of, is_op, scalar_of
 from graphfix.model.view import View
 
 from .axis_layout import Atom, Layout, after, before, size_of
@@ -16,6 +18,9 @@ from .rotary import Rotation, rotation_of
 
 _LAYOUT = ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape")
 _DEEP = 16
+# What a bias of heads is along, and how many elements of it are read.
+_OWN = ("batch", "feature")
+_LONG = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,32 @@ class Past:
 
 
 @dataclass(frozen=True)
+class Shift:
+    """A constant that is added on the way, the same at all times.
+
+    Attributes:
+        array: It, without axes of 1.
+        atoms: What those that it has are.
+        factor: What the sum is multiplied by after it.
+    """
+
+    array: Array
+    atoms: tuple[Atom, ...]
+    factor: float
+
+    def row(self, wanted: Sequence[Atom], factor: float) -> Array | None:
+        """It as [H * D], for a tensor that is multiplied by ``factor`` in all."""
+        sizes = {x: x.size for x in wanted if isinstance(x.size, int)}
+        present = [x for x in wanted if x in self.atoms]
+        if len(sizes) < len(wanted) or len(present) < len(self.atoms):
+            return None
+        moved = self.array.transpose([self.atoms.index(x) for x in present])
+        spread = moved.reshape([sizes[x] if x in present else 1 for x in wanted])
+        whole = np.broadcast_to(spread, list(sizes.values())).reshape(-1)
+        return whole.astype(np.float64) * (self.factor / factor)
+
+
+@dataclass(frozen=True)
 class TracedTensor:
     """A tensor on the way to or from an attention.
 
@@ -47,6 +78,7 @@ class TracedTensor:
         factor: What it is multiplied by on the way.
         rotation: The rotary embedding on the way, if there is one.
         past: What comes before it in the operand, if anything does.
+        shifts: What is added to it on the way.
         freed: How many kernels lie on the way.
     """
 
@@ -55,6 +87,7 @@ class TracedTensor:
     factor: float = 1.0
     rotation: Rotation | None = None
     past: Past | None = None
+    shifts: tuple[Shift, ...] = ()
     freed: int = 0
 
 
@@ -91,6 +124,13 @@ def places_before(
         if joined is not None:
             found.append(joined)
             continue
+        added = _shift_of(node, last, view)
+        if added is not None:
+            source, shift = added
+            shifts = (*last.shifts, shift)
+            freed = last.freed + read_once(node.outputs[0])
+            found.append(replace(last, value=source, shifts=shifts, freed=freed))
+            continue
         layout_there = before(node, last.layout, view)
         if layout_there is None or node.inputs[0] is None:
             break
@@ -113,7 +153,7 @@ def _joined(node: ir.Node, place: TracedTensor, reader: ir.Node, view: View) -> 
     if roles[2] != {"key"} or roles[3] - {"feature"} or (roles[0] | roles[1]) - {"batch"}:
         return None
     axis = attr_int(node, "axis", 0)
-    if axis not in (2, -2) or place.rotation is not None:
+    if axis not in (2, -2) or place.rotation is not None or place.shifts:
         return None
     if any(not same(a, b) for i, (a, b) in enumerate(zip(*dims, strict=True)) if i != 2):
         return None
@@ -123,6 +163,29 @@ def _joined(node: ir.Node, place: TracedTensor, reader: ir.Node, view: View) -> 
     kept = [atom for atom in layout.order if atom.role != "key"]
     layout = replace(layout, axes=axes, order=(*kept, *keys))
     return replace(place, value=new, layout=layout, past=joined, freed=place.freed + 1)
+
+
+def _shift_of(node: ir.Node, place: TracedTensor, view: View) -> tuple[ir.Value, Shift] | None:
+    """What an Add adds a bias of features to, and the bias; not before a rotation."""
+    axes = place.layout.axes
+    if not is_op(node, "Add") or place.rotation is not None:
+        return None
+    for source, bias in (node.inputs, node.inputs[::-1]):
+        array = None if bias is None or bias.is_graph_input() else const_of(bias, limit=_LONG)
+        if array is None or source is None or source.producer() is None:
+            continue
+        # Rows that something else reads with their bias are had as they are.
+        apart = len(axes) > 3 or read_once(node.outputs[0])
+        if not apart or not keeps_dims(node, source, view):
+            return None
+        lying = zip(reversed(axes), reversed(array.shape), strict=False)
+        own = [axis for axis, size in lying if size > 1]
+        atoms = tuple(atom for axis in reversed(own) for atom in axis)
+        sizes = [x.size for x in atoms if x.role in _OWN and isinstance(x.size, int)]
+        if len(sizes) < len(atoms) or math.prod(sizes) != array.size:
+            return None
+        return source, Shift(array.reshape(sizes), atoms, place.factor)
+    return None
 
 
 def places_after(value: ir.Value, layout: Layout, view: View) -> list[TracedTensor]:
@@ -142,6 +205,12 @@ def only_user(value: ir.Value) -> ir.Node | None:
     """The one node that reads ``value``, once; None if there are others or it is an output."""
     uses = list(value.uses())
     return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+
+
+def read_once(value: ir.Value) -> bool:
+    """Whether one node reads ``value``, beside those that read its size."""
+    readers = [use.node for use in value.uses() if not is_op(use.node, "Shape")]
+    return len(readers) < 2 and not value.is_graph_output()
 
 
 def scaling_of(node: ir.Node, view: View) -> tuple[ir.Value, float] | None:

@@ -18,7 +18,7 @@ from .._shared.fusible import FLOATS
 from .axis_layout import Atom, Layout, after, size_of
 from .bit_tensors import Bit
 from .hiding_addend import KeyMask, is_nothing, kept_by, key_mask_of
-from .merged_heads import Fit, Groups, Undone, best, bias_of, first_head, fits_of, undone
+from .merged_heads import Fit, Groups, Undone, best, first_head, fits_of, undone
 from .mha_inputs import Sizes, Term, cost_of_bias, term_of
 from .operand_path import TracedTensor, heads_in, places_after, places_before
 from .product import Product, not_a_product, product_of
@@ -33,7 +33,6 @@ class Attention(Match):
         product: The product of weights and values: what is made goes before it, so that what many
             attentions share stands before them all.
         operands: Queries, keys and values.
-        biases: What each of them is the sum of, (x, bias), where the bias can go into the operator.
         out: The tensor that the operator's output takes the place of.
         scale: What the products of queries and keys are multiplied by.
         sizes: The sizes; the heads are those of keys and values.
@@ -47,7 +46,6 @@ class Attention(Match):
 
     product: ir.Node
     operands: tuple[Fit, Fit, Fit]
-    biases: tuple[tuple[ir.Value, ir.Value] | None, ...]
     out: Undone
     scale: float
     sizes: Sizes
@@ -251,17 +249,13 @@ def _made(
     if saved * max(shared, 1) < cost_of_bias(terms, sizes):
         return "to lay out what it takes, makes and adds takes more kernels than it saves"
     factor = scores.factor * query.place.factor * key.place.factor
-    biases = [bias_of(x) for x in operands]
     bits, empty = [*kept, *([] if mask is None else [mask.bit])], ""
-    if groups.each > 1:
-        biases[0] = None  # it differs among the heads that become one
-        if not view.shapes.never_empty(sizes.batch):
-            empty = f"takes it that {sizes.batch} is not 0"
+    if groups.each > 1 and not view.shapes.never_empty(sizes.batch):
+        empty = f"takes it that {sizes.batch} is not 0"
     return Attention(
         site,
         node,
         operands,
-        tuple(biases),
         out,
         factor,
         sizes,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
-from graphfix.model.values import input_at, ints_of
+from graphfix.model.values import attr_int, input_at, ints_of, is_op, maker_of
+from graphfix.model.view import View
 
 Cut = tuple[int, int, int]
 """Start, end and step, as ONNX has them."""
@@ -28,3 +31,41 @@ def sliced(value: ir.Value | None, cuts: dict[int, Cut], op: Builder) -> ir.Valu
     """What these take of a value."""
     starts, ends, steps = (np.array(x, np.int64) for x in zip(*cuts.values(), strict=True))
     return op.Slice(value, starts, ends, np.array([*cuts], np.int64), steps)
+
+
+@dataclass(frozen=True)
+class Half:
+    """What is cut along an axis, and perhaps along others.
+
+    Attributes:
+        whole: What it is cut from.
+        axis: The axis.
+        rest: What is taken of other axes.
+    """
+
+    whole: ir.Value
+    axis: int
+    rest: tuple[tuple[int, Cut], ...]
+
+
+def half_of(part: ir.Value, view: View) -> tuple[Half, int] | None:
+    """What is a half along an axis, and whether it is the first (0) or the second (1)."""
+    node = maker_of(part)
+    whole = node.inputs[0] if is_op(node, "Slice", "Split") else None
+    dims, size = view.shapes.dims(whole), view.shapes.dims(part)
+    if is_op(node, "Split") and dims and size:
+        along = attr_int(node, "axis", 0) % len(dims)
+        first = node.outputs[0] is part
+        cuts: dict[int, Cut] | None = {along: (0 if first else int(str(size[along])), 0, 1)}
+    else:
+        cuts = cuts_of(node, len(dims)) if node is not None and dims else None
+    if whole is None or not dims or not size or not cuts:
+        return None
+    for axis, (start, _, step) in cuts.items():
+        long, own = dims[axis], size[axis]
+        if not isinstance(long, int) or not isinstance(own, int) or long != 2 * own or step != 1:
+            continue
+        place = {0: 0, -long: 0, own: 1, -own: 1}.get(start)
+        rest = tuple(x for x in sorted(cuts.items()) if x[0] != axis)
+        return None if place is None else (Half(whole, axis, rest), place)
+    return None

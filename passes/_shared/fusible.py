@@ -48,7 +48,7 @@ def only_user(node: ir.Node) -> ir.Node | None:
 
 
 def is_weight(value: ir.Value | None, dims: tuple[int | None, ...], view: View) -> bool:
-    """Whether a value is in the file, for one operator alone, and of these dims."""
+    """Whether a value is in the file, for one operator alone in a run, and of these dims."""
     found = view.shapes.dims(value)
     if value is None or found is None or len(found) != len(dims):
         return False
@@ -56,4 +56,13 @@ def is_weight(value: ir.Value | None, dims: tuple[int | None, ...], view: View) 
         return False
     # A part that was replaced before has it ordered, which is done once for all.
     users = [use.node for use in value.uses() if not is_op(use.node, "Reshape")]
+    # What makes constants of it does so when the model is loaded.
+    users = [x for x in users if x.outputs[0] not in view.fixed]
     return len(users) == 1 and all(d in (None, f) for d, f in zip(dims, found, strict=True))
+
+
+def is_own_constant(value: ir.Value | None, view: View) -> bool:
+    """Whether a value is not given, or known when the model is loaded and read by one alone."""
+    if value is None:
+        return True
+    return value in view.fixed and len(value.uses()) == 1 and not value.is_graph_output()
