@@ -55,8 +55,8 @@ def half_of(part: ir.Value, view: View) -> tuple[Half, int] | None:
     dims, size = view.shapes.dims(whole), view.shapes.dims(part)
     if is_op(node, "Split") and dims and size:
         along = attr_int(node, "axis", 0) % len(dims)
-        first = node.outputs[0] is part
-        cuts: dict[int, Cut] | None = {along: (0 if first else int(str(size[along])), 0, 1)}
+        each = size[along] if node.outputs[0] is not part else 0
+        cuts: dict[int, Cut] | None = {along: (each if isinstance(each, int) else 0, 0, 1)}
     else:
         cuts = cuts_of(node, len(dims)) if node is not None and dims else None
     if whole is None or not dims or not size or not cuts:

@@ -505,6 +505,65 @@ PASTS = (
 )
 
 
+# Biases on the way -------------------------------------------------------------------------------
+
+BIASES = """float[1,2,1,8] u = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7},
+    float[2,8] v2 = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7}, float[8] each = {1,2,3,4,5,6,7,8},
+    float[2,1] head = {1,2}, float[16] row = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7},
+    float[2,1,1,8] batch = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7},
+    float[1,1,2,8] times = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7}>"""
+TURN = "Transpose <perm = [0,2,1,3]>"
+
+
+def shifted(query: str, sizes: str = IN, more: str = "", end: str = "") -> str:
+    """An attention whose queries, ``qh``, are made so of ``x``, [B, T, 16]."""
+    split = SPLIT.replace(f"qs = Reshape (q, split) qh = {TURN} (qs)", f"x = Relu (q) {query}")
+    given = GIVEN.rstrip(">") + ", " + BIASES
+    made = sizes.split(",16]")[0].removeprefix("float[")
+    return f"""({sizes}) => (float[{made},16] y{more}) {given} {{ {split}
+        kt = Transpose <perm = [0,1,3,2]> (kh) p = MatMul (qh, kt) s = Mul (p, sc)
+        m = Identity (s) {WEIGHED} {end} }}"""
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"s0 = Reshape (x, split) q0 = {TURN} (s0) qh = Add (q0, u)",
+        f"s0 = Reshape (x, split) q0 = Add (v2, s0) qh = {TURN} (q0)",
+        f"s0 = Reshape (x, split) q0 = {TURN} (s0) qh = Add (q0, each)",
+        f"s0 = Reshape (x, split) q0 = Add (s0, head) qh = {TURN} (q0)",
+        f"s0 = Reshape (x, split) q0 = {TURN} (s0) qh = Add (one, q0)",
+        f"s0 = Reshape (x, split) q0 = {TURN} (s0) q1 = Add (q0, u) qh = Mul (q1, sc)",
+        f"s0 = Reshape (x, split) q0 = {TURN} (s0) q1 = Mul (q0, sc) qh = Add (u, q1)",
+        f"r = Add (x, row) s0 = Reshape (r, split) q0 = {TURN} (s0) qh = Add (q0, u)",
+    ],
+)
+def test_what_is_added_to_the_features_of_heads_is_a_bias(query: str) -> None:
+    after = fused(shifted(query))
+    assert inputs_given(after) == "b"
+    assert [x.op_type for x in after.graph] == ["Relu", "MultiHeadAttention"]
+
+
+def test_heads_that_something_else_reads_with_their_bias_are_left_to_it() -> None:
+    """As the relative positions of a Conformer read queries with a bias of their own."""
+    query = f"""r = Add (x, row) s0 = Reshape (r, split) q0 = {TURN} (s0) qh = Add (q0, u)
+        other = Add (q0, each)"""
+    after = fused(shifted(query, more=", float[B,2,T,8] z", end="z = Relu (other)"))
+    assert operator(after).inputs[0].name == "x"
+    assert count(after, "Transpose") == 1
+
+
+@pytest.mark.parametrize(("bias", "dims"), [("batch", "2,T"), ("times", "B,2")])
+def test_what_differs_in_the_batch_or_in_time_is_no_bias(bias: str, dims: str) -> None:
+    query = f"s0 = Reshape (x, split) q0 = {TURN} (s0) qh = Add (q0, {bias})"
+    sizes = IN.replace("B,T,16] q", f"{dims},16] q")
+    if bias == "batch":
+        sizes = sizes.replace("B,S", "2,S")
+    after = fused(shifted(query, sizes))
+    assert inputs_given(after) == ""
+    assert count(after, "Add") == 1
+
+
 def with_past(given: str, mask: str, outputs: str = "", last: str = "") -> str:
     return f"""(float[B,T,16] q, float[B,T,16] k, float[B,T,16] v, float[B,2,P,8] pk,
         float[B,2,P,8] pv{given}) => (float[B,T,16] y, float[B,2,N,8] nk,
@@ -667,6 +726,20 @@ def rotary(table: str, first: str = "{n}n, {n}1", cosines: str = "[1,T,8]") -> s
         cu = Cos (ff) su = Sin (ff) cos = Unsqueeze (cu, a1) sin = Unsqueeze (su, a1)
         {turn.format(n="q")} {turn.format(n="k")} kt = Transpose <perm = [0,1,3,2]> (kt0)
         p = MatMul (qt, kt) m = Mul (p, sc) {WEIGHED} }}""".replace("kt = Add", "kt0 = Add")
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_bias_is_one_of_the_operator_behind_a_rotation_only(before: bool) -> None:
+    text = rotary("ff = Concat <axis = -1> (f, f)")
+    turned = "qh = Transpose <perm = [0,2,1,3]> (qs)"
+    if before:
+        text = text.replace(turned, f"{turned.replace('qh', 'q9')} qh = Add (q9, one)")
+    else:
+        text = text.replace("MatMul (qt, kt)", "MatMul (q9, kt)")
+        text = text.replace("p = MatMul", "q9 = Add (qt, one) p = MatMul")
+    after = fused(text)
+    assert count(after, "RotaryEmbedding") == 2
+    assert inputs_given(after) == ("" if before else "b")
 
 
 def test_rotary_embeddings_are_operators() -> None:

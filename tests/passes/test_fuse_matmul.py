@@ -268,3 +268,50 @@ def test_a_layout_that_a_call_says_is_not_made_again() -> None:
     before = ir.to_proto(m).SerializeToString(deterministic=True)
     assert not graphfix.run(m, "fuse-matmul").changed
     assert ir.to_proto(m).SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.parametrize(
+    ("between", "out"),
+    [
+        ("y0 = Transpose <perm = [0, 1, 3, 2]> (p)", "float[B, H, N, M] y"),
+        ("y0 = Slice (p, start, end, last)", "float[B, H, M, 1] y"),
+        (
+            "s = Reshape (p, flat) t = Pad (s, sides) y0 = Slice (t, start, end, axes)",
+            "float[A, C] y",
+        ),
+        ('y0 = Pad <mode = "reflect"> (p, ends)', "float[B, H, M, C] y"),
+    ],
+)
+def test_a_factor_goes_through_what_lays_out_a_product(between: str, out: str) -> None:
+    """As the shift of relative positions does, before their products are scaled."""
+    kinds = fused_through(f"p = MatMul (a, b) {between} y = Mul (y0, half)", out)
+    assert "Mul" not in kinds
+    assert "FusedMatMul" in kinds
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "p = MatMul (a, b) t = Pad (p, ends, one0) y = Mul (t, half)",  # 3.0 stays 3.0
+        "p = MatMul (a, b) t = Relu (p) y = Mul (t, half)",
+        "p = MatMul (a, b) z = Neg (p) t = Slice (p, start, end, last) y = Mul (t, half)",
+        "p = MatMul (a, each4) t = Slice (p, start, end, last) y = Mul (t, half)",
+    ],
+)
+def test_a_factor_of_something_else_stays(body: str) -> None:
+    assert "Mul" in fused_through(body, "float[B, H, M, O] y", changed=False)
+
+
+def fused_through(body: str, out: str, *, changed: bool = True) -> list[str]:
+    """The operators after the pass, which compute the same."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[B, H, M, K] a, float[B, H, K, N] b) => ({out}) <float half = {{0.5}},
+        float one0 = {{3.0}}, float[4, 2] each4 = {{1, 2, 3, 4, 5, 6, 7, 8}},
+        int64[2] flat = {{-1, 6}}, int64[4] sides = {{1, 0, 0, 2}}, int64[1] start = {{1}},
+        int64[1] end = {{2}}, int64[1] last = {{3}}, int64[1] axes = {{1}},
+        int64[8] ends = {{0, 0, 0, 1, 0, 0, 0, 0}}> {{ {body} }}"""
+    before, after = (ir.from_onnx_text(text) for _ in range(2))
+    assert graphfix.run(after, "fuse-matmul").changed == changed
+    for got, want in zip(run(after), run(before), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    return ops(after)
