@@ -27,8 +27,8 @@ class FuseAttention(NodePass[Attention]):
     more queries of that head, so that no cache is repeated. A mask of keys that is all that is
     added to the scores becomes ``key_padding_mask``, anything else ``attention_bias``. A rotary
     embedding before it, of halves or of pairs, of all features or of the first, becomes
-    RotaryEmbedding. What many layers share is made once. It stands after the profile ``directml``, which makes addends of
-    masks and takes NaN guards away, and before passes that fuse an Add.
+    RotaryEmbedding. What many layers share is made once. It stands after the profile ``directml``,
+    which makes addends of masks and takes NaN guards away, and before passes that fuse an Add.
 
     Why:
         An attention takes 15 to 30 kernels on DirectML in the exports that were looked at, each of
