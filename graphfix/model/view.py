@@ -83,7 +83,7 @@ class View:
         """Whether ``node`` is in the body of a local function, where shapes depend on the call."""
         return node.graph is not None and self.scope(node.graph)[-1] is not self.model.graph
 
-    def owner(self, graph: ir.Graph) -> ir.Node | None:
+    def owner(self, graph: ir.Graph | ir.Function | None) -> ir.Node | None:
         """The If, Loop or Scan node that ``graph`` is a body of; None for a top-level graph."""
         return None if graph is self.model.graph else self._owners.get(graph)
 
@@ -102,7 +102,7 @@ class View:
         return ("data", self.shapes.dtype(value), len(dims), *map(str, data))
 
     @cached_property
-    def _owners(self) -> dict[ir.Graph, ir.Node]:
+    def _owners(self) -> dict[ir.Graph | ir.Function | None, ir.Node]:
         return {body: node for node in all_nodes(self.model) for body in bodies_of(node)}
 
 
