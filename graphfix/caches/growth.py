@@ -79,9 +79,8 @@ def unify(model: ir.Model, tie: Tie = "past") -> Signature:
         inline(model)
     signature = Signature(model, tie)
     derived = signature.derived
-    rename: dict[str, Dim] = {
-        s: ir.SymbolicDim(signature.group(s)) for s in signature.symbols() if s not in derived
-    }
+    own = (s for s in signature.symbols() if s not in derived)
+    rename: dict[str, Dim] = {s: ir.SymbolicDim(signature.group(s)) for s in own}
     rename |= {s: replaced(dim, rename) for s, dim in derived.items()}
     for value in model.graph.inputs:
         item = next((x for x in signature.inputs if x.name == value.name), None)

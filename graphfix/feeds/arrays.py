@@ -181,11 +181,10 @@ class Maker:
                 valid = ends_of(style.ends, whole, rows, step)
             return array_fill.mask_of(item, shape, valid, whole, style.side)
         if role.kind in ("lengths", "relative-lengths"):
-            known = np.asarray(
-                valid if valid is not None else self._fixed_lengths(rows, step, style.ends)
-            )
+            if valid is None:
+                valid = self._fixed_lengths(rows, step, style.ends)
             divisor = max(whole, 1) if role.kind == "relative-lengths" else 1
-            return array_fill.per_row(known / divisor, shape).astype(item.dtype)
+            return array_fill.per_row(np.asarray(valid) / divisor, shape).astype(item.dtype)
         if role.kind == "cu-lengths":
             return np.linspace(0, whole, int(np.prod(shape))).reshape(shape).astype(item.dtype)
         if role.kind == "positions":
@@ -207,14 +206,9 @@ class Maker:
 
     def _fixed_lengths(self, rows: int, step: int, ends: Ends) -> tuple[int, ...]:
         """Lengths where the time axis is a number."""
-        sizes = [
-            d
-            for x in self._signature.inputs
-            if x.role.kind in ("data", "tokens")
-            for a, d in enumerate(x.dims)
-            if a != x.rows and isinstance(d, int)
-        ]
-        return ends_of(ends, sizes[0] if sizes else 1, rows, step)
+        items = (x for x in self._signature.inputs if x.role.kind in ("data", "tokens"))
+        dims = (d for x in items for a, d in enumerate(x.dims) if a != x.rows)
+        return ends_of(ends, next((d for d in dims if isinstance(d, int)), 1), rows, step)
 
 
 def _governed(signature: Signature) -> list[str]:

@@ -115,9 +115,8 @@ def search(
             continue
         tried.add(shape)
         maker = Maker(signature, seed, positive=positive)
-        cases = _Search(signature, run, dims or {}, maker, Limits(signature, frames=frames)).cases(
-            cover
-        )
+        limits = Limits(signature, frames=frames)
+        cases = _Search(signature, run, dims or {}, maker, limits).cases(cover)
         first = cases if first is None else first
         if cases and (usual is None or len(cases.dropped) < len(usual.dropped)):
             usual = cases
@@ -230,8 +229,7 @@ class _Search:
         return fewer and self._attempt(step, self._groups(step, 1, length))
 
     def _attempt(self, step: int, groups: Mapping[str, int]) -> bool:
-        static = not self._signature.symbols()
-        key = (("", step) if static else ("", 0), *sorted(groups.items()))
+        key = (("", 0 if self._signature.symbols() else step), *sorted(groups.items()))
         if key in self._seen:
             return True
         self._seen.add(key)

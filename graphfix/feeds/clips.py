@@ -62,9 +62,8 @@ def time_of(
     if fed is not None and (symbol := _at_place(signature, fed.axis)) is not None:
         return signature.group(symbol)
     given = [t for t in wanted_sizes(signature, dims) if t != signature.batch]
-    found = (
-        given if len(given) == 1 else [t for t in signature.fresh if t in given] or signature.fresh
-    )
+    fresh = [t for t in signature.fresh if t in given] or signature.fresh
+    found = given if len(given) == 1 else fresh
     if not found and signature.batch in wanted_sizes(signature, dims) and signature.batch:
         return signature.batch  # the one dim that the user names, though it comes first
     if len(found) == 1:
@@ -114,7 +113,8 @@ class Clips:
         extra: Signature | None = None,
         positive: bool = False,
     ) -> None:
-        for item in (*signature.inputs, *(extra.inputs if extra is not None else ())):
+        more = [] if extra is None else extra.inputs
+        for item in (*signature.inputs, *more):
             if item.problem:
                 raise FeedError(f"the input {item.name!r} cannot be made up: {item.problem}")
         self._signature, self._time, self._seed, self._fed = signature, time, seed, fed
@@ -124,10 +124,8 @@ class Clips:
         self._extra = extra
         self._limits = Limits(signature)
         self._positive = positive
-        self._fed_item = next(
-            (x for s in (extra, signature) if s for x in s.inputs if fed and x.name == fed.input),
-            None,
-        )
+        items = (x for x in (*more, *signature.inputs) if fed and x.name == fed.input)
+        self._fed_item = next(items, None)
 
     @property
     def batched(self) -> bool:

@@ -81,11 +81,9 @@ def hop_of(signature: Signature) -> int:
     """
     if not signature.fresh:
         return 1
-    fixed = dict.fromkeys(signature.groups, 8)
+    fixed, first = dict.fromkeys(signature.groups, 8), signature.fresh[0]
     try:
-        short, long = (
-            signature.sizes({**fixed, signature.fresh[0]: n}) for n in (1 << 24, 1 << 25)
-        )
+        short, long = (signature.sizes({**fixed, first: n}) for n in (1 << 24, 1 << 25))
     except FeedError:  # a dim that does not follow from the others
         return 1
     sizes = {s: np.asarray([n, long[s]], np.int64) for s, n in short.items()}

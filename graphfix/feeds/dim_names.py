@@ -38,24 +38,17 @@ def rename_dims(model: ir.Model) -> dict[str, str]:
     such as ``batch-size`` only looks like one. What Python reads in its own way, ``lambda`` and
     letters that it takes for others, is no name in an expression either.
     """
-    alone = {
-        d.value
-        for v in model.graph.inputs
-        for d in v.shape or ()
-        if isinstance(d, ir.SymbolicDim) and d.value and not is_nameless(d)
-        if _is_plain(d.value)
-    }
+    dims = [d for v in model.graph.inputs for d in v.shape or () if not is_nameless(d)]
+    alone = {str(d) for d in dims if _is_plain(str(d))}
     names: dict[str, str] = {}
     called = dim_names(model)
     for value in model.graph.inputs:
         if value.shape is None:
             continue
-        places = [(value.name or "", axis) for axis in range(len(value.shape))]
-        dims = [
-            _renamed(d, called.get(place, ""), alone, names)
-            for place, d in zip(places, value.shape, strict=True)
-        ]
-        value.shape = ir.Shape(dims)
+        value.shape = ir.Shape(
+            _renamed(d, called.get((value.name or "", axis), ""), alone, names)
+            for axis, d in enumerate(value.shape)
+        )
     return names
 
 

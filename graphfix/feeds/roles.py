@@ -92,9 +92,7 @@ def roles_of(model: ir.Model, shapes: Callable[[], Shapes] | None = None) -> dic
     return {value.name or "": _role(value, told, dims) for value in inputs}
 
 
-_FLOATS = frozenset(
-    {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16}
-)
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
 
 
 def _role(value: ir.Value, told: ir.Value | None, dims: Dims) -> Role:

@@ -238,15 +238,9 @@ class Signature:
 
     def _with_axes(self, item: Input) -> Input:
         batch = self._batch
-        rows = 0 if item.dims and self._is_row(item) else None
-        for axis, dim in enumerate(item.dims):
-            if plain(dim) in batch:
-                rows = axis
-        free = [
-            a
-            for a, d in enumerate(item.dims)
-            if a != rows and not isinstance(d, int) and not symbols(d) <= batch
-        ]
+        first = 0 if item.dims and self._is_row(item) else None
+        rows = max((a for a, d in enumerate(item.dims) if plain(d) in batch), default=first)
+        free = [a for a, d in enumerate(item.dims) if a != rows and not symbols(d) <= batch]
         time: int | None = None
         if item.role.kind == "mask":
             fixed = [a for a, d in enumerate(item.dims) if a != rows and d != 1]
@@ -267,11 +261,11 @@ _FEW_DEFAULTS, _SMALL = 8, 4096
 
 
 def _defaults(model: ir.Model) -> dict[str, Array]:
-    known = [v for v in model.graph.inputs if v.is_initializer() and v.const_value is not None]
-    small = all(v.const_value.size <= _SMALL for v in known if v.const_value is not None)
-    if len(known) > _FEW_DEFAULTS or not small:
+    given = ((v.name or "", v.const_value) for v in model.graph.inputs if v.is_initializer())
+    known = {name: tensor for name, tensor in given if tensor is not None}
+    if len(known) > _FEW_DEFAULTS or any(x.size > _SMALL for x in known.values()):
         return {}
-    return {v.name or "": v.const_value.numpy() for v in known if v.const_value is not None}
+    return {name: tensor.numpy() for name, tensor in known.items()}
 
 
 def _input(value: ir.Value, roles: Mapping[str, Role]) -> Input:

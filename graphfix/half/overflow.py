@@ -54,10 +54,9 @@ def _beyond(trials: Trials, candidate: ir.Model, case: Case) -> dict[str, str]:
             why = f"{name!r} reaches {gap.largest:.3g}"
             if gap.lost:
                 why = f"{name!r} is beyond float16 at {gap.lost:,} places"
-            around = [*([maker] if maker is not None else []), *takers]
-            found |= {
-                name_of(x): why for x in around if _makes_floats(x) and name_of(x) not in found
-            }
+            for node in (maker, *takers):
+                if node is not None and _makes_floats(node):
+                    found.setdefault(name_of(node), why)
         for node in takers:
             if (why := float16_range.fault_inside(node, ours)) and name_of(node) not in found:
                 found[name_of(node)] = why

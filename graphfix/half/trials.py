@@ -89,11 +89,9 @@ class Trials:
     @cached_property
     def nodes(self) -> list[ir.Node]:
         """What computes with floats, in the order of the graph."""
-        return [
-            x
-            for x in nodes_of(self.before.graph)
-            if x.op_type not in ("Constant", "Shape", "Size") and self._touches(x)
-        ]
+        nodes = nodes_of(self.before.graph)
+        nodes = (x for x in nodes if x.op_type not in ("Constant", "Shape", "Size"))
+        return [x for x in nodes if self._touches(x)]
 
     def _touches(self, node: ir.Node) -> bool:
         known = shapes.shapes_of(self.before)
@@ -115,14 +113,9 @@ class Trials:
     def tensors(self) -> list[str]:
         """Inner tensors of the main graph that may hold floats."""
         known = shapes.shapes_of(self.before)
-        return [
-            value.name
-            for node in self.before.graph
-            for value in node.outputs
-            if value.name
-            and known.dtype(value) in (ir.DataType.FLOAT, None)
-            and node.op_type != "Constant"
-        ]
+        nodes = (x for x in self.before.graph if x.op_type != "Constant")
+        made = (x for node in nodes for x in node.outputs)
+        return [x.name for x in made if x.name and known.dtype(x) in (ir.DataType.FLOAT, None)]
 
     # The two side by side
 

@@ -42,8 +42,6 @@ def apply(model: ir.Model, analysis: Analysis, by: str, floor: float | None) -> 
     opset = opset_of(model)
     if opset < OLDEST:
         raise UsageError(f"{by}: masks need opset {OLDEST}, the model has {opset}; export it again")
-    if source.given is None:
-        _require_free(model, INPUT)
     given = source.given if source.given is not None else _new_input(model, source.batch)
     builder = Builder(by, View(model))
     lengths = Lengths(builder, source, given, opset, floor)
@@ -54,15 +52,12 @@ def apply(model: ir.Model, analysis: Analysis, by: str, floor: float | None) -> 
     LengthInput(given.name or "", source.spec, source.kind).note(model)
 
 
-def _require_free(model: ir.Model, name: str) -> None:
-    if name in {x.name for x in values_of([model.graph])}:
-        raise UsageError(
-            f"ilens-mask: the model has a tensor {name!r} already; if it holds the valid lengths, "
-            f"take them from it: ilens-mask:from={quoted(name)}"
-        )
-
-
 def _new_input(model: ir.Model, batch: str | None) -> ir.Value:
+    if INPUT in {x.name for x in values_of([model.graph])}:
+        raise UsageError(
+            f"ilens-mask: the model has a tensor {INPUT!r} already; if it holds the valid lengths, "
+            f"take them from it: ilens-mask:from={quoted(INPUT)}"
+        )
     shape = ir.Shape([Spelling(model).name(batch) if batch is not None else 1])
     value = ir.Value(name=INPUT, shape=shape, type=ir.TensorType(ir.DataType.INT64))
     model.graph.inputs.append(value)

@@ -148,9 +148,7 @@ def _carried(site: Site, rule: Rule) -> State | None:
     if isinstance(result, State) and [result.at(i) for i in result.shifted] == [*atoms]:
         axis, (atom,) = result.shifted[0], result.at(result.shifted[0])
         states = [x for x in before if x is not None]
-        kept = op_type not in UNARY | MANY or keeps_finite(
-            op_type, [x.sign for x in states], [x.fill for x in states]
-        )
+        kept = op_type not in UNARY | MANY or keeps_finite(op_type, states)
         if isinstance(atom, Shifted) and not kept:
             atom = replace(atom, finite=False)
         return replace(result.with_axis(axis, (atom,), None), fixed=False)

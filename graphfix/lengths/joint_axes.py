@@ -40,8 +40,7 @@ def check_maskable(axes: Sequence[Axis], axis: int, source: Source) -> None:
     rows = [i for i, x in enumerate(axes) if holds_rows(x)]
     if source.batch is not None and len(rows) != 1:
         raise RefusedError("it has no batch axis, and each row of the batch has its own length")
-    merged = {axis, *rows}
-    for i in merged:
+    for i in {axis, *rows}:
         inside = axes[i] if len(axes[i]) > 1 else ()
         if any(isinstance(x, Other) and not x.size.is_Integer for x in inside):
             raise RefusedError("an axis holds time together with a size that is not fixed")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.lengths.tail_state import Sign, sign_in
+from graphfix.lengths.tail_state import Sign, State, sign_in
 from graphfix.model.number_laws import OF_ONE, OF_TWO
 
 _ZERO_AT_ZERO = frozenset(
@@ -72,14 +73,9 @@ def _cut(number: float) -> float:
     return float(math.trunc(number)) if math.isfinite(number) else number
 
 
-def keeps_finite(op_type: str, signs: list[Sign], numbers: list[float | None]) -> bool:
-    """Whether finite inputs give finite results.
-
-    Args:
-        op_type: The operator.
-        signs: 2 for an input that is above 0 everywhere, 1 for one that is nowhere below.
-        numbers: The number that fills an input, where there is one.
-    """
+def keeps_finite(op_type: str, states: Sequence[State]) -> bool:
+    """Whether finite inputs give finite results."""
+    signs, numbers = [x.sign for x in states], [x.fill for x in states]
     if op_type == "Div":
         return signs[1] == 2 or bool(numbers[1])
     if op_type in ("Log", "Reciprocal"):
@@ -108,8 +104,9 @@ _KEEPS_SIGN = ("Cast", "CastLike", "Identity", "Sqrt", "Dropout", "Ceil")
 _MAY_BE_ZERO = ("Floor", "Reciprocal", "Round", "Gelu", "Erf", "Tanh", "Sign")
 
 
-def sign_of(op_type: str, signs: list[Sign], numbers: list[float | None]) -> Sign:
+def sign_of(op_type: str, states: Sequence[State]) -> Sign:
     """What is known of the sign of the result: exp(-200) is 0 as floats go, not above it."""
+    signs, numbers = [x.sign for x in states], [x.fill for x in states]
     if op_type == "Cosh":
         return 2
     if op_type in _NEVER_BELOW:

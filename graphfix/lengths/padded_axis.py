@@ -104,14 +104,10 @@ def _place(model: ir.Model, text: str) -> Place:
 
 def _several(shapes: Shapes, left: dict[str, Place], one: OneSize) -> str:
     """That several names may be time, and each way in which a user can say which is."""
-    groups: list[list[str]] = []
-    for name in left:
-        own = next((x for x in groups if one.are_one(x[0], name)), None)
-        if own is None:
-            groups.append([name])
-        else:
-            own.append(name)
-    firsts = [(x[0], *left[x[0]]) for x in groups]
+    firsts: list[tuple[str, ir.Value, int]] = []
+    for name, place in left.items():
+        if not any(one.are_one(first, name) for first, _, _ in firsts):
+            firsts.append((name, *place))
     told = ", ".join(_placed(f"{_SPEC}{_text(value, i)}", value, i) for _, value, i in firsts)
     ways = [f"if one is padded alone, name it: {told}"]
     if len({value for _, value, _ in firsts}) == len(firsts):

@@ -148,10 +148,9 @@ class Site:
 
     def check_size(self, size: sympy.Expr) -> None:
         """Refuse if a size cannot be computed from the length of the padded input."""
-        if not lowers(size, self.source.symbol):
-            raise RefusedError(
-                f"its length {size} cannot be computed from {self.source.symbol} alone"
-            )
+        symbol = self.source.symbol
+        if not lowers(size, symbol):
+            raise RefusedError(f"its length {size} cannot be computed from {symbol} alone")
 
     def check_mask(self, state: State, axis: int) -> None:
         """Refuse if no mask over an axis can be built, or how much of it is valid not computed."""
@@ -299,7 +298,6 @@ class Takes(enum.Flag):
     """Padded sizes."""
     SIZES_BEHIND = enum.auto()
     """Padded sizes, in all inputs but the first."""
-    """Indices that are cut to the padded length."""
     SHRINKING = enum.auto()
     """What is less for some longer clip."""
     PLACES = enum.auto()

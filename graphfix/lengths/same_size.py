@@ -86,10 +86,8 @@ def _side_by_side(dims: Sequence[Dim]) -> Iterator[Pair]:
 
 def _reshaped(node: ir.Node, shapes: Shapes) -> Iterator[Pair]:
     """``[C, S]`` as ``[B, 1, 1, T]``: with another name for each, and axes of 1 between them."""
-    before, after = (
-        [x for x in shapes.dims(value) or () if x != 1]
-        for value in (node.inputs[0], node.outputs[0])
-    )
+    sides = map(shapes.dims, (node.inputs[0], node.outputs[0]))
+    before, after = ([x for x in dims or () if x != 1] for dims in sides)
     if len(before) != len(after):
         return
     pairs = [(a, b) for a, b in zip(before, after, strict=True) if str(a) != str(b)]

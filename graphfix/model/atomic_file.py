@@ -276,9 +276,8 @@ def refuse_name(path: Path) -> None:
     """
     wrong = sorted(_NOT_ON_WINDOWS.intersection(path.name)) if sys.platform == "win32" else []
     if wrong:
-        raise ModelError(
-            f"{path}: no name on Windows has {' or '.join(wrong)} in it; choose another"
-        )
+        signs = " or ".join(wrong)
+        raise ModelError(f"{path}: no name on Windows has {signs} in it; choose another")
 
 
 def to_disk(path: Path) -> None:

@@ -31,13 +31,10 @@ def refusal(op_type: str, attribute: onnx.AttributeProto) -> str | None:
     name = attribute.name
     if op_type == "Einsum" and name == "equation":
         return _equation(attribute.s)
-    rule = RULES.get(name)
-    if rule is None:
+    rule, kind = RULES.get(name), attribute.type
+    if rule is None or kind not in (_INT, _INTS):
         return None
-    kind = attribute.type
-    if kind == _INT:
-        return rule(op_type, (attribute.i,))
-    return rule(op_type, attribute.ints) if kind == _INTS else None
+    return rule(op_type, (attribute.i,) if kind == _INT else attribute.ints)
 
 
 def constant_refusal(given: int) -> str | None:

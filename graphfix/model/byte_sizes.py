@@ -49,23 +49,16 @@ def tensor_refusal(tensor: onnx.TensorProto) -> str | None:
             return f"has a dim of {dim:,}"
         count *= dim
     if tensor.data_location == _EXTERNAL:
-        if not bits:
-            return "has text that lies in another file, which ONNX does not know"
-        return None
+        return None if bits else "has text that lies in another file, which ONNX does not know"
     if tensor.HasField("raw_data"):
         if not bits:
             return "has text as raw bytes, which ONNX does not know"
         # Values beside it, in a field of their own, are not looked at, as in ONNX Runtime.
         return _told(len(tensor.raw_data), -(-count * bits // 8), "bytes", dims)
-    return _counted(tensor, kind, bits, count)
-
-
-def _counted(tensor: onnx.TensorProto, kind: int, bits: int, count: int) -> str | None:
     name, each = _FIELDS.get(kind, ("int32_data", 1))
-    given = len(getattr(tensor, name))
     # What is less than a byte is packed, a byte in each number.
     wanted = -(-count * bits // 8) if 0 < bits < 8 else count * each
-    return _told(given, wanted, "values", tensor.dims)
+    return _told(len(getattr(tensor, name)), wanted, "values", dims)
 
 
 def _told(given: int, wanted: int, unit: str, dims: Sequence[int]) -> str | None:

@@ -50,25 +50,24 @@ def without_no_names(shape: ir.Shape) -> ir.Shape:
 def forget_no_names(values: Iterable[ir.Value]) -> None:
     """Take what is no name of a dim for none, where these values are declared with a shape."""
     for value in values:
-        shape = value.shape
-        if shape is not None and any(map(is_nameless, shape)):
-            value.shape = without_no_names(shape)
+        if value.shape is not None:
+            value.shape = without_no_names(value.shape)
 
 
 def dim_names(model: ir.Model) -> dict[tuple[str, int], str]:
     """What each symbolic dim of an input is called, by the input's name and the axis."""
-    places = [(x, axis) for x in model.graph.inputs for axis in range(len(x.shape or ()))]
-    own = {str(dim) for x, a in places if not is_nameless(dim := _dim(x, a))}
+    inputs = model.graph.inputs
+    places = [(x.name, axis, dim) for x in inputs for axis, dim in enumerate(x.shape or ())]
+    own = {str(dim) for _, _, dim in places if not is_nameless(dim)}
     found: dict[tuple[str, int], str] = {}
-    for value, axis in places:
-        dim, place = _dim(value, axis), (value.name or "", axis)
+    for value, axis, dim in places:
         if isinstance(dim, int) and dim >= 0:
             continue
-        name = identifier(f"{value.name}_{axis}") if is_nameless(dim) else str(dim)
+        name = identifier(f"{value}_{axis}") if is_nameless(dim) else str(dim)
         while is_nameless(dim) and name in own:  # of another input
             name += "_"
         own.add(name)
-        found[place] = name
+        found[value or "", axis] = name
     return found
 
 
@@ -132,8 +131,3 @@ def identifier(name: str) -> str:
     """``name`` as an identifier."""
     clean = re.sub(r"\W", "_", name, flags=re.ASCII)
     return clean if clean.isidentifier() else f"d_{clean}"
-
-
-def _dim(value: ir.Value, axis: int) -> int | ir.SymbolicDim:
-    assert value.shape is not None
-    return value.shape[axis]

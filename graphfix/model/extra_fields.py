@@ -10,6 +10,7 @@ knew is kept beside it.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import cast
 
@@ -146,11 +147,7 @@ def _restore_items(new: Items, written: Items, old: Items, *, ordered: bool) -> 
 
 
 def _replace(items: Items, by: Iterable[Message]) -> None:
-    copies = []
-    for item in by:
-        copy = type(item)()
-        copy.CopyFrom(item)
-        copies.append(copy)
+    copies = [copy.deepcopy(item) for item in by]
     del items[:]  # type: ignore[attr-defined]
     items.extend(copies)  # type: ignore[attr-defined]
 
@@ -172,8 +169,7 @@ def _by_key(items: Items) -> dict[Hashable, Message] | None:
 
 def _unknown(message: Message) -> bytes:
     """The fields of a message that this version of ONNX does not know, as they were."""
-    rest = type(message)()
-    rest.CopyFrom(message)
+    rest = copy.deepcopy(message)
     for field, _ in message.ListFields():
         rest.ClearField(field.name)
     return cast("bytes", rest.SerializeToString())

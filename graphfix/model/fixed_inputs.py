@@ -6,6 +6,7 @@ Whoever runs the model beside the one that it was made from feeds that one these
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 
@@ -111,11 +112,9 @@ def _shape(value: ir.Value, count: int, called: str, text: str, *, strict: bool)
             f"axis {free[0]} of {called} has no size, and a constant has one: "
             f"{sizes},fix-input:{quoted(value.name or '')}={text}"
         )
-    known = int(np.prod([x for x in value.shape if isinstance(x, int) and x >= 0]))
-    rest = max(1, count // max(known, 1))
     shape = [x if isinstance(x, int) and x >= 0 else 1 for x in value.shape]
     if free:
-        shape[free[0]] = rest
+        shape[free[0]] = max(1, count // max(math.prod(shape), 1))
     return tuple(shape)
 
 

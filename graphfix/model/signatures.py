@@ -67,10 +67,8 @@ def formals_of(op: str, domain: str, opset: int) -> Formals | None:
     if schema is None:
         return None
     repeats = onnx.defs.OpSchema.FormalParameterOption.Variadic
-    inputs, outputs = (
-        [x.type_str + "*" * (x.option == repeats) for x in side]
-        for side in (schema.inputs, schema.outputs)
-    )
+    sides = (schema.inputs, schema.outputs)
+    inputs, outputs = ([x.type_str + "*" * (x.option == repeats) for x in y] for y in sides)
     types = {x.type_param_str: x.allowed_type_strs for x in schema.type_constraints}
     return _formals(inputs, outputs, types)
 

@@ -78,16 +78,15 @@ def without_weights(model: ir.Model) -> ir.Model:
         if tensor is None or tensor.size < _LARGE or given:
             continue
         dims = ir.AttrInt64s("shape", list(tensor.shape.numpy()))
-        random = ir.Node("", "RandomUniform", [], [dims], name=f"{_PLACEHOLDER}{name}")
-        made, nodes_here = random.outputs[0], [random]
+        nodes.append(ir.Node("", "RandomUniform", [], [dims], name=f"{_PLACEHOLDER}{name}"))
         if tensor.dtype != ir.DataType.FLOAT:
             to = ir.AttrInt64("to", int(tensor.dtype))
-            cast = ir.Node("", "Cast", [made], [to], name=f"{_PLACEHOLDER}cast.{name}")
-            made, nodes_here = cast.outputs[0], [random, cast]
+            cast = f"{_PLACEHOLDER}cast.{name}"
+            nodes.append(ir.Node("", "Cast", nodes[-1].outputs, [to], name=cast))
+        made = nodes[-1].outputs[0]
         value.replace_all_uses_with(made)
         del graph.initializers[name]
         made.name, made.type, made.shape = name, ir.TensorType(tensor.dtype), value.shape
-        nodes += nodes_here
     if nodes:
         graph.insert_before(graph[0], nodes) if len(graph) else graph.extend(nodes)
     return copy

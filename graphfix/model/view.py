@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain
 from operator import itemgetter
 
 import onnx_ir as ir
@@ -68,7 +69,8 @@ class View:
         """
         wanted = {op_type.rpartition(".")[::2] for op_type in op_types}
         if (index := self.model.meta.get(_INDEX)) is not None:
-            yield from _ordered([index.get(key, ()) for key in wanted])
+            found = chain.from_iterable(index.get(key, ()) for key in wanted)
+            yield from (node for _, node in sorted(found, key=itemgetter(0)))
         else:
             yield from (node for node in all_nodes(self.model) if _key(node) in wanted)
 
@@ -81,7 +83,7 @@ class View:
         """Whether ``node`` is in the body of a local function, where shapes depend on the call."""
         return node.graph is not None and self.scope(node.graph)[-1] is not self.model.graph
 
-    def owner(self, graph: ir.Graph) -> ir.Node | None:
+    def owner(self, graph: ir.Graph | ir.Function | None) -> ir.Node | None:
         """The If, Loop or Scan node that ``graph`` is a body of; None for a top-level graph."""
         return None if graph is self.model.graph else self._owners.get(graph)
 
@@ -100,7 +102,7 @@ class View:
         return ("data", self.shapes.dtype(value), len(dims), *map(str, data))
 
     @cached_property
-    def _owners(self) -> dict[ir.Graph, ir.Node]:
+    def _owners(self) -> dict[ir.Graph | ir.Function | None, ir.Node]:
         return {body: node for node in all_nodes(self.model) for body in bodies_of(node)}
 
 
@@ -126,13 +128,6 @@ def forget_index(model: ir.Model) -> Index | None:
 def keep_index(model: ir.Model, index: Index) -> None:
     """Let an index hold again that was forgotten: no node has changed."""
     model.meta[_INDEX] = index
-
-
-def _ordered(found: Sequence[Sequence[tuple[int, ir.Node]]]) -> Iterator[ir.Node]:
-    several = [x for x in found if x]
-    together = (y for x in several for y in x)
-    merged = several[0] if len(several) == 1 else sorted(together, key=itemgetter(0))
-    return (node for _, node in merged)
 
 
 def _key(node: ir.Node) -> tuple[str, str]:

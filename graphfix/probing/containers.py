@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -57,9 +58,8 @@ class Job:
         ep: Ep,
     ) -> None:
         self.graph, self.source = _read(model)
-        self.native, self.native_source = (
-            (self.graph, self.source) if original is None else _read(original)
-        )
+        native = (self.graph, self.source) if original is None else _read(original)
+        self.native, self.native_source = native
         self._own = original is None
         self._fills, self._ep = fills, ep
         half = computes_in_half(self.graph) or computes_in_half(self.native)
@@ -126,24 +126,20 @@ class Job:
 
     def plan(self, found: ClipTable) -> Iterator[tuple[list[Clip], int]]:
         """The clips that go into one container together, and how long it is."""
-        lengths = list(dict.fromkeys(n for n, _ in found))
-        for seed in self.alone.seeds:
-            for first in self.alone.firsts:
-                for batch in self.alone.batches:
-                    start = lengths.index(first)
-                    step = 0 if self.alone.clips.one_length else 1
-                    turn = [lengths[(start + i * step) % len(lengths)] for i in range(batch)]
-                    rows = [found[n, seed][i] for i, n in enumerate(turn)]
-                    longest = max(turn)
-                    own = [round(longest * times) + i for i, times in enumerate(_LONGER)]
-                    for container in self.alone.containers or own:
-                        if container >= longest:
-                            yield rows, container
-                        else:
-                            self.alone.drop(
-                                f"{longest} in {self.alone.name}={container}",
-                                "a container does not hold a clip that is longer",
-                            )
+        alone, lengths = self.alone, list(dict.fromkeys(n for n, _ in found))
+        step = 0 if alone.clips.one_length else 1
+        for seed, first, batch in itertools.product(alone.seeds, alone.firsts, alone.batches):
+            start = lengths.index(first)
+            turn = [lengths[(start + i * step) % len(lengths)] for i in range(batch)]
+            rows = [found[n, seed][i] for i, n in enumerate(turn)]
+            longest = max(turn)
+            own = [round(longest * times) + i for i, times in enumerate(_LONGER)]
+            for container in alone.containers or own:
+                if container >= longest:
+                    yield rows, container
+                else:
+                    what = f"{longest} in {alone.name}={container}"
+                    alone.drop(what, "a container does not hold a clip that is longer")
 
     def _check(self, session: Opened, rows: Sequence[Clip], container: int) -> None:
         seed = rows[0].seed
@@ -205,10 +201,9 @@ class Job:
         found = cropped(outputs[name], alone, row, rows, self._row_axes.get(name))
         if isinstance(found, str):
             return OutputDiff(name, case, ok=False, reason=found, total=alone.size)
-        part = found.size * rows < outputs[name].size
-        note = (
-            f"{found.size:,} of {outputs[name].size // rows:,} elements are valid" if part else ""
-        )
+        whole = outputs[name].size
+        told = f"{found.size:,} of {whole // rows:,} elements are valid"
+        note = told if found.size * rows < whole else ""
         return compare(name, case, alone, found, self.tolerance, note=note)
 
     def notes(self, ok: bool) -> list[str]:

@@ -67,13 +67,9 @@ class Makers:
         """Numbers of rows, of which those that are not valid may be negative."""
         return self._op.Max(index, self._zero(index))
 
-    def counted(self, node: ir.Node, ones: ir.Value) -> ir.Value:
-        """A CumSum made once more."""
-        return self._op.again(node, ones, *node.inputs[1:])
-
     def rolled(self, node: ir.Node, ones: ir.Value) -> ir.Value:
         """Positions that a CumSum counts; of caches that have rolled on, the first is not 0."""
-        op, positions = self._op, self.counted(node, ones)
+        op, positions = self._op, self._op.again(node, ones, *node.inputs[1:])
         beyond = op.Max(op.Sub(self._told, np.array([self._size], np.int64)), np.array(0, np.int64))
         return op.Add(positions, self._like(beyond, positions))
 
@@ -103,11 +99,8 @@ class Makers:
             return self._behind(made, behind)
 
         key = ("hide", str(slots), str(size), behind, str(dtype))
-        return op.once(
-            ("hidden", value.name, *key),
-            lambda: op.Add(value, op.once(key, hide, self._told)),
-            value,
-        )
+        own = ("hidden", value.name, *key)
+        return op.once(own, lambda: op.Add(value, op.once(key, hide, self._told)), value)
 
     def rows(
         self,
@@ -131,10 +124,8 @@ class Makers:
         op = self._op
         table = node.inputs[0]
         if rest:
-            starts, ends = ([x[i] for x in rest] for i in (1, 2))
-            table = op.Slice(
-                table, self._sizes(starts), self._sizes(ends), np.array([x[0] for x in rest])
-            )
+            axes, starts, ends = zip(*rest, strict=True)
+            table = op.Slice(table, self._sizes(starts), self._sizes(ends), np.array(axes))
         index = op.Add(self._iota(count), self._sizes([first]))
         index = op.Add(index, self._told) if moves else op.Sub(index, self._spare())
         return op.Gather(table, op.Max(index, np.array(0, np.int64)), axis=axis)

@@ -422,14 +422,11 @@ class Sight:
             return
         if any(x in self._contents for x in given):
             self._contents.update(node.outputs)
-        counted = any(x in self._counted for x in given)
-        for i, value in enumerate(given):
-            known = self._lengths.counted(value) if not self._is_known(node) else None
-            counted = counted or (
-                known is not None and any(known) and i not in _SIZES.get(node.op_type, ())
-            )
-        if counted and not self._is_known(node):
-            self._counted.update(x for x in node.outputs if self._is_whole(x))
+        if not self._is_known(node):
+            sizes, known = _SIZES.get(node.op_type, ()), map(self._lengths.counted, given)
+            counts = {i for i, x in enumerate(known) if x is not None and any(x)}
+            if not counts <= {*sizes} or any(x in self._counted for x in given):
+                self._counted.update(x for x in node.outputs if self._is_whole(x))
         if self._makes_zero(node):
             self._zeros.update(x for x in node.outputs if len(self._lengths.slots(x)) == 1)
 

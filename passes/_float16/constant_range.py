@@ -15,9 +15,7 @@ from .kept_nodes import Stay
 # Twice this, with a score beside it, is still a number in float16; exp of it is 0.
 FLOOR = 30_000.0
 _MASK = 1 << 22
-_BOUNDS = frozenset(
-    {"Clip", "Min", "Max", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"}
-)
+_BOUNDS = ("Clip", "Min", "Max", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
 _OF_SMALL = ("Log", "Sqrt", "Reciprocal", "Pow", "Div")
 # They make scores.
 _SCORES = ("MatMul", "Einsum", "FusedMatMul", "Mul", "Div", "Add", "Where")

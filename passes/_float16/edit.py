@@ -86,7 +86,7 @@ class Edit:
 
     def _border(self, graph: ir.Graph | ir.Function | None, value: ir.Value) -> ir.DataType:
         """What an input or output of a graph has to be."""
-        owner = self._wide.owners.get(graph)
+        owner = self._wide.view.owner(graph)
         if owner is not None:
             return _FLOAT if owner in self._wide.reasons else _HALF
         if self._io == "keep" or value.is_initializer() or is_op(value.producer(), "Constant"):

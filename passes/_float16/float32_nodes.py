@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import onnx_ir as ir
 
@@ -123,24 +122,12 @@ class Wide(Stay):
         """Whether a constant becomes float16; a small one loses nothing for those that stay."""
         wanted = {self.takes(use.node, use.idx) for use in value.uses()}
         if value.is_graph_output():
-            owner = self.owners.get(value.graph)
+            owner = self.view.owner(value.graph)
             if owner is None:
                 return False
             wanted.add(self._of(owner, lambda _: None))
         small = ir.DataType.FLOAT in wanted and size <= WEIGHT
         return self.stored(value) or (ir.DataType.FLOAT16 in wanted and not small)
-
-    @cached_property
-    def owners(self) -> dict[ir.Graph | ir.Function | None, ir.Node]:
-        """The node of each graph inside the model."""
-        return {body: node for node in self.nodes for body in bodies_of(node)}
-
-    def half(self, node: ir.Node, variable: str | None) -> bool:
-        """Whether a type variable of a node that changes becomes float16."""
-        formals = self.types.formals(node)
-        if formals is None or not formals.may_be(variable, ir.DataType.FLOAT16):
-            return False
-        return self._on_directml(node, variable)
 
     def takes(self, node: ir.Node, index: int) -> ir.DataType | None:
         """What a node will take where it took float32; None if it takes anything."""
@@ -159,7 +146,9 @@ class Wide(Stay):
             return ir.DataType.FLOAT16
         formals = self.types.formals(node)
         which = None if formals is None else variable(formals)
-        return ir.DataType.FLOAT16 if self.half(node, which) else ir.DataType.FLOAT
+        may_be = formals is not None and formals.may_be(which, ir.DataType.FLOAT16)
+        half = may_be and self._on_directml(node, which)
+        return ir.DataType.FLOAT16 if half else ir.DataType.FLOAT
 
     # Few Casts
 

@@ -106,9 +106,7 @@ def _one_a_row(graph: ir.Graph, types: Types) -> Iterator[ir.Value]:
     for value in graph.inputs:
         if value.shape is None or not types.is_float(value) or value.is_initializer():
             continue
-        if len(value.shape) == 0 or (
-            len(value.shape) == 1 and (value.shape[0] == 1 or value.shape[0] in rows)
-        ):
+        if len(value.shape) <= 1 and all(x == 1 or x in rows for x in value.shape):
             yield value
 
 
@@ -170,10 +168,8 @@ def _is_spread(value: ir.Value) -> bool:
     for node, index in (use for one in reached([value], laid_out) for use in one.uses()):
         if is_op(node, "Mul", "Div", "MatMul", "Einsum") and len(node.inputs) > 1:
             other = before(node.inputs[1 - index], *_LAYOUT) if index < 2 else None
-            if (
-                other is not None
-                and (other.const_value is not None or is_op(other.producer(), "Constant"))
-                and scalar_of(other) is None
-            ):
+            if other is None or scalar_of(other) is not None:
+                continue
+            if other.const_value is not None or is_op(other.producer(), "Constant"):
                 return True
     return False

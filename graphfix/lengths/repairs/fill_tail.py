@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphfix.editing.builder import Builder
 from graphfix.lengths.length_nodes import Lengths
 from graphfix.lengths.repairs.repair import Repair, input_of, zeroed
-from graphfix.lengths.tail_state import State, holds_rows
+from graphfix.lengths.tail_state import ANY, State, holds_rows, with_tails
 from graphfix.model.values import attr_float, attr_int
 
 MASK_FILTER = -10000.0
@@ -41,9 +41,7 @@ class Zero(Repair):
     def rewrite(self, op: Builder, lengths: Lengths) -> None:
         """``Where(mask, x, 0)`` or ``x * mask``."""
         value = input_of(self.node, self.index)
-        axes = self.state.axes or ()
-        finite = self.state.is_finite
-        op.rewire(self.index, zeroed(op, lengths, value, axes, self.axis, finite, self.point))
+        op.rewire(self.index, zeroed(op, lengths, value, self.state, self.axis, self.point))
 
 
 @dataclass(frozen=True)
@@ -199,7 +197,7 @@ class PoisonedInput(Repair):
     def rewrite(self, op: Builder, lengths: Lengths) -> None:
         """``Where(mask, x, 0)``, for all who read it but those who ask only for its size."""
         readers = [x for x in self.value.uses() if x.node.op_type not in ("Shape", "Size")]
-        clean = self.value
+        clean, given = self.value, with_tails(self.state.axes or (), ANY)
         for axis in self.state.timed:
-            clean = zeroed(op, lengths, clean, self.state.axes or (), axis, finite=False)
+            clean = zeroed(op, lengths, clean, given, axis, None)
         op.reroute(self.value, readers, clean)

@@ -12,7 +12,7 @@ import sympy
 
 from graphfix.editing.builder import Builder
 from graphfix.lengths.length_nodes import Lengths
-from graphfix.lengths.tail_state import Rows, State
+from graphfix.lengths.tail_state import State, holds_rows
 
 Leak = Literal[
     "mean pollution",
@@ -77,9 +77,7 @@ class FrameRepair(Repair):
             A tensor like ``x``, of size N on that axis.
         """
         state, axis = self.state, self.axis
-        rows = next(
-            (i for i, a in enumerate(state.axes or ()) if a and isinstance(a[0], Rows)), None
-        )
+        rows = next((i for i, a in enumerate(state.axes or ()) if holds_rows(a)), None)
         if rows is None:
             return op.Gather(x, op.Reshape(index, np.array([-1], np.int64)), axis=axis)
         if (rows, axis) == (0, 1) and lengths.opset >= 12:
@@ -96,29 +94,22 @@ class FrameRepair(Repair):
 
 
 def zeroed(
-    op: Builder,
-    lengths: Lengths,
-    value: ir.Value,
-    axes: tuple[tuple[object, ...], ...],
-    axis: int,
-    finite: bool,
-    point: ir.Value | None = None,
+    op: Builder, lengths: Lengths, value: ir.Value, state: State, axis: int, point: ir.Value | None
 ) -> ir.Value:
     """``value`` with a tail of zeros, or of zero points, on one axis; made once for all who ask."""
     dtype = lengths.dtype(value)
 
     def make() -> ir.Value:
-        mask = lengths.mask(value, axes, axis)  # type: ignore[arg-type]
+        mask = lengths.mask(value, state.axes or (), axis)
         if dtype == ir.DataType.BOOL:
             return op.And(value, mask)
-        if finite and dtype.is_floating_point():
+        if state.is_finite and dtype.is_floating_point():
             return op.Mul(value, lengths.cast(mask, dtype))
         nought = np.zeros((), dtype.numpy()) if point is None else lengths.scalar(point)
         return op.Where(mask, value, nought)
 
-    return op.once(
-        ("zero", value, axis, point), make, *(x for x in (value, point) if x is not None)
-    )
+    sources = (value,) if point is None else (value, point)
+    return op.once(("zero", value, axis, point), make, *sources)
 
 
 def input_of(node: ir.Node, index: int) -> ir.Value:

@@ -81,8 +81,7 @@ class _Norm(Repair):
         def zero(value: ir.Value) -> ir.Value:
             for axis in over:
                 if state.tails[axis] is not None:
-                    axes = state.axes or ()
-                    value = zeroed(op, lengths, value, axes, axis, state.is_finite)
+                    value = zeroed(op, lengths, value, state, axis, None)
             return value
 
         if self.centred:
@@ -215,8 +214,5 @@ def _mean(
     if others > 1:
         valid = op.Mul(valid, np.array([others], np.int64))
     wide = ir.DataType.FLOAT if small else dtype
-    per_row = lengths.along_rows(op.Cast(valid, to=wide), state)
-    mean = op.Div(total, per_row)
-    if small:
-        mean = op.Cast(mean, to=dtype)
-    return mean
+    mean = op.Div(total, lengths.along_rows(op.Cast(valid, to=wide), state))
+    return op.Cast(mean, to=dtype) if small else mean

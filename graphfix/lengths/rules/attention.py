@@ -122,13 +122,10 @@ def rotary_embedding(site: Site) -> State:
     """Each place is turned by its own row of the tables."""
     state = _turned(site)
     at = state.rank - 2
-    if any(x.physical for x in (site.state(i) for i in (1, 2, 3))):
+    places, *tables = (site.state(i) for i in (1, 2, 3))
+    if any(x.physical for x in (places, *tables)):
         raise RefusedError("its tables hold padded sizes")
-    places = site.state(1)
-    for i in (2, 3):
-        table = site.state(i)
-        if not table.timed:
-            continue
+    for table in (x for x in tables if x.timed):
         if not places.fixed or places.timed or site.ints(1) != (0,):
             raise RefusedError(
                 "it reads rows of a table that carries time, and it is not seen which"

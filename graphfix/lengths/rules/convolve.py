@@ -8,16 +8,7 @@ from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.rules.quantize import unbiased
 from graphfix.lengths.rules.reduce import masked_mean
-from graphfix.lengths.tail_state import (
-    Axis,
-    State,
-    Tail,
-    Time,
-    carries_time,
-    same_size,
-    size_of,
-    time_of,
-)
+from graphfix.lengths.tail_state import Axis, State, Tail, Time, carries_time, same_size, time_of
 from graphfix.model.values import attr_int, attr_ints, attr_text
 
 
@@ -35,9 +26,7 @@ def conv(site: Site, *, bias: int | None = 2) -> State:
 
 def conv_integer(site: Site) -> State:
     """As Conv, with zero points for zeros."""
-    point = site.node.inputs[2] if site.has(2) else None
-    site.points[0] = point
-    unbiased(site, 0, point)
+    unbiased(site, 0, 2)
     return conv(site, bias=None)
 
 
@@ -159,7 +148,7 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
             continue
         if not site.grows(dims[i]):
             raise RefusedError(f"its result has {dims[i]} frames however long the clip is")
-        same = same_size(size_of(old), dims[i])
+        same = same_size(state.size(i), dims[i])
         if not same:
             _forward(old)
         axes.append(old if same else (Time(dims[i]),))

@@ -64,10 +64,9 @@ def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axi
         else None
         for i, axis in enumerate(axes)
     ]
-    signs = [x.sign for x in states]
     fills = [x.fill for x in states]
     square = op_type == "Mul" and site.node.inputs[0] is site.node.inputs[1]
-    sign = 1 if square else number_effects.sign_of(op_type, signs, fills)
+    sign = 1 if square else number_effects.sign_of(op_type, states)
     result = State(axes, tuple(tails), fixed=all(x.fixed for x in states), sign=sign)
     filled = [x for x in fills if x is not None]
     levels = [x.level for x in states]
@@ -103,11 +102,9 @@ def _sizes(site: Site, states: Sequence[State]) -> State | None:
         return None
     if any(not x.fixed and not x.physical for x in states) or any(x.timed for x in states):
         return None
-    sign = number_effects.sign_of(
-        site.node.op_type, [x.sign for x in states], [x.fill for x in states]
-    )
     found = of_sizes(site)
-    return dataclasses.replace(found, sign=max(found.sign, sign))
+    sign = max(found.sign, number_effects.sign_of(site.node.op_type, states))
+    return dataclasses.replace(found, sign=sign)
 
 
 def _broadcast(site: Site, states: Sequence[State]) -> tuple[Axis, ...] | None:

@@ -87,15 +87,13 @@ def _strays(value: ir.Value | None, site: Site) -> bool:
     return False
 
 
-def _joined(data: State, index: State, axis: int, *, sign: bool = True) -> State:
+def _joined(data: State, index: State, axis: int) -> State:
     before, after = (data.axes or ())[:axis], (data.axes or ())[axis + 1 :]
     axes = (*before, *(index.axes or ()), *after)
     picked = (x and (x if x.kind == "last" else data.made) for x in index.tails)
     tails = (*data.tails[:axis], *picked, *data.tails[axis + 1 :])
     fixed = data.fixed and index.fixed
-    return State(
-        axes, tails, fixed=fixed, sign=data.sign if sign else 0, fill=data.fill, inside=data.inside
-    )
+    return State(axes, tails, fixed=fixed, sign=data.sign, fill=data.fill, inside=data.inside)
 
 
 def _along_time(site: Site, data: State, index: State, axis: int) -> State:

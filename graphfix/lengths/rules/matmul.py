@@ -110,8 +110,7 @@ def matmul_integer(site: Site) -> State:
     for i in (0, 1):
         if site.has(2 + i) and site.state(2 + i).timed:
             raise RefusedError("its zero point carries time")
-        site.points[i] = site.node.inputs[2 + i] if site.has(2 + i) else None
-        unbiased(site, i, site.points[i])
+        unbiased(site, i, 2 + i)
     return matmul(site)
 
 

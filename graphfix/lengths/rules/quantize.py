@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.tail_state import ZERO, State, Tail, plain
-from graphfix.model.values import scalar_of
+from graphfix.model.values import input_at, scalar_of
 
 
 def quantize_dynamically(site: Site) -> list[State | None]:
@@ -22,13 +22,13 @@ def quantize_dynamically(site: Site) -> list[State | None]:
 def quantize(site: Site) -> State:
     """Each number by itself; a zero becomes the zero point."""
     site.check_behind("its scale carries time")
-    return _quantized(site.state(), site.node.inputs[2] if site.has(2) else None)
+    return _quantized(site.state(), input_at(site.node, 2))
 
 
 def dequantize(site: Site) -> State:
     """Each number by itself; the zero point becomes a zero."""
     site.check_behind("its scale carries time")
-    state = unbiased(site, 0, site.node.inputs[2] if site.has(2) else None)
+    state = unbiased(site, 0, 2)
     return State(state.axes, state.recomputed(zeros=True))
 
 
@@ -45,8 +45,15 @@ def number_of(point: ir.Value | None) -> float | None:
     return None if number is None else float(number)
 
 
-def unbiased(site: Site, index: int, point: ir.Value | None) -> State:
-    """What an input is once its zero point is taken off: kept as its state, and given back."""
+def unbiased(site: Site, index: int, at: int) -> State:
+    """What an input is once its zero point is taken off: kept as its state, and given back.
+
+    Args:
+        site: The node.
+        index: The input.
+        at: Which input is its zero point.
+    """
+    point = site.points[index] = input_at(site.node, at)
     state, number = site.state(index), number_of(point)
     tails: list[Tail | None] = []
     for tail in state.tails:

@@ -90,12 +90,10 @@ def deal(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]
                 raise RefusedError("how it deals out the axes cannot be inferred")
             atom, origin = left.pop(0)
             ratio = sympy.cancel(rest / atom.size)
-            if same_size(rest, atom.size):
+            same = same_size(rest, atom.size)
+            if same or is_whole(ratio):
                 axis.append((atom, origin))
-                rest = sympy.Integer(1)
-            elif is_whole(ratio):
-                axis.append((atom, origin))
-                rest = ratio
+                rest = sympy.Integer(1) if same else ratio
             else:
                 part, remainder = _split(atom, rest, out[place + 1 :])
                 axis.append((part, origin))
@@ -120,10 +118,8 @@ def _split(
         inner = next((x for x in following if x != 1), None)
         if inner is not None and inner.is_Integer and size.free_symbols:
             # [T] as [T / w, w]: it runs only if w divides T, so whole rows are valid.
-            fits = same_size(size * inner, atom.size) or same_size(
-                size, sympy.floor(atom.size / inner)
-            )
-            if fits:
+            rows = sympy.floor(atom.size / inner)
+            if same_size(size * inner, atom.size) or same_size(size, rows):
                 return Time(size), [Other(inner)]
     parts = f"{size_told(atom.size)} into {size_told(size)}"
     raise RefusedError(f"it splits an axis of size {parts} and the rest{_counted(atom, size)}")

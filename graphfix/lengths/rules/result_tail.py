@@ -9,7 +9,7 @@ from graphfix.lengths import number_effects
 from graphfix.lengths.tail_state import ANY, FINITE, HIDDEN, LAST, LOW, ONE, WILD, ZERO, State, Tail
 
 
-def _content(state: State, from_end: int) -> Tail:
+def content(state: State, from_end: int) -> Tail:
     """What a tensor holds where an axis, counted from the end, is beyond its valid length."""
     index = state.rank + from_end
     if index >= 0 and state.tails[index] is not None:
@@ -44,7 +44,7 @@ def tail_of(
         to_bool: Whether the result is a boolean.
         largest: The largest number that it can hold.
     """
-    args = [_content(x, at) for x in states]
+    args = [content(x, at) for x in states]
     levels = [x.level for x in states]
     floor = -min(_HUGE, 0.9 * largest)
     special = _SPECIAL.get(op_type)
@@ -63,10 +63,9 @@ def tail_of(
     if found is not None:
         return found
     finite = all(x.is_finite for x in args)
-    signs, fills = [x.sign for x in states], [x.fill for x in states]
     if finite and all(_repeats(x, at) for x in states):
-        return LAST if to_bool or number_effects.keeps_finite(op_type, signs, fills) else ANY
-    if to_bool or (finite and number_effects.keeps_finite(op_type, signs, fills)):
+        return LAST if to_bool or number_effects.keeps_finite(op_type, states) else ANY
+    if to_bool or (finite and number_effects.keeps_finite(op_type, states)):
         return FINITE
     wild = sum(not x.is_finite for x in args)
     low = args[1:] if op_type == "Where" else args

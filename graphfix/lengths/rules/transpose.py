@@ -6,7 +6,8 @@ import dataclasses
 
 from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.tail_state import ANY, LAST, WILD, Axis, Other, State, Tail, carries_time
+from graphfix.lengths.rules.result_tail import content
+from graphfix.lengths.tail_state import LAST, Axis, Other, State, Tail, carries_time
 from graphfix.model.values import attr_int, attr_ints
 
 
@@ -56,12 +57,8 @@ def expand(site: Site) -> State:
     old = ((),) * (len(made) - state.rank) + state.axes
     sizes = site.out_dims()
     axes = tuple(a or site.same_along(x) for a, x in zip(old, sizes, strict=True))
-    tails: list[Tail | None] = []
-    for i, axis in enumerate(axes):
-        at = i - len(made) + state.rank
-        has = at >= 0 and state.tails[at] is not None
-        new = state.repeated(LAST if state.is_finite else WILD if state.is_bounded else ANY)
-        tails.append(state.tails[at] if has else new if carries_time(axis) else None)
+    places = zip(range(-len(made), 0), axes, strict=True)
+    tails = (content(state, i) if carries_time(x) else None for i, x in places)
     steps = state.steps if sum(map(carries_time, axes)) == len(state.timed) else None
     return dataclasses.replace(state, axes=axes, tails=tuple(tails), steps=steps)
 

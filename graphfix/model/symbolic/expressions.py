@@ -166,13 +166,11 @@ def without(dim: Dim, names: Iterable[str]) -> Dim:
 
 def replaced(dim: Dim, by: Mapping[str, Dim]) -> Dim:
     """A dim with other expressions for some of its symbols."""
-    found = symbols_of(dim) & by.keys()
-    if not found:
+    if symbols_of(dim).isdisjoint(by):
         return dim
     expr = expr_of(dim)
-    return dim_of(
-        settled(expr.subs({x: expr_of(by[x.name]) for x in expr.free_symbols if x.name in found}))
-    )
+    new = {x: expr_of(by[x.name]) for x in expr.free_symbols if x.name in by}
+    return dim_of(settled(expr.subs(new)))
 
 
 def is_positive(dim: Dim, known: frozenset[str]) -> bool:

@@ -139,10 +139,8 @@ def _shape(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Arra
 
 
 def _size(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
-    data = node.inputs[0]
-    if data is None or data.shape is None:
-        return None
-    return array_of([sympy.Mul(*facts.take_dims(data.shape))], [])
+    dims = _shape(facts, ctx, node, args)
+    return None if dims is None else array_of([sympy.Mul(*dims)], [])
 
 
 def _gather(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:

@@ -84,12 +84,9 @@ def reshape(facts: Facts, ctx: Context, node: ir.Node) -> None:
     unknown = [i for i, x in enumerate(result) if x is None]
     others = sympy.Mul(*(x for x in result if x is not None))
     total = None if dims is None else sympy.Mul(*dims)
-    for i in unknown:
-        result[i] = (
-            None
-            if len(unknown) > 1 or total is None
-            else _quotient(facts, node, total, others, inferred=target[i] == -1)
-        )
+    if len(unknown) == 1 and total is not None:
+        last = unknown[0]
+        result[last] = _quotient(total, others, inferred=target[last] == -1)
     final = [facts.fresh(ctx) if x is None else x for x in result]
     set_shape(out, [dim_of(x) for x in final])
     if total is None:
@@ -97,17 +94,14 @@ def reshape(facts: Facts, ctx: Context, node: ir.Node) -> None:
     if len(unknown) == 1 and target[unknown[0]] == -1:
         # The rest is not 0, or -1 would be ambiguous: what is common can be divided out.
         facts.must_be_positive(node, others)
-        last = final[unknown[0]]
         above, below = sympy.fraction(sympy.cancel(total / others))
-        facts.must_equal(node, above, below * last)
+        facts.must_equal(node, above, below * final[unknown[0]])
     else:
         facts.must_equal(node, total, sympy.Mul(*final))
     return None
 
 
-def _quotient(
-    facts: Facts, node: ir.Node, total: sympy.Expr, others: sympy.Expr, *, inferred: bool
-) -> sympy.Expr | None:
+def _quotient(total: sympy.Expr, others: sympy.Expr, *, inferred: bool) -> sympy.Expr | None:
     """The one dim that is left, if it is an expression."""
     if others == 0 or not (inferred or others.is_Integer):
         return None
@@ -125,13 +119,11 @@ def slice_(facts: Facts, ctx: Context, node: ir.Node) -> None:
     result = list(data.shape)
     axes = whole_numbers(given[2]) if len(given) > 2 else None
     if axes is None:
-        has_axes = len(node.inputs) > 3 and node.inputs[3] is not None
-        if has_axes or (starts is None and ends is None):
+        if input_at(node, 3) is not None or (starts is None and ends is None):
             return set_shape(node.outputs[0], [dim_of(facts.fresh(ctx)) for _ in result])
         count = (starts if starts is not None else ends).size  # type: ignore[union-attr]
         axes = list(range(count))
-    no_steps = len(node.inputs) < 5 or node.inputs[4] is None
-    steps = [1] * len(axes) if no_steps else whole_numbers(given[3])
+    steps = [1] * len(axes) if input_at(node, 4) is None else whole_numbers(given[3])
     if steps is not None and 0 in steps:  # which no run survives
         steps = None
     for i, axis in enumerate(axes):
@@ -217,15 +209,12 @@ def _holds_where_empty(
 def pad(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """Each axis with what is put before and behind it."""
     data = node.inputs[0]
-    pads = facts.read(ctx, node.inputs[1]) if len(node.inputs) > 1 else None
+    pads, given = facts.read(ctx, input_at(node, 1)), input_at(node, 3)
     if data is None or data.shape is None or pads is None:
         return
-    axes = list(range(len(data.shape)))
-    if len(node.inputs) > 3 and node.inputs[3] is not None:
-        given = whole_numbers(facts.read(ctx, node.inputs[3]))
-        if given is None:
-            return
-        axes = given
+    axes = range(len(data.shape)) if given is None else whole_numbers(facts.read(ctx, given))
+    if axes is None:
+        return
     result = list(data.shape)
     for i, axis in enumerate(axes):
         result[axis] = dim_of(expr_of(data.shape[axis]) + pads[i] + pads[i + len(axes)])

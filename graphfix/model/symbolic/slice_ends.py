@@ -50,10 +50,8 @@ def length_to(size: sympy.Expr, start: sympy.Expr, end: sympy.Expr, step: int) -
     ends = _values(end, symbol, at)
     limits = zip(ends, (n for n in sizes if n >= 0), strict=True)
     exact = [len(range(*slice(int(start), e, step).indices(n))) for e, n in limits]
-    plain = [
-        settled(sympy.Max(0, steps_in(last - start, step)))
-        for last in _lasts(size, end, symbol, turns)
-    ]
+    lasts = _lasts(size, end, symbol, turns)
+    plain = [settled(sympy.Max(0, steps_in(last - start, step))) for last in lasts]
     found = [x for x in plain if _values(x, symbol, at) == exact]
     below = [n for n, e in zip(at.tolist(), ends, strict=True) if e < 0]
     if not found and below:
