@@ -10,7 +10,6 @@ measured, and another length is timed as a phase of its own, several times.
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -78,7 +77,7 @@ class Trial:
 
         def run(model: ir.Model) -> None:
             part = replace(entrant, source=model, graph=model)
-            with closing(self.open(part, self.runner)) as session:
+            with self.open(part, self.runner) as session:
                 session.run(entrant.feeds(case.feeds))
 
         source = entrant.source if isinstance(entrant.source, ir.Model) else entrant.graph
@@ -93,7 +92,7 @@ def survey(runner: Runner) -> dict[str, str]:
         UsageError: It does not start, or lacks the provider.
         ModelError: There is no device.
     """
-    with closing(_started(replace(runner, sessions=1))) as session:
+    with _started(replace(runner, sessions=1)) as session:
         about = {k: str(v) for k, v in session.about.items() if k != "providers"}
         return {**about, **session.machine()}
 
@@ -109,7 +108,7 @@ def time_alone(trial: Trial, entrant: Entrant) -> Phases:
     case = trial.first
     try:
         _started(runner).close()
-        with closing(trial.open(entrant, runner)) as session:
+        with trial.open(entrant, runner) as session:
             found: dict[str, tuple[float, ...]] = {SESSION: (session.open_seconds,)}
             feeds = entrant.feeds(case.feeds)
             found[FIRST] = session.time(feeds, 1)

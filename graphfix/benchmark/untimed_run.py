@@ -6,7 +6,6 @@ has been read once.
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -40,9 +39,7 @@ def look(trial: Trial, entrant: Entrant, reference: Reference, tolerance: Tolera
     worst: dict[tuple[str, str], OutputDiff] = {}
     case = cases[0]
     try:
-        with closing(
-            trial.open(entrant, replace(trial.runner, sessions=1), profile=True)
-        ) as session:
+        with trial.open(entrant, replace(trial.runner, sessions=1), profile=True) as session:
             for case, original in zip(cases, wanted, strict=True):
                 outputs = session.run(entrant.feeds(case.feeds))
                 for diff in _diffs(original, outputs, case.name, tolerance):

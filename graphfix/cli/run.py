@@ -203,16 +203,14 @@ def _details(report: Report, *, diff: bool, verbose: bool) -> None:
 
 
 def _print_pass(one: PassReport, name: str, *, diff: bool, verbose: bool) -> None:
-    parts = []
-    if one.changes:
-        parts.append(f"{plural(len(one.changes), 'repair')} ({one.safety})")
-    if one.skips:
-        parts.append(plural(len(one.skips), "near miss", "near misses"))
-    if one.findings:
-        parts.append(plural(len(one.findings), "finding"))
-    if one.left:
-        parts.append("left out")
-    click.echo(f"  {click.style(one_line(name), bold=True)}  {', '.join(parts)}")
+    parts = (
+        f"{plural(len(one.changes), 'repair')} ({one.safety})" if one.changes else "",
+        plural(len(one.skips), "near miss", "near misses") if one.skips else "",
+        plural(len(one.findings), "finding") if one.findings else "",
+        "left out" if one.left else "",
+    )
+    told = ", ".join(filter(None, parts))
+    click.echo(f"  {click.style(one_line(name), bold=True)}  {told}")
     notes = ((change.at, change.note) for change in one.changes if change.note)
     _terminal.lines(reasons(notes, every=verbose, indent="      "))
     if diff:

@@ -112,21 +112,15 @@ class Builder:
         for i, value in enumerate(node.outputs):
             value.name = "" if not there[i] else self.new_name() if i else node.name
         node.metadata_props[PASS_KEY] = self._by
-        if domain:
-            self._import(domain)
+        if domain:  # of the model, and of the function that the site is in
+            for top in (self._view.model.graph, self._view.scope(self._at.graph)[-1]):
+                top.opset_imports.setdefault(domain, 1)
         if self._end is not None:
             self._end.append(node)
         else:
             self._at.graph.insert_before(self._at, node)
         self._made.append(node)
         return node.outputs
-
-    def _import(self, domain: str) -> None:
-        """Let the model have the opset of a domain, and so the function that the site is in."""
-        graph = self._at.graph if self._at is not None else None
-        tops = [self._view.model.graph, *([] if graph is None else self._view.scope(graph)[-1:])]
-        for top in tops:
-            top.opset_imports.setdefault(domain, 1)
 
     def again(self, node: ir.Node, *inputs: Operand) -> ir.Value:
         """Make the first output of ``node`` once more, from other inputs."""

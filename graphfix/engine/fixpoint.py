@@ -137,25 +137,19 @@ def name_of(one: Check) -> str:
 
 def _run(check: Check, model: ir.Model) -> PassReport:
     start = time.perf_counter()
-    spec, safety = name_of(check), check.safety if isinstance(check, Pass) else "exact"
-    if (why := exclusions.why_pass(model, spec)) is not None:
-        return PassReport(check.name, spec, safety, left=why)
+    safety = check.safety if isinstance(check, Pass) else "exact"
+    report = PassReport(check.name, name_of(check), safety)
+    if (why := exclusions.why_pass(model, report.spec)) is not None:
+        return dataclasses.replace(report, left=why)
     if not isinstance(check, Pass):
-        found = tuple(check.findings(model))
-        took = time.perf_counter() - start
-        return PassReport(check.name, spec, safety, findings=found, seconds=took)
-    result = check(model)
-    if not isinstance(result, Result):
-        raise GraphfixError(f"the pass {check.name} did not return a graphfix.Result")
-    return PassReport(
-        name=check.name,
-        spec=spec,
-        safety=safety,
-        changes=result.changes,
-        skips=result.skips,
-        seconds=time.perf_counter() - start,
-        advice=check.advice if result.changes else "",
-    )
+        report = dataclasses.replace(report, findings=tuple(check.findings(model)))
+    else:
+        made = check(model)
+        if not isinstance(made, Result):
+            raise GraphfixError(f"the pass {check.name} did not return a graphfix.Result")
+        advice = check.advice if made.changes else ""
+        report = dataclasses.replace(report, changes=made.changes, skips=made.skips, advice=advice)
+    return dataclasses.replace(report, seconds=time.perf_counter() - start)
 
 
 def _both(first: PassReport, then: PassReport) -> PassReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -19,13 +20,14 @@ from graphfix.model import byte_ranges, io, shapes
 from graphfix.paths import StrPath, file_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     import onnx_ir as ir
 
     from graphfix.core import Check
     from graphfix.engine.report import Report
-    from graphfix.model.weights import Placement
+    from graphfix.model.atomic_file import Draft
     from graphfix.proof.verify import Held
     from graphfix.runtime.memory_need import Need
 
@@ -74,32 +76,25 @@ def repair_file(
     del model
     if options.get("dry_run"):
         return task.about(make(task, loaded=first.pop())[1], need)
-    place = _Target(target, options.get("external_data", "auto"), about)
+    placement = options.get("external_data", "auto")
+    drafting = partial(io.drafting, path=target, external_data=placement, about=about)
     held = _held(task)
-    report = _written(task, place, NOTHING, need, first, held)
+    report = _written(task, target, drafting, NOTHING, need, first, held)
     if report.ok or task.strict:
         return report
     found = bad_places(task, report, held)
     for way in ways(task.chosen, why_not(report), found):
         same = held if not task.measured else None  # the passes that round may be left out
-        told = _written(way.of(task), place, way.leave, need, held=same)
+        told = _written(way.of(task), target, drafting, way.leave, need, held=same)
         if told.ok:
             return way.found.told(told)
     return dataclasses.replace(report, searched=found.searched)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Target:
-    """Where the model goes, and its weights; and what is about the model that is there."""
-
-    target: Path
-    external_data: Placement
-    about: Sequence[Path]
-
-
 def _written(
     task: Task,
-    place: _Target,
+    target: Path,
+    drafting: Callable[..., AbstractContextManager[Draft]],
     leave: Leaving,
     need: Need | None,
     loaded: list[ir.Model] | None = None,
@@ -115,13 +110,7 @@ def _written(
         model, report = make(task, leave, margin, loaded.pop() if loaded else None)
         shapes.forget(model)  # saving needs none, and it is when most memory is held
         report = task.about(report, need)
-        with io.drafting(
-            model,
-            place.target,
-            changed=report.changed,
-            external_data=place.external_data,
-            about=place.about,
-        ) as draft:
+        with drafting(model, changed=report.changed) as draft:
             if task.check:
                 report = prove(task, draft.path, model, report, held=held)
             if report.ok:
@@ -132,10 +121,10 @@ def _written(
                 if not why:
                     if task.measured:
                         draft.keep()
-                    return dataclasses.replace(report, output=str(place.target))
+                    return dataclasses.replace(report, output=str(target))
         if report.ok:
             way = next(ways(task.chosen, why, BadPlaces()))
-            return way.found.told(_written(way.of(task), place, way.leave, need))
+            return way.found.told(_written(way.of(task), target, drafting, way.leave, need))
         if is_hopeless(report):
             break
     return report

@@ -40,14 +40,7 @@ def make(
         now = dataclasses.replace(leave, left={**leave.left, **wholes}, nodes=task.exclude)
         settle = None
         if task.check:
-            settle = Settling(
-                chosen=task.chosen,
-                dims=task.dims,
-                feeds=task.feeds,
-                tolerance=task.tolerance,
-                tell=task.tell,
-                margin=margin,
-            )
+            settle = Settling(task.chosen, task.dims, task.feeds, task.tolerance, task.tell, margin)
         try:
             done = pipeline.apply(model, task.chosen, leave=now, progress=task.tell, settle=settle)
         except PassError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from graphfix.core import Check, Pass, rounding
 from graphfix.job.rounding_search import gate
@@ -102,18 +102,15 @@ class Task:
         """What is asked with these options, which names no passes yet."""
         refuse_unknown(options, Options)
         exclude = options.get("exclude", ())
+        as_given = ("feeds", "tolerance", "ep", "kernels", "strict", "budget")
+        given: dict[str, Any] = {name: x for name, x in options.items() if name in as_given}
         return cls(
             file_of(source),
             check=options.get("check", True) and not options.get("dry_run", False),
             dims=sizes_of(options.get("dims")),
-            feeds=options.get("feeds"),
-            tolerance=options.get("tolerance"),
-            ep=options.get("ep", "cpu"),
-            kernels=options.get("kernels"),
-            strict=options.get("strict", False),
-            budget=options.get("budget"),
             exclude=(exclude,) if isinstance(exclude, str) else tuple(exclude),
             tell=options.get("progress") or (lambda _: None),
+            **given,
         )
 
     @property

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import onnx
@@ -39,7 +38,7 @@ _SECONDS_A_NODE = 0.02
 _LARGE = 4096
 
 
-class Optimizer:
+class Optimizer(ExitStack):
     """A model that is rewritten, once or at several levels; its weights are written down once.
 
     Args:
@@ -48,8 +47,8 @@ class Optimizer:
     """
 
     def __init__(self, model: ir.Model, sizes: Mapping[str, int] | None = None) -> None:
+        super().__init__()
         self._model, self._sizes = model, dict(sizes or {})
-        self._open = ExitStack()
         self._told: tuple[bytes, dict[str, Any]] = (b"", {})
 
     def __enter__(self) -> Self:
@@ -62,16 +61,8 @@ class Optimizer:
             self._given, self._made = folder / "given.onnx", folder / "optimized.onnx"
             self._asked = folder / "asked.onnx"
             self._given.write_bytes(_asking(ir.to_proto(held)).SerializeToString())
-            self._open = opened.pop_all()
+            self.push(opened.pop_all())
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._open.__exit__(kind, error, trace)
 
     def optimized(self, level: Level, *, without: Sequence[str] = ()) -> ir.Model:
         """Let ONNX Runtime rewrite the model for the CPU, and read what it made of it.

@@ -12,7 +12,6 @@ inference. So it is in the sessions that people make: ONNX Runtime's optimizer r
 from __future__ import annotations
 
 import zlib
-from typing import Self
 
 import onnx_ir as ir
 
@@ -20,6 +19,7 @@ from graphfix.model.values import all_nodes, is_op, scalar_of
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array, Feeds, Port
 from graphfix.runtime.provider import Ep
+from graphfix.runtime.scratch import Closing
 
 _DRAWS = (
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
@@ -47,7 +47,7 @@ def seeded(model: ir.Model) -> ir.Model:
     return copy
 
 
-class Repeatable:
+class Repeatable(Closing):
     """A seeded model that gives the same outputs for the same inputs: loaded again for each run."""
 
     def __init__(self, model: ir.Model, ep: Ep = "cpu") -> None:
@@ -63,15 +63,6 @@ class Repeatable:
         """Run the model once, as :meth:`Session.run` does."""
         with self._open() as session:
             return session.run(feeds)
-
-    def close(self) -> None:
-        """Nothing is kept open."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def is_random(node: ir.Node) -> bool:

@@ -11,7 +11,7 @@ import json
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from graphfix.errors import ModelError
 from graphfix.runtime import memory_need
@@ -25,7 +25,7 @@ from graphfix.runtime.run_errors import (
     of_loading,
     of_running,
 )
-from graphfix.runtime.scratch import Folder, scratch
+from graphfix.runtime.scratch import Closing, Folder, scratch
 from graphfix.runtime.time_limits import SECONDS, run_seconds
 
 _OPEN_SECONDS = 600.0
@@ -33,7 +33,7 @@ _RUN_SECONDS = 600.0
 _MOST_RUNS = 10_000
 
 
-class RemoteSession:
+class RemoteSession(Closing):
     """A model loaded by another Python.
 
     Args:
@@ -266,9 +266,3 @@ class RemoteSession:
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -49,7 +49,20 @@ def scratch() -> Iterator[None]:
         ) from error
 
 
-class Folder:
+class Closing:
+    """What is closed at the end of a ``with`` block."""
+
+    def close(self) -> None:
+        """Let go of what is kept open; if nothing else is said, that is nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Folder(Closing):
     """A temporary folder; it goes when it is closed, with the object, or with the process.
 
     Attributes:
@@ -72,12 +85,6 @@ class Folder:
         self._remove()
         # Again, if it was in use when the process began to end; what still is keeps its lock file.
         _remove(self.path, None, os.getpid())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _made() -> str:

@@ -20,7 +20,7 @@ from graphfix.job.fault_search import ways
 from graphfix.job.remaining_findings import checked
 from graphfix.job.rounding_search import MARGINS, gate, is_hopeless
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model import atomic_file, atomic_folder, io
+from graphfix.model import atomic_file, io
 from graphfix.model.dims import name_dims
 from graphfix.model.given import Given, on_disk, sizes_of
 from graphfix.paths import StrPath, file_of
@@ -163,8 +163,8 @@ def _ship(order: Order, folder: Path) -> Shipped:
     made, reports = order.repaired()
     tell("checking what is left")
     hazards = checked(order.original(), made)
-    with atomic_folder.replacing(folder) as draft:
-        scratch = draft.path
+
+    def make(scratch: Path) -> Shipped:
         sizes = [container[reading.axis.dim] for container in reading.containers]
         paths = [scratch / f"{source.stem}.{size}.onnx" for size in sizes]
         shipped.put_models(made, paths, source.stem)
@@ -179,7 +179,7 @@ def _ship(order: Order, folder: Path) -> Shipped:
         if all(x.verdict.ok for x in padding):
             tell("proving what a session gives")
             whole = end_to_end(scratch, reading.clips, order.tolerance)
-        result = Shipped(
+        return Shipped(
             folder=None,
             manifest=manifest,
             reports=reports,
@@ -188,11 +188,8 @@ def _ship(order: Order, folder: Path) -> Shipped:
             whole=whole,
             unrounded=shipped.unrounded_by(order.rounding(), reports),
         )
-        if whole is None or not result.ok:
-            return result
-        result = shipped.put_verdict(scratch, result)
-        draft.keep()
-    return shipped.in_place(folder, result)
+
+    return shipped.into(folder, make)
 
 
 def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> Manifest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,7 +80,7 @@ def _timed(steps: Steps, seen: dict[str, int], runner: Runner) -> Phases:
     with ExitStack() as stack:
         for path, feeds in steps:
             if path not in opened:
-                opened[path] = stack.enter_context(closing(RemoteSession(path, fresh)))
+                opened[path] = stack.enter_context(RemoteSession(path, fresh))
             outputs = opened[path].run(feeds)
             took.append(opened[path].run_seconds)
             moved += sum(array.nbytes for array in (*feeds.values(), *outputs.values()))

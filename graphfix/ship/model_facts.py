@@ -94,8 +94,6 @@ def read(
             if clips:
                 shortest = _runs_from(_shortest(maker, plan), clips[0].length, maker, run)
                 break
-        else:
-            clips = ()
     if not clips:
         told = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
         raise FeedError(f"the model runs at none of the lengths ({told})")

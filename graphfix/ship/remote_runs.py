@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from graphfix.runtime.port import Array, Feeds
+from graphfix.runtime.scratch import Closing
 from graphfix.ship.manifest import Container, Manifest
 
 
-class RemoteRuns:
+class RemoteRuns(Closing):
     """What a :class:`graphfix.ship.stream.Stream` runs containers by, on any provider.
 
     Args:

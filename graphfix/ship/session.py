@@ -82,6 +82,7 @@ class Session:
         self.folder = file_of(folder)
         self.manifest = manifest = Manifest.read(self.folder)
         self._opened = Sessions(providers, sess_options, share=share)
+        self._device = "dml" if self._opened.on_directml else "cpu"
         self._fallback = None if fallback is None else file_of(fallback)
         self._outputs = {x.name: x for x in manifest.outputs}
         self._known: dict[str, set[str]] = {}
@@ -182,10 +183,7 @@ class Session:
 
     def hold(self, array: Array) -> onnxruntime.OrtValue:
         """An array on the device that containers run on."""
-        array = np.ascontiguousarray(array)
-        if self._opened.on_directml:
-            return onnxruntime.OrtValue.ortvalue_from_numpy(array, "dml", 0)
-        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+        return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), self._device)
 
     def step(
         self,
@@ -206,7 +204,7 @@ class Session:
         for name in wanted:
             binding.bind_output(name, "cpu")
         for name in kept:
-            binding.bind_output(name, "dml" if self._opened.on_directml else "cpu")
+            binding.bind_output(name, self._device)
         with self._opened.running:
             session.run_with_iobinding(binding, run_options)
         made = binding.get_outputs()

@@ -14,7 +14,7 @@ from graphfix.core import Check, rounding
 from graphfix.engine.report import Left, Report
 from graphfix.job import planning
 from graphfix.job.remaining_findings import Checked
-from graphfix.model import atomic_file, io
+from graphfix.model import atomic_file, atomic_folder, io
 from graphfix.ship.container_repair import ContainerProof
 from graphfix.ship.end_to_end import SessionProof
 from graphfix.ship.manifest import NAME, Container, Manifest
@@ -93,18 +93,28 @@ def put_models(models: Sequence[ir.Model], paths: Sequence[Path], name: str) -> 
             one.keep()
 
 
-def put_verdict(folder: Path, result: Shipped) -> Shipped:
-    """Write what the proof found into the manifest; the result with that manifest."""
-    assert result.whole is not None
-    verdict = {
-        "ok": result.ok,
-        "check": str(result.checked),
-        "padding": [str(x) for x in result.padding],
-        "session": str(result.whole),
-    }
-    manifest = replace(result.manifest, verdict=verdict)
-    atomic_file.put_text(folder / NAME, manifest.to_text())
-    return replace(result, manifest=manifest)
+def into(folder: Path, make: Callable[[Path], Shipped]) -> Shipped:
+    """What ``make`` has put into a folder; it gets its name, and a verdict, if all is proved.
+
+    Args:
+        folder: Where it goes.
+        make: Fills the folder that it is given, and proves what is in it.
+    """
+    with atomic_folder.replacing(folder) as draft:
+        result = make(draft.path)
+        if result.whole is None or not result.ok:
+            return result
+        verdict = {
+            "ok": result.ok,
+            "check": str(result.checked),
+            "padding": [str(x) for x in result.padding],
+            "session": str(result.whole),
+        }
+        manifest = replace(result.manifest, verdict=verdict)
+        atomic_file.put_text(draft.path / NAME, manifest.to_text())
+        draft.keep()
+    files = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
+    return replace(result, manifest=manifest, folder=folder, sizes=files)
 
 
 def planned(
@@ -147,12 +157,6 @@ def unrounded_by(passes: Iterable[Check], reports: Sequence[Report]) -> tuple[st
     names = {x.name for x in rounding(passes)}
     idle = [x for done in reports for x in done.passes if x.name in names and not x.changes]
     return tuple(dict.fromkeys(why for one in idle for _, why in one.skips))
-
-
-def in_place(folder: Path, result: Shipped) -> Shipped:
-    """The result, with the folder that now has its name, and the size of each file in it."""
-    files = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
-    return replace(result, folder=folder, sizes=files)
 
 
 def _kernels(path: Path) -> dict[str, int] | None:

@@ -7,7 +7,6 @@ original's states weigh is in the bytes moved, as of a host that feeds back what
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -102,7 +101,7 @@ class Steps:
 
     def _grow(self, runs: Path, runner: Runner, seen: dict[str, int]) -> Phases:
         """Feed the original back what it gives."""
-        with closing(RemoteSession(runs, replace(runner, sessions=1))) as session:
+        with RemoteSession(runs, replace(runner, sessions=1)) as session:
             fed, took, moved = dict(self.empty), [], 0
             for feeds in self.feeds:
                 fed |= feeds
@@ -117,7 +116,7 @@ class Steps:
 
     def _play(self, folder: Path, runner: Runner, seen: dict[str, int]) -> Phases:
         """Run a stream of the folder."""
-        with closing(_Clocked(folder, runner)) as clocked:
+        with _Clocked(folder, runner) as clocked:
             stream, took = Stream(clocked), []
             for feeds in self.feeds:
                 before = clocked.seconds

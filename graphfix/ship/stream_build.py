@@ -22,7 +22,7 @@ from graphfix.feeds.dim_groups import Tie
 from graphfix.feeds.states import State
 from graphfix.job.remaining_findings import checked
 from graphfix.job.rounding_search import MARGINS, Settling, gate
-from graphfix.model import atomic_file, atomic_folder, io
+from graphfix.model import atomic_file, io
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.ship import shipped
@@ -233,8 +233,8 @@ def _ship(
     told = CacheInput.all_of(made[0])
     tell("checking what is left")
     hazards = checked(order.original(), made)
-    with atomic_folder.replacing(folder) as draft:
-        scratch = draft.path
+
+    def make(scratch: Path) -> Shipped:
         paths = [scratch / _file(source, found, x) for x in found.containers]
         first = [scratch / f"{source.stem}.first.onnx"] if found.first else []
         shipped.put_models(made, [*paths, *first], source.stem)
@@ -252,7 +252,7 @@ def _ship(
             tell(f"proving what a stream gives on {LABELS[order.ep]}")
             there = prove_on(scratch, steps, order.tolerance, order.ep)
             whole = replace(there, diffs=(*whole.diffs, *there.diffs))
-        result = Shipped(
+        return Shipped(
             folder=None,
             manifest=manifest,
             reports=reports,
@@ -261,11 +261,8 @@ def _ship(
             whole=whole,
             unrounded=shipped.unrounded_by(order.passes(found.containers[0], found.held), reports),
         )
-        if not result.ok:
-            return result
-        result = shipped.put_verdict(scratch, result)
-        draft.keep()
-    return shipped.in_place(folder, result)
+
+    return shipped.into(folder, make)
 
 
 def _about(found: StreamPlan, told: Sequence[CacheInput], about: Streaming) -> Streaming:

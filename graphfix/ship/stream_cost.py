@@ -7,7 +7,7 @@ of :mod:`graphfix.benchmark`: one model a process, alternately, a copy of the or
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -199,7 +199,7 @@ def that_runs(source: Path, feeds: Feeds, runner: Runner, stack: ExitStack) -> t
         stack: What removes the repaired file.
     """
     try:
-        with closing(RemoteSession(source, replace(runner, sessions=1))) as session:
+        with RemoteSession(source, replace(runner, sessions=1)) as session:
             session.run(feeds)
         return source, ""
     except (ModelError, RunError) as error:

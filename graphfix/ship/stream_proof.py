@@ -36,15 +36,12 @@ def prove(folder: Path, steps: Sequence[Steps], tolerance: Tolerance) -> Session
 
 def prove_on(folder: Path, steps: Sequence[Steps], tolerance: Tolerance, ep: Ep) -> SessionProof:
     """The same on another provider."""
-    runner = RemoteRuns(folder, lambda path: open_session(path, ep))
+    with RemoteRuns(folder, lambda path: open_session(path, ep)) as runner:
 
-    def play(one: Steps) -> Feeds:
-        return {**Stream(runner, one.states or None).play(one.feeds), "refused": np.array(True)}
+        def play(one: Steps) -> Feeds:
+            return {**Stream(runner, one.states or None).play(one.feeds), "refused": np.array(True)}
 
-    try:
         found = _compared(steps, play, tolerance)
-    finally:
-        runner.close()
     return replace(found, reason=found.reason and f"on {LABELS[ep]}, {found.reason}")
 
 

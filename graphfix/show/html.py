@@ -81,9 +81,7 @@ def render(template: str, **values: object) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.globals.update(ops=operators, drawing=drawing)
-    environment.filters["number"] = number
-    environment.filters["title"] = title
-    environment.filters["anchor"] = anchor
+    environment.filters.update(number=number, title=title, anchor=anchor)
     return environment.get_template(template).render(values)
 
 

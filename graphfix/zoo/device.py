@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError
@@ -111,6 +110,6 @@ def placement(job: ZooJob) -> Json:
 
 
 def _placed(model: Path, feeds: Mapping[str, Array]) -> Placed:
-    with closing(RemoteSession(model, here("dml"), profile=True)) as session:
+    with RemoteSession(model, here("dml"), profile=True) as session:
         session.run(feeds)
         return placed(session.profile())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from graphfix.runtime.provider import Ep
+from graphfix.wording import grouped
 from graphfix.zoo.figures import FIGURES, Figure, Json
 from graphfix.zoo.recipe import Counts, Recipe
 
@@ -34,10 +35,7 @@ def judge(
 
 
 def _always(ep: Ep, stages: Mapping[str, Json]) -> Iterator[Json]:
-    said: dict[str, list[str]] = {}
-    for name, result in stages.items():
-        if result.get("error"):
-            said.setdefault(result["error"], []).append(name)
+    said = grouped((x["error"], name) for name, x in stages.items() if x.get("error"))
     for error, names in said.items():  # a model that nobody can read is told of once
         yield _gate(names[0], False, f"{', '.join(names)}: {error}")
     for stage, part, name, where in _VERDICTS:
