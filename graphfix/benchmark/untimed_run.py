@@ -47,9 +47,7 @@ def look(trial: Trial, entrant: Entrant, reference: Reference, tolerance: Tolera
                     if known is None or _badness(diff) > _badness(known):
                         worst[diff.output, diff.case] = diff
             peak = session.peak_memory()
-            return Seen(
-                diffs=tuple(worst.values()), placed=placed(session.profile()), peak_memory=peak
-            )
+            return Seen(tuple(worst.values()), placed(session.profile()), peak)
     except (ModelError, RunError, FeedError) as error:
         raise trial.failed(entrant, error, case) from error
 

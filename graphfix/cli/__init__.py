@@ -34,6 +34,7 @@ from graphfix.wording import clean
 
 DONE, FOUND, BAD, INTERRUPTED = 0, 1, 2, 130
 _NOTHING = "interrupted; nothing was written"
+_HELP = {"help_option_names": ["-h", "--help"]}
 _NO_THREAD = "can't start new thread"  # a RuntimeError of Python
 _GONE = {
     "probe": "'padded MODEL' measures what padding changes, 'check MODEL --padding' says at which "
@@ -85,11 +86,7 @@ def _rejected(model: str | None) -> str | None:
     return None
 
 
-@click.group(
-    cls=_Group,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@click.group(cls=_Group, invoke_without_command=True, context_settings=_HELP)
 @click.version_option(__version__, prog_name="graphfix")
 @click.pass_context
 def group(context: click.Context) -> None:

@@ -257,13 +257,9 @@ def gone(option: str, instead: str, *, is_flag: bool = False) -> Callable[[F], F
         if value:
             raise click.UsageError(f"{option} is no option any more; {instead}.")
 
+    text = f"Gone: {instead}."
     return click.option(
-        option,
-        is_flag=is_flag,
-        hidden=True,
-        expose_value=False,
-        callback=told,
-        help=f"Gone: {instead}.",
+        option, is_flag=is_flag, hidden=True, expose_value=False, callback=told, help=text
     )
 
 

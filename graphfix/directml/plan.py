@@ -270,10 +270,8 @@ class _Planner:
                 reason = off or fusing.unfit(node, kernel, made(node), self._dims)
                 if reason is not None:
                     self._apart[node] = reason
-        parts = fusing.partitions(
-            heads, lambda x: x in self._kernels and x not in self._apart, made
-        )
-        for part in parts:
+        fusible = self._kernels.keys() - self._apart.keys()
+        for part in fusing.partitions(heads, lambda x: x in fusible, made):
             number = len(self._steps)
             for node in part.nodes:
                 self._step_of[node] = number

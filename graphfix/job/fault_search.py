@@ -65,11 +65,9 @@ def ways(chosen: Iterable[Check], why: str, found: BadPlaces) -> Iterator[Way]:
         return
     told = f"{why}: it gains nothing here, left as it is"
     gone = {(x.spec(), WHOLE): told for x in rounds}
-    left = (*found.left, *(Left(x.spec(), (), told) for x in rounds))
+    without = replace(found, left=(*found.left, *(Left(x.spec(), (), told) for x in rounds)))
     for leave in found.ways or (NOTHING,):
-        yield Way(
-            replace(leave, left={**leave.left, **gone}), replace(found, left=left), rounds=False
-        )
+        yield Way(replace(leave, left={**leave.left, **gone}), without, rounds=False)
 
 
 def bad_places(task: Task, report: Report, held: Held | None = None) -> BadPlaces:

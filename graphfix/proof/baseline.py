@@ -36,6 +36,7 @@ from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import OverBudgetError, RunError
 
 Outputs = dict[str, Array]
+Sizes = Mapping[str, Sequence[int]]
 
 
 # Garbage is put into the padding of so many cases, of those whose first row is full.
@@ -145,7 +146,7 @@ class Baseline:
     def find(
         self,
         cases: Sequence[Case] | None,
-        dims: Mapping[str, Sequence[int]] | None,
+        dims: Sizes | None,
         feeds: StrPath | Feeds | None,
         seed: int,
     ) -> None:
@@ -195,7 +196,7 @@ class Baseline:
                     f"the model as given does not run on the case {case.name!r}: {error}"
                 ) from error
 
-    def _search(self, session: Opened, dims: Mapping[str, Sequence[int]] | None, seed: int) -> None:
+    def _search(self, session: Opened, dims: Sizes | None, seed: int) -> None:
         fixed = fixed_since(self.graph, self._after())
         wanted = {**{name: [size] for name, size in fixed.items()}, **(dims or {})}
         self._made = True
@@ -213,12 +214,7 @@ class Baseline:
         self.dropped, self.left_out = found.dropped, found.left_out
 
     def _tried(
-        self,
-        session: Opened,
-        dims: Mapping[str, Sequence[int]],
-        seed: int,
-        *,
-        positive: bool = False,
+        self, session: Opened, dims: Sizes, seed: int, *, positive: bool = False
     ) -> tuple[Cases, dict[str, Outputs]]:
         """The cases that run, and what came of each."""
         outputs: dict[str, Outputs] = {}

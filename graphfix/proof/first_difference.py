@@ -18,6 +18,7 @@ from graphfix.proof.inner_tensors import Run, Stream
 from graphfix.runtime.run_errors import RunError
 
 Content = Callable[[str, tuple[int, ...]], Mask | None]
+Differ = Callable[[str, Array, Array], OutputDiff | None]
 
 # They make whole numbers, as do those that choose, compare and count, but of floats.
 _WHOLE = ("Ceil", "Floor", "Round", "Sign")
@@ -80,12 +81,7 @@ def first_divergence(
     return None
 
 
-def _apart(
-    before: Run,
-    after: Run,
-    names: list[str],
-    differ: Callable[[str, Array, Array], OutputDiff | None],
-) -> float | None:
+def _apart(before: Run, after: Run, names: list[str], differ: Differ) -> float | None:
     """How far apart the floats of these names are, if that is within what may differ."""
     apart = 0.0
     try:

@@ -56,17 +56,11 @@ class Judge:
             most = min(before.shape[axis], after.shape[axis])
             before, after = last(before, axis, most), last(after, axis, most)
             where = None if where is None else last(where, axis, most)
+        gate, case = self.tolerance, run.case
         diff = compare(
-            name,
-            run.case.name,
-            before,
-            after,
-            self.tolerance,
-            where=where,
-            leave_out=leave_out,
-            note=note,
+            name, case.name, before, after, gate, where=where, leave_out=leave_out, note=note
         )
-        if diff.ok and self.tolerance.whole and not run.case.poison:
+        if diff.ok and gate.whole and not case.poison:
             return held_in_padding(diff, before, after)
         return diff
 

@@ -174,10 +174,8 @@ class SkipBroadcast(Rule):
             whole = (1,) * (len(data) - len(skip)) + skip
             if skip and any(a != 1 and b == 1 for a, b in zip(data, whole, strict=False)):
                 small, large = (", ".join(map(size_told, x)) for x in (skip, data))
-                message = (
-                    f"DirectML does not repeat its skip of [{small}] for [{large}], in silence"
-                )
-                yield Hazard(node, f"{message}; Add and LayerNormalization are right", "error")
+                told = f"DirectML does not repeat its skip of [{small}] for [{large}], in silence"
+                yield Hazard(node, f"{told}; Add and LayerNormalization are right", "error")
 
 
 class DataDependent(Rule):

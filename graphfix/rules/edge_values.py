@@ -191,10 +191,8 @@ class LoneDft(Rule):
             size = dims[axis[0]] if dims and axis else 2
             if size == 1 or not isinstance(size, int):
                 severity: Severity = "error" if size == 1 else "warning"
-                message = (
-                    f"a DFT of one element comes out wrong, in silence: {size_told(size)} here"
-                )
-                yield Hazard(node, message, severity)
+                told = f"a DFT of one element comes out wrong, in silence: {size_told(size)} here"
+                yield Hazard(node, told, severity)
 
 
 class HalfNorm(Rule):

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphfix.runtime import memory_need
-from graphfix.runtime.port import Array
+from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.process import worker_for
 from graphfix.runtime.python import here
 
 
-def call(
-    function: str, given: str, arrays: Mapping[str, Array], seconds: float, doing: str
-) -> dict[str, Array]:
+def call(function: str, given: str, arrays: Feeds, seconds: float, doing: str) -> dict[str, Array]:
     """Call ``function(given, arrays)``, which returns arrays by name.
 
     Args:
@@ -35,10 +33,7 @@ def call(
 
 
 def asked(
-    request: Mapping[str, object],
-    seconds: float,
-    doing: str,
-    arrays: Mapping[str, Array] | None = None,
+    request: Mapping[str, object], seconds: float, doing: str, arrays: Feeds | None = None
 ) -> dict[str, Any]:
     """The answer to a request that needs no session; as :func:`call` raises."""
     worker = worker_for(here("cpu"))

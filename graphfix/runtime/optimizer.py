@@ -75,17 +75,15 @@ class Optimizer(ExitStack):
             ModelError: ONNX Runtime rejects the model, or has no CPU kernel for a node of it; or
                 its process died of it, or had not ended after as long as a run may take.
         """
-        _ask(
-            {
-                "verb": "optimize",
-                "model": str(self._given),
-                "optimized": str(self._made),
-                "level": level,
-                "free_dims": self._sizes,
-                "without": list(without),
-            },
-            self._seconds,
-        )
+        request = {
+            "verb": "optimize",
+            "model": str(self._given),
+            "optimized": str(self._made),
+            "level": level,
+            "free_dims": self._sizes,
+            "without": list(without),
+        }
+        _ask(request, self._seconds)
         found = ir.from_proto(_answering(onnx.load(self._made)))
         values = {x.name: x for node in found.graph for x in node.outputs if x.name}
         new = [name for name, x in values.items() if x.type is None]
@@ -140,7 +138,7 @@ def _is_large(value: ir.Value) -> bool:
     return tensor is not None and tensor.size > _LARGE and not given
 
 
-def _ask(request: dict[str, object], seconds: float) -> dict[str, Any]:
+def _ask(request: Mapping[str, object], seconds: float) -> dict[str, Any]:
     """Let the process do something.
 
     Raises:

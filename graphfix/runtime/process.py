@@ -27,7 +27,7 @@ from typing import Any
 
 from graphfix.errors import UsageError
 from graphfix.runtime import _wire
-from graphfix.runtime.port import Array
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.process_group import Together
 from graphfix.runtime.provider import PROVIDERS
 from graphfix.runtime.run_errors import NoAnswerError, RunDiedError, RunError, reason_of
@@ -154,11 +154,7 @@ class Worker:
         self._forgotten.append(number)
 
     def ask(
-        self,
-        request: Mapping[str, object],
-        seconds: float,
-        doing: str,
-        feeds: Mapping[str, Array] | None = None,
+        self, request: Mapping[str, object], seconds: float, doing: str, feeds: Feeds | None = None
     ) -> dict[str, Any]:
         """Send a request, with arrays if it takes any, and wait for its answer.
 

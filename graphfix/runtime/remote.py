@@ -14,17 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from graphfix.errors import ModelError
-from graphfix.runtime import memory_need
+from graphfix.runtime import memory_need, run_errors
 from graphfix.runtime.model_source import Source, sourced
 from graphfix.runtime.port import Array, Feeds, Port
 from graphfix.runtime.process import Runner, Worker, worker_for
-from graphfix.runtime.run_errors import (
-    NoAnswerError,
-    RunError,
-    StoppedError,
-    of_loading,
-    of_running,
-)
+from graphfix.runtime.run_errors import NoAnswerError, RunError, StoppedError
 from graphfix.runtime.scratch import Closing, Folder, scratch
 from graphfix.runtime.time_limits import SECONDS, run_seconds
 
@@ -119,16 +113,13 @@ class RemoteSession(Closing):
     def _open(self) -> None:
         self._worker = worker = worker_for(self._runner)
         self._id = worker.take()
+        request = {**self._request, **self._memory_limit(), "id": self._id}
         try:
-            answer = worker.ask(
-                {**self._request, **self._memory_limit(), "id": self._id},
-                _OPEN_SECONDS,
-                "making the session",
-            )
+            answer = worker.ask(request, _OPEN_SECONDS, "making the session")
         except RunError as error:
             worker.give_back()
             self._worker = None
-            raise of_loading(error) from error
+            raise run_errors.of_loading(error) from error
         self._unless_closed = weakref.finalize(self, worker.forget, self._id)
         self._unless_closed.atexit = False
         self.inputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["inputs"])
@@ -181,7 +172,7 @@ class RemoteSession(Closing):
             try:
                 self._open()  # a graph that killed the last one is tried afresh
             except ModelError as error:
-                raise of_running(error) from error
+                raise run_errors.of_running(error) from error
         assert self._worker is not None
         request = {
             "verb": "run",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import onnxruntime
+from onnxruntime import InferenceSession, OrtValue, RunOptions, SessionOptions
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.paths import StrPath, file_of
@@ -74,21 +74,19 @@ class Session:
         folder: StrPath,
         providers: Sequence[Any] | None = None,
         *,
-        sess_options: onnxruntime.SessionOptions | None = None,
+        sess_options: SessionOptions | None = None,
         share: bool = False,
         warm: bool = False,
         fallback: StrPath | None = None,
     ) -> None:
         self.folder = file_of(folder)
-        self.manifest = manifest = Manifest.read(self.folder)
+        self.manifest = about = Manifest.read(self.folder)
         self._opened = Sessions(providers, sess_options, share=share)
         self._device = "dml" if self._opened.on_directml else "cpu"
         self._fallback = None if fallback is None else file_of(fallback)
-        self._outputs = {x.name: x for x in manifest.outputs}
+        self._outputs = {x.name: x for x in about.outputs}
         self._known: dict[str, set[str]] = {}
-        self._fit = lru_cache(_REMEMBERED)(
-            lambda x, n: ClipFit(manifest, manifest.containers[x], n)
-        )
+        self._fit = lru_cache(_REMEMBERED)(lambda x, n: ClipFit(about, about.containers[x], n))
         if warm:
             self._warm()
 
@@ -110,7 +108,7 @@ class Session:
         self,
         output_names: Sequence[str] | None,
         input_feed: Given,
-        run_options: onnxruntime.RunOptions | None = None,
+        run_options: RunOptions | None = None,
     ) -> list[Any]:
         """Run a clip, a batch of clips, or a list of clips of different lengths.
 
@@ -159,10 +157,7 @@ class Session:
         return Stream(self, states)
 
     def _run_step(
-        self,
-        output_names: Sequence[str] | None,
-        feed: Given,
-        options: onnxruntime.RunOptions | None,
+        self, output_names: Sequence[str] | None, feed: Given, options: RunOptions | None
     ) -> list[Any]:
         """One step of a model with states that the host keeps."""
         wanted = self._wanted(output_names)
@@ -181,18 +176,18 @@ class Session:
         found |= stream.states() if given & {*wanted} else {}
         return [found[x] for x in wanted]
 
-    def hold(self, array: Array) -> onnxruntime.OrtValue:
+    def hold(self, array: Array) -> OrtValue:
         """An array on the device that containers run on."""
-        return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), self._device)
+        return OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), self._device)
 
     def step(
         self,
         container: Container,
-        fed: Mapping[str, onnxruntime.OrtValue],
+        fed: Mapping[str, OrtValue],
         wanted: Sequence[str],
         kept: Sequence[str],
-        run_options: onnxruntime.RunOptions | None = None,
-    ) -> tuple[list[Array], list[onnxruntime.OrtValue]]:
+        run_options: RunOptions | None = None,
+    ) -> tuple[list[Array], list[OrtValue]]:
         """Run a container on what is held: outputs for the host, and those that stay."""
         session = self._session(container)
         binding = session.io_binding()
@@ -230,10 +225,7 @@ class Session:
         return clips
 
     def _run_clips(
-        self,
-        wanted: Sequence[str],
-        clips: Sequence[Feeds],
-        run_options: onnxruntime.RunOptions | None,
+        self, wanted: Sequence[str], clips: Sequence[Feeds], run_options: RunOptions | None
     ) -> list[list[Array]]:
         """The outputs of each clip; clips of one container share its rows."""
         lengths = [container_fit.length_of(self.manifest, clip) for clip in clips]
@@ -285,11 +277,7 @@ class Session:
         )
 
     def _run_fallback(
-        self,
-        wanted: Sequence[str],
-        clip: Feeds,
-        length: int,
-        run_options: onnxruntime.RunOptions | None,
+        self, wanted: Sequence[str], clip: Feeds, length: int, run_options: RunOptions | None
     ) -> list[Array]:
         assert self._fallback is not None
         session = self._opened.get(self._fallback)
@@ -300,7 +288,7 @@ class Session:
             fed[lengths] = np.asarray([length], np.int64)
         return self._opened.run(session, wanted, fed, run_options)
 
-    def _session(self, container: Container) -> onnxruntime.InferenceSession:
+    def _session(self, container: Container) -> InferenceSession:
         path = self.folder / container.file
         if (made := self._opened.made.get(path)) is not None:
             return made
@@ -318,9 +306,7 @@ class Session:
                     f"{self.folder}: was shipped again since this session was made; make another"
                 )
 
-    def _require_ports(
-        self, path: Path, made: onnxruntime.InferenceSession, outputs: Iterable[str]
-    ) -> None:
+    def _require_ports(self, path: Path, made: InferenceSession, outputs: Iterable[str]) -> None:
         """Raise ModelError where a container is not what the manifest says."""
         stream = self.manifest.stream
         told = [] if stream is None else [x.told for x in stream.caches]

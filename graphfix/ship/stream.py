@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import onnxruntime
+from onnxruntime import RunOptions
 
 from graphfix.caches.in_front import fitted
 from graphfix.errors import FeedError, UsageError
@@ -14,8 +14,10 @@ from graphfix.runtime.port import Array, Feeds
 from graphfix.ship.chunks import Chunk, chunks
 from graphfix.ship.container_fit import DTYPES, require_inputs
 from graphfix.ship.dim_expression import names_in, size_of
-from graphfix.ship.manifest import Container, InputPort, Manifest, Port, Streaming
+from graphfix.ship.manifest import Container, InputPort, Manifest, Port
 from graphfix.wording import plural
+
+Sizes = Mapping[str, int]
 
 
 class Held(Protocol):
@@ -45,7 +47,7 @@ class Runs(Protocol):
         fed: Mapping[str, Held],
         wanted: Sequence[str],
         kept: Sequence[str],
-        run_options: onnxruntime.RunOptions | None,
+        run_options: RunOptions | None,
     ) -> tuple[list[Array], list[Held]]:
         """The outputs of a run that are wanted on the host, and those that stay."""
 
@@ -75,9 +77,7 @@ class Stream:
                 f"{session.folder} holds a model that takes clips and continues no states: "
                 "call run of the session"
             )
-        self._session = session
-        self._about: Streaming = found
-        self._manifest: Manifest = session.manifest
+        self._session, self._manifest, self._about = session, session.manifest, found
         self._inputs = {x.name: x for x in self._manifest.inputs}
         self._outputs = {x.name: x for x in self._manifest.outputs}
         self._state_names = {x.input for x in found.states}
@@ -138,7 +138,7 @@ class Stream:
         self,
         output_names: Sequence[str] | None,
         input_feed: Feeds,
-        run_options: onnxruntime.RunOptions | None = None,
+        run_options: RunOptions | None = None,
     ) -> list[Array]:
         """Continue with new tokens.
 
@@ -204,9 +204,7 @@ class Stream:
 
     # One step
 
-    def _first_call(
-        self, feeds: Feeds, sizes: Mapping[str, int], run_options: onnxruntime.RunOptions | None
-    ) -> Feeds:
+    def _first_call(self, feeds: Feeds, sizes: Sizes, run_options: RunOptions | None) -> Feeds:
         """Stand-ins, of the right shapes, for what is made of an encoding and stays where it is."""
         opening = self._about.opening
         assert opening is not None
@@ -229,13 +227,13 @@ class Stream:
     def _step(
         self,
         chunk: Chunk,
-        level: Mapping[str, int],
+        level: Sizes,
         length: int,
-        sizes: Mapping[str, int],
+        sizes: Sizes,
         feeds: Feeds,
         states: Mapping[str, Held],
         wanted: Sequence[str],
-        run_options: onnxruntime.RunOptions | None,
+        run_options: RunOptions | None,
     ) -> tuple[dict[str, Array], dict[str, Held], int]:
         """Outputs, states and the length of the caches after a chunk."""
         container = next(x for x in self._at(level) if x.sizes[self._dim] == chunk.size)
@@ -260,12 +258,7 @@ class Stream:
         return outputs, after, self._longer(here, length)
 
     def _input(
-        self,
-        port: InputPort,
-        array: Array,
-        chunk: Chunk,
-        here: Mapping[str, int],
-        container: Container,
+        self, port: InputPort, array: Array, chunk: Chunk, here: Sizes, container: Container
     ) -> Held:
         """An input of a chunk: its own part, filled up in front to the size of the container."""
         names = {x for d in port.dims for x in names_in(d)}
@@ -294,10 +287,10 @@ class Stream:
 
     # Lengths
 
-    def _lengths(self, length: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    def _lengths(self, length: int, sizes: Sizes) -> dict[str, int]:
         return {x.dim: length if x.grows else sizes.get(x.dim, 0) for x in self._about.caches}
 
-    def _longer(self, here: Mapping[str, int], length: int) -> int:
+    def _longer(self, here: Sizes, length: int) -> int:
         """The length of the original's caches after a step."""
         for link in self._about.states:
             if link.axis is not None:
@@ -356,12 +349,12 @@ class Stream:
             f"ship with larger ones, --cache {most},{4 * most}"
         )
 
-    def _at(self, level: Mapping[str, int]) -> list[Container]:
+    def _at(self, level: Sizes) -> list[Container]:
         return [x for x in self._manifest.containers if level.items() <= x.sizes.items()]
 
     # States
 
-    def _moved(self, level: Mapping[str, int]) -> dict[str, Held]:
+    def _moved(self, level: Sizes) -> dict[str, Held]:
         """The states in caches of another size."""
         sizes = self._at(level)[0].sizes
         moved = dict(self._states)

@@ -88,12 +88,8 @@ def rule_manual_of(cls: type) -> RuleManual:
         PluginError: The docstring lacks a section.
     """
     head, sections = _sections_of(cls, RULE)
-    return RuleManual(
-        *head,
-        flagged=sections["Flagged"],
-        clean=sections["Clean"],
-        providers=tuple(getattr(cls, "providers", ())),
-    )
+    providers = tuple(getattr(cls, "providers", ()))
+    return RuleManual(*head, sections["Flagged"], sections["Clean"], providers)
 
 
 def manual_of(cls: type) -> Manual:

@@ -120,10 +120,8 @@ def at_worker(data: Json) -> Json:
         request = received(data, folder.path)
         if data["sources"] == cache.sources():
             return apart(request)
-        where = socket.gethostname()
-        return failed(
-            request, f"the worker at {where} has another graphfix; install the same there"
-        )
+        host = socket.gethostname()
+        return failed(request, f"the worker at {host} has another graphfix; install the same there")
 
 
 def _remark_on_workers(
