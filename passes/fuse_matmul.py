@@ -177,7 +177,7 @@ class FuseMatmul(NodePass[ProductSite | TurnedSite | FactorSite]):
             given["alpha"] = match.alpha * attr_float(match.product, "alpha", 1.0)
             with op.placed(match.product):
                 made = op.make(f"{MICROSOFT}.FusedMatMul", *match.product.inputs, **given)
-            op.reroute(old, [(use.node, use.idx) for use in old.uses()], made)
+            op.replace(old, made)
             op.drop(old)
             return match.value
         if isinstance(match, TurnedSite):

@@ -180,7 +180,7 @@ class JoinProducts(NodePass[ProductsSite]):
                     parts[i] = op.Transpose(parts[i], perm=turned)
         for product, part in zip(group[1:], parts[1:], strict=True):
             old = product.last.outputs[0]
-            op.reroute(old, [(use.node, use.idx) for use in old.uses()], part)
+            op.replace(old, part)
             op.drop(old)
         return parts[0]
 
