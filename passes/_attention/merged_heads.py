@@ -211,7 +211,7 @@ def _fit(place: TracedTensor, heads: int, view: View, *, grouped: bool) -> Fit |
         return None
     rows = [shift.row(wanted[2], place.factor) for shift in place.shifts]
     biases = [row for row in rows if row is not None]
-    if len(biases) < len(rows) or (rows and layout.repeated):
+    if len(biases) < len(rows) or (rows and layout.repeated and not grouped):
         return None
     is_moved = list(perm) != sorted(perm)
     bias = functools.reduce(np.add, biases) if biases else None
