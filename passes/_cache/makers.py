@@ -67,9 +67,13 @@ class Makers:
         """Numbers of rows, of which those that are not valid may be negative."""
         return self._op.Max(index, self._zero(index))
 
+    def counted(self, node: ir.Node, ones: ir.Value) -> ir.Value:
+        """A CumSum made once more."""
+        return self._op.again(node, ones, *node.inputs[1:])
+
     def rolled(self, node: ir.Node, ones: ir.Value) -> ir.Value:
         """Positions that a CumSum counts; of caches that have rolled on, the first is not 0."""
-        op, positions = self._op, self._op.again(node, ones, *node.inputs[1:])
+        op, positions = self._op, self.counted(node, ones)
         beyond = op.Max(op.Sub(self._told, np.array([self._size], np.int64)), np.array(0, np.int64))
         return op.Add(positions, self._like(beyond, positions))
 
