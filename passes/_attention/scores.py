@@ -32,7 +32,7 @@ class Addend:
     """What is added to the scores.
 
     Attributes:
-        node: The Add.
+        node: The Add or Sub.
         value: The addend.
         axes: What the axes of the scores are there.
         bits: The tensors of zeros and ones that alone decide about it.
@@ -136,7 +136,7 @@ def scores_of(node: ir.Node, softmax: ir.Node, view: View) -> Scores | Skip | No
         if scaled is not None:
             factor *= scaled[1]
             addends = [replace(x, factor=x.factor * scaled[1]) for x in addends]
-        elif is_op(made, "Add"):
+        elif is_op(made, "Add", "Sub"):
             addend = made.inputs[1 - index]
             if not layout.in_order:
                 return Skip(node, f"its scores are in another order at {path_of(made)!r}")
@@ -144,7 +144,8 @@ def scores_of(node: ir.Node, softmax: ir.Node, view: View) -> Scores | Skip | No
             unproved |= scores is not None and not keeps_dims(made, scores, view)
             if addend is not None:
                 bits = tuple(bits_of(addend, layout.axes, view))
-                addends.append(Addend(made, addend, layout.axes, bits))
+                sign = -1.0 if is_op(made, "Sub") else 1.0
+                addends.append(Addend(made, addend, layout.axes, bits, sign))
         elif not is_op(made, "Max", "Clip"):
             moved = after(made, layout, view)
             if moved is None:
@@ -217,8 +218,9 @@ def _followed(node: ir.Node, view: View) -> list[int]:
     scaled = scaling_of(node, view)
     if scaled is not None:
         return [i for i, x in enumerate(node.inputs) if x is scaled[0]][:1]
-    if is_op(node, "Add"):
-        both = [(i, x) for i, x in enumerate(node.inputs[:2]) if x is not None]
+    if is_op(node, "Add", "Sub"):
+        terms = node.inputs[: 1 if is_op(node, "Sub") else 2]
+        both = [(i, x) for i, x in enumerate(terms) if x is not None]
         found = [i for i, x in both if keeps_dims(node, x, view)]
         # How long the last axis is follows from the values, in their product with the weights.
         return found or [i for i, x in both if keeps_dims(node, x, view, but=1)]

@@ -388,6 +388,19 @@ OTHERS = {
         "a",
         0,
     ),
+    "a mask is subtracted": (
+        f"""({IN}, bool[B,1,1,S] hidden) => (float[B,T,16] y) {GIVEN} {{ {SCORED}
+        hf = Cast <to = 1> (hidden) far = Constant <value_float = 10000.0> () ha = Mul (hf, far)
+        m = Sub (s, ha) {WEIGHED} }}""",
+        "k",
+        0,
+    ),
+    "positions are subtracted": (
+        f"""({IN}, float[B,2,T,S] positions) => (float[B,T,16] y) {GIVEN} {{ {SCORED}
+        m = Sub (s, positions) {WEIGHED} }}""",
+        "a",
+        0,
+    ),
     "clamped from below": (
         f"""({IN}, bool[B,1,1,S] hidden) => (float[B,T,16] y) {GIVEN} {{
         {SCORED} {HIDES} m0 = Add (s, ha) m = Max (m0, low) {WEIGHED} }}""",

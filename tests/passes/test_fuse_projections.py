@@ -98,6 +98,20 @@ def test_an_attention_takes_its_products_along(name: str) -> None:
     assert planning.plan(after).steps_on("dml", "cpu") == 1  # the Concat is done once
 
 
+@pytest.mark.parametrize("part", ["q", "k", "v"])
+@pytest.mark.parametrize("out", [True, False])
+def test_a_product_that_something_else_reads_stays_as_well(part: str, out: bool) -> None:
+    """As a Conformer's relative positions read the queries."""
+    body = PLAIN if out else f"{PLAIN} n = Relu ({part})"
+    signature = f"{Y}, float[B, T, 8] {part if out else 'n'}"
+    before, after = (model(body, out=signature) for _ in range(2))
+    assert graphfix.run(after, "fuse-projections").changed
+    assert sorted(ops(after)) == ["Attention", "Concat", "MatMul", *["Relu"] * (not out)]
+    for got, want in zip(run(after), run(before), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    assert not graphfix.run(after, "fuse-projections").changed
+
+
 def test_what_the_products_make_is_of_float16() -> None:
     after = model(PLAIN, dtype="float16")
     assert graphfix.run(after, "fuse-projections").changed
@@ -140,9 +154,8 @@ def test_no_weight_is_read_or_moved(tmp_path: Path) -> None:
 
 
 STAYS = {
-    "'q', which it reads, is an output": (PLAIN, {"out": f"{Y}, float[B, T, 8] q"}),
-    "'v', which it reads, is an output or goes": (
-        f"{PLAIN} n = Relu (v)", {"out": f"{Y}, float[B, T, 8] n"}),
+    "q and v, which it reads, are outputs or go elsewhere": (
+        f"{PLAIN} n = Relu (v)", {"out": f"{Y}, float[B, T, 8] n, float[B, T, 8] q"}),
     "it has a past": (
         f"{PRODUCTS} y, a, c = {MHA} <num_heads = 2> (q, k, v, , , , pk, pv)",
         {"signature": f"{X}, float[B, 2, S, 4] pk, float[B, 2, S, 4] pv"}),
