@@ -25,11 +25,11 @@ class FuseAttention(NodePass[Attention]):
     the operator, those that are added to their heads too. Grouped heads are repeated in
     [B, T, H * D]; where keys and values have a past, heads of queries that share one of keys become
     more queries of that head, so that no cache is repeated. A mask of keys that is all that is
-    added to the scores becomes ``key_padding_mask``, anything else ``attention_bias``; what is
-    subtracted is added with the other sign. A rotary
-    embedding before it, of halves or of pairs, of all features or of the first, becomes
-    RotaryEmbedding. What many layers share is made once. It stands after the profile ``directml``,
-    which makes addends of masks and takes NaN guards away, and before passes that fuse an Add.
+    added to the scores becomes ``key_padding_mask``, anything else ``attention_bias``, with the
+    other sign where it is subtracted. A rotary embedding before it, of halves or of pairs, of all
+    features or of the first, becomes RotaryEmbedding. What many layers share is made once. It
+    stands after the profile ``directml``, which makes addends of masks and takes NaN guards away,
+    and before passes that fuse an Add.
 
     Why:
         An attention takes 15 to 30 kernels on DirectML in the exports that were looked at, each of

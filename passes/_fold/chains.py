@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, axes_of, filler_of, input_at, is_op, number_in
+from graphfix.model.values import attr_int, axes_of, filler_of, input_at, is_op, maker_of, number_in
 from graphfix.wording import a_or_an
 
 from .._shared.cuts import cuts_of, sliced
@@ -228,6 +228,9 @@ def _times_one(node: ir.Node, source: ir.Value, look: Look) -> Replacement | Non
 
 
 def _not(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    negated = maker_of(source)
+    if is_op(negated, "Not") and negated.inputs[0] is not None:
+        return nothing(negated.inputs[0], node)
     first = alone(source, *_OPPOSITE)
     if first is None:
         return None
