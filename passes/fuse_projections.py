@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, input_at, is_op, maker_of
+from graphfix.model.values import attr_int, attr_ints, input_at, is_op, maker_of
 from graphfix.model.view import View
 from graphfix.wording import a_or_an
 
@@ -20,6 +20,7 @@ from ._shared.fusible import FLOATS, MICROSOFT, only_user
 _ATTENTION = (MICROSOFT, "MultiHeadAttention")
 # Inputs of MultiHeadAttention after query, key and value; Attention's are others.
 _BIAS, _MASK, _ADDEND, _PAST = 3, 4, 5, 6
+_TURN = (1, 0, 2)
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class ProjectedSite(Match):
         width: W.
         bias: What is added to all, if something is before the attention.
         aside: Which of the three something else reads as well.
+        turned: Whether batch and time change places before the attention.
     """
 
     data: ir.Value
@@ -39,6 +41,7 @@ class ProjectedSite(Match):
     width: int
     bias: ir.Value | None = None
     aside: ir.Value | None = None
+    turned: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,10 +138,12 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         packed = _packed(node, view)
         if packed is not None:
             return packed
-        products = [_product(x) for x in node.inputs[:3]]
-        made = [x for x in products if x is not None]
+        before = [_before_turn(x) for x in node.inputs[:3]]
+        products = [_product(value) for value, _ in before]
+        made, turns = [x for x in products if x is not None], {turned for _, turned in before}
         data = made[0].inputs[0] if made else None
-        if data is None or len(made) < 3 or any(x.inputs[0] is not data for x in made):
+        alike = len(made) == 3 and len(turns) == 1 and all(x.inputs[0] is data for x in made)
+        if data is None or not alike:
             return None
         weights = tuple(x.inputs[1] for x in made if x.inputs[1] is not None)
         width = _width(weights, view)
@@ -147,7 +152,7 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
             reason = f"{data.name!r}, which it is made from, is not known to have three dims"
         if reason is not None or width is None:
             return Skip(node, reason or "its queries, keys and values are of more than one width")
-        return ProjectedSite(node, data, weights, width)
+        return ProjectedSite(node, data, weights, width, turned=turns.pop())
 
     def message(self, site: Match) -> str:
         """What it is."""
@@ -162,7 +167,15 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
             return match.product
         if match.aside is not None:
             _make_aside(match, match.aside, op)
-        node, weights = match.node, match.weights
+        node, weights, data = match.node, match.weights, match.data
+        if match.turned:
+            first, turned_back = _before_turn(data)
+            key = ("turned", data)
+            data = (
+                first
+                if turned_back
+                else op.once(key, lambda: op.Transpose(match.data, perm=_TURN), match.data)
+            )
         joined = weights[0]
         if len(weights) > 1:
             key = ("side by side", *weights)
@@ -170,7 +183,7 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         dtype = op.view.shapes.dtype(match.data) or ir.DataType.FLOAT
         bias = match.bias or input_at(node, _BIAS)
         inputs = [
-            *(match.data, joined),
+            *(data, joined),
             np.zeros(3 * match.width, dtype.numpy()) if bias is None else bias,
             *(input_at(node, _MASK), None, input_at(node, _ADDEND)),
         ]
@@ -182,6 +195,14 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
                 attributes[name] = node.attributes[name].as_float()
         heads = attr_int(node, "num_heads", 1)
         return op.make(f"{MICROSOFT}.Attention", *inputs, num_heads=heads, **attributes)
+
+
+def _before_turn(value: ir.Value | None) -> tuple[ir.Value | None, bool]:
+    """What batch and time changed places of, and that they did; the value itself if they did not."""
+    node = maker_of(value)
+    if node is None or not is_op(node, "Transpose") or attr_ints(node, "perm") != _TURN:
+        return value, False
+    return node.inputs[0], True
 
 
 def _product(value: ir.Value | None) -> ir.Node | None:
@@ -281,11 +302,17 @@ def _width(weights: Sequence[ir.Value], view: View) -> int | None:
 
 def _refused(node: ir.Node, products: Sequence[ir.Node], view: View) -> str | None:
     """Why an attention of one tensor stays as it is."""
-    kept = [x for x in products if only_user(x) is not node]
+    kept = [x for x in products if _reader(x) is not node]
     if len(kept) > 1:
         names = " and ".join(str(x.outputs[0].name) for x in kept)
         return f"{names}, which it reads, are outputs or go elsewhere as well"
     return _unlike(node, products[0], view)
+
+
+def _reader(product: ir.Node) -> ir.Node | None:
+    """What alone reads a product, turned or as it is."""
+    user = only_user(product)
+    return only_user(user) if user is not None and is_op(user, "Transpose") else user
 
 
 def _unlike(node: ir.Node, product: ir.Node, view: View) -> str | None:
