@@ -167,15 +167,8 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
             return match.product
         if match.aside is not None:
             _make_aside(match, match.aside, op)
-        node, weights, data = match.node, match.weights, match.data
-        if match.turned:
-            first, turned_back = _before_turn(data)
-            key = ("turned", data)
-            data = (
-                first
-                if turned_back
-                else op.once(key, lambda: op.Transpose(match.data, perm=_TURN), match.data)
-            )
+        node, weights = match.node, match.weights
+        data = _turned(match.data, op) if match.turned else match.data
         joined = weights[0]
         if len(weights) > 1:
             key = ("side by side", *weights)
@@ -197,6 +190,14 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         return op.make(f"{MICROSOFT}.Attention", *inputs, num_heads=heads, **attributes)
 
 
+def _turned(data: ir.Value, op: Builder) -> ir.Value:
+    """A tensor with batch and time exchanged, which may be where it comes from."""
+    source, turned = _before_turn(data)
+    if turned and source is not None:
+        return source
+    return op.once(("turned", data), lambda: op.Transpose(data, perm=_TURN), data)
+
+
 def _before_turn(value: ir.Value | None) -> tuple[ir.Value | None, bool]:
     """What batch and time changed places of, and that they did; the value itself if they did not."""
     node = maker_of(value)
@@ -215,9 +216,15 @@ def _product(value: ir.Value | None) -> ir.Node | None:
 
 def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
     """An attention of the three parts of one product."""
-    split = maker_of(node.inputs[0])
-    width = _part(split, node, view)
-    if split is None or width is None:
+    before = [_before_turn(x) for x in node.inputs[:3]]
+    values, turns = [value for value, _ in before], {turned for _, turned in before}
+    split = maker_of(values[0])
+    width = _part(split, values, view)
+    if split is None or width is None or len(turns) > 1:
+        return None
+    turned = turns.pop()
+    turns_of = [x.producer() for x in node.inputs[:3] if x is not None]
+    if turned and any(x is None or only_user(x) is not node for x in turns_of):
         return None
     whole, bias = split.inputs[0], None
     add = maker_of(whole)
@@ -237,7 +244,8 @@ def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
         view.shapes.dims(bias) != (3 * width,) or input_at(node, _BIAS) is not None
     ):
         return Skip(node, f"{bias.name!r}, which is added before, is not its only bias")
-    read = [x for x in split.outputs if any(use.node is not node for use in x.uses())]
+    own = {*turns_of} if turned else {node}
+    read = [x for x in split.outputs if any(use.node not in own for use in x.uses())]
     for part in split.outputs:
         if part.is_graph_output() or (len(read) > 1 and part in read):
             return Skip(node, f"{part.name!r}, which it reads, is an output or goes elsewhere")
@@ -245,7 +253,8 @@ def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
     reason = _unlike(node, product, view) or _unfit(weights)
     if reason is not None:
         return Skip(node, reason)
-    return ProjectedSite(node, product.inputs[0], weights, width, bias, read[0] if read else None)
+    aside = read[0] if read else None
+    return ProjectedSite(node, product.inputs[0], weights, width, bias, aside, turned)
 
 
 def _make_aside(match: ProjectedSite, part: ir.Value, op: Builder) -> None:
@@ -261,9 +270,9 @@ def _make_aside(match: ProjectedSite, part: ir.Value, op: Builder) -> None:
     op.reroute(part, [(x.node, x.idx) for x in part.uses() if x.node is not match.node], made)
 
 
-def _part(split: ir.Node | None, attention: ir.Node, view: View) -> int | None:
-    """W, if a Split parts [B, T, 3 * W] into queries, keys and values."""
-    if not is_op(split, "Split") or tuple(attention.inputs[:3]) != tuple(split.outputs):
+def _part(split: ir.Node | None, values: Sequence[ir.Value | None], view: View) -> int | None:
+    """W, if a Split parts [B, T, 3 * W] into these queries, keys and values."""
+    if not is_op(split, "Split") or tuple(values) != tuple(split.outputs):
         return None
     sizes = [view.shapes.dims(x) for x in split.outputs]
     if sizes[0] is None or any(x != sizes[0] for x in sizes) or len(sizes[0]) != 3:
@@ -278,7 +287,7 @@ def _bias(node: ir.Node, view: View) -> BiasSite | None:
     attention = only_user(split) if split is not None else None
     if split is None or attention is None or attention.op_identifier()[:2] != _ATTENTION:
         return None
-    width = _part(split, attention, view)
+    width = _part(split, attention.inputs[:3], view)
     past, own = input_at(attention, _PAST), input_at(attention, _BIAS)
     if width is None or past is None or own is not None:
         return None

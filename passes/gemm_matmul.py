@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +12,8 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Skip
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.editing.builder import Builder
-from graphfix.model.shapes import same
+from graphfix.model.shapes import Dim, all_same, same
+from graphfix.model.symbolic.expressions import quotient
 from graphfix.model.values import attr_int, input_at, is_op, maker_of
 from graphfix.model.view import View
 
@@ -28,11 +30,15 @@ class FlatSite(Match):
         data: What the first Reshape flattens.
         weight: The second factor.
         bias: What is added, or None.
+        turned: Whether the second factor is turned.
+        sizes: What reshapes ``data`` to the dims of the result; None if it has them.
     """
 
     data: ir.Value
     weight: ir.Value
     bias: ir.Value | None
+    turned: bool = False
+    sizes: ir.Value | None = None
 
 
 @dataclass(frozen=True)
@@ -100,12 +106,21 @@ class GemmMatmul(NodePass[FlatSite]):
         flat, made = view.shapes.dims(rows), view.shapes.dims(product)
         if before is None or after is None or flat is None or made is None:
             return None
-        if not 3 <= len(before) == len(after) <= MATRIX_DIMS:
+        if not 3 <= len(after) <= MATRIX_DIMS or not same(after[-1], made[-1]):
             return None
-        if not same(before[-1], flat[-1]) or not all(map(same, after, (*before[:-1], made[-1]))):
-            return None
+        sizes = None
+        if not all_same(before, (*after[:-1], flat[-1])):
+            # As the heads of torch's MultiheadAttention, [T, B * H, D], are flattened.
+            sizes = node.inputs[1] if is_op(node, "Reshape") and same(flat[-1], made[-1]) else None
+            if sizes is None or not _gives(sizes, before, after, view):
+                return None
+        turned = bool(attr_int(gemm, "transB", 0))
         reason = _refused(gemm, made[-1], view)
-        return Skip(node, reason) if reason else FlatSite(node, data, weight, input_at(gemm, 2))
+        if turned and weight not in view.fixed:
+            reason = "it turns a factor, which a MatMul does not"
+        if reason:
+            return Skip(node, reason)
+        return FlatSite(node, data, weight, input_at(gemm, 2), turned, sizes)
 
     def message(self, site: Match) -> str:
         """What it is."""
@@ -113,15 +128,33 @@ class GemmMatmul(NodePass[FlatSite]):
 
     def rewrite(self, match: FlatSite, op: Builder) -> ir.Value:
         """A MatMul and an Add."""
-        made = op.MatMul(match.data, match.weight)
+        data, weight = match.data, match.weight
+        if match.sizes is not None:
+            data = op.Reshape(data, match.sizes)
+        if match.turned:
+            weight = op.once(
+                ("turned", weight), lambda: op.Transpose(match.weight, perm=[1, 0]), weight
+            )
+        made = op.MatMul(data, weight)
         return made if match.bias is None else op.Add(made, match.bias)
+
+
+def _gives(sizes: ir.Value, before: Sequence[Dim], after: Sequence[Dim], view: View) -> bool:
+    """Whether a shape reshapes ``before`` to ``after`` as well: no 0 in it copies another size."""
+    held = view.shapes.data(sizes)
+    if held is None or 0 in held or len(before) < len(after):
+        return False
+    return all(
+        isinstance(b, int) or quotient(a, b) is not None or view.shapes.never_empty(b)
+        for a, b in zip(before, after, strict=False)
+    )
 
 
 def _refused(gemm: ir.Node, width: object, view: View) -> str | None:
     """Why a Gemm between Reshapes stays."""
     if any(x.is_ref() for x in gemm.attributes.values()):
         return "its attributes are parameters of the local function it is in"
-    if attr_int(gemm, "transA", 0) or attr_int(gemm, "transB", 0):
+    if attr_int(gemm, "transA", 0):
         return "it turns a factor, which a MatMul does not"
     for name in ("alpha", "beta"):
         attribute = gemm.attributes.get(name)
