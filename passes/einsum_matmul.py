@@ -83,11 +83,12 @@ class EinsumMatmul(NodePass[EinsumSite]):
     and the relative positions of W2V-BERT and SeamlessM4T (``bhld,lrd->bhlr``).
 
     Why:
-        DmlOperatorEinSum.cpp has the two ways (MatMul; MultiplyReduceSum). Run on onnxruntime-directml
-        1.24.4 on a software device, side by side: ``ibh,hnd->ibnd`` of 256 frames and 8 heads of 64
-        takes 12 times as long as the MatMul, ``bhld,lrd->bhlr`` of 16 heads of 64 takes 11 times as
-        long as two Transposes, MatMul and Transpose, at 512 and at 1,000 frames; there the products
-        are 4 GB. An Einsum that is a GEMM (``bind,bjnd->bnij``) takes as long as they, and stays.
+        DmlOperatorEinSum.cpp has the two ways (MatMul; MultiplyReduceSum). On onnxruntime-directml
+        1.24.4 and a software device, side by side, ``ibh,hnd->ibnd`` of 256 frames and 8 heads of
+        64 takes 12 times as long as a MatMul; ``bhld,lrd->bhlr`` of 16 heads of 64 takes 11 times
+        as long as two Transposes, a MatMul and a Transpose, of 512 and of 1,000 frames, where its
+        products are 4 GB. An Einsum that is a GEMM (``bind,bjnd->bnij``) takes as long as those,
+        and stays.
 
     Before:
         <

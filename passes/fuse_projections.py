@@ -199,7 +199,7 @@ def _turned(data: ir.Value, op: Builder) -> ir.Value:
 
 
 def _before_turn(value: ir.Value | None) -> tuple[ir.Value | None, bool]:
-    """What batch and time changed places of, and that they did; the value itself if they did not."""
+    """What a value is but for the places of batch and time, and whether they are exchanged."""
     node = maker_of(value)
     if node is None or not is_op(node, "Transpose") or attr_ints(node, "perm") != _TURN:
         return value, False

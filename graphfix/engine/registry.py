@@ -43,9 +43,9 @@ _REPAIRS = (
 # An attention takes the biases of its inputs, so it is fused first.
 FUSIONS = (
     *("stack-tables", "einsum-matmul", "gemm-matmul", "split-packed", "fuse-residual"),
-    *("fuse-rotary", "unpad-heads", "fuse-attention", "group-heads", "fuse-projections"),
-    *("join-products", "scale-weights", "split-gate", "pointwise-conv", "fuse-spectrum", "fuse-norm"),
-    *("fuse-gelu", "fuse-matmul", "group-products", "mask-select"),
+    *("fuse-rotary", "unpad-heads", "fuse-attention", "group-heads", "turn-back"),
+    *("fuse-projections", "join-products", "scale-weights", "split-gate", "pointwise-conv"),
+    *("fuse-spectrum", "fuse-norm", "fuse-gelu", "fuse-matmul", "group-products", "mask-select"),
 )
 # Folded first, too: the others then see what a raw export computes from constants.
 _FAST = (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "fold")
