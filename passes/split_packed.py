@@ -10,35 +10,34 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.model.shapes import Dim, all_same
+from graphfix.model.shapes import all_same
 from graphfix.model.values import attr_int, const_of, is_op
 from graphfix.model.view import View
 
 from ._attention.axis_layout import REGROUPS, Atom, Layout, before
 from ._attention.merged_heads import constant_shape
+from ._sizes.reshape_targets import with_axes
 
 _MOVES = ("Transpose", *REGROUPS)
 
 
 @dataclass(frozen=True)
 class PackedSite(Match):
-    """Gathers of all that lies packed in the last axis of a tensor, at the first of them.
+    """What takes all that lies packed in the last axis of a tensor: Gathers, or a Split.
 
     Attributes:
         packed: The tensor.
-        gathers: Each Gather, with the place of what it takes.
-        count: How many parts the tensor holds.
-        apart: What takes the axes of a part apart, before they change places.
-        perm: How they change places; None if they do not.
-        shape: What makes of them the axes that a Gather leaves; None if they are those.
+        parts: What is taken, with its place.
+        apart: What takes the axes of a part apart, if its axes are not those that are wanted.
+        perm: How they then change places.
+        ones: Which axes of 1 are wanted beside them.
     """
 
     packed: ir.Value
-    gathers: tuple[tuple[ir.Node, int], ...]
-    count: int
-    apart: tuple[int, ...] | None
-    perm: tuple[int, ...] | None
-    shape: tuple[int, ...] | None
+    parts: tuple[tuple[ir.Value, int], ...]
+    apart: tuple[int, ...] | None = None
+    perm: tuple[int, ...] = ()
+    ones: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,24 +87,25 @@ class SplitPacked(NodePass[PackedSite]):
     """
 
     name: ClassVar[str] = "split-packed"
-    anchors: ClassVar[tuple[str, ...]] = ("Gather",)
+    anchors: ClassVar[tuple[str, ...]] = ("Gather", "Split")
 
     def match(self, node: ir.Node, view: View) -> PackedSite | None:
-        """The first of the Gathers of a tensor that was packed."""
-        front = node.inputs[0]
-        axis = attr_int(node, "axis", 0)
+        """The Split, or the first of the Gathers, of a tensor that was packed."""
+        front, axis = node.inputs[0], attr_int(node, "axis", 0)
         dims = view.shapes.dims(front)
-        if front is None or not dims or front.is_graph_output() or view.opset(node) < 13:
+        if front is None or not dims or view.opset(node) < 13:
             return None
-        gathers = tuple((use.node, _place(use.node, axis)) for use in front.uses())
-        count = dims[axis]
-        places = {place for _, place in gathers}
-        if not isinstance(count, int) or places != {*range(count)} or len(gathers) != count:
+        if is_op(node, "Split"):
+            parts = [(x, place) for place, x in enumerate(node.outputs)]
+        else:
+            users = {use.node: _place(use.node, axis) for use in front.uses()}
+            ordered = [x for x in node.graph or () if x in users]
+            parts = [(x.outputs[0], place) for x in ordered if (place := users[x]) is not None]
+            if front.is_graph_output() or len(parts) < len(users) or ordered[0] is not node:
+                return None
+        if sorted(place for _, place in parts) != [*range(len(parts))] or dims[axis] != len(parts):
             return None
-        ordered = [x for x in node.graph or () if any(x is y for y, _ in gathers)]
-        if len(ordered) < count or ordered[0] is not node:
-            return None
-        return _packed(gathers, front, axis % len(dims), view)
+        return _packed(node, tuple(parts), axis % len(dims), view)
 
     def message(self, site: Match) -> str:
         """What it is."""
@@ -113,25 +113,24 @@ class SplitPacked(NodePass[PackedSite]):
 
     def rewrite(self, match: PackedSite, op: Builder) -> ir.Value:
         """A Split, and what lays out its parts."""
-        dims = op.view.shapes.dims(match.packed) or ()
-        sizes = np.full(match.count, int(str(dims[-1])) // match.count, np.int64)
-        there = (True,) * match.count
-        parts = op.make_all("Split", there, match.packed, sizes, axis=len(dims) - 1)
-        made = {place: _laid_out(part, match, op) for place, part in enumerate(parts)}
-        for gather, place in match.gathers:
-            if gather is not match.node:
-                old = gather.outputs[0]
-                op.replace(old, made[place])
+        dims, count = op.view.shapes.dims(match.packed) or (), len(match.parts)
+        sizes = np.full(count, int(str(dims[-1])) // count, np.int64)
+        split = op.make_all("Split", (True,) * count, match.packed, sizes, axis=len(dims) - 1)
+        made = [_laid_out(split[place], match, op) for _, place in match.parts]
+        for (old, _), new in zip(match.parts[1:], made[1:], strict=True):
+            op.replace(old, new)
+            if old.producer() is not match.node:
                 op.drop(old)
-        return made[dict(match.gathers)[match.node]]
+        return made[0]
 
 
 def _laid_out(part: ir.Value, match: PackedSite, op: Builder) -> ir.Value:
-    if match.apart is not None:
-        part = op.Reshape(part, np.array(match.apart, np.int64))
-    if match.perm is not None:
+    if match.apart is None:
+        return part
+    part = op.Reshape(part, np.array(match.apart, np.int64))
+    if list(match.perm) != sorted(match.perm):
         part = op.Transpose(part, perm=match.perm)
-    return part if match.shape is None else op.Reshape(part, np.array(match.shape, np.int64))
+    return with_axes("Unsqueeze", part, match.ones, op)
 
 
 def _place(gather: ir.Node, axis: int) -> int | None:
@@ -143,39 +142,30 @@ def _place(gather: ir.Node, axis: int) -> int | None:
 
 
 def _packed(
-    gathers: tuple[tuple[ir.Node, int], ...], front: ir.Value, axis: int, view: View
+    node: ir.Node, parts: tuple[tuple[ir.Value, int], ...], axis: int, view: View
 ) -> PackedSite | None:
-    """Where the axis of the parts lay before it was moved to the front, if it leads the last."""
-    dims = view.shapes.dims(front) or ()
-    own = tuple(() if x == 1 else (Atom("batch", x),) for x in dims)
-    layout, value, (moved,) = Layout(own, tuple(x for y in own for x in y)), front, own[axis]
-    while is_op(node := value.producer(), *_MOVES) and node.inputs[0] is not None:
-        found = before(node, layout, view)
+    """Where the axis of the parts lay before it was moved, if it leads the last one there."""
+    front, out = node.inputs[0], view.shapes.dims(node.outputs[0])
+    own = tuple(() if x == 1 else (Atom("batch", x),) for x in view.shapes.dims(front) or ())
+    layout, value = Layout(own, tuple(x for y in own for x in y)), front
+    while value is not None and is_op(maker := value.producer(), *_MOVES):
+        found = before(maker, layout, view)
         if found is None:
             break
-        layout, value = found, node.inputs[0]
-    lead = layout.axes[-1] if layout.axes else ()
-    if value is front or len(lead) < 2 or lead[0] is not moved:
+        layout, value = found, maker.inputs[0]
+    dims, lead = view.shapes.dims(value), layout.axes[-1] if layout.axes else ()
+    if value is None or value is front or not dims or out is None:
         return None
-    left = [*layout.axes[:-1], lead[1:]]
-    flat = [atom for each in left for atom in each]
-    wanted = [atom for each in own for atom in each if atom is not moved]
-    if len(flat) != len(wanted) or {*flat} != {*wanted}:
+    if len(lead) < 2 or (lead[0],) != own[axis] or not isinstance(dims[-1], int):
         return None
-    sizes: list[Dim] = list(view.shapes.dims(value) or ())
-    count = int(str(moved.size))
-    sizes[-1] = int(str(sizes[-1])) // count if isinstance(sizes[-1], int) else 0
-    if not sizes[-1]:
+    sizes = [*dims[:-1], dims[-1] // len(parts)]
+    if all_same(sizes, out):
+        return PackedSite(node, value, parts)
+    flat = [atom for each in (*layout.axes[:-1], lead[1:]) for atom in each]
+    wanted = [atom for i, each in enumerate(own) for atom in each if i != axis]
+    apart = constant_shape(sizes, [x.size for x in flat], view)
+    if apart is None or {*flat} != {*wanted}:
         return None
-    apart, perm = None, None
-    if flat != wanted:
-        apart = constant_shape(sizes, [x.size for x in flat], view)
-        perm = tuple(flat.index(x) for x in wanted)
-        sizes = [x.size for x in wanted]
-        if apart is None:
-            return None
-    out = [x for i, x in enumerate(dims) if i != axis]
-    shape = None if all_same(sizes, out) else constant_shape(sizes, out, view)
-    if shape is None and not all_same(sizes, out):
-        return None
-    return PackedSite(gathers[0][0], value, gathers, count, apart, perm, shape)
+    perm = tuple(flat.index(x) for x in wanted)
+    ones = tuple(i for i, dim in enumerate(out) if dim == 1)
+    return PackedSite(node, value, parts, apart, perm, ones)
