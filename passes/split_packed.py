@@ -16,6 +16,7 @@ from graphfix.model.view import View
 
 from ._attention.axis_layout import REGROUPS, Atom, Layout, before
 from ._attention.merged_heads import constant_shape
+from ._shared.cuts import cuts_of
 from ._sizes.reshape_targets import with_axes
 
 _MOVES = ("Transpose", *REGROUPS)
@@ -23,7 +24,7 @@ _MOVES = ("Transpose", *REGROUPS)
 
 @dataclass(frozen=True)
 class PackedSite(Match):
-    """What takes all that lies packed in the last axis of a tensor: Gathers, or a Split.
+    """What takes all that lies packed in the last axis of a tensor: Gathers, Slices, a Split.
 
     Attributes:
         packed: The tensor.
@@ -87,25 +88,28 @@ class SplitPacked(NodePass[PackedSite]):
     """
 
     name: ClassVar[str] = "split-packed"
-    anchors: ClassVar[tuple[str, ...]] = ("Gather", "Split")
+    anchors: ClassVar[tuple[str, ...]] = ("Gather", "Slice", "Split")
 
     def match(self, node: ir.Node, view: View) -> PackedSite | None:
-        """The Split, or the first of the Gathers, of a tensor that was packed."""
-        front, axis = node.inputs[0], attr_int(node, "axis", 0)
+        """The Split, or the first of the Gathers or Slices, of a tensor that was packed."""
+        front = node.inputs[0]
         dims = view.shapes.dims(front)
         if front is None or not dims or view.opset(node) < 13:
             return None
         if is_op(node, "Split"):
+            axis = attr_int(node, "axis", 0) % len(dims)
             parts = [(x, place) for place, x in enumerate(node.outputs)]
         else:
-            users = {use.node: _place(use.node, axis) for use in front.uses()}
-            ordered = [x for x in node.graph or () if x in users]
-            parts = [(x.outputs[0], place) for x in ordered if (place := users[x]) is not None]
+            users = {use.node: _taken(use.node, len(dims)) for use in front.uses()}
+            own, ordered = users[node], [x for x in node.graph or () if x in users]
+            axis = -1 if own is None else own[0]
+            found = [(x.outputs[0], users[x]) for x in ordered]
+            parts = [(x, at[1]) for x, at in found if at is not None and at[0] == axis]
             if front.is_graph_output() or len(parts) < len(users) or ordered[0] is not node:
                 return None
         if sorted(place for _, place in parts) != [*range(len(parts))] or dims[axis] != len(parts):
             return None
-        return _packed(node, tuple(parts), axis % len(dims), view)
+        return _packed(node, tuple(parts), axis, view)
 
     def message(self, site: Match) -> str:
         """What it is."""
@@ -133,12 +137,18 @@ def _laid_out(part: ir.Value, match: PackedSite, op: Builder) -> ir.Value:
     return with_axes("Unsqueeze", part, match.ones, op)
 
 
-def _place(gather: ir.Node, axis: int) -> int | None:
-    """What a Gather takes along this axis, if that is one number."""
-    if not is_op(gather, "Gather") or attr_int(gather, "axis", 0) != axis:
+def _taken(node: ir.Node, rank: int) -> tuple[int, int] | None:
+    """Along which axis a Gather or a Slice takes one element, and which."""
+    if is_op(node, "Gather"):
+        index = const_of(node.inputs[1])
+        if index is None or index.shape != ():
+            return None
+        return attr_int(node, "axis", 0) % rank, int(index)
+    cuts = cuts_of(node, rank) if is_op(node, "Slice") else None
+    if cuts is None or len(cuts) != 1:
         return None
-    index = const_of(gather.inputs[1])
-    return int(index) if index is not None and index.shape == () else None
+    ((axis, (start, end, step)),) = cuts.items()
+    return (axis, start) if (end, step) == (start + 1, 1) else None
 
 
 def _packed(

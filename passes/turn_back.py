@@ -63,8 +63,8 @@ class TurnBack(NodePass[TurnedSite]):
         rows (float[B, T, 2] x) => (float[B, T, 2] y)
         <float[2, 2] w = {1, 2, 3, 4}, float[2] b = {1, 2}>
         {
-            product = MatMul (x, w)
-            y = Add (product, b)
+            same = MatMul (x, w)
+            y = Add (same, b)
         }
 
     Safety:
