@@ -440,6 +440,8 @@ def test_masks_of_0_and_1(nodes: str, left: list[str]) -> None:
         ("c = Xor (b, no)", []),
         ("c = Xor (b, yes)", ["Not"]),
         ("d = Less (x, zero) c = Not (d)", ["Less", "Not"]),  # neither holds of a NaN
+        ("d = Less (x, zero) n = Not (d) c = Not (n)", ["Less"]),
+        ("n = Not (b) c = Not (n)", []),
         ("i = Cast <to = 7> (x) d = Less (i, nought) c = Not (d)", ["Cast", "GreaterOrEqual"]),
     ],
 )

@@ -112,6 +112,32 @@ def test_a_product_that_something_else_reads_stays_as_well(part: str, out: bool)
     assert not graphfix.run(after, "fuse-projections").changed
 
 
+TURN = "{0}t = Transpose <perm = [1, 0, 2]> ({0})"
+TURNED = " ".join(TURN.format(x) for x in "qkv")
+
+
+@pytest.mark.parametrize("source", ["h = Relu (x)", "h = Transpose <perm = [1, 0, 2]> (x)"])
+@pytest.mark.parametrize("aside", ["", "n = Relu (k)", "n = Relu (kt)"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_time_first_is_turned_at_the_source(source: str, aside: str, whole: bool) -> None:
+    """Once for all three; not at all where the source was turned before."""
+    body = f"{PRODUCTS.replace('x', 'h')} {TURNED}"
+    if whole:
+        body = f"""parts = Constant <value_ints = [8, 8, 8]> () p = MatMul (h, all) a = Add (p, b)
+            q, k, v = Split <axis = 2> (a, parts) {TURNED}"""
+    text = f"{source} {body} y = {MHA} <num_heads = 2> (qt, kt, vt) {aside}"
+    out = "float[P, Q, 8] y" + ", float[R, S, 8] n" * bool(aside)
+    before, after = (model(text, out=out) for _ in range(2))
+    fits = not (whole and aside == "n = Relu (kt)")
+    assert graphfix.run(after, "fuse-projections").changed == fits
+    turns = ("Relu" in source) + (aside == "n = Relu (kt)")
+    if fits:
+        assert ops(after).count("Transpose") == turns + bool("Transpose" in source and aside)
+        assert ops(after).count("Attention") == 1
+    for got, want in zip(run(after), run(before), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
 def test_what_the_products_make_is_of_float16() -> None:
     after = model(PLAIN, dtype="float16")
     assert graphfix.run(after, "fuse-projections").changed

@@ -11,8 +11,8 @@ from tests.passes.models import execute, model, ops
 
 INITS = """int64[4] apart = {0, 0, 3, 8}, int64[5] heads = {0, 0, 3, 2, 4},
     int64[4] inside = {0, 0, 8, 3}, int64 zero = {0}, int64 one = {1}, int64 two = {2},
-    int64[1] z = {0}, int64[1] o = {1}, int64[1] w = {2}, int64[1] h = {3}, int64[3] each = {1, 1, 1},
-    int64[2] both = {0, 1}"""
+    int64[1] z = {0}, int64[1] o = {1}, int64[1] w = {2}, int64[1] h = {3},
+    int64[3] each = {1, 1, 1}, int64[2] both = {0, 1}"""
 TAKEN = (
     "q = Gather <axis = 0> (f, zero) k = Gather <axis = 0> (f, one) v = Gather <axis = 0> (f, two)"
 )
