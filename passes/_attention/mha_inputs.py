@@ -20,6 +20,7 @@ from .._sizes.reshape_targets import with_axes
 from .axis_layout import REGROUPS, Atom, Layout, regrouped
 from .bit_tensors import Axes, aligned
 from .hiding_addend import KeyMask
+from .operand_path import scaling_of
 from .scores import Addend
 
 Ints = npt.NDArray[np.int64]
@@ -93,13 +94,16 @@ def term_of(
         if aligned(node.inputs[0], addend.axes, view) is None:
             break
         value = node.inputs[0]
-    dims = view.shapes.dims(value)
+    dims, factor, maker = view.shapes.dims(value), addend.factor, value.producer()
     if dims is None:
         return None
+    # What is multiplied anyway is so once.
+    if factor != 1 and maker is not None and (scaled := scaling_of(maker, view)) is not None:
+        value, factor = scaled[0], factor * scaled[1]
     padded = [*([1] * (4 - len(dims))), *dims]
     if len(leading) == 1 and len(dims) == 3 and not alike:  # [B, S, T] of one head
-        return Term(value, (dims[0], 1, *dims[1:]), addend.factor, insert=1)
-    return Term(value, tuple(padded[-4:]), addend.factor)
+        return Term(value, (dims[0], 1, *dims[1:]), factor, insert=1)
+    return Term(value, tuple(padded[-4:]), factor)
 
 
 def _parted(value: ir.Value, axes: Axes, factor: float, sizes: Sizes, view: View) -> Term | None:

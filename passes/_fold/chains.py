@@ -261,6 +261,22 @@ def _gather_nd(node: ir.Node, source: ir.Value, look: Look) -> Replacement | Non
     return Replacement("it gathers rows", rows)
 
 
+def _gather(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    """The first so many in order, as XLNet's ``index_select`` of an ``arange``."""
+    counted = maker_of(node.inputs[1])
+    if counted is None or not is_op(counted, "Range"):
+        return None
+    start, end, step = counted.inputs
+    if [constant_of(x, 1) for x in (start, step)] != [0, 1] or look.view.shapes.rank(end) != 0:
+        return None
+    none, axis = np.zeros(1, np.int64), np.array([attr_int(node, "axis", 0)], np.int64)
+
+    def first(op: Builder) -> list[ir.Value]:
+        return [op.Slice(source, none, op.Reshape(end, np.array([1], np.int64)), axis)]
+
+    return Replacement("it takes the first in order", first)
+
+
 def _asked(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """``b == True`` and ``b xor False`` are b; DirectML compares no booleans."""
     for place in (0, 1):
@@ -293,6 +309,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Mul", "Div"), _times_one),
     "Not": _not,
     "Pad": _pad,
+    "Gather": _gather,
     "GatherND": _gather_nd,
 }
 CHAINED = frozenset(_RULES)

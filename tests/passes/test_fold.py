@@ -454,6 +454,29 @@ def test_booleans(nodes: str, left: list[str]) -> None:
     assert ops(after) == [*left, "Where"]
 
 
+@pytest.mark.parametrize(
+    ("counted", "left"),
+    [
+        ("none, n, one", ["Reshape", "Slice"]),
+        ("one, n, one", ["Range", "Gather"]),
+        ("none, n, two", ["Range", "Gather"]),
+    ],
+)
+def test_the_first_in_order_are_a_slice(counted: str, left: list[str]) -> None:
+    after = fold(
+        model(f"""m (float[B, 6] x, int64 n) => (float[B, N] y)
+            <int64 none = {{0}}, int64 one = {{1}}, int64 two = {{2}}>
+            {{ at = Range ({counted}) y = Gather <axis = 1> (x, at) }}""")
+    )
+    assert ops(after) == left
+    x = np.arange(12, dtype=np.float32).reshape(2, 6)
+    given = {"x": x, "n": np.array(4, np.int64)}
+    start, _, step = (
+        ("none", "one", "two").index(c) for c in counted.replace("n,", "none,").split(", ")
+    )
+    np.testing.assert_array_equal(execute(after, given)[0], x[:, start:4:step])
+
+
 def test_no_comparison_is_written_whose_shape_onnx_runtime_does_not_infer() -> None:
     """Below opset 16 a GreaterOrEqual is a function without shape inference."""
     text = "m (int64[B] x) => (bool[B] y) <int64 z = {0}> { d = Less (x, z) y = Not (d) }"
