@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 import onnxruntime as ort
 
+import graphfix
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,6 +27,14 @@ def ops(m: ir.Model) -> list[str]:
 
 def data(m: ir.Model) -> bytes:
     return ir.to_proto(m).SerializeToString(deterministic=True)
+
+
+def refusals(m: ir.Model, spec: str) -> list[str]:
+    """Why a pass leaves a model as it is, to the byte: what it says of all that it nearly took."""
+    before, report = data(m), graphfix.run(m, spec)
+    assert not report.changed
+    assert data(m) == before
+    return [why for _, why in report.passes[0].skips]
 
 
 def opened(m: ir.Model, *, optimized: bool = True) -> ort.InferenceSession:

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from tests.passes.models import execute, opened, ops
+from tests.passes.models import execute, opened, ops, refusals
 
 
 def run(m: ir.Model, feeds: dict[str, np.ndarray]) -> np.ndarray:
@@ -127,9 +127,7 @@ def test_dynamos_gathernd() -> None:
 )
 def test_other_indices_are_left_alone(body: str) -> None:
     m = flat(body, out="int64[P, Q, R, S] y")
-    before = ir.to_proto(m).SerializeToString()
-    assert not graphfix.run(m, "mask-lookup").changed
-    assert ir.to_proto(m).SerializeToString() == before
+    refusals(m, "mask-lookup")
 
 
 def test_a_table_of_another_size_is_left_alone() -> None:
@@ -151,9 +149,7 @@ def test_axes_in_another_order_are_a_near_miss() -> None:
     begin = Mul (per_b, cols)
     place = Add (begin, per_t)
     """
-    report = graphfix.run(flat(body, out="int64[T, 1, 1, B] y"), "mask-lookup")
-    assert not report.changed
-    ((_, reason),) = report.passes[0].skips
+    (reason,) = refusals(flat(body, out="int64[T, 1, 1, B] y"), "mask-lookup")
     assert reason == "the axes of the mask are looked up in another order"
 
 
@@ -200,9 +196,7 @@ def test_a_mask_with_a_batch_of_its_own_is_cut(rows: int) -> None:
 
 def test_a_size_that_no_input_has_is_a_near_miss() -> None:
     m = cut("double = Shape <start = 0, end = 1> (ids) count = Add (double, double)")
-    report = graphfix.run(m, "mask-lookup")
-    assert not report.changed
-    ((_, reason),) = report.passes[0].skips
+    (reason,) = refusals(m, "mask-lookup")
     assert "the mask has M in axis 0, and " in reason
 
 
@@ -234,9 +228,7 @@ def test_a_mask_that_is_looked_up_for_more_axes_is_a_near_miss() -> None:
     place = Expand (each, heads)
     """
     m = flat(body, out="int64[B, 2, 1, T] y")
-    report = graphfix.run(m, "mask-lookup")
-    assert not report.changed
-    assert [x.partition(",")[0] for _, x in report.passes[0].skips] == [
+    assert [x.partition(",")[0] for x in refusals(m, "mask-lookup")] == [
         "the mask is looked up several times over"
     ]
 
