@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import graphfix
-from tests.passes.models import opened
+from tests.passes.models import opened, refusals
 
 KINDS = {
     "float": np.float32,
@@ -97,11 +97,7 @@ LEFT = {
 @pytest.mark.parametrize("case", LEFT)
 def test_left_alone(case: str) -> None:
     after, reason = LEFT[case]
-    before = ir.to_proto(after).SerializeToString(deterministic=True)
-    report = graphfix.run(after, "clip-minmax")
-    assert not report.changed
-    assert ir.to_proto(after).SerializeToString(deterministic=True) == before
-    reasons = [why for _, why in report.passes[0].skips]
+    reasons = refusals(after, "clip-minmax")
     assert len(reasons) == (reason is not None)
     assert reason is None or reason in reasons[0]
 

@@ -15,6 +15,7 @@ from graphfix.model import shapes
 from graphfix.model.text import line_of, operand
 from graphfix.model.values import is_op
 from graphfix.spec.manual import manual_of
+from tests.passes.models import refusals
 
 NAMES = registry.names()
 FOLDER = Path(__file__).parents[2] / "passes"
@@ -143,10 +144,7 @@ def test_a_graph_without_sites_keeps_every_byte(name: str) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
         m (float[N, 4] x) => (float[N, 4] z) { y = Relu (x) z = Add (y, x) }"""
     model = ir.from_onnx_text(text)
-    before = ir.to_proto(model).SerializeToString(deterministic=True)
-    report = graphfix.run(model, name)
-    assert not report.changed
-    assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+    refusals(model, name)
 
 
 def test_shapes_that_are_kept_are_those_of_the_repaired_graph(name: str) -> None:

@@ -108,9 +108,7 @@ def test_repairs(case: str) -> None:
     for hidden in ([], [3], [2, 3]):
         given = feeds(hidden)
         np.testing.assert_allclose(run(after, given), run(before, given), atol=1e-6)
-    text = ir.to_proto(after).SerializeToString(deterministic=True)
-    assert not graphfix.run(after, "finite-mask").changed
-    assert ir.to_proto(after).SerializeToString(deterministic=True) == text
+    refusals(after, "finite-mask")
 
 
 def test_two_float_minima_no_longer_make_nan() -> None:
@@ -194,11 +192,7 @@ SKIPPED = {
 def test_left_alone_with_a_reason(case: str) -> None:
     addend, reason = SKIPPED[case]
     after = model(addend)
-    before = ir.to_proto(after).SerializeToString(deterministic=True)
-    report = graphfix.run(after, "finite-mask")
-    assert not report.changed
-    assert ir.to_proto(after).SerializeToString(deterministic=True) == before
-    assert [why for _, why in report.passes[0].skips] == [reason]
+    assert refusals(after, "finite-mask") == [reason]
 
 
 IGNORED = {
