@@ -107,7 +107,10 @@ class SplitPacked(NodePass[PackedSite]):
             parts = [(x, at[1]) for x, at in found if at is not None and at[0] == axis]
             if front.is_graph_output() or len(parts) < len(users) or ordered[0] is not node:
                 return None
+        made = [view.shapes.dims(x) for x, _ in parts]
         if sorted(place for _, place in parts) != [*range(len(parts))] or dims[axis] != len(parts):
+            return None
+        if not is_op(node, "Gather") and any(x is None or x[axis] != 1 for x in made):
             return None
         return _packed(node, tuple(parts), axis, view)
 

@@ -267,7 +267,11 @@ def _gather(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     if counted is None or not is_op(counted, "Range"):
         return None
     start, end, step = counted.inputs
+    size = look.data(end)
+    # A size as it is, which is never below 0, where a Slice would count from the end.
     if [constant_of(x, 1) for x in (start, step)] != [0, 1] or look.view.shapes.rank(end) != 0:
+        return None
+    if size is None or not str(size[0]).isalnum():
         return None
     none, axis = np.zeros(1, np.int64), np.array([attr_int(node, "axis", 0)], np.int64)
 

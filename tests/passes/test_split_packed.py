@@ -12,7 +12,7 @@ from tests.passes.models import execute, model, ops
 INITS = """int64[4] apart = {0, 0, 3, 8}, int64[5] heads = {0, 0, 3, 2, 4},
     int64[4] inside = {0, 0, 8, 3}, int64 zero = {0}, int64 one = {1}, int64 two = {2},
     int64[1] z = {0}, int64[1] o = {1}, int64[1] w = {2}, int64[1] h = {3},
-    int64[3] each = {1, 1, 1}, int64[2] both = {0, 1}"""
+    int64[3] each = {1, 1, 1}, int64[3] uneven = {2, 1, 0}, int64[2] both = {0, 1}"""
 TAKEN = (
     "q = Gather <axis = 0> (f, zero) k = Gather <axis = 0> (f, one) v = Gather <axis = 0> (f, two)"
 )
@@ -61,6 +61,7 @@ def test_parts_of_the_last_axis_are_split(body: str, rank: int, kinds: list[str]
         (MHA.replace("apart", "inside").replace("[2, 0, 1, 3]", "[3, 0, 1, 2]"), 3),
         (f"f = Transpose <perm = [1, 0, 2]> (x) {TAKEN}", 2),
         (MHA.replace("(f, two)", "(f, one)"), 3),  # not all of it
+        (UNBIND.replace("(f, each)", "(f, uneven)").replace("Squeeze (s, z)", "Identity (s)"), 5),
         (MHA.replace("(f, two)", "(f, both)"), 3),
         (f"{MHA} n = Relu (f) m = Shape (n)", 3),
         (MHA.replace("v = Gather <axis = 0>", "v = Gather <axis = 1>"), 3),
