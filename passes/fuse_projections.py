@@ -199,7 +199,7 @@ def _turned(data: ir.Value, op: Builder) -> ir.Value:
 
 
 def _before_turn(value: ir.Value | None) -> tuple[ir.Value | None, bool]:
-    """What a value is but for the places of batch and time, and whether they are exchanged."""
+    """What batch and time change places of, and whether they do: else the value itself."""
     node = maker_of(value)
     if node is None or not is_op(node, "Transpose") or attr_ints(node, "perm") != _TURN:
         return value, False
