@@ -54,6 +54,15 @@ def test_parts_of_the_last_axis_are_split(body: str, rank: int, kinds: list[str]
     assert not graphfix.run(after, "split-packed").changed
 
 
+def test_axes_of_one_size_that_change_places_do_so() -> None:
+    body = MHA.replace("[2, 0, 1, 3]", "[2, 1, 0, 3]")
+    before, after = (packed(body, 3, "float[T, T, 24] x") for _ in range(2))
+    assert graphfix.run(after, "split-packed").changed
+    x = np.random.default_rng(0).standard_normal((4, 4, 24), np.float32)
+    for a, b in zip(execute(after, {"x": x}), execute(before, {"x": x}), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize(
     ("body", "rank"),
     [
@@ -63,6 +72,7 @@ def test_parts_of_the_last_axis_are_split(body: str, rank: int, kinds: list[str]
         (MHA.replace("(f, two)", "(f, one)"), 3),  # not all of it
         (UNBIND.replace("(f, each)", "(f, uneven)").replace("Squeeze (s, z)", "Identity (s)"), 5),
         (MHA.replace("(f, two)", "(f, both)"), 3),
+        (SLICES.replace("q = Slice (f, z, o, z)", "q = Gather <axis = 0> (f, zero)"), 5),
         (f"{MHA} n = Relu (f) m = Shape (n)", 3),
         (MHA.replace("v = Gather <axis = 0>", "v = Gather <axis = 1>"), 3),
     ],
