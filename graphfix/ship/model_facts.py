@@ -18,13 +18,13 @@ from graphfix.feeds.clips import Clips, time_of
 from graphfix.feeds.dim_groups import TIES
 from graphfix.feeds.input import Input, plain, symbols
 from graphfix.feeds.signature import Signature
-from graphfix.probing.unpadded import clips_for
+from graphfix.probing.unpadded import Clip, clips_for
 from graphfix.runtime.compared_session import open_given
 from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import RunError
 from graphfix.ship.container_spec import ContainerSpec
 from graphfix.ship.manifest import Axis, InputPort, Port
-from graphfix.ship.valid_sizes import Clip, Sizing, outputs_of, text_of, type_of
+from graphfix.ship.valid_sizes import Sizing, outputs_of, text_of, type_of
 from graphfix.spec.quoting import quoted
 
 Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
