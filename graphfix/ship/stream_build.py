@@ -180,14 +180,14 @@ def ship_stream(
         tell("running the original step by step")
         return sequences(found, str(source), constants, joins=joins, may_roll=may_roll)
 
-    first: Shipped | None = None
-    for way in _ways(order, plainly=bool(passes) or strict):
-        shipped = _ship(way, folder, _uses(found, steps, strict=strict))
-        if shipped.ok:
-            return shipped
-        first = shipped if first is None else first
-    assert first is not None
-    return first
+    plain = ",".join(":".join(x) for x in pipeline.split(spec) if x != [_FAST])
+    ways = [order] if passes or strict else [order, replace(order, spec=plain)]
+    tried: list[Shipped] = []
+    for way in ways:
+        tried.append(_ship(way, folder, _uses(found, steps, strict=strict)))
+        if tried[-1].ok:
+            return tried[-1]
+    return tried[0]
 
 
 def _uses(
@@ -208,13 +208,6 @@ def _uses(
             rolled = rolled or rolls
         if not rolled or strict:
             return
-
-
-def _ways(order: StreamOrder, *, plainly: bool) -> Iterator[StreamOrder]:
-    yield order
-    if not plainly:
-        spec = ",".join(":".join(x) for x in pipeline.split(order.spec) if x != [_FAST])
-        yield replace(order, spec=spec)
 
 
 def _ship(
