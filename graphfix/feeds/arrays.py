@@ -39,6 +39,7 @@ class Maker:
     Attributes:
         governed: The times along which a mask or a length says what is content.
         floats: Whether some input is made of any numbers.
+        options: The values of each input that selects.
     """
 
     def __init__(self, signature: Signature, seed: int, *, positive: bool = False) -> None:
@@ -50,7 +51,7 @@ class Maker:
             x.role.kind == "data" and np.dtype(x.dtype).kind in "fV" for x in signature.inputs
         )
         self._images = any(map(array_fill.is_image, signature.inputs))
-        self._options = {
+        self.options = {
             x.name: values for x in signature.inputs if (values := array_fill.options_of(x))
         }
 
@@ -139,7 +140,7 @@ class Maker:
         """The value in each row of inputs that select: other combinations in other steps."""
         found: dict[str, tuple[int, ...]] = {}
         stride = 1
-        for name, values in self._options.items():
+        for name, values in self.options.items():
             item = self._signature.item(name)
             each = item.rows is not None and item.role.kind == "tokens"
             first = step * (_ROWS if each else 1)

@@ -16,7 +16,6 @@ from functools import cached_property
 import numpy as np
 
 from graphfix.errors import FeedError
-from graphfix.feeds.array_fill import options_of
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Case
 from graphfix.feeds.case_style import Style
@@ -265,7 +264,7 @@ class Cover:
 
     def _choose(self) -> None:
         """Every value of inputs that select, in every combination as far as that is few."""
-        options = {x.name: v for x in self._signature.inputs if (v := options_of(x))}
+        options = self._maker.options
         if not options or not self._usual:
             return
         each = all(self._signature.item(name).rows is not None for name in options)
