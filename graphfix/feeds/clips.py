@@ -193,8 +193,15 @@ class Clips:
         feeds = self._made(self._signature, self._seed, seed, container, lengths)
         rng = np.random.default_rng([self._seed, seed, container, *lengths])
         for name, item in self._items.items():
-            if not self._is_made(item):
-                feeds[name] = _joined(item, feeds[name].shape, clips, fill, rng)
+            if self._is_made(item):
+                continue
+            array = feeds[name] = _padding(item, feeds[name].shape, fill, rng)
+            for row, clip in enumerate(clips):
+                content = clip[name]
+                where = [slice(size) for size in content.shape]
+                if len(clips) > 1 and _has_rows(item) and item.rows is not None:
+                    where[item.rows] = slice(row, row + 1)
+                array[tuple(where)] = content
         if self._extra is not None:
             more = self._made(self._extra, self._seed, seed, container, lengths)
             feeds = {**more, **feeds}
@@ -276,24 +283,6 @@ def told(
         rows = item.dims[0] if isinstance(item.dims[0], int) else len(ends)
         array = np.resize(ends, rows).reshape([-1] + [1] * (rank - 1))
     return {**feeds, item.name: np.asarray(array).astype(item.dtype)}
-
-
-def _joined(
-    item: Input,
-    shape: tuple[int, ...],
-    clips: Sequence[Mapping[str, Array]],
-    fill: Fill,
-    rng: np.random.Generator,
-) -> Array:
-    """The clips' arrays at the beginning of the rows of one of ``shape``, the rest padding."""
-    array = _padding(item, shape, fill, rng)
-    for row, clip in enumerate(clips):
-        content = clip[item.name]
-        where = [slice(size) for size in content.shape]
-        if len(clips) > 1 and _has_rows(item) and item.rows is not None:
-            where[item.rows] = slice(row, row + 1)
-        array[tuple(where)] = content
-    return array
 
 
 def _has_rows(item: Input) -> bool:
