@@ -57,10 +57,7 @@ class SessionProof:
         if not worst.ok:
             return f"output {worst.output!r} {worst.reason}, for a {worst.case}"
         count = len({d.case for d in self.diffs})
-        return (
-            f"the same for {plural(count, self.of)}: the largest difference is {worst.max_abs:.3g} "
-            f"in output {worst.output!r} (allowed {worst.allowed:.3g})"
-        )
+        return f"the same for {plural(count, self.of)}: {worst.told}"
 
 
 @contextmanager
