@@ -11,7 +11,7 @@ import numpy as np
 
 from graphfix.errors import FeedError
 from graphfix.feeds import array_fill
-from graphfix.feeds.case import Array, Case, named
+from graphfix.feeds.case import Array, Case, PerRow, named
 from graphfix.feeds.case_style import USUAL, Ends, Style, ends_of
 from graphfix.feeds.input import Input
 from graphfix.feeds.roles import TELLS
@@ -59,9 +59,9 @@ class Maker:
         self,
         step: int,
         groups: Mapping[str, int],
-        valid: Mapping[str, tuple[int, ...]] | None = None,
+        valid: PerRow | None = None,
         style: Style = USUAL,
-        chosen: Mapping[str, tuple[int, ...]] | None = None,
+        chosen: PerRow | None = None,
     ) -> Case:
         """A case.
 
@@ -126,9 +126,7 @@ class Maker:
         fixed = [x.dims[x.rows] for x in self._signature.inputs if x.rows is not None]
         return next((d for d in fixed if isinstance(d, int)), 1)
 
-    def name(
-        self, groups: Mapping[str, int], lengths: Mapping[str, tuple[int, ...]] | None = None
-    ) -> str:
+    def name(self, groups: Mapping[str, int], lengths: PerRow | None = None) -> str:
         """The sizes of a case, in the user's names."""
         parts = [f"{quoted(self._signature.user_name(g))}={n}" for g, n in groups.items()]
         for time, rows in (lengths or {}).items():
@@ -163,10 +161,10 @@ class Maker:
         item: Input,
         step: int,
         sizes: Mapping[str, int],
-        lengths: Mapping[str, tuple[int, ...]],
+        lengths: PerRow,
         rows: int,
         style: Style,
-        picked: Mapping[str, tuple[int, ...]],
+        picked: PerRow,
     ) -> Array:
         item = item.at(sizes)
         shape, role = item.shape(sizes), item.role

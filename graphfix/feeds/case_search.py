@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import SCHEDULE, Maker
-from graphfix.feeds.case import Case, Cases, Dropped
+from graphfix.feeds.case import Case, Cases, Dropped, PerRow
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.condition_cover import Cover, is_waveform
 from graphfix.feeds.dim_groups import TIES
@@ -253,13 +253,7 @@ class _Search:
         self._lengths.add(groups.get(first, 1))
         return True
 
-    def _covers(
-        self,
-        step: int,
-        groups: Mapping[str, int],
-        style: Style,
-        chosen: Mapping[str, tuple[int, ...]],
-    ) -> bool:
+    def _covers(self, step: int, groups: Mapping[str, int], style: Style, chosen: PerRow) -> bool:
         """Try one case that covers more; what does not run is no loss to tell of."""
         try:
             if self._limits.undefined(groups):

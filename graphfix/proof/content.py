@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.feeds.array_fill import along, index
-from graphfix.feeds.case import Case
+from graphfix.feeds.case import Case, PerRow
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
 from graphfix.model.symbolic.expressions import Dim
@@ -173,9 +173,7 @@ def observed_dims(
     return tuple(dims)
 
 
-def _rows_with_content(
-    lengths: Mapping[str, tuple[int, ...]], row_axis: int | None, shape: tuple[int, ...]
-) -> Mask:
+def _rows_with_content(lengths: PerRow, row_axis: int | None, shape: tuple[int, ...]) -> Mask:
     """Rows that have content; where they cannot be told apart, one without spoils the tensor."""
     full = np.ones([1] * len(shape), np.bool_)
     for ends in lengths.values():
@@ -187,9 +185,7 @@ def _rows_with_content(
     return full
 
 
-def _ends(
-    dim: Dim, rows: int, sizes: Mapping[str, int], lengths: Mapping[str, tuple[int, ...]]
-) -> list[int] | None:
+def _ends(dim: Dim, rows: int, sizes: Mapping[str, int], lengths: PerRow) -> list[int] | None:
     assert not isinstance(dim, int)
     ends = []
     for row in range(rows):
