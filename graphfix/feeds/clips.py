@@ -21,6 +21,7 @@ from graphfix.feeds.runnable_sizes import REFLECTS, Limits
 from graphfix.feeds.signature import Signature
 from graphfix.lengths.length_input import KEY, LengthInput
 from graphfix.model.text import path_of
+from graphfix.runtime.port import Feeds
 
 Fill = Literal["zero", "noise", "large", "nan", "inf"]
 """What padding holds: zeros; values like content; values of size 1e4; NaN; both infinities.
@@ -176,7 +177,7 @@ class Clips:
         return self._told(feeds, [feeds])
 
     def together(
-        self, clips: Sequence[Mapping[str, Array]], container: int, fill: Fill, seed: int
+        self, clips: Sequence[Feeds], container: int, fill: Fill, seed: int
     ) -> dict[str, Array]:
         """The inputs of a container.
 
@@ -215,7 +216,7 @@ class Clips:
         own = item.role.kind == "relative-lengths" and self._fed is not None
         return item.role.kind in _TELLS and not own and self._signature.time_of(item) == self._time
 
-    def _length(self, clip: Mapping[str, Array]) -> int:
+    def _length(self, clip: Feeds) -> int:
         """How long a clip is, told from its arrays."""
         for item in self._items.values():
             for axis, dim in enumerate(item.dims):
@@ -244,9 +245,7 @@ class Clips:
             groups[signature.batch] = rows
         return groups | ({time: size} if time else {})
 
-    def _told(
-        self, feeds: dict[str, Array], clips: Sequence[Mapping[str, Array]]
-    ) -> dict[str, Array]:
+    def _told(self, feeds: dict[str, Array], clips: Sequence[Feeds]) -> dict[str, Array]:
         """The inputs, with the one that the model's metadata names as it says."""
         if self._fed is None or self._fed_item is None:
             return feeds
@@ -255,9 +254,7 @@ class Clips:
         return told(feeds, self._fed, self._fed_item, lengths)
 
 
-def told(
-    feeds: Mapping[str, Array], fed: LengthInput, item: Input, lengths: Sequence[int]
-) -> dict[str, Array]:
+def told(feeds: Feeds, fed: LengthInput, item: Input, lengths: Sequence[int]) -> dict[str, Array]:
     """Inputs together with the one that says how long the content of each row is.
 
     Args:

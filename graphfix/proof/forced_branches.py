@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -14,6 +14,7 @@ from graphfix.proof.baseline import Baseline, Ran
 from graphfix.proof.branches import Branch, forced
 from graphfix.proof.compare import Array
 from graphfix.runtime.compared_session import open_session
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
 
@@ -50,9 +51,7 @@ class Forcing:
         self.runs: list[Ran] = []
         self.untaken = [str(branch) for branch in self._branches]
 
-    def outputs(
-        self, feeds: Callable[[Case], Mapping[str, Array]]
-    ) -> Iterator[tuple[Ran, dict[str, Array]]]:
+    def outputs(self, feeds: Callable[[Case], Feeds]) -> Iterator[tuple[Ran, dict[str, Array]]]:
         """What the original made of a case, and what the repaired model makes of it.
 
         Args:
