@@ -10,6 +10,8 @@ from graphfix.feeds.case_style import Side, Style, Values
 from graphfix.feeds.input import Input
 from graphfix.feeds.roles import Role
 
+Shape = tuple[int, ...]
+
 # Large values, not larger than they must be: the tolerance of what they reach grows with them.
 _LARGE = {"bumps": (1.3e3, -1.2e3), "spikes": (1.3e4, -1.2e4)}
 _LOUD, _QUIET = 30.0, 0.03
@@ -20,9 +22,7 @@ _WIDEST, _FAR = (-3, 10), 120
 _FEW = 64
 
 
-def mask_of(
-    item: Input, shape: tuple[int, ...], valid: tuple[int, ...], whole: int, side: Side
-) -> Array:
+def mask_of(item: Input, shape: Shape, valid: tuple[int, ...], whole: int, side: Side) -> Array:
     """A mask: ``valid`` elements of each row are content, of ``whole``."""
     if item.time is None:
         return np.full(shape, item.role.valid).astype(item.dtype)
@@ -37,7 +37,7 @@ def mask_of(
 
 
 def beyond_in(
-    item: Input, shape: tuple[int, ...], valid: tuple[int, ...], side: Side = "right"
+    item: Input, shape: Shape, valid: tuple[int, ...], side: Side = "right"
 ) -> npt.NDArray[np.bool_] | None:
     """Where the padding of a data or token array is; None if it has no time axis."""
     if item.time is None:
@@ -55,30 +55,28 @@ def along(values: Array, axis: int, rank: int) -> Array:
     return values.reshape(around)
 
 
-def index(shape: tuple[int, ...], axis: int) -> npt.NDArray[np.int64]:
+def index(shape: Shape, axis: int) -> npt.NDArray[np.int64]:
     """0, 1, 2, ... along ``axis``, with 1 for every other dim."""
     return along(np.arange(shape[axis]), axis, len(shape))
 
 
-def _ones(shape: tuple[int, ...], rows: int | None) -> tuple[int, ...]:
+def _ones(shape: Shape, rows: int | None) -> tuple[int, ...]:
     return tuple(n if a == rows else 1 for a, n in enumerate(shape))
 
 
-def per_row(values: Array, shape: tuple[int, ...]) -> Array:
+def per_row(values: Array, shape: Shape) -> Array:
     """One value a row, as an array of ``shape``, of which at most one dim is not 1."""
     count = int(np.prod(shape))
     return np.resize(values, count).reshape(shape) if count else np.zeros(shape, values.dtype)
 
 
-def counting(shape: tuple[int, ...], axis: int, role: Role, start: int = 0) -> Array:
+def counting(shape: Shape, axis: int, role: Role, start: int = 0) -> Array:
     """Positions along ``axis``, within what the role allows."""
     count = index(shape, axis) if shape else np.zeros(shape, np.int64)
     return np.broadcast_to(np.minimum(count + role.low + start, role.high - 1), shape)
 
 
-def token_ids(
-    rng: np.random.Generator, role: Role, shape: tuple[int, ...]
-) -> npt.NDArray[np.int64]:
+def token_ids(rng: np.random.Generator, role: Role, shape: Shape) -> npt.NDArray[np.int64]:
     """Random ids of the whole table, other than the padding ids as far as there are others.
 
     The last id of the table is among them, where there is room for two.
@@ -109,9 +107,7 @@ def options_of(item: Input) -> tuple[int, ...]:
     return ()
 
 
-def whole_numbers(
-    rng: np.random.Generator, item: Input, shape: tuple[int, ...], *, wide: bool
-) -> Array:
+def whole_numbers(rng: np.random.Generator, item: Input, shape: Shape, *, wide: bool) -> Array:
     """Whole numbers between the role's bounds; beyond them, if nothing in the graph set them."""
     role, dtype = item.role, np.dtype(item.dtype)
     if not (wide and role.free) or dtype.kind == "b":
@@ -126,12 +122,7 @@ def whole_numbers(
 
 
 def floats(
-    rng: np.random.Generator,
-    item: Input,
-    shape: tuple[int, ...],
-    values: Values,
-    *,
-    positive: bool = False,
+    rng: np.random.Generator, item: Input, shape: Shape, values: Values, *, positive: bool = False
 ) -> npt.NDArray[np.float64]:
     """Numbers as the style says; all above 0 if they must be."""
     if item.role.span is not None:
@@ -155,7 +146,7 @@ def is_image(item: Input) -> bool:
     return len(item.dims) == _IMAGE_RANK and 3 in (item.dims[1], item.dims[3])
 
 
-def _spot(item: Input, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _spot(item: Input, shape: Shape) -> tuple[int, ...]:
     """An element in the first quarter of the second row, or of the only one."""
     at = [0] * len(shape)
     if item.rows is not None:
@@ -176,7 +167,7 @@ def _spike(array: npt.NDArray[np.float64], item: Input, high: float, low: float)
         array[tuple(at)] = low
 
 
-def other_reading(rng: np.random.Generator, item: Input, shape: tuple[int, ...]) -> Array:
+def other_reading(rng: np.random.Generator, item: Input, shape: Shape) -> Array:
     """What may be fed to an input that was taken for a mask or a length, and may be a gain."""
     if np.dtype(item.dtype).kind in "iub":
         return rng.integers(0, 9, shape).astype(item.dtype)
@@ -184,12 +175,7 @@ def other_reading(rng: np.random.Generator, item: Input, shape: tuple[int, ...])
 
 
 def numbers(
-    rng: np.random.Generator,
-    item: Input,
-    shape: tuple[int, ...],
-    style: Style,
-    *,
-    positive: bool = False,
+    rng: np.random.Generator, item: Input, shape: Shape, style: Style, *, positive: bool = False
 ) -> Array:
     """The content of a data or token array; floats are above 0 if they must be."""
     if item.role.kind == "tokens":
