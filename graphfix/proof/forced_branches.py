@@ -17,6 +17,7 @@ from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
+from graphfix.wording import Tell
 
 # So many are forced; each takes two more sessions.
 _MOST = 4
@@ -38,12 +39,7 @@ class Forcing:
     """
 
     def __init__(
-        self,
-        original: Baseline,
-        before: ir.Model,
-        after: ir.Model,
-        ep: Ep,
-        tell: Callable[[str], None],
+        self, original: Baseline, before: ir.Model, after: ir.Model, ep: Ep, tell: Tell
     ) -> None:
         self._branches = list(original.branches.untaken())
         self._usual = [run.case for run in original.runs if not run.case.poison]
