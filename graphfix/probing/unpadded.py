@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -19,6 +19,7 @@ from graphfix.proof.output_record import silent_outputs
 from graphfix.runtime.compared_session import Opened
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import RunError
+from graphfix.wording import Tell
 
 # Lengths that are tried if nobody gives any, until three run; a waveform needs some hundred.
 _LENGTHS = (7, 23, 40, 80, 161, 400, 720, 1600, 3200, 6400, 12800, 25600)
@@ -90,11 +91,10 @@ class Alone:
         containers: Sequence[int],
         axis: str,
         seeds: int | None,
-        tell: Callable[[str], None],
+        tell: Tell,
     ) -> None:
         self._native, self._repaired = native, repaired
         self._given, self._wanted = dims, containers
-        self._dims, self.containers = dims, containers
         self._axis, self._tell = axis, tell
         model = native if repaired is None else repaired
         self.fed = LengthInput.of(model)
