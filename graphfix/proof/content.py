@@ -84,8 +84,12 @@ class Content:
                 continue
             if axis == row_axis or (row_axis is None and rows > 1):
                 return None  # batch and time are flattened into one axis
-            ends = _ends(dim, rows, sizes, lengths)
-            if ends is None:
+            found = []
+            for row in range(rows):
+                own = {s: v[row] if len(v) > row else v[0] for s, v in lengths.items()}
+                found.append(dim.evaluate({**sizes, **own}))
+            ends = [x for x in found if isinstance(x, int)]
+            if len(ends) < rows:
                 return None
             if left and shape[axis] not in {sizes[x] for x in names & lengths.keys()}:
                 ends = [0] * rows  # behind a prompt, or shortened: where padding went is not known
@@ -183,18 +187,6 @@ def _rows_with_content(lengths: PerRow, row_axis: int | None, shape: tuple[int, 
             continue
         full = full & along(has, row_axis, len(shape))
     return full
-
-
-def _ends(dim: Dim, rows: int, sizes: Mapping[str, int], lengths: PerRow) -> list[int] | None:
-    assert not isinstance(dim, int)
-    ends = []
-    for row in range(rows):
-        own = {s: v[row] if len(v) > row else v[0] for s, v in lengths.items()}
-        end = dim.evaluate({**sizes, **own})
-        if not isinstance(end, int):
-            return None
-        ends.append(end)
-    return ends
 
 
 def _before(ends: list[int], axis: int, row_axis: int | None, shape: tuple[int, ...]) -> Mask:
