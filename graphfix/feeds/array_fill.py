@@ -26,14 +26,11 @@ def mask_of(item: Input, shape: Shape, valid: tuple[int, ...], whole: int, side:
     """A mask: ``valid`` elements of each row are content, of ``whole``."""
     if item.time is None:
         return np.full(shape, item.role.valid).astype(item.dtype)
-    size = shape[item.time]
     # A mask over a cache and the new tokens: the cache, on the left, is all valid; if anything is.
     known = np.asarray(valid)
-    ends = per_row(np.where(known, known + (size - whole), 0), _ones(shape, item.rows))
-    count = index(shape, item.time)
-    inside = count >= size - ends if side == "left" else count < ends
-    array = np.where(inside, item.role.valid, item.role.padded)
-    return np.broadcast_to(array, shape).astype(item.dtype)
+    ends = np.where(known, known + (shape[item.time] - whole), 0)
+    beyond = _beyond(item.time, item.rows, shape, ends, side)
+    return np.where(beyond, item.role.padded, item.role.valid).astype(item.dtype)
 
 
 def beyond_in(
@@ -42,9 +39,15 @@ def beyond_in(
     """Where the padding of a data or token array is; None if it has no time axis."""
     if item.time is None:
         return None
-    ends = per_row(np.asarray(valid), _ones(shape, item.rows))
-    count = index(shape, item.time)
-    beyond = count < shape[item.time] - ends if side == "left" else count >= ends
+    return _beyond(item.time, item.rows, shape, valid, side)
+
+
+def _beyond(
+    time: int, rows: int | None, shape: Shape, valid: npt.ArrayLike, side: Side
+) -> npt.NDArray[np.bool_]:
+    ends = per_row(np.asarray(valid), _ones(shape, rows))
+    count = index(shape, time)
+    beyond = count < shape[time] - ends if side == "left" else count >= ends
     return np.broadcast_to(beyond, shape)
 
 
@@ -60,7 +63,7 @@ def index(shape: Shape, axis: int) -> npt.NDArray[np.int64]:
     return along(np.arange(shape[axis]), axis, len(shape))
 
 
-def _ones(shape: Shape, rows: int | None) -> tuple[int, ...]:
+def _ones(shape: Shape, rows: int | None) -> Shape:
     return tuple(n if a == rows else 1 for a, n in enumerate(shape))
 
 
