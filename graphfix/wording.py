@@ -7,11 +7,13 @@ import html
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
+# Called with a short text at each step.
+Tell = Callable[[str], None]
 
 # Operators that are spelled out begin with the sound of their first letter: an LSTM, a GRU.
 _LETTERS = re.compile(r"[AEFHILMNORSX][A-Z]")

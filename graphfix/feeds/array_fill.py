@@ -10,6 +10,8 @@ from graphfix.feeds.case_style import Side, Style, Values
 from graphfix.feeds.input import Input
 from graphfix.feeds.roles import Role
 
+Shape = tuple[int, ...]
+
 # Large values, not larger than they must be: the tolerance of what they reach grows with them.
 _LARGE = {"bumps": (1.3e3, -1.2e3), "spikes": (1.3e4, -1.2e4)}
 _LOUD, _QUIET = 30.0, 0.03
@@ -20,31 +22,32 @@ _WIDEST, _FAR = (-3, 10), 120
 _FEW = 64
 
 
-def mask_of(
-    item: Input, shape: tuple[int, ...], valid: tuple[int, ...], whole: int, side: Side
-) -> Array:
+def mask_of(item: Input, shape: Shape, valid: tuple[int, ...], whole: int, side: Side) -> Array:
     """A mask: ``valid`` elements of each row are content, of ``whole``."""
     if item.time is None:
         return np.full(shape, item.role.valid).astype(item.dtype)
-    size = shape[item.time]
     # A mask over a cache and the new tokens: the cache, on the left, is all valid; if anything is.
     known = np.asarray(valid)
-    ends = per_row(np.where(known, known + (size - whole), 0), _ones(shape, item.rows))
-    count = index(shape, item.time)
-    inside = count >= size - ends if side == "left" else count < ends
-    array = np.where(inside, item.role.valid, item.role.padded)
-    return np.broadcast_to(array, shape).astype(item.dtype)
+    ends = np.where(known, known + (shape[item.time] - whole), 0)
+    beyond = _beyond(item.time, item.rows, shape, ends, side)
+    return np.where(beyond, item.role.padded, item.role.valid).astype(item.dtype)
 
 
 def beyond_in(
-    item: Input, shape: tuple[int, ...], valid: tuple[int, ...], side: Side = "right"
+    item: Input, shape: Shape, valid: tuple[int, ...], side: Side = "right"
 ) -> npt.NDArray[np.bool_] | None:
     """Where the padding of a data or token array is; None if it has no time axis."""
     if item.time is None:
         return None
-    ends = per_row(np.asarray(valid), _ones(shape, item.rows))
-    count = index(shape, item.time)
-    beyond = count < shape[item.time] - ends if side == "left" else count >= ends
+    return _beyond(item.time, item.rows, shape, valid, side)
+
+
+def _beyond(
+    time: int, rows: int | None, shape: Shape, valid: npt.ArrayLike, side: Side
+) -> npt.NDArray[np.bool_]:
+    ends = per_row(np.asarray(valid), _ones(shape, rows))
+    count = index(shape, time)
+    beyond = count < shape[time] - ends if side == "left" else count >= ends
     return np.broadcast_to(beyond, shape)
 
 
@@ -55,30 +58,28 @@ def along(values: Array, axis: int, rank: int) -> Array:
     return values.reshape(around)
 
 
-def index(shape: tuple[int, ...], axis: int) -> npt.NDArray[np.int64]:
+def index(shape: Shape, axis: int) -> npt.NDArray[np.int64]:
     """0, 1, 2, ... along ``axis``, with 1 for every other dim."""
     return along(np.arange(shape[axis]), axis, len(shape))
 
 
-def _ones(shape: tuple[int, ...], rows: int | None) -> tuple[int, ...]:
+def _ones(shape: Shape, rows: int | None) -> Shape:
     return tuple(n if a == rows else 1 for a, n in enumerate(shape))
 
 
-def per_row(values: Array, shape: tuple[int, ...]) -> Array:
+def per_row(values: Array, shape: Shape) -> Array:
     """One value a row, as an array of ``shape``, of which at most one dim is not 1."""
     count = int(np.prod(shape))
     return np.resize(values, count).reshape(shape) if count else np.zeros(shape, values.dtype)
 
 
-def counting(shape: tuple[int, ...], axis: int, role: Role, start: int = 0) -> Array:
+def counting(shape: Shape, axis: int, role: Role, start: int = 0) -> Array:
     """Positions along ``axis``, within what the role allows."""
     count = index(shape, axis) if shape else np.zeros(shape, np.int64)
     return np.broadcast_to(np.minimum(count + role.low + start, role.high - 1), shape)
 
 
-def token_ids(
-    rng: np.random.Generator, role: Role, shape: tuple[int, ...]
-) -> npt.NDArray[np.int64]:
+def token_ids(rng: np.random.Generator, role: Role, shape: Shape) -> npt.NDArray[np.int64]:
     """Random ids of the whole table, other than the padding ids as far as there are others.
 
     The last id of the table is among them, where there is room for two.
@@ -109,9 +110,7 @@ def options_of(item: Input) -> tuple[int, ...]:
     return ()
 
 
-def whole_numbers(
-    rng: np.random.Generator, item: Input, shape: tuple[int, ...], *, wide: bool
-) -> Array:
+def whole_numbers(rng: np.random.Generator, item: Input, shape: Shape, *, wide: bool) -> Array:
     """Whole numbers between the role's bounds; beyond them, if nothing in the graph set them."""
     role, dtype = item.role, np.dtype(item.dtype)
     if not (wide and role.free) or dtype.kind == "b":
@@ -126,12 +125,7 @@ def whole_numbers(
 
 
 def floats(
-    rng: np.random.Generator,
-    item: Input,
-    shape: tuple[int, ...],
-    values: Values,
-    *,
-    positive: bool = False,
+    rng: np.random.Generator, item: Input, shape: Shape, values: Values, *, positive: bool = False
 ) -> npt.NDArray[np.float64]:
     """Numbers as the style says; all above 0 if they must be."""
     if item.role.span is not None:
@@ -155,7 +149,7 @@ def is_image(item: Input) -> bool:
     return len(item.dims) == _IMAGE_RANK and 3 in (item.dims[1], item.dims[3])
 
 
-def _spot(item: Input, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _spot(item: Input, shape: Shape) -> tuple[int, ...]:
     """An element in the first quarter of the second row, or of the only one."""
     at = [0] * len(shape)
     if item.rows is not None:
@@ -176,7 +170,7 @@ def _spike(array: npt.NDArray[np.float64], item: Input, high: float, low: float)
         array[tuple(at)] = low
 
 
-def other_reading(rng: np.random.Generator, item: Input, shape: tuple[int, ...]) -> Array:
+def other_reading(rng: np.random.Generator, item: Input, shape: Shape) -> Array:
     """What may be fed to an input that was taken for a mask or a length, and may be a gain."""
     if np.dtype(item.dtype).kind in "iub":
         return rng.integers(0, 9, shape).astype(item.dtype)
@@ -184,12 +178,7 @@ def other_reading(rng: np.random.Generator, item: Input, shape: tuple[int, ...])
 
 
 def numbers(
-    rng: np.random.Generator,
-    item: Input,
-    shape: tuple[int, ...],
-    style: Style,
-    *,
-    positive: bool = False,
+    rng: np.random.Generator, item: Input, shape: Shape, style: Style, *, positive: bool = False
 ) -> Array:
     """The content of a data or token array; floats are above 0 if they must be."""
     if item.role.kind == "tokens":

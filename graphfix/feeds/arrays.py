@@ -11,7 +11,7 @@ import numpy as np
 
 from graphfix.errors import FeedError
 from graphfix.feeds import array_fill
-from graphfix.feeds.case import Array, Case, named
+from graphfix.feeds.case import Array, Case, PerRow, named
 from graphfix.feeds.case_style import USUAL, Ends, Style, ends_of
 from graphfix.feeds.input import Input
 from graphfix.feeds.roles import TELLS
@@ -39,6 +39,7 @@ class Maker:
     Attributes:
         governed: The times along which a mask or a length says what is content.
         floats: Whether some input is made of any numbers.
+        options: The values of each input that selects.
     """
 
     def __init__(self, signature: Signature, seed: int, *, positive: bool = False) -> None:
@@ -50,7 +51,7 @@ class Maker:
             x.role.kind == "data" and np.dtype(x.dtype).kind in "fV" for x in signature.inputs
         )
         self._images = any(map(array_fill.is_image, signature.inputs))
-        self._options = {
+        self.options = {
             x.name: values for x in signature.inputs if (values := array_fill.options_of(x))
         }
 
@@ -58,9 +59,9 @@ class Maker:
         self,
         step: int,
         groups: Mapping[str, int],
-        valid: Mapping[str, tuple[int, ...]] | None = None,
+        valid: PerRow | None = None,
         style: Style = USUAL,
-        chosen: Mapping[str, tuple[int, ...]] | None = None,
+        chosen: PerRow | None = None,
     ) -> Case:
         """A case.
 
@@ -125,9 +126,7 @@ class Maker:
         fixed = [x.dims[x.rows] for x in self._signature.inputs if x.rows is not None]
         return next((d for d in fixed if isinstance(d, int)), 1)
 
-    def name(
-        self, groups: Mapping[str, int], lengths: Mapping[str, tuple[int, ...]] | None = None
-    ) -> str:
+    def name(self, groups: Mapping[str, int], lengths: PerRow | None = None) -> str:
         """The sizes of a case, in the user's names."""
         parts = [f"{quoted(self._signature.user_name(g))}={n}" for g, n in groups.items()]
         for time, rows in (lengths or {}).items():
@@ -139,7 +138,7 @@ class Maker:
         """The value in each row of inputs that select: other combinations in other steps."""
         found: dict[str, tuple[int, ...]] = {}
         stride = 1
-        for name, values in self._options.items():
+        for name, values in self.options.items():
             item = self._signature.item(name)
             each = item.rows is not None and item.role.kind == "tokens"
             first = step * (_ROWS if each else 1)
@@ -162,10 +161,10 @@ class Maker:
         item: Input,
         step: int,
         sizes: Mapping[str, int],
-        lengths: Mapping[str, tuple[int, ...]],
+        lengths: PerRow,
         rows: int,
         style: Style,
-        picked: Mapping[str, tuple[int, ...]],
+        picked: PerRow,
     ) -> Array:
         item = item.at(sizes)
         shape, role = item.shape(sizes), item.role

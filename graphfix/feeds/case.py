@@ -12,6 +12,8 @@ from graphfix.feeds.signature import Signature
 from graphfix.runtime.port import Array as Array
 
 T = TypeVar("T")
+# A number for each row of the batch, by the name of a dim or of an input.
+PerRow = Mapping[str, tuple[int, ...]]
 Poison = Literal["", "NaN", "large values", "other numbers", "other ids"]
 # Nothing that content could not be: what does not promise less is the same beside it, everywhere.
 ORDINARY: tuple[Poison, ...] = ("other numbers", "other ids")

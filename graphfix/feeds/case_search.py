@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import SCHEDULE, Maker
-from graphfix.feeds.case import Case, Cases, Dropped
+from graphfix.feeds.case import Case, Cases, Dropped, PerRow
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.condition_cover import Cover, is_waveform
 from graphfix.feeds.dim_groups import TIES
@@ -169,7 +169,9 @@ class _Search:
         """The usual cases, and those that cover more."""
         for step, (rows, length) in enumerate(self._steps()):
             self._try(step, rows, length)
-        if self._varies() and len(self._lengths) < _ENOUGH:
+        # Whether other lengths than those tried are ours to choose.
+        varies = any(t not in self._wanted for t in self._signature.times)
+        if varies and len(self._lengths) < _ENOUGH:
             few = len(self._found) < _ENOUGH
             self._grow()
             if few and self._found:
@@ -192,10 +194,6 @@ class _Search:
     def _free_rows(self) -> bool:
         batch = self._signature.batch
         return batch is not None and batch not in self._wanted
-
-    def _varies(self) -> bool:
-        """Whether other lengths than those tried are ours to choose."""
-        return any(t not in self._wanted for t in self._signature.times)
 
     def _grow(self) -> None:
         ran = True
@@ -253,13 +251,7 @@ class _Search:
         self._lengths.add(groups.get(first, 1))
         return True
 
-    def _covers(
-        self,
-        step: int,
-        groups: Mapping[str, int],
-        style: Style,
-        chosen: Mapping[str, tuple[int, ...]],
-    ) -> bool:
+    def _covers(self, step: int, groups: Mapping[str, int], style: Style, chosen: PerRow) -> bool:
         """Try one case that covers more; what does not run is no loss to tell of."""
         try:
             if self._limits.undefined(groups):

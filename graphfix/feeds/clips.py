@@ -21,6 +21,7 @@ from graphfix.feeds.runnable_sizes import REFLECTS, Limits
 from graphfix.feeds.signature import Signature
 from graphfix.lengths.length_input import KEY, LengthInput
 from graphfix.model.text import path_of
+from graphfix.runtime.port import Feeds
 
 Fill = Literal["zero", "noise", "large", "nan", "inf"]
 """What padding holds: zeros; values like content; values of size 1e4; NaN; both infinities.
@@ -176,7 +177,7 @@ class Clips:
         return self._told(feeds, [feeds])
 
     def together(
-        self, clips: Sequence[Mapping[str, Array]], container: int, fill: Fill, seed: int
+        self, clips: Sequence[Feeds], container: int, fill: Fill, seed: int
     ) -> dict[str, Array]:
         """The inputs of a container.
 
@@ -193,8 +194,15 @@ class Clips:
         feeds = self._made(self._signature, self._seed, seed, container, lengths)
         rng = np.random.default_rng([self._seed, seed, container, *lengths])
         for name, item in self._items.items():
-            if not self._is_made(item):
-                feeds[name] = _joined(item, feeds[name].shape, clips, fill, rng)
+            if self._is_made(item):
+                continue
+            array = feeds[name] = _padding(item, feeds[name].shape, fill, rng)
+            for row, clip in enumerate(clips):
+                content = clip[name]
+                where = [slice(size) for size in content.shape]
+                if len(clips) > 1 and _has_rows(item) and item.rows is not None:
+                    where[item.rows] = slice(row, row + 1)
+                array[tuple(where)] = content
         if self._extra is not None:
             more = self._made(self._extra, self._seed, seed, container, lengths)
             feeds = {**more, **feeds}
@@ -208,7 +216,7 @@ class Clips:
         own = item.role.kind == "relative-lengths" and self._fed is not None
         return item.role.kind in _TELLS and not own and self._signature.time_of(item) == self._time
 
-    def _length(self, clip: Mapping[str, Array]) -> int:
+    def _length(self, clip: Feeds) -> int:
         """How long a clip is, told from its arrays."""
         for item in self._items.values():
             for axis, dim in enumerate(item.dims):
@@ -237,9 +245,7 @@ class Clips:
             groups[signature.batch] = rows
         return groups | ({time: size} if time else {})
 
-    def _told(
-        self, feeds: dict[str, Array], clips: Sequence[Mapping[str, Array]]
-    ) -> dict[str, Array]:
+    def _told(self, feeds: dict[str, Array], clips: Sequence[Feeds]) -> dict[str, Array]:
         """The inputs, with the one that the model's metadata names as it says."""
         if self._fed is None or self._fed_item is None:
             return feeds
@@ -248,9 +254,7 @@ class Clips:
         return told(feeds, self._fed, self._fed_item, lengths)
 
 
-def told(
-    feeds: Mapping[str, Array], fed: LengthInput, item: Input, lengths: Sequence[int]
-) -> dict[str, Array]:
+def told(feeds: Feeds, fed: LengthInput, item: Input, lengths: Sequence[int]) -> dict[str, Array]:
     """Inputs together with the one that says how long the content of each row is.
 
     Args:
@@ -276,24 +280,6 @@ def told(
         rows = item.dims[0] if isinstance(item.dims[0], int) else len(ends)
         array = np.resize(ends, rows).reshape([-1] + [1] * (rank - 1))
     return {**feeds, item.name: np.asarray(array).astype(item.dtype)}
-
-
-def _joined(
-    item: Input,
-    shape: tuple[int, ...],
-    clips: Sequence[Mapping[str, Array]],
-    fill: Fill,
-    rng: np.random.Generator,
-) -> Array:
-    """The clips' arrays at the beginning of the rows of one of ``shape``, the rest padding."""
-    array = _padding(item, shape, fill, rng)
-    for row, clip in enumerate(clips):
-        content = clip[item.name]
-        where = [slice(size) for size in content.shape]
-        if len(clips) > 1 and _has_rows(item) and item.rows is not None:
-            where[item.rows] = slice(row, row + 1)
-        array[tuple(where)] = content
-    return array
 
 
 def _has_rows(item: Input) -> bool:

@@ -16,16 +16,15 @@ from functools import cached_property
 import numpy as np
 
 from graphfix.errors import FeedError
-from graphfix.feeds.array_fill import options_of
 from graphfix.feeds.arrays import Maker
-from graphfix.feeds.case import Case
+from graphfix.feeds.case import Case, PerRow
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.input import size_of, symbols
 from graphfix.feeds.run_cost import Work
 from graphfix.feeds.signature import Signature
 from graphfix.model.symbolic.expressions import Dim, evaluator
 
-Attempt = Callable[[int, Mapping[str, int], Style, Mapping[str, tuple[int, ...]]], bool]
+Attempt = Callable[[int, Mapping[str, int], Style, PerRow], bool]
 
 
 @dataclass(frozen=True)
@@ -265,7 +264,7 @@ class Cover:
 
     def _choose(self) -> None:
         """Every value of inputs that select, in every combination as far as that is few."""
-        options = {x.name: v for x in self._signature.inputs if (v := options_of(x))}
+        options = self._maker.options
         if not options or not self._usual:
             return
         each = all(self._signature.item(name).rows is not None for name in options)
@@ -290,9 +289,7 @@ class Cover:
             if not self._attempt(next(self._step), groups, Style("all full"), chosen):
                 return
 
-    def _alone(
-        self, options: Mapping[str, tuple[int, ...]], groups: dict[str, int], batched: bool
-    ) -> None:
+    def _alone(self, options: PerRow, groups: dict[str, int], batched: bool) -> None:
         """Each value for all rows, as when one clip is run alone."""
         if batched and self._signature.batch:
             groups = groups | {self._signature.batch: 1}
@@ -311,7 +308,7 @@ class Cover:
             if self._attempt(next(self._step), groups, Style("all full"), chosen):
                 self._spend(groups)
 
-    def _missing(self, options: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
+    def _missing(self, options: PerRow) -> list[dict[str, int]]:
         """Combinations that no row has had."""
         had: set[tuple[int, ...]] = set()
         for case in self._found:

@@ -107,11 +107,9 @@ def _input_conditions(
         known = {role.valid, role.padded}
         other = any(not np.isin(a.astype(np.float64), [*known]).all() for a in arrays)
         yield f"{name!r} as no {role.kind}", other
-    if item.time is not None and item.role.kind == "data":
-        time = signature.time_of(item)
-        if time is not None and time in signature.past:
-            sizes = [a.shape[item.time] for a in arrays]
-            yield "a cache over 8", max(sizes, default=0) > 8
+    if item.time is not None and role.kind == "data" and signature.time_of(item) in signature.past:
+        sizes = [a.shape[item.time] for a in arrays]
+        yield "a cache over 8", max(sizes, default=0) > 8
 
 
 def _numbers(item: Input, had: Array) -> Iterator[tuple[str, bool]]:

@@ -36,7 +36,7 @@ def poisoned(
         return []
     sizes = signature.by_symbol(case.dims)
     rng = np.random.default_rng([seed, zlib.crc32(case.name.encode())])
-    if not any(_holds_nan(case.feeds[x.name]) for x, _ in padded):
+    if not any(case.feeds[x.name].dtype.kind == "f" for x, _ in padded):
         kinds = ("other ids",)
     made = []
     for kind in kinds:
@@ -58,17 +58,13 @@ def _padding(item: Input, case: Case, signature: Signature) -> npt.NDArray[np.bo
     return beyond if beyond is not None and beyond.any() else None
 
 
-def _holds_nan(array: Array) -> bool:
-    return array.dtype.kind == "f"
-
-
 def _spoil(
     array: Array, beyond: npt.NDArray[np.bool_], role: Role, kind: Poison, rng: np.random.Generator
 ) -> Array:
     array = array.copy()
     if role.kind == "tokens":
         array[beyond] = token_ids(rng, role, array.shape)[beyond]
-    elif not _holds_nan(array):
+    elif array.dtype.kind != "f":  # it holds no NaN
         array[beyond] = rng.integers(0, 2, array.shape)[beyond]
     elif kind == "NaN":
         array[beyond] = np.nan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 import onnx_ir as ir
 
@@ -32,13 +32,14 @@ class Limits:
     def __init__(self, signature: Signature, *, frames: bool = False) -> None:
         self._signature = signature
         self._frames = frames
+        self._sliding = cache(self._that_slide)
 
     def undefined(self, groups: Mapping[str, int]) -> str:
         """Why what is computed at these sizes is not defined; "" if it is, as far as is known."""
         try:
             if not self.reflects(groups):
                 return REFLECTS
-            return POOLS if self._frames and self._first_empty(groups, self._pools) else ""
+            return POOLS if self._frames and self._first_empty(groups, _POOLS) else ""
         except FeedError:  # a dim such as T - 5 would be negative
             return ""
 
@@ -58,11 +59,10 @@ class Limits:
         Of 3 samples, by a window of 4 and a stride of 2, its pools (1.32.0) make a frame where the
         standard has none: it rounds (3 - 4) / 2 to 0.
         """
-        return self._first_empty(groups, self._windows)
+        return self._first_empty(groups, _WINDOWS)
 
-    def _first_empty(
-        self, groups: Mapping[str, int], windows: Sequence[tuple[ir.Node, Sequence[Dim]]]
-    ) -> ir.Node | None:
+    def _first_empty(self, groups: Mapping[str, int], kinds: tuple[str, ...]) -> ir.Node | None:
+        windows = self._sliding(kinds)
         sizes = self._signature.sizes(groups) if windows else {}
         for node, dims in windows:
             if any((size := _size(dim, sizes)) is not None and size < 1 for dim in dims):
@@ -82,15 +82,7 @@ class Limits:
                 found += [(dim, pad) for dim, pad in pairs if isinstance(pad, int) and pad > 0]
         return found
 
-    @cached_property
-    def _windows(self) -> list[tuple[ir.Node, Sequence[Dim]]]:
-        return self._sliding(_WINDOWS)
-
-    @cached_property
-    def _pools(self) -> list[tuple[ir.Node, Sequence[Dim]]]:
-        return self._sliding(_POOLS)
-
-    def _sliding(self, kinds: tuple[str, ...]) -> list[tuple[ir.Node, Sequence[Dim]]]:
+    def _that_slide(self, kinds: tuple[str, ...]) -> list[tuple[ir.Node, Sequence[Dim]]]:
         """What slides over something, with the dims of what it makes where it slid."""
         nodes = [x for x in self._signature.model.graph if is_op(x, *kinds)]
         made = [(x, self._signature.shapes.dims(x.outputs[0]) or ()) for x in nodes]

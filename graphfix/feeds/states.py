@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from graphfix.model.dims import differs
-from graphfix.runtime.port import Array
+from graphfix.runtime.port import Array, Feeds
 
 # What a name says of which way a state goes; the rest says which state it is.
 _WAYS = frozenset(
@@ -70,9 +70,7 @@ def states_of(model: ir.Model) -> tuple[State, ...]:
     return tuple(State(x.name, found[x.name]) for x in inputs if x.name in found)
 
 
-def carried(
-    states: Iterable[State], model: ir.Model, outputs: Mapping[str, Array]
-) -> dict[str, Array] | None:
+def carried(states: Iterable[State], model: ir.Model, outputs: Feeds) -> dict[str, Array] | None:
     """What the inputs take in the next step; None where an output does not fit its input."""
     known = {x.name: x for x in model.graph.inputs}
     found = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -111,7 +112,7 @@ class _Walk:
         self._view.shapes = source.shapes
         self._opset = opset_of(model)
         self._found = Analysis(source)
-        self._constants: dict[ir.Value, State] = {}
+        self._constant = functools.cache(self._of_constant)
 
     def run(self) -> Analysis:
         """Every node that an output depends on."""
@@ -156,11 +157,9 @@ class _Walk:
             return None
         if value in self._found.states:
             return self._found.states[value]
-        if value not in self._constants:
-            self._constants[value] = self._constant(value)
-        return self._constants[value]
+        return self._constant(value)
 
-    def _constant(self, value: ir.Value) -> State:
+    def _of_constant(self, value: ir.Value) -> State:
         state = plain(self._axes(value), fixed=True)
         array = const_of(value)
         if array is None or array.size == 0 or array.dtype.kind not in "biuf":
@@ -196,9 +195,8 @@ class _Walk:
         node = site.node
         around = [*(x for x in site.states if x is not None)]
         around += [y for x in inner if (y := self._found.states[x]) is not None]
-        touched = any(
-            x.timed or x.physical or x.places is not None or x.moving or x.shifted for x in around
-        )
+        moves = any(x.moving or x.shifted for x in around)
+        touched = moves or any(x.timed or x.physical or x.places is not None for x in around)
         if is_op(node, "Constant"):
             return [self._constant(node.outputs[0])]
         rule = rule_of(node)
@@ -209,7 +207,7 @@ class _Walk:
         if not inner and len(node.outputs) == 1 and _moves_sizes(site, around):
             return [of_sizes(site)]
         if rule is None or inner:
-            if any(x.moving or x.shifted for x in around):
+            if moves:
                 raise RefusedError("it computes with positions that move when the clip is padded")
             what = (
                 node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
@@ -228,7 +226,7 @@ class _Walk:
             if node.op_type in _KEEPS_PLACES:
                 return [next(x for x in around if x.places is not None)]
             raise RefusedError("it computes with the places of a mask, as many as there are")
-        if any(x.moving or x.shifted for x in around) and node.op_type not in ("Shape", "Size"):
+        if moves and node.op_type not in ("Shape", "Size"):
             return [follow(site, rule, self._view)]
         if self._source.batch is None and node.op_type in ("Add", "Sub"):
             found = begin(site)

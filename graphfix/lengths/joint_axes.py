@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import sympy
@@ -100,10 +101,7 @@ def join(axes: Sequence[Axis]) -> Axis:
     Raises:
         RefusedError: They do not run together: frame i of one is not frame i of another.
     """
-    found: Axis = ()
-    for axis in axes:
-        found = _join(found, axis)
-    return found
+    return functools.reduce(_join, axes, ())
 
 
 def _join(a: Axis, b: Axis) -> Axis:

@@ -184,9 +184,16 @@ class Lengths:
 
         def build() -> ir.Value:
             valid = self._within(time)
-            if len(factors) > len(held):
-                return self._merged(value, len(axes), held, factors, valid)
-            return self._spread(valid, axis, rows, len(axes))
+            if len(factors) <= len(held):
+                return self._spread(valid, axis, rows, len(axes))
+            # An axis holds batch or time beside something else, such as [B * H, T].
+            place = next(i for i, x in enumerate(factors) if isinstance(x, Time))
+            batch = next((i for i, x in enumerate(factors) if isinstance(x, Rows)), None)
+            valid = self._spread(valid, place, batch, len(factors))
+            sizes = [1 if i in (place, batch) else int(x.size) for i, x in enumerate(factors)]
+            valid = op.Expand(valid, np.array(sizes, np.int64))
+            here = np.array([i in held for i in range(len(axes))])
+            return op.Reshape(valid, op.Where(here, op.Shape(value), np.ones(len(axes), np.int64)))
 
         return op.once((*key, *map(str, factors)), build, self._given)
 
@@ -238,24 +245,6 @@ class Lengths:
             return op.Less(at, rows)
 
         return op.once(("within", str(time.size), time.turned), build, self._given)
-
-    def _merged(
-        self,
-        value: ir.Value,
-        rank: int,
-        held: Sequence[int],
-        factors: Sequence[object],
-        valid: ir.Value,
-    ) -> ir.Value:
-        """A mask where an axis holds batch or time beside something else, such as [B * H, T]."""
-        op = self._op
-        time = next(i for i, x in enumerate(factors) if isinstance(x, Time))
-        batch = next((i for i, x in enumerate(factors) if isinstance(x, Rows)), None)
-        valid = self._spread(valid, time, batch, len(factors))
-        sizes = [1 if i in (time, batch) else int(x.size) for i, x in enumerate(factors)]  # type: ignore[attr-defined]
-        valid = op.Expand(valid, np.array(sizes, np.int64))
-        here = np.array([i in held for i in range(rank)])
-        return op.Reshape(valid, op.Where(here, op.Shape(value), np.ones(rank, np.int64)))
 
     def _spread(self, valid: ir.Value, axis: int, rows: int | None, rank: int) -> ir.Value:
         """A mask [B, T], or [1, T], with time at one of so many axes and the rows at another."""

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from graphfix.errors import UsageError
 from graphfix.lengths.length_input import Kind, LengthInput
-from graphfix.lengths.padded_axis import chosen, input_named, named, symbolic
+from graphfix.lengths.padded_axis import Place, chosen, input_named, named, symbolic
 from graphfix.lengths.same_size import OneSize, plain
 from graphfix.model.shapes import Shapes, infer
 from graphfix.model.symbolic.expressions import Dim, symbols_of
@@ -100,9 +100,7 @@ def find(model: ir.Model, axis: str = "", source: str = "") -> Source:
     return Source(value, index, symbol, batch, given, kind, shapes, inputs)
 
 
-def _same_names(
-    dims: tuple[Dim, ...], kind: Kind, symbol: str, batch: str | None
-) -> dict[str, str]:
+def _same_names(dims: Sequence[Dim], kind: Kind, symbol: str, batch: str | None) -> dict[str, str]:
     """Exporters name the dims of each input again; these two are the same."""
     wanted = (batch, symbol) if kind == "mask" else (batch,)
     pairs = ((plain(a), b) for a, b in zip(dims, wanted, strict=False))
@@ -110,7 +108,7 @@ def _same_names(
 
 
 def _said(
-    places: Sequence[tuple[ir.Value, int]], shapes: Shapes, symbol: str, batch: str | None
+    places: Sequence[Place], shapes: Shapes, symbol: str, batch: str | None
 ) -> dict[str, str]:
     """What a user says to be of one size: these axes, and the batch of each of these inputs."""
     found: dict[str, str] = {}

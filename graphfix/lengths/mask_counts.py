@@ -6,7 +6,7 @@ the frames: the same arithmetic by which their number follows from the length of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import onnx_ir as ir
 import sympy
@@ -17,7 +17,7 @@ from graphfix.model.shapes import Shapes
 from graphfix.model.symbolic.quotients import floored
 from graphfix.model.values import attr_int, axes_of, is_op, scalar_of
 
-Counts = Mapping[ir.Value, sympy.Expr]
+Counts = dict[ir.Value, sympy.Expr]
 
 _SAME = ("Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape", "Expand")
 _HELD = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
@@ -29,8 +29,8 @@ def meetings(model: ir.Model, shapes: Shapes) -> Iterator[tuple[str, str]]:
     Only where the count went through arithmetic of its own: that of durations is the number of
     frames as it is, and durations are no frames.
     """
-    counts: dict[ir.Value, sympy.Expr] = {}
-    ones: dict[ir.Value, sympy.Expr] = {}
+    counts: Counts = {}
+    ones: Counts = {}
     names: set[str] = set()
     for value in model.graph.inputs:
         dims = shapes.dims(value) or ()
@@ -56,12 +56,7 @@ def _one(count: sympy.Expr, frames: sympy.Expr, names: set[str]) -> Iterator[tup
         yield a.name, b.name
 
 
-def _follow(
-    node: ir.Node,
-    shapes: Shapes,
-    ones: dict[ir.Value, sympy.Expr],
-    counts: dict[ir.Value, sympy.Expr],
-) -> None:
+def _follow(node: ir.Node, shapes: Shapes, ones: Counts, counts: Counts) -> None:
     """What a node makes of a mask of ones, or of the count of one."""
     first, result = node.inputs[0], node.outputs[0]
     if first is None:

@@ -15,6 +15,8 @@ from graphfix.model.values import is_op
 from graphfix.spec.quoting import quoted
 
 Place = tuple[ir.Value, int]
+# The symbol of a dim, the input, and the axis.
+NamedPlace = tuple[str, ir.Value, int]
 
 _SPEC = "-p ilens-mask:axis="
 
@@ -65,9 +67,7 @@ def named(model: ir.Model, text: str) -> list[Place]:
     return [_place(model, x) for x in whole]
 
 
-def symbolic(
-    model: ir.Model, shapes: Shapes, given: ir.Value | None
-) -> Iterator[tuple[str, ir.Value, int]]:
+def symbolic(model: ir.Model, shapes: Shapes, given: ir.Value | None) -> Iterator[NamedPlace]:
     """The symbol of each dim of an input that is one, the input, and the axis."""
     for value in model.graph.inputs:
         # A mask or a length follows the input that it speaks of.
@@ -104,7 +104,7 @@ def _place(model: ir.Model, text: str) -> Place:
 
 def _several(shapes: Shapes, left: dict[str, Place], one: OneSize) -> str:
     """That several names may be time, and each way in which a user can say which is."""
-    firsts: list[tuple[str, ir.Value, int]] = []
+    firsts: list[NamedPlace] = []
     for name, place in left.items():
         if not any(one.are_one(first, name) for first, _, _ in firsts):
             firsts.append((name, *place))
@@ -125,9 +125,7 @@ def _several(shapes: Shapes, left: dict[str, Place], one: OneSize) -> str:
     )
 
 
-def _image(
-    shapes: Shapes, places: Sequence[tuple[str, ir.Value, int]], left: Sequence[Place]
-) -> str | None:
+def _image(shapes: Shapes, places: Sequence[NamedPlace], left: Sequence[Place]) -> str | None:
     """What to say of images, of which none but the batch, or both sides, may vary."""
     value = left[0][0] if left else places[0][1]
     dims = shapes.dims(value) or ()
@@ -192,7 +190,7 @@ def _placed(place: str, value: ir.Value, axis: int) -> str:
     return f"{place} ({name})" if name else place
 
 
-def _only_batch(shapes: Shapes, places: Sequence[tuple[str, ir.Value, int]]) -> str:
+def _only_batch(shapes: Shapes, places: Sequence[NamedPlace]) -> str:
     told = _listed(places)
     inputs = dict.fromkeys(value for _, value, _ in places)
     fixed = ", ".join(
@@ -210,7 +208,7 @@ def _only_batch(shapes: Shapes, places: Sequence[tuple[str, ir.Value, int]]) -> 
     )
 
 
-def _listed(firsts: Sequence[tuple[str, ir.Value, int]]) -> str:
+def _listed(firsts: Sequence[NamedPlace]) -> str:
     return ", ".join(_placed(_bare(value, i), value, i) for _, value, i in firsts)
 
 

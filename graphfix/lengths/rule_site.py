@@ -88,16 +88,12 @@ class Site:
 
     def need_low(self, index: int, axis: int, leak: Leak) -> State:
         """The state of an input once its tail is never the largest, whatever is valid."""
-        state, edge = self.state(index), self._lowest(index)
+        state, dtype = self.state(index), self.source.shapes.dtype(self.node.inputs[index])
+        edge = extreme(ir.DataType.FLOAT if dtype is None else dtype, high=False)
         if not state.tail(axis).is_below(max(edge, -_HUGE)):
             repair = Hide(self.node, leak, index, axis, state)
             state = self._mask(repair, Tail("number", edge))
         return state
-
-    def _lowest(self, index: int) -> float:
-        """The largest, or the least, number that an input can hold."""
-        dtype = self.source.shapes.dtype(self.node.inputs[index])
-        return extreme(ir.DataType.FLOAT if dtype is None else dtype, high=False)
 
     def need_finite(self, index: int, leak: Leak) -> State:
         """The state of an input once 0 times its tail is 0."""

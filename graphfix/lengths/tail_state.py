@@ -278,6 +278,11 @@ def time_of(axis: Axis) -> Time | None:
     return None
 
 
+def fixed_axis(size: sympy.Expr) -> Axis:
+    """An axis of this size that has nothing to do with time."""
+    return () if size == 1 else (Other(size),)
+
+
 def size_of(axis: Axis) -> sympy.Expr:
     """How long an axis is."""
     return sympy.Mul(*(x.size for x in axis))

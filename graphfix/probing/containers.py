@@ -87,21 +87,13 @@ class Job:
             self._total = self._done + sum(1 for _ in self.plan(found)) * len(self._fills)
             if self._own and self._ep == "cpu":
                 self._contain(native, found)
-                self._judge()
                 return
         try:  # only now, so that only one set of weights is in memory
             with open_session(self.source, self._ep) as session:
                 self._contain(session, found)
-                self._judge()
         except ModelError as error:
             where = "on DirectML" if self._ep == "dml" else "in ONNX Runtime"
             self.reason = f"the model does not load {where}: {error}"
-
-    def _judge(self) -> None:
-        """What all comparisons together say: an output that was never a number is not known."""
-        found = grouped((str(check), check.diff) for check in self.checks)
-        if not self.reason and all(check.ok for check in self.checks):
-            self.reason = "; ".join(faults(found))
 
     def _contain(self, session: Opened, found: ClipTable) -> None:
         for rows, container in self.plan(found):
@@ -109,6 +101,9 @@ class Job:
         if not (self.checks or self.reason):
             reasons = "; ".join(f"{x.name}: {x.reason}" for x in self.alone.dropped[-3:])
             raise FeedError(f"the model runs in none of the containers ({reasons})")
+        # What all comparisons together say: an output that was never a number is not known.
+        if not self.reason and all(check.ok for check in self.checks):
+            self.reason = "; ".join(faults(grouped((str(x), x.diff) for x in self.checks)))
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -142,16 +137,14 @@ class Job:
                     alone.drop(what, "a container does not hold a clip that is longer")
 
     def _check(self, session: Opened, rows: Sequence[Clip], container: int) -> None:
-        seed = rows[0].seed
-        clips = [clip.feeds for clip in rows]
         lengths = tuple(clip.length for clip in rows)
         for fill in self._fills:
             what = f"{','.join(map(str, lengths))} in {self.alone.name}={container}"
             self._tell(f"{what}, padding {fill}")
             try:
-                outputs = self._contained(session, clips, container, fill, seed)
+                outputs = self._contained(session, rows, container, fill)
             except (FeedError, RunError) as error:
-                if reason := self._unpadded(container, seed):
+                if reason := self._unpadded(container, rows[0].seed):
                     self.alone.drop(f"{self.alone.name}={container} without padding", reason)
                 else:
                     where = " on DirectML" if self._ep == "dml" else ""
@@ -165,14 +158,10 @@ class Job:
                     self.checks.append(PaddedDiff(clip.length, container, fill, lengths, row, diff))
 
     def _contained(
-        self,
-        session: Opened,
-        clips: Sequence[Mapping[str, Array]],
-        container: int,
-        fill: Fill,
-        seed: int,
+        self, session: Opened, rows: Sequence[Clip], container: int, fill: Fill
     ) -> Outputs:
         """Run a container, with one full row more if the model takes the longest for its size."""
+        clips, seed = [clip.feeds for clip in rows], rows[0].seed
         try:
             if not self._filler:
                 return session.run(self.alone.clips.together(clips, container, fill, seed))

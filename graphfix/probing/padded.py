@@ -90,10 +90,7 @@ class PaddedVerdict(Proof):
         text = f"the same in all {len(self.checks):,} comparisons: "
         if diff.max_abs == 0:
             return text + "not one number differs."
-        return text + (
-            f"the largest difference is {diff.max_abs:.3g} in output {diff.output!r} "
-            f"(allowed {diff.allowed:.3g}), for a clip of {worst}."
-        )
+        return f"{text}{diff.told}, for a clip of {worst}."
 
 
 def padded(

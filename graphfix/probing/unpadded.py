@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -15,10 +15,11 @@ from graphfix.feeds.dim_groups import TIES
 from graphfix.feeds.signature import Signature
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model.fixed_inputs import arrays_since
-from graphfix.proof.compare import Array
 from graphfix.proof.output_record import silent_outputs
 from graphfix.runtime.compared_session import Opened
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import RunError
+from graphfix.wording import Tell
 
 # Lengths that are tried if nobody gives any, until three run; a waveform needs some hundred.
 _LENGTHS = (7, 23, 40, 80, 161, 400, 720, 1600, 3200, 6400, 12800, 25600)
@@ -33,12 +34,19 @@ _FILLED = (1.0, 0.93, 0.6, 0.25, 1 / 12)
 
 @dataclass(frozen=True)
 class Clip:
-    """A clip, and what the model makes of it alone."""
+    """A clip, and what the model makes of it alone.
+
+    Attributes:
+        length: Its length.
+        feeds: Its inputs.
+        outputs: What the original makes of them.
+        seed: Which of several contents of that length it has.
+    """
 
     length: int
-    seed: int
-    feeds: dict[str, Array]
-    outputs: dict[str, Array]
+    feeds: Feeds
+    outputs: Feeds
+    seed: int = 0
 
 
 ClipTable = dict[tuple[int, int], list[Clip]]
@@ -83,11 +91,10 @@ class Alone:
         containers: Sequence[int],
         axis: str,
         seeds: int | None,
-        tell: Callable[[str], None],
+        tell: Tell,
     ) -> None:
         self._native, self._repaired = native, repaired
         self._given, self._wanted = dims, containers
-        self._dims, self.containers = dims, containers
         self._axis, self._tell = axis, tell
         model = native if repaired is None else repaired
         self.fed = LengthInput.of(model)
@@ -187,7 +194,7 @@ class Alone:
             self._tell(name)
             try:
                 feeds = self.clips.alone(length, row, seed)
-                made.append(Clip(length, seed, feeds, session.run(feeds)))
+                made.append(Clip(length, feeds, session.run(feeds), seed))
             except (FeedError, RunError) as error:
                 self.drop(name, str(error))
                 return []

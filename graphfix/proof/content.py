@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.feeds.array_fill import along, index
-from graphfix.feeds.case import Case
+from graphfix.feeds.case import Case, PerRow
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
 from graphfix.model.symbolic.expressions import Dim
@@ -54,15 +54,59 @@ class Content:
         return self.within(self.dims.get(name), shape, case)
 
     def within(self, dims: Dims, shape: tuple[int, ...], case: Case) -> Mask | None:
-        """As :meth:`where`, for any tensor with these dims."""
+        """As :meth:`where`, for any tensor with these dims.
+
+        The valid length of an axis is its dim, an expression such as ``floor((T - 400)/160) + 1``,
+        with the length of the row in place of ``T``.
+        """
+        if dims is None or len(dims) != len(shape):
+            return None
         sizes = self._signature.by_symbol(case.dims)
         lengths, batch = self._lengths(case), self._signature.batch_symbols
-        return content_of(dims, shape, sizes, lengths, batch, left=case.side == "left")
+        left = case.side == "left"
+        mask = np.ones(shape, np.bool_)
+        rows = max((len(v) for v in lengths.values()), default=1)
+        by_batch = [a for a, d in enumerate(dims) if symbols(d) & batch]
+        if any(shape[a] != rows for a in by_batch) and rows > 1:
+            return None  # batch and heads are flattened into one axis
+        row_axis = next(iter(by_batch), None)
+        if row_axis is None and rows > 1:
+            row_axis = next((a for a, d in enumerate(dims) if d == rows), None)
+        for axis, dim in enumerate(dims):
+            if isinstance(dim, int):
+                if dim != shape[axis]:
+                    return None
+                continue
+            names = symbols(dim)
+            if dim.evaluate(sizes) != shape[axis]:  # unknown, or a shape that was inferred wrongly
+                return None
+            if not names & lengths.keys():
+                continue
+            if axis == row_axis or (row_axis is None and rows > 1):
+                return None  # batch and time are flattened into one axis
+            found = []
+            for row in range(rows):
+                own = {s: v[row] if len(v) > row else v[0] for s, v in lengths.items()}
+                found.append(dim.evaluate({**sizes, **own}))
+            ends = [x for x in found if isinstance(x, int)]
+            if len(ends) < rows:
+                return None
+            if left and shape[axis] not in {sizes[x] for x in names & lengths.keys()}:
+                ends = [0] * rows  # behind a prompt, or shortened: where padding went is not known
+            if left:
+                mask &= ~_before([shape[axis] - n for n in ends], axis, row_axis, shape)
+            else:
+                mask &= _before(ends, axis, row_axis, shape)
+        return mask & _rows_with_content(lengths, row_axis, shape)
 
     def kept(
         self, name: str, case: Case, clean: Array, poisoned: Array, tolerance: Tolerance
     ) -> Mask:
         """Where an output stays clean although there is garbage in the padding of ``case``.
+
+        Decided for whole rows: an element that is the same by chance, in a row that leaks, does not
+        count. Without known dims, the whole array is one row. What garbage makes longer or shorter,
+        the frames that a predictor fires, is not kept at all.
 
         Args:
             name: The output.
@@ -71,9 +115,24 @@ class Content:
             poisoned: What the output is with it.
             tolerance: What may differ.
         """
-        governed = self._signature.batch_symbols | self._lengths(case).keys()
+        if clean.shape != poisoned.shape or clean.dtype != poisoned.dtype:
+            return np.zeros(poisoned.shape, np.bool_)
+        if clean.dtype.kind in "fV":
+            a, b = clean.astype(np.float64), poisoned.astype(np.float64)
+            scale = float(np.max(np.abs(a), initial=0.0, where=np.isfinite(a)))
+            with np.errstate(invalid="ignore"):
+                same = np.abs(a - b) <= tolerance.max_abs * max(1.0, scale)
+        else:
+            same = np.asarray(clean == poisoned)
         where = self.where(name, poisoned.shape, case)
-        return keeps_clean(clean, poisoned, self.dims.get(name), governed, where, tolerance)
+        if where is not None:
+            same = same | ~where
+        governed = self._signature.batch_symbols | self._lengths(case).keys()
+        dims = self.dims.get(name)
+        keep = {a for a, d in enumerate(dims or ()) if symbols(d) & governed}
+        over = tuple(a for a in range(clean.ndim) if a not in keep)
+        known = np.broadcast_to(same.all(axis=over, keepdims=True), clean.shape)
+        return known if where is None else known & where
 
     def _lengths(self, case: Case) -> dict[str, tuple[int, ...]]:
         return self._signature.by_symbol(case.valid)
@@ -118,68 +177,7 @@ def observed_dims(
     return tuple(dims)
 
 
-def content_of(
-    dims: Dims,
-    shape: tuple[int, ...],
-    sizes: Mapping[str, int],
-    lengths: Mapping[str, tuple[int, ...]],
-    batch: frozenset[str],
-    *,
-    left: bool = False,
-) -> Mask | None:
-    """Where a tensor holds content, not what padding was made into.
-
-    The valid length of an axis is its dim, an expression such as ``floor((T - 400)/160) + 1``,
-    with the length of the row in place of ``T``.
-
-    Args:
-        dims: The tensor's dims, in the symbols of ``sizes``.
-        shape: Its shape in this case.
-        sizes: The size of every symbol in this case.
-        lengths: For each governed symbol, the valid length of each row.
-        batch: The symbols of the batch.
-        left: Whether content is at the end of each row, and padding before it.
-
-    Returns:
-        A mask of ``shape``, or None if the dims are not known well enough to tell.
-    """
-    if dims is None or len(dims) != len(shape):
-        return None
-    mask = np.ones(shape, np.bool_)
-    rows = max((len(v) for v in lengths.values()), default=1)
-    by_batch = [a for a, d in enumerate(dims) if symbols(d) & batch]
-    if any(shape[a] != rows for a in by_batch) and rows > 1:
-        return None  # batch and heads are flattened into one axis
-    row_axis = next(iter(by_batch), None)
-    if row_axis is None and rows > 1:
-        row_axis = next((a for a, d in enumerate(dims) if d == rows), None)
-    for axis, dim in enumerate(dims):
-        if isinstance(dim, int):
-            if dim != shape[axis]:
-                return None
-            continue
-        names = symbols(dim)
-        if dim.evaluate(sizes) != shape[axis]:  # unknown, or a shape that was inferred wrongly
-            return None
-        if not names & lengths.keys():
-            continue
-        if axis == row_axis or (row_axis is None and rows > 1):
-            return None  # batch and time are flattened into one axis
-        ends = _ends(dim, rows, sizes, lengths)
-        if ends is None:
-            return None
-        if left and shape[axis] not in {sizes[x] for x in names & lengths.keys()}:
-            ends = [0] * rows  # behind a prompt, or shortened: where padding went is not known
-        if left:
-            mask &= ~_before([shape[axis] - n for n in ends], axis, row_axis, shape)
-        else:
-            mask &= _before(ends, axis, row_axis, shape)
-    return mask & _rows_with_content(lengths, row_axis, shape)
-
-
-def _rows_with_content(
-    lengths: Mapping[str, tuple[int, ...]], row_axis: int | None, shape: tuple[int, ...]
-) -> Mask:
+def _rows_with_content(lengths: PerRow, row_axis: int | None, shape: tuple[int, ...]) -> Mask:
     """Rows that have content; where they cannot be told apart, one without spoils the tensor."""
     full = np.ones([1] * len(shape), np.bool_)
     for ends in lengths.values():
@@ -191,51 +189,6 @@ def _rows_with_content(
     return full
 
 
-def _ends(
-    dim: Dim, rows: int, sizes: Mapping[str, int], lengths: Mapping[str, tuple[int, ...]]
-) -> list[int] | None:
-    assert not isinstance(dim, int)
-    ends = []
-    for row in range(rows):
-        own = {s: v[row] if len(v) > row else v[0] for s, v in lengths.items()}
-        end = dim.evaluate({**sizes, **own})
-        if not isinstance(end, int):
-            return None
-        ends.append(end)
-    return ends
-
-
 def _before(ends: list[int], axis: int, row_axis: int | None, shape: tuple[int, ...]) -> Mask:
     rows = ends[0] if row_axis is None else along(np.asarray(ends), row_axis, len(shape))
     return np.asarray(index(shape, axis) < rows)
-
-
-def keeps_clean(
-    clean: Array,
-    spoiled: Array,
-    dims: Dims,
-    governed: frozenset[str],
-    where: Mask | None,
-    tolerance: Tolerance,
-) -> Mask:
-    """Where the original gives the same with garbage in the padding as without.
-
-    Decided for whole rows: an element that is the same by chance, in a row that leaks, does not
-    count. Without ``dims``, the whole array is one row. What garbage makes longer or shorter, the
-    frames that a predictor fires, is not kept at all.
-    """
-    if clean.shape != spoiled.shape or clean.dtype != spoiled.dtype:
-        return np.zeros(spoiled.shape, np.bool_)
-    if clean.dtype.kind in "fV":
-        a, b = clean.astype(np.float64), spoiled.astype(np.float64)
-        scale = float(np.max(np.abs(a), initial=0.0, where=np.isfinite(a)))
-        with np.errstate(invalid="ignore"):
-            same = np.abs(a - b) <= tolerance.max_abs * max(1.0, scale)
-    else:
-        same = np.asarray(clean == spoiled)
-    if where is not None:
-        same = same | ~where
-    keep = {a for a, d in enumerate(dims or ()) if symbols(d) & governed}
-    over = tuple(a for a in range(clean.ndim) if a not in keep)
-    known = np.broadcast_to(same.all(axis=over, keepdims=True), clean.shape)
-    return known if where is None else known & where

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -14,8 +14,10 @@ from graphfix.proof.baseline import Baseline, Ran
 from graphfix.proof.branches import Branch, forced
 from graphfix.proof.compare import Array
 from graphfix.runtime.compared_session import open_session
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
+from graphfix.wording import Tell
 
 # So many are forced; each takes two more sessions.
 _MOST = 4
@@ -37,12 +39,7 @@ class Forcing:
     """
 
     def __init__(
-        self,
-        original: Baseline,
-        before: ir.Model,
-        after: ir.Model,
-        ep: Ep,
-        tell: Callable[[str], None],
+        self, original: Baseline, before: ir.Model, after: ir.Model, ep: Ep, tell: Tell
     ) -> None:
         self._branches = list(original.branches.untaken())
         self._usual = [run.case for run in original.runs if not run.case.poison]
@@ -50,9 +47,7 @@ class Forcing:
         self.runs: list[Ran] = []
         self.untaken = [str(branch) for branch in self._branches]
 
-    def outputs(
-        self, feeds: Callable[[Case], Mapping[str, Array]]
-    ) -> Iterator[tuple[Ran, dict[str, Array]]]:
+    def outputs(self, feeds: Callable[[Case], Feeds]) -> Iterator[tuple[Ran, dict[str, Array]]]:
         """What the original made of a case, and what the repaired model makes of it.
 
         Args:

@@ -14,6 +14,8 @@ from graphfix.core import Interface
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model.fixed_inputs import texts_of
 
+Values = Collection[ir.Value]
+
 
 def interface_changes(
     before: ir.Model,
@@ -48,7 +50,7 @@ def interface_changes(
     return found
 
 
-def _names(values: Collection[ir.Value]) -> list[str]:
+def _names(values: Values) -> list[str]:
     return [x.name or "" for x in values]
 
 
@@ -61,12 +63,7 @@ def _order(kind: str, old: list[str], new: list[str]) -> Iterator[str]:
 
 
 def _values(
-    kind: str,
-    before: Collection[ir.Value],
-    after: Collection[ir.Value],
-    made: Mapping[str, int],
-    *,
-    dims: bool = False,
+    kind: str, before: Values, after: Values, made: Mapping[str, int], *, dims: bool = False
 ) -> Iterator[str]:
     known = {x.name: x for x in after}
     for old in before:

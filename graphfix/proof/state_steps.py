@@ -65,41 +65,28 @@ def chains(
         return
     maker = Maker(signature, seed)
     empty = {**start, **dict.fromkeys(_lengths(signature, states), 0)}
-    for groups in (empty, start) if empty != start else (start,):
-        found = _chain(model, signature, maker, states, groups, run)
-        if len(found.cases) > 1:
-            yield found
-
-
-def _chain(
-    model: ir.Model,
-    signature: Signature,
-    maker: Maker,
-    states: tuple[State, ...],
-    start: Mapping[str, int],
-    run: Callable[[Case], Outputs],
-) -> Chain:
-    groups = dict(start)
-    kept: dict[str, Array] = {}
-    cases: list[Case] = []
-    made: list[Outputs] = []
-    for step in range(STEPS):
-        try:
-            rows = maker.rows(signature.sizes(groups))
-            full = {time: (groups[time],) * rows for time in maker.governed}
-            case = maker.case(step, groups, full)
-            case = replace(case, feeds={**case.feeds, **kept}, name=f"{case.name}, step {step + 1}")
-            outputs = run(case)
-        except (FeedError, RunError):
-            break
-        cases.append(case)
-        made.append(outputs)
-        following = carried(states, model, outputs)
-        if following is None:
-            break
-        kept = following
-        groups |= _sizes(signature, kept)
-    return Chain(states, tuple(cases), tuple(made))
+    for first in (empty, start) if empty != start else (start,):
+        groups, cases, made = dict(first), [], []
+        kept: dict[str, Array] = {}
+        for step in range(STEPS):
+            try:
+                rows = maker.rows(signature.sizes(groups))
+                full = {time: (groups[time],) * rows for time in maker.governed}
+                case = maker.case(step, groups, full)
+                name = f"{case.name}, step {step + 1}"
+                case = replace(case, feeds={**case.feeds, **kept}, name=name)
+                outputs = run(case)
+            except (FeedError, RunError):
+                break
+            cases.append(case)
+            made.append(outputs)
+            following = carried(states, model, outputs)
+            if following is None:
+                break
+            kept = following
+            groups |= _sizes(signature, kept)
+        if len(cases) > 1:
+            yield Chain(states, tuple(cases), tuple(made))
 
 
 def _lengths(signature: Signature, states: tuple[State, ...]) -> set[str]:

@@ -118,10 +118,7 @@ class Verdict(Proof):
         text = f"the same in {plural(count, 'case')}: "
         if (half := self._half()) is not None:
             return text + half
-        return text + (
-            f"the largest difference is {worst.max_abs:.3g} in output {worst.output!r} "
-            f"(allowed {worst.allowed:.3g}), in case {worst.case!r}."
-        )
+        return f"{text}{worst.told}, in case {worst.case!r}."
 
     def _half(self) -> str | None:
         """What float16 costs, where the gate is that of float16."""

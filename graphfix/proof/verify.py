@@ -191,7 +191,8 @@ class _Job:
         self._map_feeds = options.get("map_feeds")
         self._progress = options.get("progress") or (lambda _: None)
         self._done = 0
-        self._forcing: Forcing | None = None
+        self._forced: Sequence[Ran] = ()
+        self._untaken: Sequence[str] = ()
         self._original = Baseline(
             self._before,
             self._graph,
@@ -276,9 +277,10 @@ class _Job:
                     own = carried(chain.states, self._repaired, outputs) or {}
         if len(self.runs) < len(self._original.runs):
             self._judge.notes["float16 is not held to caches larger than the model's own"] = None
-        self._forcing = Forcing(self._original, self._graph, self._repaired, self._ep, self._tell)
+        forcing = Forcing(self._original, self._graph, self._repaired, self._ep, self._tell)
+        self._forced, self._untaken = forcing.runs, forcing.untaken
         try:
-            for run, made in self._forcing.outputs(self._new_feeds):
+            for run, made in forcing.outputs(self._new_feeds):
                 found[run.case.name] = tuple(self._judge.diffs(run, made))
         except ModelError as error:
             return self._verdict(False, found, str(error))
@@ -340,10 +342,6 @@ class _Job:
             reason = f"the repaired model does not run{where}, in case {case.name!r}: {error}"
             return reason + self._killed(error, case)
 
-    @property
-    def _forced(self) -> Sequence[Ran]:
-        return self._forcing.runs if self._forcing is not None else ()
-
     def _killed(self, error: Exception, case: Case) -> str:
         """At which node, if the process died of it and that is to be found."""
         if not self.locates:
@@ -364,7 +362,6 @@ class _Job:
         notes = (*original.notes, *self._judge.notes, *original.leaks(self._judge.held))
         compared = {name for name, diffs in found.items() if any(d.finite for d in diffs)}
         tried = original.coverage(compared)
-        untaken = self._forcing.untaken if self._forcing is not None else ()
         over = (str(original.budget),) if original.budget.over else ()
         dear = tuple(f"{name} (too large)" for name in dict.fromkeys(original.left_out))
         return Verdict(
@@ -375,7 +372,7 @@ class _Job:
             notes,
             dims=dims,
             covered=(*tried.covered, *dict.fromkeys(map(str, original.chains))),
-            not_tried=(*tried.missing, *untaken, *dear, *over),
+            not_tried=(*tried.missing, *self._untaken, *dear, *over),
         )
 
     def _new_feeds(self, case: Case) -> Feeds:

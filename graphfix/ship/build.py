@@ -40,8 +40,6 @@ from graphfix.ship.stream_build import ship_stream
 from graphfix.ship.stream_plan import continues
 from graphfix.ship.target_folder import refuse
 
-Progress = pipeline.Progress
-
 
 def ship_file(
     source: Given,
@@ -57,7 +55,7 @@ def ship_file(
     cache: int | Sequence[int] = (),
     states: Sequence[State] | Mapping[str, str] = (),
     stream: bool = False,
-    progress: Progress | None = None,
+    progress: pipeline.Progress | None = None,
 ) -> Shipped:
     """Create a folder with one fixed-size graph per container, and prove it.
 

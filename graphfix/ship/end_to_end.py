@@ -7,12 +7,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphfix.probing.unpadded import Clip
 from graphfix.proof.compare import OutputDiff, Tolerance, compare
 from graphfix.runtime.isolated_call import call
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import RunError
 from graphfix.runtime.time_limits import run_seconds
-from graphfix.ship.valid_sizes import Clip
 from graphfix.wording import plural
 
 # To make a session of a container, the first time that a clip needs it.
@@ -57,10 +57,7 @@ class SessionProof:
         if not worst.ok:
             return f"output {worst.output!r} {worst.reason}, for a {worst.case}"
         count = len({d.case for d in self.diffs})
-        return (
-            f"the same for {plural(count, self.of)}: the largest difference is {worst.max_abs:.3g} "
-            f"in output {worst.output!r} (allowed {worst.allowed:.3g})"
-        )
+        return f"the same for {plural(count, self.of)}: {worst.told}"
 
 
 @contextmanager

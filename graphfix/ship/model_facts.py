@@ -18,16 +18,16 @@ from graphfix.feeds.clips import Clips, time_of
 from graphfix.feeds.dim_groups import TIES
 from graphfix.feeds.input import Input, plain, symbols
 from graphfix.feeds.signature import Signature
-from graphfix.probing.unpadded import clips_for
+from graphfix.probing.unpadded import Clip, clips_for
 from graphfix.runtime.compared_session import open_given
-from graphfix.runtime.port import Array
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import RunError
 from graphfix.ship.container_spec import ContainerSpec
 from graphfix.ship.manifest import Axis, InputPort, Port
-from graphfix.ship.valid_sizes import Clip, Sizing, outputs_of, text_of, type_of
+from graphfix.ship.valid_sizes import Sizing, outputs_of, text_of, type_of
 from graphfix.spec.quoting import quoted
 
-Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+Run = Callable[[Feeds], Feeds]
 
 _REFUSED = {"cu-lengths": "it says where joined clips begin and end, so clips cannot be padded"}
 
@@ -64,7 +64,7 @@ def read(
     source: str,
     wanted: ContainerSpec,
     axis: str = "",
-    constants: Mapping[str, Array] | None = None,
+    constants: Feeds | None = None,
 ) -> Reading:
     """Read a model, and run clips of several lengths on it.
 
@@ -83,7 +83,7 @@ def read(
     reasons: dict[str, str] = {}
     with open_given(source) as session:
 
-        def run(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        def run(feeds: Feeds) -> Feeds:
             return session.run({**feeds, **(constants or {})})
 
         for tie in TIES:

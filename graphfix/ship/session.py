@@ -249,13 +249,12 @@ class Session:
         return found
 
     def _wanted(self, output_names: Sequence[str] | None) -> Sequence[str]:
-        if not output_names:  # as ONNX Runtime, which takes no names for all of them
-            return [*self._outputs]
-        for name in output_names:
+        names = output_names or [*self._outputs]  # as ONNX Runtime, which takes none for all
+        for name in names:
             if name not in self._outputs:
                 known = ", ".join(self._outputs)
                 raise FeedError(f"there is no output {name!r}; there are {known}")
-        return output_names
+        return names
 
     def _smallest(self, length: int) -> int | None:
         """Which container holds a clip; None where the fallback has to."""

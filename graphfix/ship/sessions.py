@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import onnxruntime
+from onnxruntime import InferenceSession, SessionOptions
 
 from graphfix.errors import ModelError
 from graphfix.runtime.ort_paths import WEIGHTS_FOLDER, readable
@@ -33,14 +34,10 @@ class Sessions:
     """
 
     def __init__(
-        self,
-        providers: Sequence[Any] | None,
-        options: onnxruntime.SessionOptions | None,
-        *,
-        share: bool,
+        self, providers: Sequence[Any] | None, options: SessionOptions | None, *, share: bool
     ) -> None:
         self.providers = list(_default_providers() if providers is None else providers)
-        self.made: dict[Path, onnxruntime.InferenceSession] = {}
+        self.made: dict[Path, InferenceSession] = {}
         self._options = options
         self._share = share
         self._making = threading.Lock()
@@ -52,7 +49,7 @@ class Sessions:
         """Whether DirectML is among the providers."""
         return _DIRECTML in [x[0] if isinstance(x, tuple) else x for x in self.providers]
 
-    def get(self, path: Path) -> onnxruntime.InferenceSession:
+    def get(self, path: Path) -> InferenceSession:
         """The session of a file.
 
         Raises:
@@ -67,7 +64,7 @@ class Sessions:
 
     def run(
         self,
-        session: onnxruntime.InferenceSession,
+        session: InferenceSession,
         wanted: Sequence[str],
         fed: Mapping[str, Array],
         run_options: onnxruntime.RunOptions | None = None,
@@ -81,7 +78,7 @@ class Sessions:
         with self._making:
             self.made.clear()
 
-    def _make(self, path: Path) -> onnxruntime.InferenceSession:
+    def _make(self, path: Path) -> InferenceSession:
         options = self._options or _quiet()
         if self.on_directml:  # what DirectML demands
             options.enable_mem_pattern = False
@@ -107,7 +104,7 @@ def _default_providers() -> list[Any]:
     return [*wanted, _CPU]
 
 
-def _quiet() -> onnxruntime.SessionOptions:
-    options = onnxruntime.SessionOptions()
+def _quiet() -> SessionOptions:
+    options = SessionOptions()
     options.log_severity_level = 3
     return options

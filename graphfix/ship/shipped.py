@@ -19,7 +19,7 @@ from graphfix.ship.container_repair import ContainerProof
 from graphfix.ship.end_to_end import SessionProof
 from graphfix.ship.manifest import NAME, Container, Manifest
 from graphfix.version import __version__
-from graphfix.wording import Proof
+from graphfix.wording import Proof, Tell
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,10 +118,7 @@ def into(folder: Path, make: Callable[[Path], Shipped]) -> Shipped:
 
 
 def planned(
-    source: Path,
-    paths: Sequence[Path],
-    sizes: Sequence[Mapping[str, int]],
-    tell: Callable[[str], None],
+    source: Path, paths: Sequence[Path], sizes: Sequence[Mapping[str, int]], tell: Tell
 ) -> tuple[Container, ...]:
     """The containers as a manifest has them, with the kernels of the original and of each."""
     before, found = _kernels(source), []

@@ -30,15 +30,18 @@ from graphfix.ship.chosen_inputs import decided
 from graphfix.ship.container_repair import require_sized
 from graphfix.ship.container_spec import ContainerSpec
 from graphfix.ship.first_call import FirstCall, branch_input
-from graphfix.ship.manifest import NAME, Axis, Cache, Manifest, Opening, StateLink, Streaming
+from graphfix.ship.manifest import NAME, Axis, Cache, Manifest, StateLink, Streaming
 from graphfix.ship.shipped import Shipped
 from graphfix.ship.stream_plan import StreamPlan
 from graphfix.ship.stream_proof import prove, prove_on
-from graphfix.ship.stream_steps import Steps, plan_that_runs, sequences
+from graphfix.ship.stream_steps import Played, Steps, plan_that_runs, sequences
 from graphfix.spec.quoting import quoted
 
 _CACHE, _DIMS, _FAST, _ROUND, _BRANCH = "static-cache", "fix-dims", "fast", "float16", "fix-input"
 _LATE = (_DIMS, _FAST, _ROUND, *(x.partition(":")[0] for x in registry.FUSIONS))
+
+# How a stream uses the containers, and the steps to prove it by.
+Use = tuple[Streaming, tuple[Steps, ...]]
 
 
 @dataclass(frozen=True)
@@ -176,26 +179,23 @@ def ship_stream(
     order = replace(order, tolerance=allowed)
 
     @functools.cache
-    def steps(joins: bool, may_roll: bool) -> tuple[tuple[Steps, ...], bool]:
+    def steps(joins: bool, may_roll: bool) -> Played:
         tell("running the original step by step")
         return sequences(found, str(source), constants, joins=joins, may_roll=may_roll)
 
-    first: Shipped | None = None
-    for way in _ways(order, plainly=bool(passes) or strict):
-        shipped = _ship(way, folder, _uses(found, steps, strict=strict))
-        if shipped.ok:
-            return shipped
-        first = shipped if first is None else first
-    assert first is not None
-    return first
+    plain = ",".join(":".join(x) for x in pipeline.split(spec) if x != [_FAST])
+    ways = [order] if passes or strict else [order, replace(order, spec=plain)]
+    tried: list[Shipped] = []
+    for way in ways:
+        tried.append(_ship(way, folder, _uses(found, steps, strict=strict)))
+        if tried[-1].ok:
+            return tried[-1]
+    return tried[0]
 
 
 def _uses(
-    found: StreamPlan,
-    steps: Callable[[bool, bool], tuple[tuple[Steps, ...], bool]],
-    *,
-    strict: bool,
-) -> Iterator[tuple[Streaming, tuple[Steps, ...]]]:
+    found: StreamPlan, steps: Callable[[bool, bool], Played], *, strict: bool
+) -> Iterator[Use]:
     """How a stream may use the containers, the most useful first, with the steps to prove it by."""
     joins = min(x[found.new] for x in found.containers) == 1  # sums of them are any number
     partial = joins and all(x.axis is not None for x in found.states)
@@ -210,16 +210,7 @@ def _uses(
             return
 
 
-def _ways(order: StreamOrder, *, plainly: bool) -> Iterator[StreamOrder]:
-    yield order
-    if not plainly:
-        spec = ",".join(":".join(x) for x in pipeline.split(order.spec) if x != [_FAST])
-        yield replace(order, spec=spec)
-
-
-def _ship(
-    order: StreamOrder, folder: Path, uses: Iterable[tuple[Streaming, Sequence[Steps]]]
-) -> Shipped:
+def _ship(order: StreamOrder, folder: Path, uses: Iterable[Use]) -> Shipped:
     """Repair, write, prove, and give the folder its name."""
     source, found, tell = order.source, order.plan, order.tell
     repaired = []
@@ -238,7 +229,10 @@ def _ship(
         paths = [scratch / _file(source, found, x) for x in found.containers]
         first = [scratch / f"{source.stem}.first.onnx"] if found.first else []
         shipped.put_models(made, [*paths, *first], source.stem)
-        opening = _opening(order, first)
+        opening = None
+        if found.first is not None:
+            (container,) = shipped.planned(source, first, [order.held(found.first)], tell)
+            opening = found.first.opening(container)
         manifest = _manifest(order, paths, first)
         for about, steps in uses:
             stream = replace(_about(found, told, about), opening=opening)
@@ -284,14 +278,6 @@ def _told(found: StreamPlan, container: Mapping[str, int]) -> str:
 def _file(source: Path, found: StreamPlan, container: Mapping[str, int]) -> str:
     sizes = [str(container[x]) for x in (*found.caches[:1], found.new)]
     return f"{source.stem}.{'.'.join(sizes)}.onnx"
-
-
-def _opening(order: StreamOrder, files: Sequence[Path]) -> Opening | None:
-    first = order.plan.first
-    if first is None:
-        return None
-    (container,) = shipped.planned(order.source, files, [order.held(first)], order.tell)
-    return first.opening(container)
 
 
 def _manifest(order: StreamOrder, paths: Sequence[Path], first: Sequence[Path]) -> Manifest:

@@ -56,6 +56,10 @@ class Steps:
     beyond: Feeds = field(default_factory=dict)
 
 
+# Sequences of the original, and whether its full caches may roll.
+Played = tuple[tuple[Steps, ...], bool]
+
+
 class Sequences:
     """Sequences of steps, run on the original once.
 
@@ -360,7 +364,7 @@ def _runs(plan: StreamPlan, source: str, constants: Feeds) -> bool:
 
 def sequences(
     plan: StreamPlan, source: str, constants: Feeds, *, joins: bool = True, may_roll: bool = True
-) -> tuple[tuple[Steps, ...], bool]:
+) -> Played:
     """Sequences of the original, and whether its full caches may roll.
 
     Args:

@@ -21,8 +21,8 @@ from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
 from graphfix.model import shapes
 from graphfix.model.symbolic.expressions import Dim, without
+from graphfix.probing.unpadded import Clip
 from graphfix.proof.content import Content
-from graphfix.runtime.port import Array
 from graphfix.ship.dim_expression import size_of
 from graphfix.ship.manifest import Port
 
@@ -30,21 +30,6 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 # Lengths that have to show a size that nothing says: two would lie on a line in any case.
 _ENOUGH = 4
 _ORT_TYPES = {ir.DataType.FLOAT: "float", ir.DataType.DOUBLE: "double"}
-
-
-@dataclass(frozen=True)
-class Clip:
-    """A clip of the proof, alone.
-
-    Attributes:
-        length: Its length.
-        feeds: Its inputs.
-        outputs: What the original makes of them.
-    """
-
-    length: int
-    feeds: Mapping[str, Array]
-    outputs: Mapping[str, Array]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -94,14 +94,13 @@ class _Norm(Repair):
         return op.Cast(y, to=dtype) if small else y
 
     def _scaled(
-        self, op: Builder, lengths: Lengths, y: ir.Value, trailing: Iterable[int]
+        self, op: Builder, lengths: Lengths, y: ir.Value, trailing: Sequence[int]
     ) -> ir.Value:
         """``y * scale + bias``, the inputs 1 and 2, with axes of size 1 at ``trailing``."""
-        places = list(trailing)
         for index, make in ((1, op.Mul), (2, op.Add)):
             given = input_at(self.node, index)
             if given is not None:
-                y = make(y, lengths.unsqueeze(given, places))
+                y = make(y, lengths.unsqueeze(given, trailing))
         return y
 
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from graphfix.lengths.joint_axes import RefusedError, check_maskable, join
 from graphfix.lengths.repairs.fill_tail import MASK_FILTER, STANDARD_MASK, HideKeys, MaskKeys, Slots
 from graphfix.lengths.rule_site import Rule, Site
-from graphfix.lengths.tail_state import LOW, Axis, State, Tail, carries_time, time_of
+from graphfix.lengths.tail_state import LOW, Axis, State, carries_time, time_of
 from graphfix.model.values import attr_float, attr_int
 
 # As low as this a mask hides, whatever is valid: no score is as large.
@@ -57,15 +57,11 @@ def _attention(site: Site, slots: Slots, pasts: Sequence[int]) -> list[State | N
             site.need_finite(i, "attention dilution")
         if not (attr_int(site.node, "unidirectional", 0) and query.at(1) == keys):
             _hide(site, slots, batch, keys)
-    tails = (_batch_tail(site, slots), query.tails[1], None)
+    # What lies behind, where the batch carries time, as that of windows does.
+    behind = (site.state(i).tails[0] for i in (0, slots.key, slots.value))
+    tails = (next(filter(None, behind), None), query.tails[1], None)
     axes = (batch, query.at(1), site.axis_of(site.out_dims()[2]))
     return [site.recomputed(axes, tails), *[None] * (len(site.node.outputs) - 1)]
-
-
-def _batch_tail(site: Site, slots: Slots) -> Tail | None:
-    """What lies behind, where the batch carries time, as that of windows does."""
-    tails = (site.state(i).tails[0] for i in (0, slots.key, slots.value))
-    return next((x for x in tails if x is not None), None)
 
 
 def _check_beside(site: Site, slots: Slots, batch: Axis, queries: Axis, keys: Axis) -> None:

@@ -7,7 +7,7 @@ import sympy
 from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.repairs.statistics import SequenceLens
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.tail_state import ZERO, Axis, Other, Rows, State, Time, plain, same_size
+from graphfix.lengths.tail_state import ZERO, Axis, Rows, State, Time, fixed_axis, plain, same_size
 from graphfix.model.values import attr_int, is_op, maker_of
 
 
@@ -60,7 +60,7 @@ def _is_whole(site: Site, size: sympy.Expr) -> bool:
 
 
 def _axis(dims: list[sympy.Expr] | None, index: int) -> Axis:
-    return () if dims is None or dims[index] == 1 else (Other(dims[index]),)
+    return () if dims is None else fixed_axis(dims[index])
 
 
 RULES = dict.fromkeys(("GRU", "LSTM", "RNN"), Rule(recur, Takes.SIZES_BEHIND))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import sympy
-
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.tail_state import FINITE, State, Tail, plain, sign_in, with_tails
@@ -26,25 +24,19 @@ def of_sizes(site: Site) -> State:
 def range_(site: Site) -> State:
     """Positions: the same from the first on, however long."""
     start, _, step = (site.contents(i) for i in range(3))
-    out = with_tails(site.axes_of(), FINITE)
-    if not any(x is not None and x.physical for x in site.states):
-        fixed = all(x.fixed for x in site.states if x is not None)
-        return _positions(site.without_time(fixed=fixed), start, step)
-    if start is None or step is None or not (start[0].is_Integer and step[0].is_Integer):
+    state = with_tails(site.axes_of(), FINITE)
+    physical = any(x is not None and x.physical for x in site.states)
+    if not physical:
+        state = site.without_time(fixed=all(x.fixed for x in site.states if x is not None))
+    if start is not None and step is not None and start[0].is_Integer and step[0].is_Integer:
+        first, by = int(start[0]), int(step[0])
+        sign = sign_in(first) if by > 0 else 0
+        state = dataclasses.replace(state, steps=(first, by), sign=sign)
+    elif physical:
         array = const_of(site.node.inputs[0]), const_of(site.node.inputs[2])
-        if any(x is None for x in array) or not out.timed:
+        if any(x is None for x in array) or not state.timed:
             raise RefusedError("where it begins, or its step, depends on the padded length")
-    return _positions(dataclasses.replace(out, fixed=True), start, step)
-
-
-def _positions(
-    state: State, start: list[sympy.Expr] | None, step: list[sympy.Expr] | None
-) -> State:
-    if start is None or step is None or not (start[0].is_Integer and step[0].is_Integer):
-        return state
-    first, by = int(start[0]), int(step[0])
-    sign = sign_in(first) if by > 0 else 0
-    return dataclasses.replace(state, steps=(first, by), sign=sign)
+    return dataclasses.replace(state, fixed=True) if physical else state
 
 
 def constant_of_shape(site: Site) -> State:

@@ -7,7 +7,7 @@ import sympy
 from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.lengths.tail_state import FINITE, Other, State, Time, carries_time, holds_rows
+from graphfix.lengths.tail_state import FINITE, State, Time, carries_time, fixed_axis, holds_rows
 
 FAR = 2**31 - 1
 
@@ -56,7 +56,7 @@ def _cut(
             return state.with_axis(axis, (Time(out),), state.made)
         if holds_rows(factors):
             raise RefusedError("it cuts the batch")
-        return state.with_axis(axis, () if out == 1 else (Other(out),), None)
+        return state.with_axis(axis, fixed_axis(out), None)
     time = only_time(factors, "it cuts an axis that")
     if start is None or end is None or step is None or step < 1:
         raise RefusedError("where it cuts the axis that carries time is not known")
@@ -78,11 +78,10 @@ def _cut(
     if not out.is_Integer:
         raise RefusedError("it begins at a place that depends on the padded length")
     if fromend is None:
-        return state.with_axis(axis, (Other(out),) if out != 1 else (), None)
+        return state.with_axis(axis, fixed_axis(out), None)
     offsets = tuple(range(fromend, fromend + int(out) * step, step))
     site.read_last(state, axis, offsets, drop=False)
-    count = len(offsets)
-    return state.with_axis(axis, () if count == 1 else (Other(sympy.Integer(count)),), None)
+    return state.with_axis(axis, fixed_axis(sympy.Integer(len(offsets))), None)
 
 
 def _from_end(start: sympy.Expr, size: sympy.Expr) -> int | None:

@@ -7,7 +7,7 @@ import dataclasses
 from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.result_tail import content
-from graphfix.lengths.tail_state import LAST, Axis, Other, State, Tail, carries_time
+from graphfix.lengths.tail_state import LAST, Axis, Other, State, Tail, carries_time, fixed_axis
 from graphfix.model.values import attr_int, attr_ints
 
 
@@ -94,11 +94,8 @@ def split(site: Site) -> list[State | None]:
     axis = attr_int(site.node, "axis", 0) % state.rank
     if carries_time(state.at(axis)):
         raise RefusedError("it splits the axis that carries time")
-    parts: list[State | None] = []
-    for i in range(len(site.node.outputs)):
-        dims = site.out_dims(i)
-        parts.append(state.with_axis(axis, () if dims[axis] == 1 else (Other(dims[axis]),), None))
-    return parts
+    sizes = [site.out_dims(i)[axis] for i in range(len(site.node.outputs))]
+    return [state.with_axis(axis, fixed_axis(x), None) for x in sizes]
 
 
 def trilu(site: Site) -> State:
