@@ -17,12 +17,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("models", metavar="A.onnx [B.onnx ...]", nargs=-1)
-@click.option(
-    "--ep",
-    type=click.Choice(["cpu", "dml", "cuda", "auto"]),
-    default="auto",
-    help="Where to run. auto (default): DirectML, or the CPU where there is none, and each line "
-    "says so. dml, cuda: there, or exit code 2 and how to get it.",
+@_options.where(
+    ["cpu", "dml", "cuda", "auto"],
+    "auto",
+    "Where to run. auto (default): DirectML, or the CPU where there is none, and each line says "
+    "so. dml, cuda: there, or exit code 2 and how to get it.",
 )
 @_options.dims("T=500", "The size of a symbolic dim to time at; may be given for several dims.")
 @_options.dims("T=480", "The same for the other shape, timed too.", "--other")

@@ -48,11 +48,8 @@ _REASONS = 3
     is_flag=True,
     help="Say instead what would stay in float32, and why (the pass float16 converts the rest).",
 )
-@click.option(
-    "--ep",
-    type=click.Choice(["dml", "cpu"]),
-    default="dml",
-    help="Where the model is to run: on DirectML (default) or on the CPU.",
+@_options.where(
+    ["dml", "cpu"], "dml", "Where the model is to run: on DirectML (default) or on the CPU."
 )
 @click.option(
     "--fail-on",

@@ -25,11 +25,10 @@ _INTERRUPTED = 130
     default="models",
     help="The models: folders with a model.toml, or plain .onnx files. Default: models.",
 )
-@click.option(
-    "--ep",
-    type=click.Choice(["cpu", "dml"]),
-    default="cpu",
-    help="Where repaired models run: on the CPU (default), or on DirectML, where the originals are "
+@_options.where(
+    ["cpu", "dml"],
+    "cpu",
+    "Where repaired models run: on the CPU (default), or on DirectML, where the originals are "
     "tried, too.",
 )
 @click.option("-j", "--jobs", type=int, default=1, help="How many models at a time; 1 by default.")
