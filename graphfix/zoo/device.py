@@ -30,14 +30,9 @@ def directml(job: ZooJob) -> Json:
     crashed, worst = bool(verdict.reason), verdict.worst
     gap = None if worst is None else worst.max_abs
     why = before["reason"] if before["crashes"] else verdict.reason
-    return {
-        "before": before,
-        "after": verdict.to_json(),
-        "figures": {
-            "crashes": figure(int(before["crashes"]), int(crashed)),
-            "worst": figure(before["worst"], gap, why),
-        },
-    }
+    crashes = figure(int(before["crashes"]), int(crashed))
+    measured = {"crashes": crashes, "worst": figure(before["worst"], gap, why)}
+    return {"before": before, "after": verdict.to_json(), "figures": measured}
 
 
 def _as_given(job: ZooJob) -> Json:

@@ -54,10 +54,8 @@ def repair(job: ZooJob) -> Json:
     data.update(source=job.before.name, output=None)
     worst = None if report.verdict is None else report.verdict.worst
     gap = None if worst is None else worst.max_abs
-    return {
-        **data,
-        "figures": {"worst": figure(None, gap, "the original is what is compared with")},
-    }
+    measured = {"worst": figure(None, gap, "the original is what is compared with")}
+    return {**data, "figures": measured}
 
 
 def check(job: ZooJob) -> Json:
@@ -82,14 +80,10 @@ def check(job: ZooJob) -> Json:
                 "nodes": sum(pipeline.count_ops(model).values()),
             },
         }
-    after = sides.get("after", {}).get("counts", {})
-    return {
-        **sides,
-        "figures": {
-            name: figure(count, after.get(name), "there is no repaired model")
-            for name, count in sides["before"]["counts"].items()
-        },
-    }
+    before, after = sides["before"]["counts"], sides.get("after", {}).get("counts", {})
+    why = "there is no repaired model"
+    counted = {name: figure(before[name], after.get(name), why) for name in before}
+    return {**sides, "figures": counted}
 
 
 def plan(job: ZooJob) -> Json:
@@ -102,12 +96,8 @@ def plan(job: ZooJob) -> Json:
     }
     first, second = ((found[side] or {"run": {}})["run"] for side in ("before", "after"))
     why = "ONNX Runtime rejects it" if job.after.is_file() else "there is no repaired model"
-    return {
-        "plan": found,
-        "figures": {
-            name: figure(first.get(key), second.get(key), why) for name, key in _FORESEEN.items()
-        },
-    }
+    pairs = {name: (first.get(key), second.get(key)) for name, key in _FORESEEN.items()}
+    return {"plan": found, "figures": {name: figure(*pair, why) for name, pair in pairs.items()}}
 
 
 _FORESEEN = {"fused-graphs": "graphs", "copies": "copies", "cpu-nodes": "cpu"}
