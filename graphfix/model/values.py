@@ -22,11 +22,13 @@ _MASK = 1 << 24  # elements: causal, of 4,096 places
 
 _GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
 
-# Two nodes of one of these types with the same inputs still give different results.
-_RANDOM = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-    | {"Multinomial", "Bernoulli", "Dropout"}
+DRAWS = (
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    *("Multinomial", "Bernoulli"),
 )
+"""Operators that draw random numbers in each run; a Dropout may."""
+# Two nodes of one of these types with the same inputs still give different results.
+_RANDOM = frozenset({*DRAWS, "Dropout"})
 
 _NOT_COMPARED = (_GRAPH, _GRAPHS, ir.AttributeType.TENSORS, ir.AttributeType.SPARSE_TENSOR)
 
