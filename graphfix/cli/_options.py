@@ -164,8 +164,6 @@ exclude = click.option(
     "'*/decoder/*' stands for several.",
 )
 
-verbose = click.option("-v", "--verbose", is_flag=True, help="List every node, and every case.")
-
 
 def where(known: Sequence[str], default: str, text: str) -> Callable[[F], F]:
     """``--ep``: where something runs, or is to run."""
@@ -180,13 +178,20 @@ ep = where(
 )
 # Its argument is an Ep; graphfix.runtime.python says how a verb uses it.
 
-json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
-
 
 def dims(example: str, text: str, name: str = "--dims") -> Callable[[F], F]:
     """Sizes of symbolic dims, by name: one option in all verbs, spelled ``--dim`` as well."""
     names = (name, "--dim", "dims") if name == "--dims" else (name,)
     return click.option(*names, multiple=True, callback=sizes, metavar=example, help=text)
+
+
+def flag(*names: str, text: str) -> Callable[[F], F]:
+    """What is asked for, or not."""
+    return click.option(*names, is_flag=True, help=text)
+
+
+verbose = flag("-v", "--verbose", text="List every node, and every case.")
+json_flag = flag("--json", "as_json", text="Print JSON on stdout.")
 
 
 def gate(*names: str, text: str) -> Callable[[F], F]:

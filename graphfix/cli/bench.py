@@ -49,10 +49,9 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0.0),
     help="How long steady runs go on in each process at least; 0.1 by default, 0.3 on DirectML.",
 )
-@click.option(
+@_options.flag(
     "--careful",
-    is_flag=True,
-    help="Take longer for a narrower interval: 9 processes and 0.5 seconds, 6 and 1.5 on DirectML.",
+    text="Take longer for a narrower interval: 9 processes and 0.5 seconds, 6 and 1.5 on DirectML.",
 )
 @_options.gate(
     "--atol", text="Largest difference from the first model on the CPU; of outputs over 1, a share."

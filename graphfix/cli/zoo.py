@@ -38,10 +38,8 @@ _INTERRUPTED = 130
     default="build/zoo",
     help="Where results and page go. Default: build/zoo.",
 )
-@click.option("--force", is_flag=True, help="Do it all again, also what did not change.")
-@click.option(
-    "--careful", is_flag=True, help="Time for longer, for narrower intervals; redo quick rows."
-)
+@_options.flag("--force", text="Do it all again, also what did not change.")
+@_options.flag("--careful", text="Time for longer, for narrower intervals; redo quick rows.")
 @click.option("--dask", metavar="tcp://HOST:8786", help="Work on a Dask cluster.")
 @_options.json_flag
 def zoo(
