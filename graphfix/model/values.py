@@ -197,6 +197,13 @@ def tensor_in(attribute: ir.Attr) -> ir.TensorProtocol:
     return tensor
 
 
+def held_in(node: ir.Node) -> Iterator[tuple[str, ir.TensorProtocol]]:
+    """The attributes of a node that are tensors, by name; they may be put back meanwhile."""
+    for name, attribute in list(node.attributes.items()):
+        if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+            yield name, tensor_in(attribute)
+
+
 def _tensor_of(value: ir.Value) -> ir.TensorProtocol | None:
     if value.is_initializer():
         return value.const_value
