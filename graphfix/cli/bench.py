@@ -140,8 +140,7 @@ def bench(
         return 0
     bad = next(x for x in done.models if not x.ok)
     reason = next(x.failure for x in bad.results.values() if x.failure)
-    _terminal.remark(f"error: {bad.model}: {reason}")
-    return 1
+    return _terminal.failed(f"{bad.model}: {reason}")
 
 
 def _feeds(first: str, model: str) -> MapFeeds | None:

@@ -165,8 +165,7 @@ def run(
         advised = _verdict.is_difference(done.verdict)
     option = "--rtol" if "float16" in done.spec else "--atol"
     advice = f"; if that difference is expected, raise {option}" if advised else ""
-    _terminal.remark(f"error: {told}; nothing was written{advice}")
-    return 1
+    return _terminal.failed(f"{told}; nothing was written{advice}")
 
 
 def _outcome(report: Report) -> str:

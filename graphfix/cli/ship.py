@@ -125,10 +125,9 @@ def ship(
         _print(model, done, verbose=verbose)
     if done.ok:
         return 0
-    failed = next((str(x) for x in done.padding if not x.verdict.ok), str(done.whole))
-    lost = f"error: what would be shipped is not the original: {failed}"
-    _terminal.remark(f"{lost}; nothing was written")
-    return 1
+    why = next((str(x) for x in done.padding if not x.verdict.ok), str(done.whole))
+    lost = f"what would be shipped is not the original: {why}"
+    return _terminal.failed(f"{lost}; nothing was written")
 
 
 def _print(model: str, done: Shipped, *, verbose: bool) -> None:
