@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -94,13 +95,20 @@ def _write_all(out: FileIO, data: memoryview) -> None:
 
 def _copy(source: FileIO, span: Span, out: FileIO) -> None:
     """Copy a range."""
-    left = span.length
+    short = ModelError(f"{span.path}: ends before byte {span.offset + span.length:,}")
     source.seek(span.offset)
+    for data in blocks(source, span.length, short):
+        _write_all(out, memoryview(data))
+
+
+def blocks(source: BinaryIO, count: int, short: Exception) -> Iterator[bytes]:
+    """So many bytes of a file, a piece at a time; ``short`` is raised where they are not there."""
+    left = count
     while left:
         data = source.read(min(left, _BUFFER))
         if not data:
-            raise ModelError(f"{span.path}: ends before byte {span.offset + span.length:,}")
-        _write_all(out, memoryview(data))
+            raise short
+        yield data
         left -= len(data)
 
 

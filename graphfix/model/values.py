@@ -13,6 +13,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.model.external_files import Weight
+from graphfix.model.walks import reached
 
 Array = npt.NDArray[np.generic]
 
@@ -353,14 +354,10 @@ class Numbering:
         it; the rest keeps its own. What inference has found of a tensor must be as it was.
         """
         self._contents = contents
-        pending = [x for x, inputs in self._given.items() if x.inputs is not inputs]
-        changed = set(pending)
-        while pending:
-            for value in pending.pop().outputs:
+        changed = (x for x, inputs in self._given.items() if x.inputs is not inputs)
+        for node in reached(changed, ir.Node.successors):
+            for value in node.outputs:
                 self._numbers.pop(value, None)
-                users = [x for x in value.consumers() if x not in changed]
-                changed.update(users)
-                pending += users
         return self
 
     def _known(self, value: ir.Value) -> Hashable | None:

@@ -127,14 +127,12 @@ def bench(job: ZooJob) -> Json:
     from graphfix.benchmark import bench as measure
 
     asked, careful = job.recipe.bench, bool(job.recipe.bench.get("careful"))
+    said: Json = {name: asked.get(name) for name in ("dims", "other", "processes", "runs")}
     known = None if careful else clock.today(job.ep)
     done = measure.bench(
         [job.before, job.after],
         ep=job.ep,
-        dims=asked.get("dims"),
-        other=asked.get("other"),
-        processes=asked.get("processes"),
-        runs=asked.get("runs"),
+        **said,
         seconds=None if careful or job.ep == "dml" else _QUICK_SECONDS,
         careful=careful,
         fixed=False,  # the page looks at the first setup alone
