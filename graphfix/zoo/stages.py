@@ -11,7 +11,13 @@ import dataclasses
 import time
 from collections import Counter
 
+from graphfix.benchmark import bench as measure
+from graphfix.engine import pipeline
 from graphfix.errors import GraphfixError
+from graphfix.job import checking, planning
+from graphfix.lengths.length_input import LengthInput
+from graphfix.model import io
+from graphfix.probing.padded import padded
 from graphfix.zoo import clock, figures
 from graphfix.zoo.device import directml, placement
 from graphfix.zoo.figures import PLACED, Json, figure
@@ -60,10 +66,6 @@ def repair(job: ZooJob) -> Json:
 
 def check(job: ZooJob) -> Json:
     """What ``graphfix check`` finds before and after, and what is counted without its eyes."""
-    from graphfix.engine import pipeline
-    from graphfix.job import checking
-    from graphfix.model import io
-
     sides: dict[str, Json] = {}
     for side, path in (("before", job.before), ("after", job.after)):
         if not path.is_file():
@@ -88,8 +90,6 @@ def check(job: ZooJob) -> Json:
 
 def plan(job: ZooJob) -> Json:
     """Where the nodes of both will run on DirectML, predicted on any machine."""
-    from graphfix.job import planning
-
     found: Json = {
         "before": planning.glance(job.before),
         "after": planning.glance(job.after) if job.after.is_file() else None,
@@ -105,10 +105,6 @@ _FORESEEN = {"fused-graphs": "graphs", "copies": "copies", "cpu-nodes": "cpu"}
 
 def padding(job: ZooJob) -> Json:
     """What padding does to the clip: as exported, and after the repair if that was told lengths."""
-    from graphfix.lengths.length_input import LengthInput
-    from graphfix.model import io
-    from graphfix.probing.padded import padded
-
     if LengthInput.of(io.load(job.after)) is None:
         return {"skipped": "no padding pass was run, see ilens-mask"}
     dims = job.recipe.dims or None
@@ -124,8 +120,6 @@ def padding(job: ZooJob) -> Json:
 
 def bench(job: ZooJob) -> Json:
     """How long both take: one model a process, processes in turn."""
-    from graphfix.benchmark import bench as measure
-
     asked, careful = job.recipe.bench, bool(job.recipe.bench.get("careful"))
     said: Json = {name: asked.get(name) for name in ("dims", "other", "processes", "runs")}
     known = None if careful else clock.today(job.ep)
