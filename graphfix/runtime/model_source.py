@@ -40,9 +40,7 @@ def sourced(model: Source, extra: Sequence[str], folder: Callable[[], Path]) -> 
     if isinstance(model, ir.Model):
         return _in_memory(model, extra, folder)
     if isinstance(model, bytes):
-        if not extra:
-            return model, None
-        return with_outputs(onnx.ModelProto.FromString(model), extra), None
+        return with_outputs(onnx.ModelProto.FromString(model), extra) if extra else model, None
     path = Path(model)
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
