@@ -79,9 +79,10 @@ def _rejected(model: str | None) -> str | None:
 
     try:
         Session(model, optimize=False).close()
-    except GraphfixError as error:
-        if isinstance(error, ModelError):
-            return f"does not load in ONNX Runtime: {error}"
+    except ModelError as error:
+        return f"does not load in ONNX Runtime: {error}"
+    except GraphfixError:
+        return None
     return None
 
 

@@ -10,7 +10,6 @@ import _thread
 import signal
 import threading
 import time
-import traceback
 from types import FrameType
 
 _IMPORTING = "<frozen importlib._bootstrap>"
@@ -60,5 +59,8 @@ def _again(number: int) -> None:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    frames = traceback.walk_stack(frame) if frame is not None else ()
-    return any(x.f_code.co_filename == _IMPORTING for x, _ in frames)
+    while frame is not None:
+        if frame.f_code.co_filename == _IMPORTING:
+            return True
+        frame = frame.f_back
+    return False

@@ -36,18 +36,23 @@ _REASONS = 3
     help="Passes, profiles and rules, separated by commas. Default: the rules that hold on --ep, "
     "and what matters there of the profile directml, and thaw.",
 )
-@_options.flag(
+@click.option(
     "--padding",
-    text="Say instead what padding does: each leak, and what cannot be analysed (the pass "
+    is_flag=True,
+    help="Say instead what padding does: each leak, and what cannot be analysed (the pass "
     "ilens-mask repairs it).",
 )
-@_options.flag(
+@click.option(
     "--float16",
     "half",
-    text="Say instead what would stay in float32, and why (the pass float16 converts the rest).",
+    is_flag=True,
+    help="Say instead what would stay in float32, and why (the pass float16 converts the rest).",
 )
-@_options.where(
-    ["dml", "cpu"], "dml", "Where the model is to run: on DirectML (default) or on the CPU."
+@click.option(
+    "--ep",
+    type=click.Choice(["dml", "cpu"]),
+    default="dml",
+    help="Where the model is to run: on DirectML (default) or on the CPU.",
 )
 @click.option(
     "--fail-on",
@@ -58,7 +63,7 @@ _REASONS = 3
 @_options.exclude
 @_options.json_flag
 @_page.option
-@_options.flag("--sarif", text="Print SARIF 2.1.0 on stdout.")
+@click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0 on stdout.")
 @_options.gone(
     "--fix", "graphfix run repairs and verifies, with -p and what is named", is_flag=True
 )
@@ -68,7 +73,7 @@ _REASONS = 3
 @_options.gone("--axis", "say -p ilens-mask:axis=INPUT.AXIS")
 @_options.gone("--from", "say -p ilens-mask:axis=INPUT.AXIS:from=INPUT")
 @_options.plugin
-@_options.flag("-v", "--verbose", "--all", text="List every node.")
+@click.option("-v", "--verbose", "--all", is_flag=True, help="List every node.")
 def check(
     models: tuple[str, ...],
     spec: str | None,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from graphfix.cli import _options, _terminal
-from graphfix.runtime.provider import Ep
 from graphfix.wording import grouped, number, one_line, plural, reasons
 
-Verdict = Mapping[str, Any]  # of graphfix.probing.padded.PaddedVerdict.to_json
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from graphfix.runtime.provider import Ep
+
+    Verdict = Mapping[str, Any]  # of graphfix.probing.padded.PaddedVerdict.to_json
 
 
 @click.command()
@@ -77,7 +80,8 @@ def padded(
     if verdict.ok:
         return 0
     why = f": {str(verdict).rstrip('.')}" if as_json else ""  # else it was said above
-    return _terminal.failed(f"{model} is not safe to pad{why}")
+    _terminal.remark(f"error: {model} is not safe to pad{why}")
+    return 1
 
 
 def _show(verdict: Verdict, model: str, *, verbose: bool) -> None:

@@ -27,16 +27,17 @@ if TYPE_CHECKING:
 @_options.model
 @_options.passes
 @click.option("-o", "--output", metavar="FILE", help="Default: MODEL.fixed.onnx beside the model.")
-@_options.flag("--json", "as_json", text="Print the report as JSON on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
 @_page.option
-@_options.flag("--dry-run", text="Say what would be done; verify and write nothing.")
-@_options.flag("--diff", text="Print each repaired place before and after.")
-@_options.flag(
+@click.option("--dry-run", is_flag=True, help="Say what would be done; verify and write nothing.")
+@click.option("--diff", is_flag=True, help="Print each repaired place before and after.")
+@click.option(
     "--strict",
-    text="Write nothing if the repaired model computes something else, or a pass fails: do not "
+    is_flag=True,
+    help="Write nothing if the repaired model computes something else, or a pass fails: do not "
     "search for the places that are to blame, to leave them out.",
 )
-@_options.flag("--no-verify", text="Write the result without running it.")
+@click.option("--no-verify", is_flag=True, help="Write the result without running it.")
 @click.option(
     "--external-data",
     type=click.Choice(["auto", "keep", "inline", "separate"]),
@@ -165,7 +166,8 @@ def run(
         advised = _verdict.is_difference(done.verdict)
     option = "--rtol" if "float16" in done.spec else "--atol"
     advice = f"; if that difference is expected, raise {option}" if advised else ""
-    return _terminal.failed(f"{told}; nothing was written{advice}")
+    _terminal.remark(f"error: {told}; nothing was written{advice}")
+    return 1
 
 
 def _outcome(report: Report) -> str:

@@ -95,4 +95,5 @@ def verify(
     if verdict.ok:
         return 0
     advised = advised if _verdict.is_difference(verdict) else ""
-    return _terminal.failed(f"{_verdict.failure(verdict, after)}{advised}")
+    _terminal.remark(f"error: {_verdict.failure(verdict, after)}{advised}")
+    return 1

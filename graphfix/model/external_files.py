@@ -24,11 +24,12 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model.byte_ranges import Stamp, blocks
+from graphfix.model.byte_ranges import Stamp
 
 Array = npt.NDArray[Any]
 
 _KEPT = 1 << 20  # a weight of more bytes is read again rather than kept
+_BUFFER = 1 << 24
 _EXTERNAL = onnx.TensorProto.EXTERNAL
 
 
@@ -84,9 +85,14 @@ class Weight(ir.ExternalTensor):
 
     def tofile(self, file: BinaryIO) -> None:
         """Write the bytes to ``file``, a piece at a time."""
+        left = self.nbytes
         with self._open() as source:
-            for data in blocks(source, self.nbytes, self._short()):
+            while left:
+                data = source.read(min(left, _BUFFER))
+                if not data:
+                    raise self._short()
                 file.write(data)
+                left -= len(data)
 
     def release(self) -> None:
         """Let go of the values."""
