@@ -144,9 +144,11 @@ class Write:
 
     def _clear(self) -> None:
         """Remove what did not get its name. What cannot be removed now, the next write removes."""
+        # Asked of the files: an interruption may come between a name and the note of it.
+        unread = all(draft.path.exists() for draft in self.drafts)
         for draft in self.drafts:
             removed(draft.path)
-        for path in () if self.written else self._data:  # no model refers to it yet
+        for path in self._data if unread else ():  # no model refers to it yet
             removed(path)
         # Another write may have replaced these files already, and left their weights to this one:
         # just now, for all that is known, so there may be readers of them.

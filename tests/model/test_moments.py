@@ -250,6 +250,27 @@ def test_interrupted(work: str, place: Path) -> None:
     assert {False, True, None} == set(told)
 
 
+def test_interrupted_between_a_name_and_the_note_of_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = place / "out"
+    a, b = (loaded(place / name) for name in ("a.onnx", "b.onnx"))
+    one(a, out)
+
+    def interrupted(path: Path, target: Path) -> None:
+        path.replace(target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic_file, "renamed", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            one(b, out)
+    assert computed(out) == {2.0}
+    one(a, out)
+    assert computed(out) == {1.0}
+    assert not strangers(out)
+
+
 @pytest.mark.parametrize(
     ("number", "again", "only"),
     [
