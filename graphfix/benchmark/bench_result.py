@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphfix.benchmark.timing import Claim, Ratio, Timing
+from graphfix.proof.compare import OutputDiff
 from graphfix.runtime.profiling import Placed
+from graphfix.runtime.provider import Ep
 from graphfix.wording import Proof
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from graphfix.proof.compare import OutputDiff
-    from graphfix.runtime.provider import Ep
 
 SESSION, FIRST, STEADY, OTHER, BACK = "session", "first run", "steady", "other shape", "back"
 PHASES = (SESSION, FIRST, STEADY, OTHER, BACK)
@@ -143,6 +140,11 @@ class Timed:
         """Whether it ran in all setups, and computed what the first model does on the CPU."""
         return not any(x.failure for x in self.results.values())
 
+    def to_json(self) -> dict[str, object]:
+        """As plain data."""
+        found = {name: result.to_json() for name, result in self.results.items()}
+        return {"model": self.model, "ok": self.ok, "notes": list(self.notes), "setups": found}
+
 
 @dataclass(frozen=True, repr=False)
 class Benchmark(Proof):
@@ -193,13 +195,5 @@ class Benchmark(Proof):
             "dims": self.dims,
             "other": self.other,
             "setups": [asdict(x) for x in self.setups],
-            "models": [
-                {
-                    "model": x.model,
-                    "ok": x.ok,
-                    "notes": list(x.notes),
-                    "setups": {name: result.to_json() for name, result in x.results.items()},
-                }
-                for x in self.models
-            ],
+            "models": [x.to_json() for x in self.models],
         }

@@ -10,26 +10,21 @@ measured, and another length is timed as a phase of its own, several times.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.benchmark.bench_result import BACK, FIRST, OTHER, SESSION, STEADY, Setup
-from graphfix.benchmark.interleave import FailedError
+from graphfix.benchmark.candidate import Entrant
+from graphfix.benchmark.interleave import FailedError, Phases
 from graphfix.errors import FeedError, ModelError
+from graphfix.feeds.case import Case
 from graphfix.runtime.killing_node import words
+from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.run_errors import RunError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from graphfix.benchmark.candidate import Entrant
-    from graphfix.benchmark.interleave import Phases
-    from graphfix.feeds.case import Case
-    from graphfix.runtime.process import Runner
 
 # It starts the device, so that the model is not charged with that.
 _STARTER = '<ir_version: 8, opset_import: ["": 13]> g (float[4] x) => (float[4] y) { y = Neg (x) }'

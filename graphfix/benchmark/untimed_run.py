@@ -6,24 +6,20 @@ has been read once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from graphfix.benchmark.bench_result import Seen
+from graphfix.benchmark.candidate import Entrant
+from graphfix.benchmark.timed_process import Trial
 from graphfix.errors import FeedError, ModelError
+from graphfix.feeds.case import Case
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.profiling import placed
 from graphfix.runtime.run_errors import RunError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.benchmark.candidate import Entrant
-    from graphfix.benchmark.timed_process import Trial
-    from graphfix.feeds.case import Case
-
-    Outputs = dict[str, Array]
+Outputs = dict[str, Array]
 
 
 def look(trial: Trial, entrant: Entrant, reference: Reference, tolerance: Tolerance) -> Seen:

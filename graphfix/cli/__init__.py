@@ -79,10 +79,9 @@ def _rejected(model: str | None) -> str | None:
 
     try:
         Session(model, optimize=False).close()
-    except ModelError as error:
-        return f"does not load in ONNX Runtime: {error}"
-    except GraphfixError:
-        return None
+    except GraphfixError as error:
+        if isinstance(error, ModelError):
+            return f"does not load in ONNX Runtime: {error}"
     return None
 
 

@@ -10,6 +10,7 @@ import _thread
 import signal
 import threading
 import time
+import traceback
 from types import FrameType
 
 _IMPORTING = "<frozen importlib._bootstrap>"
@@ -59,8 +60,5 @@ def _again(number: int) -> None:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename == _IMPORTING:
-            return True
-        frame = frame.f_back
-    return False
+    frames = traceback.walk_stack(frame) if frame is not None else ()
+    return any(x.f_code.co_filename == _IMPORTING for x, _ in frames)

@@ -17,7 +17,7 @@ from graphfix.spec.quoting import halves, unquoted
 from graphfix.wording import ALIASES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from graphfix.proof.compare import Tolerance
 
@@ -164,24 +164,34 @@ exclude = click.option(
     "'*/decoder/*' stands for several.",
 )
 
-verbose = click.option("-v", "--verbose", is_flag=True, help="List every node, and every case.")
 
-ep = click.option(
-    "--ep",
-    type=click.Choice(["cpu", "dml", "cuda"]),
-    default="cpu",
-    help="Where the repaired model runs to be compared with the original on the CPU: on the CPU "
-    "too (default), on DirectML, or on CUDA. Exit code 2 where it is unavailable.",
+def where(known: Sequence[str], default: str, text: str) -> Callable[[F], F]:
+    """``--ep``: where something runs, or is to run."""
+    return click.option("--ep", type=click.Choice(known), default=default, help=text)
+
+
+ep = where(
+    ["cpu", "dml", "cuda"],
+    "cpu",
+    "Where the repaired model runs to be compared with the original on the CPU: on the CPU too "
+    "(default), on DirectML, or on CUDA. Exit code 2 where it is unavailable.",
 )
 # Its argument is an Ep; graphfix.runtime.python says how a verb uses it.
-
-json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
 
 def dims(example: str, text: str, name: str = "--dims") -> Callable[[F], F]:
     """Sizes of symbolic dims, by name: one option in all verbs, spelled ``--dim`` as well."""
     names = (name, "--dim", "dims") if name == "--dims" else (name,)
     return click.option(*names, multiple=True, callback=sizes, metavar=example, help=text)
+
+
+def flag(*names: str, text: str) -> Callable[[F], F]:
+    """What is asked for, or not."""
+    return click.option(*names, is_flag=True, help=text)
+
+
+verbose = flag("-v", "--verbose", text="List every node, and every case.")
+json_flag = flag("--json", "as_json", text="Print JSON on stdout.")
 
 
 def gate(*names: str, text: str) -> Callable[[F], F]:
@@ -241,12 +251,10 @@ lengths = _all(
 )
 """Which clips, and how far they are padded."""
 
-padded_ep = click.option(
-    "--ep",
-    type=click.Choice(["cpu", "dml"]),
-    default="cpu",
-    help="Where the containers run: on the CPU (default), or on DirectML. Clips alone run on the "
-    "CPU.",
+padded_ep = where(
+    ["cpu", "dml"],
+    "cpu",
+    "Where the containers run: on the CPU (default), or on DirectML. Clips alone run on the CPU.",
 )
 
 

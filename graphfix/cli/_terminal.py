@@ -57,6 +57,12 @@ def remark(text: str) -> None:
         silence(sys.stderr)
 
 
+def failed(why: str) -> int:
+    """Say what failed; the exit code."""
+    remark(f"error: {why}")
+    return 1
+
+
 class Remarks(logging.Handler):
     """What the library logs, each thing once."""
 

@@ -17,12 +17,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("models", metavar="A.onnx [B.onnx ...]", nargs=-1)
-@click.option(
-    "--ep",
-    type=click.Choice(["cpu", "dml", "cuda", "auto"]),
-    default="auto",
-    help="Where to run. auto (default): DirectML, or the CPU where there is none, and each line "
-    "says so. dml, cuda: there, or exit code 2 and how to get it.",
+@_options.where(
+    ["cpu", "dml", "cuda", "auto"],
+    "auto",
+    "Where to run. auto (default): DirectML, or the CPU where there is none, and each line says "
+    "so. dml, cuda: there, or exit code 2 and how to get it.",
 )
 @_options.dims("T=500", "The size of a symbolic dim to time at; may be given for several dims.")
 @_options.dims("T=480", "The same for the other shape, timed too.", "--other")
@@ -50,10 +49,9 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0.0),
     help="How long steady runs go on in each process at least; 0.1 by default, 0.3 on DirectML.",
 )
-@click.option(
+@_options.flag(
     "--careful",
-    is_flag=True,
-    help="Take longer for a narrower interval: 9 processes and 0.5 seconds, 6 and 1.5 on DirectML.",
+    text="Take longer for a narrower interval: 9 processes and 0.5 seconds, 6 and 1.5 on DirectML.",
 )
 @_options.gate(
     "--atol", text="Largest difference from the first model on the CPU; of outputs over 1, a share."
@@ -142,8 +140,7 @@ def bench(
         return 0
     bad = next(x for x in done.models if not x.ok)
     reason = next(x.failure for x in bad.results.values() if x.failure)
-    _terminal.remark(f"error: {bad.model}: {reason}")
-    return 1
+    return _terminal.failed(f"{bad.model}: {reason}")
 
 
 def _feeds(first: str, model: str) -> MapFeeds | None:

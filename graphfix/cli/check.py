@@ -36,23 +36,18 @@ _REASONS = 3
     help="Passes, profiles and rules, separated by commas. Default: the rules that hold on --ep, "
     "and what matters there of the profile directml, and thaw.",
 )
-@click.option(
+@_options.flag(
     "--padding",
-    is_flag=True,
-    help="Say instead what padding does: each leak, and what cannot be analysed (the pass "
+    text="Say instead what padding does: each leak, and what cannot be analysed (the pass "
     "ilens-mask repairs it).",
 )
-@click.option(
+@_options.flag(
     "--float16",
     "half",
-    is_flag=True,
-    help="Say instead what would stay in float32, and why (the pass float16 converts the rest).",
+    text="Say instead what would stay in float32, and why (the pass float16 converts the rest).",
 )
-@click.option(
-    "--ep",
-    type=click.Choice(["dml", "cpu"]),
-    default="dml",
-    help="Where the model is to run: on DirectML (default) or on the CPU.",
+@_options.where(
+    ["dml", "cpu"], "dml", "Where the model is to run: on DirectML (default) or on the CPU."
 )
 @click.option(
     "--fail-on",
@@ -63,7 +58,7 @@ _REASONS = 3
 @_options.exclude
 @_options.json_flag
 @_page.option
-@click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0 on stdout.")
+@_options.flag("--sarif", text="Print SARIF 2.1.0 on stdout.")
 @_options.gone(
     "--fix", "graphfix run repairs and verifies, with -p and what is named", is_flag=True
 )
@@ -73,7 +68,7 @@ _REASONS = 3
 @_options.gone("--axis", "say -p ilens-mask:axis=INPUT.AXIS")
 @_options.gone("--from", "say -p ilens-mask:axis=INPUT.AXIS:from=INPUT")
 @_options.plugin
-@click.option("-v", "--verbose", "--all", is_flag=True, help="List every node.")
+@_options.flag("-v", "--verbose", "--all", text="List every node.")
 def check(
     models: tuple[str, ...],
     spec: str | None,

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
 from graphfix.cli import _options, _terminal
+from graphfix.runtime.provider import Ep
 from graphfix.wording import grouped, number, one_line, plural, reasons
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from graphfix.runtime.provider import Ep
-
-    Verdict = Mapping[str, Any]  # of graphfix.probing.padded.PaddedVerdict.to_json
+Verdict = Mapping[str, Any]  # of graphfix.probing.padded.PaddedVerdict.to_json
 
 
 @click.command()
@@ -80,8 +77,7 @@ def padded(
     if verdict.ok:
         return 0
     why = f": {str(verdict).rstrip('.')}" if as_json else ""  # else it was said above
-    _terminal.remark(f"error: {model} is not safe to pad{why}")
-    return 1
+    return _terminal.failed(f"{model} is not safe to pad{why}")
 
 
 def _show(verdict: Verdict, model: str, *, verbose: bool) -> None:

@@ -27,17 +27,16 @@ if TYPE_CHECKING:
 @_options.model
 @_options.passes
 @click.option("-o", "--output", metavar="FILE", help="Default: MODEL.fixed.onnx beside the model.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
+@_options.flag("--json", "as_json", text="Print the report as JSON on stdout.")
 @_page.option
-@click.option("--dry-run", is_flag=True, help="Say what would be done; verify and write nothing.")
-@click.option("--diff", is_flag=True, help="Print each repaired place before and after.")
-@click.option(
+@_options.flag("--dry-run", text="Say what would be done; verify and write nothing.")
+@_options.flag("--diff", text="Print each repaired place before and after.")
+@_options.flag(
     "--strict",
-    is_flag=True,
-    help="Write nothing if the repaired model computes something else, or a pass fails: do not "
+    text="Write nothing if the repaired model computes something else, or a pass fails: do not "
     "search for the places that are to blame, to leave them out.",
 )
-@click.option("--no-verify", is_flag=True, help="Write the result without running it.")
+@_options.flag("--no-verify", text="Write the result without running it.")
 @click.option(
     "--external-data",
     type=click.Choice(["auto", "keep", "inline", "separate"]),
@@ -166,8 +165,7 @@ def run(
         advised = _verdict.is_difference(done.verdict)
     option = "--rtol" if "float16" in done.spec else "--atol"
     advice = f"; if that difference is expected, raise {option}" if advised else ""
-    _terminal.remark(f"error: {told}; nothing was written{advice}")
-    return 1
+    return _terminal.failed(f"{told}; nothing was written{advice}")
 
 
 def _outcome(report: Report) -> str:

@@ -47,10 +47,9 @@ _FULL = {
     metavar="INPUT=OUTPUT",
     help="An input, and the output that gives it for the next step, if names do not tell.",
 )
-@click.option(
+@_options.flag(
     "--stream",
-    is_flag=True,
-    help="Run it step by step although none of its states grows, as a streaming encoder.",
+    text="Run it step by step although none of its states grows, as a streaming encoder.",
 )
 @click.option("--rate", type=float, metavar="16000", help="How many of that dim a second has.")
 @click.option("-o", "--output", required=True, metavar="DIR", help="The folder that is made.")
@@ -65,13 +64,12 @@ _FULL = {
 @click.option(
     "--axis", default="", metavar="NAME", help="The dim that is padded, if several could be."
 )
-@click.option("--float16", is_flag=True, help="Weights and arithmetic in float16.")
+@_options.flag("--float16", text="Weights and arithmetic in float16.")
 @_options.gate("--atol", text="Largest difference that passes.")
 @_options.rtol
-@click.option(
+@_options.flag(
     "--strict",
-    is_flag=True,
-    help="Ship nothing if a container fails: do not search for the repairs that are to blame.",
+    text="Ship nothing if a container fails: do not search for the repairs that are to blame.",
 )
 @_options.ep
 @_options.json_flag
@@ -127,10 +125,9 @@ def ship(
         _print(model, done, verbose=verbose)
     if done.ok:
         return 0
-    failed = next((str(x) for x in done.padding if not x.verdict.ok), str(done.whole))
-    lost = f"error: what would be shipped is not the original: {failed}"
-    _terminal.remark(f"{lost}; nothing was written")
-    return 1
+    why = next((str(x) for x in done.padding if not x.verdict.ok), str(done.whole))
+    lost = f"what would be shipped is not the original: {why}"
+    return _terminal.failed(f"{lost}; nothing was written")
 
 
 def _print(model: str, done: Shipped, *, verbose: bool) -> None:

@@ -95,5 +95,4 @@ def verify(
     if verdict.ok:
         return 0
     advised = advised if _verdict.is_difference(verdict) else ""
-    _terminal.remark(f"error: {_verdict.failure(verdict, after)}{advised}")
-    return 1
+    return _terminal.failed(f"{_verdict.failure(verdict, after)}{advised}")

@@ -25,11 +25,10 @@ _INTERRUPTED = 130
     default="models",
     help="The models: folders with a model.toml, or plain .onnx files. Default: models.",
 )
-@click.option(
-    "--ep",
-    type=click.Choice(["cpu", "dml"]),
-    default="cpu",
-    help="Where repaired models run: on the CPU (default), or on DirectML, where the originals are "
+@_options.where(
+    ["cpu", "dml"],
+    "cpu",
+    "Where repaired models run: on the CPU (default), or on DirectML, where the originals are "
     "tried, too.",
 )
 @click.option("-j", "--jobs", type=int, default=1, help="How many models at a time; 1 by default.")
@@ -39,10 +38,8 @@ _INTERRUPTED = 130
     default="build/zoo",
     help="Where results and page go. Default: build/zoo.",
 )
-@click.option("--force", is_flag=True, help="Do it all again, also what did not change.")
-@click.option(
-    "--careful", is_flag=True, help="Time for longer, for narrower intervals; redo quick rows."
-)
+@_options.flag("--force", text="Do it all again, also what did not change.")
+@_options.flag("--careful", text="Time for longer, for narrower intervals; redo quick rows.")
 @click.option("--dask", metavar="tcp://HOST:8786", help="Work on a Dask cluster.")
 @_options.json_flag
 def zoo(

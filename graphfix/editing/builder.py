@@ -206,11 +206,8 @@ class Builder:
         shared = self._shared.get((graph, key))
         if shared is not None and shared.graph is not None:
             return shared
-        outer, self._at = self._at, self._ancestor_in(graph)
-        try:
+        with self.placed(self._ancestor_in(graph)):
             value = build()
-        finally:
-            self._at = outer
         self._shared[graph, key] = value
         return value
 

@@ -157,9 +157,8 @@ def _of_manual(manual: Manual | RuleManual, about: str) -> Explanation:
 
 def _of_code(code: Code, text: str, model: ir.Model | None) -> Explanation:
     named, names = hresult.node_in(text), dict.fromkeys(y for x in code.causes for y in x.rules)
-    causes = [f"- {x.text} ({x.source})." for x in code.causes]
-    found_by = [f" Found by: {', '.join(x.rules)}." if x.rules else "" for x in code.causes]
-    causes = [x + y for x, y in zip(causes, found_by, strict=True)]
+    found_by = (f" Found by: {', '.join(x.rules)}." if x.rules else "" for x in code.causes)
+    causes = [f"- {x.text} ({x.source}).{y}" for x, y in zip(code.causes, found_by, strict=True)]
     sections = [Section("Known causes", "\n".join(causes), "list")]
     sections += [Section("What to do", code.advice)] if code.advice else []
     found, hint = None, f"What it is in a model: graphfix explain {code.key!r} MODEL"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from graphfix.engine.report import Kernels
 from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.signature import Signature
 from graphfix.model import io, local_functions, stand_in
-from graphfix.model.given import Given, loaded, one_size
+from graphfix.model.given import Dims, Given, loaded, one_size
 from graphfix.model.shapes import shapes_of
 from graphfix.model.values import nodes_of
 from graphfix.runtime.optimizer import Optimizer
@@ -25,12 +25,7 @@ from graphfix.runtime.optimizer import Optimizer
 _NO_KERNEL = ("Failed to find kernel", "Could not find an implementation", "Kernel not found")
 
 
-def plan(
-    model: Given,
-    *,
-    dims: Mapping[str, int | Sequence[int]] | None = None,
-    progress: Progress | None = None,
-) -> Plan:
+def plan(model: Given, *, dims: Dims | None = None, progress: Progress | None = None) -> Plan:
     """Predict where each node of a model runs on DirectML, what is fused and what is copied.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from graphfix.core import Check, Pass, rounding
 from graphfix.job.rounding_search import gate
-from graphfix.model.given import refuse_unknown, sizes_of
+from graphfix.model.given import Dims, refuse_unknown, sizes_of
 from graphfix.paths import StrPath, file_of
 from graphfix.runtime import memory_need
 
@@ -53,7 +53,7 @@ class Options(TypedDict, total=False):
     check: bool
     exclude: Sequence[str]
     dry_run: bool
-    dims: Mapping[str, int | Sequence[int]] | None
+    dims: Dims | None
     feeds: StrPath | None
     tolerance: Tolerance | None
     external_data: Placement

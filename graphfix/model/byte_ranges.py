@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from graphfix.errors import ModelError, UsageError
 from graphfix.model.wire import Chunk, Narrow, Span
 from graphfix.paths import StrPath
 
 _BUFFER = 1 << 24
-# What is converted on the way stays in the processor's cache.
-_NARROWED = 1 << 20
+PIECE = 1 << 18
+"""Elements of what is converted on the way: it stays in the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -93,32 +95,49 @@ def _write_all(out: FileIO, data: memoryview) -> None:
 
 def _copy(source: FileIO, span: Span, out: FileIO) -> None:
     """Copy a range."""
-    left = span.length
+    short = ModelError(f"{span.path}: ends before byte {span.offset + span.length:,}")
     source.seek(span.offset)
+    for data in blocks(source, span.length, short):
+        _write_all(out, memoryview(data))
+
+
+def blocks(source: BinaryIO, count: int, short: Exception) -> Iterator[bytes]:
+    """So many bytes of a file, a piece at a time; ``short`` is raised where they are not there."""
+    left = count
     while left:
         data = source.read(min(left, _BUFFER))
         if not data:
-            raise ModelError(f"{span.path}: ends before byte {span.offset + span.length:,}")
-        _write_all(out, memoryview(data))
+            raise short
+        yield data
         left -= len(data)
 
 
 def _narrow(source: FileIO, span: Span, out: FileIO) -> None:
     """Copy float32 as float16."""
-    left = 2 * span.length
-    # The same memory for each piece: new pages cost as much as converting what is put into them.
-    wide = np.empty(min(left, _NARROWED) // 4, "<f4")
-    half = np.empty(wide.size, "<f2")
-    data = wide.view(np.uint8).data
+    count = span.length // 2
+    half = np.empty(min(count, PIECE), "<f2")
+    short = ModelError(f"{span.path}: ends before byte {span.offset + 2 * span.length:,}")
     source.seek(span.offset)
     with np.errstate(over="ignore"):
-        while left:
-            done = source.readinto(data[:left])
-            if not done or done % 4:
-                raise ModelError(f"{span.path}: ends before byte {span.offset + 2 * span.length:,}")
-            half[: done // 4] = wide[: done // 4]
-            _write_all(out, half[: done // 4].view(np.uint8).data)
-            left -= done
+        for wide in floats(source, count, short):
+            half[: wide.size] = wide
+            _write_all(out, half[: wide.size].view(np.uint8).data)
+
+
+def floats(source: FileIO, count: int, short: Exception) -> Iterator[npt.NDArray[np.float32]]:
+    """So many float32 of a file, a piece at a time; ``short`` is raised where they are not there.
+
+    The same memory holds each piece: new pages cost as much as converting what is put into them.
+    """
+    left = 4 * count
+    piece = np.empty(min(count, PIECE), "<f4")
+    data = piece.view(np.uint8).data
+    while left:
+        done = source.readinto(data[:left])
+        if not done or done % 4:
+            raise short
+        yield piece[: done // 4]
+        left -= done
 
 
 def umask() -> int:

@@ -24,12 +24,11 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model.byte_ranges import Stamp
+from graphfix.model.byte_ranges import Stamp, blocks
 
 Array = npt.NDArray[Any]
 
 _KEPT = 1 << 20  # a weight of more bytes is read again rather than kept
-_BUFFER = 1 << 24
 _EXTERNAL = onnx.TensorProto.EXTERNAL
 
 
@@ -85,14 +84,9 @@ class Weight(ir.ExternalTensor):
 
     def tofile(self, file: BinaryIO) -> None:
         """Write the bytes to ``file``, a piece at a time."""
-        left = self.nbytes
         with self._open() as source:
-            while left:
-                data = source.read(min(left, _BUFFER))
-                if not data:
-                    raise self._short()
+            for data in blocks(source, self.nbytes, self._short()):
                 file.write(data)
-                left -= len(data)
 
     def release(self) -> None:
         """Let go of the values."""

@@ -34,9 +34,7 @@ def _node_key(node: onnx.NodeProto) -> str:
 # What tells the elements of a repeated field apart, by the type of the elements.
 _KEYS: dict[str, Callable[..., Hashable]] = {
     "NodeProto": _node_key,
-    "AttributeProto": lambda x: x.name,
-    "TensorProto": lambda x: x.name,
-    "ValueInfoProto": lambda x: x.name,
+    **dict.fromkeys(("AttributeProto", "TensorProto", "ValueInfoProto"), lambda x: x.name),
     "TensorAnnotation": lambda x: x.tensor_name,
     "FunctionProto": lambda x: (_domain(x), x.name, x.overload),
     "OperatorSetIdProto": lambda x: _domain(x),

@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 import onnx
 
 from graphfix.model import attribute_values, byte_sizes, schemas
-from graphfix.model.local_functions import require_end
+from graphfix.model.local_functions import Functions, require_end
 from graphfix.model.malformed import MalformedError as MalformedError
 from graphfix.model.malformed import name_of
+
+Names = tuple[Collection[str], ...]
+"""What graphs around each other define."""
 
 _MOST_OPSET = 1000
 
@@ -82,13 +85,13 @@ class _Graphs:
     """Checks graphs that have their operators from the same sets."""
 
     _opsets: Mapping[str, int]
-    _functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
+    _functions: Functions
     function: bool = False
     ordered: bool = True
     # What nodes have in common of which the checker has been asked.
     _alike: set[object] = field(default_factory=set)
 
-    def check(self, graph: onnx.GraphProto, outer: tuple[Collection[str], ...]) -> None:
+    def check(self, graph: onnx.GraphProto, outer: Names) -> None:
         """Check a graph and those in it.
 
         Args:
@@ -126,7 +129,7 @@ class _Graphs:
         nodes: Sequence[onnx.NodeProto],
         defined: set[str],
         outputs: Sequence[str],
-        outer: tuple[Collection[str], ...],
+        outer: Names,
     ) -> None:
         """Check the nodes of one graph.
 
@@ -164,7 +167,7 @@ class _Graphs:
         if not {*map(type, defined)} <= {str}:  # protobuf hands out the bytes
             raise MalformedError("a name is not in UTF-8")
 
-    def _node(self, node: onnx.NodeProto, around: tuple[Collection[str], ...]) -> None:
+    def _node(self, node: onnx.NodeProto, around: Names) -> None:
         """Check a node without the names that it reads and makes."""
         what, domain = node.op_type, node.domain
         if {type(what), type(node.name)} != {str}:  # protobuf hands out the bytes
@@ -206,11 +209,7 @@ class _Graphs:
         return version
 
     def _attribute(
-        self,
-        attribute: onnx.AttributeProto,
-        what: str,
-        domain: str | None,
-        around: tuple[Collection[str], ...],
+        self, attribute: onnx.AttributeProto, what: str, domain: str | None, around: Names
     ) -> str:
         """Check an attribute, and the graphs in it.
 

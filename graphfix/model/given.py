@@ -19,6 +19,8 @@ from graphfix.wording import did_you_mean
 
 Given = Any
 """A path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, or what has ``model_proto``."""
+Dims = Mapping[str, int | Sequence[int]]
+"""Sizes by the name of a dim, where one may be given alone."""
 
 
 def in_memory(given: Given) -> StrPath | ir.Model:
@@ -62,7 +64,7 @@ def on_disk(given: Given, path: Path) -> StrPath:
     return path
 
 
-def sizes_of(dims: Mapping[str, int | Sequence[int]] | None) -> dict[str, Sequence[int]]:
+def sizes_of(dims: Dims | None) -> dict[str, Sequence[int]]:
     """Sizes by the name of a dim, where one may be given alone.
 
     Raises:
@@ -78,7 +80,7 @@ def sizes_of(dims: Mapping[str, int | Sequence[int]] | None) -> dict[str, Sequen
     return found
 
 
-def one_size(dims: Mapping[str, int | Sequence[int]] | None) -> dict[str, int]:
+def one_size(dims: Dims | None) -> dict[str, int]:
     """The same where a dim has one size.
 
     Raises:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from graphfix.model.byte_ranges import PIECE, floats
 from graphfix.model.external_files import Array, Weight
 from graphfix.model.wire import BIG
 
@@ -28,8 +29,6 @@ MARK = "|float16"
 
 KEPT = "graphfix.float16"
 """The key in ``metadata_props`` of a node that was left in float32; its value says why."""
-
-_PIECE = 1 << 18  # elements: what a processor's cache holds
 
 
 @dataclass(frozen=True)
@@ -141,16 +140,10 @@ def pieces(tensor: ir.TensorProtocol) -> Iterator[Array]:
     """
     if not isinstance(tensor, ir.ExternalTensor):
         flat = np.ascontiguousarray(tensor.numpy(), np.float32).reshape(-1)
-        yield from (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))
+        yield from (flat[start : start + PIECE] for start in range(0, flat.size, PIECE))
         return
-    left = 4 * math.prod(tensor.shape.numpy())
-    piece = np.empty(min(left // 4, _PIECE), "<f4")
-    data = piece.view(np.uint8).data
+    short = OSError(f"{tensor.path}: has become shorter while it was read; copy it again")
     with file_of(tensor).open("rb", buffering=0) as file:
         file.seek(tensor.offset or 0)
-        while left:
-            done = file.readinto(data[:left])
-            if not done or done % 4:
-                raise OSError(f"{tensor.path}: has become shorter while it was read; copy it again")
-            yield piece[: done // 4].astype(np.float32, copy=False)
-            left -= done
+        for piece in floats(file, math.prod(tensor.shape.numpy()), short):
+            yield piece.astype(np.float32, copy=False)

@@ -15,6 +15,8 @@ from graphfix.model.malformed import MalformedError
 from graphfix.model.values import nodes_of
 
 K = TypeVar("K")
+Name = ir.OperatorIdentifier
+Functions = Mapping[Name, onnx.FunctionProto]
 
 # A graph that gets more than this many nodes as its functions are written out is a trap: some
 # kilobytes that take gigabytes. An export with all of its operators as functions gets 20,000.
@@ -67,13 +69,13 @@ def _counted_names() -> Iterator[None]:
 def count(model: ir.Model) -> int:
     """How many nodes there are once all functions are written out, those in bodies among them."""
     made = {key: _operators(function.graph) for key, function in model.functions.items()}
-    counts: dict[ir.OperatorIdentifier, int] = {}
+    counts: dict[Name, int] = {}
     for key in _innermost_first(made):
         counts[key] = sum(1 + counts.get(x, 0) for x in made[key])
     return sum(1 + counts.get(x, 0) for x in _operators(model.graph))
 
 
-def _operators(graph: ir.Graph) -> list[ir.OperatorIdentifier]:
+def _operators(graph: ir.Graph) -> list[Name]:
     return [node.op_identifier() for node in nodes_of(graph)]
 
 
@@ -98,9 +100,7 @@ def _innermost_first(calls: Mapping[K, Collection[K]]) -> Iterator[K]:
                 stack.append((inner, iter(calls[inner])))
 
 
-def require_end(
-    proto: onnx.ModelProto, functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
-) -> None:
+def require_end(proto: onnx.ModelProto, functions: Functions) -> None:
     """Raise MalformedError if functions call each other in a circle, or double without end.
 
     Args:
@@ -110,7 +110,7 @@ def require_end(
     if not functions:
         return
     calls = {key: _calls(x.node, functions) for key, x in functions.items()}
-    total: dict[tuple[str, str, str], int] = {}
+    total: dict[Name, int] = {}
     for key in _innermost_first({key: called for key, (_, called) in calls.items()}):
         count, called = calls[key]
         if any(x not in total for x in called):
@@ -123,9 +123,7 @@ def require_end(
         )
 
 
-def _calls(
-    nodes: Iterable[onnx.NodeProto], functions: Collection[tuple[str, str, str]]
-) -> tuple[int, list[tuple[str, str, str]]]:
+def _calls(nodes: Iterable[onnx.NodeProto], functions: Functions) -> tuple[int, list[Name]]:
     """How many nodes there are, with those in their bodies, and which functions they call."""
     count, called = 0, []
     pending = [*nodes]

@@ -26,21 +26,16 @@ OF_ONE: dict[str, Law] = {
     "Softsign": lambda x: x / (1 + np.abs(x)),
 }
 OF_TWO: dict[str, Law] = {
-    "Add": np.add,
-    "And": np.logical_and,
+    **{name: getattr(np, name.lower()) for name in ("Add", "Equal", "Greater", "Less")},
+    **{name: getattr(np, f"logical_{name.lower()}") for name in ("And", "Or", "Xor")},
     "Div": np.divide,
-    "Equal": np.equal,
-    "Greater": np.greater,
     "GreaterOrEqual": np.greater_equal,
-    "Less": np.less,
     "LessOrEqual": np.less_equal,
     "Max": np.maximum,
     "Min": np.minimum,
     "Mul": np.multiply,
-    "Or": np.logical_or,
     "Pow": np.power,
     "Sub": np.subtract,
     "Sum": np.add,
-    "Xor": np.logical_xor,
 }
 """Of a quotient of integers ONNX keeps the whole part, which is left to who asks."""

@@ -76,10 +76,8 @@ def _in_attributes(node: ir.Node, found: Outside) -> None:
         if kind is _TENSOR:
             if (tensor := _ready(value, found)) is not value:
                 node.attributes[name] = ir.AttrTensor(name, tensor, doc_string=attribute.doc_string)
-        elif kind is _GRAPH:
-            _in_graph(value, found)
-        elif kind is _GRAPHS:
-            for graph in value:
+        elif kind in (_GRAPH, _GRAPHS):
+            for graph in [value] if kind is _GRAPH else value:
                 _in_graph(graph, found)
         elif kind is _TENSORS:
             several = [_ready(x, found) for x in value]

@@ -26,7 +26,7 @@ from graphfix.model.symbolic.expressions import Dim as Dim
 from graphfix.model.symbolic.expressions import expr_of, is_positive, positive_parts, symbols_of
 from graphfix.model.symbolic.inferred import Facts, learning
 from graphfix.model.symbolic.overrides import register
-from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, tensor_in, values_of
+from graphfix.model.values import SMALL, bodies_of, graphs_of, held_in, ints_of, is_op, values_of
 
 log = logging.getLogger(__name__)
 
@@ -385,9 +385,8 @@ def _forget_claims(node: ir.Node) -> None:
     if is_op(node, "Constant"):
         # Left to itself inference asks onnx-ir's get_const_tensor for each use, which is slow and
         # writes the name of the node's output into the tensor.
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                node.outputs[0].const_value = tensor_in(attribute)
+        for _, tensor in held_in(node):
+            node.outputs[0].const_value = tensor
 
 
 def _ints(value: ir.Value, facts: Facts) -> tuple[int, ...] | None:

@@ -16,6 +16,8 @@ from graphfix.model.values import attr_int, is_op
 from graphfix.model.view import View
 
 Sizes = Sequence[sympy.Expr]
+Ends = tuple[sympy.Expr, sympy.Expr]
+"""How much is added in front of an axis and behind it."""
 
 # Two Pads, two Reshapes and two Slices; this only bounds the walk.
 _DEEPEST = 16
@@ -176,12 +178,7 @@ class _Walk:
         return zero or not self.beyond
 
     def _widened(
-        self,
-        given: ir.Value,
-        added: tuple[sympy.Expr, sympy.Expr],
-        before: sympy.Expr,
-        after: sympy.Expr,
-        zero: bool,
+        self, given: ir.Value, added: Ends, before: sympy.Expr, after: sympy.Expr, zero: bool
     ) -> bool:
         """Columns put on; if some of the next row or the last are read, they are such columns."""
         front, back = added if zero else (0, 0)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.values import all_nodes, graphs_of, tensor_in
+from graphfix.model.values import all_nodes, graphs_of, held_in
 
 # A Cast between the two stays one.
 BOTH = {ir.DataType.FLOAT16: ir.DataType.FLOAT, ir.DataType.FLOAT: ir.DataType.DOUBLE}
@@ -51,12 +51,9 @@ def widened(model: ir.Model, types: Mapping[ir.DataType, ir.DataType]) -> ir.Mod
         if wide is not None:
             node.attributes[attribute.name] = ir.AttrInt64(attribute.name, int(wide))
     for node in list(all_nodes(copy)):
-        for attribute in list(node.attributes.values()):
-            if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                tensor = tensor_in(attribute)
-                if tensor.dtype in types:
-                    wide_tensor = _as(tensor, types[tensor.dtype])
-                    node.attributes[attribute.name] = ir.AttrTensor(attribute.name, wide_tensor)
+        for name, tensor in held_in(node):
+            if tensor.dtype in types:
+                node.attributes[name] = ir.AttrTensor(name, _as(tensor, types[tensor.dtype]))
     return copy
 
 

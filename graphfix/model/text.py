@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graphfix.model.shapes import MINTED
 from graphfix.model.values import const_tensor, is_op, tensor_in
+from graphfix.model.walks import reached
 from graphfix.wording import a_or_an
 
 # What says which pass wrote a node, and what its name begins with.
@@ -45,7 +46,8 @@ def told(node: ir.Node) -> str:
     made = next((x.name for x in node.outputs if x.name and not _OURS.match(x.name)), None)
     if made:
         return f"the {node.op_type} that makes {made!r} ({by} wrote it)"
-    after = _nearest(node)
+    # The first node of the user's own that follows, one step after the other.
+    after = next((x for x in reached([node], ir.Node.successors) if not _is_ours(x)), None)
     if after is not None:
         return f"the {node.op_type} before {after.op_type} {path_of(after)!r} ({by} wrote it)"
     return f"{a_or_an(node.op_type)} that {by} wrote"
@@ -53,19 +55,6 @@ def told(node: ir.Node) -> str:
 
 def _is_ours(node: ir.Node) -> bool:
     return _PASS in node.metadata_props and bool(_OURS.match(node.name or "gf_"))
-
-
-def _nearest(node: ir.Node) -> ir.Node | None:
-    """The first node of the user's own that follows, one step after the other."""
-    seen, pending = {node}, [node]
-    while pending:
-        after = dict.fromkeys(y for x in pending for y in x.successors())
-        pending = [x for x in after if x not in seen]
-        own = next((x for x in pending if not _is_ours(x)), None)
-        if own is not None:
-            return own
-        seen.update(pending)
-    return None
 
 
 def module_path(node: ir.Node) -> tuple[str, ...]:

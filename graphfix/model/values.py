@@ -13,6 +13,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.model.external_files import Weight
+from graphfix.model.walks import reached
 
 Array = npt.NDArray[np.generic]
 
@@ -22,11 +23,13 @@ _MASK = 1 << 24  # elements: causal, of 4,096 places
 
 _GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
 
-# Two nodes of one of these types with the same inputs still give different results.
-_RANDOM = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-    | {"Multinomial", "Bernoulli", "Dropout"}
+DRAWS = (
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    *("Multinomial", "Bernoulli"),
 )
+"""Operators that draw random numbers in each run; a Dropout may."""
+# Two nodes of one of these types with the same inputs still give different results.
+_RANDOM = frozenset({*DRAWS, "Dropout"})
 
 _NOT_COMPARED = (_GRAPH, _GRAPHS, ir.AttributeType.TENSORS, ir.AttributeType.SPARSE_TENSOR)
 
@@ -195,6 +198,13 @@ def tensor_in(attribute: ir.Attr) -> ir.TensorProtocol:
     return tensor
 
 
+def held_in(node: ir.Node) -> Iterator[tuple[str, ir.TensorProtocol]]:
+    """The attributes of a node that are tensors, by name; they may be put back meanwhile."""
+    for name, attribute in list(node.attributes.items()):
+        if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+            yield name, tensor_in(attribute)
+
+
 def _tensor_of(value: ir.Value) -> ir.TensorProtocol | None:
     if value.is_initializer():
         return value.const_value
@@ -344,14 +354,10 @@ class Numbering:
         it; the rest keeps its own. What inference has found of a tensor must be as it was.
         """
         self._contents = contents
-        pending = [x for x, inputs in self._given.items() if x.inputs is not inputs]
-        changed = set(pending)
-        while pending:
-            for value in pending.pop().outputs:
+        changed = (x for x, inputs in self._given.items() if x.inputs is not inputs)
+        for node in reached(changed, ir.Node.successors):
+            for value in node.outputs:
                 self._numbers.pop(value, None)
-                users = [x for x in value.consumers() if x not in changed]
-                changed.update(users)
-                pending += users
         return self
 
     def _known(self, value: ir.Value) -> Hashable | None:

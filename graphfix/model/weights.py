@@ -93,10 +93,8 @@ def _tensors_in(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
                 yield tensor_in(attribute)
             elif kind is _TENSORS:
                 yield from attribute.value
-            elif kind is _GRAPH:
-                yield from _tensors_in(attribute.as_graph())
-            elif kind is _GRAPHS:
-                for body in attribute.as_graphs():
+            elif kind in (_GRAPH, _GRAPHS):
+                for body in [attribute.as_graph()] if kind is _GRAPH else attribute.as_graphs():
                     yield from _tensors_in(body)
 
 

@@ -21,6 +21,8 @@ from graphfix.model.walks import reached
 from graphfix.model.zero_one import truth_of
 from graphfix.rules.rule import PROVIDERS, Provider, is_folded
 
+Judge = Callable[[Match, View], Severity]
+
 _ONLY_ON_DIRECTML = frozenset(
     {"reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index", "gather-int64"}
     | {"slice-start", "pad-slice", "clip-minmax", "matmul-4d", "matmul-vector", "quantize-axis"}
@@ -47,8 +49,9 @@ def severity(name: str, site: Match, view: View, provider: Provider) -> Severity
     return "warning" if judge is None else judge(site, view)
 
 
-def _unless_folded(site: Match, view: View) -> Severity:
-    return "note" if is_folded(site.node, view) else "error"
+def _if_it_runs(judge: Judge) -> Judge:
+    """As ``judge`` says, of a node that is not folded before anything runs."""
+    return lambda site, view: "note" if is_folded(site.node, view) else judge(site, view)
 
 
 def _always_wrong(_: Match, __: View) -> Severity:
@@ -57,8 +60,6 @@ def _always_wrong(_: Match, __: View) -> Severity:
 
 def _bool_cast(site: Match, view: View) -> Severity:
     """Wrong for any number but 0 and 1 and those above; a mask of 0 and 1 survives."""
-    if is_folded(site.node, view):
-        return "note"
     if view.shapes.dtype(site.node.inputs[0]) in WIDE:
         return "error"  # a site only where a constant makes it wider than 32 bits
     data = site.node.inputs[0]
@@ -68,8 +69,6 @@ def _bool_cast(site: Match, view: View) -> Severity:
 
 def _negative_pads(site: Match, view: View) -> Severity:
     """Before opset 11 DirectML refuses such a Pad, and the CPU runs it rightly."""
-    if is_folded(site.node, view):
-        return "note"
     if view.opset(site.node) < 11:
         return "warning"
     pads = pads_of(site.node, view) or ()
@@ -85,8 +84,7 @@ def _has_kernel(site: Match, view: View) -> bool:
 
 def _windows(site: Match, view: View) -> Severity:
     """From opset 22 on the CPU pools, and counts rightly."""
-    wrong = getattr(site, "wrong", False) and not is_folded(site.node, view)
-    return "error" if wrong and _has_kernel(site, view) else "note"
+    return "error" if getattr(site, "wrong", False) and _has_kernel(site, view) else "note"
 
 
 def _scales(site: Match, view: View) -> Severity:
@@ -96,9 +94,8 @@ def _scales(site: Match, view: View) -> Severity:
 
 def _allowzero(site: Match, view: View) -> Severity:
     """Only a -1 is read wrongly, and only by DirectML's kernel: it has none from opset 23 on."""
-    if is_folded(site.node, view) or not _has_kernel(site, view):
-        return "note"
-    return "error" if _may_hold_minus_one(site.node.inputs[1]) else "note"
+    wrong = _has_kernel(site, view) and _may_hold_minus_one(site.node.inputs[1])
+    return "error" if wrong else "note"
 
 
 def _stale(site: Match, _: View) -> Severity:
@@ -135,14 +132,15 @@ def _elements(node: ir.Node | None) -> Sequence[ir.Value | None]:
     return node.inputs[1:] if node.op_type == "Where" else node.inputs[:1]
 
 
-_JUDGES: dict[str, Callable[[Match, View], Severity]] = {
-    "reshape-allowzero": _allowzero,
-    **dict.fromkeys(("convtranspose-2d", "matmul-4d", "matmul-vector"), _unless_folded),
-    **dict.fromkeys(("reverse-2d", "slice-start"), _unless_folded),
+_wrong_if_it_runs = _if_it_runs(_always_wrong)
+_JUDGES: dict[str, Judge] = {
+    "reshape-allowzero": _if_it_runs(_allowzero),
+    **dict.fromkeys(("convtranspose-2d", "matmul-4d", "matmul-vector"), _wrong_if_it_runs),
+    **dict.fromkeys(("reverse-2d", "slice-start"), _wrong_if_it_runs),
     **dict.fromkeys(("slice-gather", "keep-output", "gemm-bias", "clip-minmax"), _always_wrong),
     "quantize-axis": _scales,
-    "bool-cast": _bool_cast,
+    "bool-cast": _if_it_runs(_bool_cast),
     "fresh-shapes": _stale,
-    "pad-slice": _negative_pads,
-    "pool-pads": _windows,
+    "pad-slice": _if_it_runs(_negative_pads),
+    "pool-pads": _if_it_runs(_windows),
 }

@@ -129,12 +129,9 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
 
 def _optimize(request: dict[str, Any]) -> dict[str, Any]:
     """Let ONNX Runtime write the graph that it makes of a model for the CPU."""
-    levels = onnxruntime.GraphOptimizationLevel
     options = _plain_options()
-    options.graph_optimization_level = {
-        "basic": levels.ORT_ENABLE_BASIC,
-        "extended": levels.ORT_ENABLE_EXTENDED,
-    }[request["level"]]
+    level = f"ORT_ENABLE_{request['level'].upper()}"
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     for name, size in request["free_dims"].items():
         options.add_free_dimension_override_by_name(name, size)
     options.optimized_model_filepath = request["optimized"]
@@ -300,18 +297,8 @@ def _said(error: Exception) -> str:
     return str(error)
 
 
-_VERBS = {
-    "hello": _hello,
-    "machine": _machine,
-    "memory": _memory,
-    "open": _open,
-    "run": _run,
-    "call": _call,
-    "time": _time,
-    "close": _close,
-    "optimize": _optimize,
-    "outputs": _outputs,
-}
+_ASKED = _hello, _machine, _memory, _open, _run, _call, _time, _close, _optimize, _outputs
+_VERBS = {work.__name__.removeprefix("_"): work for work in _ASKED}
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ each cut run in a process that may die of it, until the first node is known whos
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -57,16 +58,10 @@ def killer(model: ir.Model, run: Run) -> Killer | None:
         None if no cut kills a process: it does not die each time, or not of one node.
     """
     nodes = list(model.graph)
-    alive, dead = 0, len(nodes)
     if not nodes or not _dies(model, run):
         return None
-    while dead - alive > 1:
-        middle = (alive + dead) // 2
-        if _dies(cut(model, middle), run):
-            dead = middle
-        else:
-            alive = middle
-    node = nodes[dead - 1]
+    counts = range(1, len(nodes))
+    node = nodes[bisect_left(counts, True, key=lambda count: _dies(cut(model, count), run))]
     return Killer(node.name or "", node.op_type, node.outputs[0].name or "")
 
 

@@ -40,9 +40,7 @@ def sourced(model: Source, extra: Sequence[str], folder: Callable[[], Path]) -> 
     if isinstance(model, ir.Model):
         return _in_memory(model, extra, folder)
     if isinstance(model, bytes):
-        if not extra:
-            return model, None
-        return with_outputs(onnx.ModelProto.FromString(model), extra), None
+        return with_outputs(onnx.ModelProto.FromString(model), extra) if extra else model, None
     path = Path(model)
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
@@ -58,7 +56,7 @@ def _in_memory(model: ir.Model, extra: Sequence[str], folder: Callable[[], Path]
     if any(isinstance(x, Narrowed) for x in weights.external_tensors(model)):
         path = folder() / "model.onnx"  # converted once, on the way into a file
         io.save(model, path, external_data="separate")
-        return (str(path), None) if not extra else sourced(path, extra, folder)
+        return sourced(path, extra, folder)
     held = sum(x.nbytes for x in weights.tensors_in(model) if not isinstance(x, ir.ExternalTensor))
     if held > _IN_MEMORY_LIMIT:
         return _on_disk(model, extra, folder())
@@ -74,9 +72,7 @@ def _on_disk(model: ir.Model, extra: Sequence[str], folder: Path) -> Loaded:
     """Over 2 GB in memory, or two files of one name: only a file set can hold that."""
     path = folder / "model.onnx"
     ir.save(model.clone(), path, external_data="model.data")
-    if not extra:
-        return str(path), None
-    return with_outputs(onnx.load(path, load_external_data=False), extra), folder
+    return sourced(path, extra, lambda: folder)
 
 
 def with_outputs(proto: onnx.ModelProto, extra: Sequence[str]) -> bytes:

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.model import local_functions, weights
-from graphfix.model.values import all_nodes, tensor_in
+from graphfix.model.values import all_nodes, held_in
 from graphfix.runtime.isolated_call import asked, call
 from graphfix.runtime.model_source import with_outputs
 from graphfix.runtime.onnx_inference import INFERRED
@@ -155,12 +155,10 @@ def _with_weights(model: ir.Model) -> ir.Model:
     held = model.clone()
     ir.external_data.load_to_model(held)
     for node in all_nodes(held):
-        for name, attribute in list(node.attributes.items()):
-            if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                tensor = tensor_in(attribute)
-                if isinstance(tensor, ir.ExternalTensor):
-                    inside = ir.tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
-                    node.attributes[name] = ir.AttrTensor(name, inside)
+        for name, tensor in held_in(node):
+            if isinstance(tensor, ir.ExternalTensor):
+                inside = ir.tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
+                node.attributes[name] = ir.AttrTensor(name, inside)
     return held
 
 

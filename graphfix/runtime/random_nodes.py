@@ -15,16 +15,11 @@ import zlib
 
 import onnx_ir as ir
 
-from graphfix.model.values import all_nodes, is_op, scalar_of
+from graphfix.model.values import DRAWS, all_nodes, is_op, scalar_of
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array, Feeds, Port
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.scratch import Closing
-
-_DRAWS = (
-    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-    *("Multinomial", "Bernoulli"),
-)
 
 
 def draws(model: ir.Model) -> ir.Node | None:
@@ -69,4 +64,4 @@ def is_random(node: ir.Node) -> bool:
     """Whether a node draws random numbers."""
     if is_op(node, "Dropout"):
         return len(node.inputs) > 2 and scalar_of(node.inputs[2]) is True
-    return is_op(node, *_DRAWS)
+    return is_op(node, *DRAWS)

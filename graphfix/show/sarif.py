@@ -32,22 +32,11 @@ def document(found: Mapping[str, Sequence[Finding]], about: Mapping[str, str]) -
     """
     every = [x for findings in found.values() for x in findings]
     names = list(dict.fromkeys([*about, *(x.rule for x in every)]))
-    return {
-        "$schema": SCHEMA,
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {
-                    "driver": {
-                        "name": "graphfix",
-                        "semanticVersion": __version__,
-                        "rules": [_rule(name, about.get(name, name)) for name in names],
-                    }
-                },
-                "results": [y for x in found.items() for y in _results(*x, names)],
-            }
-        ],
-    }
+    rules = [_rule(name, about.get(name, name)) for name in names]
+    driver = {"name": "graphfix", "semanticVersion": __version__, "rules": rules}
+    results = [y for x in found.items() for y in _results(*x, names)]
+    run = {"tool": {"driver": driver}, "results": results}
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _rule(name: str, summary: str) -> dict[str, object]:
@@ -63,30 +52,22 @@ def _rule(name: str, summary: str) -> dict[str, object]:
 def _results(
     source: str, findings: Iterable[Finding], names: Sequence[str]
 ) -> Iterable[dict[str, object]]:
+    file = {"artifactLocation": {"uri": _uri(source)}, "region": {"startLine": 1}}
     for finding in findings:
         fix = f" Repair with: graphfix run -p {finding.fix}" if finding.fix is not None else ""
         logical = {"name": finding.at, "kind": "node"}
         if finding.module:
             logical["fullyQualifiedName"] = f"{finding.module}::{finding.at}"
         key = f"{finding.rule}\n{finding.at}\n{finding.message}".encode()
+        digest = hashlib.sha256(key).hexdigest()
         yield {
             "ruleId": finding.rule,
             "ruleIndex": names.index(finding.rule),
             "level": finding.severity,
             "message": {"text": f"{finding.message}.{fix}"},
-            "locations": [
-                {
-                    "physicalLocation": {
-                        "artifactLocation": {"uri": _uri(source)},
-                        "region": {"startLine": 1},
-                    },
-                    "logicalLocations": [logical],
-                }
-            ],
+            "locations": [{"physicalLocation": file, "logicalLocations": [logical]}],
             # The one fingerprint that code scanning reads; without it, it hashes the line.
-            "partialFingerprints": {
-                "primaryLocationLineHash": hashlib.sha256(key).hexdigest()[:32]
-            },
+            "partialFingerprints": {"primaryLocationLineHash": digest[:32]},
         }
 
 

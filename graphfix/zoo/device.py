@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from graphfix.errors import ModelError
+from graphfix.feeds.case import Case
+from graphfix.feeds.case_search import make_cases
+from graphfix.feeds.full_lengths import full_lengths
+from graphfix.feeds.signature import Signature
+from graphfix.feeds.user_feeds import given_case
+from graphfix.model import io
+from graphfix.proof.compare import compare
+from graphfix.runtime.local_session import Session
+from graphfix.runtime.port import Array
+from graphfix.runtime.process import stop_all
 from graphfix.runtime.profiling import Placed, placed
 from graphfix.runtime.provider import DML
 from graphfix.runtime.python import here
 from graphfix.runtime.remote import RemoteSession
+from graphfix.runtime.run_errors import RunError
 from graphfix.zoo.figures import PLACED, Json, figure
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from graphfix.feeds.case import Case
-    from graphfix.runtime.port import Array
-    from graphfix.zoo.zoo_job import ZooJob
+from graphfix.zoo.zoo_job import ZooJob
 
 
 def directml(job: ZooJob) -> Json:
@@ -30,23 +35,13 @@ def directml(job: ZooJob) -> Json:
     crashed, worst = bool(verdict.reason), verdict.worst
     gap = None if worst is None else worst.max_abs
     why = before["reason"] if before["crashes"] else verdict.reason
-    return {
-        "before": before,
-        "after": verdict.to_json(),
-        "figures": {
-            "crashes": figure(int(before["crashes"]), int(crashed)),
-            "worst": figure(before["worst"], gap, why),
-        },
-    }
+    crashes = figure(int(before["crashes"]), int(crashed))
+    measured = {"crashes": crashes, "worst": figure(before["worst"], gap, why)}
+    return {"before": before, "after": verdict.to_json(), "figures": measured}
 
 
 def _as_given(job: ZooJob) -> Json:
     """The original on DirectML, at the first sizes that it runs at on the CPU."""
-    from graphfix.proof.compare import compare
-    from graphfix.runtime.local_session import Session
-    from graphfix.runtime.process import stop_all
-    from graphfix.runtime.run_errors import RunError
-
     worst = 0.0
     cases = _cases(job)
     with Session(job.before, optimize=False) as here:
@@ -68,11 +63,6 @@ def _as_given(job: ZooJob) -> Json:
 
 def _cases(job: ZooJob) -> list[Case]:
     """The inputs of the recipe, or made for its sizes."""
-    from graphfix.feeds.case_search import make_cases
-    from graphfix.feeds.signature import Signature
-    from graphfix.feeds.user_feeds import given_case
-    from graphfix.model import io
-
     if job.recipe.feeds is not None:
         return [given_case(job.recipe.feeds, Signature(io.load(job.before)))]
     return make_cases(job.before, dims=job.recipe.dims or None)
@@ -80,10 +70,6 @@ def _cases(job: ZooJob) -> list[Case]:
 
 def placement(job: ZooJob) -> Json:
     """Which provider ran each node, in the order they ran, from ONNX Runtime's own profile."""
-    from graphfix.feeds.full_lengths import full_lengths
-    from graphfix.model import io
-    from graphfix.runtime.run_errors import RunError
-
     case = _cases(job)[0]
     sides: dict[str, Json] = {}
     for side, path in (("before", job.before), ("after", job.after)):

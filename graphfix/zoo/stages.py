@@ -11,7 +11,13 @@ import dataclasses
 import time
 from collections import Counter
 
+from graphfix.benchmark import bench as measure
+from graphfix.engine import pipeline
 from graphfix.errors import GraphfixError
+from graphfix.job import checking, planning
+from graphfix.lengths.length_input import LengthInput
+from graphfix.model import io
+from graphfix.probing.padded import padded
 from graphfix.zoo import clock, figures
 from graphfix.zoo.device import directml, placement
 from graphfix.zoo.figures import PLACED, Json, figure
@@ -54,18 +60,12 @@ def repair(job: ZooJob) -> Json:
     data.update(source=job.before.name, output=None)
     worst = None if report.verdict is None else report.verdict.worst
     gap = None if worst is None else worst.max_abs
-    return {
-        **data,
-        "figures": {"worst": figure(None, gap, "the original is what is compared with")},
-    }
+    measured = {"worst": figure(None, gap, "the original is what is compared with")}
+    return {**data, "figures": measured}
 
 
 def check(job: ZooJob) -> Json:
     """What ``graphfix check`` finds before and after, and what is counted without its eyes."""
-    from graphfix.engine import pipeline
-    from graphfix.job import checking
-    from graphfix.model import io
-
     sides: dict[str, Json] = {}
     for side, path in (("before", job.before), ("after", job.after)):
         if not path.is_file():
@@ -82,32 +82,22 @@ def check(job: ZooJob) -> Json:
                 "nodes": sum(pipeline.count_ops(model).values()),
             },
         }
-    after = sides.get("after", {}).get("counts", {})
-    return {
-        **sides,
-        "figures": {
-            name: figure(count, after.get(name), "there is no repaired model")
-            for name, count in sides["before"]["counts"].items()
-        },
-    }
+    before, after = sides["before"]["counts"], sides.get("after", {}).get("counts", {})
+    why = "there is no repaired model"
+    counted = {name: figure(before[name], after.get(name), why) for name in before}
+    return {**sides, "figures": counted}
 
 
 def plan(job: ZooJob) -> Json:
     """Where the nodes of both will run on DirectML, predicted on any machine."""
-    from graphfix.job import planning
-
     found: Json = {
         "before": planning.glance(job.before),
         "after": planning.glance(job.after) if job.after.is_file() else None,
     }
     first, second = ((found[side] or {"run": {}})["run"] for side in ("before", "after"))
     why = "ONNX Runtime rejects it" if job.after.is_file() else "there is no repaired model"
-    return {
-        "plan": found,
-        "figures": {
-            name: figure(first.get(key), second.get(key), why) for name, key in _FORESEEN.items()
-        },
-    }
+    pairs = {name: (first.get(key), second.get(key)) for name, key in _FORESEEN.items()}
+    return {"plan": found, "figures": {name: figure(*pair, why) for name, pair in pairs.items()}}
 
 
 _FORESEEN = {"fused-graphs": "graphs", "copies": "copies", "cpu-nodes": "cpu"}
@@ -115,10 +105,6 @@ _FORESEEN = {"fused-graphs": "graphs", "copies": "copies", "cpu-nodes": "cpu"}
 
 def padding(job: ZooJob) -> Json:
     """What padding does to the clip: as exported, and after the repair if that was told lengths."""
-    from graphfix.lengths.length_input import LengthInput
-    from graphfix.model import io
-    from graphfix.probing.padded import padded
-
     if LengthInput.of(io.load(job.after)) is None:
         return {"skipped": "no padding pass was run, see ilens-mask"}
     dims = job.recipe.dims or None
@@ -134,17 +120,13 @@ def padding(job: ZooJob) -> Json:
 
 def bench(job: ZooJob) -> Json:
     """How long both take: one model a process, processes in turn."""
-    from graphfix.benchmark import bench as measure
-
     asked, careful = job.recipe.bench, bool(job.recipe.bench.get("careful"))
+    said: Json = {name: asked.get(name) for name in ("dims", "other", "processes", "runs")}
     known = None if careful else clock.today(job.ep)
     done = measure.bench(
         [job.before, job.after],
         ep=job.ep,
-        dims=asked.get("dims"),
-        other=asked.get("other"),
-        processes=asked.get("processes"),
-        runs=asked.get("runs"),
+        **said,
         seconds=None if careful or job.ep == "dml" else _QUICK_SECONDS,
         careful=careful,
         fixed=False,  # the page looks at the first setup alone

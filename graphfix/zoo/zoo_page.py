@@ -38,9 +38,9 @@ def page(rows: Sequence[Json]) -> str:
         rows: What :func:`graphfix.zoo.model_process.work` gives for each.
     """
     empty = [name for name in _COLUMNS if not any(is_known(x["figures"][name]) for x in rows)]
-    return html.render(
+    return html.page_of(
         "zoo.html",
-        version=__version__,
+        {"schema": 1, "graphfix": __version__, "rows": list(rows)},
         rows=rows,
         columns={name: FIGURES[name] for name in _COLUMNS},
         unknown=html.grouped(
@@ -50,7 +50,6 @@ def page(rows: Sequence[Json]) -> str:
         missed=html.missed,
         places={"dml": "DirectML", "cpu": "the CPU"},
         skipped=_skipped,
-        embedded=html.embedded({"schema": 1, "graphfix": __version__, "rows": list(rows)}),
     )
 
 

@@ -273,8 +273,7 @@ class Facts:
     def take_dims(self, shape: ir.Shape) -> list[sympy.Expr]:
         """The dims of a tensor, as expressions that are known to be sizes."""
         dims = [expr_of(x) for x in shape]
-        for expr in dims:
-            self._real.update(x.name for x in expr.free_symbols)
+        self._real.update(x.name for expr in dims for x in expr.free_symbols)
         return dims
 
     def resolve(self, dim: Dim) -> Dim:

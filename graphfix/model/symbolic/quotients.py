@@ -25,14 +25,10 @@ _LARGEST = 1024
 _DEEPEST = 8
 
 
-def _divide(a: Numbers, b: Numbers) -> Numbers:
-    return np.trunc(np.true_divide(a, b)).astype(np.int64)
-
-
 _WAYS: dict[str, Callable[..., Numbers]] = {
     **{x: OF_ONE[x] for x in ("Identity", "Neg", "Not", "Sign")},
     **{x: OF_TWO[x] for x in (*LOGIC, "Add", "Mul", "Sub")},
-    "Div": _divide,
+    "Div": lambda a, b: np.trunc(np.true_divide(a, b)).astype(np.int64),
     "Mod": np.mod,
     "Where": np.where,
 }
