@@ -83,7 +83,6 @@ class MaskSelect(NodePass[SelectSite]):
 
     name: ClassVar[str] = "mask-select"
     anchors: ClassVar[tuple[str, ...]] = ("Mul", "Expand")
-    keeps_shapes: ClassVar[bool] = True
 
     def match(self, node: ir.Node, view: View) -> SelectSite | None:
         """A floor times a boolean; or a Where of two constants, expanded."""
