@@ -9,14 +9,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.values import (
-    attr_float,
-    attr_ints,
-    input_at,
-    is_op,
-    maker_of,
-    scalar_of,
-)
+from graphfix.model.values import attr_float, attr_ints, input_at, is_op, maker_of, scalar_of
 from graphfix.model.view import View
 
 from ._attention.operand_path import read_once
