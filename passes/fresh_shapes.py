@@ -118,8 +118,7 @@ class FreshShapes(Pass):
 
     def message(self, site: Match) -> str:
         """What is declared, and what is so."""
-        if not isinstance(site, StaleSite):
-            return super().message(site)
+        assert isinstance(site, StaleSite)
         real = "of another rank in each run" if site.inferred is None else ir.Shape(site.inferred)
         return f"{site.value.name!r} is declared as {site.value.shape} and is {real}"
 

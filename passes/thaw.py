@@ -162,8 +162,7 @@ class Thaw(NodePass[FrozenSite]):
 
     def message(self, site: Match) -> str:
         """The dim, and the size that it was frozen at."""
-        if not isinstance(site, FrozenSite):
-            return super().message(site)
+        assert isinstance(site, FrozenSite)
         return f"its target is frozen at {site.thawed.dim} = {site.thawed.size}"
 
 

@@ -60,14 +60,12 @@ def is_plain(value: ir.Value | None) -> bool:
 
 def floored(value: ir.Value | None, floor: float, op: Builder) -> ir.Value:
     """``value``, a constant mask as :func:`lowest_of` sees it, with no number beyond ``floor``."""
-    if value is None:
-        raise RuntimeError(f"{op.site.name} has no mask")
+    assert value is not None
     array = const_of(value, limit=READ)
     if array is not None:
         return op.constant(_clamped(array, floor))
     node = value.producer()
-    if node is None:
-        raise RuntimeError(f"{value.name} is not a constant")
+    assert node is not None
     return op.once(("floored", value, floor), lambda: _again(node, floor, op), value)
 
 
