@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.editing.builder import AttrValue, Builder
-from graphfix.model.values import const_of, is_float, is_op
+from graphfix.model.values import Array, const_of, is_float, is_op
 
 from .where_masks import HIDES, LAYOUT, Fill, fill_of
 
@@ -78,7 +77,7 @@ def _again(node: ir.Node, floor: float, op: Builder) -> ir.Value:
     return op.make(node.op_type, floored(node.inputs[0], floor, op), *node.inputs[1:], **given)
 
 
-def _clamped(array: npt.NDArray[np.generic], floor: float) -> npt.NDArray[np.generic]:
+def _clamped(array: Array, floor: float) -> Array:
     limit = np.float64(floor).astype(array.dtype)
     clamped = np.maximum(array, limit) if floor < 0 else np.minimum(array, limit)
     return np.asarray(clamped, array.dtype)
