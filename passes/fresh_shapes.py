@@ -10,8 +10,7 @@ import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass
 from graphfix.model.dim_spelling import Spelling
-from graphfix.model.shapes import input_symbols
-from graphfix.model.symbolic.expressions import Dim
+from graphfix.model.shapes import Dim, input_symbols
 from graphfix.model.text import path_of
 from graphfix.model.values import input_at, is_op, nodes_of
 from graphfix.model.view import View

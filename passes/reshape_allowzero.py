@@ -11,8 +11,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.editing.builder import PASS_KEY, Builder
-from graphfix.model.shapes import Shapes, is_named, same
-from graphfix.model.symbolic.expressions import Dim
+from graphfix.model.shapes import Dim, Shapes, is_named, same
 from graphfix.model.text import size_told
 from graphfix.model.values import Array, attr_int, ints_of
 from graphfix.model.view import View

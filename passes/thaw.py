@@ -13,8 +13,7 @@ from graphfix.core import Change, Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model import shapes
 from graphfix.model.dim_spelling import Spelling
-from graphfix.model.shapes import input_symbols
-from graphfix.model.symbolic.expressions import Dim
+from graphfix.model.shapes import Dim, input_symbols
 from graphfix.model.values import attr_int, ints_of, is_op
 from graphfix.model.view import View
 
