@@ -272,8 +272,7 @@ class _Search:
         grows = step < len(SCHEDULE)
         for place, time in enumerate(signature.fresh):
             # Times that are not tied get different sizes, so that a mix-up is seen.
-            small = SCHEDULE[step % len(SCHEDULE)][1]
-            own = length if grows or place == 0 else small
+            own = length if grows or place == 0 else SCHEDULE[step % len(SCHEDULE)][1]
             sizes[time] = own // (place + 1) + 2 * place
             if not grows and place and length % 32 == 0:  # images: both sides a multiple
                 sizes[time] = max(32, length // 64 * 32)

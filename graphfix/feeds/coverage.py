@@ -52,8 +52,7 @@ def coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
 def _conditions(cases: Sequence[Case], signature: Signature) -> Iterator[tuple[str, bool]]:
     """Each condition that could hold, with whether it did."""
     plain = [case for case in cases if not case.poison]
-    governed = any(x.role.kind in TELLS and x.role.sure for x in signature.inputs)
-    if governed:
+    if any(x.role.kind in TELLS and x.role.sure for x in signature.inputs):
         yield from _row_conditions(plain, signature)
     for item in signature.inputs:
         yield from _input_conditions(item, plain, signature)
@@ -108,8 +107,7 @@ def _input_conditions(
         other = any(not np.isin(a.astype(np.float64), [*known]).all() for a in arrays)
         yield f"{name!r} as no {role.kind}", other
     if item.time is not None and role.kind == "data" and signature.time_of(item) in signature.past:
-        sizes = [a.shape[item.time] for a in arrays]
-        yield "a cache over 8", max(sizes, default=0) > 8
+        yield "a cache over 8", max((a.shape[item.time] for a in arrays), default=0) > 8
 
 
 def _numbers(item: Input, had: Array) -> Iterator[tuple[str, bool]]:

@@ -96,8 +96,7 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
         first = min(readers, key=lambda x: places.get(x, -1))
         poisoned.append(PoisonedInput(first, "poisoned input", value, state))
     # Without further repairs, what leaks is closed by the zeros at the inputs alone.
-    repairs = [*poisoned, *cleaned.repairs]
-    cleaned.repairs = sorted(repairs, key=lambda x: places.get(x.node, -1))
+    cleaned.repairs = sorted([*poisoned, *cleaned.repairs], key=lambda x: places.get(x.node, -1))
     return cleaned
 
 

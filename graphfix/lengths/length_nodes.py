@@ -203,8 +203,7 @@ class Lengths:
         mask = self.mask(value, axes, axis)
 
         def build() -> ir.Value:
-            hidden = op.Cast(op.Not(mask), to=dtype)
-            return op.Mul(hidden, self.floor(dtype))
+            return op.Mul(op.Cast(op.Not(mask), to=dtype), self.floor(dtype))
 
         return op.once(("addend", mask, dtype), build, mask)
 

@@ -147,8 +147,7 @@ def all_same(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
 
 def input_names(model: ir.Model) -> list[str]:
     """What a user calls the symbolic dims of the inputs, in their order."""
-    spelling = Spelling(model)
-    return [spelling.name(x) for x in input_symbols(model)]
+    return [*map(Spelling(model).name, input_symbols(model))]
 
 
 def input_symbols(model: ir.Model) -> list[str]:

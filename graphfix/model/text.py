@@ -67,8 +67,7 @@ def module_path(node: ir.Node) -> tuple[str, ...]:
     meta = node.metadata_props
     scope = meta.get("pkg.torch.onnx.name_scopes") or meta.get("namespace")
     if scope is None:
-        name = node.name or ""
-        return tuple(part for part in name.split("/")[:-1] if part)
+        return tuple(part for part in (node.name or "").split("/")[:-1] if part)
     if scope.startswith("["):
         names = re.findall(r"'([^']*)'", scope)[:-1]
     else:

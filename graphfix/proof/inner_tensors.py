@@ -117,8 +117,7 @@ class Stream:
             yield from self._both(names[:half])
             yield from self._both(names[half:])
             return
-        held = sum(x.nbytes for side in (ours, theirs) for x in side.values())
-        self.peak = max(self.peak, held)
+        self.peak = max(self.peak, sum(x.nbytes for side in (ours, theirs) for x in side.values()))
         for name in names:
             if name in ours and name in theirs:
                 # Popped, so that each pair is let go as soon as the caller is done with it.

@@ -110,8 +110,7 @@ class Zoo(Proof):
 
     def to_json(self) -> Json:
         """As plain data."""
-        rows = [x.row for x in self.models]
-        return {"schema": 1, "ok": self.ok, "ep": self.ep, "rows": rows}
+        return {"schema": 1, "ok": self.ok, "ep": self.ep, "rows": [x.row for x in self.models]}
 
 
 def zoo(
@@ -149,7 +148,6 @@ def zoo(
     if jobs < 1:
         raise UsageError(f"-j {jobs}: at least 1.")
     recipes = find(folder, names)
-    tell = logging.getLogger("graphfix").warning
     for ran in run(
         recipes,
         place,
@@ -158,7 +156,7 @@ def zoo(
         force=force,
         careful=careful,
         dask=dask,
-        tell=tell,
+        tell=logging.getLogger("graphfix").warning,
         progress=progress,
     ):
         done.append(ran)

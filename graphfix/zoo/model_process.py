@@ -101,8 +101,7 @@ def work(request: Request, tell: Callable[[str], None] = lambda _: None) -> Json
     start = time.perf_counter()
     recipe, ep = request.recipe, request.ep
     with Folder() as scratch:
-        job = ZooJob(recipe, ep, scratch.path / "model.fixed.onnx", tell=tell)
-        results = stages.run(job)
+        results = stages.run(ZooJob(recipe, ep, scratch.path / "model.fixed.onnx", tell=tell))
     figures = gather(results)
     judged = gates.judge(recipe, ep, results, figures)
     return _row(request, judged, figures, results, round(time.perf_counter() - start, 3))

@@ -70,8 +70,7 @@ def average_pool(site: Site) -> State:
 
 def global_average_pool(site: Site) -> State:
     """A mean over all spatial axes."""
-    state = checked(site)
-    axes = tuple(range(2, state.rank))
+    axes = tuple(range(2, checked(site).rank))
     mean = masked_mean(site, axes, keep=True)
     kept = tuple(() if i in axes else x for i, x in enumerate(mean.axes or ()))
     return State(kept, tuple(None if i in axes else x for i, x in enumerate(mean.tails)))

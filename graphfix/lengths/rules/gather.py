@@ -56,8 +56,7 @@ def _in_range(site: Site) -> State:
     index = site.state(1)
     if index.timed and _strays(site.node.inputs[1], site):
         for axis in index.timed:
-            tail = site.state(1).tail(axis)
-            if tail.kind not in ("number", "last"):
+            if site.state(1).tail(axis).kind not in ("number", "last"):
                 site.need_zero(1, axis, "stray index")
     return site.state(1)
 

@@ -36,8 +36,7 @@ def layer_norm(site: Site, *, centred: bool = True) -> Sequence[State | None]:
     count = len(site.node.outputs)
     if state.axes is None:
         return [site.without_time(i) for i in range(count)]
-    first = attr_int(site.node, "axis", -1) % state.rank
-    over = tuple(range(first, state.rank))
+    over = tuple(range(attr_int(site.node, "axis", -1) % state.rank, state.rank))
     result = _norm(site, state, over, per_channel=False, centred=centred)
     axes = tuple(() if i in over else x for i, x in enumerate(state.axes))
     tails = tuple(None if i in over else x for i, x in enumerate(result.tails))
@@ -60,8 +59,7 @@ def _over_time(site: Site, state: State, axes: Sequence[int]) -> bool:
     times = [i for i in axes if carries_time(state.at(i))]
     for axis in times:
         site.check_mask(state, axis)
-    others = site.node.outputs[1:]
-    if times and any(x.uses() or x.is_graph_output() for x in others):
+    if times and any(x.uses() or x.is_graph_output() for x in site.node.outputs[1:]):
         raise RefusedError("its mean or deviation over time is used elsewhere")
     return bool(times)
 

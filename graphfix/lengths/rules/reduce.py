@@ -105,8 +105,7 @@ def arg(site: Site) -> State:
         if last or site.node.op_type == "ArgMin" or time_of(state.at(axis)) is None:
             raise RefusedError("there is no repair for it over time")
         state = site.need_low(0, axis, "maximum pollution")
-    keep = bool(attr_int(site.node, "keepdims", 1))
-    result = dropped(state, (axis,), keep=keep, times=time)
+    result = dropped(state, (axis,), keep=bool(attr_int(site.node, "keepdims", 1)), times=time)
     tails = tuple(None if x is None else FINITE for x in result.tails)
     return dataclasses.replace(result, tails=tails, sign=1)
 
