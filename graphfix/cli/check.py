@@ -13,12 +13,10 @@ from graphfix.version import __version__
 from graphfix.wording import clean, grouped, plural, reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from graphfix.core import Check, Findings
     from graphfix.rules import Provider
-
-    Command = Callable[..., object]
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": None}
 _WORST = ("error", "warning", "note")
