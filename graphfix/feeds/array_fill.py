@@ -11,6 +11,7 @@ from graphfix.feeds.input import Input
 from graphfix.feeds.roles import Role
 
 Shape = tuple[int, ...]
+Mask = npt.NDArray[np.bool_]
 
 # Large values, not larger than they must be: the tolerance of what they reach grows with them.
 _LARGE = {"bumps": (1.3e3, -1.2e3), "spikes": (1.3e4, -1.2e4)}
@@ -33,18 +34,14 @@ def mask_of(item: Input, shape: Shape, valid: tuple[int, ...], whole: int, side:
     return np.where(beyond, item.role.padded, item.role.valid).astype(item.dtype)
 
 
-def beyond_in(
-    item: Input, shape: Shape, valid: tuple[int, ...], side: Side = "right"
-) -> npt.NDArray[np.bool_] | None:
+def beyond_in(item: Input, shape: Shape, valid: Shape, side: Side = "right") -> Mask | None:
     """Where the padding of a data or token array is; None if it has no time axis."""
     if item.time is None:
         return None
     return _beyond(item.time, item.rows, shape, valid, side)
 
 
-def _beyond(
-    time: int, rows: int | None, shape: Shape, valid: npt.ArrayLike, side: Side
-) -> npt.NDArray[np.bool_]:
+def _beyond(time: int, rows: int | None, shape: Shape, valid: npt.ArrayLike, side: Side) -> Mask:
     ends = per_row(np.asarray(valid), _ones(shape, rows))
     count = index(shape, time)
     beyond = count < shape[time] - ends if side == "left" else count >= ends
