@@ -14,6 +14,7 @@ from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.tail_state import ANY, FINITE, ZERO, State, carries_time, size_of
 from graphfix.model.values import attr_int
 
+_LEAK: Leak = "statistics pollution"
 _PARAMETER = "a parameter of it carries time"
 
 
@@ -49,8 +50,7 @@ def _norm(
     check_apart(state, axes)
     site.check_behind(_PARAMETER)
     if _over_time(site, state, axes):
-        what: Leak = "statistics pollution"
-        site.repair(MaskedNorm(site.node, what, axes, state, per_channel, centred=centred))
+        site.repair(MaskedNorm(site.node, _LEAK, axes, state, per_channel, centred=centred))
     return State(state.axes, state.recomputed())
 
 
@@ -76,9 +76,8 @@ def group_norm(site: Site) -> State:
         if carries_time(channels) or len(channels) > 1 or not size_of(channels).is_Integer:
             raise RefusedError("how many channels it has is not known")
         groups, each = attr_int(site.node, "num_groups", 1), site.opset >= 21
-        what: Leak = "statistics pollution"
         count = int(size_of(channels))
-        site.repair(MaskedGroupNorm(site.node, what, groups, count, state, each))
+        site.repair(MaskedGroupNorm(site.node, _LEAK, groups, count, state, each))
     return State(state.axes, state.recomputed())
 
 
