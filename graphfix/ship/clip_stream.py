@@ -19,7 +19,7 @@ from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.ship.container_fit import ClipFit, length_of, rows_in, together
 from graphfix.ship.manifest import Manifest
-from graphfix.ship.stream_cost import Member, count_of_containers, count_of_original, peak, phases
+from graphfix.ship.stream_cost import Member, count_of_containers, count_of_original, note, phases
 
 # For each clip, the model that it is run on and its inputs.
 Steps = list[tuple[Path, "Feeds"]]
@@ -84,6 +84,5 @@ def _timed(steps: Steps, seen: dict[str, int], runner: Runner) -> Phases:
             outputs = opened[path].run(feeds)
             took.append(opened[path].run_seconds)
             moved += sum(array.nbytes for array in (*feeds.values(), *outputs.values()))
-        peak(seen, next(iter(opened.values())))
-    seen["moved"] = moved
+        note(seen, next(iter(opened.values())), moved)
     return phases("clip", sum(x.open_seconds for x in opened.values()), took)
