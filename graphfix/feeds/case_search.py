@@ -30,7 +30,7 @@ from graphfix.feeds.runnable_sizes import Limits
 from graphfix.feeds.signature import Signature
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model import io
-from graphfix.paths import StrPath
+from graphfix.model.given import PathOrModel
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import OverBudgetError, RunError
@@ -51,7 +51,7 @@ _PAST = (4, 0, 1, 9, 16)
 
 
 def make_cases(
-    model: StrPath | ir.Model,
+    model: PathOrModel,
     *,
     dims: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
@@ -317,6 +317,5 @@ def _nothing_runs(cases: Cases) -> str:
     example = quoted(next((cases.signature.user_name(t) for t in cases.signature.times), "T"))
     return (
         f"the model as given runs at none of the sizes tried ({tried}{more}), with {roles}. "
-        f"{reason} Give inputs with --feeds file.npz, or sizes with "
-        f"--dims {example}=.."
+        f"{reason} Give inputs with --feeds file.npz, or sizes with --dims {example}=.."
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import onnx_ir as ir
@@ -12,7 +12,7 @@ from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.clips import Fill
 from graphfix.feeds.roles import TELLS
 from graphfix.model import io
-from graphfix.paths import StrPath
+from graphfix.model.given import PathOrModel
 from graphfix.probing.in_container import PaddedDiff, cropped
 from graphfix.probing.unpadded import Alone, Clip, ClipTable
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
@@ -21,9 +21,8 @@ from graphfix.runtime.compared_session import Opened, open_given, open_session
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.random_nodes import draws, seeded
 from graphfix.runtime.run_errors import RunError
-from graphfix.wording import grouped
+from graphfix.wording import Tell, grouped
 
-Progress = Callable[[str], None]
 Outputs = dict[str, Array]
 
 # As many times as long as the clip, if nobody gives containers: nearly full, and 5 s in 60 s. The
@@ -47,8 +46,8 @@ class Job:
 
     def __init__(
         self,
-        model: StrPath | ir.Model,
-        original: StrPath | ir.Model | None,
+        model: PathOrModel,
+        original: PathOrModel | None,
         dims: Mapping[str, Sequence[int]],
         containers: Sequence[int],
         axis: str,
@@ -73,9 +72,9 @@ class Job:
         self.alone = Alone(self.native, repaired, dims, containers, axis, seeds, self._tell)
         self._done = self._total = 0
         self._filler = 0  # full rows that a container needs besides the clips
-        self._progress: Progress = lambda _: None
+        self._progress: Tell = lambda _: None
 
-    def run(self, progress: Progress) -> None:
+    def run(self, progress: Tell) -> None:
         """Run everything and compare.
 
         Raises:
@@ -220,7 +219,7 @@ class Job:
         self._done += 1
 
 
-def _read(model: StrPath | ir.Model) -> tuple[ir.Model, StrPath | ir.Model]:
+def _read(model: PathOrModel) -> tuple[ir.Model, PathOrModel]:
     """A model's graph, and what to run: a copy with seeds if it draws random numbers."""
     graph = model if isinstance(model, ir.Model) else io.load(model)
     if draws(graph) is not None:

@@ -23,6 +23,7 @@ from graphfix.feeds.user_feeds import given_case
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model.dims import fixed_since
 from graphfix.model.fixed_inputs import arrays_since
+from graphfix.model.given import PathOrModel
 from graphfix.paths import StrPath
 from graphfix.proof.branches import Branches
 from graphfix.proof.budget import Budget
@@ -87,7 +88,7 @@ class Baseline:
 
     def __init__(
         self,
-        source: StrPath | ir.Model,
+        source: PathOrModel,
         graph: ir.Model,
         after: Callable[[], ir.Model],
         tolerance: Tolerance,

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.input import size_of
 from graphfix.feeds.signature import Signature
-from graphfix.paths import StrPath
+from graphfix.model.given import PathOrModel
 from graphfix.proof.compare import Array
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
@@ -41,7 +41,7 @@ class Run:
         ep: Where it runs.
     """
 
-    source: StrPath | ir.Model
+    source: PathOrModel
     graph: ir.Model
     feeds: Mapping[str, Array]
     ep: Ep = "cpu"

@@ -175,7 +175,7 @@ class _Job:
     """One verification."""
 
     def __init__(
-        self, before: StrPath | ir.Model, after: StrPath | ir.Model, options: Options
+        self, before: given.PathOrModel, after: given.PathOrModel, options: Options
     ) -> None:
         self._options = options
         self._ep = options.get("ep", "cpu")
