@@ -133,9 +133,8 @@ class Lengths:
                 rows = op.Cast(rows, to=self.dtype(value))
             if self.source.batch is None and rank == 0:
                 return self.squeeze(rows, [0])
-            return self.unsqueeze(
-                rows, range(1, rank if self.source.batch is None else trailing + 1)
-            )
+            end = rank if self.source.batch is None else trailing + 1
+            return self.unsqueeze(rows, range(1, end))
         node = value.producer()
         if node is None or is_op(node, "Constant"):
             return value
