@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.clips import Fill
+from graphfix.feeds.graph_uses import say
 from graphfix.feeds.roles import TELLS
 from graphfix.model import io
 from graphfix.model.given import PathOrModel
@@ -205,10 +206,8 @@ class Job:
                 "the model runs only with a row as long as the container, so one was added to each"
             )
         if not ok and (node := draws(self.native)) is not None:
-            name = node.name or node.outputs[0].name
             notes.append(
-                f"the model draws random numbers ({node.op_type} {name!r}), and draws others "
-                "for another size"
+                f"the model draws random numbers ({say(node)}), and draws others for another size"
             )
         if self._ep == "dml":
             notes.append("containers ran on DirectML, clips alone on the CPU")
