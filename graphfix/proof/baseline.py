@@ -29,7 +29,7 @@ from graphfix.proof.branches import Branches
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Array, Mask, Tolerance
 from graphfix.proof.content import Content
-from graphfix.proof.output_record import silent_outputs
+from graphfix.proof.output_record import kept_positive, silent_outputs
 from graphfix.proof.state_steps import Chain, chains
 from graphfix.runtime.compared_session import Opened, open_given
 from graphfix.runtime.local_session import Session
@@ -207,9 +207,7 @@ class Baseline:
             again, others = self._tried(session, wanted, seed, positive=True)
             if len(silent_outputs(others.values())) < len(silent):
                 found, outputs = again, others
-                self.notes.append(
-                    f"inputs are above 0: with others {silent[0]!r} is not a finite number"
-                )
+                self.notes.append(kept_positive(silent))
         self.signature = found.signature
         self.runs = [Ran(case, outputs[case.name]) for case in found]
         self.dropped, self.left_out = found.dropped, found.left_out
