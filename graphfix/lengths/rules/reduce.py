@@ -72,9 +72,7 @@ def _axes(site: Site, state: State) -> tuple[int, ...]:
     if axes is None and len(site.node.inputs) > 1 and site.node.inputs[1] is not None:
         raise RefusedError("the axes that it is over are not constant")
     if not axes:
-        if attr_int(site.node, "noop_with_empty_axes", 0):
-            return ()
-        return tuple(range(state.rank))
+        return () if attr_int(site.node, "noop_with_empty_axes", 0) else tuple(range(state.rank))
     return tuple(sorted(x % state.rank for x in axes))
 
 
