@@ -170,8 +170,8 @@ def _put(line: str, *, err: bool = False) -> None:
     _live.print(Text.from_ansi(line), soft_wrap=True)
 
 
-def document(**fields: object) -> dict[str, object]:
-    """A JSON document of a verb: which form it has, whose it is, and then ``fields``."""
+def headed(**fields: object) -> dict[str, object]:
+    """What a verb says as JSON: which form it has, whose it is, and then ``fields``."""
     return {"schema": 1, "graphfix": __version__, **fields}
 
 

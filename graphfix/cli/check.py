@@ -119,7 +119,7 @@ def check(
             found[model] = Findings(shown)
     limit = fail_on or ("error" if spec is None else "warning")
     each = [_as_json(_page.name(model), ep, asked, here) for model, here in found.items()]
-    document = each[0] if len(models) == 1 else _terminal.document(models=each)
+    document = each[0] if len(models) == 1 else _terminal.headed(models=each)
     if sarif:
         from graphfix.show.sarif import document as in_sarif
 
@@ -161,7 +161,7 @@ def _as_json(model: str, ep: str, asked: Sequence[Check], found: Findings) -> di
     from graphfix.engine import pipeline
 
     spec = pipeline.spec_of(asked)
-    return _terminal.document(source=model, ep=ep, spec=spec, **found.to_json())
+    return _terminal.headed(source=model, ep=ep, spec=spec, **found.to_json())
 
 
 def _print(model: str, found: Findings, *, verbose: bool) -> None:

@@ -21,7 +21,7 @@ def passes(as_json: bool) -> int:
     found = registry.entries()
     if as_json:
         listed = [dataclasses.asdict(entry) for entry in found]
-        _terminal.print_json(_terminal.document(passes=listed, profiles=registry.PROFILES))
+        _terminal.print_json(_terminal.headed(passes=listed, profiles=registry.PROFILES))
         return 0
     for entry in found:
         name = click.style(clean(entry.name), bold=True)

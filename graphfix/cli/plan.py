@@ -33,7 +33,7 @@ def plan(model: str, dims: _options.Sizes | None, as_json: bool, verbose: bool) 
 
         found = planning.plan(model, dims=dims, progress=tell)
     if as_json:
-        _terminal.print_json(_terminal.document(source=model, plan=found.to_json()))
+        _terminal.print_json(_terminal.headed(source=model, plan=found.to_json()))
     else:
         _terminal.paragraph(model)
         click.echo()
