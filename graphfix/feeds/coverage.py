@@ -35,8 +35,7 @@ class Coverage:
 
 def coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
     """What ``cases`` have met of what can be met with these inputs."""
-    covered: list[str] = []
-    missing: list[str] = []
+    covered, missing = list[str](), list[str]()
     for told, held in _conditions(cases, signature):
         (covered if held else missing).append(told)
     for group in signature.groups:

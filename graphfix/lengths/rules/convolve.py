@@ -138,8 +138,7 @@ def _hangs(site: Site, axis: int) -> bool:
 
 def _result(site: Site, state: State, *, bias: int | None) -> State:
     dims = site.out_dims()
-    axes: list[Axis] = []
-    tails: list[Tail | None] = []
+    axes, tails = list[Axis](), list[Tail | None]()
     for i, (old, kept) in enumerate(zip(state.axes or (), state.tails, strict=True)):
         if i < 2 or not carries_time(old):
             axes.append(old if i == 0 else site.axis_of(dims[i]))

@@ -67,8 +67,7 @@ def contract(site: Site, terms: Sequence[Sequence[str]], out: Sequence[str]) -> 
     for letter in {x for term in terms for x in term} - set(out):
         _sum_over(site, terms, letter)
     states = [site.state(i) for i in range(len(terms))]
-    axes: list[Axis] = []
-    tails: list[Tail | None] = []
+    axes, tails = list[Axis](), list[Tail | None]()
     for letter in out:
         at = [(s, t.index(letter)) for s, t in zip(states, terms, strict=True) if letter in t]
         axis = join([s.at(i) for s, i in at])

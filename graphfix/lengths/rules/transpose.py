@@ -67,8 +67,7 @@ def tile(site: Site) -> State:
     if state.axes is None or repeats is None:
         raise RefusedError("how often it repeats is not known")
     made = site.axes_of()
-    axes: list[Axis] = []
-    tails: list[Tail | None] = []
+    axes, tails = list[Axis](), list[Tail | None]()
     for i, (axis, count) in enumerate(zip(state.axes, repeats, strict=True)):
         if count == 1:
             axes.append(axis)
