@@ -160,8 +160,7 @@ def _about(asked: Sequence[Check]) -> dict[str, str]:
 def _as_json(model: str, ep: str, asked: Sequence[Check], found: Findings) -> dict[str, object]:
     from graphfix.engine import pipeline
 
-    spec = pipeline.spec_of(asked)
-    return _terminal.headed(source=model, ep=ep, spec=spec, **found.to_json())
+    return _terminal.headed(source=model, ep=ep, spec=pipeline.spec_of(asked), **found.to_json())
 
 
 def _print(model: str, found: Findings, *, verbose: bool) -> None:

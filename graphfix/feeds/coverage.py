@@ -86,8 +86,7 @@ def _input_conditions(
     arrays = [case.feeds[item.name] for case in cases if case.feeds[item.name].size]
     name, role = item.name, item.role
     if options := options_of(item):
-        had = {int(x) for array in arrays for x in np.unique(array)}
-        told = len(had & {*options})
+        told = len({int(x) for array in arrays for x in np.unique(array)} & {*options})
         if told < len(options):
             yield f"{len(options) - told} of {len(options)} values of {name!r}", False
         else:

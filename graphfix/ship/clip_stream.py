@@ -46,8 +46,7 @@ def clips_of(source: Path, manifest: Manifest, lengths: Sequence[int], seed: int
     """A clip of each length."""
     signature = Signature(io.load(source))
     place = next(x for x in signature.inputs if x.name == manifest.axis.input)
-    symbol = str(place.dims[manifest.axis.axis])
-    maker = Clips(signature, signature.group(symbol), {}, seed)
+    maker = Clips(signature, signature.group(str(place.dims[manifest.axis.axis])), {}, seed)
     return [maker.alone(n, 0, i) for i, n in enumerate(lengths)]
 
 

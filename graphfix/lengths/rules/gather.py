@@ -269,8 +269,7 @@ def _masked(data: State, places: State, number: float | None) -> State:
         elif mask is not None and mask.kind == "number":
             tails.append(hidden(number, True, places.level) if mask.value else tail)
         else:
-            same = tail == Tail("number", number)
-            tails.append(tail if same else tail.recomputed)
+            tails.append(tail if tail == Tail("number", number) else tail.recomputed)
     return State(data.axes, tuple(tails), sign=min(data.sign, sign_in(number)))
 
 
