@@ -13,7 +13,7 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.text import path_of
-from graphfix.model.values import is_op
+from graphfix.model.values import Array, is_op
 from graphfix.model.view import View
 
 from ._masks.where_masks import (
@@ -36,8 +36,6 @@ from ._masks.whole_rows import hides_whole_rows
 # Far below all scores, and far enough from float32's -3.4e38 to be added several times.
 LOWEST = -1e9
 
-Constant = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
-
 
 @dataclass(frozen=True)
 class MaskSite(Match):
@@ -53,7 +51,7 @@ class MaskSite(Match):
     hidden: Condition
     number: int
     scores: ir.Value | None
-    floor: Constant
+    floor: Array
 
 
 @dataclass(frozen=True)
@@ -199,7 +197,7 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
         hidden = condition_of(select.cond, view, expands=larger, when=select.when)
         return MaskSite(node, hidden, view.numbering.of(hidden.root), scores, floor)
 
-    def _floor(self, fill: Fill, rank: int, scale: float) -> Constant:
+    def _floor(self, fill: Fill, rank: int, scale: float) -> Array:
         # A factor below 1 on the way to the Softmax would raise the floor again.
         with np.errstate(over="ignore"):
             return np.full((1,) * rank, self.floor / min(scale, 1.0)).astype(fill.dtype)

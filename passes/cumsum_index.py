@@ -127,8 +127,7 @@ class CumsumIndex(NodePass[IndexSite]):
         if match.count is not None:
             return counted(match.count, match.place, op)
         index = match.node.inputs[0]
-        if index is None:
-            raise RuntimeError(f"{match.node.name} has no data")
+        assert index is not None
         return with_axes("Unsqueeze", index, match.place.ones, op)
 
     def _match_range(self, node: ir.Node, view: View) -> IndexSite | Skip | None:

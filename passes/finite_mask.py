@@ -145,12 +145,10 @@ class FiniteMask(NodePass[LowSite]):
             return None
         floor = self.floor / min(reach.scale, 1.0)
         for index, lowest in low:
-            if not lowest.number < floor:
-                continue
-            why = reach.blocked or hides_whole_rows(node.inputs[index], reach, view)
-            if why is not None:
-                return Skip(node, why)
-            return self._site(node, index, floor, lowest.dtype)
+            if lowest.number < floor:
+                why = reach.blocked or hides_whole_rows(node.inputs[index], reach, view)
+                site = self._site(node, index, floor, lowest.dtype)
+                return site if why is None else Skip(node, why)
         return None
 
     def _site(

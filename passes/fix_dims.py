@@ -162,8 +162,7 @@ class FixDims(Pass):
 
     def message(self, site: Match) -> str:
         """The input, and the dims of it that would be fixed."""
-        if not isinstance(site, InputSite):
-            return super().message(site)
+        assert isinstance(site, InputSite)
         return f"input {site.value.name!r} {site.value.shape} would be fixed at {self.spec()[9:]}"
 
     def _inputs(self, model: ir.Model) -> Iterator[InputSite]:

@@ -132,8 +132,7 @@ class FixInput(Pass):
 
     def message(self, site: Match) -> str:
         """The input, and its value."""
-        if not isinstance(site, ValueSite):
-            return super().message(site)
+        assert isinstance(site, ValueSite)
         return f"input {site.value.name!r} would be the constant {site.text}"
 
     def _unknown(self, name: str, known: list[str]) -> str:

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from graphfix.core import Change, Feeds, Finding, Interface, Match, Pass, Safety, Skip
 from graphfix.errors import UsageError
 from graphfix.model import shapes
-from graphfix.model.local_functions import inline
+from graphfix.model.local_functions import inline, inlined
 from graphfix.model.text import line_of
 from graphfix.model.values import bodies_of, is_op
 from graphfix.model.view import View
@@ -192,12 +192,7 @@ _DETAIL = re.compile(r"'[^']*'|\d[\d.e+-]*")
 
 def _inlined(model: ir.Model) -> ir.Model:
     """The model, or a copy without local functions."""
-    if not model.functions:
-        return model
-    copy = model.clone()
-    shapes.forget(copy)
-    inline(copy)
-    return copy
+    return inlined(model) if model.functions else model
 
 
 def _listed(names: str) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass
 from graphfix.model.dim_spelling import Spelling
-from graphfix.model.shapes import input_symbols
-from graphfix.model.symbolic.expressions import Dim
+from graphfix.model.shapes import Dim, input_symbols
 from graphfix.model.text import path_of
 from graphfix.model.values import input_at, is_op, nodes_of
 from graphfix.model.view import View
@@ -118,8 +117,7 @@ class FreshShapes(Pass):
 
     def message(self, site: Match) -> str:
         """What is declared, and what is so."""
-        if not isinstance(site, StaleSite):
-            return super().message(site)
+        assert isinstance(site, StaleSite)
         real = "of another rank in each run" if site.inferred is None else ir.Shape(site.inferred)
         return f"{site.value.name!r} is declared as {site.value.shape} and is {real}"
 

@@ -9,14 +9,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.values import (
-    attr_float,
-    attr_ints,
-    input_at,
-    is_op,
-    maker_of,
-    scalar_of,
-)
+from graphfix.model.values import attr_float, attr_ints, input_at, is_op, maker_of, scalar_of
 from graphfix.model.view import View
 
 from ._attention.operand_path import read_once
@@ -90,8 +83,11 @@ class FactorSite(Match):
     alpha: float
 
 
+Site = ProductSite | TurnedSite | FactorSite
+
+
 @dataclass(frozen=True)
-class FuseMatmul(NodePass[ProductSite | TurnedSite | FactorSite]):
+class FuseMatmul(NodePass[Site]):
     """Fuses Transposes and constant factors into the MatMul beside them.
 
     A Transpose of the last two axes becomes an attribute of com.microsoft's FusedMatMul, and so do
@@ -140,9 +136,7 @@ class FuseMatmul(NodePass[ProductSite | TurnedSite | FactorSite]):
     name: ClassVar[str] = "fuse-matmul"
     anchors: ClassVar[tuple[str, ...]] = ("MatMul", "Mul", "Div", "Transpose")
 
-    def match(
-        self, node: ir.Node, view: View
-    ) -> ProductSite | TurnedSite | FactorSite | Skip | None:
+    def match(self, node: ir.Node, view: View) -> Site | Skip | None:
         """The last node of a product: the MatMul, or the last factor or the Transpose after it."""
         if is_op(node, "Transpose"):
             return _turned(node, view)
@@ -169,7 +163,7 @@ class FuseMatmul(NodePass[ProductSite | TurnedSite | FactorSite]):
         """What it is."""
         return "Transposes or factors beside a MatMul, each a kernel of its own"
 
-    def rewrite(self, match: ProductSite | TurnedSite | FactorSite, op: Builder) -> ir.Value:
+    def rewrite(self, match: Site, op: Builder) -> ir.Value:
         """The one operator."""
         if isinstance(match, FactorSite):
             old = match.product.outputs[0]

@@ -113,7 +113,6 @@ class GroupHeads(NodePass[GroupedSite]):
 
     name: ClassVar[str] = "group-heads"
     anchors: ClassVar[tuple[str, ...]] = ("Reshape",)
-    keeps_shapes: ClassVar[bool] = True
 
     def match(self, node: ir.Node, view: View) -> GroupedSite | None:
         """A Reshape that puts a part of each head in rows."""

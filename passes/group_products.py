@@ -78,7 +78,6 @@ class GroupProducts(NodePass[RepeatSite]):
 
     name: ClassVar[str] = "group-products"
     anchors: ClassVar[tuple[str, ...]] = ("MatMul", f"{MICROSOFT}.FusedMatMul")
-    keeps_shapes: ClassVar[bool] = True
 
     def match(self, node: ir.Node, view: View) -> RepeatSite | None:
         """A product whose right side is Reshape(Expand(Unsqueeze)) over an axis of heads."""

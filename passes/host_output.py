@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass
 from graphfix.directml import empty_outputs
-from graphfix.editing.builder import PASS_KEY, Builder
+from graphfix.editing.builder import Builder
 from graphfix.model.text import path_of
 from graphfix.model.view import View
 
@@ -93,7 +93,6 @@ class HostOutput(Pass):
             at, tensor = path_of(site.node), site.value.name or ""
             builder.start(site.node)
             builder.append(site.value, lambda x: build(x, builder))
-            site.node.metadata_props[PASS_KEY] = self.name  # what it makes has another name
             yield Change(self.name, at, tensor, (), builder.finish())
 
 

@@ -157,8 +157,7 @@ class IlensMask(Pass):
 
     def message(self, site: Match) -> str:
         """The leak, and what is done about it."""
-        if not isinstance(site, Leak):
-            return super().message(site)
+        assert isinstance(site, Leak)
         return f"{site.kind} at {site.node.op_type}: {site.what}"
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:

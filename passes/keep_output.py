@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass
 from graphfix.directml import fusing
-from graphfix.editing.builder import PASS_KEY, Builder
+from graphfix.editing.builder import Builder
 from graphfix.model.text import path_of
 from graphfix.model.view import View
 
@@ -84,5 +84,4 @@ class KeepOutput(Pass):
             at, tensor = path_of(site.node), site.value.name or ""
             builder.start(site.node)
             builder.append(site.value, builder.Identity)
-            site.node.metadata_props[PASS_KEY] = self.name  # what it makes has another name
             yield Change(self.name, at, tensor, (), builder.finish())

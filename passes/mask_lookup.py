@@ -13,8 +13,7 @@ from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.lengths.dim_nodes import size_of
 from graphfix.model.mask_lookups import looked_up, written
-from graphfix.model.shapes import all_same, same
-from graphfix.model.symbolic.expressions import Dim
+from graphfix.model.shapes import Dim, all_same, same
 from graphfix.model.values import is_op, maker_of
 from graphfix.model.view import View
 

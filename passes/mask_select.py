@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.model.values import const_of, is_op, maker_of
+from graphfix.model.values import Array, const_of, is_op, maker_of
 from graphfix.model.view import View
 
 from ._shared.fusible import FLOATS, only_user
@@ -32,8 +31,8 @@ class SelectSite(Match):
     """
 
     truth: ir.Value
-    there: npt.NDArray[np.generic]
-    elsewhere: npt.NDArray[np.generic]
+    there: Array
+    elsewhere: Array
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,6 @@ class MaskSelect(NodePass[SelectSite]):
 
     name: ClassVar[str] = "mask-select"
     anchors: ClassVar[tuple[str, ...]] = ("Mul", "Expand")
-    keeps_shapes: ClassVar[bool] = True
 
     def match(self, node: ir.Node, view: View) -> SelectSite | None:
         """A floor times a boolean; or a Where of two constants, expanded."""

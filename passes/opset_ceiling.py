@@ -129,8 +129,7 @@ class OpsetCeiling(Pass):
 
     def message(self, site: Match) -> str:
         """How many nodes run under a version that DirectML has no kernel for."""
-        if not isinstance(site, ImportSite):
-            return super().message(site)
+        assert isinstance(site, ImportSite)
         return (
             f"{site.where} is of opset {site.opset}, in which {site.revised} of its nodes are "
             f"newer than opset {self.to}; it can be of opset {self.to}"

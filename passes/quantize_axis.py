@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int
+from graphfix.model.values import Array, attr_int
 from graphfix.model.view import View
 
 from ._shared.fusible import FLOATS, MICROSOFT
@@ -113,8 +113,7 @@ class QuantizeAxis(NodePass[AxisSite]):
 
     def rewrite(self, match: AxisSite, op: Builder) -> ir.Value:
         """Microsoft's, with zero points."""
-        inputs: list[ir.Value | np.ndarray[tuple[int, ...], np.dtype[np.generic]]]
-        inputs = [*match.inputs]
+        inputs: list[ir.Value | Array] = [*match.inputs]
         if match.missing:
             inputs.append(np.zeros(match.missing, match.integer.numpy()))
         return op.make(f"{MICROSOFT}.{match.node.op_type}", *inputs, axis=match.axis)

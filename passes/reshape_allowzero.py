@@ -11,13 +11,10 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.editing.builder import PASS_KEY, Builder
-from graphfix.model.shapes import Shapes, is_named, same
-from graphfix.model.symbolic.expressions import Dim
+from graphfix.model.shapes import Dim, Shapes, is_named, same
 from graphfix.model.text import size_told
-from graphfix.model.values import attr_int, ints_of
+from graphfix.model.values import Array, attr_int, ints_of
 from graphfix.model.view import View
-
-Shape = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class ZeroSite(Match):
     """
 
     data: ir.Value
-    shape: ir.Value | Shape
+    shape: ir.Value | Array
 
 
 @dataclass(frozen=True)
@@ -162,7 +159,7 @@ def _doubts(
     ]
 
 
-def _resolved(shape: ir.Value, sizes: Sequence[Dim] | None) -> Shape | None:
+def _resolved(shape: ir.Value, sizes: Sequence[Dim] | None) -> Array | None:
     """A constant shape with the number that its -1 stands for, if it has one and it is known."""
     target = ints_of(shape)
     if target is None or sizes is None or target.count(-1) != 1:

@@ -81,7 +81,6 @@ class ScaleWeights(NodePass[ScaledSite]):
 
     name: ClassVar[str] = "scale-weights"
     anchors: ClassVar[tuple[str, ...]] = ("Mul",)
-    keeps_shapes: ClassVar[bool] = True
 
     def match(self, node: ir.Node, view: View) -> ScaledSite | None:
         """A Mul of constants with a product with a weight, or with that and a bias."""

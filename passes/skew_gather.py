@@ -169,8 +169,7 @@ def _near(match: SkewSite, given: ir.Value, table: Rows, op: Builder) -> ir.Valu
     """
     dims = op.view.shapes.dims(match.moved.source) or ()
     array = const_of(table.table, LARGEST)
-    if array is None:
-        raise RuntimeError(f"{table.table.name} is no constant")
+    assert array is not None
     around = [(int(axis == table.axis),) * 2 for axis in range(array.ndim)]
     rows = np.roll(np.pad(array, around), -match.first - 1, axis=table.axis)
     right = np.ascontiguousarray(rows.transpose(table.order))
@@ -194,8 +193,7 @@ def _band(moved: Moved, table: Rows, first: int, op: Builder) -> ir.Value:
         value = op.Pad(value, np.array([*none, front, *none, back], np.int64))
     if list(table.order) != sorted(table.order):
         array = const_of(right, LARGEST)
-        if array is None:
-            raise RuntimeError(f"{right.name} is no constant")
+        assert array is not None
         right = op.constant(np.ascontiguousarray(array.transpose(table.order)))
     at = Positions(moved.source, dims, op)
     places = np.arange(table.count, dtype=np.int64) + first + front

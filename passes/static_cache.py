@@ -13,7 +13,7 @@ import onnx_ir as ir
 from graphfix.caches.cache_input import CacheInput
 from graphfix.caches.growth import growing, unify
 from graphfix.core import Change, Interface, Match, Pass, Skip
-from graphfix.editing.builder import PASS_KEY, Builder, is_as_exported
+from graphfix.editing.builder import Builder, is_as_exported
 from graphfix.errors import PaddingError, UsageError
 from graphfix.model import shapes
 from graphfix.model.symbolic.expressions import replaced, symbols_of
@@ -242,8 +242,6 @@ class _Cache:
             if cut is not None:
                 continue
             builder.start(self._model.graph[-1])
-            if (maker := value.producer()) is not None:
-                maker.metadata_props[PASS_KEY] = StaticCache.name
             builder.append(value, functools.partial(_last, builder, self._size, axis))
             kept = f"{state.output} = the last {self._size} entries along axis {axis}"
             yield Change(StaticCache.name, state.output, state.output, (), (kept,))

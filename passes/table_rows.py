@@ -11,8 +11,7 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.affine import affine_of
-from graphfix.model.shapes import same
-from graphfix.model.symbolic.expressions import Dim
+from graphfix.model.shapes import Dim, same
 from graphfix.model.values import attr_int, const_of, ints_of, is_op, maker_of
 from graphfix.model.view import View
 

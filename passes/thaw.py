@@ -13,8 +13,7 @@ from graphfix.core import Change, Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model import shapes
 from graphfix.model.dim_spelling import Spelling
-from graphfix.model.shapes import input_symbols
-from graphfix.model.symbolic.expressions import Dim
+from graphfix.model.shapes import Dim, input_symbols
 from graphfix.model.values import attr_int, ints_of, is_op
 from graphfix.model.view import View
 
@@ -162,8 +161,7 @@ class Thaw(NodePass[FrozenSite]):
 
     def message(self, site: Match) -> str:
         """The dim, and the size that it was frozen at."""
-        if not isinstance(site, FrozenSite):
-            return super().message(site)
+        assert isinstance(site, FrozenSite)
         return f"its target is frozen at {site.thawed.dim} = {site.thawed.size}"
 
 

@@ -154,8 +154,7 @@ def bench(
         Timed(os.fspath(model), found, said)
         for model, found, said in zip(models, results, notes, strict=True)
     )
-    setups = tuple(x[0] for x in plan)
-    return Benchmark(where, note, about, setups, tuple(timed))
+    return Benchmark(where, note, about, tuple(x[0] for x in plan), tuple(timed))
 
 
 def _entered(

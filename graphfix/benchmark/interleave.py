@@ -77,8 +77,7 @@ def take_turns(
                 continue
             tell(f"turn {turn + 1} of {turns}{_left(start, done, turns * len(members))}")
             try:
-                stints = (*courses[i].stints, run(members[i]))
-                courses[i] = replace(courses[i], stints=stints)
+                courses[i] = replace(courses[i], stints=(*courses[i].stints, run(members[i])))
             except FailedError as error:
                 courses[i] = replace(courses[i], error=str(error))
             done += 1

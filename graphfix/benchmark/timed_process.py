@@ -71,8 +71,7 @@ class Trial:
         found = "load" if isinstance(error, ModelError) else "run"
 
         def run(model: ir.Model) -> None:
-            part = replace(entrant, source=model, graph=model)
-            with self.open(part, self.runner) as session:
+            with self.open(replace(entrant, source=model, graph=model), self.runner) as session:
                 session.run(entrant.feeds(case.feeds))
 
         source = entrant.source if isinstance(entrant.source, ir.Model) else entrant.graph

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfix import json_types
-from graphfix.caches.in_front import Array, fitted
+from graphfix.caches.in_front import fitted
 from graphfix.errors import ModelError
+from graphfix.runtime.port import Array, Feeds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import onnx_ir as ir
 
 KEY = "graphfix.caches"
@@ -73,14 +72,14 @@ class CacheInput:
         known = [x for x in self.all_of(model) if x.dim != self.dim]
         model.metadata_props[KEY] = json.dumps([asdict(x) for x in (*known, self)])
 
-    def length(self, feeds: Mapping[str, Array]) -> int:
+    def length(self, feeds: Feeds) -> int:
         """How many entries the caches have in feeds of the model as it was."""
         for name, axis, _ in self.padded:
             if name in feeds and (name in {x for x, _, _ in self.states} or not self.states):
                 return int(feeds[name].shape[axis])
         return 0
 
-    def feeds(self, old: Mapping[str, Array]) -> dict[str, Array]:
+    def feeds(self, old: Feeds) -> dict[str, Array]:
         """Inputs of the model with caches of this size, from those of the model before."""
         length = self.length(old)
         new = dict(old)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from graphfix.runtime.port import Array
 
 
 def fitted(array: Array, shape: Sequence[int], fill: float = 0.0) -> Array:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.errors import GraphfixError
+from graphfix.version import __version__
 from graphfix.wording import ALIASES, Row, clean, row_lines, wrapped
 
 if TYPE_CHECKING:
@@ -167,6 +168,11 @@ def _put(line: str, *, err: bool = False) -> None:
     from rich.text import Text
 
     _live.print(Text.from_ansi(line), soft_wrap=True)
+
+
+def headed(**fields: object) -> dict[str, object]:
+    """What a verb says as JSON: which form it has, whose it is, and then ``fields``."""
+    return {"schema": 1, "graphfix": __version__, **fields}
 
 
 def print_json(document: object) -> None:

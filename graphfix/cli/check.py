@@ -9,16 +9,13 @@ import click
 
 from graphfix.cli import _options, _page, _terminal
 from graphfix.errors import GraphfixError
-from graphfix.version import __version__
 from graphfix.wording import clean, grouped, plural, reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from graphfix.core import Check, Findings
     from graphfix.rules import Provider
-
-    Command = Callable[..., object]
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": None}
 _WORST = ("error", "warning", "note")
@@ -122,8 +119,7 @@ def check(
             found[model] = Findings(shown)
     limit = fail_on or ("error" if spec is None else "warning")
     each = [_as_json(_page.name(model), ep, asked, here) for model, here in found.items()]
-    several = {"schema": 1, "graphfix": __version__, "models": each}
-    document = each[0] if len(models) == 1 else several
+    document = each[0] if len(models) == 1 else _terminal.headed(models=each)
     if sarif:
         from graphfix.show.sarif import document as in_sarif
 
@@ -164,8 +160,7 @@ def _about(asked: Sequence[Check]) -> dict[str, str]:
 def _as_json(model: str, ep: str, asked: Sequence[Check], found: Findings) -> dict[str, object]:
     from graphfix.engine import pipeline
 
-    head = {"schema": 1, "graphfix": __version__, "source": model, "ep": ep}
-    return {**head, "spec": pipeline.spec_of(asked), **found.to_json()}
+    return _terminal.headed(source=model, ep=ep, spec=pipeline.spec_of(asked), **found.to_json())
 
 
 def _print(model: str, found: Findings, *, verbose: bool) -> None:

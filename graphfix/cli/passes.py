@@ -7,7 +7,6 @@ import dataclasses
 import click
 
 from graphfix.cli import _options, _terminal
-from graphfix.version import __version__
 from graphfix.wording import clean
 
 
@@ -22,8 +21,7 @@ def passes(as_json: bool) -> int:
     found = registry.entries()
     if as_json:
         listed = [dataclasses.asdict(entry) for entry in found]
-        head = {"schema": 1, "graphfix": __version__}
-        _terminal.print_json({**head, "passes": listed, "profiles": registry.PROFILES})
+        _terminal.print_json(_terminal.headed(passes=listed, profiles=registry.PROFILES))
         return 0
     for entry in found:
         name = click.style(clean(entry.name), bold=True)

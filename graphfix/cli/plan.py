@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _options, _terminal
-from graphfix.version import __version__
 from graphfix.wording import reasons
 
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ def plan(model: str, dims: _options.Sizes | None, as_json: bool, verbose: bool) 
 
         found = planning.plan(model, dims=dims, progress=tell)
     if as_json:
-        head = {"schema": 1, "graphfix": __version__, "source": model}
-        _terminal.print_json({**head, "plan": found.to_json()})
+        _terminal.print_json(_terminal.headed(source=model, plan=found.to_json()))
     else:
         _terminal.paragraph(model)
         click.echo()

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from graphfix.directml.placement import Rules
 from graphfix.errors import ModelError
-from graphfix.model.local_functions import inline
+from graphfix.model.local_functions import inlined
 from graphfix.model.shapes import input_symbols
 from graphfix.model.symbolic.expressions import Dim, evaluator, symbols_of
 from graphfix.model.values import bodies_of, is_op
@@ -48,12 +48,10 @@ def _inlined(view: View) -> View:
     """A look at the model as ONNX Runtime has it, with local functions in place of their calls."""
     if not view.model.functions:
         return view
-    copy = view.model.clone()
     try:
-        inline(copy)
+        return View(inlined(view.model))
     except ModelError:
         return view
-    return View(copy)
 
 
 def _spoiling(view: View) -> Iterator[ir.Value]:

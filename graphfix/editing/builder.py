@@ -298,6 +298,8 @@ class Builder:
         new = self.extend(lambda: build(output))
         if new is output:
             return
+        if (maker := output.producer()) is not None:
+            maker.metadata_props[PASS_KEY] = self._by  # what it makes has another name
         name, output.name = output.name, self.new_name()
         new.name, new.type, new.shape = name, output.type, output.shape
         for place in places:

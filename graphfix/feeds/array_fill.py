@@ -11,6 +11,7 @@ from graphfix.feeds.input import Input
 from graphfix.feeds.roles import Role
 
 Shape = tuple[int, ...]
+Mask = npt.NDArray[np.bool_]
 
 # Large values, not larger than they must be: the tolerance of what they reach grows with them.
 _LARGE = {"bumps": (1.3e3, -1.2e3), "spikes": (1.3e4, -1.2e4)}
@@ -33,19 +34,13 @@ def mask_of(item: Input, shape: Shape, valid: tuple[int, ...], whole: int, side:
     return np.where(beyond, item.role.padded, item.role.valid).astype(item.dtype)
 
 
-def beyond_in(
-    item: Input, shape: Shape, valid: tuple[int, ...], side: Side = "right"
-) -> npt.NDArray[np.bool_] | None:
+def beyond_in(item: Input, shape: Shape, valid: Shape, side: Side = "right") -> Mask | None:
     """Where the padding of a data or token array is; None if it has no time axis."""
-    if item.time is None:
-        return None
-    return _beyond(item.time, item.rows, shape, valid, side)
+    return None if item.time is None else _beyond(item.time, item.rows, shape, valid, side)
 
 
-def _beyond(
-    time: int, rows: int | None, shape: Shape, valid: npt.ArrayLike, side: Side
-) -> npt.NDArray[np.bool_]:
-    ends = per_row(np.asarray(valid), _ones(shape, rows))
+def _beyond(time: int, rows: int | None, shape: Shape, valid: npt.ArrayLike, side: Side) -> Mask:
+    ends = per_row(np.asarray(valid), tuple(n if a == rows else 1 for a, n in enumerate(shape)))
     count = index(shape, time)
     beyond = count < shape[time] - ends if side == "left" else count >= ends
     return np.broadcast_to(beyond, shape)
@@ -61,10 +56,6 @@ def along(values: Array, axis: int, rank: int) -> Array:
 def index(shape: Shape, axis: int) -> npt.NDArray[np.int64]:
     """0, 1, 2, ... along ``axis``, with 1 for every other dim."""
     return along(np.arange(shape[axis]), axis, len(shape))
-
-
-def _ones(shape: Shape, rows: int | None) -> Shape:
-    return tuple(n if a == rows else 1 for a, n in enumerate(shape))
 
 
 def per_row(values: Array, shape: Shape) -> Array:

@@ -30,7 +30,7 @@ from graphfix.feeds.runnable_sizes import Limits
 from graphfix.feeds.signature import Signature
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model import io
-from graphfix.paths import StrPath
+from graphfix.model.given import PathOrModel
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import OverBudgetError, RunError
@@ -51,7 +51,7 @@ _PAST = (4, 0, 1, 9, 16)
 
 
 def make_cases(
-    model: StrPath | ir.Model,
+    model: PathOrModel,
     *,
     dims: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
@@ -272,8 +272,7 @@ class _Search:
         grows = step < len(SCHEDULE)
         for place, time in enumerate(signature.fresh):
             # Times that are not tied get different sizes, so that a mix-up is seen.
-            small = SCHEDULE[step % len(SCHEDULE)][1]
-            own = length if grows or place == 0 else small
+            own = length if grows or place == 0 else SCHEDULE[step % len(SCHEDULE)][1]
             sizes[time] = own // (place + 1) + 2 * place
             if not grows and place and length % 32 == 0:  # images: both sides a multiple
                 sizes[time] = max(32, length // 64 * 32)
@@ -318,6 +317,5 @@ def _nothing_runs(cases: Cases) -> str:
     example = quoted(next((cases.signature.user_name(t) for t in cases.signature.times), "T"))
     return (
         f"the model as given runs at none of the sizes tried ({tried}{more}), with {roles}. "
-        f"{reason} Give inputs with --feeds file.npz, or sizes with "
-        f"--dims {example}=.."
+        f"{reason} Give inputs with --feeds file.npz, or sizes with --dims {example}=.."
     )

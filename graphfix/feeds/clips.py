@@ -204,8 +204,7 @@ class Clips:
                     where[item.rows] = slice(row, row + 1)
                 array[tuple(where)] = content
         if self._extra is not None:
-            more = self._made(self._extra, self._seed, seed, container, lengths)
-            feeds = {**more, **feeds}
+            feeds = {**self._made(self._extra, self._seed, seed, container, lengths), **feeds}
         return self._told(feeds, clips)
 
     def _is_made(self, item: Input) -> bool:

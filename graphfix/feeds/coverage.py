@@ -35,8 +35,7 @@ class Coverage:
 
 def coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
     """What ``cases`` have met of what can be met with these inputs."""
-    covered: list[str] = []
-    missing: list[str] = []
+    covered, missing = list[str](), list[str]()
     for told, held in _conditions(cases, signature):
         (covered if held else missing).append(told)
     for group in signature.groups:
@@ -52,8 +51,7 @@ def coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
 def _conditions(cases: Sequence[Case], signature: Signature) -> Iterator[tuple[str, bool]]:
     """Each condition that could hold, with whether it did."""
     plain = [case for case in cases if not case.poison]
-    governed = any(x.role.kind in TELLS and x.role.sure for x in signature.inputs)
-    if governed:
+    if any(x.role.kind in TELLS and x.role.sure for x in signature.inputs):
         yield from _row_conditions(plain, signature)
     for item in signature.inputs:
         yield from _input_conditions(item, plain, signature)
@@ -88,8 +86,7 @@ def _input_conditions(
     arrays = [case.feeds[item.name] for case in cases if case.feeds[item.name].size]
     name, role = item.name, item.role
     if options := options_of(item):
-        had = {int(x) for array in arrays for x in np.unique(array)}
-        told = len(had & {*options})
+        told = len({int(x) for array in arrays for x in np.unique(array)} & {*options})
         if told < len(options):
             yield f"{len(options) - told} of {len(options)} values of {name!r}", False
         else:
@@ -108,8 +105,7 @@ def _input_conditions(
         other = any(not np.isin(a.astype(np.float64), [*known]).all() for a in arrays)
         yield f"{name!r} as no {role.kind}", other
     if item.time is not None and role.kind == "data" and signature.time_of(item) in signature.past:
-        sizes = [a.shape[item.time] for a in arrays]
-        yield "a cache over 8", max(sizes, default=0) > 8
+        yield "a cache over 8", max((a.shape[item.time] for a in arrays), default=0) > 8
 
 
 def _numbers(item: Input, had: Array) -> Iterator[tuple[str, bool]]:

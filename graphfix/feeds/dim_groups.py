@@ -212,8 +212,7 @@ class Ties:
 
 
 def _only_in_masks(inputs: Iterable[Input]) -> set[str]:
-    masks: set[str] = set()
-    others: set[str] = set()
+    masks, others = set[str](), set[str]()
     for item in inputs:
         (masks if item.role.kind == "mask" else others).update(*map(symbols, item.dims))
     return masks - others

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.lengths.length_input import LengthInput
-from graphfix.runtime.port import Array
+from graphfix.runtime.port import Array, Feeds
 
 
-def full_lengths(model: ir.Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def full_lengths(model: ir.Model, feeds: Feeds) -> dict[str, Array]:
     """``feeds`` with the length input of ``model``, if it has one that they lack: all is valid.
 
     Args:

@@ -50,8 +50,7 @@ class Input:
         # Of a size that is only known inside the graph the first element alone is safe.
         known = all(symbols(d) <= sizes.keys() for d in below)
         high = min(self.role.high, *(size_of(d, sizes) for d in below)) if known else 1
-        role = replace(self.role, high=max(high, self.role.low + 1))
-        return replace(self, role=role)
+        return replace(self, role=replace(self.role, high=max(high, self.role.low + 1)))
 
 
 def size_of(dim: Dim, sizes: Mapping[str, int]) -> int:

@@ -6,9 +6,8 @@ import zlib
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
-from graphfix.feeds.array_fill import beyond_in, token_ids
+from graphfix.feeds.array_fill import Mask, beyond_in, token_ids
 from graphfix.feeds.case import Array, Case, Poison
 from graphfix.feeds.input import Input
 from graphfix.feeds.roles import Role
@@ -48,7 +47,7 @@ def poisoned(
     return made
 
 
-def _padding(item: Input, case: Case, signature: Signature) -> npt.NDArray[np.bool_] | None:
+def _padding(item: Input, case: Case, signature: Signature) -> Mask | None:
     """Where the padding of one input of a case is; None if it has none."""
     time = signature.time_of(item)
     valid = case.valid.get(signature.user_name(time)) if time is not None else None
@@ -58,9 +57,7 @@ def _padding(item: Input, case: Case, signature: Signature) -> npt.NDArray[np.bo
     return beyond if beyond is not None and beyond.any() else None
 
 
-def _spoil(
-    array: Array, beyond: npt.NDArray[np.bool_], role: Role, kind: Poison, rng: np.random.Generator
-) -> Array:
+def _spoil(array: Array, beyond: Mask, role: Role, kind: Poison, rng: np.random.Generator) -> Array:
     array = array.copy()
     if role.kind == "tokens":
         array[beyond] = token_ids(rng, role, array.shape)[beyond]

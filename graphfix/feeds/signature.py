@@ -71,8 +71,7 @@ class Signature:
                 roles[told.input] = Role(told.kind, "a repair takes it for that")
         free = [v for v in self.model.graph.inputs if v.name not in self.constants]
         self.inputs = [_input(v, roles) for v in free if v.name in roles]
-        known = _defaults(self.model)
-        self.defaults = {k: x for k, x in known.items() if k not in self.constants}
+        self.defaults = {k: x for k, x in _defaults(self.model).items() if k not in self.constants}
         self._batch = self._find_batch()
         self.inputs = [self._with_axes(x) for x in self.inputs]
         self._ties = Ties(self.model, self.inputs, self._batch, tie, lambda: self.shapes)

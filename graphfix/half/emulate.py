@@ -44,18 +44,12 @@ def without_shapes(model: ir.Model) -> ir.Model:
 
 def _round(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
     """Let whoever takes ``value`` take it rounded, under its name."""
-    name, uses = value.name, list(value.uses())
+    name, result = value.name, ir.Value(type=value.type, shape=value.shape)
+    value.replace_all_uses_with(result, replace_graph_outputs=True)
     half = ir.node("Cast", [value], {"to": int(ir.DataType.FLOAT16)})
-    back = ir.node("Cast", [half.outputs[0]], {"to": int(ir.DataType.FLOAT)})
-    result = back.outputs[0]
-    for use in uses:
-        use.node.replace_input_with(use.idx, result)
-    for i, output in enumerate(graph.outputs):
-        if output is value:
-            graph.outputs[i] = result
+    back = ir.node("Cast", [half.outputs[0]], {"to": int(ir.DataType.FLOAT)}, outputs=[result])
     # Exporters name tensors "input", "input.4": no number alone behind a name.
     value.name, result.name = f"graphfix.half.{name}.raw", name
     half.name = half.outputs[0].name = f"graphfix.half.{name}.half"
     back.name = f"graphfix.half.{name}.back"
-    result.type, result.shape = value.type, value.shape
     graph.insert_after(node, [half, back])

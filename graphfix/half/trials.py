@@ -15,7 +15,7 @@ from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.signature import Signature
 from graphfix.half.emulate import rounded, without_shapes
 from graphfix.model import shapes
-from graphfix.model.local_functions import inline
+from graphfix.model.local_functions import inlined
 from graphfix.model.values import nodes_of
 from graphfix.proof.inner_tensors import Run, Sizes, Stream
 from graphfix.wording import grouped
@@ -59,7 +59,7 @@ class Trials:
     """
 
     def __init__(self, model: ir.Model, chosen: Pass, tell: Progress) -> None:
-        self.before = _copy(model)
+        self.before = inlined(model)
         self.chosen, self.tell = chosen, tell
         self._last: tuple[Pass, ir.Model] | None = None
 
@@ -121,7 +121,7 @@ class Trials:
 
     @cached_property
     def _bare(self) -> ir.Model:
-        return without_shapes(_copy(self.before))
+        return without_shapes(inlined(self.before))
 
     def shared(self, candidate: ir.Model) -> list[str]:
         """Inner tensors that a candidate has as well: a needless Cast is gone."""
@@ -147,14 +147,6 @@ def extremes(cases: Sequence[Case]) -> list[Case]:
 def name_of(node: ir.Node) -> str:
     """The name of the first tensor that a node makes: nodes may have none of their own."""
     return next((x.name for x in node.outputs if x.name), node.name or "")
-
-
-def _copy(model: ir.Model) -> ir.Model:
-    copy = model.clone()
-    shapes.forget(copy)
-    if copy.functions:
-        inline(copy)
-    return copy
 
 
 def _joined(given: str, names: Iterable[str]) -> str:

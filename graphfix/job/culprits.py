@@ -85,8 +85,7 @@ class Search:
         for report in done:
             for change in report.changes if report.spec in self._passes else ():
                 tensor = change.tensor if self._passes[report.spec].chooses() else WHOLE
-                place = Leaving(tensors=tensors).place(report.spec, tensor)
-                at = self._at.setdefault(place, [])
+                at = self._at.setdefault(Leaving(tensors=tensors).place(report.spec, tensor), [])
                 at += [] if change.at in at else [change.at]
         self._known: dict[tuple[Places, tuple[str, ...]], str] = {}
         self._proved: tuple[Places, dict[str, Pass]] = frozenset(), {}

@@ -42,8 +42,7 @@ class Way:
     def of(self, task: Task) -> Task:
         """What is asked then."""
         tolerance = task.tolerance if self.rounds else None
-        chosen = self.found.passes(task.chosen)
-        return replace(task, chosen=chosen, tolerance=tolerance)
+        return replace(task, chosen=self.found.passes(task.chosen), tolerance=tolerance)
 
 
 def ways(chosen: Iterable[Check], why: str, found: BadPlaces) -> Iterator[Way]:

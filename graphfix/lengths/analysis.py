@@ -33,6 +33,7 @@ from graphfix.lengths.tail_state import (
     size_expr,
     with_tails,
 )
+from graphfix.model.text import kind_of
 from graphfix.model.values import captured, const_of, is_op, opset_of
 from graphfix.model.view import View
 from graphfix.model.walks import reached
@@ -96,8 +97,7 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
         first = min(readers, key=lambda x: places.get(x, -1))
         poisoned.append(PoisonedInput(first, "poisoned input", value, state))
     # Without further repairs, what leaks is closed by the zeros at the inputs alone.
-    repairs = [*poisoned, *cleaned.repairs]
-    cleaned.repairs = sorted(repairs, key=lambda x: places.get(x.node, -1))
+    cleaned.repairs = sorted([*poisoned, *cleaned.repairs], key=lambda x: places.get(x.node, -1))
     return cleaned
 
 
@@ -209,14 +209,11 @@ class _Walk:
         if rule is None or inner:
             if moves:
                 raise RefusedError("it computes with positions that move when the clip is padded")
-            what = (
-                node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
-            )
             if inner:
-                raise RefusedError(f"the bodies of {what} use what carries time")
+                raise RefusedError(f"the bodies of {kind_of(node)} use what carries time")
             fused = "; run ilens-mask before what fuses (-p ilens-mask,fast)"
             raise RefusedError(
-                f"there is no rule that says what padding does to {what}"
+                f"there is no rule that says what padding does to {kind_of(node)}"
                 + (fused if node.domain == MICROSOFT else "")
             )
         _check_sizes(site, rule)

@@ -131,8 +131,7 @@ def _lift(above: sympy.Expr, below: sympy.Expr, symbol: str) -> int:
     """How often ``below`` must be added to ``above`` for it not to be negative at any length."""
     # Dims grow with the length: they are smallest at 0.
     zero = {x: 0 for x in above.free_symbols if x.name == symbol}
-    least = above.subs(zero)
-    return max(0, int(sympy.ceiling(-least / below)))
+    return max(0, int(sympy.ceiling(-above.subs(zero) / below)))
 
 
 def _row(number: sympy.Expr | int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:

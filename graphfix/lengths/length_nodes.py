@@ -133,9 +133,8 @@ class Lengths:
                 rows = op.Cast(rows, to=self.dtype(value))
             if self.source.batch is None and rank == 0:
                 return self.squeeze(rows, [0])
-            return self.unsqueeze(
-                rows, range(1, rank if self.source.batch is None else trailing + 1)
-            )
+            end = rank if self.source.batch is None else trailing + 1
+            return self.unsqueeze(rows, range(1, end))
         node = value.producer()
         if node is None or is_op(node, "Constant"):
             return value
@@ -203,8 +202,7 @@ class Lengths:
         mask = self.mask(value, axes, axis)
 
         def build() -> ir.Value:
-            hidden = op.Cast(op.Not(mask), to=dtype)
-            return op.Mul(hidden, self.floor(dtype))
+            return op.Mul(op.Cast(op.Not(mask), to=dtype), self.floor(dtype))
 
         return op.once(("addend", mask, dtype), build, mask)
 

@@ -91,8 +91,7 @@ class Site:
         state, dtype = self.state(index), self.source.shapes.dtype(self.node.inputs[index])
         edge = extreme(ir.DataType.FLOAT if dtype is None else dtype, high=False)
         if not state.tail(axis).is_below(max(edge, -_HUGE)):
-            repair = Hide(self.node, leak, index, axis, state)
-            state = self._mask(repair, Tail("number", edge))
+            state = self._mask(Hide(self.node, leak, index, axis, state), Tail("number", edge))
         return state
 
     def need_finite(self, index: int, leak: Leak) -> State:
@@ -139,8 +138,7 @@ class Site:
             one = _one_element(self.source.shapes.dims(node.inputs[0]))
             return one and self._is_of_lengths(node.inputs[0])
         # What makes one number of several, as ReduceMax does, would do so over rows of the batch.
-        alone = is_op(node, *MANY, *UNARY)
-        return alone and all(map(self._is_of_lengths, node.inputs))
+        return is_op(node, *MANY, *UNARY) and all(map(self._is_of_lengths, node.inputs))
 
     def check_size(self, size: sympy.Expr) -> None:
         """Refuse if a size cannot be computed from the length of the padded input."""

@@ -92,7 +92,6 @@ def _moved(inner: Affine, node: ir.Node, shapes: Shapes) -> Affine | None:
     if before is None or after is None:
         return None
     counting = sorted(axis % len(before) for axis in inner.weights)
-    kept: list[int] = []
     if is_op(node, "Unsqueeze"):
         axes = axes_of(node)
         if axes is None:

@@ -17,13 +17,14 @@ from graphfix.model import io
 from graphfix.paths import StrPath
 from graphfix.wording import did_you_mean
 
+PathOrModel = StrPath | ir.Model
 Given = Any
 """A path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, or what has ``model_proto``."""
 Dims = Mapping[str, int | Sequence[int]]
 """Sizes by the name of a dim, where one may be given alone."""
 
 
-def in_memory(given: Given) -> StrPath | ir.Model:
+def in_memory(given: Given) -> PathOrModel:
     """A path as it is, anything else as a model of onnx-ir.
 
     Raises:

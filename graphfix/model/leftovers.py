@@ -95,5 +95,4 @@ def mentioned(files: Iterable[Path], tokens: Collection[str]) -> set[str]:
 
 def _others(folder: Path) -> list[Path]:
     """What could be a model that refers to weights in ``folder``."""
-    known = (_DRAFT, _DATA)
-    return [x for x in folder.iterdir() if not any(y.fullmatch(x.name) for y in known)]
+    return [x for x in folder.iterdir() if not any(y.fullmatch(x.name) for y in (_DRAFT, _DATA))]

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass, inliner
 
 from graphfix.errors import ModelError
+from graphfix.model import shapes
 from graphfix.model.malformed import MalformedError
 from graphfix.model.values import nodes_of
 
@@ -34,6 +35,19 @@ def inline(model: ir.Model) -> None:
             InlinePass()(model)
     except ValueError as error:
         raise ModelError(f"its local functions cannot be put in place: {error}") from error
+
+
+def inlined(model: ir.Model) -> ir.Model:
+    """A copy of a model without its local functions; weights are shared, not copied.
+
+    Raises:
+        ModelError: As :func:`inline`.
+    """
+    copy = model.clone()
+    shapes.forget(copy)
+    if copy.functions:
+        inline(copy)
+    return copy
 
 
 @contextmanager

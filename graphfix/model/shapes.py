@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
-import onnx_shape_inference
+from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, registry
 
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.dims import dim_names, is_nameless, without_no_names
@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 _META = "graphfix.shapes"
 MINTED = re.compile(r"\b_d\d+\b")
 """Symbols of the library for sizes that it cannot express in those of the inputs."""
-_CONTENTS = onnx_shape_inference.SYM_DATA_KEY
 
 
 @dataclass(eq=False)
@@ -147,8 +146,7 @@ def all_same(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
 
 def input_names(model: ir.Model) -> list[str]:
     """What a user calls the symbolic dims of the inputs, in their order."""
-    spelling = Spelling(model)
-    return [spelling.name(x) for x in input_symbols(model)]
+    return [*map(Spelling(model).name, input_symbols(model))]
 
 
 def input_symbols(model: ir.Model) -> list[str]:
@@ -217,7 +215,7 @@ def extend(model: ir.Model, nodes: Sequence[ir.Node]) -> None:
     made = [value for node in new for value in node.outputs]
     given = [x for x in dict.fromkeys(x for n in new for x in n.inputs if x) if x not in made]
     with _kept([*given, *made]), learning(model.graph) as facts:
-        context = onnx_shape_inference.ShapeInferenceContext(model.opset_imports)
+        context = ShapeInferenceContext(model.opset_imports)
         for value in given:
             dims = (*(shapes.dims(value) or ()), *(shapes.data(value) or ()))
             context.reserve_symbol_names(x for dim in dims for x in symbols_of(dim))
@@ -226,7 +224,7 @@ def extend(model: ir.Model, nodes: Sequence[ir.Node]) -> None:
         for node in new:
             _forget_claims(node)
             version = context.get_opset_version(node.domain)
-            rule = onnx_shape_inference.registry.get(node.domain, node.op_type, version=version)
+            rule = registry.get(node.domain, node.op_type, version=version)
             if rule is not None:
                 try:
                     rule(context, node)
@@ -235,9 +233,7 @@ def extend(model: ir.Model, nodes: Sequence[ir.Node]) -> None:
         shapes.update(_read(made, facts), lambda name: not context.is_generated_symbol(name))
 
 
-def _tell(
-    context: onnx_shape_inference.ShapeInferenceContext, shapes: Shapes, value: ir.Value
-) -> None:
+def _tell(context: ShapeInferenceContext, shapes: Shapes, value: ir.Value) -> None:
     """Let inference find what is known of ``value``."""
     dims, dtype, data = shapes.dims(value), shapes.dtype(value), shapes.data(value)
     if value.is_graph_input():
@@ -314,7 +310,7 @@ def _read(values: Sequence[ir.Value], facts: Facts) -> Shapes:
             dims[value] = known
         if dtype is not None:
             dtypes[value] = dtype
-        text = value.metadata_props.get(_CONTENTS)
+        text = value.metadata_props.get(SYM_DATA_KEY)
         if text is not None and shape is not None and len(shape) <= 1:
             held = by_text.get(text)
             if held is None:
@@ -368,12 +364,12 @@ def _kept(values: Sequence[ir.Value]) -> Iterator[None]:
                 value.dtype = dtype
             _pop_contents(value)
             if contents is not None:
-                value.metadata_props[_CONTENTS] = contents
+                value.metadata_props[SYM_DATA_KEY] = contents
 
 
 def _pop_contents(value: ir.Value) -> str | None:
     """What an inference has noted of the elements of ``value``, which is forgotten with this."""
-    return value.metadata_props.pop(_CONTENTS, None)
+    return value.metadata_props.pop(SYM_DATA_KEY, None)
 
 
 def _forget_claims(node: ir.Node) -> None:

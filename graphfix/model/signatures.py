@@ -62,8 +62,7 @@ def formals_of(op: str, domain: str, opset: int) -> Formals | None:
     if domain == _CONTRIB or op in _IN_ONNX:
         return _contrib().get(op)
     # ONNX Runtime has some before ONNX does: LayerNormalization, since opset 1.
-    newest = onnx.defs.onnx_opset_version()
-    schema = schema_of(op, opset, domain) or schema_of(op, newest, domain)
+    schema = schema_of(op, opset, domain) or schema_of(op, onnx.defs.onnx_opset_version(), domain)
     if schema is None:
         return None
     repeats = onnx.defs.OpSchema.FormalParameterOption.Variadic

@@ -33,6 +33,11 @@ def path_of(node: ir.Node) -> str:
     return f"{node.op_type} of {made}" if made else node.op_type
 
 
+def kind_of(node: ir.Node) -> str:
+    """Its operator, with the domain where that is not the standard's."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+
+
 def told(node: ir.Node) -> str:
     """A node in a sentence, by what a user finds in the model that was given.
 
@@ -67,8 +72,7 @@ def module_path(node: ir.Node) -> tuple[str, ...]:
     meta = node.metadata_props
     scope = meta.get("pkg.torch.onnx.name_scopes") or meta.get("namespace")
     if scope is None:
-        name = node.name or ""
-        return tuple(part for part in name.split("/")[:-1] if part)
+        return tuple(part for part in (node.name or "").split("/")[:-1] if part)
     if scope.startswith("["):
         names = re.findall(r"'([^']*)'", scope)[:-1]
     else:
@@ -111,12 +115,10 @@ class Line(NamedTuple):
     ) -> Line:
         """The line of ``node`` as it is now."""
         name = name or _kept
-        domain = node.domain
-        kind = node.op_type if domain in ("", "ai.onnx") else f"{domain}.{node.op_type}"
         given = node.attributes.data
         return cls(
             tuple([name(x) for x in node.outputs]),
-            kind,
+            kind_of(node),
             tuple([_attribute(x) for x in given.values()]) if given else (),
             tuple([name(x) for x in node.inputs]),
         )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.clips import Fill
+from graphfix.feeds.graph_uses import say
 from graphfix.feeds.roles import TELLS
 from graphfix.model import io
-from graphfix.paths import StrPath
+from graphfix.model.given import PathOrModel
 from graphfix.probing.in_container import PaddedDiff, cropped
 from graphfix.probing.unpadded import Alone, Clip, ClipTable
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
@@ -21,9 +22,8 @@ from graphfix.runtime.compared_session import Opened, open_given, open_session
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.random_nodes import draws, seeded
 from graphfix.runtime.run_errors import RunError
-from graphfix.wording import grouped
+from graphfix.wording import Tell, grouped
 
-Progress = Callable[[str], None]
 Outputs = dict[str, Array]
 
 # As many times as long as the clip, if nobody gives containers: nearly full, and 5 s in 60 s. The
@@ -47,8 +47,8 @@ class Job:
 
     def __init__(
         self,
-        model: StrPath | ir.Model,
-        original: StrPath | ir.Model | None,
+        model: PathOrModel,
+        original: PathOrModel | None,
         dims: Mapping[str, Sequence[int]],
         containers: Sequence[int],
         axis: str,
@@ -73,9 +73,9 @@ class Job:
         self.alone = Alone(self.native, repaired, dims, containers, axis, seeds, self._tell)
         self._done = self._total = 0
         self._filler = 0  # full rows that a container needs besides the clips
-        self._progress: Progress = lambda _: None
+        self._progress: Tell = lambda _: None
 
-    def run(self, progress: Progress) -> None:
+    def run(self, progress: Tell) -> None:
         """Run everything and compare.
 
         Raises:
@@ -206,10 +206,8 @@ class Job:
                 "the model runs only with a row as long as the container, so one was added to each"
             )
         if not ok and (node := draws(self.native)) is not None:
-            name = node.name or node.outputs[0].name
             notes.append(
-                f"the model draws random numbers ({node.op_type} {name!r}), and draws others "
-                "for another size"
+                f"the model draws random numbers ({say(node)}), and draws others for another size"
             )
         if self._ep == "dml":
             notes.append("containers ran on DirectML, clips alone on the CPU")
@@ -220,7 +218,7 @@ class Job:
         self._done += 1
 
 
-def _read(model: StrPath | ir.Model) -> tuple[ir.Model, StrPath | ir.Model]:
+def _read(model: PathOrModel) -> tuple[ir.Model, PathOrModel]:
     """A model's graph, and what to run: a copy with seeds if it draws random numbers."""
     graph = model if isinstance(model, ir.Model) else io.load(model)
     if draws(graph) is not None:

@@ -15,12 +15,12 @@ from graphfix.feeds.clips import FILLS, Fill
 from graphfix.json_types import record
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model.given import Given, in_memory, require_known, sizes_of
-from graphfix.probing.containers import Job, Progress
+from graphfix.probing.containers import Job
 from graphfix.probing.in_container import PaddedDiff
 from graphfix.proof.compare import Tolerance
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import require
-from graphfix.wording import Proof
+from graphfix.wording import Proof, Tell
 
 __all__ = ["PaddedDiff", "PaddedVerdict", "padded"]
 
@@ -104,7 +104,7 @@ def padded(
     tolerance: Tolerance | None = None,
     seeds: int | None = None,
     ep: Ep = "cpu",
-    progress: Progress | None = None,
+    progress: Tell | None = None,
 ) -> PaddedVerdict:
     """Run clips alone and in containers, and compare every output on the valid prefix.
 

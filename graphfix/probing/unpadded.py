@@ -15,7 +15,7 @@ from graphfix.feeds.dim_groups import TIES
 from graphfix.feeds.signature import Signature
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model.fixed_inputs import arrays_since
-from graphfix.proof.output_record import silent_outputs
+from graphfix.proof.output_record import kept_positive, silent_outputs
 from graphfix.runtime.compared_session import Opened
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import RunError
@@ -157,8 +157,7 @@ class Alone:
         )
         again = self._run_alone(session)
         if again and len(_silent(again)) < len(silent):
-            note = f"inputs are above 0: with others {silent[0]!r} is not a finite number"
-            self.notes.append(note)
+            self.notes.append(kept_positive(silent))
             return again
         self.clips = usual
         return found

@@ -23,12 +23,13 @@ from graphfix.feeds.user_feeds import given_case
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model.dims import fixed_since
 from graphfix.model.fixed_inputs import arrays_since
+from graphfix.model.given import PathOrModel
 from graphfix.paths import StrPath
 from graphfix.proof.branches import Branches
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Array, Mask, Tolerance
 from graphfix.proof.content import Content
-from graphfix.proof.output_record import silent_outputs
+from graphfix.proof.output_record import kept_positive, silent_outputs
 from graphfix.proof.state_steps import Chain, chains
 from graphfix.runtime.compared_session import Opened, open_given
 from graphfix.runtime.local_session import Session
@@ -87,7 +88,7 @@ class Baseline:
 
     def __init__(
         self,
-        source: StrPath | ir.Model,
+        source: PathOrModel,
         graph: ir.Model,
         after: Callable[[], ir.Model],
         tolerance: Tolerance,
@@ -206,9 +207,7 @@ class Baseline:
             again, others = self._tried(session, wanted, seed, positive=True)
             if len(silent_outputs(others.values())) < len(silent):
                 found, outputs = again, others
-                self.notes.append(
-                    f"inputs are above 0: with others {silent[0]!r} is not a finite number"
-                )
+                self.notes.append(kept_positive(silent))
         self.signature = found.signature
         self.runs = [Ran(case, outputs[case.name]) for case in found]
         self.dropped, self.left_out = found.dropped, found.left_out

@@ -64,8 +64,7 @@ class BetweenRoundings:
                 made = session.run({**after, **given})
         except (ModelError, RunError):
             return None
-        pairs = zip(floats, theirs, strict=True)
-        alike = all(self._is_near(told[a], made[b]) for a, b in pairs)
+        alike = all(self._is_near(told[a], made[b]) for a, b in zip(floats, theirs, strict=True))
         return made if alike and all(self._is_step(told[x], made[x]) for x in whole) else None
 
     def _is_near(self, one: Array, other: Array) -> bool:

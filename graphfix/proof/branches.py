@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.feeds.graph_uses import say
 from graphfix.model.shapes import shapes_of
 from graphfix.model.values import Numbering, bodies_of, is_op
 from graphfix.model.walks import reached
@@ -83,9 +84,8 @@ class Branches:
                 data = shapes_of(self._model).data(condition)
                 if condition is None or (data and all(isinstance(x, int) for x in data)):
                     continue
-                called = f"{node.op_type} {node.name or node.outputs[0].name!r}"
                 made = tuple(x.name for x in node.outputs if x.name)
-                yield Branch(made, _names_of(condition, self._model), called, taken)
+                yield Branch(made, _names_of(condition, self._model), say(node), taken)
 
 
 def _names_of(condition: ir.Value, model: ir.Model) -> frozenset[str]:

@@ -128,8 +128,7 @@ class Content:
         if where is not None:
             same = same | ~where
         governed = self._signature.batch_symbols | self._lengths(case).keys()
-        dims = self.dims.get(name)
-        keep = {a for a, d in enumerate(dims or ()) if symbols(d) & governed}
+        keep = {a for a, d in enumerate(self.dims.get(name) or ()) if symbols(d) & governed}
         over = tuple(a for a in range(clean.ndim) if a not in keep)
         known = np.broadcast_to(same.all(axis=over, keepdims=True), clean.shape)
         return known if where is None else known & where

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.input import size_of
 from graphfix.feeds.signature import Signature
-from graphfix.paths import StrPath
+from graphfix.model.given import PathOrModel
 from graphfix.proof.compare import Array
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
@@ -41,7 +41,7 @@ class Run:
         ep: Where it runs.
     """
 
-    source: StrPath | ir.Model
+    source: PathOrModel
     graph: ir.Model
     feeds: Mapping[str, Array]
     ep: Ep = "cpu"
@@ -117,8 +117,7 @@ class Stream:
             yield from self._both(names[:half])
             yield from self._both(names[half:])
             return
-        held = sum(x.nbytes for side in (ours, theirs) for x in side.values())
-        self.peak = max(self.peak, held)
+        self.peak = max(self.peak, sum(x.nbytes for side in (ours, theirs) for x in side.values()))
         for name in names:
             if name in ours and name in theirs:
                 # Popped, so that each pair is let go as soon as the caller is done with it.

@@ -24,6 +24,11 @@ def silent_outputs(runs: Iterable[Mapping[str, Array]]) -> list[str]:
     return [name for name, finite in known.items() if 2 * sum(finite) < len(finite)]
 
 
+def kept_positive(silent: Sequence[str]) -> str:
+    """A note that the inputs are above 0, for the sake of outputs that were ``silent``."""
+    return f"inputs are above 0: with others {silent[0]!r} is not a finite number"
+
+
 def faults(cases: Mapping[str, Sequence[OutputDiff]]) -> Iterator[str]:
     """Why a verdict is not ok although each comparison was, in sentences."""
     by_output = _by_output(cases)

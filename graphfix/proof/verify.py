@@ -14,6 +14,7 @@ from graphfix.core import Interface, Safety
 from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
+from graphfix.feeds.graph_uses import say
 from graphfix.feeds.states import carried
 from graphfix.model import given, io
 from graphfix.paths import StrPath
@@ -175,7 +176,7 @@ class _Job:
     """One verification."""
 
     def __init__(
-        self, before: StrPath | ir.Model, after: StrPath | ir.Model, options: Options
+        self, before: given.PathOrModel, after: given.PathOrModel, options: Options
     ) -> None:
         self._options = options
         self._ep = options.get("ep", "cpu")
@@ -289,9 +290,8 @@ class _Job:
             where = LABELS[self._ep]
             self._judge.notes[f"the repaired model ran on {where}, the original on the CPU"] = None
         if not ok and (node := draws(self._graph)) is not None:
-            name = node.name or node.outputs[0].name
             self._judge.notes[
-                f"the original draws random numbers ({node.op_type} {name!r}), "
+                f"the original draws random numbers ({say(node)}), "
                 "so its outputs differ from run to run"
             ] = None
         reasons: list[str] = []

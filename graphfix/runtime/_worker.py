@@ -25,6 +25,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import onnxruntime
+from onnxruntime import InferenceSession
+
+Named = dict[str, Any]  # a request, an answer, arrays
 
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 # What ONNX Runtime calls the memory of a provider.
@@ -36,7 +39,7 @@ _COPIES = 3
 _sessions: dict[int, Any] = {}
 
 
-def _hello(_: dict[str, Any]) -> dict[str, Any]:
+def _hello(_: Named) -> Named:
     return {
         "onnxruntime": onnxruntime.__version__,
         "providers": onnxruntime.get_available_providers(),
@@ -45,12 +48,12 @@ def _hello(_: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _machine(request: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = _script("_machine").about(request["provider"], _script)
+def _machine(request: Named) -> Named:
+    found: Named = _script("_machine").about(request["provider"], _script)
     return found
 
 
-def _memory(_: dict[str, Any]) -> dict[str, Any]:
+def _memory(_: Named) -> Named:
     return {"peak": _script("_machine").memory(_script)}
 
 
@@ -67,7 +70,7 @@ def _script(name: str) -> Any:  # noqa: ANN401
     return sys.modules[name]
 
 
-def _open(request: dict[str, Any]) -> dict[str, Any]:
+def _open(request: Named) -> Named:
     options = onnxruntime.SessionOptions()
     # Errors come back as exceptions.
     options.log_severity_level = 4
@@ -106,7 +109,7 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
             model = file.read()
     start = time.perf_counter()
     with _bounded_memory(request.get("memory")):
-        session = onnxruntime.InferenceSession(
+        session = InferenceSession(
             model,
             options,
             providers=wanted,
@@ -127,7 +130,7 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _optimize(request: dict[str, Any]) -> dict[str, Any]:
+def _optimize(request: Named) -> Named:
     """Let ONNX Runtime write the graph that it makes of a model for the CPU."""
     options = _plain_options()
     level = f"ORT_ENABLE_{request['level'].upper()}"
@@ -139,7 +142,7 @@ def _optimize(request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _outputs(request: dict[str, Any]) -> dict[str, Any]:
+def _outputs(request: Named) -> Named:
     """What the outputs of a model are, as ONNX Runtime infers it of the graph as it stands."""
     options = _plain_options()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -157,17 +160,11 @@ def _plain_options() -> onnxruntime.SessionOptions:
     return options
 
 
-def _make(
-    request: dict[str, Any],
-    options: onnxruntime.SessionOptions,
-    **more: Any,  # noqa: ANN401
-) -> onnxruntime.InferenceSession:
+def _make(request: Named, options: onnxruntime.SessionOptions, **more: Any) -> InferenceSession:  # noqa: ANN401
     with open(request["model"], "rb") as file:  # noqa: PTH123  (no name is outside a code page)
         model = file.read()
     with _bounded_memory(request.get("memory")):
-        return onnxruntime.InferenceSession(
-            model, options, providers=["CPUExecutionProvider"], **more
-        )
+        return InferenceSession(model, options, providers=["CPUExecutionProvider"], **more)
 
 
 @contextlib.contextmanager
@@ -199,12 +196,12 @@ def _can_be_named(path: str) -> bool:
     return True
 
 
-def _run(request: dict[str, Any]) -> dict[str, Any]:
+def _run(request: Named) -> Named:
     session = _sessions[request["id"]]
     timed = _run_bound if request["bind"] else _run_plain
     with _bounded_memory(request.get("memory")):
         seconds, results = timed(session, _given(request), request["outputs"])
-    found: dict[str, Any] = {}
+    found: Named = {}
     for name, result in zip(request["outputs"], results, strict=True):
         found |= _script("_results").flattened(name, result)
     size = sum(x.nbytes for x in found.values())
@@ -213,8 +210,8 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": seconds, "arrays": _script("_wire").put(_arrays(), found)}
 
 
-def _given(request: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = _script("_wire").take(_arrays(), request["feeds"])
+def _given(request: Named) -> Named:
+    found: Named = _script("_wire").take(_arrays(), request["feeds"])
     return found
 
 
@@ -225,7 +222,7 @@ def _arrays() -> io.FileIO:
     return io.FileIO(int(name) if name.isdigit() else name, "r+")
 
 
-def _call(request: dict[str, Any]) -> dict[str, Any]:
+def _call(request: Named) -> Named:
     """Call a function of graphfix, which this Python then has."""
     module, _, name = request["function"].partition(":")
     function = getattr(importlib.import_module(module), name)
@@ -234,7 +231,7 @@ def _call(request: dict[str, Any]) -> dict[str, Any]:
     return {"arrays": _script("_wire").put(_arrays(), found)}
 
 
-def _time(request: dict[str, Any]) -> dict[str, Any]:
+def _time(request: Named) -> Named:
     """Run again and again, and keep how long each took, not what came out.
 
     So nothing lies between two runs but the end of one and the start of the next: no file, no
@@ -257,7 +254,7 @@ def _time(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run_plain(
-    session: onnxruntime.InferenceSession, feeds: dict[str, Any], names: list[str]
+    session: InferenceSession, feeds: Named, names: list[str]
 ) -> tuple[float, list[Any]]:
     start = time.perf_counter()
     results = session.run(names, feeds)
@@ -265,7 +262,7 @@ def _run_plain(
 
 
 def _run_bound(
-    session: onnxruntime.InferenceSession, feeds: dict[str, Any], names: list[str]
+    session: InferenceSession, feeds: Named, names: list[str]
 ) -> tuple[float, list[Any]]:
     """Inputs are on the device before the clock starts, outputs are left there."""
     device = _DEVICES.get(session.get_providers()[0], "cpu")
@@ -282,7 +279,7 @@ def _run_bound(
     return seconds, binding.copy_outputs_to_cpu()
 
 
-def _close(request: dict[str, Any]) -> dict[str, Any]:
+def _close(request: Named) -> Named:
     session = _sessions.pop(request["id"], None)
     profile = ""
     if session is not None and request.get("profile"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.paths import StrPath
+from graphfix.model.given import PathOrModel
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.random_nodes import Repeatable, draws
@@ -26,9 +26,7 @@ _CONVERTED = (
 )
 
 
-def open_session(
-    model: StrPath | ir.Model, ep: Ep = "cpu", extra_outputs: Sequence[str] = ()
-) -> Opened:
+def open_session(model: PathOrModel, ep: Ep = "cpu", extra_outputs: Sequence[str] = ()) -> Opened:
     """A session of a model, which draws the same random numbers in each run if it draws any.
 
     Such a model has no extra outputs.
@@ -38,7 +36,7 @@ def open_session(
     return Session(model, ep=ep, optimize=ep != "cpu", extra_outputs=extra_outputs)
 
 
-def open_given(model: StrPath | ir.Model, extra_outputs: Sequence[str] = ()) -> Opened:
+def open_given(model: PathOrModel, extra_outputs: Sequence[str] = ()) -> Opened:
     """A session of the model that a user gives; a ModelError says that it is as given."""
     try:
         return open_session(model, extra_outputs=extra_outputs)

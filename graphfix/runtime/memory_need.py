@@ -40,9 +40,8 @@ class Need:
     def __str__(self) -> str:
         return (
             f"verifying takes about {_gb(self.needed)} of memory, of {_gb(self.available)} that "
-            "are free "
-            f"({_gb(self.weights)} of weights, one model at a time), "
-            f"and what is computed at the sizes that are tried: some {_RUNS} runs of each model, "
+            f"are free ({_gb(self.weights)} of weights, one model at a time), and what is computed "
+            f"at the sizes that are tried: some {_RUNS} runs of each model, "
             f"{self.multiplications / 1e12:.1f} trillion multiplications"
         )
 
@@ -55,9 +54,8 @@ class Need:
         """Raise UsageError if there is not so much; ``instead`` is what else a user may do."""
         if self.needed > self.available:
             raise UsageError(
-                f"verifying takes about {_gb(self.needed)} of memory "
-                f"({_gb(self.weights)} of weights), and {_gb(self.available)} are free: "
-                f"close something else, or {instead}"
+                f"verifying takes about {_gb(self.needed)} of memory ({_gb(self.weights)} of "
+                f"weights), and {_gb(self.available)} are free: close something else, or {instead}"
             )
 
     def to_json(self) -> dict[str, int | None]:

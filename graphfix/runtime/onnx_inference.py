@@ -7,17 +7,15 @@ yet; so only onnx is imported here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import onnx
 
-from graphfix.runtime.port import Array
+from graphfix.runtime.port import Array, Feeds
 
 INFERRED = f"{__name__}:inferred"
 
 
-def inferred(path: str, _: Mapping[str, Array]) -> dict[str, Array]:
+def inferred(path: str, _: Feeds) -> dict[str, Array]:
     """The shapes in a file as far as they are known, by the names of tensors.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import onnx_ir as ir
@@ -10,7 +9,7 @@ import onnx_ir as ir
 from graphfix.engine import pipeline
 from graphfix.model import io
 from graphfix.model.fixed_inputs import arrays_since, texts_of
-from graphfix.runtime.port import Array
+from graphfix.runtime.port import Feeds
 from graphfix.ship.container_repair import INPUT
 
 
@@ -30,6 +29,6 @@ def decided(model: ir.Model, spec: str) -> ir.Model:
     return model
 
 
-def constants_of(source: Path, model: ir.Model) -> Mapping[str, Array]:
+def constants_of(source: Path, model: ir.Model) -> Feeds:
     """What the file is fed where ``model`` has constants."""
     return arrays_since(io.load(source), model) if texts_of(model) else {}

@@ -19,7 +19,7 @@ from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.ship.container_fit import ClipFit, length_of, rows_in, together
 from graphfix.ship.manifest import Manifest
-from graphfix.ship.stream_cost import Member, count_of_containers, count_of_original, peak, phases
+from graphfix.ship.stream_cost import Member, count_of_containers, count_of_original, note, phases
 
 # For each clip, the model that it is run on and its inputs.
 Steps = list[tuple[Path, "Feeds"]]
@@ -46,8 +46,7 @@ def clips_of(source: Path, manifest: Manifest, lengths: Sequence[int], seed: int
     """A clip of each length."""
     signature = Signature(io.load(source))
     place = next(x for x in signature.inputs if x.name == manifest.axis.input)
-    symbol = str(place.dims[manifest.axis.axis])
-    maker = Clips(signature, signature.group(symbol), {}, seed)
+    maker = Clips(signature, signature.group(str(place.dims[manifest.axis.axis])), {}, seed)
     return [maker.alone(n, 0, i) for i, n in enumerate(lengths)]
 
 
@@ -84,6 +83,5 @@ def _timed(steps: Steps, seen: dict[str, int], runner: Runner) -> Phases:
             outputs = opened[path].run(feeds)
             took.append(opened[path].run_seconds)
             moved += sum(array.nbytes for array in (*feeds.values(), *outputs.values()))
-        peak(seen, next(iter(opened.values())))
-    seen["moved"] = moved
+        note(seen, next(iter(opened.values())), moved)
     return phases("clip", sum(x.open_seconds for x in opened.values()), took)

@@ -137,8 +137,7 @@ class Order:
             UsageError: The model cannot have these sizes.
         """
         model = self.original()
-        names = self.reading.names
-        sizes = {n: (container[g],) for g, known in names.items() for n in known}
+        sizes = {n: (container[g],) for g, known in self.reading.names.items() for n in known}
         settle = Settling(passes, sizes, None, self.tolerance, self.tell, self.margin)
         try:
             report = pipeline.run(model, passes, settle=settle, leave=leave)

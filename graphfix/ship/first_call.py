@@ -71,8 +71,7 @@ class FirstCall:
         """The graph that makes them, its dims named as those of later calls."""
         model = _first(original, self.branch, self.gives.values())
         for value in model.graph.inputs:
-            dims = (self.names.get(plain(x) or "", x) for x in value.shape or ())
-            value.shape = ir.Shape(list(dims))
+            value.shape = ir.Shape([self.names.get(plain(x) or "", x) for x in value.shape or ()])
         shapes.forget(model)
         return model
 

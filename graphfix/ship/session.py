@@ -131,8 +131,7 @@ class Session:
             return self._run_step(output_names, input_feed, run_options)
         wanted = self._wanted(output_names)
         if not isinstance(input_feed, Mapping):
-            kind = type(input_feed).__name__
-            raise FeedError(f"inputs are a dict of arrays by name, not {kind}")
+            raise FeedError(f"inputs are a dict of arrays by name, not {type(input_feed).__name__}")
         if lists := {k: v for k, v in input_feed.items() if isinstance(v, (list, tuple))}:
             found = self._run_clips(wanted, self._clips(input_feed, lists), run_options)
             return [[one[i] for one in found] for i in range(len(wanted))]

@@ -110,8 +110,7 @@ class Steps:
                 moved += sum(x.nbytes for x in (*fed.values(), *made.values()))
                 again = self._states if took[1:] else {**self._states, **self._gives}
                 fed |= {**self._later, **{into: made[name] for into, name in again.items()}}
-            stream_cost.peak(seen, session)
-            seen["moved"] = moved
+            stream_cost.note(seen, session, moved)
             return stream_cost.phases("step", session.open_seconds, took)
 
     def _play(self, folder: Path, runner: Runner, seen: dict[str, int]) -> Phases:
@@ -123,10 +122,9 @@ class Steps:
                 stream.run(None, feeds)
                 took.append(clocked.seconds - before)
             sessions = [*clocked.made.values()]
-            stream_cost.peak(seen, sessions[0])
             cost = stream_cost.count_of_containers(clocked.used)
             seen |= {k: x for k, x in asdict(cost).items() if x is not None}
-            seen["moved"] = clocked.moved
+            stream_cost.note(seen, sessions[0], clocked.moved)
             return stream_cost.phases("step", sum(x.open_seconds for x in sessions), took)
 
 

@@ -210,8 +210,9 @@ def that_runs(source: Path, feeds: Feeds, runner: Runner, stack: ExitStack) -> t
         return path, str(error)
 
 
-def peak(seen: dict[str, int], session: RemoteSession) -> None:
-    """Note the most memory of a session's process, where it is available."""
+def note(seen: dict[str, int], session: RemoteSession, moved: int) -> None:
+    """Note the bytes that moved, and the most memory of a session's process, if it is available."""
+    seen["moved"] = moved
     if most := session.peak_memory():
         seen["peak"] = max(most, seen.get("peak", 0))
 

@@ -77,8 +77,7 @@ def outputs_of(
     computed = functools.cache(lambda: _computed(model, signature))
     for value in model.graph.outputs:
         name = value.name or ""
-        known = frozenset(rename)
-        seen = _OutputShapes(name, plan, clips, rename, known, computed)
+        seen = _OutputShapes(name, plan, clips, rename, frozenset(rename), computed)
         dims = seen.dims(content.dims.get(name), declared[name])
         axis = signature.row_axis(dims)
         if rows > 1 and axis is None:

@@ -131,8 +131,7 @@ def _sections_of(
             f"{_where(cls)}: its docstring lacks {', '.join(missing)}; "
             f"a manual has a first sentence, then {wanted}{rest}"
         )
-    body = "\n\n".join(head[1:])
-    return (_name_of(cls), _joined(head[0]), body, sections["Why"]), sections
+    return (_name_of(cls), _joined(head[0]), "\n\n".join(head[1:]), sections["Why"]), sections
 
 
 def _name_of(cls: type) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from graphfix.errors import UsageError
 from graphfix.paths import StrPath, file_of
 from graphfix.runtime.provider import Ep
-from graphfix.wording import Proof, Row, plural
+from graphfix.wording import Proof, Row, Tell, plural
 from graphfix.zoo import cache, zoo_page
 from graphfix.zoo.figures import Json
 from graphfix.zoo.model_process import Request, apart, end_all
@@ -110,8 +110,7 @@ class Zoo(Proof):
 
     def to_json(self) -> Json:
         """As plain data."""
-        rows = [x.row for x in self.models]
-        return {"schema": 1, "ok": self.ok, "ep": self.ep, "rows": rows}
+        return {"schema": 1, "ok": self.ok, "ep": self.ep, "rows": [x.row for x in self.models]}
 
 
 def zoo(
@@ -125,7 +124,7 @@ def zoo(
     careful: bool = False,
     dask: str | None = None,
     each: Callable[[ModelRow], None] = lambda _: None,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Tell = lambda _: None,
 ) -> Zoo:
     """Repair, check, verify and time a folder of models, and write a page about them.
 
@@ -149,7 +148,6 @@ def zoo(
     if jobs < 1:
         raise UsageError(f"-j {jobs}: at least 1.")
     recipes = find(folder, names)
-    tell = logging.getLogger("graphfix").warning
     for ran in run(
         recipes,
         place,
@@ -158,7 +156,7 @@ def zoo(
         force=force,
         careful=careful,
         dask=dask,
-        tell=tell,
+        tell=logging.getLogger("graphfix").warning,
         progress=progress,
     ):
         done.append(ran)
@@ -180,8 +178,8 @@ def run(
     force: bool = False,
     careful: bool = False,
     dask: str | None = None,
-    tell: Callable[[str], None] = lambda _: None,
-    progress: Callable[[str], None] = lambda _: None,
+    tell: Tell = lambda _: None,
+    progress: Tell = lambda _: None,
 ) -> Iterator[ModelRow]:
     """Do what is not known yet, and keep each result as ``out/NAME.json`` as soon as it is there.
 
@@ -234,9 +232,7 @@ def stored(folder: Path, out: Path) -> list[Json]:
     return [row for row in rows if row is not None]
 
 
-def _here(
-    requests: Sequence[Request], jobs: int, progress: Callable[[str], None]
-) -> Iterator[Json]:
+def _here(requests: Sequence[Request], jobs: int, progress: Tell) -> Iterator[Json]:
     stages: dict[str, str] = {}  # of the models that are worked on, by their line
 
     def one(number: int, request: Request) -> Json:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from graphfix.errors import UsageError
 from graphfix.runtime.scratch import Folder
+from graphfix.wording import Tell
 from graphfix.zoo import cache
 from graphfix.zoo.figures import Json
 from graphfix.zoo.model_process import TRAVELS, Request, apart, failed, received
@@ -38,7 +39,7 @@ def rows(
     address: str,
     requests: Sequence[Request],
     *,
-    tell: Callable[[str], None],
+    tell: Tell,
     work: Callable[[Json], Json] | None = None,
 ) -> Iterator[Json]:
     """The row of each request, as they come.
@@ -125,7 +126,7 @@ def at_worker(data: Json) -> Json:
 
 
 def _remark_on_workers(
-    workers: Collection[Mapping[str, Any]], requests: Sequence[Request], tell: Callable[[str], None]
+    workers: Collection[Mapping[str, Any]], requests: Sequence[Request], tell: Tell
 ) -> None:
     if not workers:
         tell("the cluster has no workers yet; waiting for one")

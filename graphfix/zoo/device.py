@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from graphfix.errors import ModelError
@@ -14,7 +13,7 @@ from graphfix.feeds.user_feeds import given_case
 from graphfix.model import io
 from graphfix.proof.compare import compare
 from graphfix.runtime.local_session import Session
-from graphfix.runtime.port import Array
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import stop_all
 from graphfix.runtime.profiling import Placed, placed
 from graphfix.runtime.provider import DML
@@ -95,7 +94,7 @@ def placement(job: ZooJob) -> Json:
     }
 
 
-def _placed(model: Path, feeds: Mapping[str, Array]) -> Placed:
+def _placed(model: Path, feeds: Feeds) -> Placed:
     with RemoteSession(model, here("dml"), profile=True) as session:
         session.run(feeds)
         return placed(session.profile())

@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from graphfix.runtime.process_group import Together
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.scratch import Folder
 from graphfix.version import __version__
+from graphfix.wording import Tell
 from graphfix.zoo import cache, gates
 from graphfix.zoo.figures import Json, gather
 from graphfix.zoo.recipe import Recipe
@@ -94,15 +94,14 @@ def received(data: Json, folder: Path) -> Request:
     return Request(Recipe(**said), data["ep"], data["key"])
 
 
-def work(request: Request, tell: Callable[[str], None] = lambda _: None) -> Json:
+def work(request: Request, tell: Tell = lambda _: None) -> Json:
     """Do all stages, here and now, and judge them: the row of one model."""
     from graphfix.zoo import stages  # seconds of imports
 
     start = time.perf_counter()
     recipe, ep = request.recipe, request.ep
     with Folder() as scratch:
-        job = ZooJob(recipe, ep, scratch.path / "model.fixed.onnx", tell=tell)
-        results = stages.run(job)
+        results = stages.run(ZooJob(recipe, ep, scratch.path / "model.fixed.onnx", tell=tell))
     figures = gather(results)
     judged = gates.judge(recipe, ep, results, figures)
     return _row(request, judged, figures, results, round(time.perf_counter() - start, 3))
@@ -114,7 +113,7 @@ def failed(request: Request, reason: str) -> Json:
     return {**_row(request, [gate], gather({}), {}, 0.0), "key": ""}
 
 
-def apart(request: Request, tell: Callable[[str], None] = lambda _: None) -> Json:
+def apart(request: Request, tell: Tell = lambda _: None) -> Json:
     """Do the work in a process of its own; its death, or an hour without an end, is a result."""
     with Folder() as scratch:
         folder = scratch.path

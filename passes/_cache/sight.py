@@ -456,11 +456,8 @@ class Sight:
             return any(x in self._zeros for x in given[1:]) and all(map(self._is_zero, given[1:]))
         if is_op(node, "Add", "Sub", "Or", "Max", "Min"):
             return any(x in self._zeros for x in given) and all(map(self._is_zero, given))
-        if is_op(node, "Concat", "CumSum", "Div", "Slice", "Gather") or (
-            node.op_type in _MOVES or node.op_type in _ZERO_TO_ZERO
-        ):
-            return given[0] in self._zeros
-        return False
+        same = is_op(node, "CumSum", "Div") or node.op_type in _MOVES | _ZERO_TO_ZERO
+        return same and given[0] in self._zeros
 
 
 def _counts_on(node: ir.Node, summed: ir.Value, found: Recount) -> Recount:

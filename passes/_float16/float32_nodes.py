@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphfix.directml.kernel_table import kernel_at
 from graphfix.model.half_weights import KEPT
 from graphfix.model.signatures import Formals
-from graphfix.model.values import bodies_of, is_op
+from graphfix.model.values import bodies_of, held_in, is_op
 
 from .constant_range import hiding_inputs, unfit_constants
 from .constants import WEIGHT, has_weights
@@ -82,7 +82,8 @@ class Wide(Stay):
             return ""
         if node.op_type in _REFUSED:
             return _REFUSED[node.op_type]
-        if not is_op(node, "ConstantOfShape") and any(map(_holds_floats, node.attributes.values())):
+        held = (tensor.dtype for _, tensor in held_in(node))
+        if not is_op(node, "ConstantOfShape") and ir.DataType.FLOAT in held:
             return "a tensor of float32 is among its attributes"
         formals = self.types.formals(node)
         if formals is None:
@@ -194,9 +195,3 @@ def _named(node: ir.Node, names: Iterable[str]) -> str:
     """The first of ``names`` that means ``node``."""
     own = (node.op_type, node.name or "", *(x.name or "" for x in node.outputs))
     return next((name for name in names if any(fnmatch.fnmatchcase(x, name) for x in own)), "")
-
-
-def _holds_floats(attribute: ir.Attr) -> bool:
-    if attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
-        return False
-    return attribute.as_tensor().dtype == ir.DataType.FLOAT

@@ -6,12 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, const_of, is_op
+from graphfix.model.values import Array, attr_int, const_of, is_op
 
 from .._sizes.reshape_targets import with_axes
 from .range_index import Count, IndexAxis, Term
-
-Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 def counted(count: Count, place: IndexAxis, op: Builder) -> ir.Value:
@@ -28,7 +26,7 @@ def counted(count: Count, place: IndexAxis, op: Builder) -> ir.Value:
     return op.Add(index, np.array(count.start, number)) if count.start else index
 
 
-def _shape(length: ir.Value | Ints, place: IndexAxis, op: Builder) -> ir.Value | Ints:
+def _shape(length: ir.Value | Array, place: IndexAxis, op: Builder) -> ir.Value | Array:
     """``[1, 1, length]``: ones, and the length at the axis of the index."""
     ones = [np.ones(n, np.int64) for n in (place.axis, place.rank - 1 - place.axis)]
     if not isinstance(length, ir.Value):
@@ -37,7 +35,7 @@ def _shape(length: ir.Value | Ints, place: IndexAxis, op: Builder) -> ir.Value |
     return length if len(parts) == 1 else op.Concat(*parts, axis=0)
 
 
-def _length(count: Count, op: Builder) -> ir.Value | Ints:
+def _length(count: Count, op: Builder) -> ir.Value | Array:
     """``max(0, (more - less + plus) / |step|)``, as a tensor [1] of int64."""
     plus, over = np.array([count.plus], np.int64), np.array([abs(count.step)], np.int64)
     more, less = (_vector(term, op) for term in (count.more, count.less))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.core import Skip
 from graphfix.editing.builder import PASS_KEY
 from graphfix.model.shapes import Dim
 from graphfix.model.values import (
+    Array,
     attr_int,
     axes_of,
     const_of,
@@ -22,8 +21,6 @@ from graphfix.model.values import (
 )
 from graphfix.model.view import View
 from graphfix.model.walks import reached
-
-Array = npt.NDArray[np.generic]
 
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 # Shape arithmetic is a handful of nodes deep; what lies deeper is taken as unknown.

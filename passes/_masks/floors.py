@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.editing.builder import AttrValue, Builder
-from graphfix.model.values import const_of, is_float, is_op
+from graphfix.model.values import Array, const_of, is_float, is_op
 
 from .where_masks import HIDES, LAYOUT, Fill, fill_of
 
@@ -60,14 +59,12 @@ def is_plain(value: ir.Value | None) -> bool:
 
 def floored(value: ir.Value | None, floor: float, op: Builder) -> ir.Value:
     """``value``, a constant mask as :func:`lowest_of` sees it, with no number beyond ``floor``."""
-    if value is None:
-        raise RuntimeError(f"{op.site.name} has no mask")
+    assert value is not None
     array = const_of(value, limit=READ)
     if array is not None:
         return op.constant(_clamped(array, floor))
     node = value.producer()
-    if node is None:
-        raise RuntimeError(f"{value.name} is not a constant")
+    assert node is not None
     return op.once(("floored", value, floor), lambda: _again(node, floor, op), value)
 
 
@@ -80,7 +77,7 @@ def _again(node: ir.Node, floor: float, op: Builder) -> ir.Value:
     return op.make(node.op_type, floored(node.inputs[0], floor, op), *node.inputs[1:], **given)
 
 
-def _clamped(array: npt.NDArray[np.generic], floor: float) -> npt.NDArray[np.generic]:
+def _clamped(array: Array, floor: float) -> Array:
     limit = np.float64(floor).astype(array.dtype)
     clamped = np.maximum(array, limit) if floor < 0 else np.minimum(array, limit)
     return np.asarray(clamped, array.dtype)

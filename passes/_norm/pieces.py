@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.values import is_op
+from graphfix.model.values import Array, is_op
 from graphfix.model.view import View
 
 from .._shared.fusible import FLOATS, only_user, used_elsewhere
@@ -30,7 +29,7 @@ class NormSite(Match):
     """
 
     core: Core
-    scale: ir.Value | npt.NDArray[np.generic]
+    scale: ir.Value | Array
     bias: ir.Value | None
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graphfix.model.shapes import same
-from graphfix.model.symbolic.expressions import Dim
+from graphfix.model.shapes import Dim, same
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -16,11 +15,13 @@ from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonS
 import graphfix
 from graphfix.cli import main
 from graphfix.core import Finding
-from graphfix.engine import registry
 from graphfix.job import checking
 from graphfix.rules import rules
 from graphfix.show.sarif import document
 from graphfix.spec.manual import rule_manual_of
+from tests.cli.conftest import said
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]> m '
 CRASH = HEAD + """(float[T, 8] x) => (float[N, 4] y) <int64[2] s = {-1, 4}>
@@ -33,24 +34,10 @@ RESIZE = HEAD + """(float[1, 3, 8, 8] x) => (float[1, 3, 4, 4] y) <float[4] s = 
     { y = Resize <mode = "linear", antialias = 1> (x, , s) }"""  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(registry, "_plugins", {})
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-
-
 def saved(folder: Path, text: str) -> Path:
     path = folder / "model.onnx"
     onnx.save(onnx.parser.parse_model(text), path)
     return path
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = main([str(x) for x in arguments])
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 class TestSeverities:

@@ -8,7 +8,6 @@ import os
 import pkgutil
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -24,6 +23,9 @@ import graphfix
 from graphfix.cli import _options, group, main
 from graphfix.engine import pipeline, registry
 from graphfix.spec.manual import manual_of
+from tests.cli.conftest import said
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 MASKED = manual_of(registry.pass_class("additive-mask")).before
 PLAIN = """<ir_version: 8, opset_import: ["" : 17]>
@@ -55,14 +57,6 @@ class Wrong(graphfix.NodePass[graphfix.Match]):
 '''
 
 
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(registry, "_plugins", {})
-    # main() sets a handler, and a test is no place to keep one.
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-
-
 def save(path: Path, text: str) -> Path:
     onnx.save(onnx.parser.parse_model(text), path)
     return path
@@ -90,13 +84,6 @@ def tree(folder: Path) -> dict[str, bytes]:
         for f in folder.rglob("*")
         if f.is_file() and f.suffix != ".pyc"
     }
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = main([str(x) for x in arguments])
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 class TestRun:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import onnx
 import pytest
 
 import graphfix
-from graphfix.cli import main
 from graphfix.directml import hresult
 from graphfix.engine import registry
 from graphfix.rules import rules
+from tests.cli.conftest import said
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]> m '
 CRASH = HEAD + """(float[T, 8] x) => (float[N, 4] y) <int64[2] s = {-1, 4}>
@@ -24,26 +25,12 @@ LINE = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(registry, "_plugins", {})
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-
-
 @pytest.fixture
 def crash(tmp_path: Path) -> Path:
     proto = onnx.parser.parse_model(CRASH)
     proto.graph.node[1].name = "node_view_2"
     onnx.save(proto, tmp_path / "model.onnx")
     return tmp_path / "model.onnx"
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = main([str(x) for x in arguments])
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 @pytest.mark.parametrize(

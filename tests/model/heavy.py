@@ -20,3 +20,9 @@ def make(path: Path, value: float) -> Path:
     proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
     onnx.save(proto, path)
     return path
+
+
+def data_of(path: Path) -> set[str]:
+    """The files of weights that a model refers to."""
+    proto = onnx.load(path, load_external_data=False)
+    return {e.value for t in proto.graph.initializer for e in t.external_data if e.key[:3] == "loc"}

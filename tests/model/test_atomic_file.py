@@ -18,7 +18,7 @@ import pytest
 import graphfix
 from graphfix.errors import ModelError, UsageError
 from graphfix.model import atomic_file, atomic_folder, io, leftovers
-from tests.model.heavy import SIZE, make
+from tests.model.heavy import SIZE, data_of, make
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,11 +54,6 @@ def added(path: Path) -> set[float]:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (out,) = session.run(None, {"x": np.zeros(SIZE, np.float32)})
     return {float(x) for x in np.unique(out)}
-
-
-def data_of(path: Path) -> set[str]:
-    proto = onnx.load(path, load_external_data=False)
-    return {e.value for t in proto.graph.initializer for e in t.external_data if e.key[:3] == "loc"}
 
 
 def listing(folder: Path) -> list[str]:

@@ -20,7 +20,7 @@ import pytest
 from graphfix.errors import ModelError
 from graphfix.model import atomic_file, atomic_folder, byte_ranges, file_lock, io, leftovers
 from tests import moments
-from tests.model.heavy import make
+from tests.model.heavy import data_of, make
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="forks; signals as POSIX has them")
 
@@ -32,11 +32,6 @@ def added(path: Path) -> float:
     (weight,) = onnx.load(path).graph.initializer
     (value,) = np.unique(onnx.numpy_helper.to_array(weight))
     return float(value)
-
-
-def weights_of(path: Path) -> set[str]:
-    proto = onnx.load(path, load_external_data=False)
-    return {e.value for t in proto.graph.initializer for e in t.external_data if e.key[:3] == "loc"}
 
 
 def loaded(source: Path) -> ir.Model:
@@ -94,7 +89,7 @@ def strangers(out: Path) -> set[str]:
     """What is there besides models and the weights that they refer to."""
     home = out / "shipped" if (out / "shipped").exists() else out
     models = list(home.glob("o*.onnx"))
-    known = {x.name for x in models}.union(*map(weights_of, models), {"manifest", "shipped", PAGE})
+    known = {x.name for x in models}.union(*map(data_of, models), {"manifest", "shipped", PAGE})
     return {x.name for at in {home, out} for x in at.iterdir()} - known
 
 

@@ -29,11 +29,10 @@ class LastFrames(FrameRepair):
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
         """``x[length + offset]``."""
-        x = input_of(self.node, 0)
         rows = lengths.rows(self.size)
         index = op.Add(lengths.unsqueeze(rows, [1]), np.array([self.offsets], np.int64))
         index = lengths.larger(index, np.zeros((1, 1), np.int64))
-        taken = self.taken(op, lengths, x, index)
+        taken = self.taken(op, lengths, input_of(self.node, 0), index)
         return lengths.squeeze(taken, [self.axis]) if self.drop else taken
 
 
@@ -54,7 +53,6 @@ class PadFrames(FrameRepair):
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
         """``x[i]`` with ``i`` clamped to, or mirrored at, the last valid index."""
-        x = input_of(self.node, 0)
         at = op.Sub(lengths.positions(self.result), np.array(self.begin, np.int64))
         at = lengths.unsqueeze(at, [0])
         # The last valid frame of each row, -1 where there is none.
@@ -63,7 +61,7 @@ class PadFrames(FrameRepair):
             at = op.Sub(last, op.Abs(op.Sub(last, op.Abs(at))))
         # Beyond the valid length any index will do that exists.
         at = lengths.larger(lengths.smaller(at, last), np.zeros((1, 1), np.int64))
-        return self.taken(op, lengths, x, at)
+        return self.taken(op, lengths, input_of(self.node, 0), at)
 
 
 @dataclass(frozen=True)
@@ -119,5 +117,4 @@ class FillUp(FrameRepair):
         at = lengths.unsqueeze(lengths.positions(self.size), [0])
         valid = lengths.unsqueeze(lengths.rows(self.before), [1])
         at = op.Where(op.Less(at, valid), at, lengths.size(self.before))
-        whole = op.Concat(*front, frame, axis=self.axis)
-        return self.taken(op, lengths, whole, at)
+        return self.taken(op, lengths, op.Concat(*front, frame, axis=self.axis), at)

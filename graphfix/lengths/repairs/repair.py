@@ -87,9 +87,8 @@ class FrameRepair(Repair):
             index = op.Transpose(index, perm=[1, 0])
         others = [i for i in range(state.rank) if i not in (rows, axis)]
         index = lengths.unsqueeze(index, others)
-        sizes = op.Shape(x)
         here = np.array([i == axis for i in range(state.rank)])
-        target = op.Where(here, np.ones(state.rank, np.int64), sizes)
+        target = op.Where(here, np.ones(state.rank, np.int64), op.Shape(x))
         return op.GatherElements(x, op.Expand(index, target), axis=axis)
 
 

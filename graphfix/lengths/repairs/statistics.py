@@ -153,8 +153,7 @@ class MaskedGroupNorm(_Norm):
         split = tuple((Other(sympy.Integer(int(n))),) if n > 1 else () for n in inner)
         axes, tails = self.state.axes or (), self.state.tails
         state = State((axes[0], *split, *axes[2:]), (tails[0], None, None, *tails[2:]))
-        grouped = op.Reshape(x, shape)
-        y = self._normalized(op, lengths, grouped, state, tuple(range(2, rank + 1)))
+        y = self._normalized(op, lengths, op.Reshape(x, shape), state, tuple(range(2, rank + 1)))
         if self.per_channel:
             return self._scaled(op, lengths, op.Reshape(y, size), range(1, rank - 1))
         return op.Reshape(self._scaled(op, lengths, y, range(1, rank)), size)

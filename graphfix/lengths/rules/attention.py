@@ -117,7 +117,6 @@ def _hides(site: Site, mask: State) -> bool:
 def rotary_embedding(site: Site) -> State:
     """Each place is turned by its own row of the tables."""
     state = _turned(site)
-    at = state.rank - 2
     places, *tables = (site.state(i) for i in (1, 2, 3))
     if any(x.physical for x in (places, *tables)):
         raise RefusedError("its tables hold padded sizes")
@@ -126,7 +125,7 @@ def rotary_embedding(site: Site) -> State:
             raise RefusedError(
                 "it reads rows of a table that carries time, and it is not seen which"
             )
-        join([table.at(0), state.at(at)])
+        join([table.at(0), state.at(state.rank - 2)])
     return site.recomputed(state.axes, state.tails)
 
 

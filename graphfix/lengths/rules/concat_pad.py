@@ -191,8 +191,7 @@ def _made_long(site: Site, state: State, axis: int, begin: sympy.Expr) -> State:
     if mode_of(site.node) != "constant" or number is None:
         raise RefusedError("what it puts behind what it pads is not one number")
     new, tail = (Time(site.out_dims()[axis]),), Tail("number", number)
-    after = _framed(state, axis, number).with_axis(axis, new, tail)
-    return dataclasses.replace(after, fixed=False)
+    return dataclasses.replace(_framed(state, axis, number).with_axis(axis, new, tail), fixed=False)
 
 
 def _padded(

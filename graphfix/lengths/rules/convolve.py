@@ -70,8 +70,7 @@ def average_pool(site: Site) -> State:
 
 def global_average_pool(site: Site) -> State:
     """A mean over all spatial axes."""
-    state = checked(site)
-    axes = tuple(range(2, state.rank))
+    axes = tuple(range(2, checked(site).rank))
     mean = masked_mean(site, axes, keep=True)
     kept = tuple(() if i in axes else x for i, x in enumerate(mean.axes or ()))
     return State(kept, tuple(None if i in axes else x for i, x in enumerate(mean.tails)))
@@ -139,8 +138,7 @@ def _hangs(site: Site, axis: int) -> bool:
 
 def _result(site: Site, state: State, *, bias: int | None) -> State:
     dims = site.out_dims()
-    axes: list[Axis] = []
-    tails: list[Tail | None] = []
+    axes, tails = list[Axis](), list[Tail | None]()
     for i, (old, kept) in enumerate(zip(state.axes or (), state.tails, strict=True)):
         if i < 2 or not carries_time(old):
             axes.append(old if i == 0 else site.axis_of(dims[i]))

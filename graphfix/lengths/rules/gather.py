@@ -56,8 +56,7 @@ def _in_range(site: Site) -> State:
     index = site.state(1)
     if index.timed and _strays(site.node.inputs[1], site):
         for axis in index.timed:
-            tail = site.state(1).tail(axis)
-            if tail.kind not in ("number", "last"):
+            if site.state(1).tail(axis).kind not in ("number", "last"):
                 site.need_zero(1, axis, "stray index")
     return site.state(1)
 
@@ -270,8 +269,7 @@ def _masked(data: State, places: State, number: float | None) -> State:
         elif mask is not None and mask.kind == "number":
             tails.append(hidden(number, True, places.level) if mask.value else tail)
         else:
-            same = tail == Tail("number", number)
-            tails.append(tail if same else tail.recomputed)
+            tails.append(tail if tail == Tail("number", number) else tail.recomputed)
     return State(data.axes, tuple(tails), sign=min(data.sign, sign_in(number)))
 
 

@@ -38,8 +38,7 @@ def gemm(site: Site) -> State:
     state = contract(site, [left, right], ["m", "n"])
     if not site.has(2):
         return state
-    bias = site.state(2)
-    if bias.timed:
+    if site.state(2).timed:
         raise RefusedError("what it adds carries time")
     return dataclasses.replace(state, tails=state.recomputed())
 
@@ -62,15 +61,13 @@ def contract(site: Site, terms: Sequence[Sequence[str]], out: Sequence[str]) -> 
         terms: A letter for each axis of each factor.
         out: The letters of the result.
     """
-    count = len(terms)
     for i, term in enumerate(terms):
         if site.state(i).rank != len(term):
             raise RefusedError("the rank of one of its inputs is not what it multiplies")
     for letter in {x for term in terms for x in term} - set(out):
         _sum_over(site, terms, letter)
-    states = [site.state(i) for i in range(count)]
-    axes: list[Axis] = []
-    tails: list[Tail | None] = []
+    states = [site.state(i) for i in range(len(terms))]
+    axes, tails = list[Axis](), list[Tail | None]()
     for letter in out:
         at = [(s, t.index(letter)) for s, t in zip(states, terms, strict=True) if letter in t]
         axis = join([s.at(i) for s, i in at])

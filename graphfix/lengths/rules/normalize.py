@@ -14,6 +14,7 @@ from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.tail_state import ANY, FINITE, ZERO, State, carries_time, size_of
 from graphfix.model.values import attr_int
 
+_LEAK: Leak = "statistics pollution"
 _PARAMETER = "a parameter of it carries time"
 
 
@@ -36,8 +37,7 @@ def layer_norm(site: Site, *, centred: bool = True) -> Sequence[State | None]:
     count = len(site.node.outputs)
     if state.axes is None:
         return [site.without_time(i) for i in range(count)]
-    first = attr_int(site.node, "axis", -1) % state.rank
-    over = tuple(range(first, state.rank))
+    over = tuple(range(attr_int(site.node, "axis", -1) % state.rank, state.rank))
     result = _norm(site, state, over, per_channel=False, centred=centred)
     axes = tuple(() if i in over else x for i, x in enumerate(state.axes))
     tails = tuple(None if i in over else x for i, x in enumerate(result.tails))
@@ -50,8 +50,7 @@ def _norm(
     check_apart(state, axes)
     site.check_behind(_PARAMETER)
     if _over_time(site, state, axes):
-        what: Leak = "statistics pollution"
-        site.repair(MaskedNorm(site.node, what, axes, state, per_channel, centred=centred))
+        site.repair(MaskedNorm(site.node, _LEAK, axes, state, per_channel, centred=centred))
     return State(state.axes, state.recomputed())
 
 
@@ -60,8 +59,7 @@ def _over_time(site: Site, state: State, axes: Sequence[int]) -> bool:
     times = [i for i in axes if carries_time(state.at(i))]
     for axis in times:
         site.check_mask(state, axis)
-    others = site.node.outputs[1:]
-    if times and any(x.uses() or x.is_graph_output() for x in others):
+    if times and any(x.uses() or x.is_graph_output() for x in site.node.outputs[1:]):
         raise RefusedError("its mean or deviation over time is used elsewhere")
     return bool(times)
 
@@ -78,9 +76,8 @@ def group_norm(site: Site) -> State:
         if carries_time(channels) or len(channels) > 1 or not size_of(channels).is_Integer:
             raise RefusedError("how many channels it has is not known")
         groups, each = attr_int(site.node, "num_groups", 1), site.opset >= 21
-        what: Leak = "statistics pollution"
         count = int(size_of(channels))
-        site.repair(MaskedGroupNorm(site.node, what, groups, count, state, each))
+        site.repair(MaskedGroupNorm(site.node, _LEAK, groups, count, state, each))
     return State(state.axes, state.recomputed())
 
 

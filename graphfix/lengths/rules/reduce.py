@@ -72,9 +72,7 @@ def _axes(site: Site, state: State) -> tuple[int, ...]:
     if axes is None and len(site.node.inputs) > 1 and site.node.inputs[1] is not None:
         raise RefusedError("the axes that it is over are not constant")
     if not axes:
-        if attr_int(site.node, "noop_with_empty_axes", 0):
-            return ()
-        return tuple(range(state.rank))
+        return () if attr_int(site.node, "noop_with_empty_axes", 0) else tuple(range(state.rank))
     return tuple(sorted(x % state.rank for x in axes))
 
 
@@ -105,8 +103,7 @@ def arg(site: Site) -> State:
         if last or site.node.op_type == "ArgMin" or time_of(state.at(axis)) is None:
             raise RefusedError("there is no repair for it over time")
         state = site.need_low(0, axis, "maximum pollution")
-    keep = bool(attr_int(site.node, "keepdims", 1))
-    result = dropped(state, (axis,), keep=keep, times=time)
+    result = dropped(state, (axis,), keep=bool(attr_int(site.node, "keepdims", 1)), times=time)
     tails = tuple(None if x is None else FINITE for x in result.tails)
     return dataclasses.replace(result, tails=tails, sign=1)
 

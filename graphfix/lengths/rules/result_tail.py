@@ -135,9 +135,7 @@ def _where(args: list[Tail], levels: list[float | None], floor: float) -> Tail |
         return hidden(chosen.value, bool(args[0].value), levels[0])
     if args[1].kind == "low" and args[2].kind == "low":
         return HIDDEN
-    if args[1] == args[2]:
-        return args[1]
-    return None
+    return args[1] if args[1] == args[2] else None
 
 
 def _min(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:

@@ -106,8 +106,7 @@ def _turned(site: Site, state: State, axis: int) -> State:
     if len(factors) != 1 or not isinstance(factors[0], Time):
         raise RefusedError("it turns an axis that holds time beside something else")
     time = factors[0]
-    turned = Time(time.size, not time.turned)
-    return state.with_axis(axis, (turned,), state.tail(axis))
+    return state.with_axis(axis, (Time(time.size, not time.turned),), state.tail(axis))
 
 
 RULES = {"Slice": Rule(slice_, Takes.SIZES)}

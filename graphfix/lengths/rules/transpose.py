@@ -27,8 +27,7 @@ def unsqueeze(site: Site) -> State:
     rank = state.rank + len(axes)
     new = {x % rank for x in axes}
     old = iter(range(state.rank))
-    places = [None if i in new else next(old) for i in range(rank)]
-    return state.placed(places)
+    return state.placed([None if i in new else next(old) for i in range(rank)])
 
 
 def squeeze(site: Site) -> State:
@@ -55,8 +54,7 @@ def expand(site: Site) -> State:
     if state.axes is None:
         return site.without_time()
     old = ((),) * (len(made) - state.rank) + state.axes
-    sizes = site.out_dims()
-    axes = tuple(a or site.same_along(x) for a, x in zip(old, sizes, strict=True))
+    axes = tuple(a or site.same_along(x) for a, x in zip(old, site.out_dims(), strict=True))
     places = zip(range(-len(made), 0), axes, strict=True)
     tails = (content(state, i) if carries_time(x) else None for i, x in places)
     steps = state.steps if sum(map(carries_time, axes)) == len(state.timed) else None
@@ -69,8 +67,7 @@ def tile(site: Site) -> State:
     if state.axes is None or repeats is None:
         raise RefusedError("how often it repeats is not known")
     made = site.axes_of()
-    axes: list[Axis] = []
-    tails: list[Tail | None] = []
+    axes, tails = list[Axis](), list[Tail | None]()
     for i, (axis, count) in enumerate(zip(state.axes, repeats, strict=True)):
         if count == 1:
             axes.append(axis)

@@ -83,8 +83,7 @@ def is_whole(x: sympy.Expr) -> bool:
 
 def _is_line(x: sympy.Expr) -> bool:
     """Whether it is a length, not an area, which may be more than float32 can tell apart."""
-    symbols = x.free_symbols
-    return len(symbols) <= 1 and not any(part.is_Pow for part in sympy.preorder_traversal(x))
+    return len(x.free_symbols) <= 1 and not any(part.is_Pow for part in sympy.preorder_traversal(x))
 
 
 @functools.lru_cache(maxsize=256)

@@ -122,8 +122,7 @@ def _not(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array 
 def _cast(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
     if node.outputs[0].dtype != ir.DataType.BOOL:
         return args[0]
-    zero = sympy.Integer(0)
-    equal_zero = [_same(facts, ctx, x, zero) for x in args[0].flat]
+    equal_zero = [_same(facts, ctx, x, sympy.S.Zero) for x in args[0].flat]
     items = [facts.fresh(ctx) if x is None else 1 - x for x in equal_zero]
     return array_of(items, args[0].shape)
 
@@ -133,8 +132,7 @@ def _shape(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Arra
     if data is None or data.shape is None:
         return None
     dims = facts.take_dims(data.shape)
-    end = attr_int(node, "end", len(dims))
-    dims = dims[attr_int(node, "start", 0) : end]
+    dims = dims[attr_int(node, "start", 0) : attr_int(node, "end", len(dims))]
     return array_of(dims, [len(dims)])
 
 

@@ -228,19 +228,18 @@ def squeeze(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """
     data = node.inputs[0]
     if data is None or data.shape is None or "axes" in node.attributes:
-        return
+        return None
     axes = input_at(node, 1)
     dims = list(data.shape)
     if axes is None:
-        if not all(isinstance(x, int) for x in dims):
-            set_shape(node.outputs[0], None)
-        return
+        if all(isinstance(x, int) for x in dims):
+            return None
+        return set_shape(node.outputs[0], None)
     read = whole_numbers(facts.read(ctx, axes))
     if read is None or not all(-len(dims) <= x < len(dims) for x in read):
-        set_shape(node.outputs[0], None)
-        return
+        return set_shape(node.outputs[0], None)
     gone = {x % len(dims) for x in read}
-    set_shape(node.outputs[0], [x for i, x in enumerate(dims) if i not in gone])
+    return set_shape(node.outputs[0], [x for i, x in enumerate(dims) if i not in gone])
 
 
 def range_(facts: Facts, ctx: Context, node: ir.Node) -> None:

@@ -83,8 +83,7 @@ def conv_transpose(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """With auto_pad ONNX and ONNX Runtime disagree on the lengths: no number is known there."""
     shape = node.outputs[0].shape
     if shape is not None and attr_text(node, "auto_pad", "").startswith("SAME"):
-        lengths = [dim_of(facts.fresh(ctx)) for _ in shape[2:]]
-        set_shape(node.outputs[0], [*shape[:2], *lengths])
+        set_shape(node.outputs[0], [*shape[:2], *(dim_of(facts.fresh(ctx)) for _ in shape[2:])])
 
 
 def pool(facts: Facts, ctx: Context, node: ir.Node) -> None:
