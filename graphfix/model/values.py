@@ -199,7 +199,7 @@ def tensor_in(attribute: ir.Attr) -> ir.TensorProtocol:
 
 
 def held_in(node: ir.Node) -> Iterator[tuple[str, ir.TensorProtocol]]:
-    """The attributes of a node that are tensors, by name; they may be put back meanwhile."""
+    """The attributes of a node that are tensors, by name; they may be restored meanwhile."""
     for name, attribute in list(node.attributes.items()):
         if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
             yield name, tensor_in(attribute)
