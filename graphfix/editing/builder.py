@@ -124,8 +124,13 @@ class Builder:
 
     def again(self, node: ir.Node, *inputs: Operand) -> ir.Value:
         """Make the first output of ``node`` once more, from other inputs."""
-        made = self.make(".".join(filter(None, (node.domain, node.op_type))), *inputs)
-        maker = made.producer()
+        return self.again_all(node, *inputs)[0]
+
+    def again_all(self, node: ir.Node, *inputs: Operand) -> Sequence[ir.Value]:
+        """Make the outputs of ``node`` once more, from other inputs."""
+        there = [bool(x.name) for x in node.outputs]
+        made = self.make_all(".".join(filter(None, (node.domain, node.op_type))), there, *inputs)
+        maker = made[0].producer()
         if maker is not None:
             maker.attributes.update(node.attributes)
         return made
@@ -390,7 +395,7 @@ class Builder:
         value.metadata_props.update(old.metadata_props)
         self._view.shapes.adopt(value, old)
         if node is not None:
-            if node.op_type == site.op_type:
+            if node.op_type == site.op_type and old.producer() is site:
                 node.name = site.name
             node.metadata_props.update({**site.metadata_props, PASS_KEY: self._by})
 

@@ -1,4 +1,4 @@
-"""turn-back: which Transposes cancel around products of rows, with equal numbers."""
+"""turn-back: which Transposes around what computes row by row go, with equal numbers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,46 @@ import graphfix
 from tests.passes.models import execute, model, ops
 
 THERE, BACK = "t = Transpose <perm = [1, 0, 2]> (x)", "y = Transpose <perm = [1, 0, 2]> (h)"
+MORE = "float[P, Q, M] z"
 
 
 def rows(body: str, out: str = "float[B, T, N] y") -> ir.Model:
-    return model(f"""m (float[B, T, 3] x, float[3, 2] given) => ({out})
-        <float[3, 2] w = {{1, 2, 3, 4, 5, -6}}, float[2] b = {{1, -2}}, float s = {{0.5}},
-         float[2, 1, 2] wide = {{1, 2, 3, 4}}> {{ {body} }}""")
+    out += f", {MORE}" * ("z =" in body)
+    return model(
+        f"""m (float[B, T, 4] x, float[4, 2] given, float[T, B, 4] late, int64[B, T] ids) => ({out})
+        <float[4, 2] w = {{1, 2, 3, 4, 5, -6, 7, 8}}, float[2] b = {{1, -2}}, float s = {{0.5}},
+         float[4] g = {{1, -2, 3, 4}},
+         float[4, 4] q = {{1, 2, 0, 1, -3, 1, 2, 2, 1, 0, 0, 1, 2, -1, 2, 1}},
+         float[5, 4] table = {{1, 2, 3, 4, 5, 6, 7, 8, 7, 6, 5, 4, 3, 2, 1, 0, 1, 2, 1, 2}},
+         float[1, 2, 2] two = {{1, 2, 3, 4}}, float[2, 4] pair = {{1, 2, 3, 4, 5, 6, 7, 8}},
+         float[2, 2] bias = {{1, 2, 3, 5}}, int64[2] parts = {{1, 3}}, int64[1] last = {{2}},
+         int64[4] heads = {{0, 0, 2, 2}}, int64[3] merged = {{0, 0, 4}}, int64[1] first = {{0}},
+         int64[3] flat = {{0, -1, 2}}> {{ {body} }}""",
+    )
+
+
+def alike(
+    body: str, *, batch: tuple[int, ...] = (2, 1, 0), out: str = "float[B, T, N] y"
+) -> ir.Model:
+    """What the pass makes of it, which computes the same."""
+    before, after = rows(body, out), rows(body, out)
+    assert graphfix.run(after, "turn-back").changed
+    rng = np.random.default_rng(0)
+    for size, time in zip(batch, (5, 1, 3), strict=False):
+        feeds = {
+            "x": rng.standard_normal((size, time, 4), np.float32),
+            "given": np.ones((4, 2), np.float32),
+            "late": rng.standard_normal((time, size, 4), np.float32),
+            "ids": rng.integers(0, 5, (size, time)),
+        }
+        for a, b in zip(execute(after, feeds), execute(before, feeds), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    assert not graphfix.run(after, "turn-back").changed
+    return after
+
+
+NORM = """m = ReduceMean <keepdims = 1> (a, last) d = Sub (a, m) dd = Mul (d, d)
+    v = ReduceMean <keepdims = 1> (dd, last) e = Add (v, s) f = Sqrt (e) n = Div (d, f)"""
 
 
 @pytest.mark.parametrize(
@@ -24,41 +58,125 @@ def rows(body: str, out: str = "float[B, T, N] y") -> ir.Model:
         (f"{THERE} h = MatMul (t, w) {BACK}", ["MatMul"]),
         (f"{THERE} p = MatMul (t, w) h = Add (p, b) {BACK}", ["MatMul", "Add"]),
         (f"{THERE} p = MatMul (t, w) h = Add (b, p) {BACK}", ["MatMul", "Add"]),
-        (f"{THERE} q = Add (t, s) h = MatMul (q, w) {BACK}", ["Add", "MatMul"]),
-        (f"{THERE} h = MatMul (t, w) {BACK} z = Relu (t)", ["Transpose", "MatMul", "Relu"]),
-        (f"n = Neg (w) {THERE} h = MatMul (t, n) {BACK}", ["Neg", "MatMul"]),
+        (f"{THERE} q0 = Add (t, s) h = MatMul (q0, w) {BACK}", ["Add", "MatMul"]),
+        (f"{THERE} h = MatMul (t, w) {BACK} z = Softmax <axis = 0> (t)",
+         ["MatMul", "Softmax", "Transpose"]),
+        (f"n = Neg (w) {THERE} h = MatMul (t, n) {BACK}", ["MatMul", "Neg"]),
+        (f"{THERE} h = MatMul (t, given) {BACK}", ["MatMul"]),
+        # A residual sum around a norm in pieces, and what is read in between by others as well.
+        (f"{THERE} a = MatMul (t, q) {NORM} p = Mul (n, g) h = Add (p, t) {BACK}",
+         ["Add", "Add", "Div", "MatMul", "Mul", "Mul", "ReduceMean", "ReduceMean", "Sqrt", "Sub"]),
+        (f"{THERE} h = LayerNormalization (t, g) {BACK}", ["LayerNormalization"]),
+        (f"{THERE} h = Softmax (t) {BACK}", ["Softmax"]),
+        (f"{THERE} h = com.microsoft.SkipLayerNormalization <epsilon = 0.1> (t, t, g) {BACK}",
+         ["SkipLayerNormalization"]),
+        (f"{THERE} h = com.microsoft.FusedMatMul <alpha = 0.5> (t, w) {BACK}", ["FusedMatMul"]),
+        (f"{THERE} r, h = Split <axis = 2> (t, parts) {BACK} "
+         "z = Transpose <perm = [1, 0, 2]> (r)", ["Split"]),
+        (f"{THERE} c = Concat <axis = -1> (t, t) h = Tanh (c) {BACK}", ["Concat", "Tanh"]),
+        # Heads, and what is added to each.
+        (f"{THERE} r = Reshape (t, heads) k = Add (r, bias) h = Reshape (k, merged) {BACK}",
+         ["Add", "Reshape", "Reshape"]),
+        # One that is read as it was has a Transpose of its own; more go than come.
+        (f"{THERE} h = MatMul (t, w) {BACK} z = Softmax <axis = 0> (h)",
+         ["MatMul", "Softmax", "Transpose"]),
+        (f"{THERE} p = Add (t, late) h = MatMul (p, w) {BACK}", ["Add", "MatMul", "Transpose"]),
+        # A table is turned when the model is loaded.
+        (f"{THERE} p = MatMul (t, w) k = Add (p, two) h = Mul (k, s) {BACK}",
+         ["Add", "MatMul", "Mul", "Transpose"]),
+        # Ids with time first, and their embeddings.
+        ("i = Transpose <perm = [1, 0]> (ids) e = Gather (table, i) h = MatMul (e, w) " + BACK,
+         ["Gather", "MatMul"]),
+        (f"{THERE} p = MatMul (t, w) h = Add (p, two) {BACK} z = Softmax <axis = 0> (t)",
+         ["Add", "MatMul", "Softmax", "Transpose", "Transpose"]),
+        # Two outputs, each with a name to keep.
+        (f"{THERE} h = MatMul (t, w) {BACK} z = Transpose <perm = [1, 0, 2]> (h)",
+         ["MatMul", "Transpose", "Transpose"]),
+        # Two Transposes that undo the first: the other takes what is turned, and they are two.
+        (f"{THERE} h = MatMul (t, q) {BACK} k = Relu (h) z = Transpose <perm = [1, 0, 2]> (k)",
+         ["MatMul", "Relu"]),
     ],
-)
+)  # fmt: skip
 def test_what_cancels_goes(body: str, kinds: list[str]) -> None:
-    out = "float[B, T, N] y" + ", float[T, B, 3] z" * ("z =" in body)
-    before, after = (rows(body, out) for _ in range(2))
-    assert graphfix.run(after, "turn-back").changed
-    assert sorted(ops(after)) == sorted(kinds)
-    for batch, time in ((2, 5), (1, 1), (0, 3)):
-        feeds = {
-            "x": np.random.default_rng(0).standard_normal((batch, time, 3), np.float32),
-            "given": np.ones((3, 2), np.float32),
-        }
-        for a, b in zip(execute(after, feeds), execute(before, feeds), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    batch = (2, 2, 2) if "two" in body else (2, 1, 0)
+    assert sorted(ops(alike(body, batch=batch))) == sorted(kinds)
+
+
+@pytest.mark.parametrize(
+    ("body", "made"),
+    [
+        (f'{THERE} p = MatMul (t, q) z = Einsum <equation = "ibd, jbd -> bij"> (p, late) '
+         f"h = MatMul (p, w) {BACK}", "bid,jbd->bij"),
+        (f'{THERE} h = Mul (t, t) z = Einsum <equation = "ibd,ibd"> (h, h) {BACK}', "bid,bid"),
+    ],
+)  # fmt: skip
+def test_an_einsum_names_the_axes_in_another_order(body: str, made: str) -> None:
+    after = alike(body, batch=(2, 1))
+    (node,) = (x for x in after.graph if x.op_type == "Einsum")
+    assert node.attributes["equation"].as_string() == made
+    assert "Transpose" not in ops(after)
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        f"{THERE} h = MatMul (t, given) {BACK}",  # not known when the model is loaded
-        f"{THERE} p = MatMul (t, w) h = Add (p, wide) {BACK}",  # another number for each time
-        f"{THERE} h = MatMul (t, w) z = Relu (h) {BACK}",
         f"{THERE} p = MatMul (t, w) h = Softmax <axis = 1> (p) {BACK}",
+        f"{THERE} r = ReduceSum <keepdims = 1> (t, first) h = Relu (r) {BACK}",
+        f"{THERE} h = Concat <axis = 0> (t, t) {BACK}",
+        f"{THERE} h = Reshape (t, flat) {BACK}",  # rows of two times become one
+        f"{THERE} p = Add (t, pair) {BACK}".replace("(h)", "(p)"),  # a number for each of a batch
         f"h = MatMul (x, w) {BACK}",
         f"t = Transpose <perm = [0, 2, 1]> (x) u = Transpose <perm = [0, 2, 1]> (t) {BACK}".replace(
             "(h)", "(u)"
         ),
+        f"{THERE} h = com.microsoft.FusedMatMul <transA = 1> (t, w) {BACK}",
+        f"w3 = Unsqueeze (t, first) {THERE} h = MatMul (t, w3) {BACK}".replace(
+            "(t, first)", "(w, first)"
+        ),
+        # As many come as go.
+        f"{THERE} h = Add (t, late) {BACK} z = Softmax <axis = 0> (h)",
+        f'{THERE} h = Relu (t) z = Einsum <equation = "...d,...d->..."> (h, t) {BACK}',
+        f"h = Relu (late) {BACK} z = Softmax <axis = 0> (h)",
+        f"h = Relu (late) {BACK}",
+        f'h = Relu (late) z = Einsum <equation = "...d,...d->..."> (h, h) {BACK}',
     ],
 )
 def test_what_does_not_cancel_stays(body: str) -> None:
-    out = "float[P, Q, N] y" + ", float[T, B, 2] z" * ("z =" in body)
-    assert not graphfix.run(rows(body, out), "turn-back").changed
+    assert not graphfix.run(rows(body), "turn-back").changed
+
+
+def test_softmax_of_all_axes_but_the_first_stays() -> None:
+    text = f"""m (float[B, T, 4] x) => (float[B, T, 4] y) {{
+        {THERE} h = Softmax <axis = 2> (t) {BACK} }}"""
+    assert not graphfix.run(model(text, opset=12), "turn-back").changed
+    assert graphfix.run(model(text, opset=13), "turn-back").changed
+
+
+def test_a_transpose_between_two_steps_stays_one() -> None:
+    text = f"""m (float[N, N, 4] x) => (float[N, N, 4] y) {{
+        {THERE} h = Relu (t) k = Transpose <perm = [1, 0, 2]> (h) p = Sub (h, k) r = Tanh (p)
+        {BACK.replace("(h)", "(r)")} }}"""
+    after = model(text)
+    assert graphfix.run(after, "turn-back").changed
+    assert sorted(ops(after)) == ["Relu", "Sub", "Tanh", "Transpose"]
+    x = np.random.default_rng(0).standard_normal((3, 3, 4), np.float32)
+    np.testing.assert_array_equal(*(execute(m, {"x": x})[0] for m in (after, model(text))))
+
+
+def test_three_axes_read_in_between_are_turned_back() -> None:
+    text = """m (float[A, B, C, 2] x) =>
+        (float[A, B, C, 2] y, float[B, C, A, 2] z, float[B, C, A] e)
+        <float[2, 2] w = {1, 2, 3, 4}> {
+        t = Transpose <perm = [1, 2, 0, 3]> (x) h = MatMul (t, w) z = Softmax <axis = 0> (h)
+        e = Einsum <equation = "bcad, bcad -> bca"> (h, z)
+        y = Transpose <perm = [2, 0, 1, 3]> (h) }"""
+    before, after = model(text), model(text)
+    assert graphfix.run(after, "turn-back").changed
+    (node,) = (x for x in after.graph if x.op_type == "Einsum")
+    assert node.attributes["equation"].as_string() == "abcd,bcad->bca"
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 2), np.float32)
+    for a, b in zip(*(execute(m, {"x": x}) for m in (after, before)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
 def test_three_axes_that_go_round_are_undone_by_those_that_go_on() -> None:
