@@ -9,25 +9,36 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.model.values import is_op
+from graphfix.model.values import is_op, scalar_of
 from graphfix.model.view import View
 
 from ._shared.fusible import only_user
 
+_LAYOUT = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "GatherElements", "Einsum")
+_CONVOLVES = ("Conv", "ConvTranspose")
+_POSITIVE = ("Relu", "LeakyRelu")
+
 
 @dataclass(frozen=True)
 class ScaledSite(Match):
-    """A product with a weight that is multiplied with constants.
+    """A product with a weight that is multiplied with constants, or of what is.
 
     Attributes:
-        product: The MatMul.
-        bias: What is added to the product before, [W], or None.
-        factor: What it is multiplied with, [W] or one number.
+        product: The MatMul, Conv or ConvTranspose.
+        kind: Mul or Div.
+        factor: What it is multiplied with or divided by, [W] or one number.
+        data: What the product takes.
+        before: What lies between the factor and the product after it, nearest to the factor first.
+        after: What lies between the product and the factor after it, nearest to the product first;
+            each with which of its inputs leads there.
     """
 
     product: ir.Node
-    bias: ir.Value | None
+    kind: str
     factor: ir.Value
+    data: ir.Value
+    before: tuple[ir.Node, ...] = ()
+    after: tuple[tuple[ir.Node, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,17 +91,20 @@ class ScaleWeights(NodePass[ScaledSite]):
     """
 
     name: ClassVar[str] = "scale-weights"
-    anchors: ClassVar[tuple[str, ...]] = ("Mul",)
+    anchors: ClassVar[tuple[str, ...]] = ("Mul", "Div")
 
     def match(self, node: ir.Node, view: View) -> ScaledSite | None:
-        """A Mul of constants with a product with a weight, or with that and a bias."""
-        for rows, factor in (node.inputs, node.inputs[::-1]):
-            product, bias = _linear(rows, node, view)
-            if product is None or factor is None or factor not in view.fixed:
+        """A Mul or Div by constants behind a product with a weight, or before a convolution."""
+        orders = (node.inputs, node.inputs[::-1]) if is_op(node, "Mul") else (node.inputs,)
+        for rows, factor in orders:
+            if rows is None or factor is None or rows in view.fixed or factor not in view.fixed:
                 continue
-            dims, width = (view.shapes.dims(x) for x in (factor, product.inputs[1]))
-            if dims == (width or ())[-1:] or (bias is not None and dims in ((), (1,))):
-                return ScaledSite(node, product, bias, factor)
+            one = view.shapes.dims(factor) in ((), (1,))
+            site = _behind(node, rows, factor, one, view)
+            if site is None and one:
+                site = _ahead(node, rows, factor, view)
+            if site is not None:
+                return site
         return None
 
     def message(self, site: Match) -> str:
@@ -98,29 +112,74 @@ class ScaleWeights(NodePass[ScaledSite]):
         return "constants that a product is multiplied with, a kernel; its weight could have them"
 
     def rewrite(self, match: ScaledSite, op: Builder) -> ir.Value:
-        """The product with a scaled weight, and the scaled bias."""
-        data, weight = match.product.inputs
-        rows = op.MatMul(data, op.Mul(weight, match.factor))
-        return rows if match.bias is None else op.Add(rows, op.Mul(match.bias, match.factor))
+        """The product with a scaled weight, and what lies around it."""
+        rows = match.data
+        for step in match.before:
+            rows = op.again(step, rows)
+        _, weight, *bias = match.product.inputs
+        rows = op.again(match.product, rows, op.make(match.kind, weight, match.factor), *bias)
+        for step, place in match.after:
+            inputs = list(step.inputs)
+            inputs[place] = rows
+            if is_op(step, "Add"):
+                inputs[1 - place] = op.make(match.kind, inputs[1 - place], match.factor)
+            rows = op.again(step, *inputs)
+        return rows
 
 
-def _linear(
-    value: ir.Value | None, user: ir.Node, view: View
-) -> tuple[ir.Node, ir.Value | None] | tuple[None, None]:
-    """The MatMul with a weight that makes ``value`` for ``user`` alone, and the bias after it."""
-    node, bias = (None if value is None else value.producer()), None
-    if node is not None and is_op(node, "Add") and only_user(node) is user:
-        found = [
-            (x, y) for x, y in (node.inputs, node.inputs[::-1]) if y in view.fixed and x is not None
-        ]
-        if len(found) != 1 or view.shapes.rank(found[0][1]) != 1:
-            return None, None
-        user, (value, bias) = node, found[0]
-        node = value.producer()
-    if node is None or not is_op(node, "MatMul") or only_user(node) is not user:
-        return None, None
-    weight = node.inputs[1]
-    if weight is None or weight not in view.fixed or len(weight.uses()) != 1:
-        return None, None
-    fits = view.shapes.rank(weight) == 2 and view.shapes.dtype(weight) == ir.DataType.FLOAT
-    return (node, bias) if fits else (None, None)
+def _behind(
+    node: ir.Node, rows: ir.Value, factor: ir.Value, one: bool, view: View
+) -> ScaledSite | None:
+    """The factor after a MatMul with a weight, if all between goes with it."""
+    user, value, after = node, rows, list[tuple[ir.Node, int]]()
+    while True:
+        maker = value.producer()
+        if maker is None or only_user(maker) is not user:
+            return None
+        if is_op(maker, "MatMul") and _takes(maker, view):
+            break
+        place = _place(maker, one, view)
+        data = None if place is None else maker.inputs[place]
+        if place is None or data is None:
+            return None
+        after.insert(0, (maker, place))
+        user, value = maker, data
+    data, weight = maker.inputs
+    width = (view.shapes.dims(weight) or ())[-1:]
+    fits = after if one else view.shapes.dims(factor) == width  # else it is left to fuse-matmul
+    if data is None or not fits or view.shapes.rank(weight) != 2:
+        return None
+    return ScaledSite(node, maker, node.op_type, factor, data, after=tuple(after))
+
+
+def _ahead(node: ir.Node, rows: ir.Value, factor: ir.Value, view: View) -> ScaledSite | None:
+    """One number before a convolution; a positive one goes through a Relu."""
+    product, number, before = only_user(node), scalar_of(factor), list[ir.Node]()
+    while product is not None and is_op(product, *_POSITIVE) and number is not None and number > 0:
+        before.append(product)
+        product = only_user(product)
+    if product is None or not is_op(product, *_CONVOLVES) or not _takes(product, view):
+        return None
+    last = before[-1] if before else node
+    if product.inputs[0] is not last.outputs[0]:
+        return None
+    return ScaledSite(product, product, node.op_type, factor, rows, before=tuple(before))
+
+
+def _takes(product: ir.Node, view: View) -> bool:
+    """Whether the weight of a product can be scaled when the model is loaded, for it alone."""
+    weight = product.inputs[1]
+    if weight is None or weight not in view.fixed or weight.is_graph_output():
+        return False
+    readers = [x for x, _ in weight.uses() if x.outputs[0] not in view.fixed]
+    return len(readers) == 1 and view.shapes.dtype(weight) == ir.DataType.FLOAT
+
+
+def _place(step: ir.Node, one: bool, view: View) -> int | None:
+    """Which input of a step is what would be scaled instead of what it makes."""
+    if is_op(step, "Add"):
+        found = [i for i, x in enumerate(step.inputs) if x not in view.fixed]
+        bias = [x for x in step.inputs if x in view.fixed]
+        fits = len(found) == 1 and (one or view.shapes.rank(bias[0]) == 1)
+        return found[0] if fits else None
+    return 0 if one and is_op(step, *_LAYOUT) and step.inputs[0] not in view.fixed else None

@@ -15,6 +15,7 @@ from graphfix.model.view import View
 from graphfix.model.walks import reached
 
 from ._shared.rows import rows_of
+from ._sizes.reshape_targets import with_axes
 
 
 @dataclass(frozen=True)
@@ -156,9 +157,12 @@ class TurnBack(NodePass[TurnedSite]):
             return bool(places)
 
         def around(near: ir.Node) -> Iterator[ir.Node | None]:
-            makers = (x.producer() for i in steps[near] if (x := near.inputs[i]) is not None)
-            yield from (x for x in makers if joins(x))
+            rows = [x for i in steps[near] if (x := near.inputs[i]) is not None]
+            yield from (x for x in map(ir.Value.producer, rows) if joins(x))
             yield from (x.node for y in near.outputs for x in y.uses() if joins(x.node))
+            # What reads the same rows, and is turned as well: one Transpose does for both.
+            turned = (x.node for y in rows for x in y.uses() if _turns(x.node, _lead(node)))
+            yield from (x for x in turned if joins(x))
 
         maker = node.inputs[0].producer() if node.inputs[0] is not None else None
         if not joins(maker):
@@ -178,12 +182,19 @@ class TurnBack(NodePass[TurnedSite]):
         read = list(match.rows_out())
         for node, places in match.steps.items():
             inputs = list(node.inputs)
+            ranks = {i: op.view.shapes.rank(inputs[i]) or 0 for i in places}
+            full = max(ranks.values())
             with op.placed(node):
-                for i in places:
-                    rows = inputs[i]
-                    if rows is not None and rows not in made:
-                        made[rows] = match.source(rows) or _turned(rows, rows, match.back, op)
-                    inputs[i] = None if rows is None else made[rows]
+                for i, rank in ranks.items():
+                    if (rows := inputs[i]) is None:
+                        continue
+                    if rank < full:  # turned when the model is loaded
+                        ones = with_axes("Unsqueeze", rows, range(full - rank), op)
+                        inputs[i] = _turned(ones, full, match.back, op)
+                        continue
+                    if rows not in made:
+                        made[rows] = match.source(rows) or _turned(rows, full, match.back, op)
+                    inputs[i] = made[rows]
                 made.update(zip(node.outputs, op.again_all(node, *inputs), strict=True))
         for out in read:
             for turn in out.turns:
@@ -194,7 +205,8 @@ class TurnBack(NodePass[TurnedSite]):
             maker = out.value.producer()
             if out.kept and maker is not None:
                 with op.placed(maker):
-                    back = _turned(made[out.value], out.value, match.lead, op)
+                    axes = op.view.shapes.rank(out.value) or 0
+                    back = _turned(made[out.value], axes, match.lead, op)
                 op.replace(out.value, back, keep=[*match.steps])
         for node in reversed(match.steps):
             for value in node.outputs:
@@ -210,9 +222,8 @@ def _put(node: ir.Node, value: ir.Value, op: Builder) -> None:
         op.drop(node.outputs[0])
 
 
-def _turned(value: ir.Value, like: ir.Value, lead: Sequence[int], op: Builder) -> ir.Value:
-    """A tensor that has as many axes as ``like``, with the first ones in this order."""
-    rank = op.view.shapes.rank(like) or 0
+def _turned(value: ir.Value, rank: int, lead: Sequence[int], op: Builder) -> ir.Value:
+    """A tensor with its first axes in this order."""
     return op.Transpose(value, perm=[*lead, *range(len(lead), rank)])
 
 
@@ -241,6 +252,11 @@ def _lead(node: ir.Node) -> tuple[int, ...]:
     while perm and perm[-1] == len(perm) - 1:
         del perm[-1]
     return tuple(perm)
+
+
+def _turns(node: ir.Node, lead: tuple[int, ...]) -> bool:
+    """Whether what it makes goes into such a Transpose."""
+    return any(_lead(x.node) == lead for value in node.outputs for x in value.uses())
 
 
 def _inverse(lead: Sequence[int]) -> tuple[int, ...]:

@@ -29,14 +29,16 @@ def rows_of(node: ir.Node, lead: int, view: View) -> tuple[int, ...] | None:
     """Which inputs of a node have its rows: the first ``lead`` axes, which its outputs have too.
 
     With those axes in another order in these inputs it computes the same in that order. Other
-    inputs are the same for each row. None if it is no such node, or that cannot be told.
+    inputs are the same for each row. One that is known when the model is loaded may have fewer axes
+    than the output, whose last ones they are. None if it is no such node, or that cannot be told.
     """
     ranks = [None if x is None else view.shapes.rank(x) for x in node.inputs]
     places = _places(node, ranks, lead, view)
     rank = view.shapes.rank(node.outputs[0])
-    if not places or rank is None or rank < lead:
+    if not places or rank is None or rank < lead or node.outputs[0] in view.fixed:
         return None
-    return places if all((ranks[i] or 0) >= lead for i in places) else None
+    short = [node.inputs[i] for i in places if (ranks[i] or 0) < lead]
+    return places if all(x in view.fixed for x in short) else None
 
 
 def _places(
@@ -72,7 +74,7 @@ def _places(
 def _side_by_side(
     node: ir.Node, ranks: list[int | None], lead: int, view: View
 ) -> tuple[int, ...] | None:
-    """Those with all axes; others must have none of the first ones, or have 1 for each."""
+    """Those that have one of the first axes, with more than 1 in it; if not all, known ones."""
     rank, places = view.shapes.rank(node.outputs[0]), []
     for i, (value, own) in enumerate(zip(node.inputs, ranks, strict=True)):
         if value is None:
@@ -82,7 +84,7 @@ def _side_by_side(
         dims = view.shapes.dims(value) or ()
         ahead = dims[: max(0, lead - (rank - own))]
         if any(x != 1 for x in ahead):
-            if own < rank:
+            if own < rank and value not in view.fixed:
                 return None
             places.append(i)
     return tuple(places)

@@ -84,6 +84,8 @@ NORM = """m = ReduceMean <keepdims = 1> (a, last) d = Sub (a, m) dd = Mul (d, d)
         # A table is turned when the model is loaded.
         (f"{THERE} p = MatMul (t, w) k = Add (p, two) h = Mul (k, s) {BACK}",
          ["Add", "MatMul", "Mul", "Transpose"]),
+        (f"{THERE} p = Add (t, pair) k = Neg (pair) l = Sub (p, pair) h = Mul (l, k) {BACK}",
+         ["Add", "Mul", "Neg", "Sub", *["Transpose"] * 3, *["Unsqueeze"] * 3]),
         # Ids with time first, and their embeddings.
         ("i = Transpose <perm = [1, 0]> (ids) e = Gather (table, i) h = MatMul (e, w) " + BACK,
          ["Gather", "MatMul"]),
@@ -98,7 +100,7 @@ NORM = """m = ReduceMean <keepdims = 1> (a, last) d = Sub (a, m) dd = Mul (d, d)
     ],
 )  # fmt: skip
 def test_what_cancels_goes(body: str, kinds: list[str]) -> None:
-    batch = (2, 2, 2) if "two" in body else (2, 1, 0)
+    batch = (2, 2, 2) if "two" in body or "pair" in body else (2, 1, 0)
     assert sorted(ops(alike(body, batch=batch))) == sorted(kinds)
 
 
@@ -124,7 +126,7 @@ def test_an_einsum_names_the_axes_in_another_order(body: str, made: str) -> None
         f"{THERE} r = ReduceSum <keepdims = 1> (t, first) h = Relu (r) {BACK}",
         f"{THERE} h = Concat <axis = 0> (t, t) {BACK}",
         f"{THERE} h = Reshape (t, flat) {BACK}",  # rows of two times become one
-        f"{THERE} p = Add (t, pair) {BACK}".replace("(h)", "(p)"),  # a number for each of a batch
+        f"o = Neg (given) {THERE} p = MatMul (t, w) h = Add (p, o) {BACK}",  # a number for each row
         f"h = MatMul (x, w) {BACK}",
         f"t = Transpose <perm = [0, 2, 1]> (x) u = Transpose <perm = [0, 2, 1]> (t) {BACK}".replace(
             "(h)", "(u)"
@@ -143,6 +145,24 @@ def test_an_einsum_names_the_axes_in_another_order(body: str, made: str) -> None
 )
 def test_what_does_not_cancel_stays(body: str) -> None:
     assert not graphfix.run(rows(body), "turn-back").changed
+
+
+def test_what_is_added_to_heads_comes_before_their_transpose() -> None:
+    text = """m (float[B, T, 2, 4] x, float[B, 2, T, 4] k) =>
+        (float[B, 2, T, 4] y, float[B, 2, T, 4] z)
+        <float[2, 4] u = {1, 2, 3, 4, 5, 6, 7, 8}, float[2, 4] v = {8, 7, 6, 5, 4, 3, 2, 1}> {
+        a = Add (x, u) y = Transpose <perm = [0, 2, 1, 3]> (a)
+        b = Add (v, x) c = Transpose <perm = [0, 2, 1, 3]> (b) z = Mul (c, k) }"""
+    before, after = model(text), model(text)
+    assert graphfix.run(after, "turn-back").changed
+    turned = [x for x in after.graph if x.op_type == "Transpose"]
+    assert [x.inputs[0] is after.graph.inputs[0] for x in turned].count(True) == 1
+    assert len(turned) == 3  # those of u and v are turned when the model is loaded
+    rng = np.random.default_rng(0)
+    sizes = {"x": (3, 5, 2, 4), "k": (3, 2, 5, 4)}
+    feeds = {name: rng.standard_normal(size, np.float32) for name, size in sizes.items()}
+    for a, b in zip(*(execute(m, feeds) for m in (after, before)), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_softmax_of_all_axes_but_the_first_stays() -> None:
