@@ -45,10 +45,10 @@ def _places(
     node: ir.Node, ranks: list[int | None], lead: int, view: View
 ) -> tuple[int, ...] | None:
     first = ranks[0] if ranks else None
-    if node.domain == MICROSOFT and node.op_type != "FusedMatMul":
-        return _FUSED.get(node.op_type)
     if first is None:
         return None
+    if node.domain == MICROSOFT and node.op_type != "FusedMatMul":
+        return _FUSED.get(node.op_type) if first > lead else None
     if is_op(node, "MatMul") or node.domain == MICROSOFT:
         turns = any(attr_int(node, x, 0) for x in _TURNS)
         return (0,) if ranks[1] == 2 and first > lead and not turns else None

@@ -15,6 +15,7 @@ MORE = "float[P, Q, M] z"
 
 def rows(body: str, out: str = "float[B, T, N] y") -> ir.Model:
     out += f", {MORE}" * ("z =" in body)
+    body = body.replace("TURN", "Transpose <perm = [1, 0, 2]>")
     return model(
         f"""m (float[B, T, 4] x, float[4, 2] given, float[T, B, 4] late, int64[B, T] ids) => ({out})
         <float[4, 2] w = {{1, 2, 3, 4, 5, -6, 7, 8}}, float[2] b = {{1, -2}}, float s = {{0.5}},
@@ -24,6 +25,8 @@ def rows(body: str, out: str = "float[B, T, N] y") -> ir.Model:
          float[1, 2, 2] two = {{1, 2, 3, 4}}, float[2, 4] pair = {{1, 2, 3, 4, 5, 6, 7, 8}},
          float[2, 2] bias = {{1, 2, 3, 5}}, int64[2] parts = {{1, 3}}, int64[1] last = {{2}},
          int64[4] heads = {{0, 0, 2, 2}}, int64[3] merged = {{0, 0, 4}}, int64[1] first = {{0}},
+         float[5, 2, 2] cube = {{1, 2, 3, 4, 5, 6, 7, 8, 7, 6, 5, 4, 3, 2, 1, 0, 1, 2, 1, 2}},
+         int64[1] one = {{1}},
          int64[3] flat = {{0, -1, 2}}> {{ {body} }}""",
     )
 
@@ -94,6 +97,15 @@ NORM = """m = ReduceMean <keepdims = 1> (a, last) d = Sub (a, m) dd = Mul (d, d)
         # Two outputs, each with a name to keep.
         (f"{THERE} h = MatMul (t, w) {BACK} z = Transpose <perm = [1, 0, 2]> (h)",
          ["MatMul", "Transpose", "Transpose"]),
+        # What reads the same rows and is turned comes along, and what is not does not.
+        ("h = Relu (late) k = Neg (h) c = TURN (h) d = TURN (k) y = Sub (c, d) e = Tanh (late) "
+         "z = Softmax <axis = 0> (e)", ["Neg", "Relu", "Softmax", "Sub", "Tanh", "Transpose"]),
+        ("h = Relu (late) e = Tanh (late) c = TURN (h) d = TURN (e) y = Sub (c, d)",
+         ["Relu", "Sub", "Tanh", "Transpose"]),
+        # Rows of a table that is no row of ids itself.
+        ("i = ReduceMax <keepdims = 0> (ids, one) e = Gather (cube, i) h = Relu (e) k = Tanh (e) "
+         "c = TURN (h) d = TURN (k) y = Sub (c, d)",
+         ["Gather", "ReduceMax", "Relu", "Sub", "Tanh", "Transpose"]),
         # Two Transposes that undo the first: the other takes what is turned, and they are two.
         (f"{THERE} h = MatMul (t, q) {BACK} k = Relu (h) z = Transpose <perm = [1, 0, 2]> (k)",
          ["MatMul", "Relu"]),
