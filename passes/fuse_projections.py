@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, attr_ints, input_at, is_op, maker_of
+from graphfix.model.values import attr_int, input_at, is_op, maker_of
 from graphfix.model.view import View
 from graphfix.wording import a_or_an
 
@@ -20,7 +20,6 @@ from ._shared.fusible import FLOATS, MICROSOFT, only_user
 _ATTENTION = (MICROSOFT, "MultiHeadAttention")
 # Inputs of MultiHeadAttention after query, key and value; Attention's are others.
 _BIAS, _MASK, _ADDEND, _PAST = 3, 4, 5, 6
-_TURN = (1, 0, 2)
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,6 @@ class ProjectedSite(Match):
         width: W.
         bias: What is added to all, if something is before the attention.
         aside: Which of the three something else reads as well.
-        turned: Whether batch and time change places before the attention.
     """
 
     data: ir.Value
@@ -41,7 +39,6 @@ class ProjectedSite(Match):
     width: int
     bias: ir.Value | None = None
     aside: ir.Value | None = None
-    turned: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,12 +135,9 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         packed = _packed(node, view)
         if packed is not None:
             return packed
-        before = [_before_turn(x) for x in node.inputs[:3]]
-        products = [_product(value) for value, _ in before]
-        made, turns = [x for x in products if x is not None], {turned for _, turned in before}
+        made = [x for x in map(_product, node.inputs[:3]) if x is not None]
         data = made[0].inputs[0] if made else None
-        alike = len(made) == 3 and len(turns) == 1 and all(x.inputs[0] is data for x in made)
-        if data is None or not alike:
+        if data is None or len(made) < 3 or any(x.inputs[0] is not data for x in made):
             return None
         weights = tuple(x.inputs[1] for x in made if x.inputs[1] is not None)
         width = _width(weights, view)
@@ -152,7 +146,7 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
             reason = f"{data.name!r}, which it is made from, is not known to have three dims"
         if reason is not None or width is None:
             return Skip(node, reason or "its queries, keys and values are of more than one width")
-        return ProjectedSite(node, data, weights, width, turned=turns.pop())
+        return ProjectedSite(node, data, weights, width)
 
     def message(self, site: Match) -> str:
         """What it is."""
@@ -168,7 +162,6 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         if match.aside is not None:
             _make_aside(match, match.aside, op)
         node, weights = match.node, match.weights
-        data = _turned(match.data, op) if match.turned else match.data
         joined = weights[0]
         if len(weights) > 1:
             key = ("side by side", *weights)
@@ -176,7 +169,7 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         dtype = op.view.shapes.dtype(match.data) or ir.DataType.FLOAT
         bias = match.bias or input_at(node, _BIAS)
         inputs = [
-            *(data, joined),
+            *(match.data, joined),
             np.zeros(3 * match.width, dtype.numpy()) if bias is None else bias,
             *(input_at(node, _MASK), None, input_at(node, _ADDEND)),
         ]
@@ -190,22 +183,6 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         return op.make(f"{MICROSOFT}.Attention", *inputs, num_heads=heads, **attributes)
 
 
-def _turned(data: ir.Value, op: Builder) -> ir.Value:
-    """A tensor with batch and time exchanged, which may be where it comes from."""
-    source, turned = _before_turn(data)
-    if turned and source is not None:
-        return source
-    return op.once(("turned", data), lambda: op.Transpose(data, perm=_TURN), data)
-
-
-def _before_turn(value: ir.Value | None) -> tuple[ir.Value | None, bool]:
-    """What batch and time change places of, and whether they do: else the value itself."""
-    node = maker_of(value)
-    if node is None or not is_op(node, "Transpose") or attr_ints(node, "perm") != _TURN:
-        return value, False
-    return node.inputs[0], True
-
-
 def _product(value: ir.Value | None) -> ir.Node | None:
     """The MatMul that makes ``value`` with a weight on its right side."""
     node = maker_of(value)
@@ -216,15 +193,9 @@ def _product(value: ir.Value | None) -> ir.Node | None:
 
 def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
     """An attention of the three parts of one product."""
-    before = [_before_turn(x) for x in node.inputs[:3]]
-    values, turns = [value for value, _ in before], {turned for _, turned in before}
-    split = maker_of(values[0])
-    width = _part(split, values, view)
-    if split is None or width is None or len(turns) > 1:
-        return None
-    turned = turns.pop()
-    turns_of = [x.producer() for x in node.inputs[:3] if x is not None]
-    if turned and any(x is None or only_user(x) is not node for x in turns_of):
+    split = maker_of(node.inputs[0])
+    width = _part(split, node.inputs[:3], view)
+    if split is None or width is None:
         return None
     whole, bias = split.inputs[0], None
     add = maker_of(whole)
@@ -244,8 +215,7 @@ def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
         view.shapes.dims(bias) != (3 * width,) or input_at(node, _BIAS) is not None
     ):
         return Skip(node, f"{bias.name!r}, which is added before, is not its only bias")
-    own = {*turns_of} if turned else {node}
-    read = [x for x in split.outputs if any(use.node not in own for use in x.uses())]
+    read = [x for x in split.outputs if any(use.node is not node for use in x.uses())]
     for part in split.outputs:
         if part.is_graph_output() or (len(read) > 1 and part in read):
             return Skip(node, f"{part.name!r}, which it reads, is an output or goes elsewhere")
@@ -254,7 +224,7 @@ def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
     if reason is not None:
         return Skip(node, reason)
     aside = read[0] if read else None
-    return ProjectedSite(node, product.inputs[0], weights, width, bias, aside, turned)
+    return ProjectedSite(node, product.inputs[0], weights, width, bias, aside)
 
 
 def _make_aside(match: ProjectedSite, part: ir.Value, op: Builder) -> None:
@@ -311,17 +281,11 @@ def _width(weights: Sequence[ir.Value], view: View) -> int | None:
 
 def _refused(node: ir.Node, products: Sequence[ir.Node], view: View) -> str | None:
     """Why an attention of one tensor stays as it is."""
-    kept = [x for x in products if _reader(x) is not node]
+    kept = [x for x in products if only_user(x) is not node]
     if len(kept) > 1:
         names = " and ".join(str(x.outputs[0].name) for x in kept)
         return f"{names}, which it reads, are outputs or go elsewhere as well"
     return _unlike(node, products[0], view)
-
-
-def _reader(product: ir.Node) -> ir.Node | None:
-    """What alone reads a product, turned or as it is."""
-    user = only_user(product)
-    return only_user(user) if user is not None and is_op(user, "Transpose") else user
 
 
 def _unlike(node: ir.Node, product: ir.Node, view: View) -> str | None:
