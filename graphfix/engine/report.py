@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from graphfix.core import Change, Finding, Safety, together
+from graphfix.probing.padded import PaddedVerdict
+from graphfix.proof.verdict import Verdict
 from graphfix.version import __version__
 from graphfix.wording import Proof, Row, plural, reasons, row_lines, wrapped
-
-if TYPE_CHECKING:
-    from graphfix.probing.padded import PaddedVerdict
-    from graphfix.proof.verdict import Verdict
 
 SCHEMA = 1
 # Two passes that undo each other would take turns forever; so many are enough for a chain.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.core import Check, Pass, rounding
 from graphfix.editing.exclusions import NOTHING, WHOLE, Leaving
@@ -12,16 +14,10 @@ from graphfix.errors import GraphfixError
 from graphfix.job.culprits import BadPlaces, Search
 from graphfix.job.prove import prove, why_not
 from graphfix.job.repair import make
+from graphfix.job.task import Task
 from graphfix.model import io
 from graphfix.model.values import all_nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.job.task import Task
-    from graphfix.proof.verify import Held
+from graphfix.proof.verify import Held
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
+import onnx_ir as ir
+
+from graphfix.core import Check
 from graphfix.editing.exclusions import NOTHING, Leaving
 from graphfix.engine import pipeline
+from graphfix.engine.report import Report
 from graphfix.job.culprits import BadPlaces
 from graphfix.job.fault_search import bad_places, ways
 from graphfix.job.kernel_counts import counted, rounds_for_nothing
@@ -17,19 +23,10 @@ from graphfix.job.repair import make
 from graphfix.job.rounding_search import MARGINS, is_hopeless
 from graphfix.job.task import Options, Task
 from graphfix.model import byte_ranges, io, shapes
+from graphfix.model.atomic_file import Draft
 from graphfix.paths import StrPath, file_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
-
-    import onnx_ir as ir
-
-    from graphfix.core import Check
-    from graphfix.engine.report import Report
-    from graphfix.model.atomic_file import Draft
-    from graphfix.proof.verify import Held
-    from graphfix.runtime.memory_need import Need
+from graphfix.proof.verify import Held
+from graphfix.runtime.memory_need import Need
 
 
 def repair_file(

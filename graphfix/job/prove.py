@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import onnx_ir as ir
 
 from graphfix.core import Pass, changed_by, new_feeds
+from graphfix.engine.report import Report
 from graphfix.job.rounding_search import has_rounded
+from graphfix.job.task import Task
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model import io
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import onnx_ir as ir
-
-    from graphfix.engine.report import Report
-    from graphfix.job.task import Task
-    from graphfix.probing.padded import PaddedVerdict
-    from graphfix.proof.verify import Held, Tolerance
+from graphfix.probing.padded import PaddedVerdict
+from graphfix.proof.verify import Held, Tolerance
 
 
 def prove(

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
 
 from graphfix.core import Check, Feeds, Pass, new_feeds, rounding, together
+from graphfix.engine import pipeline
+from graphfix.engine.report import PassReport, Report
 from graphfix.errors import ModelError
 from graphfix.model import io
 from graphfix.paths import StrPath
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.engine import pipeline
-    from graphfix.engine.report import PassReport, Report
-    from graphfix.proof.verify import Tolerance
-
+from graphfix.proof.verify import Tolerance
 
 # Which share of the gate a pass that rounds may use where it is tried: other inputs do worse. With
 # less than half it is tried on as many inputs as it is verified on.

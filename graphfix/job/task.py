@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
+
+import onnx_ir as ir
 
 from graphfix.core import Check, Pass, rounding
+from graphfix.engine.pipeline import Progress
+from graphfix.engine.report import Report
 from graphfix.job.rounding_search import gate
 from graphfix.model.given import Dims, refuse_unknown, sizes_of
+from graphfix.model.weights import Placement
 from graphfix.paths import StrPath, file_of
+from graphfix.proof.verify import Tolerance
 from graphfix.runtime import memory_need
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.engine.pipeline import Progress
-    from graphfix.engine.report import Report
-    from graphfix.model.weights import Placement
-    from graphfix.proof.verify import Tolerance
-    from graphfix.runtime.provider import Ep
-
+from graphfix.runtime.provider import Ep
 
 _UNVERIFIED = "write the result without running it (--no-verify)"
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from graphfix.feeds.case import Dropped
 from graphfix.json_types import record
+from graphfix.proof.compare import OutputDiff
+from graphfix.proof.first_difference import Divergence
 from graphfix.spec.quoting import quoted
 from graphfix.wording import Proof, Row, plural
-
-if TYPE_CHECKING:
-    from graphfix.feeds.case import Dropped
-    from graphfix.proof.compare import OutputDiff
-    from graphfix.proof.first_difference import Divergence
 
 _SIZES = re.compile(r" \d+( to \d+)?$")
 
