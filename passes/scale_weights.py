@@ -138,7 +138,7 @@ def _behind(
     user, value, after = node, rows, list[tuple[ir.Node, int]]()
     while True:
         maker = value.producer()
-        if maker is None or only_user(maker) is not user:
+        if maker is None or only_user(maker) is not user or len(value.uses()) > 1:
             return None
         if is_op(maker, "MatMul") and _takes(maker, view):
             break

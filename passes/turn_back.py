@@ -145,7 +145,8 @@ class TurnBack(NodePass[TurnedSite]):
     def match(self, node: ir.Node, view: View) -> TurnedSite | None:
         """A Transpose behind what computes row by row, if more of them go than come."""
         lead = _inverse(_lead(node))
-        if not lead or len(lead) == view.shapes.rank(node.inputs[0]):
+        read = node.outputs[0].uses() or node.outputs[0].is_graph_output()
+        if not lead or len(lead) == view.shapes.rank(node.inputs[0]) or not read:
             return None
         steps: dict[ir.Node, tuple[int, ...]] = {}
 

@@ -81,6 +81,7 @@ def test_a_weight_takes_what_its_product_is_multiplied_with(body: str, count: in
         "p = MatMul (x, w) q = MatMul (x, w) r = Mul (p, s) y = Add (r, q)",
         "p = MatMul (x, w) r = Relu (p) y = Mul (r, s)",
         "p = MatMul (x, w) y = Div (half, p)",
+        'p = MatMul (x, w) e = Einsum <equation = "btw,bsw->bts"> (p, p) y = Mul (e, half)',
         "p = MatMul (x, w) t = Transpose <perm = [1, 0, 2]> (p) y = Mul (t, s)",
         "p = MatMul (x, w) q = Add (p, p) y = Mul (q, half)",
         "p = MatMul (x, w) r = Add (p, deep) y = Mul (r, s)",

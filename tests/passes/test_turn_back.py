@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import graphfix
 from tests.passes.models import execute, model, ops
@@ -222,3 +224,47 @@ def test_three_axes_that_go_round_are_undone_by_those_that_go_on() -> None:
     assert not graphfix.run(
         model(text.replace("[2, 0, 1, 3]", "[1, 2, 0, 3]")), "turn-back"
     ).changed
+
+
+STEPS = (
+    *(
+        "Relu ({0})",
+        "MatMul ({0}, q)",
+        "Add ({0}, g)",
+        "Sub ({0}, {1})",
+        "Softmax <axis = 0> ({0})",
+    ),
+    *("LayerNormalization ({0}, g)", "Mul (pair, {0})", "CumSum ({0}, one)", "Max ({0}, late)"),
+    *("Reshape ({0}, merged)", "Softmax ({0})"),
+    *("Transpose <perm = [1, 0, 2]> ({0})",) * 4,
+)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(STEPS), *[st.integers(0, 20)] * 2), min_size=3, max_size=16)
+)
+def test_any_steps_compute_the_same_and_no_transpose_comes(
+    drawn: list[tuple[str, int, int]],
+) -> None:
+    made, body = ["x"], ""
+    for i, (step, *which) in enumerate(drawn):
+        # Mostly one of the last, so that they form chains.
+        a, b = (made[-1 - min(x % 4, len(made) - 1)] if x < 15 else "x" for x in which)
+        body += f" v{i} = {step.format(a, b)}"
+        made.append(f"v{i}")
+    body += f" y = Identity ({made[-1]}) z = Identity ({made[len(made) // 2]})"
+    before, after = rows(body), rows(body)
+    graphfix.run(after, "turn-back")
+
+    def turned(m: ir.Model) -> int:
+        weights = {"g", "q", "pair"}
+        nodes = (x for x in m.graph if x.op_type == "Transpose")
+        return sum(not {i.name for i in x.inputs} & weights for x in nodes)
+
+    assert turned(after) <= turned(before)
+    rng = np.random.default_rng(0)
+    sizes = {"x": (2, 2, 4), "given": (4, 2), "late": (2, 2, 4)}
+    feeds = {name: rng.standard_normal(size, np.float32) for name, size in sizes.items()}
+    feeds["ids"] = np.ones((2, 2), np.int64)
+    for a, b in zip(*(execute(m, feeds) for m in (after, before)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
