@@ -133,6 +133,7 @@ class Builder:
         maker = made[0].producer()
         if maker is not None:
             maker.attributes.update(node.attributes)
+            maker.metadata_props.update({**node.metadata_props, **maker.metadata_props})
         return made
 
     def inline(self, body: ir.Graph) -> list[ir.Value]:

@@ -40,12 +40,13 @@ _REPAIRS = (
     *("opset-ceiling", "quantize-axis", "slice-start", "slice-gather", "gemm-bias"),
     *("keep-output", "host-output", "fold", "reshape-allowzero"),
 )
-# An attention takes the biases of its inputs, so it is fused first.
+# An attention takes the biases of its inputs, so it is fused first; a Gelu has a factor of its own.
 FUSIONS = (
     *("stack-tables", "einsum-matmul", "gemm-matmul", "split-packed", "fuse-residual"),
     *("fuse-rotary", "unpad-heads", "fuse-attention", "group-heads", "turn-back"),
-    *("fuse-projections", "join-products", "scale-weights", "split-gate", "pointwise-conv"),
-    *("fuse-spectrum", "fuse-norm", "fuse-gelu", "fuse-matmul", "group-products", "mask-select"),
+    *("fuse-projections", "join-products", "fuse-gelu", "scale-weights", "split-gate"),
+    *("pointwise-conv", "fuse-spectrum", "fuse-norm", "fuse-matmul", "group-products"),
+    "mask-select",
 )
 # Folded first, too: the others then see what a raw export computes from constants.
 _FAST = (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "fold")

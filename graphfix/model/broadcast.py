@@ -19,6 +19,13 @@ BROADCAST = frozenset({*ARITHMETIC, *LOGIC, "Where"})
 PRelu is none: its slope goes with its input, never the other way.
 """
 
+BY_ELEMENT = frozenset(
+    {"Identity", "Cast", "Clip", "Not", "Neg", "Abs", "Sign", "Reciprocal", "Sqrt", "Exp", "Log"}
+    | {"Floor", "Ceil", "Round", "Erf", "Sin", "Cos", "Tanh", "Sigmoid", "HardSigmoid", "Relu"}
+    | {"LeakyRelu", "Elu", "Gelu", "Softplus", "IsNaN", "IsInf"}
+)
+"""Operators that make each element of one element of their first input."""
+
 # Before, all inputs have one shape, or an attribute names the axis where the second begins.
 _FIRST = 7
 _FIRST_OF_MANY = dict.fromkeys(("Min", "Max", "Sum", "Mean"), 8)

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.editing.builder import Builder
 from graphfix.lengths.dim_nodes import size_of
-from graphfix.model.broadcast import is_broadcast
+from graphfix.model.broadcast import BY_ELEMENT, is_broadcast
 from graphfix.model.symbolic.expressions import Dim, key_of, times
 from graphfix.model.text import size_told
 from graphfix.model.values import attr_int, input_at, is_op, nodes_of
@@ -28,11 +28,6 @@ from .views import Reshaping, by_constant, by_ones
 # An attention has less than twenty nodes; a region of so many is a whole network.
 _MOST_NODES = 100
 
-_BY_ELEMENT = frozenset(
-    {"Identity", "Cast", "Clip", "Not", "Neg", "Abs", "Sign", "Reciprocal", "Sqrt", "Exp", "Log"}
-    | {"Floor", "Ceil", "Round", "Erf", "Sin", "Cos", "Tanh", "Sigmoid", "Relu", "LeakyRelu", "Elu"}
-    | {"Softplus", "IsNaN", "IsInf"}
-)
 _ALONG_ONE = ("Softmax", "LogSoftmax")
 _SCALED = ("QuantizeLinear", "DequantizeLinear")
 
@@ -285,7 +280,7 @@ class Apart:
             return None
         if is_op(node, *_SCALED) and self._look.view.shapes.rank(node.inputs[1]) != 0:
             return None
-        if is_op(node, *_BY_ELEMENT, *_ALONG_ONE, *_SCALED):
+        if is_op(node, *BY_ELEMENT, *_ALONG_ONE, *_SCALED):
             return [(made, place), (first, place)]
         return None
 
@@ -372,7 +367,6 @@ class Apart:
         made = op.again(node, *inputs)
         if (maker := made.producer()) is not None:
             maker.name = node.name
-            maker.metadata_props.update({**node.metadata_props, **maker.metadata_props})
             if is_op(node, *_ALONG_ONE):
                 maker.attributes["axis"] = ir.AttrInt64("axis", self._axis(node) + more)
             if is_op(node, "GatherElements"):

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphfix.model.broadcast import is_broadcast
+from graphfix.model.broadcast import BY_ELEMENT, is_broadcast
 from graphfix.model.values import attr_int, axes_of, input_at, ints_of, is_op
 from graphfix.model.view import View
 
 from .fusible import MICROSOFT
 
-_EACH = (
-    *("Identity", "Cast", "Not", "Neg", "Abs", "Exp", "Log", "Sqrt", "Reciprocal", "Sin", "Cos"),
-    *("Relu", "LeakyRelu", "Elu", "Clip", "Sigmoid", "HardSigmoid", "Tanh", "Erf", "Gelu"),
-)
 # With an axis, and the axis that they have without one.
 _ALONG = {"LayerNormalization": -1, "Softmax": -1, "LogSoftmax": -1, "Split": 0, "Concat": 0}
 _REDUCES = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2")
@@ -52,7 +48,7 @@ def _places(
     if is_op(node, "MatMul") or node.domain == MICROSOFT:
         turns = any(attr_int(node, x, 0) for x in _TURNS)
         return (0,) if ranks[1] == 2 and first > lead and not turns else None
-    if is_op(node, *_EACH) or is_broadcast(node, view.opset(node)):
+    if is_op(node, *BY_ELEMENT) or is_broadcast(node, view.opset(node)):
         return _side_by_side(node, ranks, lead, view)
     if is_op(node, *_ALONG):
         axis = attr_int(node, "axis", _ALONG[node.op_type]) % first

@@ -154,3 +154,15 @@ def test_a_scaled_layer_goes_into_its_norm_with_its_bias() -> None:
     after = model(body, head)
     graphfix.run(after, "fast")
     assert [x for x in ops(after) if x != "Mul"] == ["MatMul", "SkipLayerNormalization"]
+
+
+def test_the_half_of_a_gelu_stays_with_it() -> None:
+    body = """a = Div (x, root) e = Erf (a) p = Add (e, one) g = Mul (x, p) h = Mul (g, half)
+        y = Conv (h, w)"""
+    head = CONV.replace(
+        "float three = {3}",
+        "float three = {3}, float root = {1.4142135}, float one = {1}, float half = {0.5}",
+    )
+    after = model(body, head)
+    graphfix.run(after, "fast")
+    assert ops(after) == ["Gelu", "Conv"]
