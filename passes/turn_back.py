@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 import onnx_ir as ir
 
@@ -16,6 +17,9 @@ from graphfix.model.walks import reached
 
 from ._shared.rows import rows_of
 from ._sizes.reshape_targets import with_axes
+
+# Steps between which no Transposes are spared: one that looks from another end finds the same.
+_FAILED: WeakKeyDictionary[View, set[ir.Node]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -166,12 +170,16 @@ class TurnBack(NodePass[TurnedSite]):
             yield from (x for x in turned if joins(x))
 
         maker = node.inputs[0].producer() if node.inputs[0] is not None else None
-        if not joins(maker):
+        failed = _FAILED.setdefault(view, set())
+        if maker in failed or not joins(maker):
             return None
         list(reached([maker], around))
         ordered = {x: steps[x] for x in node.graph or () if x in steps}
         site = TurnedSite(node, lead, ordered)
-        return site if site.spared(view) > 0 else None
+        if site.spared(view) > 0:
+            return site
+        failed.update(steps)
+        return None
 
     def message(self, site: Match) -> str:
         """What it is."""

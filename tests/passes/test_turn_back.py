@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfix
+from graphfix.model.view import View
+from graphfix.passes import turn_back
+from graphfix.passes._shared.rows import rows_of
 from tests.passes.models import execute, model, ops
 
 THERE, BACK = "t = Transpose <perm = [1, 0, 2]> (x)", "y = Transpose <perm = [1, 0, 2]> (h)"
@@ -224,6 +227,23 @@ def test_three_axes_that_go_round_are_undone_by_those_that_go_on() -> None:
     assert not graphfix.run(
         model(text.replace("[2, 0, 1, 3]", "[1, 2, 0, 3]")), "turn-back"
     ).changed
+
+
+def test_steps_that_spare_nothing_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = """t{0} = TURN (h{0}) s{0} = Softmax <axis = 0> (t{0}) u{0} = TURN (s{0})
+        r{0} = Relu (u{0}) k{0} = Softmax <axis = 1> (r{0}) h{1} = Add (h{0}, k{0})"""
+    body = (
+        "h0 = Relu (x) " + " ".join(layer.format(i, i + 1) for i in range(20)) + " y = Tanh (h20)"
+    )
+    asked = list[ir.Node]()
+
+    def counted(node: ir.Node, lead: int, view: View) -> tuple[int, ...] | None:
+        asked.append(node)
+        return rows_of(node, lead, view)
+
+    monkeypatch.setattr(turn_back, "rows_of", counted)
+    assert not graphfix.run(rows(body), "turn-back").changed
+    assert len(asked) < 500  # of 120 nodes; 20 times as many if each Transpose asked
 
 
 STEPS = (
