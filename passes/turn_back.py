@@ -28,12 +28,14 @@ class RowsOut:
 
     Attributes:
         value: The tensor.
+        step: What makes it.
         turns: The Transpose that undoes the one before the steps, if there is one.
         sums: Einsums, whose equation can name the axes in another order.
         kept: Whether something reads it as it is.
     """
 
     value: ir.Value
+    step: ir.Node
     turns: list[ir.Node]
     sums: list[ir.Node]
     kept: bool
@@ -45,16 +47,13 @@ class TurnedSite(Match):
 
     Attributes:
         lead: How the first axes lie there: axis i is axis ``lead[i]`` of what the Transposes turn.
+        back: The order that undoes it.
         steps: The nodes between them in the order of the graph, each with its inputs of rows.
     """
 
     lead: tuple[int, ...]
+    back: tuple[int, ...]
     steps: dict[ir.Node, tuple[int, ...]] = field(hash=False)
-
-    @property
-    def back(self) -> tuple[int, ...]:
-        """The order that undoes it."""
-        return _inverse(self.lead)
 
     def source(self, value: ir.Value) -> ir.Value | None:
         """What a Transpose before the steps turns; None if it is none."""
@@ -75,12 +74,12 @@ class TurnedSite(Match):
 
     def rows_out(self) -> Iterator[RowsOut]:
         """What the steps make that others read."""
-        for value in (x for node in self.steps for x in node.outputs):
+        for step, value in ((node, x) for node in self.steps for x in node.outputs):
             near = [x for x in value.uses() if not self.takes(*x) and x.node.graph is value.graph]
             turns = [x.node for x in near if _lead(x.node) == self.back][:1]
             sums = list(dict.fromkeys(x.node for x in near if _has_letters(x.node)))
             left = [x for x in value.uses() if not self.takes(*x) and x.node not in (*turns, *sums)]
-            yield RowsOut(value, turns, sums, bool(left) or value.is_graph_output())
+            yield RowsOut(value, step, turns, sums, bool(left) or value.is_graph_output())
 
     def spared(self, view: View) -> int:
         """How many Transposes go, less those that come."""
@@ -148,7 +147,8 @@ class TurnBack(NodePass[TurnedSite]):
 
     def match(self, node: ir.Node, view: View) -> TurnedSite | None:
         """A Transpose behind what computes row by row, if more of them go than come."""
-        lead = _inverse(_lead(node))
+        back = _lead(node)
+        lead = tuple(sorted(range(len(back)), key=back.__getitem__))
         read = node.outputs[0].uses() or node.outputs[0].is_graph_output()
         if not lead or len(lead) == view.shapes.rank(node.inputs[0]) or not read:
             return None
@@ -166,7 +166,7 @@ class TurnBack(NodePass[TurnedSite]):
             yield from (x for x in map(ir.Value.producer, rows) if joins(x))
             yield from (x.node for y in near.outputs for x in y.uses() if joins(x.node))
             # What reads the same rows, and is turned as well: one Transpose does for both.
-            turned = (x.node for y in rows for x in y.uses() if _turns(x.node, _lead(node)))
+            turned = (x.node for y in rows for x in y.uses() if _turns(x.node, back))
             yield from (x for x in turned if joins(x))
 
         maker = node.inputs[0].producer() if node.inputs[0] is not None else None
@@ -175,7 +175,7 @@ class TurnBack(NodePass[TurnedSite]):
             return None
         list(reached([maker], around))
         ordered = {x: steps[x] for x in node.graph or () if x in steps}
-        site = TurnedSite(node, lead, ordered)
+        site = TurnedSite(node, lead, back, ordered)
         if site.spared(view) > 0:
             return site
         failed.update(steps)
@@ -205,15 +205,14 @@ class TurnBack(NodePass[TurnedSite]):
                         made[rows] = match.source(rows) or _turned(rows, full, match.back, op)
                     inputs[i] = made[rows]
                 made.update(zip(node.outputs, op.again_all(node, *inputs), strict=True))
+        for node in dict.fromkeys(x for out in read for x in out.sums):
+            with op.placed(node):
+                _put(node, _renamed(node, made, match.back, op), op)
         for out in read:
             for turn in out.turns:
                 _put(turn, made[out.value], op)
-            for node in out.sums:
-                with op.placed(node):
-                    _put(node, _renamed(node, out.value, made[out.value], match.lead, op), op)
-            maker = out.value.producer()
-            if out.kept and maker is not None:
-                with op.placed(maker):
+            if out.kept:
+                with op.placed(out.step):
                     axes = op.view.shapes.rank(out.value) or 0
                     back = _turned(made[out.value], axes, match.lead, op)
                 op.replace(out.value, back, keep=[*match.steps])
@@ -237,16 +236,15 @@ def _turned(value: ir.Value, rank: int, lead: Sequence[int], op: Builder) -> ir.
 
 
 def _renamed(
-    node: ir.Node, old: ir.Value, new: ir.Value, lead: Sequence[int], op: Builder
+    node: ir.Node, made: dict[ir.Value, ir.Value], back: Sequence[int], op: Builder
 ) -> ir.Value:
-    """An Einsum that takes ``new`` for ``old``, whose first axes lie in this order."""
+    """An Einsum of what was made of its operands, with the first axes in this order."""
     terms, arrow, out = attr_text(node, "equation", "").replace(" ", "").partition("->")
-    letters = terms.split(",")
-    for i, value in enumerate(node.inputs):
-        if value is old:
-            order = sorted(range(len(lead)), key=lead.__getitem__)
-            letters[i] = "".join(letters[i][x] for x in order) + letters[i][len(lead) :]
-    inputs = (new if x is old else x for x in node.inputs)
+    letters, inputs = terms.split(","), list(node.inputs)
+    for i, value in enumerate(inputs):
+        if value in made:
+            letters[i] = "".join(letters[i][x] for x in back) + letters[i][len(back) :]
+            inputs[i] = made[value]
     return op.Einsum(*inputs, equation=",".join(letters) + arrow + out)
 
 
@@ -266,7 +264,3 @@ def _lead(node: ir.Node) -> tuple[int, ...]:
 def _turns(node: ir.Node, lead: tuple[int, ...]) -> bool:
     """Whether what it makes goes into such a Transpose."""
     return any(_lead(x.node) == lead for value in node.outputs for x in value.uses())
-
-
-def _inverse(lead: Sequence[int]) -> tuple[int, ...]:
-    return tuple(sorted(range(len(lead)), key=lead.__getitem__))

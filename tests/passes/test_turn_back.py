@@ -127,6 +127,10 @@ def test_what_cancels_goes(body: str, kinds: list[str]) -> None:
         (f'{THERE} p = MatMul (t, q) z = Einsum <equation = "ibd, jbd -> bij"> (p, late) '
          f"h = MatMul (p, w) {BACK}", "bid,jbd->bij"),
         (f'{THERE} h = Mul (t, t) z = Einsum <equation = "ibd,ibd"> (h, h) {BACK}', "bid,bid"),
+        (f'{THERE} h = MatMul (t, q) k = Tanh (h) z = Einsum <equation = "ibd,jbd->bij"> (h, k) '
+         f"{BACK}", "bid,bjd->bij"),
+        (f'{THERE} h = MatMul (t, q) z = Einsum <equation = "ibd,jbd->bij"> (h, t) {BACK}',
+         "bid,bjd->bij"),
     ],
 )  # fmt: skip
 def test_an_einsum_names_the_axes_in_another_order(body: str, made: str) -> None:
@@ -257,6 +261,7 @@ STEPS = (
     *("LayerNormalization ({0}, g)", "Mul (pair, {0})", "CumSum ({0}, one)", "Max ({0}, late)"),
     *("Reshape ({0}, merged)", "Softmax ({0})"),
     *("Transpose <perm = [1, 0, 2]> ({0})",) * 4,
+    *('Einsum <equation = "abc,bad->abd"> ({0}, {1})',) * 2,
 )
 
 
