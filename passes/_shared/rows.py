@@ -26,7 +26,8 @@ def rows_of(node: ir.Node, lead: int, view: View) -> tuple[int, ...] | None:
 
     With those axes in another order in these inputs it computes the same in that order. Other
     inputs are the same for each row. One that is known when the model is loaded may have fewer axes
-    than the output, whose last ones they are. None if it is no such node, or its ranks are not known.
+    than the output, whose last ones they are. None if it is no such node, or if its ranks are not
+    known.
     """
     ranks = [None if x is None else view.shapes.rank(x) for x in node.inputs]
     places = _places(node, ranks, lead, view)
