@@ -96,12 +96,12 @@ class TurnedSite(Match):
 
 @dataclass(frozen=True)
 class TurnBack(NodePass[TurnedSite]):
-    """Removes Transposes around what computes row by row, which could in the order before them.
+    """Removes Transposes around what computes each row by itself, in whichever order rows lie.
 
-    torch's TransformerEncoder works on [T, B, D] unless it is told otherwise, and so do XLNet and
-    fairseq, while an attention takes [B, T, D]. Norms, sums, products with a weight and activations
-    compute each row by itself, so they are made once more with the batch first, and all Transposes
-    between go. It is done where more go than come.
+    torch's TransformerEncoder works on [T, B, D] unless it is told otherwise, and so does XLNet,
+    while an attention takes [B, T, D]. Norms, sums, activations and products with a weight compute
+    each row by itself. So they compute with the batch first, and the Transposes between go. This is
+    done where more Transposes go than come.
 
     Why:
         Each is a kernel that copies all rows. By `graphfix plan`, 79 kernels of an XLNet of three
@@ -183,7 +183,7 @@ class TurnBack(NodePass[TurnedSite]):
 
     def message(self, site: Match) -> str:
         """What it is."""
-        return "Transposes around what computes row by row, and would in the order before them"
+        return "Transposes around what computes each row by itself, in whichever order rows lie"
 
     def rewrite(self, match: TurnedSite, op: Builder) -> ir.Value:
         """The same steps in the order that the Transposes turn."""
