@@ -277,6 +277,29 @@ def test_a_size_beside_minus_one_is_not_zero() -> None:
     assert not shapes.never_empty(length)
 
 
+@pytest.mark.parametrize(("rest", "known"), [(-1, True), (8, False)])
+def test_a_reshape_to_sizes_that_are_told_tells_how_many_there_are(rest: int, known: bool) -> None:
+    """As many positions around the middle of a table as frames before and after it.
+
+    Whether the table has so many, no Slice tells; the Reshape fails where it has not, unless there
+    is nothing to deal out: a -1 beside the sizes says that none of them is 0.
+    """
+    found = dims(
+        f"""(float[B, T, 8] x, float[1, 9, 8] table) => (float[B, T, N] moved)
+        <int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] four = {{4}}, int64[1] five = {{5}},
+         int64[1] rest = {{{rest}}}> {{
+        b = Shape <start = 0, end = 1> (x) t = Shape <start = 1, end = 2> (x)
+        first = Sub (five, t) last = Add (four, t) near = Slice (table, first, last, one)
+        columns = Transpose <perm = [0, 2, 1]> (near) moved = MatMul (x, columns)
+        twice = Mul (t, two) less = Sub (twice, one) sizes = Concat <axis = 0> (b, less, t)
+        turned = Reshape (moved, sizes)
+        same = Concat <axis = 0> (b, t, rest) rows = Reshape (x, same) }}""",
+        "moved",
+    )
+    assert found is not None
+    assert (found[2] == "2*T - 1") == known
+
+
 def test_a_length_after_conv_may_be_divided() -> None:
     # T - 10 may be less than 0 as far as the graph tells, but then the Conv fails.
     text = """(float[B, 1, T] x, float[4, 1, 10] w) => (float[B, 4, F] y) {

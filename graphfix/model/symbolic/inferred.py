@@ -309,22 +309,28 @@ class Facts:
             pending = left
 
     def _isolate(self, a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Symbol, sympy.Expr] | None:
-        """A symbol of ours and what it is, if ``a == b`` says so: ``a`` is n * symbol.
+        """A symbol of ours and what it is, if ``a == b`` says so: ``a`` is n * symbol + m.
 
-        In usual runs ``a`` may be a product with other sizes, none of which is 0.
+        Sizes that no run has as 0 are divided out of both.
         """
-        number, rest = a.as_coeff_Mul()
-        factors = sympy.Mul.make_args(rest)
-        minted = [x for x in factors if isinstance(x, sympy.Symbol) and x.name in self._minted]
-        if len(minted) != 1 or (len(factors) > 1 and not self.usual):
+        minted = [x for x in a.free_symbols if x.name in self._minted]
+        if len(minted) != 1 or a == b:
             return None
-        others = sympy.Mul(*(x for x in factors if x is not minted[0]))
-        if any(x.name not in self._real for x in others.free_symbols):
+        symbol, (above, below) = minted[0], sympy.fraction(sympy.cancel(a / b)) if b else (a, b)
+        if not self._is_never_zero(sympy.cancel(a / above)):
+            above, below = a, b
+        number = sympy.expand(above).coeff(symbol)
+        rest = sympy.expand(above - number * symbol)
+        if number == 0 or rest.has(symbol) or not self._is_never_zero(number):
             return None
-        expr = sympy.cancel(b / (number * others))
-        if expr.has(minted[0]) or not expr.is_integer:
-            return None
-        return minted[0], expr
+        expr = sympy.cancel((below - rest) / number)
+        return None if expr.has(symbol) or not expr.is_integer else (symbol, expr)
+
+    def _is_never_zero(self, factor: sympy.Expr) -> bool:
+        """Whether what both sides of an equality are divided by is 0 in no run that counts."""
+        sizes = self._real if self.usual else self.never_empty
+        bases = [x.as_base_exp()[0] for x in sympy.Mul.make_args(factor)]
+        return factor != 0 and all(x.is_Number or str(x) in sizes for x in bases)
 
 
 def _times(spare: sympy.Expr, x: sympy.Expr) -> set[sympy.Expr]:
