@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
@@ -12,10 +13,11 @@ from graphfix.editing.builder import Builder
 from graphfix.model.values import is_op, scalar_of
 from graphfix.model.view import View
 
-from ._shared.fusible import only_user
+from ._shared.fusible import is_of_its_features, only_user
 
 _LAYOUT = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "GatherElements", "Einsum")
 _CONVOLVES = ("Conv", "ConvTranspose")
+_NORMS = ("LayerNormalization", "SimplifiedLayerNormalization", "InstanceNormalization")
 _POSITIVE = ("Relu", "LeakyRelu")
 
 
@@ -24,9 +26,10 @@ class ScaledSite(Match):
     """A product with a weight that is multiplied with constants, or of what is.
 
     Attributes:
-        product: The MatMul, Conv or ConvTranspose.
+        product: The MatMul, Conv or ConvTranspose; or the norm, whose weight is its scale.
         kind: Mul or Div.
         factor: What it is multiplied with or divided by, [W] or one number.
+        flat: Whether the factor has dims of 1 around its W.
         data: What the product takes.
         before: What lies between the factor and the product after it, nearest to the factor first.
         after: What lies between the product and the factor after it, nearest to the product first;
@@ -37,6 +40,7 @@ class ScaledSite(Match):
     kind: str
     factor: ir.Value
     data: ir.Value
+    flat: bool = False
     before: tuple[ir.Node, ...] = ()
     after: tuple[tuple[ir.Node, int], ...] = ()
 
@@ -120,8 +124,13 @@ class ScaleWeights(NodePass[ScaledSite]):
         rows = match.data
         for step in match.before:
             rows = op.again(step, rows)
+        factor = match.factor
+        if match.flat:
+            factor = op.Reshape(factor, np.array([-1], np.int64))
         _, weight, *bias = match.product.inputs
-        rows = op.again(match.product, rows, op.make(match.kind, weight, match.factor), *bias)
+        if match.node is not match.product:  # else its data were multiplied, and not its bias
+            bias = [x and op.make(match.kind, x, factor) for x in bias]
+        rows = op.again(match.product, rows, op.make(match.kind, weight, factor), *bias)
         for step, place in match.after:
             inputs = list(step.inputs)
             inputs[place] = rows
@@ -140,7 +149,7 @@ def _behind(
         maker = value.producer()
         if maker is None or only_user(maker) is not user or len(value.uses()) > 1:
             return None
-        if is_op(maker, "MatMul") and _takes(maker, view):
+        if _takes(maker, view):
             break
         place = _place(maker, one, view)
         data = None if place is None else maker.inputs[place]
@@ -148,12 +157,13 @@ def _behind(
             return None
         after.insert(0, (maker, place))
         user, value = maker, data
-    data, weight = maker.inputs
-    width = (view.shapes.dims(weight) or ())[-1:]
-    fits = after if one else view.shapes.dims(factor) == width  # else it is left to fuse-matmul
-    if data is None or not fits or view.shapes.rank(weight) != 2:
+    data = maker.inputs[0]
+    # One number right behind a product is left to fuse-matmul, and to ONNX Runtime.
+    fits = after or is_op(maker, *_NORMS) if one else is_of_its_features(factor, maker, view)
+    if data is None or not fits:
         return None
-    return ScaledSite(node, maker, node.op_type, factor, data, after=tuple(after))
+    flat = not one and view.shapes.rank(factor) != 1
+    return ScaledSite(node, maker, node.op_type, factor, data, flat, after=tuple(after))
 
 
 def _ahead(node: ir.Node, rows: ir.Value, factor: ir.Value, view: View) -> ScaledSite | None:
@@ -172,11 +182,17 @@ def _ahead(node: ir.Node, rows: ir.Value, factor: ir.Value, view: View) -> Scale
 
 def _takes(product: ir.Node, view: View) -> bool:
     """Whether the weight of a product can be scaled when the model is loaded, for it alone."""
-    weight = product.inputs[1]
-    if weight is None or weight not in view.fixed or weight.is_graph_output():
+    if not is_op(product, "MatMul", *_CONVOLVES, *_NORMS) or len(product.outputs) > 1:
         return False
+    weight, *bias = product.inputs[1:]
+    if weight is None or not {weight, *filter(None, bias)} <= view.fixed:
+        return False
+    if weight.is_graph_output() or view.shapes.dtype(weight) != ir.DataType.FLOAT:
+        return False
+    if is_op(product, *_NORMS):
+        return view.shapes.rank(weight) == 1
     readers = [x for x, _ in weight.uses() if x.outputs[0] not in view.fixed]
-    return len(readers) == 1 and view.shapes.dtype(weight) == ir.DataType.FLOAT
+    return len(readers) == 1 and (not is_op(product, "MatMul") or view.shapes.rank(weight) == 2)
 
 
 def _place(step: ir.Node, one: bool, view: View) -> int | None:

@@ -66,3 +66,14 @@ def is_own_constant(value: ir.Value | None, view: View) -> bool:
     if value is None:
         return True
     return value in view.fixed and len(value.uses()) == 1 and not value.is_graph_output()
+
+
+def is_of_its_features(constant: ir.Value, product: ir.Node, view: View) -> bool:
+    """Whether a constant has a number for each feature that a product, or a norm, makes."""
+    dims, rank = view.shapes.dims(constant), view.shapes.rank(product.outputs[0])
+    width = (view.shapes.dims(product.inputs[1]) or ())[-1:]
+    if dims is None or rank is None or len(dims) > rank or is_op(product, "Conv", "ConvTranspose"):
+        return False
+    if is_op(product, "InstanceNormalization"):
+        width += (1,) * (rank - 2)
+    return dims[-len(width) :] == width and all(x == 1 for x in dims[: -len(width)])

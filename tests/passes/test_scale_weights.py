@@ -13,6 +13,7 @@ from tests.passes.models import opened, ops
 HEAD = """(float[B, T, 2] x, float[3] given_) => (float[B, T, 3] y)
     <float[2, 3] w = {1, 2, 3, 4, 5, 6}, float[3] b = {1, 2, 3}, float[3] s = {0.3, 0.7, 2},
      float half = {0.3}, float[1] one = {0.3}, float[1, 1, 3] deep = {1, 2, 3},
+     float[1, 1, 1, 3] deeper = {1, 2, 3},
      int64[4] heads = {0, 0, 3, 1}, float[3, 1] each = {1, 2, 3}, int64[3] back = {0, 0, 3},
      int64[2, 5, 1] at = {0, 1, 2, 1, 0, 0, 1, 2, 1, 0}, int64[1] axis = {1},
      int64[1] zero = {0}, int64[1] three = {3}, int64[1] last = {2}>"""
@@ -39,6 +40,7 @@ def run(m: ir.Model, size: tuple[int, ...] = (2, 5, 2)) -> np.ndarray:
         ("p = MatMul (x, w) r = Add (p, b) y = Mul (r, one)", 2),
         ("t = Neg (s) p = MatMul (x, w) r = Add (p, b) y = Mul (r, t)", 2),
         ("p = MatMul (x, w) y = Div (p, s)", 1),
+        ("p = MatMul (x, w) y = Mul (p, deep)", 1),
         ("p = MatMul (x, w) r = Add (p, b) y = Div (r, half)", 2),
         # Laid out as heads, with a bias for each, and looked up: one number goes through.
         (
@@ -76,7 +78,8 @@ def test_a_weight_takes_what_its_product_is_multiplied_with(body: str, count: in
         "p = MatMul (x, w) y = Mul (p, half)",  # fuse-matmul's
         "p = MatMul (x, w) y = Mul (p, given_)",
         "p = MatMul (x, w) r = Add (p, given_) y = Mul (r, s)",
-        "p = MatMul (x, w) y = Mul (p, deep)",
+        "p = MatMul (x, w) y = Mul (p, each)",
+        "p = MatMul (x, w) d = Mul (p, deeper) y = Squeeze (d, zero)",
         "p = MatMul (x, w) r = Mul (p, s) y = Add (r, p)",
         "p = MatMul (x, w) q = MatMul (x, w) r = Mul (p, s) y = Add (r, q)",
         "p = MatMul (x, w) r = Relu (p) y = Mul (r, s)",
@@ -136,6 +139,49 @@ def test_a_convolution_takes_what_divides_its_data(body: str, kinds: list[str]) 
 def test_what_a_convolution_does_not_take(body: str) -> None:
     head = CONV.replace("x)", "x, float[3, 2, 2] late, float[3] bias)", 1)
     assert not graphfix.run(model(body, head), "scale-weights").changed
+
+
+NORM = """(float[B, 3, 2] x) => (float[N, M, K] y)
+    <float[3, 2] table = {1, 2, 3, 4, 5, 6}, float[2] s = {2, 3}, float[2] b = {1, -1},
+     float[1, 2] m = {0.5, 4}, float half = {0.5}, float[3, 1] each = {1, 2, 3},
+     float[3] t = {1, 2, 3}, float[2, 3, 1] v = {1, 2, 3, 4, 5, 6}>"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "n = LayerNormalization (x, s, b) y = Mul (n, m)",
+        "n = LayerNormalization (x, s) y = Div (n, half)",
+        "n = SimplifiedLayerNormalization (x, s) y = Mul (m, n)",
+        "n = InstanceNormalization (x, t, t) y = Mul (n, each)",
+        "c = Conv (x, v, b) n = Transpose <perm = [0, 2, 1]> (c) y = Mul (n, half)",
+        "c = Conv (x, v) n = Transpose <perm = [0, 2, 1]> (c) y = Div (n, half)",
+    ],
+)
+def test_a_norm_and_a_convolution_take_it(body: str) -> None:
+    before, after = model(body, NORM), model(body, NORM)
+    assert graphfix.run(after, "scale-weights").changed
+    found = (run(x, (2, 3, 2)) for x in (after, before))
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-5)
+    first, last = (planning.kernels_of(x) for x in (before, after))
+    assert first is not None
+    assert last is not None
+    assert last["all"] == first["all"] - 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "n = LayerNormalization (x, s, b) y = Mul (n, each)",  # a number for each row
+        "n = LayerNormalization <axis = 1> (x, table) y = Mul (n, m)",
+        "n, mean = LayerNormalization (x, s) o = Mul (n, m) y = Sub (o, mean)",
+        "n = InstanceNormalization (x, t, t) y = Mul (n, m)",
+        "c = Conv (x, v) y = Mul (c, half)",  # ONNX Runtime's
+        "c = Conv (x, v) n = Transpose <perm = [0, 2, 1]> (c) y = Mul (n, m)",
+    ],
+)
+def test_what_a_norm_and_a_convolution_do_not_take(body: str) -> None:
+    assert not graphfix.run(model(body, NORM), "scale-weights").changed
 
 
 def test_a_weight_of_float16_stays() -> None:

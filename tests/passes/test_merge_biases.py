@@ -1,0 +1,139 @@
+"""merge-biases: which constants become one, which do not, and that the numbers stay."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphfix
+from graphfix.job import planning
+from tests.passes.models import opened
+
+HEAD = """(float[B, T, 4] x, float[B, T, 4] z, float[4] late) => (float[N, M, K] y)
+    <float[4] b = {1, 2, 3, 4}, float[1, 4] c = {5, -6, 7, 8}, float half = {0.5},
+     float[2, 2] u = {1, 0, 0, 1}, float[2, 1, 2] v = {3, 1, 2, 4}, float[2] pair = {2, 3},
+     float[4] s = {3, 1, 2, 4}, float[1, 1, 1, 4] deep = {1, 2, 3, 4}, float[1] one = {5},
+     int64[4] heads = {0, 0, 2, 2}, int64[3] back = {0, 0, 4}, int64[1] zero = {0},
+     int64[2] flat = {0, -1}>"""
+_OF_HEADS = "t = Transpose <perm = [0, 2, 1, 3]> (h) a = Add (t, v)"
+_BACK = "f = Transpose <perm = [0, 2, 1, 3]> (a) y = Reshape (f, back)"
+
+
+def model(body: str, head: str = HEAD) -> ir.Model:
+    return ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : 17]> m {head} {{ {body} }}')
+
+
+def run(m: ir.Model) -> np.ndarray:
+    random = np.random.default_rng(0)
+    feeds = {x: random.standard_normal((2, 5, 4)).astype(np.float32) for x in ("x", "z")}
+    session = opened(m)
+    feeds["late"] = np.ones(4, np.float32)
+    return session.run(None, {i.name: feeds[i.name] for i in session.get_inputs()})[0]
+
+
+def kernels(m: ir.Model) -> int:
+    found = planning.kernels_of(m)
+    assert found is not None
+    return found["all"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = Add (x, b) y = Add (a, c)",
+        "a = Add (b, x) m = Mul (half, a) y = Add (c, m)",
+        "a = Add (x, b) m = Div (a, s) y = Add (m, c)",
+        "a = Add (x, b) r = Add (z, a) m = Mul (r, s) y = Add (m, one)",
+        f"r = Add (x, b) h = Reshape (r, heads) {_OF_HEADS} {_BACK}",
+        "r = Add (x, c) h = Reshape (r, heads) a = Add (h, u) y = Reshape (a, back)",
+        "r = Add (x, one) h = Unsqueeze (r, zero) a = Add (h, deep) y = Squeeze (a, zero)",
+        "n = LayerNormalization (x, s) y = Add (n, c)",
+        "n = LayerNormalization (x, s, b) y = Add (c, n)",
+        "t = Transpose <perm = [0, 2, 1]> (x) n = InstanceNormalization (t, s, b) "
+        "d = Unsqueeze (s, at) a = Add (n, d) y = Identity (a)",
+    ],
+)
+def test_two_constants_are_one(body: str) -> None:
+    head = HEAD.replace("int64[1] zero", "int64[1] at = {1}, int64[1] zero")
+    before, after = model(body, head), model(body, head)
+    assert graphfix.run(after, "merge-biases").changed
+    np.testing.assert_allclose(run(after), run(before), rtol=1e-5, atol=1e-5)
+    assert kernels(after) == kernels(before) - 1
+    assert not graphfix.run(after, "merge-biases").changed
+
+
+def test_each_of_several_sums_has_it() -> None:
+    body = """r = Add (x, b) h = Reshape (r, heads) p = Add (h, u) q = Add (h, half) m = Mul (p, q)
+        y = Reshape (m, back)"""
+    before, after = model(body), model(body)
+    graphfix.run(after, "merge-biases,fold")
+    np.testing.assert_allclose(run(after), run(before), rtol=1e-5, atol=1e-5)
+    assert kernels(after) == kernels(before) - 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = Add (x, late) y = Add (a, b)",
+        "a = Add (x, b) y = Add (a, late)",
+        "a = Add (x, b) r = Relu (a) y = Add (r, c)",
+        "a = Add (x, b) m = Div (half, a) y = Add (m, c)",
+        "a = Add (x, b) m = Mul (a, z) y = Add (m, c)",
+        "a = Add (x, b) r = Mul (a, s) p = Add (r, c) y = Sub (p, a)",
+        "a = Add (x, b) p = Add (a, c) y = Mul (p, a)",
+        "a = Add (x, b) r = Add (a, z) q = Add (r, z) y = Add (q, c)",
+        "d = Add (x, deep) p = Add (d, c) y = Squeeze (p, zero)",  # more axes by the first
+        "r = Add (x, pair) y = Add (r, c)",  # pair is for a last axis of 1 only, here a symbol
+        "r = Add (x, pairs) h = Reshape (r, heads) a = Add (h, u) y = Reshape (a, back)",
+        "n, mean = LayerNormalization (x, s) a = Add (n, c) y = Add (a, mean)",
+        "n = LayerNormalization (x, s) a = Add (n, c) y = Add (a, n)",
+        "n = LayerNormalization (x, s) y = Add (n, one)",
+        "n = LayerNormalization (x, late) y = Add (n, c)",
+    ],
+)
+def test_what_stays(body: str) -> None:
+    head = HEAD.replace("int64[1] zero", "float[1, 5, 1] pairs = {1, 2, 3, 4, 5}, int64[1] zero")
+    if "pair)" in body:
+        head = head.replace("float[B, T, 4] x", "float[B, T, L] x")
+    assert not graphfix.run(model(body, head), "merge-biases").changed
+
+
+_STEPS = (
+    "Mul ({}, half)",
+    "Div ({}, half)",
+    "Add ({}, z)",
+    "Mul ({}, s)",
+    "Reshape ({}, heads)",
+    "Reshape ({}, back)",
+    "Transpose <perm = [1, 0, 2]> ({})",
+    "Transpose <perm = [2, 0, 1, 3]> ({})",
+    "Transpose ({})",
+    "Unsqueeze ({}, zero)",
+    "Squeeze ({}, zero)",
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["b", "c", "half", "one"]),
+    st.lists(st.sampled_from(_STEPS), max_size=4),
+    st.sampled_from(["b", "half", "u", "v", "pair"]),
+)
+def test_whatever_lies_between(first: str, steps: list[str], last: str) -> None:
+    """Any layout between two constants: what runs at all gives the same numbers."""
+    body, value = f"v0 = Add (x, {first})", "v0"
+    for i, step in enumerate(steps, 1):
+        body, value = f"{body} v{i} = {step.format(value)}", f"v{i}"
+    body = f"{body} y = Add ({value}, {last})"
+    head = HEAD.replace("float[N, M, K] y", "float y")
+    before = model(body, head)
+    before.graph.outputs[0].shape = None
+    after = before.clone()
+    try:
+        wanted = run(before)
+    except Exception:
+        return  # steps that do not fit each other
+    graphfix.run(after, "merge-biases")
+    np.testing.assert_allclose(run(after), wanted, rtol=1e-5, atol=1e-5)
+    assert kernels(after) <= kernels(before)
