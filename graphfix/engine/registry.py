@@ -45,7 +45,7 @@ FUSIONS = (
     *("stack-tables", "einsum-matmul", "gemm-matmul", "split-packed", "fuse-residual"),
     *("fuse-rotary", "unpad-heads", "fuse-attention", "group-heads", "turn-back"),
     *("fuse-projections", "join-products", "fuse-gelu", "scale-weights", "merge-biases"),
-    *("split-gate", "pointwise-conv", "fuse-spectrum", "fuse-norm", "fuse-matmul"),
+    *("fuse-affine", "split-gate", "pointwise-conv", "fuse-spectrum", "fuse-norm", "fuse-matmul"),
     *("group-products", "mask-select"),
 )
 # Folded first, too: the others then see what a raw export computes from constants.
