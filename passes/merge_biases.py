@@ -93,7 +93,8 @@ class MergeBiases(NodePass[BiasSite]):
 
     Safety:
         Exact, except rounding. In floats only, where all constants are known when the model is
-        loaded. What lies between the two sums is a layout, a product with a constant, or one more
+        loaded; one number before another one stays: lengths are computed so, and cut to whole
+        numbers, which rounding would change. What lies between the two sums is a layout, a product with a constant, or one more
         sum, and nothing else reads it; the last of it may be read by several sums with constants.
         Without any optimization ONNX Runtime adds the constants in each run.
     """
@@ -203,6 +204,8 @@ def _moves(
     if before is None or after is None or dims is None or not all_same(before, after):
         return None
     sizes = _numbers(dims)
+    if math.prod(sizes) == 1:  # perhaps of a length, which may be rounded down after the sum
+        return None
     moves: list[tuple[str, Sequence[int] | ir.Value]] = []
     for step, at in steps:
         given, made = view.shapes.dims(step.inputs[at]), view.shapes.dims(step.outputs[0])

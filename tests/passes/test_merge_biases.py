@@ -47,7 +47,7 @@ def kernels(m: ir.Model) -> int:
         "a = Add (x, b) r = Add (z, a) m = Mul (r, s) y = Add (m, one)",
         f"r = Add (x, b) h = Reshape (r, heads) {_OF_HEADS} {_BACK}",
         "r = Add (x, c) h = Reshape (r, heads) a = Add (h, u) y = Reshape (a, back)",
-        "r = Add (x, one) h = Unsqueeze (r, zero) a = Add (h, deep) y = Squeeze (a, zero)",
+        "r = Add (x, c) h = Unsqueeze (r, zero) a = Add (h, deep) y = Squeeze (a, zero)",
         "n = LayerNormalization (x, s) y = Add (n, c)",
         "n = LayerNormalization (x, s, b) y = Add (c, n)",
         "t = Transpose <perm = [0, 2, 1]> (x) n = InstanceNormalization (t, s, b) "
@@ -86,6 +86,7 @@ def test_each_of_several_sums_has_it() -> None:
         "d = Add (x, deep) p = Add (d, c) y = Squeeze (p, zero)",  # more axes by the first
         "r = Add (x, pair) y = Add (r, c)",  # pair is for a last axis of 1 only, here a symbol
         "r = Add (x, pairs) h = Reshape (r, heads) a = Add (h, u) y = Reshape (a, back)",
+        "m = Div (x, half) a = Add (m, one) q = Div (a, half) y = Add (q, half)",  # a length?
         "n, mean = LayerNormalization (x, s) a = Add (n, c) y = Add (a, mean)",
         "n = LayerNormalization (x, s) a = Add (n, c) y = Add (a, n)",
         "n = LayerNormalization (x, s) y = Add (n, one)",
