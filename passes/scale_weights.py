@@ -51,10 +51,12 @@ class ScaleWeights(NodePass[ScaledSite]):
 
     Layer scale (ConvNeXt, BEiT, DINOv2, Mimi) multiplies each feature with a number of its own, and
     VITS scales its queries behind their bias; Funnel and XLNet do so once these are laid out as
-    heads. HiFi-GAN and vocoders like it divide by the number of their branches before the next
-    convolution, with a LeakyRelu in between. The weight is multiplied by an operator in the graph:
-    ONNX Runtime does that once, when it loads the model (constant folding), so no weight is read or
-    written twice.
+    heads, and FastSpeech2's Conformer halves what a convolution gives, behind a Transpose. A norm
+    whose condition is fixed (AdaLN), and torch's GroupNorm with one channel a group (wav2vec2), are
+    multiplied with another scale: their own takes it. HiFi-GAN and vocoders like it divide by the
+    number of their branches before the next convolution, with a LeakyRelu in between. The weight is
+    multiplied by an operator in the graph: ONNX Runtime does that once, when it loads the model
+    (constant folding), so no weight is read or written twice.
 
     Why:
         Each is a kernel of its own on DirectML, over all frames. By `graphfix plan` the profile
@@ -94,7 +96,8 @@ class ScaleWeights(NodePass[ScaledSite]):
         Exact, except rounding. In float32 only: in float16 a weight that is scaled down may lose
         digits that the product has. A weight that is an input, or that two products take, stays,
         and so does a product that something else reads. Through a LeakyRelu or Relu goes a positive
-        number only. One number right behind a product is left to fuse-matmul. Without any
+        number only. One number right behind a product is left to fuse-matmul, and to ONNX Runtime
+        where that is a convolution. A norm that gives its mean as well stays. Without any
         optimization ONNX Runtime multiplies the weights in each run.
     """
 

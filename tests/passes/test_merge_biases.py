@@ -10,7 +10,7 @@ import graphfix
 from graphfix.job import planning
 from tests.passes.models import opened
 
-HEAD = """(float[B, T, 4] x, float[B, T, 4] z, float[4] late) => (float[N, M, K] y)
+HEAD = """(float[B, T, 4] x, float[B, T, 4] z, float[4] late, int64[B, T] ids) => (float[N, M, K] y)
     <float[4] b = {1, 2, 3, 4}, float[1, 4] c = {5, -6, 7, 8}, float half = {0.5},
      float[2, 2] u = {1, 0, 0, 1}, float[2, 1, 2] v = {3, 1, 2, 4}, float[2] pair = {2, 3},
      float[4] s = {3, 1, 2, 4}, float[1, 1, 1, 4] deep = {1, 2, 3, 4}, float[1] one = {5},
@@ -28,7 +28,7 @@ def run(m: ir.Model) -> np.ndarray:
     random = np.random.default_rng(0)
     feeds = {x: random.standard_normal((2, 5, 4)).astype(np.float32) for x in ("x", "z")}
     session = opened(m)
-    feeds["late"] = np.ones(4, np.float32)
+    feeds |= {"late": np.ones(4, np.float32), "ids": np.tile(np.arange(5)[::-1], (2, 1))}
     return session.run(None, {i.name: feeds[i.name] for i in session.get_inputs()})[0]
 
 
@@ -48,6 +48,9 @@ def kernels(m: ir.Model) -> int:
         f"r = Add (x, b) h = Reshape (r, heads) {_OF_HEADS} {_BACK}",
         "r = Add (x, c) h = Reshape (r, heads) a = Add (h, u) y = Reshape (a, back)",
         "r = Add (x, c) h = Unsqueeze (r, zero) a = Add (h, deep) y = Squeeze (a, zero)",
+        "n = Shape <start = 1, end = 2> (x) r = Slice (table, zero, n, zero) a = Add (x, c) "
+        "y = Add (a, r)",
+        "a = Add (b, x) r = Gather (table, ids) y = Add (r, a)",
         "n = LayerNormalization (x, s) y = Add (n, c)",
         "n = LayerNormalization (x, s, b) y = Add (c, n)",
         "t = Transpose <perm = [0, 2, 1]> (x) n = InstanceNormalization (t, s, b) "
@@ -55,7 +58,8 @@ def kernels(m: ir.Model) -> int:
     ],
 )
 def test_two_constants_are_one(body: str) -> None:
-    head = HEAD.replace("int64[1] zero", "int64[1] at = {1}, int64[1] zero")
+    more = ", ".join(str(x) for x in range(24))
+    head = f"""{HEAD[:-1]}, int64[1] at = {{1}}, float[6, 4] table = {{{more}}}>"""
     before, after = model(body, head), model(body, head)
     assert graphfix.run(after, "merge-biases").changed
     np.testing.assert_allclose(run(after), run(before), rtol=1e-5, atol=1e-5)
@@ -87,6 +91,15 @@ def test_each_of_several_sums_has_it() -> None:
         "r = Add (x, pair) y = Add (r, c)",  # pair is for a last axis of 1 only, here a symbol
         "r = Add (x, pairs) h = Reshape (r, heads) a = Add (h, u) y = Reshape (a, back)",
         "m = Div (x, half) a = Add (m, one) q = Div (a, half) y = Add (q, half)",  # a length?
+        "a = Add (x, b) r = Gather (late2, ids) y = Add (a, r)",
+        "a = Add (x, c) r = Gather <axis = 1> (square, ids) p = Add (a, r) y = Identity (p)",
+        "a = Add (x, c) r = Gather (square, ids) s0 = Add (a, r) y = MatMul (s0, square)",
+        "a = Add (x, grid) r = Gather (square, ids) y = Add (a, r)",
+        "a = Add (x, b) r = Gather (square, ids) p = Add (a, r) y = Mul (p, a)",
+        "a = Add (x, b) m = Mul (a, s) t = Div (m, half) p = Add (t, c) y = Sub (p, m)",
+        "a = Add (x, b) p = Add (a, c) q = Add (a, z) y = Mul (p, q)",
+        "a = Add (x, rows5) r = Gather (square, ids) y = Add (a, r)",
+        "a = Add (x, c) r = Gather (square, ids) p = Add (a, r) y = Add (p, r)",
         "n, mean = LayerNormalization (x, s) a = Add (n, c) y = Add (a, mean)",
         "n = LayerNormalization (x, s) a = Add (n, c) y = Add (a, n)",
         "n = LayerNormalization (x, s) y = Add (n, one)",
@@ -94,7 +107,10 @@ def test_each_of_several_sums_has_it() -> None:
     ],
 )
 def test_what_stays(body: str) -> None:
-    head = HEAD.replace("int64[1] zero", "float[1, 5, 1] pairs = {1, 2, 3, 4, 5}, int64[1] zero")
+    more = """, float[1, 5, 1] pairs = {1, 2, 3, 4, 5}, float[5, 1] rows5 = {1, 2, 3, 4, 5},
+        float[2, 4] grid = {1, 2, 3, 4, 1, 2, 3, 4},
+        float[4, 4] square = {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4}>"""
+    head = f"{HEAD[:-1]}{more}".replace("late,", "late, float[5, 4] late2,", 1)
     if "pair)" in body:
         head = head.replace("float[B, T, 4] x", "float[B, T, L] x")
     assert not graphfix.run(model(body, head), "merge-biases").changed
