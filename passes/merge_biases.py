@@ -92,8 +92,8 @@ class MergeBiases(NodePass[BiasSite]):
          float[2, 2] u = {1, 0, 0, 1}, int64[4] heads = {0, 0, 2, 2}, int64[2] dims = {2, 2}>
         {
             product = MatMul (x, w)
-            split = Reshape (product, heads)
             laid = Reshape (b, dims)
+            split = Reshape (product, heads)
             both = Add (u, laid)
             y = Add (split, both)
         }
