@@ -93,9 +93,9 @@ class MergeBiases(NodePass[BiasSite]):
         {
             product = MatMul (x, w)
             laid = Reshape (b, dims)
-            split = Reshape (product, heads)
+            bare = Reshape (product, heads)
             both = Add (u, laid)
-            y = Add (split, both)
+            y = Add (bare, both)
         }
 
     Safety:
