@@ -20,7 +20,7 @@ from graphfix.model.schemas import schema_of
 
 _CONTRIB = "com.microsoft"
 # ONNX Runtime makes them itself, and keeps them in ONNX's own domain.
-_IN_ONNX = ("SimplifiedLayerNormalization",)
+IN_ONNX = ("SimplifiedLayerNormalization",)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Formals:
 @functools.cache
 def formals_of(op: str, domain: str, opset: int) -> Formals | None:
     """The signature of an operator as of an opset; None if nobody here knows it."""
-    if domain == _CONTRIB or op in _IN_ONNX:
+    if domain == _CONTRIB or op in IN_ONNX:
         return _contrib().get(op)
     # ONNX Runtime has some before ONNX does: LayerNormalization, since opset 1.
     schema = schema_of(op, opset, domain) or schema_of(op, onnx.defs.onnx_opset_version(), domain)

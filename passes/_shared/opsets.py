@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.model.schemas import schema_of
+from graphfix.model.signatures import IN_ONNX
 from graphfix.model.values import all_graphs, attr_int
 from graphfix.model.view import View
 
@@ -39,6 +40,8 @@ class Meanings:
         if opset > newest:
             return f"onnx {onnx.__version__} knows opsets up to {newest} only; update it"
         new = schema_of(node.op_type, opset)
+        if new is None and node.op_type in IN_ONNX:
+            return None
         if new is None:
             return f"onnx {onnx.__version__} knows no operator {node.op_type} in opset {opset}"
         if new.since_version <= self._to:

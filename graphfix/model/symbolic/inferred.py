@@ -114,6 +114,9 @@ class Facts:
         for one, other in ((a, b), (b, a)):
             if is_at_most(other, one) or is_rest_of_table(other, one):
                 return one
+            part = expr_of(other)  # which is 1 at least: all of it, or 1 beside it
+            if isinstance(part, sympy.Min) and expr_of(one) in part.args:
+                return one
         parts = frozenset.union(*(self._parts.get(str(x), frozenset([str(x)])) for x in (a, b)))
         found = self._joins.get(parts)
         if found is None:

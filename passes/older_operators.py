@@ -1,0 +1,205 @@
+"""older-operators: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
+from graphfix.model.shapes import Dim, same
+from graphfix.model.values import attr_float, attr_int, before, const_of, input_at
+from graphfix.model.view import View
+
+from ._shared.fusible import FLOATS
+
+_OPSET = 23
+_NUMPY = {ir.DataType.FLOAT: np.float32, ir.DataType.FLOAT16: np.float16}
+
+
+class OlderOperators(NodePass[Match]):
+    """Writes what is new in opset 23 in operators that DirectML has.
+
+    Attention becomes two products, a mask and a Softmax, as torch writes it below opset 23, with a
+    guard for rows that are masked throughout; RMSNormalization becomes
+    SimplifiedLayerNormalization, and RotaryEmbedding what turns each half of the features.
+
+    Why:
+        DirectML has none of the three: each runs on the CPU, with a copy of its inputs and outputs,
+        and opset-ceiling must leave the model where it is, so that Cast, Reshape, Transpose and
+        others go to the CPU as well. By `graphfix plan` a BERT of three layers, exported by torch
+        2.13 at opset 23, takes 98 kernels in all; after the profile `fast` 57 were left, 21 of
+        them on the CPU, and 37 with this pass, 4 of them there.
+
+    Before:
+        <
+            ir_version: 10,
+            opset_import: ["" : 23]
+        >
+        sdpa (float[B, 2, T, 4] q, float[B, 2, S, 4] k, float[B, 2, S, 4] v, bool[S] m) => (
+            float[B, 2, T, 4] y)
+        {
+            y = Attention (q, k, v, m)
+        }
+
+    After:
+        <
+            ir_version: 10,
+            opset_import: ["" : 23]
+        >
+        sdpa (float[B, 2, T, 4] q, float[B, 2, S, 4] k, float[B, 2, S, 4] v, bool[S] m) => (
+            float[B, 2, T, 4] y)
+        <float half = {0.5}, float zero = {0.0}, float low = {-inf}>
+        {
+            columns = Transpose <perm = [0, 1, 3, 2]> (k)
+            products = MatMul (q, columns)
+            scores = Mul (products, half)
+            bias = Where (m, zero, low)
+            masked = Add (scores, bias)
+            weights = Softmax <axis = -1> (masked)
+            broken = IsNaN (weights)
+            kept = Where (broken, zero, weights)
+            y = MatMul (kept, v)
+        }
+
+    Safety:
+        Exact, except rounding, where all scores are numbers: a row of NaN, of which the guard knows
+        nothing else than that it is one, becomes 0; and a row whose addends are all the least
+        float, no infinity, is the mean, where ONNX Runtime's CPU has 0. Refused, with the reason:
+        an Attention with a cache, a softcap, scores as an output or a mask not seen to be as long
+        as the keys; heads of keys whose number is not known; a RotaryEmbedding with ids of
+        positions, of some features only, of pairs or of three axes; an RMSNormalization of several
+        axes.
+    """
+
+    name: ClassVar[str] = "older-operators"
+    safety: ClassVar[Safety] = "conditional"
+    anchors: ClassVar[tuple[str, ...]] = ("Attention", "RMSNormalization", "RotaryEmbedding")
+
+    def match(self, node: ir.Node, view: View) -> Match | Skip | None:
+        """One of them, in the standard domain."""
+        if view.opset(node) < _OPSET:
+            return None
+        if view.shapes.dtype(node.inputs[0]) not in FLOATS:
+            return Skip(node, "it is not of float32 or float16")
+        reason = _WHY[node.op_type](node, view)
+        return Match(node) if reason is None else Skip(node, reason)
+
+    def message(self, site: Match) -> str:
+        """What it is."""
+        return f"{site.node.op_type} is new in opset 23: DirectML does not have it"
+
+    def rewrite(self, match: Match, op: Builder) -> ir.Value:
+        """What does the same."""
+        return _MADE[match.node.op_type](match.node, op)
+
+
+def _of_attention(node: ir.Node, view: View) -> str | None:
+    """Why an Attention stays."""
+    if any(x is not None for x in node.inputs[4:]) or any(x.uses() for x in node.outputs[1:]):
+        return "it has a cache, or gives its scores as well"
+    if any(x.is_graph_output() for x in node.outputs[1:]):
+        return "it has a cache, or gives its scores as well"
+    if attr_float(node, "softcap", 0.0) or attr_int(node, "softmax_precision", 1) != 1:
+        return "it has a softcap, or another precision for its Softmax"
+    query, keys, values = (view.shapes.dims(x) for x in node.inputs[:3])
+    if query is None or keys is None or values is None or {*map(len, (query, keys, values))} != {4}:
+        return "its queries, keys and values are not seen to have four axes"
+    if (
+        not isinstance(query[1], int)
+        or not isinstance(keys[1], int)
+        or not isinstance(query[3], int)
+    ):
+        return "the number of its heads, or of their features, is not known"
+    mask = view.shapes.dims(input_at(node, 3))
+    if input_at(node, 3) is not None and (mask is None or not same(mask[-1], keys[2])):
+        return "its mask is not seen to be as long as its keys"
+    return None
+
+
+def _attention(node: ir.Node, op: Builder) -> ir.Value:
+    """What torch writes below opset 23."""
+    query, keys, values = node.inputs[:3]
+    mask = input_at(node, 3)
+    known = const_of(before(mask, "Expand"))
+    if known is not None and known.dtype == np.bool_ and known.all():
+        mask = None
+    shapes = op.view.shapes
+    dims, kept = shapes.dims(query) or (), shapes.dims(keys) or ()
+    number = _NUMPY[shapes.dtype(query) or ir.DataType.FLOAT]
+    keys, values = (_repeated(x, dims[1], kept[1], op) for x in (keys, values))
+    scores = op.MatMul(query, op.Transpose(keys, perm=[0, 1, 3, 2]))
+    assert isinstance(dims[3], int)
+    scale = attr_float(node, "scale", 1 / math.sqrt(dims[3]))
+    if scale != 1:
+        scores = op.Mul(scores, np.array(scale, number))
+    zero, low = np.array(0, number), np.array(-np.inf, number)
+    if mask is not None:
+        if shapes.dtype(mask) == ir.DataType.BOOL:
+            mask = op.Where(mask, zero, low)
+        scores = op.Add(scores, mask)
+    if attr_int(node, "is_causal", 0):
+        sizes = op.Concat(*(op.Shape(x, start=2, end=3) for x in (query, node.inputs[1])), axis=0)
+        above = op.ConstantOfShape(sizes, value=ir.tensor(low.reshape(1)))
+        scores = op.Add(scores, op.Trilu(above, np.array(1, np.int64), upper=1))
+    weights = op.Softmax(scores, axis=-1)
+    if mask is not None:
+        weights = op.Where(op.IsNaN(weights), zero, weights)
+    return op.MatMul(weights, values)
+
+
+def _repeated(value: ir.Value | None, heads: Dim, own: Dim, op: Builder) -> ir.Value | None:
+    """Keys or values with as many heads as the queries."""
+    if heads == own or not isinstance(heads, int) or not isinstance(own, int):
+        return value
+    apart = op.Unsqueeze(value, np.array([2], np.int64))
+    more = op.Expand(apart, np.array([1, 1, heads // own, 1, 1], np.int64))
+    features = (op.view.shapes.dims(value) or (None,))[-1]
+    assert isinstance(features, int)
+    return op.Reshape(more, np.array([0, heads, -1, features], np.int64))
+
+
+def _of_norm(node: ir.Node, view: View) -> str | None:
+    """Why an RMSNormalization stays."""
+    rank = view.shapes.rank(node.inputs[0])
+    last = attr_int(node, "axis", -1) in (-1, (rank or 0) - 1)
+    fits = last and view.shapes.rank(node.inputs[1]) == 1
+    return None if fits else "it is over several axes, or its scale is not for the last one"
+
+
+def _norm(node: ir.Node, op: Builder) -> ir.Value:
+    """ONNX Runtime's own."""
+    epsilon = attr_float(node, "epsilon", 1e-5)
+    return op.SimplifiedLayerNormalization(*node.inputs, axis=-1, epsilon=epsilon)
+
+
+def _of_rotary(node: ir.Node, view: View) -> str | None:
+    """Why a RotaryEmbedding stays."""
+    if len(node.inputs) > 3 and node.inputs[3] is not None:
+        return "it looks up the angles of positions"
+    if attr_int(node, "interleaved", 0):
+        return "it turns pairs of features"
+    dims, angles = (view.shapes.dims(x) for x in node.inputs[:2])
+    if dims is None or len(dims) != 4 or angles is None or not isinstance(angles[-1], int):
+        return "its data are not seen to have four axes"
+    return None if dims[-1] == 2 * angles[-1] else "it turns some of the features only"
+
+
+def _rotary(node: ir.Node, op: Builder) -> ir.Value:
+    """``x * cos + rotate(x) * sin``."""
+    data, *angles = node.inputs[:3]
+    half = (op.view.shapes.dims(angles[0]) or (0,))[-1]
+    one, last = np.array([1], np.int64), np.array([3], np.int64)
+    cos, sin = (op.Unsqueeze(op.Concat(x, x, axis=-1), one) for x in angles)
+    at = np.array([half], np.int64)
+    first = op.Slice(data, np.array([0], np.int64), at, last)
+    second = op.Slice(data, at, np.array([np.iinfo(np.int64).max]), last)
+    turned = op.Concat(op.Neg(second), first, axis=-1)
+    return op.Add(op.Mul(data, cos), op.Mul(turned, sin))
+
+
+_WHY = {"Attention": _of_attention, "RMSNormalization": _of_norm, "RotaryEmbedding": _of_rotary}
+_MADE = {"Attention": _attention, "RMSNormalization": _norm, "RotaryEmbedding": _rotary}
