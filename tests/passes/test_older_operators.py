@@ -10,7 +10,7 @@ from tests.passes.models import opened, ops
 HEAD = """(float[B, 4, T, 6] q, float[B, 4, S, 6] k, float[B, 4, S, 6] v, float[B, 2, S, 6] k2,
     float[B, 2, S, 6] v2, bool[B, 1, T, S] m, float[B, 1, T, S] a, float[B, T, 3] c) =>
     (float[B, 4, T, 6] y)
-    <float[6] scale = {1, 2, 3, 4, 5, 6}, bool[1, 1, 1, 1] all = {1}, float[3, 6] table =
+    <float[6] scale = {1, 2, 3, 4, 5, 6}, bool[1, 1, 1, 1] all = {1}, bool[1, 1, 1, 1] none = {0}, float[3, 6] table =
      {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}>"""
 
 
@@ -44,6 +44,7 @@ def run(m: ir.Model) -> list[np.ndarray]:
         "y = Attention <is_causal = 1> (q, k, v, m)",
         "y = Attention (q, k2, v2, m)",
         "n = Shape (m) w = Expand (all, n) y = Attention <softmax_precision = 1> (q, k, v, w)",
+        "n = Shape (m) w = Expand (none, n) y = Attention (q, k, v, w)",
         "y = RMSNormalization <epsilon = 0.1> (q, scale)",
         "y = RMSNormalization <axis = 3> (q, scale)",
         "y = RotaryEmbedding (q, c, c)",
@@ -70,6 +71,7 @@ def test_a_mask_that_hides_nothing_leaves_no_guard() -> None:
         ("y, k3, v3 = Attention (q, k, v, , k, v)", "cache"),
         ("y, , , w = Attention (q, k, v) z = Relu (w)", "scores"),
         ("y = Attention <softcap = 2.0> (q, k, v)", "softcap"),
+        ("y = Attention <window = 2> (q, k, v)", "attribute"),
         ("y = Attention (q, k, v, late)", "mask"),
         ("y = Attention <q_num_heads = 2, kv_num_heads = 2> (c, c, c)", "four axes"),
         ("y = RMSNormalization <axis = 2> (q, table)", "several axes"),
