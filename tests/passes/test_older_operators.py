@@ -10,8 +10,9 @@ from tests.passes.models import opened, ops
 HEAD = """(float[B, 4, T, 6] q, float[B, 4, S, 6] k, float[B, 4, S, 6] v, float[B, 2, S, 6] k2,
     float[B, 2, S, 6] v2, bool[B, 1, T, S] m, float[B, 1, T, S] a, float[B, T, 3] c) =>
     (float[B, 4, T, 6] y)
-    <float[6] scale = {1, 2, 3, 4, 5, 6}, bool[1, 1, 1, 1] all = {1}, bool[1, 1, 1, 1] none = {0}, float[3, 6] table =
-     {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}>"""
+    <float[6] scale = {1, 2, 3, 4, 5, 6}, bool[1, 1, 1, 1] all = {1},
+     bool[1, 1, 1, 1] none = {0},
+     float[3, 6] table = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}>"""
 
 
 def model(body: str, opset: int = 23, head: str = HEAD) -> ir.Model:
@@ -73,7 +74,8 @@ def test_a_mask_that_hides_nothing_leaves_no_guard() -> None:
         ("y = Attention <softcap = 2.0> (q, k, v)", "softcap"),
         ("y = Attention <window = 2> (q, k, v)", "attribute"),
         ("y = Attention (q, k, v, late)", "mask"),
-        ("y = Attention <q_num_heads = 2, kv_num_heads = 2> (c, c, c)", "four axes"),
+        ("y = Attention <q_num_heads = 1, kv_num_heads = 1> (c, c, c)", "attribute"),
+        ("y = Attention (c, c, c)", "four axes"),
         ("y = RMSNormalization <axis = 2> (q, table)", "several axes"),
         ("y = RotaryEmbedding (q, table2, table2, ids)", "positions"),
         ("y = RotaryEmbedding <interleaved = 1> (q, c, c)", "pairs"),
