@@ -77,6 +77,7 @@ class DropNanGuard(NodePass[GuardSite]):
     """
 
     name: ClassVar[str] = "drop-nan-guard"
+    sentence = "the Softmax before this NaN guard cannot make NaN: the guard does nothing"
     safety: ClassVar[Safety] = "conditional"
     anchors: ClassVar[tuple[str, ...]] = ("Where",)
 
@@ -99,10 +100,6 @@ class DropNanGuard(NodePass[GuardSite]):
         if isinstance(bounds, str):
             return Skip(node, f"Softmax {path_of(softmax)!r} may make NaN: {bounds}")
         return GuardSite(node, select.data)
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "the Softmax before this NaN guard cannot make NaN: the guard does nothing"
 
     def rewrite(self, match: GuardSite, op: Builder) -> ir.Value:
         """The weights themselves."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import NodePass, Safety, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.view import View
 
@@ -108,16 +108,13 @@ class FuseAttention(NodePass[Attention]):
     """
 
     name: ClassVar[str] = "fuse-attention"
+    sentence = "an attention in pieces, which one MultiHeadAttention computes"
     safety: ClassVar[Safety] = "valid-rows"
     anchors: ClassVar[tuple[str, ...]] = ("MatMul", "Einsum")
 
     def match(self, node: ir.Node, view: View) -> Attention | Skip | None:
         """An attention, at its second product."""
         return attention_at(node, view)
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "an attention in pieces, which one MultiHeadAttention computes"
 
     def rewrite(self, match: Attention, op: Builder) -> ir.Value:
         """MultiHeadAttention(query, key, value, bias, key_padding_mask, attention_bias)."""

@@ -134,6 +134,7 @@ class FuseMatmul(NodePass[Site]):
     """
 
     name: ClassVar[str] = "fuse-matmul"
+    sentence = "Transposes or factors beside a MatMul, each a kernel of its own"
     anchors: ClassVar[tuple[str, ...]] = ("MatMul", "Mul", "Div", "Transpose")
 
     def match(self, node: ir.Node, view: View) -> Site | Skip | None:
@@ -158,10 +159,6 @@ class FuseMatmul(NodePass[Site]):
             known = "is not known here" if dtype is None else f"is {dtype.name.lower()}"
             return Skip(node, f"the type of {product.inputs[0].name!r} {known}")
         return ProductSite(node, left, right, alpha)
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "Transposes or factors beside a MatMul, each a kernel of its own"
 
     def rewrite(self, match: Site, op: Builder) -> ir.Value:
         """The one operator."""

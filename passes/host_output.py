@@ -73,6 +73,7 @@ class HostOutput(Pass):
     """
 
     name: ClassVar[str] = "host-output"
+    sentence = "where it makes an empty output, DirectML gives back none of the others"
 
     def sites(self, model: ir.Model) -> Iterator[EmptySite]:
         """Every output that may be empty, with others beside it."""
@@ -80,10 +81,6 @@ class HostOutput(Pass):
             node = value.producer()
             if node is not None:
                 yield EmptySite(node, value)
-
-    def message(self, site: Match) -> str:
-        """What goes wrong."""
-        return "where it makes an empty output, DirectML gives back none of the others"
 
     def repair(self, model: ir.Model) -> Iterator[Change]:
         """Let each pass through what DirectML has no kernel for, at the end of the graph."""

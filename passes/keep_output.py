@@ -67,15 +67,12 @@ class KeepOutput(Pass):
     """
 
     name: ClassVar[str] = "keep-output"
+    sentence = "an activation is fused into it, and its output is lost: DirectML makes no session"
 
     def sites(self, model: ir.Model) -> Iterator[LostSite]:
         """Every output that is lost."""
         for lost in fusing.lost_outputs(View(model)):
             yield LostSite(lost.home, lost.value)
-
-    def message(self, site: Match) -> str:
-        """What goes wrong."""
-        return "an activation is fused into it, and its output is lost: DirectML makes no session"
 
     def repair(self, model: ir.Model) -> Iterator[Change]:
         """Put an Identity before each, at the end of the graph."""

@@ -69,6 +69,7 @@ class SliceStart(NodePass[StartSite]):
     """
 
     name: ClassVar[str] = "slice-start"
+    sentence = "Slice starts below 32 bits and ends below 0: on DirectML it is empty, or fails"
     anchors: ClassVar[tuple[str, ...]] = ("Slice",)
 
     def match(self, node: ir.Node, view: View) -> StartSite | None:
@@ -89,10 +90,6 @@ class SliceStart(NodePass[StartSite]):
             for start, end, step in zip(starts, ends, steps, strict=True)
         )
         return StartSite(node, meant) if meant != starts else None
-
-    def message(self, site: Match) -> str:
-        """What goes wrong."""
-        return "Slice starts below 32 bits and ends below 0: on DirectML it is empty, or fails"
 
     def rewrite(self, match: StartSite, op: Builder) -> ir.Value:
         """The same Slice, from 0."""

@@ -86,6 +86,7 @@ class SplitGate(NodePass[HalvesSite]):
     """
 
     name: ClassVar[str] = "split-gate"
+    sentence = "what a Conv makes is cut in halves, so that the activation of one is no part of it"
     anchors: ClassVar[tuple[str, ...]] = ("Conv",)
 
     def match(self, node: ir.Node, view: View) -> HalvesSite | None:
@@ -106,10 +107,6 @@ class SplitGate(NodePass[HalvesSite]):
             return None
         first = halves[0].producer()
         return None if first is None else HalvesSite(first, node, halves[1])
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "what a Conv makes is cut in halves, so that the activation of one is no part of it"
 
     def rewrite(self, match: HalvesSite, op: Builder) -> ir.Value:
         """The first half, after the second."""
