@@ -81,6 +81,17 @@ class Match:
 
 
 @dataclass(frozen=True)
+class ValueMatch(Match):
+    """A site that is one tensor of a model.
+
+    Attributes:
+        value: The tensor.
+    """
+
+    value: ir.Value
+
+
+@dataclass(frozen=True)
 class Skip:
     """A near miss: it looks like a site and is skipped, for a reason a user can act on."""
 
