@@ -163,13 +163,11 @@ class FuseMatmul(NodePass[Site]):
     def rewrite(self, match: Site, op: Builder) -> ir.Value:
         """The one operator."""
         if isinstance(match, FactorSite):
-            old = match.product.outputs[0]
             given = {name: x.value for name, x in match.product.attributes.items()}
             given["alpha"] = match.alpha * attr_float(match.product, "alpha", 1.0)
             with op.placed(match.product):
                 made = op.make(f"{MICROSOFT}.FusedMatMul", *match.product.inputs, **given)
-            op.replace(old, made)
-            op.drop(old)
+            op.supplant(match.product.outputs[0], made)
             return match.value
         if isinstance(match, TurnedSite):
             data, weight = match.product.inputs

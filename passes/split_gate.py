@@ -119,8 +119,7 @@ class SplitGate(NodePass[HalvesSite]):
                 own = [x and sliced(x, cut, op) for x in (weight, *bias)]
                 made.append(op.again(match.conv, data, *own))
         first, second = made
-        op.replace(match.second, second)
-        op.drop(match.second)
+        op.supplant(match.second, second)
         return first
 
 
