@@ -121,8 +121,7 @@ class FuseAttention(NodePass[Attention]):
         view, sizes = op.view, match.sizes
         for shape in measures_of(match.scored, view):  # it would be computed for its size alone
             op.at(shape)
-            op.replace(shape.outputs[0], size_of_product(match.scored, op))
-            op.drop(shape.outputs[0])
+            op.supplant(shape.outputs[0], size_of_product(match.scored, op))
         op.at(match.product)
         dtype = view.shapes.dtype(match.operands[0].place.value) or ir.DataType.FLOAT
         query, key, value = (fit.build(fit.place.value, op) for fit in match.operands)

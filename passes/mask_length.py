@@ -154,12 +154,8 @@ def _met(start: ir.Value, size: Dim, view: View) -> list[Dim]:
 
     Sizes that follow from such a combination, and not from those of inputs alone, are none.
     """
-    known = {
-        name
-        for value in view.model.graph.inputs
-        for dim in view.shapes.dims(value) or ()
-        for name in symbols_of(dim)
-    }
+    dims = (dim for x in view.model.graph.inputs for dim in view.shapes.dims(x) or ())
+    known = {name for dim in dims for name in symbols_of(dim)}
 
     def of_size(value: ir.Value) -> Iterator[ir.Value]:
         made = (x for node, _ in value.uses() for x in node.outputs)
