@@ -81,6 +81,17 @@ class Match:
 
 
 @dataclass(frozen=True)
+class ValueMatch(Match):
+    """A site that is one tensor of a model.
+
+    Attributes:
+        value: The tensor.
+    """
+
+    value: ir.Value
+
+
+@dataclass(frozen=True)
 class Skip:
     """A near miss: it looks like a site and is skipped, for a reason a user can act on."""
 
@@ -210,6 +221,8 @@ class Check(abc.ABC):
     """A question asked of a model. Reading never edits."""
 
     name: ClassVar[str]
+    sentence: ClassVar[str] = ""
+    """What ``check`` prints for a site, where that is the same for all of them."""
 
     @abc.abstractmethod
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
@@ -228,7 +241,7 @@ class Check(abc.ABC):
 
     def message(self, site: Match) -> str:
         """The sentence that ``check`` prints for a site."""
-        return f"{site.node.op_type} can be repaired by {self.name}"
+        return self.sentence or f"{site.node.op_type} can be repaired by {self.name}"
 
     def fix(self) -> str | None:
         """The pass spec that repairs what this check finds, if there is one."""

@@ -37,6 +37,4 @@ def plain(data: object) -> object:
         return repr(data)
     if isinstance(data, Mapping):
         return {str(key): plain(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [plain(value) for value in data]
-    return data
+    return [plain(value) for value in data] if isinstance(data, list | tuple) else data

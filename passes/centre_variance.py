@@ -82,6 +82,7 @@ class CentreVariance(NodePass[VarianceSite]):
     """
 
     name: ClassVar[str] = "centre-variance"
+    sentence = "a variance is the mean of the squares less the square of the mean: mostly rounding"
     safety: ClassVar[Safety] = "conditional"
     anchors: ClassVar[tuple[str, ...]] = ("Sub",)
 
@@ -97,10 +98,6 @@ class CentreVariance(NodePass[VarianceSite]):
             return None
         floats = view.shapes.dtype(square[0]) in FLOATS
         return VarianceSite(node, centre[0], mean) if axes_of(mean) and floats else None
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "a variance is the mean of the squares less the square of the mean: mostly rounding"
 
     def rewrite(self, match: VarianceSite, op: Builder) -> ir.Value:
         """The mean of the squares of what differs from the mean."""

@@ -76,6 +76,7 @@ class ClipMinmax(NodePass[LimitSite]):
     """
 
     name: ClassVar[str] = "clip-minmax"
+    sentence = "Clip has a min above its max: DirectML returns the min, ONNX says the max"
     anchors: ClassVar[tuple[str, ...]] = ("Clip",)
 
     def match(self, node: ir.Node, view: View) -> LimitSite | Skip | None:
@@ -94,10 +95,6 @@ class ClipMinmax(NodePass[LimitSite]):
         if not -_WORD <= most < least < _WORD:
             return Skip(node, "its limits are beyond 32 bits; write the constant that is meant")
         return LimitSite(node, data, least, most, dtype)
-
-    def message(self, site: Match) -> str:
-        """What goes wrong."""
-        return "Clip has a min above its max: DirectML returns the min, ONNX says the max"
 
     def rewrite(self, match: LimitSite, op: Builder) -> ir.Value:
         """``Min(Max(x, min), max)``."""

@@ -85,6 +85,7 @@ class Convtranspose2d(NodePass[LineSite]):
     """
 
     name: ClassVar[str] = "convtranspose-2d"
+    sentence = "a 1-D ConvTranspose has output_padding: DirectML refuses it with 80070057"
     anchors: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
 
     def match(self, node: ir.Node, view: View) -> LineSite | Skip | None:
@@ -108,10 +109,6 @@ class Convtranspose2d(NodePass[LineSite]):
                 "1.32 refuses that, and 1.24 gives other numbers in 2-D",
             )
         return LineSite(node, data, weight, padding == (0,))
-
-    def message(self, site: Match) -> str:
-        """What goes wrong."""
-        return "a 1-D ConvTranspose has output_padding: DirectML refuses it with 80070057"
 
     def rewrite(self, match: LineSite, op: Builder) -> ir.Value:
         """The same with one more axis, or without the attribute."""

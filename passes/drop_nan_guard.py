@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import NodePass, Safety, Skip, ValueMatch
 from graphfix.editing.builder import Builder
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
@@ -18,14 +18,7 @@ from ._masks.where_masks import condition_of, keeps_shape, select_of, softmax_of
 
 
 @dataclass(frozen=True)
-class GuardSite(Match):
-    """A guard, and the weights that it guards."""
-
-    weights: ir.Value
-
-
-@dataclass(frozen=True)
-class DropNanGuard(NodePass[GuardSite]):
+class DropNanGuard(NodePass[ValueMatch]):
     """Removes the guard Where(IsNaN(p), 0, p) after a Softmax that cannot give NaN.
 
     A Softmax makes NaN of a row that is -inf throughout, or that holds inf or NaN. Every addend and
@@ -77,10 +70,11 @@ class DropNanGuard(NodePass[GuardSite]):
     """
 
     name: ClassVar[str] = "drop-nan-guard"
+    sentence = "the Softmax before this NaN guard cannot make NaN: the guard does nothing"
     safety: ClassVar[Safety] = "conditional"
     anchors: ClassVar[tuple[str, ...]] = ("Where",)
 
-    def match(self, node: ir.Node, view: View) -> GuardSite | Skip | None:
+    def match(self, node: ir.Node, view: View) -> ValueMatch | Skip | None:
         """A NaN guard after a Softmax whose input is finite."""
         select = select_of(node)
         if select is None or select.fill.number != 0:
@@ -98,12 +92,8 @@ class DropNanGuard(NodePass[GuardSite]):
         bounds = Finite(view).bounds(softmax.inputs[0])
         if isinstance(bounds, str):
             return Skip(node, f"Softmax {path_of(softmax)!r} may make NaN: {bounds}")
-        return GuardSite(node, select.data)
+        return ValueMatch(node, select.data)
 
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "the Softmax before this NaN guard cannot make NaN: the guard does nothing"
-
-    def rewrite(self, match: GuardSite, op: Builder) -> ir.Value:
+    def rewrite(self, match: ValueMatch, op: Builder) -> ir.Value:
         """The weights themselves."""
-        return match.weights
+        return match.value

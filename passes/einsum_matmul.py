@@ -122,6 +122,7 @@ class EinsumMatmul(NodePass[EinsumSite]):
     """
 
     name: ClassVar[str] = "einsum-matmul"
+    sentence = "an Einsum that DirectML multiplies out, element by element, before it sums"
     anchors: ClassVar[tuple[str, ...]] = ("Einsum",)
 
     def match(self, node: ir.Node, view: View) -> EinsumSite | None:
@@ -134,10 +135,6 @@ class EinsumMatmul(NodePass[EinsumSite]):
             if site is not None:
                 return site
         return None
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "an Einsum that DirectML multiplies out, element by element, before it sums"
 
     def rewrite(self, match: EinsumSite, op: Builder) -> ir.Value:
         """MatMul, and what lays out its operands and its result."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Change, Interface, Match, Pass, Skip
+from graphfix.core import Change, Interface, Match, Pass, Skip, ValueMatch
 from graphfix.editing.builder import Builder
 from graphfix.errors import UsageError
 from graphfix.model import shapes
@@ -23,17 +23,6 @@ from ._fold.lookup import Look
 from ._sizes.fixed_dims import conflicts, input_names, named, require_known, set_sizes, symbols_of
 
 KEY = "graphfix.dims"
-
-
-@dataclass(frozen=True)
-class InputSite(Match):
-    """An input with a dim that gets a size; ``node`` is its first user.
-
-    Attributes:
-        value: The input.
-    """
-
-    value: ir.Value
 
 
 @dataclass(frozen=True)
@@ -118,7 +107,7 @@ class FixDims(Pass):
         known, sizes = input_names(model), named(model, self.dims, self.name)
         return {name: (size,) for name, size in sizes.items() if name in known}
 
-    def sites(self, model: ir.Model) -> Iterator[InputSite | Skip]:
+    def sites(self, model: ir.Model) -> Iterator[ValueMatch | Skip]:
         """The inputs that would be fixed, or the nodes that cannot run at these sizes."""
         found = list(self._inputs(model))
         if not self.dims and (names := input_names(model)) and len(model.graph):
@@ -162,10 +151,10 @@ class FixDims(Pass):
 
     def message(self, site: Match) -> str:
         """The input, and the dims of it that would be fixed."""
-        assert isinstance(site, InputSite)
+        assert isinstance(site, ValueMatch)
         return f"input {site.value.name!r} {site.value.shape} would be fixed at {self.spec()[9:]}"
 
-    def _inputs(self, model: ir.Model) -> Iterator[InputSite]:
+    def _inputs(self, model: ir.Model) -> Iterator[ValueMatch]:
         before, sizes = _fixed_before(model), named(model, self.dims, self.name)
         for name, size in sizes.items():
             if before.get(name, size) != size:
@@ -181,7 +170,7 @@ class FixDims(Pass):
             ):
                 users = [use.node for use in value.uses()] or list(model.graph)
                 if users:
-                    yield InputSite(users[0], value)
+                    yield ValueMatch(users[0], value)
 
     def _name(self, model: ir.Model, sizes: Mapping[str, int]) -> None:
         """Give dims that have no name, and are to get a size, the one by which they are called."""

@@ -92,6 +92,7 @@ class Float16(Pass):
     """
 
     name: ClassVar[str] = "float16"
+    sentence = "the model computes in float32: float16 takes half the memory"
     safety: ClassVar[Safety] = "valid-rows"
     measured: ClassVar[bool] = True
     advice: ClassVar[str] = "keep=OPERATOR leaves more in float32; --rtol allows more"
@@ -127,10 +128,6 @@ class Float16(Pass):
             yield replace(self.finding(site), severity="note")
         for value, what in self._look(_inlined(model)).unfit:
             yield Finding(self.name, "note", value.name or "", what, None)
-
-    def message(self, site: Match) -> str:
-        """What could be."""
-        return "the model computes in float32: float16 takes half the memory"
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Convert the model."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import NodePass, Safety, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.view import View
 
@@ -108,6 +108,7 @@ class FuseAttention(NodePass[Attention]):
     """
 
     name: ClassVar[str] = "fuse-attention"
+    sentence = "an attention in pieces, which one MultiHeadAttention computes"
     safety: ClassVar[Safety] = "valid-rows"
     anchors: ClassVar[tuple[str, ...]] = ("MatMul", "Einsum")
 
@@ -115,17 +116,12 @@ class FuseAttention(NodePass[Attention]):
         """An attention, at its second product."""
         return attention_at(node, view)
 
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "an attention in pieces, which one MultiHeadAttention computes"
-
     def rewrite(self, match: Attention, op: Builder) -> ir.Value:
         """MultiHeadAttention(query, key, value, bias, key_padding_mask, attention_bias)."""
         view, sizes = op.view, match.sizes
         for shape in measures_of(match.scored, view):  # it would be computed for its size alone
             op.at(shape)
-            op.replace(shape.outputs[0], size_of_product(match.scored, op))
-            op.drop(shape.outputs[0])
+            op.supplant(shape.outputs[0], size_of_product(match.scored, op))
         op.at(match.product)
         dtype = view.shapes.dtype(match.operands[0].place.value) or ir.DataType.FLOAT
         query, key, value = (fit.build(fit.place.value, op) for fit in match.operands)

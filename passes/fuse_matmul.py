@@ -134,6 +134,7 @@ class FuseMatmul(NodePass[Site]):
     """
 
     name: ClassVar[str] = "fuse-matmul"
+    sentence = "Transposes or factors beside a MatMul, each a kernel of its own"
     anchors: ClassVar[tuple[str, ...]] = ("MatMul", "Mul", "Div", "Transpose")
 
     def match(self, node: ir.Node, view: View) -> Site | Skip | None:
@@ -159,20 +160,14 @@ class FuseMatmul(NodePass[Site]):
             return Skip(node, f"the type of {product.inputs[0].name!r} {known}")
         return ProductSite(node, left, right, alpha)
 
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "Transposes or factors beside a MatMul, each a kernel of its own"
-
     def rewrite(self, match: Site, op: Builder) -> ir.Value:
         """The one operator."""
         if isinstance(match, FactorSite):
-            old = match.product.outputs[0]
             given = {name: x.value for name, x in match.product.attributes.items()}
             given["alpha"] = match.alpha * attr_float(match.product, "alpha", 1.0)
             with op.placed(match.product):
                 made = op.make(f"{MICROSOFT}.FusedMatMul", *match.product.inputs, **given)
-            op.replace(old, made)
-            op.drop(old)
+            op.supplant(match.product.outputs[0], made)
             return match.value
         if isinstance(match, TurnedSite):
             data, weight = match.product.inputs

@@ -272,11 +272,9 @@ def _bias(node: ir.Node, view: View) -> BiasSite | None:
 
 def _width(weights: Sequence[ir.Value], view: View) -> int | None:
     """W, if all weights are [D, W] of one size."""
-    dims = [view.shapes.dims(x) for x in weights]
-    sizes = {tuple(x) for x in dims if x is not None and len(x) == 2}
-    widths = [x[1] for x in sizes if isinstance(x[1], int)]
-    alone = len(sizes) == 1 and all(x is not None and len(x) == 2 for x in dims)
-    return widths[0] if alone and widths else None
+    sizes = {view.shapes.dims(x) or () for x in weights}
+    dims = sizes.pop() if len(sizes) == 1 else ()
+    return dims[1] if len(dims) == 2 and isinstance(dims[1], int) else None
 
 
 def _refused(node: ir.Node, products: Sequence[ir.Node], view: View) -> str | None:

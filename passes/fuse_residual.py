@@ -79,6 +79,7 @@ class FuseResidual(NodePass[ResidualSite]):
     """
 
     name: ClassVar[str] = "fuse-residual"
+    sentence = "a depthwise Conv, and its own input is added to it: two kernels for one"
     anchors: ClassVar[tuple[str, ...]] = ("Add",)
 
     def match(self, node: ir.Node, view: View) -> ResidualSite | None:
@@ -98,10 +99,6 @@ class FuseResidual(NodePass[ResidualSite]):
             if weight is not None:
                 return ResidualSite(node, conv, weight, perm)
         return None
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "a depthwise Conv, and its own input is added to it: two kernels for one"
 
     def rewrite(self, match: ResidualSite, op: Builder) -> ir.Value:
         """The Conv with another weight."""

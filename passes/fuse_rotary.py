@@ -95,6 +95,7 @@ class FuseRotary(NodePass[RotarySite]):
     """
 
     name: ClassVar[str] = "fuse-rotary"
+    sentence = "a rotary embedding in pieces, each a kernel of its own"
     anchors: ClassVar[tuple[str, ...]] = ("Add", "Concat")
 
     def match(self, node: ir.Node, view: View) -> RotarySite | None:
@@ -111,10 +112,6 @@ class FuseRotary(NodePass[RotarySite]):
             return RotarySite(node, rotation, moved.inputs[0], dims[1])
         # The product that ends a norm; what is arranged in another way is fuse-attention's.
         return RotarySite(node, rotation, None, dims[1]) if is_op(moved, "Mul") else None
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "a rotary embedding in pieces, each a kernel of its own"
 
     def rewrite(self, match: RotarySite, op: Builder) -> ir.Value:
         """RotaryEmbedding of [B, T, H * D], and then the heads as they were; or of [B, H, T, D]."""

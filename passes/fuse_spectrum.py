@@ -82,6 +82,7 @@ class FuseSpectrum(NodePass[SpectrumSite]):
     """
 
     name: ClassVar[str] = "fuse-spectrum"
+    sentence = "two halves are squared and summed one by one; one norm makes it of both"
     anchors: ClassVar[tuple[str, ...]] = ("Add", "Sqrt")
 
     def match(self, node: ir.Node, view: View) -> SpectrumSite | Skip | None:
@@ -102,10 +103,6 @@ class FuseSpectrum(NodePass[SpectrumSite]):
         apart = (*dims[: half.axis], 2, count, *dims[half.axis + 1 :])
         target = target_of(dims, apart, None, view.shapes, copies=False)
         return Skip(node, target) if isinstance(target, str) else SpectrumSite(node, half, target)
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "two halves are squared and summed one by one; one norm makes it of both"
 
     def rewrite(self, match: SpectrumSite, op: Builder) -> ir.Value:
         """The norm along an axis of the two."""

@@ -89,6 +89,7 @@ class GemmMatmul(NodePass[FlatSite]):
     """
 
     name: ClassVar[str] = "gemm-matmul"
+    sentence = "a Gemm between two Reshapes, each a kernel of its own"
     anchors: ClassVar[tuple[str, ...]] = _VIEWS
 
     def match(self, node: ir.Node, view: View) -> FlatSite | Skip | None:
@@ -121,10 +122,6 @@ class GemmMatmul(NodePass[FlatSite]):
         if reason:
             return Skip(node, reason)
         return FlatSite(node, data, weight, input_at(gemm, 2), turned, sizes)
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "a Gemm between two Reshapes, each a kernel of its own"
 
     def rewrite(self, match: FlatSite, op: Builder) -> ir.Value:
         """A MatMul and an Add."""

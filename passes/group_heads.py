@@ -112,6 +112,7 @@ class GroupHeads(NodePass[GroupedSite]):
     """
 
     name: ClassVar[str] = "group-heads"
+    sentence = "a part is cut from each head; one product can make all of it in rows"
     anchors: ClassVar[tuple[str, ...]] = ("Reshape",)
 
     def match(self, node: ir.Node, view: View) -> GroupedSite | None:
@@ -146,10 +147,6 @@ class GroupHeads(NodePass[GroupedSite]):
             return None
         size = (count, parts, width // count // parts)
         return GroupedSite(node, product, bias, size, place, users)
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "a part is cut from each head; one product can make all of it in rows"
 
     def rewrite(self, match: GroupedSite, op: Builder) -> ir.Value:
         """A part of the rows, which are made once for all parts."""

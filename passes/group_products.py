@@ -77,6 +77,7 @@ class GroupProducts(NodePass[RepeatSite]):
     """
 
     name: ClassVar[str] = "group-products"
+    sentence = "keys or values are repeated for each head that shares them"
     anchors: ClassVar[tuple[str, ...]] = ("MatMul", f"{MICROSOFT}.FusedMatMul")
 
     def match(self, node: ir.Node, view: View) -> RepeatSite | None:
@@ -103,10 +104,6 @@ class GroupProducts(NodePass[RepeatSite]):
         if not whole or not all_same(apart, spread) or not all_same(right[2:], dims[2:]):
             return None
         return RepeatSite(node, kept, heads, groups)
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "keys or values are repeated for each head that shares them"
 
     def rewrite(self, match: RepeatSite, op: Builder) -> ir.Value:
         """``Reshape(MatMul(Reshape(left), kept))``."""

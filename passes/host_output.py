@@ -9,24 +9,13 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Change, Match, Pass
+from graphfix.core import Change, Pass, ValueMatch
 from graphfix.directml import empty_outputs
 from graphfix.editing.builder import Builder
 from graphfix.model.text import path_of
 from graphfix.model.view import View
 
 _OPTIONAL = 15  # the opset that Optional is of
-
-
-@dataclass(frozen=True)
-class EmptySite(Match):
-    """A node whose output may be empty.
-
-    Attributes:
-        value: The output.
-    """
-
-    value: ir.Value
 
 
 @dataclass(frozen=True)
@@ -73,17 +62,14 @@ class HostOutput(Pass):
     """
 
     name: ClassVar[str] = "host-output"
+    sentence = "where it makes an empty output, DirectML gives back none of the others"
 
-    def sites(self, model: ir.Model) -> Iterator[EmptySite]:
+    def sites(self, model: ir.Model) -> Iterator[ValueMatch]:
         """Every output that may be empty, with others beside it."""
         for value in empty_outputs.spoiling(View(model)):
             node = value.producer()
             if node is not None:
-                yield EmptySite(node, value)
-
-    def message(self, site: Match) -> str:
-        """What goes wrong."""
-        return "where it makes an empty output, DirectML gives back none of the others"
+                yield ValueMatch(node, value)
 
     def repair(self, model: ir.Model) -> Iterator[Change]:
         """Let each pass through what DirectML has no kernel for, at the end of the graph."""

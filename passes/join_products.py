@@ -179,9 +179,7 @@ class JoinProducts(NodePass[ProductsSite]):
                     turned = [match.perm.index(x) for x in product.perm]
                     parts[i] = op.Transpose(parts[i], perm=turned)
         for product, part in zip(group[1:], parts[1:], strict=True):
-            old = product.last.outputs[0]
-            op.replace(old, part)
-            op.drop(old)
+            op.supplant(product.last.outputs[0], part)
         return parts[0]
 
 

@@ -8,22 +8,11 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Change, Match, Pass
+from graphfix.core import Change, Pass, ValueMatch
 from graphfix.directml import fusing
 from graphfix.editing.builder import Builder
 from graphfix.model.text import path_of
 from graphfix.model.view import View
-
-
-@dataclass(frozen=True)
-class LostSite(Match):
-    """A node whose output DirectML loses.
-
-    Attributes:
-        value: The output.
-    """
-
-    value: ir.Value
 
 
 @dataclass(frozen=True)
@@ -67,15 +56,12 @@ class KeepOutput(Pass):
     """
 
     name: ClassVar[str] = "keep-output"
+    sentence = "an activation is fused into it, and its output is lost: DirectML makes no session"
 
-    def sites(self, model: ir.Model) -> Iterator[LostSite]:
+    def sites(self, model: ir.Model) -> Iterator[ValueMatch]:
         """Every output that is lost."""
         for lost in fusing.lost_outputs(View(model)):
-            yield LostSite(lost.home, lost.value)
-
-    def message(self, site: Match) -> str:
-        """What goes wrong."""
-        return "an activation is fused into it, and its output is lost: DirectML makes no session"
+            yield ValueMatch(lost.home, lost.value)
 
     def repair(self, model: ir.Model) -> Iterator[Change]:
         """Put an Identity before each, at the end of the graph."""

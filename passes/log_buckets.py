@@ -117,6 +117,7 @@ class LogBuckets(NodePass[BucketSite]):
     """
 
     name: ClassVar[str] = "log-buckets"
+    sentence = "distances are sorted into buckets by a Log, where a table of them would do"
     anchors: ClassVar[tuple[str, ...]] = ("Gather", "Clip")
 
     def match(self, node: ir.Node, view: View) -> BucketSite | None:
@@ -144,10 +145,6 @@ class LogBuckets(NodePass[BucketSite]):
         if is_op(user, "Transpose") and attr_ints(user, "perm") == (2, 0, 1) and not found[1]:
             return BucketSite(user, found[0], least, table[rows], 0, turned=True)
         return BucketSite(node, found[0], least, table[rows], found[1])
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "distances are sorted into buckets by a Log, where a table of them would do"
 
     def rewrite(self, match: BucketSite, op: Builder) -> ir.Value:
         """``Gather(rows, Min(Max(distances, least), most) - least)``."""

@@ -93,6 +93,7 @@ class MaskLength(NodePass[LongestSite]):
     """
 
     name: ClassVar[str] = "mask-length"
+    sentence = "the mask is as long as the longest row, not as what it masks"
     safety: ClassVar[Safety] = "conditional"
     anchors: ClassVar[tuple[str, ...]] = ("Range",)
     keeps_shapes: ClassVar[bool] = False
@@ -116,10 +117,6 @@ class MaskLength(NodePass[LongestSite]):
         if found is None:
             return Skip(node, f"no input is as long as what it masks, {met[0]}")
         return LongestSite(node, *found, dtype)
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "the mask is as long as the longest row, not as what it masks"
 
     def rewrite(self, match: LongestSite, op: Builder) -> ir.Value:
         """The same Range, to the size of the input."""
@@ -157,12 +154,8 @@ def _met(start: ir.Value, size: Dim, view: View) -> list[Dim]:
 
     Sizes that follow from such a combination, and not from those of inputs alone, are none.
     """
-    known = {
-        name
-        for value in view.model.graph.inputs
-        for dim in view.shapes.dims(value) or ()
-        for name in symbols_of(dim)
-    }
+    dims = (dim for x in view.model.graph.inputs for dim in view.shapes.dims(x) or ())
+    known = {name for dim in dims for name in symbols_of(dim)}
 
     def of_size(value: ir.Value) -> Iterator[ir.Value]:
         made = (x for node, _ in value.uses() for x in node.outputs)

@@ -118,9 +118,7 @@ class MaskLookup(NodePass[LookupSite]):
         if list(at) != sorted(at):
             return Skip(node, "the axes of the mask are looked up in another order")
         cuts = _cuts(table, [shape[axis] for axis in at], view)
-        if isinstance(cuts, str):
-            return Skip(node, cuts)
-        return LookupSite(node, table, cuts, axes)
+        return Skip(node, cuts) if isinstance(cuts, str) else LookupSite(node, table, cuts, axes)
 
     def message(self, site: Match) -> str:
         """What is looked up, or written."""

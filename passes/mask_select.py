@@ -81,15 +81,12 @@ class MaskSelect(NodePass[SelectSite]):
     """
 
     name: ClassVar[str] = "mask-select"
+    sentence = "a mask is cast, multiplied or expanded, where one Where of two constants would do"
     anchors: ClassVar[tuple[str, ...]] = ("Mul", "Expand")
 
     def match(self, node: ir.Node, view: View) -> SelectSite | None:
         """A floor times a boolean; or a Where of two constants, expanded."""
         return _expanded(node) if is_op(node, "Expand") else _product(node, view)
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "a mask is cast, multiplied or expanded, where one Where of two constants would do"
 
     def rewrite(self, match: SelectSite, op: Builder) -> ir.Value:
         """``Where(truth, there, elsewhere)``."""

@@ -83,6 +83,7 @@ class Matmul4d(NodePass[WideSite]):
     """
 
     name: ClassVar[str] = "matmul-4d"
+    sentence = "a MatMul of more than four dims: DirectML refuses it with 80070057"
     anchors: ClassVar[tuple[str, ...]] = ("MatMul",)
 
     def match(self, node: ir.Node, view: View) -> WideSite | Skip | None:
@@ -109,10 +110,6 @@ class Matmul4d(NodePass[WideSite]):
         if len(groups) > MATRIX_DIMS - 2 or whole is None:
             return Skip(node, "now one factor is repeated, now the other: four dims are not enough")
         return WideSite(node, groups, whole)
-
-    def message(self, site: Match) -> str:
-        """What goes wrong."""
-        return "a MatMul of more than four dims: DirectML refuses it with 80070057"
 
     def rewrite(self, match: WideSite, op: Builder) -> ir.Value:
         """The same product in four dims, and its dims again."""

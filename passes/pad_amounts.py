@@ -129,6 +129,7 @@ class PadAmounts(NodePass[AmountSite]):
     """
 
     name: ClassVar[str] = "pad-amounts"
+    sentence = "Pad's amounts go through floats: DirectML was seen to get others, with 80070057"
     safety: ClassVar[Safety] = "conditional"
     anchors: ClassVar[tuple[str, ...]] = ("Pad",)
     # What the Pad makes has a size now, and with it all that comes after.
@@ -159,10 +160,6 @@ class PadAmounts(NodePass[AmountSite]):
                 node, f"its amounts go through floats, and no integers say the same: {why[0]}"
             )
         return AmountSite(node, tuple(x for x in pads if isinstance(x, Written)), note=_RESTS)
-
-    def message(self, site: Match) -> str:
-        """What goes wrong."""
-        return "Pad's amounts go through floats: DirectML was seen to get others, with 80070057"
 
     def rewrite(self, match: AmountSite, op: Builder) -> ir.Value:
         """The same Pad with numbers or sums of integers, or what it was given."""

@@ -72,6 +72,7 @@ class PointwiseConv(NodePass[PointwiseSite]):
     """
 
     name: ClassVar[str] = "pointwise-conv"
+    sentence = "a Conv over single frames and a Transpose, which one product computes"
     anchors: ClassVar[tuple[str, ...]] = ("Transpose",)
 
     def match(self, node: ir.Node, view: View) -> PointwiseSite | None:
@@ -87,10 +88,6 @@ class PointwiseConv(NodePass[PointwiseSite]):
             return None
         added = any(x is not None for x in bias)
         return None if added and not is_op(only_user(node), "Add") else PointwiseSite(node, conv)
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "a Conv over single frames and a Transpose, which one product computes"
 
     def rewrite(self, match: PointwiseSite, op: Builder) -> ir.Value:
         """The product, and the bias."""

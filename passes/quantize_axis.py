@@ -80,6 +80,7 @@ class QuantizeAxis(NodePass[AxisSite]):
     """
 
     name: ClassVar[str] = "quantize-axis"
+    sentence = "scales along another axis than the last: DirectML lays them along the last"
     anchors: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "QuantizeLinear")
 
     def match(self, node: ir.Node, view: View) -> AxisSite | Skip | None:
@@ -106,10 +107,6 @@ class QuantizeAxis(NodePass[AxisSite]):
         if not isinstance(scales[0], int):
             return Skip(node, "it has no zero points, and how many it would need is not known")
         return AxisSite(node, inputs, axis, integer, missing=scales[0])
-
-    def message(self, site: Match) -> str:
-        """What goes wrong."""
-        return "scales along another axis than the last: DirectML lays them along the last"
 
     def rewrite(self, match: AxisSite, op: Builder) -> ir.Value:
         """Microsoft's, with zero points."""

@@ -137,10 +137,8 @@ class ReshapeAllowzero(NodePass[ZeroSite]):
 
 def _entries(node: ir.Node, shape: ir.Value, view: View) -> Sequence[Dim] | None:
     """What the shape holds. What is not known is the size that comes out, or a -1."""
-    known = view.shapes.data(shape)
-    if known is None:
-        known = ints_of(shape)
-    return view.shapes.dims(node.outputs[0]) if known is None else known
+    told = (view.shapes.data(shape), ints_of(shape), view.shapes.dims(node.outputs[0]))
+    return next((x for x in told if x is not None), None)
 
 
 def _doubts(

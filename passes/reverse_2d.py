@@ -90,6 +90,7 @@ class Reverse2d(NodePass[SequenceSite]):
     """
 
     name: ClassVar[str] = "reverse-2d"
+    sentence = "of more than two dims: DirectML reads lengths past their end, and the rest is wrong"
     anchors: ClassVar[tuple[str, ...]] = ("ReverseSequence",)
 
     def match(self, node: ir.Node, view: View) -> SequenceSite | None:
@@ -104,10 +105,6 @@ class Reverse2d(NodePass[SequenceSite]):
             return None  # it runs on the CPU
         time = attr_int(node, "time_axis", 0)
         return SequenceSite(node, data, lengths, time, dims, _are_all(lengths, dims[time], view))
-
-    def message(self, site: Match) -> str:
-        """What goes wrong."""
-        return "of more than two dims: DirectML reads lengths past their end, and the rest is wrong"
 
     def rewrite(self, match: SequenceSite, op: Builder) -> ir.Value:
         """The same elements."""

@@ -93,6 +93,7 @@ class ScatterMask(NodePass[ScatterSite]):
     """
 
     name: ClassVar[str] = "scatter-mask"
+    sentence = "a mask is a one at the last frame, summed from the end; it could be compared"
     anchors: ClassVar[tuple[str, ...]] = ("CumSum",)
 
     def match(self, node: ir.Node, view: View) -> ScatterSite | None:
@@ -116,10 +117,6 @@ class ScatterMask(NodePass[ScatterSite]):
         uniform = Uniform(Look(view))
         marks = (uniform.filled(zeros), uniform.filled(ones)) == (0, 1)
         return ScatterSite(node, zeros, places[1]) if marks else None
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "a mask is a one at the last frame, summed from the end; it could be compared"
 
     def rewrite(self, match: ScatterSite, op: Builder) -> ir.Value:
         """Ones where a place is not above the last."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Skip
+from graphfix.core import NodePass, Skip
 from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.model.pad_cuts import Rows
 from graphfix.model.shifted_rows import Moved, line_of
@@ -104,6 +104,7 @@ class SkewGather(NodePass[SkewSite]):
     """
 
     name: ClassVar[str] = "skew-gather"
+    sentence = "each row is moved by one more than the last, with Pads and Reshapes"
     anchors: ClassVar[tuple[str, ...]] = ("Slice", "MatMul")
 
     def match(self, node: ir.Node, view: View) -> SkewSite | Skip | None:
@@ -118,10 +119,6 @@ class SkewGather(NodePass[SkewSite]):
         if found.table is None and not _has_company(node, view):
             return Skip(node, "it is the only one, and its indices take as many kernels")
         return found
-
-    def message(self, site: Match) -> str:
-        """What is done."""
-        return "each row is moved by one more than the last, with Pads and Reshapes"
 
     def rewrite(self, match: SkewSite, op: Builder) -> ir.Value:
         """A GatherElements, with an index that all layers share."""

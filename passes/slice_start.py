@@ -69,6 +69,7 @@ class SliceStart(NodePass[StartSite]):
     """
 
     name: ClassVar[str] = "slice-start"
+    sentence = "Slice starts below 32 bits and ends below 0: on DirectML it is empty, or fails"
     anchors: ClassVar[tuple[str, ...]] = ("Slice",)
 
     def match(self, node: ir.Node, view: View) -> StartSite | None:
@@ -84,15 +85,9 @@ class SliceStart(NodePass[StartSite]):
         steps = (1,) * len(starts) if given[3] is None else ints_of(given[3])
         if steps is None or not len(starts) == len(ends) == len(steps):
             return None
-        meant = tuple(
-            0 if start <= _LOWEST and end < 0 < step else start
-            for start, end, step in zip(starts, ends, steps, strict=True)
-        )
+        cuts = zip(starts, ends, steps, strict=True)
+        meant = tuple(0 if a <= _LOWEST and b < 0 < step else a for a, b, step in cuts)
         return StartSite(node, meant) if meant != starts else None
-
-    def message(self, site: Match) -> str:
-        """What goes wrong."""
-        return "Slice starts below 32 bits and ends below 0: on DirectML it is empty, or fails"
 
     def rewrite(self, match: StartSite, op: Builder) -> ir.Value:
         """The same Slice, from 0."""

@@ -86,6 +86,7 @@ class SplitGate(NodePass[HalvesSite]):
     """
 
     name: ClassVar[str] = "split-gate"
+    sentence = "what a Conv makes is cut in halves, so that the activation of one is no part of it"
     anchors: ClassVar[tuple[str, ...]] = ("Conv",)
 
     def match(self, node: ir.Node, view: View) -> HalvesSite | None:
@@ -107,10 +108,6 @@ class SplitGate(NodePass[HalvesSite]):
         first = halves[0].producer()
         return None if first is None else HalvesSite(first, node, halves[1])
 
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "what a Conv makes is cut in halves, so that the activation of one is no part of it"
-
     def rewrite(self, match: HalvesSite, op: Builder) -> ir.Value:
         """The first half, after the second."""
         data, weight, *bias = match.conv.inputs
@@ -122,8 +119,7 @@ class SplitGate(NodePass[HalvesSite]):
                 own = [x and sliced(x, cut, op) for x in (weight, *bias)]
                 made.append(op.again(match.conv, data, *own))
         first, second = made
-        op.replace(match.second, second)
-        op.drop(match.second)
+        op.supplant(match.second, second)
         return first
 
 

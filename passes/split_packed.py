@@ -89,6 +89,7 @@ class SplitPacked(NodePass[PackedSite]):
     """
 
     name: ClassVar[str] = "split-packed"
+    sentence = "parts of one tensor, which are moved to the front and gathered one by one"
     anchors: ClassVar[tuple[str, ...]] = ("Gather", "Slice", "Split")
 
     def match(self, node: ir.Node, view: View) -> PackedSite | None:
@@ -114,10 +115,6 @@ class SplitPacked(NodePass[PackedSite]):
         if not is_op(node, "Gather") and any(x is None or x[axis] != 1 for x in made):
             return None
         return _packed(node, tuple(parts), axis, view)
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "parts of one tensor, which are moved to the front and gathered one by one"
 
     def rewrite(self, match: PackedSite, op: Builder) -> ir.Value:
         """A Split, and what lays out its parts."""

@@ -120,11 +120,7 @@ class StaticCache(Pass):
     def runs_at(self, model: ir.Model) -> Mapping[str, Sequence[int]]:
         """As many entries as the caches hold, none, and some between."""
         known = shapes.input_names(model)
-        return {
-            name: tuple(sorted({0, 1, size // 2, size}))
-            for name, size in self.dims
-            if name in known
-        }
+        return {x: tuple(sorted({0, 1, n // 2, n})) for x, n in self.dims if x in known}
 
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
         """What has to change, and what cannot be analysed."""

@@ -95,6 +95,7 @@ class TableRows(NodePass[RowsSite]):
     """
 
     name: ClassVar[str] = "table-rows"
+    sentence = "the first rows of a table are looked up one by one"
     anchors: ClassVar[tuple[str, ...]] = ("Gather",)
 
     def match(self, node: ir.Node, view: View) -> RowsSite | Skip | None:
@@ -116,10 +117,6 @@ class TableRows(NodePass[RowsSite]):
             return Skip(node, f"{end.name!r}, how many rows it looks up, may be less than none")
         axes = tuple(axis for axis in range(len(dims)) if axis not in counted)
         return RowsSite(node, table, end, axes, (dims[counted[0]], *rows[1:]))
-
-    def message(self, site: Match) -> str:
-        """What is looked up."""
-        return "the first rows of a table are looked up one by one"
 
     def rewrite(self, match: RowsSite, op: Builder) -> ir.Value:
         """A Slice, with dims of 1."""

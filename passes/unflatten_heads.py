@@ -90,6 +90,7 @@ class UnflattenHeads(NodePass[ShapeSite]):
     """
 
     name: ClassVar[str] = "unflatten-heads"
+    sentence = "its shape is recomputed in each run although it is constant"
     anchors: ClassVar[tuple[str, ...]] = ("Reshape",)
 
     def match(self, node: ir.Node, view: View) -> ShapeSite | Skip | None:
@@ -112,10 +113,6 @@ class UnflattenHeads(NodePass[ShapeSite]):
         copies = not attr_int(node, "allowzero", 0)
         target = target_of(source, sizes, given, view.shapes, copies=copies)
         return Skip(node, target) if isinstance(target, str) else ShapeSite(node, data, target)
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "its shape is recomputed in each run although it is constant"
 
     def rewrite(self, match: ShapeSite, op: Builder) -> ir.Value:
         """The same Reshape with the constant; allowzero is 0 where it is not written."""

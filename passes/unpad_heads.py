@@ -88,6 +88,7 @@ class UnpadHeads(NodePass[PaddedSite]):
     """
 
     name: ClassVar[str] = "unpad-heads"
+    sentence = "heads are padded with zeros, which no product needs"
     anchors: ClassVar[tuple[str, ...]] = ("MatMul", "Slice")
 
     def match(self, node: ir.Node, view: View) -> PaddedSite | None:
@@ -101,10 +102,6 @@ class UnpadHeads(NodePass[PaddedSite]):
         if not dims[0] or not dims[1] or not same(dims[0][-1], dims[1][-1]):
             return None
         return PaddedSite(node, node, {0: left, 1: right})
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "heads are padded with zeros, which no product needs"
 
     def rewrite(self, match: PaddedSite, op: Builder) -> ir.Value:
         """The product of what was not padded yet."""

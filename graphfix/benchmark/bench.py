@@ -150,10 +150,8 @@ def bench(
         tried = _tried(trial, taking, effort.processes, tolerance, seed, copy=copy)
         for i, result in tried.items():
             results[i][setup.name] = result
-    timed = (
-        Timed(os.fspath(model), found, said)
-        for model, found, said in zip(models, results, notes, strict=True)
-    )
+    together = zip(models, results, notes, strict=True)
+    timed = (Timed(os.fspath(model), found, said) for model, found, said in together)
     return Benchmark(where, note, about, tuple(x[0] for x in plan), tuple(timed))
 
 

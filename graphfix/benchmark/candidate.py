@@ -63,11 +63,8 @@ class Entrant:
 
     def free_dims(self, of_first: Feeds) -> dict[str, int]:
         """A size for each symbolic dim of its inputs, expressions such as ``past + 1`` included."""
-        return {
-            dim.value: size
-            for dim, size in self._sizes(of_first)
-            if isinstance(dim, ir.SymbolicDim) and dim.value
-        }
+        free = ((d, size) for d, size in self._sizes(of_first) if isinstance(d, ir.SymbolicDim))
+        return {dim.value: size for dim, size in free if dim.value}
 
     def _sizes(self, of_first: Feeds) -> Iterator[tuple[int | ir.SymbolicDim, int]]:
         """Each dim of its inputs, and what it is in the arrays."""

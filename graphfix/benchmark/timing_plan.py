@@ -65,12 +65,8 @@ def _given_by(entrants: Sequence[Entrant | None]) -> tuple[dict[str, int], dict[
 
 def notes_of(entrant: Entrant, plan: Sequence[Planned]) -> tuple[str, ...]:
     """Which sizes of the plan a model does not take."""
-    shown = [
-        sizes_of(case)
-        for _, first, second in plan
-        for case in (first, second)
-        if case is not None and not entrant.fits(case.feeds)
-    ]
+    cases = (case for _, *both in plan for case in both if case is not None)
+    shown = [sizes_of(case) for case in cases if not entrant.fits(case.feeds)]
     return tuple(f"it does not take {shapes}" for shapes in dict.fromkeys(shown))
 
 

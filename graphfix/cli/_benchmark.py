@@ -59,11 +59,8 @@ def _said(about: dict[str, str], *names: str) -> str:
 
 
 def _table(done: Benchmark, setup: Setup, names: Sequence[str], *, verbose: bool) -> None:
-    results = {
-        name: one.results[setup.name]
-        for name, one in zip(names, done.models, strict=True)
-        if setup.name in one.results
-    }
+    models = zip(names, done.models, strict=True)
+    results = {name: x.results[setup.name] for name, x in models if setup.name in x.results}
     _terminal.paragraph(_title(done, setup), later="  ")
     label = _SHORT[done.ep]
     shown = list(results.items())

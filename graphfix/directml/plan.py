@@ -222,11 +222,9 @@ class _Planner:
             self._run(graph)
         fates = node_tracing.fates(self._model, self._final)
         places = tuple(self._placed(node, fate) for node, fate in fates.items())
-        copied = [
-            Step(f"{value.name} {way}", "copy", 0, remade=False)
-            for _, graph in node_tracing.graphs_of(self._final)
-            for value, way in copies(graph, self._kernels)
-        ]
+        graphs = node_tracing.graphs_of(self._final)
+        ways = (x for _, graph in graphs for x in copies(graph, self._kernels))
+        copied = [Step(f"{value.name} {way}", "copy", 0, remade=False) for value, way in ways]
         inputs = [x for x in self._final.graph.inputs if not x.is_initializer()]
         dynamic = any(not fusing.is_static(x) for x in inputs)
         for value in inputs:

@@ -289,6 +289,11 @@ class Builder:
         self._dropped += gone
         return [line.text() for line in gone]
 
+    def supplant(self, old: ir.Value, new: ir.Value) -> None:
+        """As :meth:`replace`; what made ``old``, and only that, goes."""
+        self.replace(old, new)
+        self.drop(old)
+
     def extend(self, build: Callable[[], ir.Value]) -> ir.Value:
         """What ``build`` makes, at the end of the main graph."""
         self._end = self._view.model.graph

@@ -70,11 +70,9 @@ class Turns:
         """
         rounding = [i for i, x in enumerate(self._checks) if isinstance(x, Pass) and x.measured]
         start = rounding[-1] + 1 if rounding else 0
-        taking = {
-            i: x
-            for i, x in enumerate(self._checks)
-            if isinstance(x, Pass) and x.dispensable and (i >= start or x.safety == "exact")
-        }
+        passes = ((i, x) for i, x in enumerate(self._checks) if isinstance(x, Pass))
+        again = ((i, x) for i, x in passes if i >= start or x.safety == "exact")
+        taking = {i: x for i, x in again if x.dispensable}
         busy: list[str] = []
         for _ in range(ROUNDS):
             self._renew()

@@ -95,10 +95,8 @@ class Maker:
         for item in self._signature.inputs:
             if math.prod(item.shape(sizes)) > _MOST:
                 raise FeedError(f"{item.name!r} would have more than {_MOST:,} elements")
-        feeds = {
-            item.name: self._fill(item, step, sizes, lengths, rows, style, picked)
-            for item in self._signature.inputs
-        }
+        given = (step, sizes, lengths, rows, style, picked)
+        feeds = {item.name: self._fill(item, *given) for item in self._signature.inputs}
         if style.other:
             feeds |= self._overridden(step)
         feeds |= self._signature.constants

@@ -97,12 +97,8 @@ def hop_of(signature: Signature) -> int:
 
 def is_waveform(signature: Signature) -> bool:
     """Whether some input is one number a time step, which a model must shorten first."""
-    return any(
-        x.role.kind == "data"
-        and x.time is not None
-        and all(d == 1 for a, d in enumerate(x.dims) if a not in (x.rows, x.time))
-        for x in signature.inputs
-    )
+    data = (x for x in signature.inputs if x.role.kind == "data" and x.time is not None)
+    return any(all(d == 1 for a, d in enumerate(x.dims) if a not in (x.rows, x.time)) for x in data)
 
 
 class Cover:

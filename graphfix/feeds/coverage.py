@@ -60,12 +60,8 @@ def _conditions(cases: Sequence[Case], signature: Signature) -> Iterator[tuple[s
 
 
 def _row_conditions(cases: Sequence[Case], signature: Signature) -> Iterator[tuple[str, bool]]:
-    rows = [
-        (ends, case.dims[name], case)
-        for case in cases
-        for name, ends in case.valid.items()
-        if name in case.dims and case.dims[name] > 1
-    ]
+    valid = ((case, name, ends) for case in cases for name, ends in case.valid.items())
+    rows = [(ends, x.dims[name], x) for x, name, ends in valid if x.dims.get(name, 0) > 1]
     if not rows:
         yield "padding", False
         return

@@ -186,9 +186,7 @@ def _computed(
     a, b, *rest = (x for x in given if x is not None)
     if op == "Where":
         return _chosen(a, b, rest[0], on)
-    if op not in BINARY or rest:
-        return None
-    if op in TESTS and (np.isnan(a).any() or np.isnan(b).any()):
+    if op not in BINARY or rest or (op in TESTS and (np.isnan(a).any() or np.isnan(b).any())):
         return None
     made = _each(BINARY[op], a, b)
     whole = op == "Div" and all((np.isnan(x) | (x == np.trunc(x))).all() for x in (a, b))

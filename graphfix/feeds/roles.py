@@ -193,9 +193,7 @@ def _of_int(value: ir.Value, clues: Clues, table: IndexRange | None) -> Role:
 def _unused(value: ir.Value) -> Role:
     if value.dtype == ir.DataType.BOOL:
         return Role("choice", UNUSED, choices=(0,))
-    if value.dtype in _FLOATS:
-        return Role("data", UNUSED)
-    return Role("int", UNUSED, high=1)
+    return Role("data", UNUSED) if value.dtype in _FLOATS else Role("int", UNUSED, high=1)
 
 
 def _hint(value: ir.Value, pattern: str) -> bool:

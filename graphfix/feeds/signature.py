@@ -197,12 +197,8 @@ class Signature:
     def _find_batch(self) -> set[str]:
         """The symbols that are a batch: first dims, unless they are also seen elsewhere."""
         later = {s for x in self.inputs for d in x.dims[1:] for s in symbols(d)}
-        sure = {
-            s
-            for x in self.inputs
-            if x.role.kind in ("lengths", "relative-lengths") and x.dims
-            if (s := plain(x.dims[0]))
-        }
+        lengths = [x for x in self.inputs if x.role.kind in ("lengths", "relative-lengths")]
+        sure = {s for x in lengths if x.dims and (s := plain(x.dims[0]))}
         # The nodes of a graph, say, which its edges name; rows that are chosen again are a batch.
         indexed = {
             s for x in self.inputs for d in x.role.below for s in symbols(d) - {*symbols_of([x])}

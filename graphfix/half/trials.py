@@ -65,12 +65,9 @@ class Trials:
 
     def made(self, kept: Kept) -> Pass:
         """The pass that keeps these as well."""
-        options = {"keep": kept.reasons, "store": kept.stored}
-        new = {
-            option: _joined(getattr(self.chosen, option), names)
-            for option, names in options.items()
-            if hasattr(self.chosen, option)
-        }
+        given = {"keep": kept.reasons, "store": kept.stored}
+        options = {x: names for x, names in given.items() if hasattr(self.chosen, x)}
+        new = {x: _joined(getattr(self.chosen, x), names) for x, names in options.items()}
         return replace(self.chosen, **new)  # type: ignore[type-var]
 
     def candidate(self, kept: Kept) -> ir.Model:

@@ -198,11 +198,8 @@ class Search:
         if not kept:
             tries = f"in {self._tries} tries nothing was found that can be repaired"
             return BadPlaces(searched=tries)
-        reasons = {
-            x: self._blamed.get(x, "it was not tried: the search was given up")
-            for x in everything
-            if x not in kept
-        }
+        untried = "it was not tried: the search was given up"
+        reasons = {x: self._blamed.get(x, untried) for x in everything if x not in kept}
         left = {x: f"left as it is, since with this repair {why}" for x, why in reasons.items()}
         deny = Leaving(left, tensors=self._tensors)
         only = replace(deny, only=self._only(kept, stand_ins))

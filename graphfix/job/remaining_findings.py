@@ -32,10 +32,8 @@ class Checked:
     def to_json(self) -> Hazards:
         """As plain data."""
         names = ("rule", "severity", "at", "message")
-        had, left = (
-            [{name: getattr(x, name) for name in names} for x in found]
-            for found in (self.before, self.after)
-        )
+        both = (self.before, self.after)
+        had, left = ([{name: getattr(x, name) for name in names} for x in found] for found in both)
         return {
             "before": _counted(self.before),
             "after": _counted(self.after),

@@ -155,9 +155,7 @@ class _Walk:
     def _state(self, value: ir.Value | None) -> State | None:
         if value is None:
             return None
-        if value in self._found.states:
-            return self._found.states[value]
-        return self._constant(value)
+        return self._found.states[value] if value in self._found.states else self._constant(value)
 
     def _of_constant(self, value: ir.Value) -> State:
         state = plain(self._axes(value), fixed=True)
@@ -309,11 +307,9 @@ def _check_grown(site: Site, results: Sequence[State | None]) -> None:
 
 def _is_endless(size: sympy.Expr, site: Site) -> bool:
     """Whether a size is another for a long clip and for a longer one: the last three are three."""
-    at = [
-        size.subs({x: n if x.name == site.source.symbol else 1 for x in size.free_symbols})
-        for n in (1 << 12, (1 << 13) + 1, 1 << 20)
-    ]
-    return len(set(at)) > 1
+    symbol, lengths = site.source.symbol, (1 << 12, (1 << 13) + 1, 1 << 20)
+    at = {size.subs({x: n if x.name == symbol else 1 for x in size.free_symbols}) for n in lengths}
+    return len(at) > 1
 
 
 def _check_room(states: Sequence[State]) -> None:

@@ -35,11 +35,8 @@ def chosen(model: ir.Model, shapes: Shapes, given: ir.Value | None, one: OneSize
         )
     # A matrix with one symbolic dim is frames by features; a batch comes with more axes.
     alone = len({name for name, _, _ in places}) == 1
-    batch = {
-        name
-        for name, value, i in places
-        if i == 0 and (shapes.rank(value) or 0) > (2 if alone else 1)
-    }
+    most = 2 if alone else 1
+    batch = {name for name, x, i in places if i == 0 and (shapes.rank(x) or 0) > most}
     left: dict[str, Place] = {}
     for name, value, i in places:
         lengths = i == 0 and shapes.rank(value) == 1 and any(one.are_one(name, x) for x in batch)
@@ -193,12 +190,8 @@ def _placed(place: str, value: ir.Value, axis: int) -> str:
 def _only_batch(shapes: Shapes, places: Sequence[NamedPlace]) -> str:
     told = _listed(places)
     inputs = dict.fromkeys(value for _, value, _ in places)
-    fixed = ", ".join(
-        f"{_bare(value, i)} is {dim}"
-        for value in inputs
-        for i, dim in enumerate(shapes.dims(value) or ())
-        if isinstance(dim, int)
-    )
+    dims = ((value, i, x) for value in inputs for i, x in enumerate(shapes.dims(value) or ()))
+    fixed = ", ".join(f"{_bare(value, i)} is {x}" for value, i, x in dims if isinstance(x, int))
     name = _text(places[0][1], places[0][2])
     return (
         f"ilens-mask: no dim besides the batch, {told}, may vary"

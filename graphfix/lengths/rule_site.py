@@ -252,9 +252,7 @@ class Site:
             return ()
         if self.grows(size):
             return (Time(size),)
-        if str(size) == self.source.batch:
-            return (Rows(size),)
-        return (Other(size),)
+        return (Rows(size),) if str(size) == self.source.batch else (Other(size),)
 
     def same_along(self, size: sympy.Expr) -> Axis:
         """The axis of what is the same all along: of rows and frames, any order is theirs."""
@@ -271,12 +269,14 @@ class Site:
 
     def without_time(self, index: int = 0, *, fixed: bool = False) -> State:
         """The state of an output that no padding reaches."""
-        dims = self.dims(self.node.outputs[index])
-        if dims is None:
-            return plain(None, fixed=fixed)
-        if any(self.grows(x) for x in dims):
+        if any(map(self.grows, self.dims(self.node.outputs[index]) or ())):
             raise RefusedError(GROWS)
-        return plain([self.axis_of(x) for x in dims], fixed=fixed)
+        return self.of_its_shape(index, fixed=fixed)
+
+    def of_its_shape(self, index: int = 0, *, fixed: bool = False) -> State:
+        """A result of which nothing but the shape is known, if that is."""
+        dims = self.dims(self.node.outputs[index])
+        return plain(None if dims is None else [self.axis_of(x) for x in dims], fixed=fixed)
 
     def _mask(self, repair: Zero | Hide, tail: Tail) -> State:
         self.check_mask(repair.state, repair.axis)

@@ -273,9 +273,7 @@ def holds_rows(axis: Axis) -> bool:
 
 def time_of(axis: Axis) -> Time | None:
     """The time that an axis carries if it is nothing but that, and runs forwards."""
-    if len(axis) == 1 and isinstance(axis[0], Time) and not axis[0].turned:
-        return axis[0]
-    return None
+    return axis[0] if len(axis) == 1 and isinstance(axis[0], Time) and not axis[0].turned else None
 
 
 def fixed_axis(size: sympy.Expr) -> Axis:

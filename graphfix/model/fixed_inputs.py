@@ -26,7 +26,6 @@ KEY = "graphfix.inputs"
 # Not the plus of 1e+5.
 _BETWEEN = re.compile(r"(?<![eE])\+")
 _WORDS = {"true": 1, "yes": 1, "false": 0, "no": 0}
-_FLOATS = "floating point"
 
 
 def texts_of(model: ir.Model) -> dict[str, str]:

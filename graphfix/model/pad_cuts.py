@@ -138,11 +138,8 @@ def added_by(node: ir.Node, view: View) -> Mapping[int, tuple[sympy.Expr, sympy.
     if axes is None or 2 * len(axes) != len(pads):
         return None
     ends = zip(pads[: len(axes)], pads[len(axes) :], strict=True)
-    return {
-        axis % rank: (expr_of(front), expr_of(back))
-        for axis, (front, back) in zip(axes, ends, strict=True)
-        if front != 0 or back != 0
-    }
+    padded = [(x, *both) for x, both in zip(axes, ends, strict=True) if both != (0, 0)]
+    return {axis % rank: (expr_of(front), expr_of(back)) for axis, front, back in padded}
 
 
 def is_zero_padding(node: ir.Node) -> bool:

@@ -273,11 +273,8 @@ class _Walk:
 
     def _within(self, place: LinearIndex, low: sympy.Expr | int, high: sympy.Expr) -> bool:
         """Whether a place lies from ``low`` to ``high``, at each row and column."""
-        return all(
-            is_never_negative(corner - low, self._rows)
-            and is_never_negative(high - corner, self._rows)
-            for corner in self._corners(place)
-        )
+        gaps = (x for corner in self._corners(place) for x in (corner - low, high - corner))
+        return all(is_never_negative(x, self._rows) for x in gaps)
 
     def _corners(self, place: LinearIndex) -> Iterator[sympy.Expr]:
         for i in (0, self._ends[0]):

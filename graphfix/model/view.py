@@ -48,12 +48,8 @@ class View:
 
         Constants, and what is made of constants alone.
         """
-        found = {
-            value
-            for graph in all_graphs(self.model)
-            for value in graph.initializers.values()
-            if not value.is_graph_input()
-        }
+        held = (x for graph in all_graphs(self.model) for x in graph.initializers.values())
+        found = {x for x in held if not x.is_graph_input()}
         for node in all_nodes(self.model):  # each after those that it reads
             given = node.inputs
             told = given and all(x is None or x in found for x in given)

@@ -46,12 +46,9 @@ def _is_external(kind: type) -> bool:
 
 def size_of(model: ir.Model) -> int:
     """The bytes of all weights: the initializers, and the big constants in nodes."""
-    held = (
-        tensor
-        for graph in all_graphs(model)
-        for value in graph.initializers.values()
-        if (tensor := value.const_value) is not None and not isinstance(tensor, ir.ExternalTensor)
-    )
+    values = (x for graph in all_graphs(model) for x in graph.initializers.values())
+    tensors = (x.const_value for x in values if x.const_value is not None)
+    held = (x for x in tensors if not isinstance(x, ir.ExternalTensor))
     return sum(x.nbytes for x in (*external_tensors(model), *held))
 
 

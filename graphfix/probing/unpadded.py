@@ -139,11 +139,9 @@ class Alone:
             sizes[self.time] = tuple(shorter or clips_for(size))
             if not self._wanted or size in self._wanted:
                 self.containers = (size,)
-                self._refused = [
-                    Dropped(f"{self.name}={other}", f"the model is fixed at {size}")
-                    for other in self._wanted
-                    if other != size
-                ]
+                why = f"the model is fixed at {size}"
+                others = [n for n in self._wanted if n != size]
+                self._refused = [Dropped(f"{self.name}={n}", why) for n in others]
         self._dims = {self.signature.user_name(group): n for group, n in sizes.items()}
 
     def _finite(self, session: Opened, found: ClipTable, extra: Signature | None) -> ClipTable:

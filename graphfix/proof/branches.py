@@ -91,13 +91,8 @@ class Branches:
 def _names_of(condition: ir.Value, model: ir.Model) -> frozenset[str]:
     """What the main graph calls a condition, where it computes the same one again for each If."""
     maker, numbering = condition.producer(), Numbering(lambda _: None)
-    same = (
-        value.name
-        for node in model.graph
-        if maker is not None and is_op(node, maker.op_type)
-        for value in node.outputs
-        if numbering.of(value) == numbering.of(condition)
-    )
+    alike = (x for x in model.graph if maker is not None and is_op(x, maker.op_type))
+    same = (y.name for x in alike for y in x.outputs if numbering.of(y) == numbering.of(condition))
     return frozenset(x for x in (condition.name, *same) if x)
 
 

@@ -122,13 +122,9 @@ def unfilled(before: Array, after: Array) -> Mask | None:
 def _makers(before: ir.Model, after: ir.Model) -> dict[str, ir.Node]:
     """The tensors that nodes of both main graphs make, constants left out, with their nodes."""
     known = {v.name for node in after.graph for v in node.outputs if v.name}
-    return {
-        value.name: node
-        for node in before.graph
-        if node.op_type != "Constant"
-        for value in node.outputs
-        if value.name and value.name in known
-    }
+    nodes = (node for node in before.graph if node.op_type != "Constant")
+    made = ((value.name, node) for node in nodes for value in node.outputs)
+    return {name: node for name, node in made if name and name in known}
 
 
 def _differ(

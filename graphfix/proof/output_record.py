@@ -15,12 +15,9 @@ _SMALL, _SHARE = 1e-6, 1e-2
 
 def silent_outputs(runs: Iterable[Mapping[str, Array]]) -> list[str]:
     """Float outputs without a finite number in most of the runs in which they are not empty."""
-    known = grouped(
-        (name, bool(np.isfinite(array).any()))
-        for outputs in runs
-        for name, array in outputs.items()
-        if array.dtype.kind in "fV" and array.size
-    )
+    made = (x for outputs in runs for x in outputs.items())
+    floats = ((name, array) for name, array in made if array.dtype.kind in "fV" and array.size)
+    known = grouped((name, bool(np.isfinite(array).any())) for name, array in floats)
     return [name for name, finite in known.items() if 2 * sum(finite) < len(finite)]
 
 

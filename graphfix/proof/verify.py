@@ -38,7 +38,6 @@ from graphfix.runtime.python import require
 from graphfix.runtime.random_nodes import draws, seeded
 from graphfix.runtime.run_errors import RunError
 
-MapFeeds = Callable[[Feeds], Feeds]
 Progress = Callable[[str], None]
 Diffs = tuple[OutputDiff, ...]
 
@@ -83,7 +82,7 @@ class Options(TypedDict, total=False):
     feeds: StrPath | Mapping[str, Array] | None
     tolerance: Tolerance | None
     safety: Safety
-    map_feeds: MapFeeds | None
+    map_feeds: Callable[[Feeds], Feeds] | None
     may_change: Collection[Interface] | None
     ep: Ep
     locate: bool
@@ -404,12 +403,9 @@ class _Job:
         failed = set(verdict.failed)
         runs = [run for run in self.runs if run.case.name in failed]
         runs = runs or [run for run in self._forced if run.case.name in failed]
-        runs = runs or [
-            Ran(case, dict(outputs))
-            for chain in self._original.chains
-            for case, outputs in zip(chain.cases, chain.outputs, strict=True)
-            if case.name in failed
-        ]
+        chains = self._original.chains
+        steps = (step for x in chains for step in zip(x.cases, x.outputs, strict=True))
+        runs = runs or [Ran(case, dict(made)) for case, made in steps if case.name in failed]
         # Garbage on its way through the padding is no divergence: better a case without.
         run = min(runs, key=lambda r: (bool(r.case.poison), r.case.volume), default=None)
         if run is None:

@@ -156,9 +156,8 @@ def _without_kernel(node: ir.Node, opset: int) -> str:
 def _kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:
     """Each node that runs, its opset, and the kernel of exactly its version."""
     for node in all_nodes(view.model):
-        if node.op_type in BODIES or is_folded(node, view):
-            continue
-        if node.op_identifier() in view.model.functions:
+        local = node.op_identifier() in view.model.functions
+        if local or node.op_type in BODIES or is_folded(node, view):
             continue
         opset = view.opset(node)
         yield node, opset, kernel_table.kernel_at(node.op_type, node.domain, opset)

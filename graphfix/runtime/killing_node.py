@@ -72,12 +72,8 @@ def cut(model: ir.Model, count: int) -> ir.Model:
     kept, rest = nodes[:count], nodes[count:]
     bodies = (body for node in kept for body in bodies_of(node))
     inside = {*kept, *(inner for body in bodies for inner in nodes_of(body))}
-    ends = [
-        value
-        for node in kept
-        for value in node.outputs
-        if value.name and (value.is_graph_output() or not _within(value, inside))
-    ]
+    made = (value for node in kept for value in node.outputs if value.name)
+    ends = [x for x in made if x.is_graph_output() or not _within(x, inside)]
     copy.graph.outputs.clear()
     copy.graph.remove(rest, safe=False)
     copy.graph.outputs.extend(ends)

@@ -139,10 +139,8 @@ def _at_margins(order: Order, folder: Path) -> Shipped:
 
 def _in_other_ways(order: Order, folder: Path, result: Shipped) -> Shipped:
     """What is shipped without the repairs that are to blame; else what failed."""
-    made = {
-        one.file: (one.sizes, report)
-        for one, report in zip(result.manifest.containers, result.reports, strict=True)
-    }
+    pairs = zip(result.manifest.containers, result.reports, strict=True)
+    made = {one.file: (one.sizes, report) for one, report in pairs}
     failed = [FailedContainer(x, *made[x.file]) for x in result.padding if not x.verdict.ok]
     found = order.bad_places(failed) if failed else order.found
     why = str(failed[0].proof if failed else result.whole).rstrip(".")

@@ -206,11 +206,8 @@ def _names_batch(signature: Signature, wanted: ContainerSpec) -> bool:
 
 
 def _maker(signature: Signature, plan: Sizing) -> Clips:
-    dims = {
-        signature.user_name(g): (n,)
-        for g, n in plan.containers[0].items()
-        if g not in (plan.time, signature.batch)
-    }
+    sizes, known = plan.containers[0], (plan.time, signature.batch)
+    dims = {signature.user_name(g): (n,) for g, n in sizes.items() if g not in known}
     return Clips(signature, plan.time, dims)
 
 

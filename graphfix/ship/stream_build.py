@@ -261,11 +261,8 @@ def _ship(order: StreamOrder, folder: Path, uses: Iterable[Use]) -> Shipped:
 
 def _about(found: StreamPlan, told: Sequence[CacheInput], about: Streaming) -> Streaming:
     known = {x.dim: x.input for x in told}
-    caches = tuple(
-        Cache(x, known.get(x, ""), x in found.caches)
-        for x in (*found.caches, *found.held)
-        if x in found.caches or x in known
-    )
+    dims = (*found.caches, *(x for x in found.held if x in known))
+    caches = tuple(Cache(x, known.get(x, ""), x in found.caches) for x in dims)
     links = tuple(StateLink(x.input, x.output, x.axis) for x in found.states)
     return replace(about, caches=caches, states=links)
 

@@ -189,10 +189,8 @@ def _options(cls: type, texts: Mapping[str, str]) -> tuple[Option, ...]:
         raise PluginError(
             f"{_where(cls)}: Options: describes {', '.join(unknown)}, which is no field"
         )
-    return tuple(
-        Option(name, _type(hints[f.name]), _value(f.default), texts[name])
-        for name, f in zip(names, fields, strict=True)
-    )
+    pairs = zip(names, fields, strict=True)
+    return tuple(Option(x, _type(hints[f.name]), _value(f.default), texts[x]) for x, f in pairs)
 
 
 def _type(hint: object) -> str:

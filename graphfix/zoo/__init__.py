@@ -67,9 +67,7 @@ def _figure(row: Json, name: str) -> str:
         words = ("runs", "crashes")
         now = "runs now" if before and not after else f"{words[int(after)]} on DirectML"
         return f"crashed on DirectML, {now}" if before else now
-    if name == "worst":
-        return f"worst difference {after:.2g}"
-    return f"{after:.2f} of the time"
+    return f"worst difference {after:.2g}" if name == "worst" else f"{after:.2f} of the time"
 
 
 @dataclass(frozen=True, repr=False)

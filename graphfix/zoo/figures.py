@@ -83,8 +83,5 @@ def mask_wheres(model: ir.Model) -> int:
 
 def dynamic_reshapes(model: ir.Model) -> int:
     """How many Reshapes have a shape that is computed when the model runs."""
-    return sum(
-        len(node.inputs) > 1 and const_of(node.inputs[1]) is None
-        for node in model.graph.all_nodes()
-        if is_op(node, "Reshape")
-    )
+    shapes = (x.inputs[1:2] for x in model.graph.all_nodes() if is_op(x, "Reshape"))
+    return sum(const_of(x) is None for given in shapes for x in given)

@@ -66,11 +66,8 @@ def _same(what: str, expected: Counts | None, found: Mapping[str, int]) -> Itera
     if expected is None:
         return
     names = {*expected, *(name for name, count in found.items() if count)}
-    wrong = [
-        f"{name}: {found.get(name, 0)} instead of {expected.get(name, 0)}"
-        for name in sorted(names)
-        if found.get(name, 0) != expected.get(name, 0)
-    ]
+    counts = ((name, found.get(name, 0), expected.get(name, 0)) for name in sorted(names))
+    wrong = [f"{name}: {made} instead of {said}" for name, made, said in counts if made != said]
     text = "; ".join(wrong) if wrong else "as expected"
     yield _gate(f"expect.{what}", not wrong, f"{what}: {text}")
 

@@ -115,9 +115,7 @@ def before(node: ir.Node, layout: Layout, view: View) -> Layout | None:
         return Layout(tuple(axes), layout.order, layout.repeated)
     if is_op(node, *REGROUPS):
         return regrouped(layout, dims)
-    if is_op(node, "Expand"):
-        return _before_expand(layout, dims)
-    return None
+    return _before_expand(layout, dims) if is_op(node, "Expand") else None
 
 
 def after(node: ir.Node, layout: Layout, view: View) -> Layout | None:

@@ -269,6 +269,4 @@ def constant_shape(
         else:
             shape.append(-1)
     unclear = any(not view.shapes.never_empty(dim) for dim in copied)
-    if shape.count(-1) > 1 or (-1 in shape and unclear):
-        return None
-    return tuple(shape)
+    return None if shape.count(-1) > 1 or (-1 in shape and unclear) else tuple(shape)

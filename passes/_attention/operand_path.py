@@ -285,6 +285,4 @@ def _applied(op_type: str, numbers: list[float]) -> float | None:
         return first * second
     if op_type == "Div":
         return first / second if second else None
-    if op_type == "Pow":
-        return first**second if first > 0 else None
-    return None
+    return first**second if op_type == "Pow" and first > 0 else None

@@ -122,7 +122,5 @@ def _broadcasts(
     own = [label for label in labels if label in batch]
     if own != list(batch):
         return False
-    return all(
-        label not in own or dim == 1 or same(dim, sizes[label])
-        for label, dim in zip(labels, dims, strict=True)
-    )
+    pairs = zip(labels, dims, strict=True)
+    return all(x not in own or dim == 1 or same(dim, sizes[x]) for x, dim in pairs)

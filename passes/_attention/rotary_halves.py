@@ -98,9 +98,7 @@ def part_of(value: ir.Value, view: View) -> Part | None:
         sizes = [view.shapes.dims(x) for x in before]
         numbers = [x[-1] for x in sizes if x and isinstance(x[-1], int)]
         return (source, sum(numbers), 1) if len(numbers) == len(before) else None
-    if not is_op(node, "Slice") or len(node.inputs) < 4:
-        return None
-    if not all_same(dims[:-1], whole[:-1]):
+    if not is_op(node, "Slice") or len(node.inputs) < 4 or not all_same(dims[:-1], whole[:-1]):
         return None
     start = _number(node.inputs[1], view)
     given = input_at(node, 4)

@@ -32,14 +32,12 @@ class Addend:
     """What is added to the scores.
 
     Attributes:
-        node: The Add or Sub.
         value: The addend.
         axes: What the axes of the scores are there.
         bits: The tensors of zeros and ones that alone decide about it.
         factor: What the sum is multiplied by before the Softmax.
     """
 
-    node: ir.Node
     value: ir.Value
     axes: tuple[tuple[Atom, ...], ...]
     bits: tuple[Bit, ...]
@@ -145,7 +143,7 @@ def scores_of(node: ir.Node, softmax: ir.Node, view: View) -> Scores | Skip | No
             if addend is not None:
                 bits = tuple(bits_of(addend, layout.axes, view))
                 sign = -1.0 if is_op(made, "Sub") else 1.0
-                addends.append(Addend(made, addend, layout.axes, bits, sign))
+                addends.append(Addend(addend, layout.axes, bits, sign))
         elif not is_op(made, "Max", "Clip"):
             moved = after(made, layout, view)
             if moved is None:

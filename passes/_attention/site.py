@@ -22,7 +22,7 @@ from .merged_heads import Fit, Groups, Undone, best, first_head, fits_of, undone
 from .mha_inputs import Sizes, Term, cost_of_bias, term_of
 from .operand_path import TracedTensor, heads_in, places_after, places_before
 from .product import Product, not_a_product, product_of
-from .scores import Addend, Scores, Weights, read_elsewhere, scores_of, weights_of
+from .scores import Scores, Weights, read_elsewhere, scores_of, weights_of
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,6 @@ class Attention(Match):
         groups: The heads of queries that share one of those.
         keys: The mask of keys, if there is one.
         terms: What else is added to the scores.
-        addends: All that is added to the scores.
-        batch: The atoms of the batch; empty if the scores do not tell it from the heads.
         scored: The product of queries and keys.
     """
 
@@ -52,8 +50,6 @@ class Attention(Match):
     groups: Groups
     keys: KeyMask | None
     terms: tuple[Term, ...]
-    addends: tuple[Addend, ...]
-    batch: tuple[Atom, ...]
     scored: ir.Node
 
 
@@ -132,14 +128,8 @@ def _arranged(
 ) -> Attention | str:
     """The attention with the number of heads for which all its tensors can be had."""
     product = scores.product
-    operands = [
-        places_before(x.value, x.layout, maker, view)
-        for x, maker in (
-            (product.left, product.node),
-            (product.right, product.node),
-            (context.right, node),
-        )
-    ]
+    sources = ((product.left, product.node), (product.right, product.node), (context.right, node))
+    operands = [places_before(x.value, x.layout, maker, view) for x, maker in sources]
     operands[2] = [place for place in operands[2] if place.factor == 1]
     after_ = places_after(context.result.value, context.result.layout, view)
     reason = "its queries, keys, values and result are not seen as [B, T, H * D] of the same heads"
@@ -162,14 +152,8 @@ def _keys_and_values(
 ) -> Iterator[tuple[Fit, Fit]]:
     """Both: with those of earlier runs apart, heads in groups first; then joined."""
     for apart, grouped in ((True, True), (True, False), (False, False)):
-        key, value = (
-            best(
-                x
-                for x in fits_of(places, heads, view, grouped=grouped)
-                if (x.place.past is not None) == apart
-            )
-            for places in (keys, values)
-        )
+        fits = [fits_of(x, heads, view, grouped=grouped) for x in (keys, values)]
+        key, value = (best(x for x in y if (x.place.past is not None) == apart) for y in fits)
         # A cache of another width for the values is what ONNX Runtime refuses.
         if key is None or value is None or (apart and not same(key.dims[2], value.dims[2])):
             continue
@@ -262,8 +246,6 @@ def _made(
         groups,
         mask,
         tuple(terms),
-        tuple(addends),
-        batch,
         scores.product.node,
         note=" and ".join(filter(None, (note_of(bits), empty))),
     )

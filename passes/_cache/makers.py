@@ -195,20 +195,14 @@ class Makers:
         return op.once(("size", str(dim)), build, self._told)
 
     def _size_of(self, name: str) -> ir.Value:
-        value, axis = next(
-            (value, axis)
-            for value, dims in self._inputs
-            for axis, dim in enumerate(dims)
-            if str(dim) == name
-        )
+        places = ((x, i, dim) for x, dims in self._inputs for i, dim in enumerate(dims))
+        value, axis = next((x, i) for x, i, dim in places if str(dim) == name)
         shape = self._op.once(("shape", value.name), lambda: self._op.Shape(value), self._told)
         return self._op.Gather(shape, np.array([axis], np.int64), axis=0)
 
     def _behind(self, value: ir.Value, axes: int) -> ir.Value:
         """A vector with so many axes of 1 behind it."""
-        if not axes:
-            return value
-        return self._op.Reshape(value, np.array([-1, *[1] * axes], np.int64))
+        return value if not axes else self._op.Reshape(value, np.array([-1, *[1] * axes], np.int64))
 
     def _zero(self, value: ir.Value) -> ir.Value:
         dtype = self._op.view.shapes.dtype(value) or _WHOLE

@@ -152,11 +152,8 @@ def feeds_index(node: ir.Node, view: View) -> bool:
         [node.outputs[0]],
         lambda x: (user.outputs[0] for user, _ in x.uses() if x in _carried(user, view)),
     )
-    return any(
-        index == 0 and is_op(user, "Reshape", "Unsqueeze", "Expand")
-        for value in handed
-        for user, index in value.uses()
-    )
+    uses = (use for value in handed for use in value.uses())
+    return any(i == 0 and is_op(user, "Reshape", "Unsqueeze", "Expand") for user, i in uses)
 
 
 def source_of(value: ir.Value | None, by: str, view: View) -> ir.Node | None:

@@ -131,9 +131,7 @@ def _sources(node: ir.Node) -> Sequence[ir.Value | None]:
         return node.inputs[:1]
     if is_op(node, "Add", "Sub", "Mul", "Div", "Max", "Min", "Concat"):
         return node.inputs
-    if is_op(node, "Clip"):
-        return [x for x in node.inputs if x is not None]
-    return ()
+    return [x for x in node.inputs if x is not None] if is_op(node, "Clip") else ()
 
 
 def _combined(node: ir.Node, given: Sequence[Bounds]) -> Bounds | None:

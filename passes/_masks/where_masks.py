@@ -123,11 +123,8 @@ def select_of(node: ir.Node) -> Select | None:
     cond, chosen, other = node.inputs
     if cond is None or chosen is None or other is None:
         return None
-    found = [
-        Select(node, cond, when, fill, data)
-        for when, fill, data in ((True, fill_of(chosen), other), (False, fill_of(other), chosen))
-        if fill is not None
-    ]
+    ways = ((True, fill_of(chosen), other), (False, fill_of(other), chosen))
+    found = [Select(node, cond, when, fill, data) for when, fill, data in ways if fill is not None]
     return min(found, key=lambda select: select.fill.number, default=None)
 
 

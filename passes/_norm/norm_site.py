@@ -60,9 +60,7 @@ def _factors(node: ir.Node) -> list[tuple[ir.Value, tuple[ir.Value, bool]]]:
     a, b = node.inputs
     if a is None or b is None:
         return []
-    if is_op(node, "Div"):
-        return [(a, (b, False))]
-    return [(a, (b, True)), (b, (a, True))]
+    return [(a, (b, False))] if is_op(node, "Div") else [(a, (b, True)), (b, (a, True))]
 
 
 def _under_root(given: tuple[ir.Value, bool]) -> tuple[ir.Value, list[ir.Node]] | None:

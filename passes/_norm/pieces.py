@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.values import Array, is_op
+from graphfix.model.values import Array, is_op, maker_of
 from graphfix.model.view import View
 
 from .._shared.fusible import FLOATS, only_user, used_elsewhere
@@ -73,12 +73,8 @@ def _makers(node: ir.Node) -> Iterator[ir.Node]:
     level = [node]
     for _ in range(3):
         yield from level
-        level = [
-            maker
-            for x in level
-            for value in x.inputs
-            if value is not None and is_op(maker := value.producer(), "Div", "Mul")
-        ]
+        makers = [maker_of(value) for x in level for value in x.inputs]
+        level = [x for x in makers if is_op(x, "Div", "Mul")]
 
 
 def _site(core: Core, view: View) -> NormSite | Skip:

@@ -52,6 +52,7 @@ class NormResidual(NodePass[ResidualSite]):
     """A residual sum, the bias in it and the norm after it become a Skip norm of com.microsoft."""
 
     name: ClassVar[str] = "fuse-norm"
+    sentence = "a norm and the sum before it, each a kernel of its own"
     anchors: ClassVar[tuple[str, ...]] = ("LayerNormalization", "SimplifiedLayerNormalization")
 
     def match(self, node: ir.Node, view: View) -> ResidualSite | Skip | None:
@@ -69,10 +70,6 @@ class NormResidual(NodePass[ResidualSite]):
         kept = total.is_graph_output() or any(use.node is not node for use in total.uses())
         reason = _refused(node, total, kept, view)
         return Skip(node, reason) if reason else ResidualSite(node, total, *found, kept)
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "a norm and the sum before it, each a kernel of its own"
 
     def rewrite(self, match: ResidualSite, op: Builder) -> ir.Value:
         """The one operator; where the sum is used elsewhere, it is the fourth output."""

@@ -171,9 +171,7 @@ def _spelled(kind: ir.TypeProtocol) -> str | None:
         return f"tensor({_word(kind.dtype)})"
     if isinstance(kind, ir.SequenceType):
         return f"seq({_spelled(kind.elem_type)})"
-    if isinstance(kind, ir.OptionalType):
-        return f"optional({_spelled(kind.elem_type)})"
-    return None
+    return f"optional({_spelled(kind.elem_type)})" if isinstance(kind, ir.OptionalType) else None
 
 
 def _named_by(node: ir.Node) -> Iterator[ir.DataType]:
@@ -213,10 +211,6 @@ def _divides_otherwise(node: ir.Node, view: View) -> str | None:
     return f"fmod={attr_int(node, 'fmod', 0)} was not defined for {_word(dtype)}"
 
 
-def _shifts_far(node: ir.Node, view: View) -> str | None:
-    return "a shift by as many bits as the type has was not defined"
-
-
 def _is_ref(node: ir.Node, name: str) -> bool:
     return name in node.attributes and node.attributes[name].is_ref()
 
@@ -229,5 +223,5 @@ _REREAD: dict[str, tuple[tuple[int, Callable[[ir.Node, View], str | None]], ...]
     "Cast": ((24, _casts_float8),),
     "CastLike": ((24, _casts_float8),),
     "Mod": ((28, _divides_otherwise),),
-    "BitShift": ((28, _shifts_far),),
+    "BitShift": ((28, lambda *_: "a shift by as many bits as the type has was not defined"),),
 }

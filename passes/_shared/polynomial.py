@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -72,10 +73,7 @@ def _combined(op_type: str, terms: Sequence[Polynomial]) -> Polynomial | None:
         return _scaled(first, 1 / number) if number else None
     if number not in range(1, _DEGREE + 1):
         return None
-    power = first
-    for _ in range(int(number) - 1):
-        power = _product(power, first)
-    return power
+    return functools.reduce(_product, [first] * int(number))
 
 
 def _sum(a: Polynomial, b: Polynomial) -> Polynomial:

@@ -170,9 +170,7 @@ def _reshape(node: ir.Node, view: View) -> str | None:
     wanted = [given[i] if x == 0 and copies else x for i, x in enumerate(target)]
     have, want = math.prod(given), math.prod(x for x in wanted if x != -1)
     fits = want != 0 and have % want == 0 if -1 in wanted else have == want
-    if fits or have == 0:
-        return None
-    return f"{given} has {have} elements and is reshaped to {wanted}"
+    return None if fits or have == 0 else f"{given} has {have} elements and is reshaped to {wanted}"
 
 
 def _broadcast(node: ir.Node, view: View) -> str | None:

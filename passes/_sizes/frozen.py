@@ -67,10 +67,8 @@ def thawed(dims: Sequence[Dim], target: Sequence[int]) -> Thawed | str | None:
     if sum(held) != power:
         which = "no entry holds it" if sum(held) < power else "more than one entry may stand for it"
         return f"{once}: {which}"
-    entries = [
-        _entry(x, n, size, i < len(dims) and same(dims[i], first))
-        for i, (x, n) in enumerate(zip(target, held, strict=True))
-    ]
+    pairs = enumerate(zip(target, held, strict=True))
+    entries = [_entry(x, n, size, i < len(dims) and same(dims[i], first)) for i, (x, n) in pairs]
     if entries.count(-1) > 1:
         return f"{once}: it needs more than one -1"
     return Thawed(tuple(entries), first, size)

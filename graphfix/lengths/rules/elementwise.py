@@ -58,12 +58,9 @@ def elementwise(site: Site) -> State:
 def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axis, ...]) -> State:
     whole, to_bool = _kind(site)
     largest = _largest(site)
-    tails = [
-        tail_of(op_type, states, i - len(axes), whole, to_bool, largest)
-        if carries_time(axis)
-        else None
-        for i, axis in enumerate(axes)
-    ]
+    how = (whole, to_bool, largest)
+    places = [i - len(axes) if carries_time(axis) else None for i, axis in enumerate(axes)]
+    tails = [None if i is None else tail_of(op_type, states, i, *how) for i in places]
     fills = [x.fill for x in states]
     square = op_type == "Mul" and site.node.inputs[0] is site.node.inputs[1]
     sign = 1 if square else number_effects.sign_of(op_type, states)

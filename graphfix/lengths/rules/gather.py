@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -29,6 +29,7 @@ from graphfix.lengths.tail_state import (
 )
 from graphfix.model.mask_lookups import looked_up, own_rows
 from graphfix.model.values import attr_int, before, is_op, maker_of, scalar_of
+from graphfix.model.walks import reached
 
 _HANDS_ON = frozenset({"Concat", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze"})
 _HANDS_ON |= {"Tile", "Transpose", "Unsqueeze", *UNARY, *MANY}
@@ -67,23 +68,22 @@ def _strays(value: ir.Value | None, site: Site) -> bool:
     What a user pads an input of integers with is a number that the model takes, and so is what is
     computed from it. Outside a table the whole run ends.
     """
-    pending: list[ir.Value | None] = [value]
-    seen: set[ir.Value] = set()
-    while pending:
-        value = pending.pop()
-        state = None if value is None else site.known(value)
-        if value is None or state is None or value in seen or not state.timed:
-            continue
-        seen.add(value)
-        if state.fixed or all(state.tail(i).kind in ("number", "last") for i in state.timed):
-            continue
+
+    def may_stray(value: ir.Value) -> bool:
+        state = site.known(value)
+        if state is None or state.fixed:
+            return False
+        return any(state.tail(i).kind not in ("number", "last") for i in state.timed)
+
+    def behind(value: ir.Value) -> Sequence[ir.Value | None]:
         node, dtype = value.producer(), site.source.shapes.dtype(value)
-        if dtype is not None and dtype.is_floating_point():
-            return True
-        if node is not None and is_op(node, *_HANDS_ON):
-            inputs = node.inputs[1:] if is_op(node, "Where") else node.inputs
-            pending += [] if dtype == ir.DataType.BOOL else inputs  # what is asked is 0 or 1
-    return False
+        asks = dtype == ir.DataType.BOOL  # what is asked is 0 or 1
+        if asks or not is_op(node, *_HANDS_ON) or not may_stray(value):
+            return ()
+        return node.inputs[1:] if is_op(node, "Where") else node.inputs
+
+    types = (site.source.shapes.dtype(x) for x in reached([value], behind) if may_stray(x))
+    return any(x is not None and x.is_floating_point() for x in types)
 
 
 def _joined(data: State, index: State, axis: int) -> State:
@@ -273,16 +273,12 @@ def _masked(data: State, places: State, number: float | None) -> State:
     return State(data.axes, tuple(tails), sign=min(data.sign, sign_in(number)))
 
 
-def non_zero(site: Site) -> State:
-    """The places of a mask: no tensor of frames, but a Scatter may put numbers there."""
-    return State((), (), places=site.state())
-
-
 RULES = {
     "Gather": Rule(gather, Takes.SIZES),
     "GatherElements": Rule(gather_elements),
     "GatherND": Rule(gather_nd, Takes.PLACES),
-    "NonZero": Rule(non_zero, Takes.PLACES),
+    # The places of a mask: no tensor of frames, but a Scatter may put numbers there.
+    "NonZero": Rule(lambda site: State((), (), places=site.state()), Takes.PLACES),
     "ScatterElements": Rule(scatter),
     "ScatterND": Rule(scatter, Takes.PLACES),
 }

@@ -19,7 +19,6 @@ from graphfix.lengths.tail_state import (
     Tail,
     Time,
     length_of,
-    plain,
     same_size,
     size_of,
 )
@@ -35,9 +34,7 @@ def reshape(site: Site) -> State:
     """Each new axis takes as many factors as make up its size."""
     state = site.state()
     if state.physical:
-        dims = site.dims(site.node.outputs[0])
-        axes = None if dims is None else [site.axis_of(x) for x in dims]
-        return dataclasses.replace(plain(axes), physical=True, sign=state.sign)
+        return dataclasses.replace(site.of_its_shape(), physical=True, sign=state.sign)
     if state.axes is None:
         return site.without_time()
     out = _known(site, state)

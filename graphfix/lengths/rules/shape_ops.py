@@ -6,7 +6,7 @@ import dataclasses
 
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.tail_state import FINITE, State, Tail, plain, sign_in, with_tails
+from graphfix.lengths.tail_state import FINITE, State, Tail, sign_in, with_tails
 from graphfix.model.values import const_of
 
 
@@ -14,10 +14,8 @@ def of_sizes(site: Site) -> State:
     """Sizes, arranged again: they count padding in if one of them does."""
     data = site.held(site.node.outputs[0])
     physical = data is None or any(site.grows(x) for x in data)
-    dims = site.dims(site.node.outputs[0])
-    axes = None if dims is None else [site.axis_of(x) for x in dims]
     known = data is not None and all(x.is_nonnegative for x in data)
-    result = plain(axes, fixed=not physical)
+    result = site.of_its_shape(fixed=not physical)
     return dataclasses.replace(result, physical=physical, sign=1 if known else 0)
 
 

@@ -104,14 +104,8 @@ def trilu(site: Site) -> State:
         only_time(axis, "an axis of it")
     if site.has(1) and not site.state(1).fixed:
         raise RefusedError("which diagonal it begins at is not fixed")
-    return dataclasses.replace(
-        state,
-        tails=state.recomputed(zeros=True),
-        sign=min(state.sign, 1),
-        fill=None,
-        inside=None,
-        steps=None,
-    )
+    kept = state.of_others(state.recomputed(zeros=True), min(state.sign, 1))
+    return dataclasses.replace(kept, length=state.length)
 
 
 RULES = {

@@ -131,9 +131,7 @@ def resize(facts: Facts, ctx: Context, node: ir.Node) -> None:
 
 def _scales(node: ir.Node) -> list[np.float32] | None:
     array = const_of(input_at(node, 2 if len(node.inputs) > 2 else 1))
-    if array is None or array.size == 0:
-        return None
-    return [np.float32(x) for x in array.reshape(-1)]
+    return None if array is None or array.size == 0 else [np.float32(x) for x in array.reshape(-1)]
 
 
 def _scaled(facts: Facts, ctx: Context, size: sympy.Expr, scale: np.float32) -> sympy.Expr:
