@@ -89,6 +89,7 @@ class FuseAffine(NodePass[AffineSite]):
 
     name: ClassVar[str] = "fuse-affine"
     anchors: ClassVar[tuple[str, ...]] = ("Add",)
+    sentence = "a factor and a bias for each channel, each a kernel of its own"
 
     def match(self, node: ir.Node, view: View) -> AffineSite | None:
         """A sum with a constant for each channel, of a product with one."""
@@ -106,10 +107,6 @@ class FuseAffine(NodePass[AffineSite]):
                 if all(_is_of_channels(x, count, len(dims), view) for x in (scale, bias)):
                     return AffineSite(node, data, scale, bias, count)
         return None
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "a factor and a bias for each channel, each a kernel of its own"
 
     def rewrite(self, match: AffineSite, op: Builder) -> ir.Value:
         """The one operator."""

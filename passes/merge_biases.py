@@ -110,6 +110,7 @@ class MergeBiases(NodePass[BiasSite]):
 
     name: ClassVar[str] = "merge-biases"
     anchors: ClassVar[tuple[str, ...]] = ("Add",)
+    sentence = "a constant that is added behind another one, a kernel; one sum could do both"
 
     def match(self, node: ir.Node, view: View) -> BiasSite | None:
         """A sum with a constant, of a sum with a constant or of a norm."""
@@ -128,10 +129,6 @@ class MergeBiases(NodePass[BiasSite]):
             fits = known and is_of_its_features(constant, maker, view)
             return BiasSite(node, constant, norm=maker) if fits else None
         return _walked(node, data, constant, view)
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "a constant that is added behind another one, a kernel; one sum could do both"
 
     def rewrite(self, match: BiasSite, op: Builder) -> ir.Value:
         """One sum."""

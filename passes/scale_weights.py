@@ -103,6 +103,7 @@ class ScaleWeights(NodePass[ScaledSite]):
 
     name: ClassVar[str] = "scale-weights"
     anchors: ClassVar[tuple[str, ...]] = ("Mul", "Div")
+    sentence = "constants that a product is multiplied with, a kernel; its weight could have them"
 
     def match(self, node: ir.Node, view: View) -> ScaledSite | None:
         """A Mul or Div by constants behind a product with a weight, or before a convolution."""
@@ -117,10 +118,6 @@ class ScaleWeights(NodePass[ScaledSite]):
             if site is not None:
                 return site
         return None
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "constants that a product is multiplied with, a kernel; its weight could have them"
 
     def rewrite(self, match: ScaledSite, op: Builder) -> ir.Value:
         """The product with a scaled weight, and what lies around it."""

@@ -144,6 +144,7 @@ class TurnBack(NodePass[TurnedSite]):
 
     name: ClassVar[str] = "turn-back"
     anchors: ClassVar[tuple[str, ...]] = ("Transpose",)
+    sentence = "Transposes around what computes each row by itself, in whichever order rows lie"
 
     def match(self, node: ir.Node, view: View) -> TurnedSite | None:
         """A Transpose behind what computes row by row, if more of them go than come."""
@@ -180,10 +181,6 @@ class TurnBack(NodePass[TurnedSite]):
             return site
         failed.update(steps)
         return None
-
-    def message(self, site: Match) -> str:
-        """What it is."""
-        return "Transposes around what computes each row by itself, in whichever order rows lie"
 
     def rewrite(self, match: TurnedSite, op: Builder) -> ir.Value:
         """The same steps in the order that the Transposes turn."""
