@@ -3,8 +3,6 @@
 Python answers Ctrl-C with a traceback while modules are imported, and once more while it ends.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Data that JSON has words for."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

@@ -1,7 +1,5 @@
 """A path as a caller gives it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """centre-variance: the manual is the docstring of the class."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import permutations
 from math import prod

@@ -1,7 +1,5 @@
 """float16: the manual is the docstring of the class."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """log-buckets: the manual is the docstring of the class."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """stack-tables: the manual is the docstring of the class."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ in four lines::
         rules = (relu_relu_rule,)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 

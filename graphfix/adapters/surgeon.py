@@ -5,8 +5,6 @@ values, ``model_version`` and quantization annotations (measured with 0.6.1). Wh
 nodes and of the model is rolled back here.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ All get the inputs of the first model, made into their own: by the passes that t
 where those changed the signature, and in their own floating-point type.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ each turn, the order gives none of them the better place, and a machine that get
 process to process slows all of them alike.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

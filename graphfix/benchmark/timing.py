@@ -16,8 +16,6 @@ bootstrap of so few does not hold what it says; signed ranks hold it for symmetr
 were 2 to 8 % narrower with nine turns.)
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 

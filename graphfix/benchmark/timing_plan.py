@@ -1,7 +1,5 @@
 """At which shapes models are timed, and how their sessions are made."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 

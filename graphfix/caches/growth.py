@@ -4,8 +4,6 @@ A state grows where its output is longer than its input along a dim that is the 
 ``[B, heads, past, 64]`` comes out as ``[B, heads, past + seq, 64]``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

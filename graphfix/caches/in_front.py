@@ -1,7 +1,5 @@
 """Arrays whose valid entries are their last: filled up in front, or cut there; numpy only."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@
 Data goes to stdout, remarks and progress to stderr.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import traceback

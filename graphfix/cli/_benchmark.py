@@ -1,7 +1,5 @@
 """A benchmark on a terminal: phases as rows, models as columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from string import ascii_uppercase
 

@@ -1,7 +1,5 @@
 """``[tool.graphfix]`` in pyproject.toml: defaults of options, for the folder where one works."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

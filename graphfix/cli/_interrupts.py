@@ -4,8 +4,6 @@ None is raised while a module is imported: what is half imported is left so, lib
 there, and those in C++ abort the process with it.
 """
 
-from __future__ import annotations
-
 import _thread
 import signal
 import threading

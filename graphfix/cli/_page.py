@@ -1,7 +1,5 @@
 """``--report``: where the page goes, asked before any work is done, and the page itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path

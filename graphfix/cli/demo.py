@@ -1,7 +1,5 @@
 """``graphfix demo``: a small model from the package, to try the other verbs with."""
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 

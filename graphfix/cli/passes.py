@@ -1,7 +1,5 @@
 """``graphfix passes``: which passes there are."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import click

@@ -4,8 +4,6 @@ A tensor is copied once for each direction in which it is needed elsewhere than 
 Graph inputs and outputs are carried over by the session itself, unless both sides use them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import onnx_ir as ir

@@ -5,8 +5,6 @@ soon as it meets a tensor of no elements: what was to be copied stays what lay i
 (ExecutionProvider.cpp of ONNX Runtime's DirectML provider, ExecutionProviderImpl::CopyTensors).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 import numpy as np

@@ -4,8 +4,6 @@ The sources: WIL (microsoft/wil, result_macros.h) for how an exception becomes a
 Runtime for where it is thrown, and runs on onnxruntime-directml 1.24.4 where it says so.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import dataclass

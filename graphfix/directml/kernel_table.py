@@ -6,8 +6,6 @@ kernel is registered open-ended, and such a kernel matches only the version that
 for (framework/kernel_registry.cc, VerifyVersion, line 120).
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ is left, and gives the last name of a pattern to the operator that replaces it. 
 a Transpose past a node does that node keep its own name and make a new tensor (seen in 1.24.4).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

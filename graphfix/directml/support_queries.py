@@ -5,8 +5,6 @@ column ``restriction`` of ``ops.csv`` has the words of the source). What a funct
 the graph does not tell counts as granted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import onnx_ir as ir

@@ -5,8 +5,6 @@ lies with the model; what it leaves is written into the node, so that a second r
 leave it too and say why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase

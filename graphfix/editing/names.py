@@ -1,7 +1,5 @@
 """Names for what passes make: such as no value and no node of a model has, in whatever scope."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import onnx_ir as ir

@@ -1,7 +1,5 @@
 """What is left over once nothing reads it any more goes, with all that only it was using."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir

@@ -5,8 +5,6 @@ start that was computed is a constant once it is folded, and a Slice of it a sit
 others have changed something behind is asked again, and runs again if it has a site.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import time
 import traceback

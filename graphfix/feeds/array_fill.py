@@ -1,7 +1,5 @@
 """What one array of a case holds: a mask, positions, token ids, choices, data."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """The arrays of one case, made for given sizes: data, tokens, masks, lengths, positions."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Mapping

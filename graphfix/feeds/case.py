@@ -1,7 +1,5 @@
 """A case: one set of inputs for a model, and what is content in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar

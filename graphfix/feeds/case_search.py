@@ -12,8 +12,6 @@ enough:
     tied        all of it again with more dims of one size (:data:`graphfix.feeds.dim_groups.TIES`)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 

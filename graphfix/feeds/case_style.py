@@ -1,7 +1,5 @@
 """How the arrays of a case are made, besides their sizes: where rows end, and what is in them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

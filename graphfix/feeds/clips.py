@@ -5,8 +5,6 @@ beginning of longer rows; what lies beyond is padding of a chosen kind. Masks an
 content ends, and so does the input that ``ilens-mask`` has added.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 

@@ -5,8 +5,6 @@ left, for one language of sixteen. Each of these cases meets several such condit
 sizes have other residues than the usual ones.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

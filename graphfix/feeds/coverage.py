@@ -1,7 +1,5 @@
 """What a set of cases has met, and what it has not: measured on their arrays, not on the plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The symbolic dims of the inputs, renamed: each has a name, and it can be computed."""
 
-from __future__ import annotations
-
 import keyword
 
 import onnx_ir as ir

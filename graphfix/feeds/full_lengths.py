@@ -1,7 +1,5 @@
 """Inputs for a model that has been told to expect valid lengths, from those for the original."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx_ir as ir
 

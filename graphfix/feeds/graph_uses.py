@@ -1,7 +1,5 @@
 """What lies around a place in the graph: above it, or below it on the way into a Softmax."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import islice
 

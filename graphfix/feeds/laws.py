@@ -1,7 +1,5 @@
 """What operators make of numbers, one by one or in arrays."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """Garbage in the padding of a case: what must not reach the content."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import replace
 

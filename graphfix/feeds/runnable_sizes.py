@@ -1,7 +1,5 @@
 """Sizes at which a model runs, or seems to, although what it computes there is not defined."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 

@@ -4,8 +4,6 @@ Exporters name dims badly: one batch is ``s72`` in one input and ``s43`` in the 
 :mod:`graphfix.feeds.dim_groups` says which symbols are one size.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ in a graph says which input belongs to which output; exporters say it in names, 
 ``present``, ``in_cache0`` and ``out_cache0``, ``state`` and ``new_state``.
 """
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Iterable, Iterator

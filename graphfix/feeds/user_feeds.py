@@ -1,7 +1,5 @@
 """The user's own inputs as a case: an ``.npz`` file, or arrays by name."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 import zlib

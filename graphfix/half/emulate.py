@@ -6,8 +6,6 @@ shows on a device only. Here it shows: the model is float32, and behind every op
 is float16 are a Cast to float16 and one back, which ONNX Runtime leaves where they are.
 """
 
-from __future__ import annotations
-
 import onnx_ir as ir
 
 from graphfix.model.stand_in import HALF, widened

@@ -5,8 +5,6 @@ most of float16 in float32 and rounds what comes out, so the variance inside a n
 there: it is computed here of the float32 that go in.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

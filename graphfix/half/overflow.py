@@ -1,7 +1,5 @@
 """What reaches beyond float16, and where that begins."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import onnx_ir as ir

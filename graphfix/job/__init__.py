@@ -1,7 +1,5 @@
 """The whole job on files: load, repair, verify, and only then write."""
 
-from __future__ import annotations
-
 from graphfix.job.one_file import repair_file
 
 __all__ = ["repair_file"]

@@ -6,8 +6,6 @@ at once are found, each in about as many tries as halving takes. Where a pass na
 do in its stead, that is tried before any of its places is left out.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """What a report says in numbers: kernels and errors before and after."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import onnx_ir as ir

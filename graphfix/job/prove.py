@@ -1,7 +1,5 @@
 """Does what was made compute the same, and is it as safe to pad as was promised?"""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

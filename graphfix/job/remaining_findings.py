@@ -1,7 +1,5 @@
 """What ``graphfix check`` finds in the original, and what is left of it in what was made."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

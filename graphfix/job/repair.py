@@ -1,7 +1,5 @@
 """A model is loaded and repaired; what is not proved yet is written nowhere."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import onnx_ir as ir

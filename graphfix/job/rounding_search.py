@@ -1,7 +1,5 @@
 """Before a pass that rounds: what it must leave alone, found by running the model."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 

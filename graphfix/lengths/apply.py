@@ -1,7 +1,5 @@
 """The repairs of an analysis, made in the graph."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 

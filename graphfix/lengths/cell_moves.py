@@ -7,8 +7,6 @@ Reshapes and Slices, or a GatherElements, read entry ``j - i + shift`` for each 
 ``shift + first`` is the same at any length, each entry is in its place. All else is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

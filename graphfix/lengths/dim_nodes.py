@@ -1,7 +1,5 @@
 """A dim expression as int64 nodes, of the padded size or of valid lengths."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Axes that run together, and those that no mask can be put over: what cannot be is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Where valid lengths come from: a time axis, and the input that says how much of it is valid."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 the frames: the same arithmetic by which their number follows from the length of the audio.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import onnx_ir as ir

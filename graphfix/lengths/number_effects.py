@@ -1,7 +1,5 @@
 """What element-wise operators make of single numbers, and which results they keep finite."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

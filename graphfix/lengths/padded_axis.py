@@ -1,7 +1,5 @@
 """Which axis of which input is padded: the one that is named, or the only one that it can be."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 

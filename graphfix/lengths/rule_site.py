@@ -1,7 +1,5 @@
 """What a rule sees of a node: the states of its inputs, its shapes, and how to ask for a repair."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ frames of the other, by the same arithmetic. Two that stand side by side are equ
 is 1; what is said of a model here is said of runs in which they are equal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir

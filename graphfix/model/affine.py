@@ -1,7 +1,5 @@
 """Index tensors that are sums of counts along axes: ``b * T + t``. Nothing here edits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import onnx_ir as ir

@@ -1,7 +1,5 @@
 """Which operators take their inputs side by side, where a dim of 1 stands for any size."""
 
-from __future__ import annotations
-
 import onnx_ir as ir
 
 from graphfix.model.values import is_op

@@ -1,7 +1,5 @@
 """Whether tensors and types have sizes that there can be, and as many bytes as these say."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Sequence

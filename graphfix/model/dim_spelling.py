@@ -8,8 +8,6 @@ symbol that can be computed with. Of a sum or a product one part is enough: no o
 Whoever writes a dim into a file or tells of one says its name.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 

@@ -5,8 +5,6 @@ is called after its place, ``x_0``. This is the one place that says so, for whoe
 is given one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable, Sequence
 

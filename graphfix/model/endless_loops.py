@@ -1,7 +1,5 @@
 """Loops that never end, as far as the graph alone tells."""
 
-from __future__ import annotations
-
 import onnx_ir as ir
 
 from graphfix.model.values import all_nodes, before, bodies_of, const_of, is_op

@@ -8,8 +8,6 @@ the file's own words are written again; where one has, its edit is written, and 
 knew is kept beside it.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import cast

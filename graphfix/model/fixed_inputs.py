@@ -3,8 +3,6 @@
 Whoever runs the model beside the one that it was made from feeds that one these values.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """A model as a caller has it: a file, a ModelProto, an ONNXProgram of torch, a model of onnx-ir."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from operator import index

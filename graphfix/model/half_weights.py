@@ -4,8 +4,6 @@ A big weight is never held: it is looked at in pieces, and :class:`Narrowed` say
 float32 lies, so that saving converts it as it copies it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Integers of more than 32 bits, as far as the constants of a graph tell."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import islice
 

@@ -5,8 +5,6 @@ holds that file, its process has died, and all that has the token goes: drafts `
 and ``.NAME.TOKEN.new``, and weights ``NAME.TOKEN.data`` if no model in the folder refers to them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Collection, Iterable

@@ -1,7 +1,5 @@
 """What is wrong with a graph, and where."""
 
-from __future__ import annotations
-
 import onnx
 
 

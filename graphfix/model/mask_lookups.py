@@ -1,7 +1,5 @@
 """Tables of which every element is looked up, or written, in its own place: ``mask[b, t]``."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import onnx_ir as ir

@@ -1,7 +1,5 @@
 """What operators make of numbers, element by element, as numpy has it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

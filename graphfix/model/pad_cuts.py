@@ -1,7 +1,5 @@
 """What Pads put on a tensor and Slices take off it, in sizes. Nothing here edits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a Pad adds and cuts, wherever that is written."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import onnx_ir as ir

@@ -1,7 +1,5 @@
 """What onnx-ir makes of a file, made ready to be worked on, in one walk over it."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ ONNX Runtime asks the same checker of each node. It is asked once for all nodes 
 names and values only.
 """
 
-from __future__ import annotations
-
 import functools
 
 import onnx

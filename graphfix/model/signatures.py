@@ -5,8 +5,6 @@ row an operator, as ``onnxruntime.get_all_operator_schema`` lists them (1.31.1),
 repeats; all of them are of version 1.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 from collections.abc import Mapping, Sequence

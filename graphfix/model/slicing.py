@@ -1,7 +1,5 @@
 """What a Slice takes, in Python's terms."""
 
-from __future__ import annotations
-
 
 def slice_of(start: int, end: int, step: int, size: int) -> slice:
     """The slice of a list that takes what ONNX's ``start:end:step`` takes of an axis.

@@ -1,7 +1,5 @@
 """Small constants of a file, each looked at once."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

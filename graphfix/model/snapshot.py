@@ -3,8 +3,6 @@
 Weights are shared, not copied.
 """
 
-from __future__ import annotations
-
 import onnx_ir as ir
 
 from graphfix.model import shapes

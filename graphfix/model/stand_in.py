@@ -6,8 +6,6 @@ and, instead of large weights, nodes that nothing can fold; what the optimizer m
 it would make of the model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Walks through a graph from a place in it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Numbers that are nothing but 0 and 1."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx_ir as ir
 

@@ -1,7 +1,5 @@
 """Runs clips in containers and holds them to what they are alone."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What a clip became in a container: what of it is valid, and how far it is from the clip alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphfix.feeds.clips import Fill

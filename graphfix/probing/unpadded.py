@@ -1,7 +1,5 @@
 """Clips alone: the lengths at which a model runs without padding, and what it makes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

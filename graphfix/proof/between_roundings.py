@@ -5,8 +5,6 @@ million, and what follows by a hundredth. So both models are given the whole num
 original made, and what each makes of them, up to the next rounding, is compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -4,8 +4,6 @@ A condition such as ``T > 4096`` or ``sum(x) > 1000`` may never hold in a small 
 is replaced by a constant, in the original and in the repaired model alike, and both are run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How long a proof may run the original, and what was left untried for that."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field

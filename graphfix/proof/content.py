@@ -4,8 +4,6 @@ The dims of an output say it, by the symbol of the axis that a mask or length in
 inference does not know the dims, the shapes that were seen tell them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ The cases are compared without them, so that what differs is the models. But its
 of a graph, or compute something else of one form of it than of another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from graphfix.errors import ModelError

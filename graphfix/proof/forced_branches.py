@@ -1,7 +1,5 @@
 """Runs both models through branches that no case took."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace

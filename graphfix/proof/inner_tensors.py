@@ -5,8 +5,6 @@ each group; what a caller keeps of a pair is its own business. Sizes are known f
 beforehand, and by what was seen where those do not know.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

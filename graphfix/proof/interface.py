@@ -4,8 +4,6 @@ Its inputs and outputs keep their names, order, dtypes and ranks, a symbolic dim
 could be left out or overridden still can be, unless it is a pass's job to change that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 
 import onnx_ir as ir

@@ -1,7 +1,5 @@
 """How the outputs of a run are held to what the original made of the same inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 

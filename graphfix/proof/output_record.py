@@ -1,7 +1,5 @@
 """What all cases together say of one output: whether anything was known of it at all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 Both models keep their own states; all else that they are fed is the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 

@@ -3,8 +3,6 @@
 A new rule is a class in one of these modules; it is found there, and the tests run its manual.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import pkgutil

@@ -1,7 +1,5 @@
 """Shapes and lengths that DirectML gets wrong, or has to wait for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import zip_longest
 from typing import ClassVar

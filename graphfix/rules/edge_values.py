@@ -4,8 +4,6 @@ The table is measured by ``make edges``: each operator at negative, fractional, 
 and empty inputs, and at integers beyond 32 bits, on DirectML and on the CPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """What keeps a graph from becoming one fused DirectML graph."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """What DirectML makes of infinity, by the table edges.csv."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Nodes that run on the CPU because DirectML has no kernel for them, or one that refuses them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Numbers that do not survive a narrower type."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from operator import attrgetter
 from typing import ClassVar

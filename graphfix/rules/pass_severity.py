@@ -5,8 +5,6 @@ finding means there: an error is what the real EP (onnxruntime-directml 1.24.4) 
 on or to compute wrongly; see the Why of the pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import onnx_ir as ir

@@ -1,7 +1,5 @@
 """Hazards in quantized weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar
 

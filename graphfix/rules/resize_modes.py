@@ -1,7 +1,5 @@
 """What DirectML's Resize reads otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar
 

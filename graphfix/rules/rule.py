@@ -5,8 +5,6 @@ for the rest. It is a :class:`graphfix.core.Check` whose docstring is its manual
 Flagged: and Clean:, and the two models are run by the tests.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Iterator
 from dataclasses import dataclass

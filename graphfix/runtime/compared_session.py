@@ -4,8 +4,6 @@ On the CPU without ONNX Runtime's graph optimizations, so that what differs is t
 with all of them, as it will be used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A function of ours called in the process that runs models on the CPU, which may die of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

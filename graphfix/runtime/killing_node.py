@@ -4,8 +4,6 @@ A process that dies says nothing of the node that it was at. So the graph is cut
 each cut run in a process that may die of it, until the first node is known whose cut does.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How much it takes to verify a model, memory and work, said before it is tried."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from pathlib import Path

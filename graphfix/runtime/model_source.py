@@ -5,8 +5,6 @@ to ONNX Runtime as a graph without them, together with the folder that they lie 
 matter whether that folder is writable, or how many gigabytes are in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -5,8 +5,6 @@ It is called by :func:`graphfix.runtime.isolated_call.call`, in a process that h
 yet; so only onnx is imported here.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 

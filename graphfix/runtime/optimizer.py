@@ -5,8 +5,6 @@ may die of one, or never end. So it works in a process of its own, which is kept
 this Python once more.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress

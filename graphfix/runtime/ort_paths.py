@@ -1,7 +1,5 @@
 """How ONNX Runtime is told of a file: it cannot open every name. Nothing but Python is needed."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

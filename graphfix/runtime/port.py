@@ -1,7 +1,5 @@
 """What goes into a model and comes out of it, as ONNX Runtime sees it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ through a file that both have open, see :mod:`graphfix.runtime._wire`. Each thre
 process of its own, so that a model in one is neither held up by one in another, nor ended with it.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """What ran where: which execution provider ran each node, from ONNX Runtime's profile."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

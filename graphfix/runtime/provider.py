@@ -1,7 +1,5 @@
 """The execution providers that ``--ep`` names."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 Ep = Literal["cpu", "dml", "cuda"]

@@ -15,8 +15,6 @@ on Linux a Windows Python under Wine has it (``make dml`` sets one up). A graph 
 process is a ``RunError`` of the run, or a ``ModelError`` of the session.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -9,8 +9,6 @@ inference. So it is in the sessions that people make: ONNX Runtime's optimizer r
 1.24.4 and 1.31.1). Without the optimizer it draws, and on Windows other numbers than on Linux.
 """
 
-from __future__ import annotations
-
 import zlib
 
 import onnx_ir as ir

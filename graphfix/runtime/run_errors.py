@@ -1,7 +1,5 @@
 """What goes wrong when a model is run, with ONNX Runtime's words for it in one short line."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -6,8 +6,6 @@ file, belongs to another user or leads elsewhere is not touched: in a folder for
 have made it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -1,7 +1,5 @@
 """How long a model may run before it is believed to have no end."""
 
-from __future__ import annotations
-
 import os
 
 SECONDS = "GRAPHFIX_RUN_SECONDS"

@@ -1,7 +1,5 @@
 """Inputs that are the same in every run of what is shipped, and no inputs of it any more."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnx_ir as ir

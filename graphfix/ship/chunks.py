@@ -1,7 +1,5 @@
 """Many tokens in parts that containers have a size for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

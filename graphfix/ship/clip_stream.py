@@ -1,7 +1,5 @@
 """A stream of clips of differing lengths, on the original and in containers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Clips into a container, row by row, and what is valid of its outputs: numpy only."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Whole numbers, names of dims, ``+ - * /``, ``floor``, ``ceiling``, ``Mod``, ``Ma
 computed exactly. Only the standard library is used, so that importing a session costs nothing.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import operator

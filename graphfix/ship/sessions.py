@@ -1,7 +1,5 @@
 """The sessions of ONNX Runtime that a shipped folder's files are run in."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """What ``graphfix ship`` has made, or why it made nothing."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace

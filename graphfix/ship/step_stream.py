@@ -4,8 +4,6 @@ States stay on the device on both sides while the clock runs: it sees the runs a
 original's states weigh is in the bytes moved, as of a host that feeds back what it was given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """``graphfix bench --ship``: what a shipped folder gains over the original."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path

@@ -4,8 +4,6 @@ What a run launches and recompiles is counted, as predicted for DirectML. Time i
 of :mod:`graphfix.benchmark`: one model a process, alternately, a copy of the original along.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """The folder that is shipped: what may be replaced."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from graphfix.errors import ModelError, UsageError

@@ -5,8 +5,6 @@ expression without what is not known, a multiple of the length, and what the mod
 of it, such as the end of a Slice; each counts only if every clip has shown it.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

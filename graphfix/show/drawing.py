@@ -4,8 +4,6 @@ Nodes are in layers, each below what it reads; an edge over several layers goes 
 them. The nodes come as the lines of ONNX text that a :class:`graphfix.core.Change` holds.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence

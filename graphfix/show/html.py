@@ -3,8 +3,6 @@
 The page is made from the report's JSON, which it carries, so its numbers are those of the JSON.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from importlib import resources

@@ -5,8 +5,6 @@ code scanning asks for more (docs.github.com, "SARIF support for code scanning")
 is no line of a text, so places are logical locations; who insists on a line gets the first.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence

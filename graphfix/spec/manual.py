@@ -1,7 +1,5 @@
 """The manual of a pass: its docstring, taken apart into sections."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import types

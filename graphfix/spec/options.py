@@ -1,7 +1,5 @@
 """Options of a pass: typed fields on one side, ``floor=-1000:style=unsqueeze`` on the other."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re

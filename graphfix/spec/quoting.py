@@ -5,8 +5,6 @@ what such texts are divided by. Between two double quotes stands a JSON string, 
 divided; quotes may be around all of a name or around a part of it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """What was done already, by content: the same bytes, recipe and graphfix give the same result."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

@@ -4,8 +4,6 @@ A third of the processes of a timing are the copy's. One model in which it took 
 it of the machine for the day; where it did not, the next model brings its own copy again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

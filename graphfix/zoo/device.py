@@ -1,7 +1,5 @@
 """The stages that run a model on DirectML: does it run and agree, and which node ran where?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from graphfix.errors import ModelError

@@ -4,8 +4,6 @@ Stages measure them; the page has a column for each, and a recipe may set the mo
 after the repair, as a gate. Of all of them, less is better.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 

@@ -1,7 +1,5 @@
 """What a model's results are held to: what always holds, what its recipe expects, its gates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from graphfix.runtime.provider import Ep

@@ -5,8 +5,6 @@ the answer is the model's row of the zoo, plain data too. ``python -m graphfix.z
 request that lies in a folder.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -3,8 +3,6 @@
 A folder of ``.onnx`` files needs none: each file then has the recipe that asks for nothing.
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence

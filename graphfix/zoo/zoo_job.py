@@ -1,7 +1,5 @@
 """The work on one model of the zoo, and one step of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ It is made from the rows' JSON, which it carries, so its numbers are those of th
 shows of a row, and where, is said by the template ``zoo.html``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -5,8 +5,6 @@ A cache of ``past`` entries gets a size, and its valid entries are the last ones
 ``n`` times the entries that are not valid.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import onnx_ir as ir

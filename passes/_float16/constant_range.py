@@ -1,7 +1,5 @@
 """Constants beyond float16, or so small that it loses them."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx_ir as ir
 

@@ -1,7 +1,5 @@
 """The constants of a model: initializers, weights among its inputs, Constant nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

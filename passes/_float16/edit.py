@@ -1,7 +1,5 @@
 """Making a model float16, except the nodes that stay: types, constants, Casts at the borders."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

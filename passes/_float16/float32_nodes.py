@@ -1,7 +1,5 @@
 """Which nodes stay in float32, and why, as far as the graph and its constants tell."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Whether a model gains anything by float16: its weights, what it computes, or neither."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import onnx_ir as ir

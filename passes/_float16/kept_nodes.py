@@ -1,7 +1,5 @@
 """What is known of the nodes that stay in float32 while they are gathered."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """The element type of every value of a model: as inferred, or by the signatures of operators."""
 
-from __future__ import annotations
-
 import onnx_ir as ir
 
 from graphfix.model.signatures import Formals, formals_of

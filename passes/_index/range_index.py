@@ -1,7 +1,5 @@
 """What a Range counts, and where the index that it makes goes. Nothing here edits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir

@@ -1,7 +1,5 @@
 """Indices for GatherElements: how far apart two positions are, made once for all layers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which rows are moved, each by one more than the last, and by which table. Nothing here edits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import onnx_ir as ir

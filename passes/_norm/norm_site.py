@@ -1,7 +1,5 @@
 """LayerNorm and RMSNorm in pieces: which nodes they are, and what they are taken of."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir

@@ -1,7 +1,5 @@
 """The first half of fuse-norm: norms in pieces become one operator."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar

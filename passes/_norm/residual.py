@@ -1,7 +1,5 @@
 """The second half of fuse-norm: a sum and the norm of it become one operator."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, TypeGuard

@@ -1,7 +1,5 @@
 """What Slices of constants take along each axis."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

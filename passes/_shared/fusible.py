@@ -1,7 +1,5 @@
 """What the passes that fuse ask of a group of nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 
 import onnx_ir as ir

@@ -1,7 +1,5 @@
 """Which Gelu the arithmetic around an Erf, a Tanh or a Sigmoid is, and of what."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Whether a node means the same under an older opset, by the schemas of both versions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 

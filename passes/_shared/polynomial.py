@@ -1,7 +1,5 @@
 """Arithmetic with constants read as a polynomial: whatever the order, it is one and the same."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Sizes put in the place of symbolic dims, and the nodes that cannot have them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Sizes frozen at export: which entry of a constant shape stands for a symbolic dim."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

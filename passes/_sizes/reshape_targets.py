@@ -1,7 +1,5 @@
 """The constant that a Reshape to a computed shape, or a chain of them, can have instead."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Frames picked out again: the last ones, copies of them, what follows them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

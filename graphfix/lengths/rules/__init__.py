@@ -5,8 +5,6 @@ asking for repairs on the way. An operator without a rule is a refusal, never a 
 found in the ``RULES`` of its module.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 

@@ -4,8 +4,6 @@ ONNX Runtime docs/ContribOperators.md has the inputs of the first; graphfix's fu
 them. ONNX's Attention and RotaryEmbedding, of opset 23 and 24, take [B, H, T, D] or [B, T, F] each.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

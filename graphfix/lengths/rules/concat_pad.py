@@ -1,7 +1,5 @@
 """Concat and Pad: what is put before what is valid, and behind it."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Convolutions and pooling: a window that reaches past the end must find there what padding is."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart

@@ -1,7 +1,5 @@
 """Element-wise operators: what is valid stays valid; the tail is computed where it is a number."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

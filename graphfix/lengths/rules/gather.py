@@ -1,7 +1,5 @@
 """Gather, Scatter and their kin: an index that is valid alone reads what is valid."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Sequence
 

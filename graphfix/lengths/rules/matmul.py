@@ -1,7 +1,5 @@
 """Products that sum over an axis: MatMul, Gemm, Einsum, and their quantized kin."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

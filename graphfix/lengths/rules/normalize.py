@@ -3,8 +3,6 @@
 For a Softmax, what lies in the tail must weigh nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart

@@ -1,7 +1,5 @@
 """Quantized numbers: a tail of zeros becomes one of zero points, and has to be one."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import onnx_ir as ir

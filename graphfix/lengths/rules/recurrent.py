@@ -1,7 +1,5 @@
 """LSTM, GRU, RNN: told how long each row is, they stop there, and run back from there."""
 
-from __future__ import annotations
-
 import sympy
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart

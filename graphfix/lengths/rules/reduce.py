@@ -1,7 +1,5 @@
 """Reductions: the tail must be neutral, or the valid frames counted."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart

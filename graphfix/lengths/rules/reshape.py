@@ -1,7 +1,5 @@
 """Reshape and Flatten: the factors of the axes are dealt out again, in order."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

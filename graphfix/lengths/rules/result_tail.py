@@ -1,7 +1,5 @@
 """What lies behind the valid length of an element-wise result."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

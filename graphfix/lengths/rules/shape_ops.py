@@ -1,7 +1,5 @@
 """Sizes, and what is made to a size: these know nothing of what is in a tensor."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from graphfix.lengths.joint_axes import RefusedError

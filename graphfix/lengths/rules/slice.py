@@ -1,7 +1,5 @@
 """Slice: what is cut from an axis, and what is read at its end."""
 
-from __future__ import annotations
-
 import sympy
 
 from graphfix.lengths.joint_axes import RefusedError, only_time

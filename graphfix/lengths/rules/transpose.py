@@ -1,7 +1,5 @@
 """Operators that move whole axes, or repeat them."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from graphfix.lengths.joint_axes import RefusedError, only_time

@@ -1,7 +1,5 @@
 """Shapes of what has bodies: If, Loop, Scan."""
 
-from __future__ import annotations
-
 import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY
 from onnx_shape_inference import ShapeInferenceContext as Context

@@ -3,8 +3,6 @@
 Outputs are as ONNX Runtime's schemas say (docs/ContribOperators.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import onnx_ir as ir

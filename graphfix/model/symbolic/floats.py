@@ -4,8 +4,6 @@ What floats hold is followed as a fraction of a size, if rounding to float32 cha
 floor nor its ceiling for lengths up to a million; what is rounded otherwise is not known.
 """
 
-from __future__ import annotations
-
 import functools
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Inference of a whole model, in which no rule is asked twice for the same."""
 
-from __future__ import annotations
-
 import onnx_ir as ir
 from onnx_shape_inference import OpUsageError, ShapeInferenceError, infer_symbolic_shapes, registry
 

@@ -1,7 +1,5 @@
 """Shapes that are joined, dealt out again, cut and filled up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

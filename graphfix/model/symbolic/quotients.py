@@ -5,8 +5,6 @@ rounding_mode="floor")``, dynamo something like it. What a few nodes make of one
 constants is known once it is known for the numbers of a few periods.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

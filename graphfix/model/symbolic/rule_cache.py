@@ -6,8 +6,6 @@ minted for it, since the next node has to get another one; and one that rests on
 not being known holds until more is known of sizes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Expressions in sizes that are nowhere below 0."""
 
-from __future__ import annotations
-
 import functools
 
 import sympy

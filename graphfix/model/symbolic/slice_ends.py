@@ -4,8 +4,6 @@ Frames stacked by ``x[:, i : 2 * ((T - 4) // 2) + i : 2]`` have such an end: of 
 frames it is -2 + i, which counts from the end of the clip.
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Shapes of what slides along an axis, and of products."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx_ir as ir
 import sympy
