@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -26,6 +27,7 @@ _TOLD = {
 _NUMPY = {ir.DataType.FLOAT: np.float32, ir.DataType.FLOAT16: np.float16}
 
 
+@dataclass(frozen=True)
 class OlderOperators(NodePass[Match]):
     """Writes what is new in opset 23 in operators that DirectML has.
 
@@ -45,8 +47,8 @@ class OlderOperators(NodePass[Match]):
             ir_version: 10,
             opset_import: ["" : 23]
         >
-        sdpa (float[B, 2, T, 4] q, float[B, 2, S, 4] k, float[B, 2, S, 4] v, bool[S] m) => (
-            float[B, 2, T, 4] y)
+        sdpa (float[B, 2, T, 4] q, float[B, 2, S, 4] k, float[B, 2, S, 4] v, bool[T, S] m) =>
+            (float[B, 2, T, 4] y)
         {
             y = Attention (q, k, v, m)
         }
@@ -56,8 +58,8 @@ class OlderOperators(NodePass[Match]):
             ir_version: 10,
             opset_import: ["" : 23]
         >
-        sdpa (float[B, 2, T, 4] q, float[B, 2, S, 4] k, float[B, 2, S, 4] v, bool[S] m) => (
-            float[B, 2, T, 4] y)
+        sdpa (float[B, 2, T, 4] q, float[B, 2, S, 4] k, float[B, 2, S, 4] v, bool[T, S] m) =>
+            (float[B, 2, T, 4] y)
         <float half = {0.5}, float zero = {0.0}, float low = {-inf}>
         {
             columns = Transpose <perm = [0, 1, 3, 2]> (k)
