@@ -76,6 +76,8 @@ def test_a_mask_that_hides_nothing_leaves_no_guard() -> None:
         ("y = Attention (q, k, v, late)", "mask"),
         ("y = Attention <q_num_heads = 1, kv_num_heads = 1> (c, c, c)", "attribute"),
         ("y = Attention (c, c, c)", "four axes"),
+        ("y = Attention (q, k2, wide)", "features"),
+        ("y = Attention (q, k, v, h)", "another type"),
         ("y = RMSNormalization <axis = 2> (q, table)", "several axes"),
         ("y = RotaryEmbedding (q, table2, table2, ids)", "positions"),
         ("y = RotaryEmbedding <interleaved = 1> (q, c, c)", "pairs"),
@@ -85,7 +87,7 @@ def test_a_mask_that_hides_nothing_leaves_no_guard() -> None:
 )
 def test_what_stays_and_why(body: str, why: str) -> None:
     more = """float[B, T, 3] c, bool[B, 1, T, L] late, int64[B, T] ids, float[9, 3] table2,
-        float[B, T, 2] c2"""
+        float[B, T, 2] c2, float[B, 2, S, W] wide, float16[B, 1, T, S] h"""
     report = graphfix.run(
         model(body, head=HEAD.replace("float[B, T, 3] c", more)), "older-operators"
     )
