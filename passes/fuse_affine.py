@@ -10,11 +10,10 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.model.shapes import same
-from graphfix.model.values import is_op
+from graphfix.model.values import is_op, maker_of
 from graphfix.model.view import View
 
-from ._shared.fusible import only_user
+from ._shared.fusible import lies_along, only_user, varying
 
 _OPSET = 9
 
@@ -93,20 +92,23 @@ class FuseAffine(NodePass[AffineSite]):
 
     def match(self, node: ir.Node, view: View) -> AffineSite | None:
         """A sum with a constant for each channel, of a product with one."""
-        for product, bias in (node.inputs, node.inputs[::-1]):
-            mul = None if product is None else product.producer()
-            if not is_op(mul, "Mul") or only_user(mul) is not node or bias is None:
-                continue
-            for data, scale in (mul.inputs, mul.inputs[::-1]):
-                dims = view.shapes.dims(data)
-                if data is None or dims is None or scale is None or view.opset(node) < _OPSET:
-                    continue
-                count = dims[1] if len(dims) > 2 else None
-                if not isinstance(count, int) or view.shapes.dtype(data) != ir.DataType.FLOAT:
-                    continue
-                if all(_is_of_channels(x, count, len(dims), view) for x in (scale, bias)):
-                    return AffineSite(node, data, scale, bias, count)
-        return None
+        place = varying(node, view)
+        mul = None if place is None else maker_of(node.inputs[place])
+        if place is None or not is_op(mul, "Mul") or only_user(mul) is not node:
+            return None
+        at = varying(mul, view)
+        if at is None or view.opset(node) < _OPSET:
+            return None
+        data, scale, bias = mul.inputs[at], mul.inputs[1 - at], node.inputs[1 - place]
+        dims = view.shapes.dims(data)
+        count = dims[1] if dims is not None and len(dims) > 2 else None
+        if data is None or scale is None or bias is None or dims is None:
+            return None
+        if not isinstance(count, int) or view.shapes.dtype(data) != ir.DataType.FLOAT:
+            return None
+        rank = len(dims)
+        fits = all(lies_along(x, count, rank - 2, rank, view) for x in (scale, bias))
+        return AffineSite(node, data, scale, bias, count) if fits else None
 
     def rewrite(self, match: AffineSite, op: Builder) -> ir.Value:
         """The one operator."""
@@ -114,12 +116,3 @@ class FuseAffine(NodePass[AffineSite]):
         scale, bias = (op.Reshape(x, flat) for x in (match.scale, match.bias))
         rest = (np.full(match.count, x, np.float32) for x in (0, 1))
         return op.BatchNormalization(match.data, scale, bias, *rest, epsilon=0.0)
-
-
-def _is_of_channels(constant: ir.Value, count: int, rank: int, view: View) -> bool:
-    """Whether a constant has a number for each channel."""
-    dims = view.shapes.dims(constant)
-    if constant not in view.fixed or dims is None or not rank - 1 <= len(dims) <= rank:
-        return False
-    shape = (1, count, *(1 for _ in range(rank - 2)))
-    return all(same(a, b) for a, b in zip(dims[::-1], shape[::-1], strict=False))

@@ -15,6 +15,7 @@ from graphfix.model.shapes import Dim, same
 from graphfix.model.values import attr_float, attr_int, before, const_of, input_at
 from graphfix.model.view import View
 
+from ._shared.cuts import sliced
 from ._shared.fusible import FLOATS
 
 _OPSET = 23
@@ -112,9 +113,8 @@ class OlderOperators(NodePass[Match]):
 
 def _of_attention(node: ir.Node, view: View) -> str | None:
     """Why an Attention stays."""
-    if any(x is not None for x in node.inputs[4:]) or any(x.uses() for x in node.outputs[1:]):
-        return "it has a cache, or gives its scores as well"
-    if any(x.is_graph_output() for x in node.outputs[1:]):
+    others = (x for x in node.outputs[1:] if x.uses() or x.is_graph_output())
+    if any(x is not None for x in node.inputs[4:]) or any(others):
         return "it has a cache, or gives its scores as well"
     if attr_float(node, "softcap", 0.0) or attr_int(node, "softmax_precision", 1) != 1:
         return "it has a softcap, or another precision for its Softmax"
@@ -204,12 +204,11 @@ def _of_rotary(node: ir.Node, view: View) -> str | None:
 def _rotary(node: ir.Node, op: Builder) -> ir.Value:
     """``x * cos + rotate(x) * sin``."""
     data, *angles = node.inputs[:3]
-    half = (op.view.shapes.dims(angles[0]) or (0,))[-1]
-    one, last = np.array([1], np.int64), np.array([3], np.int64)
-    cos, sin = (op.Unsqueeze(op.Concat(x, x, axis=-1), one) for x in angles)
-    at = np.array([half], np.int64)
-    first = op.Slice(data, np.array([0], np.int64), at, last)
-    second = op.Slice(data, at, np.array([np.iinfo(np.int64).max]), last)
+    half = (op.view.shapes.dims(angles[0]) or (None,))[-1]
+    assert isinstance(half, int)
+    heads = np.array([1], np.int64)
+    cos, sin = (op.Unsqueeze(op.Concat(x, x, axis=-1), heads) for x in angles)
+    first, second = (sliced(data, {3: cut}, op) for cut in ((0, half, 1), (half, 2 * half, 1)))
     turned = op.Concat(op.Neg(second), first, axis=-1)
     return op.Add(op.Mul(data, cos), op.Mul(turned, sin))
 

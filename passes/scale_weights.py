@@ -13,7 +13,7 @@ from graphfix.editing.builder import Builder
 from graphfix.model.values import is_op, scalar_of
 from graphfix.model.view import View
 
-from ._shared.fusible import is_of_its_features, only_user
+from ._shared.fusible import is_of_its_features, only_user, varying
 
 _LAYOUT = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "GatherElements", "Einsum")
 _CONVOLVES = ("Conv", "ConvTranspose")
@@ -198,8 +198,7 @@ def _takes(product: ir.Node, view: View) -> bool:
 def _place(step: ir.Node, one: bool, view: View) -> int | None:
     """Which input of a step is what would be scaled instead of what it makes."""
     if is_op(step, "Add"):
-        found = [i for i, x in enumerate(step.inputs) if x not in view.fixed]
-        bias = [x for x in step.inputs if x in view.fixed]
-        fits = len(found) == 1 and (one or view.shapes.rank(bias[0]) == 1)
-        return found[0] if fits else None
+        place = varying(step, view)
+        fits = place is not None and (one or view.shapes.rank(step.inputs[1 - place]) == 1)
+        return place if fits else None
     return 0 if one and is_op(step, *_LAYOUT) and step.inputs[0] not in view.fixed else None

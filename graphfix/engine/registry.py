@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 GROUP = "graphfix.passes"
 
-# Named lists of passes, in the order that the passes need: shapes that tell the truth first; masks
-# before guards that they make needless; rows that Pads move before the Pads are taken apart. What
-# the repairs leave over is folded, and Reshapes come last, since other passes may write some.
+# Named lists of passes, in the order that the passes need: shapes that tell the truth first; what
+# has masks and guards inside before masks, and these before guards that they make needless; rows
+# that Pads move before the Pads are taken apart. What the repairs leave over is folded, and
+# Reshapes come last, since other passes may write some.
 _TRUE_SHAPES = "fresh-shapes"
 _REPAIRS = (
     *("older-operators", "bool-cast", "clip-minmax", "skew-gather", "pad-amounts", "pad-slice"),

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 
 import onnx_ir as ir
 
+from graphfix.model.shapes import Dim
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
 from graphfix.model.view import View
@@ -66,12 +67,33 @@ def is_own_constant(value: ir.Value | None, view: View) -> bool:
     return value in view.fixed and len(value.uses()) == 1 and not value.is_graph_output()
 
 
-def is_of_its_features(constant: ir.Value, product: ir.Node, view: View) -> bool:
-    """Whether a constant has a number for each feature that a product, or a norm, makes."""
-    dims, rank = view.shapes.dims(constant), view.shapes.rank(product.outputs[0])
-    width = (view.shapes.dims(product.inputs[1]) or ())[-1:]
-    if dims is None or rank is None or len(dims) > rank or is_op(product, "Conv", "ConvTranspose"):
+def varying(node: ir.Node, view: View) -> int | None:
+    """Which input of a node, alone, is not known when the model is loaded."""
+    found = [i for i, x in enumerate(node.inputs) if x not in view.fixed]
+    return found[0] if len(found) == 1 else None
+
+
+def lies_along(constant: ir.Value | None, width: Dim, behind: int, rank: int, view: View) -> bool:
+    """Whether a constant is a list for one axis, ``width`` long, of a tensor of ``rank`` axes.
+
+    Args:
+        constant: The constant.
+        width: How long the axis is.
+        behind: How many axes lie behind it.
+        rank: How many axes the tensor has.
+        view: The model.
+    """
+    dims = view.shapes.dims(constant)
+    if dims is None or len(dims) > rank or constant not in view.fixed:
         return False
-    if is_op(product, "InstanceNormalization"):
-        width += (1,) * (rank - 2)
-    return dims[-len(width) :] == width and all(x == 1 for x in dims[: -len(width)])
+    needed = (width, *[1] * behind)
+    return dims[-len(needed) :] == needed and all(x == 1 for x in dims[: -len(needed)])
+
+
+def is_of_its_features(constant: ir.Value, product: ir.Node, view: View) -> bool:
+    """Whether a constant has a number for each feature that a MatMul, or a norm, makes."""
+    rank, weight = view.shapes.rank(product.outputs[0]), view.shapes.dims(product.inputs[1])
+    if rank is None or not weight or is_op(product, "Conv", "ConvTranspose"):
+        return False
+    behind = rank - 2 if is_op(product, "InstanceNormalization") else 0
+    return lies_along(constant, weight[-1], behind, rank, view)
