@@ -259,6 +259,15 @@ def test_a_table_cut_to_length_broadcasts_to_that_length() -> None:
     assert dims(text) == ["B", "T", "8"]
 
 
+def test_rows_cut_to_as_many_as_there_are_broadcast_to_that_many() -> None:
+    """As the mask of more rows than there are ids, which a lookup row by row becomes."""
+    text = """(float[M, T] mask, float[B, T] x) => (float[N, T] y) {
+        n = Shape <start = 0, end = 1> (x) z = Constant <value_ints = [0]> ()
+        rows = Slice (mask, z, n, z) y = Add (x, rows) }"""
+    assert dims(text, "rows") == ["Min(B, M)", "T"]
+    assert dims(text) == ["B", "T"]
+
+
 def test_a_slice_to_a_number_is_no_longer_than_the_tensor() -> None:
     text = """(float[T] x) => (float[N] y) {
         z = Constant <value_ints = [0]> () n = Constant <value_ints = [512]> ()

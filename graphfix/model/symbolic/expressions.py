@@ -328,6 +328,12 @@ def is_at_most(a: ir.SymbolicDim, b: ir.SymbolicDim) -> bool:
     return all(x == expr_of(b) or (x.is_Integer and x >= 2) for x in expr.args)
 
 
+def is_part(a: ir.SymbolicDim, b: ir.SymbolicDim) -> bool:
+    """Whether ``a`` is ``b`` or other sizes, whichever is least: all of it, or 1 beside it."""
+    expr = expr_of(a)
+    return isinstance(expr, sympy.Min) and expr_of(b) in expr.args
+
+
 def is_rest_of_table(a: ir.SymbolicDim, b: ir.SymbolicDim) -> bool:
     """Whether ``a`` is ``Min(N, start + b) - start``: what ``b`` more rows of a table of N are."""
     expr = expr_of(a)

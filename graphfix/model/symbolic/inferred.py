@@ -22,6 +22,7 @@ from graphfix.model.symbolic.expressions import (
     equal,
     expr_of,
     is_at_most,
+    is_part,
     is_rest_of_table,
     items_of,
     positive_parts,
@@ -112,10 +113,7 @@ class Facts:
         if isinstance(b, int):
             return b
         for one, other in ((a, b), (b, a)):
-            if is_at_most(other, one) or is_rest_of_table(other, one):
-                return one
-            part = expr_of(other)  # which is 1 at least: all of it, or 1 beside it
-            if isinstance(part, sympy.Min) and expr_of(one) in part.args:
+            if is_at_most(other, one) or is_part(other, one) or is_rest_of_table(other, one):
                 return one
         parts = frozenset.union(*(self._parts.get(str(x), frozenset([str(x)])) for x in (a, b)))
         found = self._joins.get(parts)
