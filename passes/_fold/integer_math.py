@@ -7,16 +7,20 @@ import onnx_ir as ir
 
 from graphfix.model.values import attr_int, is_op, maker_of
 
-from .lookup import INTEGERS, Look, Replacement, alone, constant_of, nothing
+from .lookup import INTEGERS, Look, Replacement, alone, constant_of, nothing, same_shape
 
-COUNTED = frozenset({"Where", "Sub", "Add", "Slice"})
+COUNTED = frozenset({"Where", "Sub", "Add", "Slice", "Less", "Greater"})
 """The operators that :func:`integers` looks at."""
+
+_OR_EQUAL = 12  # the opset that brought LessOrEqual
 
 
 def integers(node: ir.Node, look: Look) -> Replacement | None:
-    """A division that rounds down, numbers added one after the other, a sum from the end."""
+    """A division that rounds down, a number added before another, a sum from the end."""
     if not is_op(node, *COUNTED) or len(node.outputs) != 1:
         return None
+    if is_op(node, "Less", "Greater"):
+        return _compared(node, look)
     if look.view.shapes.dtype(node.outputs[0]) not in INTEGERS or look.data(node.outputs[0]):
         return None  # sizes are planned all at once
     if is_op(node, "Slice"):
@@ -87,8 +91,8 @@ def _rest_of(value: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
 def _added(node: ir.Node, look: Look) -> Replacement | None:
     """``(x + 1) - 1``, which is x in any integers, and ``(x + 1) - 2``."""
     last = _addend(node)
-    first = alone(node.inputs[0], "Add", "Sub")
-    before = None if first is None else _addend(first)
+    first = maker_of(node.inputs[0])
+    before = _addend(first) if is_op(first, "Add", "Sub") else None
     if last is None or first is None or before is None or first.inputs[0] is None:
         return None
     start, total = first.inputs[0], before + last
@@ -97,10 +101,22 @@ def _added(node: ir.Node, look: Look) -> Replacement | None:
         return None
     if total == 0:
         return nothing(start, node)
-    if abs(total) >= 1 << 31:
+    if abs(total) >= 1 << 31 or alone(node.inputs[0], "Add", "Sub") is None:
         return None
     number = np.array(total, dtype.numpy())
     return Replacement("two numbers are added as one", lambda op: [op.Add(start, number)])
+
+
+def _compared(node: ir.Node, look: Look) -> Replacement | None:
+    """``a < b + 1``, which is ``a <= b`` in integers: a frame that is within a length."""
+    more = int(is_op(node, "Less"))
+    total, least = alone(node.inputs[more], "Add", "Sub"), node.inputs[1 - more]
+    start = None if total is None or _addend(total) != 1 else total.inputs[0]
+    if start is None or total is None or not same_shape(total, start, look):
+        return None
+    if look.view.shapes.dtype(start) not in INTEGERS or look.view.opset(node) < _OR_EQUAL:
+        return None
+    return Replacement("it is a <= b", lambda op: [op.LessOrEqual(least, start)])
 
 
 def _addend(node: ir.Node) -> int | None:

@@ -20,7 +20,7 @@ from graphfix.lengths.dim_nodes import size_of
 from graphfix.model.broadcast import BY_ELEMENT, is_broadcast
 from graphfix.model.symbolic.expressions import Dim, key_of, times
 from graphfix.model.text import size_told
-from graphfix.model.values import attr_int, input_at, is_op, nodes_of
+from graphfix.model.values import attr_int, axes_of, input_at, is_op, nodes_of
 
 from .lookup import VIEWS, Key, Look, Replacement, alone, perm_of
 from .views import Reshaping, by_constant, by_ones
@@ -28,6 +28,7 @@ from .views import Reshaping, by_constant, by_ones
 # An attention has less than twenty nodes; a region of so many is a whole network.
 _MOST_NODES = 100
 
+_REDUCES = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
 _ALONG_ONE = ("Softmax", "LogSoftmax")
 _SCALED = ("QuantizeLinear", "DequantizeLinear")
 
@@ -183,6 +184,9 @@ class Apart:
             if maker is None or any(x.graph is not home for x in (maker, *uses)):
                 return False
             start = self._link(_above(value), value, place, region.lead)
+            if start is None:
+                start = self._kept(maker, self._apart(value, place, region.lead))
+                inside.update([maker] if start is not None else [])
             ends = {x: self._end_of(x, value, place, region.lead) for x in uses}
             near = [x for x, end in ends.items() if end is None]
             if start is None:
@@ -249,6 +253,23 @@ class Apart:
                 if view is not None:
                     return _Link(gone, value, view, 1)
         return None
+
+    def _kept(self, node: ir.Node, inside: Sequence[Dim]) -> _Link | None:
+        """A Reduce that gives the dims apart if it keeps its axes, as that of a mask's lengths."""
+        given, axes = self._look.dims(node.inputs[0]) if node.inputs else None, axes_of(node)
+        if not is_op(node, *_REDUCES) or not given or not axes:
+            return None
+        ones = {x % len(given) for x in axes}
+        if tuple(1 if i in ones else x for i, x in enumerate(given)) != tuple(map(key_of, inside)):
+            return None
+
+        def kept(_: ir.Value, op: Builder) -> ir.Value:
+            made = op.again(node, *node.inputs)
+            if (maker := made.producer()) is not None:
+                maker.attributes["keepdims"] = ir.AttrInt64("keepdims", 1)
+            return made
+
+        return _Link([node], node.outputs[0], kept, 1)
 
     def _view(self, given: Sequence[Dim], made: Sequence[Dim]) -> Reshaping | None:
         return by_ones(given, made) or by_constant(given, made, None, self._look)

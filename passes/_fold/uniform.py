@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.broadcast import is_broadcast
+from graphfix.model.broadcast import BY_ELEMENT, is_broadcast
 from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
 from graphfix.model.values import attr_int, filler_of, is_op, maker_of, number_in, scalar_of
 
@@ -22,7 +22,6 @@ Number = float | int | bool
 
 _TAKEN = ("Slice", "Gather", "GatherElements")
 _MOVES = (*VIEWS, *_TAKEN, "Expand", "Tile", "Identity", "Transpose")
-_SAME_SIZE = ("Not", "Cast", "Neg", "Abs", "Sqrt", "Identity")
 _LOGIC = ("And", "Or", "Not")
 _NOTHING: Mapping[str, Number] = {"Add": 0, "Mul": 1, "And": True, "Or": False}
 NEUTRAL = frozenset({"Where", *_NOTHING})
@@ -46,7 +45,7 @@ class Uniform:
     def __init__(self, look: Look) -> None:
         self._look = look
         self._filled: dict[ir.Value, Number | None] = {}
-        self._trail: list[ir.Value] = []
+        self._trail: dict[ir.Value, tuple[Key, ...]] = {}
         self.touched: set[ir.Value] = set()
 
     def filled(self, value: ir.Value | None, depth: int = _DEPTH) -> Number | None:
@@ -186,7 +185,7 @@ class Uniform:
         """What is expanded, or filled, for users who would broadcast it themselves."""
         if len(node.outputs) != 1 or node.graph is not look.view.model.graph:
             return None
-        made, self._trail = node.outputs[0], []
+        made, self._trail = node.outputs[0], {}
         dims = look.dims(made)
         if dims is None or made.is_graph_output() or not made.uses():
             return None
@@ -224,7 +223,7 @@ class Uniform:
         """Whether nobody sees if ``value`` has only ``dims``, which broadcast to its own."""
         if value.is_graph_output() or depth == 0:
             return False
-        self._trail.append(value)
+        self._trail[value] = dims
         return all(self._suits_user(use.node, value, dims, depth) for use in value.uses())
 
     def _suits_user(
@@ -239,8 +238,10 @@ class Uniform:
         if is_op(user, "Expand") and user.inputs[0] is value:
             wanted = look.dims(made)
             return wanted is not None and look.data(user.inputs[1]) == wanted
-        if is_op(user, *_SAME_SIZE):
+        if is_op(user, *BY_ELEMENT) and user.inputs[0] is value:
             return self._suits(made, dims, depth - 1)
+        if is_op(user, "Transpose") and len(perm := perm_of(user, look)) == len(dims):
+            return self._suits(made, tuple(dims[i] for i in perm), depth - 1)
         if is_op(user, "Gather") and user.inputs[0] is not value:
             table, axis = look.dims(user.inputs[0]), attr_int(user, "axis", 0)
             if table is None:
@@ -249,7 +250,8 @@ class Uniform:
             return self._suits(made, row, depth - 1)
         if not is_broadcast(user, look.view.opset(user)):
             return False
-        shapes = [dims if x is value else look.dims(x) for x in user.inputs]
+        # As it is when all of them are small: it may take the same by another way.
+        shapes = [self._trail.get(x, look.dims(x)) if x else None for x in user.inputs]
         known = [x for x in shapes if x is not None]
         wanted = look.dims(made)
         if len(known) != len(shapes) or wanted is None:

@@ -295,6 +295,29 @@ def test_a_mask_that_is_true_everywhere() -> None:
     assert "Where" not in ops(after)
 
 
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        # Both operands of the sum come of the same Expand: with neither of them it is smaller.
+        ("a = Abs (e) y = Add (e, a)", ["Shape", "Expand", "Abs", "Add"]),
+        ("a = Abs (e) s = Add (e, a) y = Mul (s, o)", ["Abs", "Add", "Mul"]),
+        ("a = Sin (e) y = Mul (a, o)", ["Sin", "Mul"]),
+        ("t = Transpose <perm = [1, 0]> (e) y = Mul (t, r)", ["Transpose", "Mul"]),
+        ("t = Transpose <perm = [1, 0]> (e) y = Mul (t, x)", None),  # [T, T], if B is 1
+    ],
+)
+def test_what_broadcasting_makes_large_anyway(body: str, left: list[str] | None) -> None:
+    dims = "T, B" if "perm = [1, 0]" in body else "B, T"
+    text = f"""m (float[1, T] x, float[B, T] o, float[T, B] r) => (float[{dims}] y) {{
+        so = Shape (o) e = Expand (x, so) {body} }}"""
+    if left is None:
+        m = model(text.replace("(float[T, B] y)", "(float[P, Q] y)"))
+        graphfix.run(m, "fold")
+        assert "Expand" in ops(m)
+        return
+    assert ops(fold(model(text))) == left
+
+
 def test_ones_and_zeros_of_a_layer_norm_stay() -> None:
     """ONNX Runtime makes one kernel of the pieces, if none is missing."""
     text = """m (float[B, T, 4] x) => (float[B, T, 4] y)

@@ -520,3 +520,64 @@ def _size(axis: Sequence[str | int], name: str) -> str:
         lines.append(f"{name}_{k} = Mul ({last}, {size})")
         last = f"{name}_{k}"
     return " ".join([*lines, f"{name} = Identity ({last})"])
+
+
+# --- the axis that a Reduce drops ---------------------------------------------------------------
+
+
+LENGTHS = """(int64[B, T] mask, int64[B, S] x, float[B, T, 2] f) => ({out})
+    <int64[1] at = {{1}}, int64[1] in_front = {{0}}, int64 k = {{2}}, int64 one = {{1}},
+     int64 zero = {{0}}> {{ {body} }}"""
+
+
+@pytest.mark.parametrize("opset", [11, 17, 18])
+@pytest.mark.parametrize(
+    ("body", "out"),
+    [
+        ("n = S (mask) c = Unsqueeze (n, at) y = Less (x, c)", "bool[B, S] y"),
+        # Lengths after two convolutions, each of them a mask.
+        (
+            """n = S (mask) n1 = Div (n, k) c = Unsqueeze (n1, at) y = Less (x, c)
+            n2 = Sub (n1, one) m = Mul (n2, n1) f2 = Cast <to = 1> (m) g = Sqrt (f2)
+            i = Cast <to = 7> (g) d = Unsqueeze (i, at) z = Less (x, d)""",
+            "bool[B, S] y, bool[B, S] z",
+        ),
+    ],
+)
+def test_lengths_keep_the_axis_that_they_are_summed_over(body: str, out: str, opset: int) -> None:
+    before = lengths(body, out, opset)
+    after = before.clone()
+    assert graphfix.run(after, "fold").changed
+    assert not graphfix.run(after, "fold").changed
+    assert not views(after)
+    assert len(ops(after)) == len(ops(before)) - body.count("Unsqueeze")
+    for sizes in ({"B": 2, "T": 5, "S": 4}, {"B": 1, "T": 1, "S": 1}, {"B": 3, "T": 0, "S": 2}):
+        for old, new in zip(run(before, sizes), run(after, sizes), strict=True):
+            np.testing.assert_array_equal(old, new)
+
+
+def lengths(body: str, out: str, opset: int = 17) -> ir.Model:
+    sums = "ReduceSum <axes = [1], keepdims = 0> (mask)"
+    if opset < 13:
+        body = body.replace(", at)", ")").replace("Unsqueeze (", "Unsqueeze <axes = [1]> (")
+    else:
+        sums = "ReduceSum <keepdims = 0> (mask, at)"
+    return model(LENGTHS.format(body=body.replace("S (mask)", sums), out=out), opset)
+
+
+@pytest.mark.parametrize(
+    ("body", "out"),
+    [
+        ("n = S (mask) c = Unsqueeze (n, in_front) y = Neg (c)", "int64[1, B] y"),
+        (
+            "n = S (mask) c = Unsqueeze (n, at) y = Less (x, c) z = Neg (n)",
+            "bool[B, S] y, int64[B] z",
+        ),
+        ("n = S (mask) c = Unsqueeze (n, at) y = Less (x, c)", "bool[B, S] y, int64[B] n"),
+        ("n = S (mask) m = CumSum (n, zero) c = Unsqueeze (m, at) y = Less (x, c)", "bool[B, S] y"),
+    ],
+)
+def test_lengths_that_something_needs_as_a_list(body: str, out: str) -> None:
+    m = lengths(body, out)
+    graphfix.run(m, "fold")
+    assert views(m) == 1

@@ -39,6 +39,43 @@ def folded(m: ir.Model) -> ir.Model:
     return after
 
 
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("n = Add (x, one) y = Less (other, n)", ["LessOrEqual"]),
+        ("n = Add (x, one) y = Greater (n, other)", ["LessOrEqual"]),
+        ("n = Sub (x, minus) y = Less (x, n)", ["LessOrEqual"]),
+        ("n = Add (x, one) y = Less (n, other)", ["Add", "Less"]),
+        ("n = Add (x, two) y = Less (other, n)", ["Add", "Less"]),
+        ("n = Add (x, one) z = Neg (n) y = Less (other, n)", ["Add", "Neg", "Less"]),
+    ],
+)
+def test_less_than_one_more(body: str, left: list[str]) -> None:
+    before = model(body, out="bool[B] y" + (", int64[B] z" if "z =" in body else ""))
+    after = folded(before)
+    assert ops(after) == left
+    x = np.arange(-4, 5)
+    np.testing.assert_array_equal(run(after, x=x), run(before, x=x))
+
+
+def test_floats_are_compared_as_they_are() -> None:
+    text = """m (float[B] x, float[B] z) => (bool[B] y) <float one = {1}> {
+        n = Add (x, one) y = Less (z, n) }"""
+    m = ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    assert not graphfix.run(m, "fold").changed
+
+
+def test_what_is_added_and_taken_off_again() -> None:
+    """A length after one convolution goes into the next less the one that was added."""
+    before = model("n = Add (x, one) z = Neg (n) m = Sub (n, one) y = Mul (m, two)",
+                   out="int64[B] y, int64[B] z")  # fmt: skip
+    assert ops(folded(before)) == ["Add", "Neg", "Mul"]
+    # Two nodes are two nodes, if the first is needed.
+    before = model("n = Add (x, one) z = Neg (n) m = Add (n, two) y = Mul (m, two)",
+                   out="int64[B] y, int64[B] z")  # fmt: skip
+    assert not graphfix.run(before, "fold").changed
+
+
 @pytest.mark.parametrize("body", [TORCHSCRIPT, DYNAMO])
 @settings(max_examples=20, deadline=None)
 @given(
