@@ -74,8 +74,8 @@ class LateMask(NodePass[EarlyMask]):
         <float[2, 2, 1] w = {1, 2, 3, 4}, float[2] b = {1, 2}>
         {
             mask = Cast <to = 1> (valid)
-            frames = Conv (x, w, b)
-            relu = Relu (frames)
+            unmasked = Conv (x, w, b)
+            relu = Relu (unmasked)
             y = Mul (relu, mask)
         }
 

@@ -75,11 +75,11 @@ class OrderWeights(NodePass[StackedSite]):
         {
             sin = Sin (x)
             cos = Cos (x)
-            features = Concat <axis = -1> (sin, cos)
-            pairs = Reshape (w, apart)
-            parts = Transpose <perm = [1, 0, 2]> (pairs)
-            weight = Reshape (parts, rows)
-            y = MatMul (features, weight)
+            turns = Reshape (w, apart)
+            ordered = Transpose <perm = [1, 0, 2]> (turns)
+            weight = Reshape (ordered, rows)
+            both = Concat <axis = -1> (sin, cos)
+            y = MatMul (both, weight)
         }
 
     Safety:
@@ -116,7 +116,7 @@ class OrderWeights(NodePass[StackedSite]):
     def rewrite(self, match: StackedSite, op: Builder) -> ir.Value:
         """The product of all of one part, then all of the next."""
         count, weight = len(match.parts), match.node.inputs[1]
-        pairs = op.Reshape(weight, np.array([match.width, count, -1], np.int64))
-        ordered = op.Transpose(pairs, perm=[1, 0, 2])
+        turns = op.Reshape(weight, np.array([match.width, count, -1], np.int64))
+        ordered = op.Transpose(turns, perm=[1, 0, 2])
         flat = op.Reshape(ordered, np.array([match.width * count, -1], np.int64))
         return op.MatMul(op.Concat(*match.parts, axis=-1), flat)
