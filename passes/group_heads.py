@@ -139,8 +139,7 @@ class GroupHeads(NodePass[GroupedSite]):
             product = maker_of(next(x for x in product.inputs if x is not bias))
         if not is_op(product, "MatMul") or only_user(product) is not user:
             return None
-        weight = product.inputs[1]
-        if not is_weight(weight, (None, width), view):
+        if not is_weight(product.inputs[1], (None, width), view):
             return None
         users = PartUsers()
         if not _read(heads, found, view, users) or len(users.aside) > users.rows:

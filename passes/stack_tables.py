@@ -152,8 +152,7 @@ class StackTables(NodePass[TablesSite]):
             ids = op.Transpose(ids, perm=[one.axis, *(x for x in range(rank) if x != one.axis)])
         if shapes.dtype(one.ids) != ir.DataType.INT64:
             ids = op.Cast(ids, to=ir.DataType.INT64)
-        each = op.Unsqueeze(ids, np.array([-1], np.int64))
-        found = op.GatherND(stacked, each, batch_dims=1)
+        found = op.GatherND(stacked, op.Unsqueeze(ids, np.array([-1], np.int64)), batch_dims=1)
         if is_op(match.node, "Concat"):
             beside = op.Transpose(found, perm=[*range(1, rank), 0, rank])
             together = [*[0] * (rank - 1), len(tables) * width]

@@ -75,8 +75,7 @@ def _given(model: ir.Model) -> set[str]:
 def counted(model: ir.Model) -> Counter[str]:
     """How many values have each name: those of two branches may share one."""
     # An input that has a default is an initializer as well.
-    values = dict.fromkeys(values_of(all_graphs(model)))
-    return Counter(x.name for x in values if x.name)
+    return Counter(x.name for x in dict.fromkeys(values_of(all_graphs(model))) if x.name)
 
 
 def made_twice(model: ir.Model) -> str | None:

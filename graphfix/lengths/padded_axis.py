@@ -32,8 +32,7 @@ def chosen(model: ir.Model, shapes: Shapes, given: ir.Value | None, one: OneSize
             "model with a dynamic time axis, or try -p thaw first"
         )
     # A matrix with one symbolic dim is frames by features; a batch comes with more axes.
-    alone = len({name for name, _, _ in places}) == 1
-    most = 2 if alone else 1
+    most = 2 if len({name for name, _, _ in places}) == 1 else 1
     batch = {name for name, x, i in places if i == 0 and (shapes.rank(x) or 0) > most}
     left: dict[str, Place] = {}
     for name, value, i in places:

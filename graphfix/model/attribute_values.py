@@ -45,8 +45,7 @@ def constant_refusal(given: int) -> str | None:
 def _equation(given: bytes) -> str | None:
     """ONNX's own inference of shapes has no end for a term of two ellipses (seen in 1.23)."""
     text = given.decode("utf-8", "replace")
-    terms = re.split(r",|->", text.replace(" ", ""))
-    if all(_TERM.fullmatch(x) for x in terms):
+    if all(_TERM.fullmatch(x) for x in re.split(r",|->", text.replace(" ", ""))):
         return None
     return f"is {text[:80]!r}, which is no equation"
 

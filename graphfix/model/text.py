@@ -77,9 +77,8 @@ def module_path(node: ir.Node) -> tuple[str, ...]:
         names = re.findall(r"'([^']*)'", scope)[:-1]
     else:
         names = [part.split(":")[0].strip() for part in scope.split("/")][:-1]
-    longest = names[-1] if names else ""
     # A list's index belongs to the list: layers.0, not layers and 0.
-    return tuple(re.findall(r"[^.]+(?:\.\d+)*", longest))
+    return tuple(re.findall(r"[^.]+(?:\.\d+)*", names[-1] if names else ""))
 
 
 def line_of(node: ir.Node, name: Callable[[ir.Value | None], str] | None = None) -> str:

@@ -377,8 +377,7 @@ class Numbering:
         numbers = self._numbers
         inputs = tuple([None if x is None else numbers[x] for x in given])
         # How many parts a Split makes may be said by its outputs alone.
-        place = (value.index(), len(node.outputs))
-        return (node.domain, node.op_type, said, inputs, place)
+        return (node.domain, node.op_type, said, inputs, (value.index(), len(node.outputs)))
 
 
 _OPAQUE: Sequence[ir.Value | None] = [None]

@@ -56,8 +56,7 @@ class SessionProof:
             return self.reason or "nothing was compared"
         if not worst.ok:
             return f"output {worst.output!r} {worst.reason}, for a {worst.case}"
-        count = len({d.case for d in self.diffs})
-        return f"the same for {plural(count, self.of)}: {worst.told}"
+        return f"the same for {plural(len({d.case for d in self.diffs}), self.of)}: {worst.told}"
 
 
 @contextmanager

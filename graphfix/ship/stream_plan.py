@@ -134,10 +134,9 @@ def _require_states(model: ir.Model, told: Sequence[State]) -> None:
     for one in told:
         for name, known, kind in ((one.input, inputs, "input"), (one.output, outputs, "output")):
             if name not in known:
-                there = ", ".join(sorted(map(str, known)))
                 raise UsageError(
                     f"--state {one.input}={one.output}: there is no {kind} {name!r}; "
-                    f"there are {there}"
+                    f"there are {', '.join(sorted(map(str, known)))}"
                 )
 
 

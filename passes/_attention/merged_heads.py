@@ -63,8 +63,7 @@ class Fit:
         if self.shape is not None:
             value = op.Reshape(value, np.array(self.shape, np.int64))
         if (rotation := self.place.rotation) is not None:
-            heads = int(str(self.dims[2])) // rotation.width
-            value = rotation.build(value, heads, op)
+            value = rotation.build(value, int(str(self.dims[2])) // rotation.width, op)
         if self.repeats is not None:
             apart, often, together = (np.array(x, np.int64) for x in self.repeats)
             value = op.Reshape(op.Expand(op.Reshape(value, apart), often), together)
@@ -138,8 +137,7 @@ class Groups:
         """[B, K, G * S, T] of [B, K, S, T], which is the same for all heads."""
         if self.each == 1:
             return value
-        groups = [value] * self.each
-        return op.once(("groups", value), lambda: op.Concat(*groups, axis=2), value)
+        return op.once(("groups", value), lambda: op.Concat(*[value] * self.each, axis=2), value)
 
 
 def fits_of(

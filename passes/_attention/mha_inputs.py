@@ -153,8 +153,7 @@ def key_padding_of(mask: KeyMask, sizes: Sizes, keys: ir.Value, op: Builder) -> 
         places = [[(keys, 0)], [(keys, 1)]]
         return op.Expand(value, _sizes(places, (sizes.batch, sizes.keys), op))
 
-    number = view.numbering.of(bit.value)
-    key = ("keys", number, mask.visible, str(sizes.batch), str(sizes.keys))
+    key = ("keys", view.numbering.of(bit.value), mask.visible, str(sizes.batch), str(sizes.keys))
     return op.once(key, build, bit.value)
 
 

@@ -127,9 +127,8 @@ def places_before(
         added = _shift_of(node, last, view)
         if added is not None:
             source, shift = added
-            shifts = (*last.shifts, shift)
             freed = last.freed + read_once(node.outputs[0])
-            found.append(replace(last, value=source, shifts=shifts, freed=freed))
+            found.append(replace(last, value=source, shifts=(*last.shifts, shift), freed=freed))
             continue
         layout_there = before(node, last.layout, view)
         if layout_there is None or node.inputs[0] is None:
@@ -196,8 +195,7 @@ def places_after(value: ir.Value, layout: Layout, view: View) -> list[TracedTens
         layout_there = after(node, found[-1].layout, view)
         if layout_there is None or node.inputs[0] is not source or node.graph is not source.graph:
             break
-        freed = found[-1].freed + 1
-        found.append(TracedTensor(node.outputs[0], layout_there, freed=freed))
+        found.append(TracedTensor(node.outputs[0], layout_there, freed=found[-1].freed + 1))
     return found
 
 
@@ -218,8 +216,7 @@ def scaling_of(node: ir.Node, view: View) -> tuple[ir.Value, float] | None:
     if not is_op(node, "Mul", "Div"):
         return None
     for i, source in enumerate(node.inputs[: 1 if node.op_type == "Div" else 2]):
-        other = node.inputs[1 - i]
-        number = _number_of(other, view)
+        number = _number_of(node.inputs[1 - i], view)
         if source is None or not number or not math.isfinite(number):
             continue
         if keeps_dims(node, source, view):

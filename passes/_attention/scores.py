@@ -173,8 +173,7 @@ def read_elsewhere(nodes: Sequence[ir.Node], measures: Collection[ir.Node]) -> s
 
 def _after_softmax(node: ir.Node) -> str:
     where = f"{told(node)} chooses between its weights and something else"
-    test = maker_of(node.inputs[0])
-    if is_op(test, "IsNaN"):
+    if is_op(maker_of(node.inputs[0]), "IsNaN"):
         return f"{where}: the pass drop-nan-guard takes it away, unless a row may be hidden whole"
     return f"{where}; the pass additive-mask makes a Mul of it"
 

@@ -96,9 +96,8 @@ class Meanings:
     @cached_property
     def _used(self) -> frozenset[str]:
         """The element types that a tensor of the model may have whose own is not known."""
-        model = self._view.model
         found: set[ir.DataType | None] = set(_ORDINARY)
-        for graph in all_graphs(model):
+        for graph in all_graphs(self._view.model):
             found.update(x.dtype for x in (*graph.inputs, *graph.initializers.values()))
             for node in graph:
                 found.update(_named_by(node))

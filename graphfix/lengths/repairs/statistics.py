@@ -198,10 +198,9 @@ def _mean(
     others = 1
     for axis in axes:
         factors = state.at(axis)
-        times = [a for a in factors if isinstance(a, Time)]
         rest = size_of(tuple(a for a in factors if not isinstance(a, Time)))
         others *= int(rest) if rest.is_Integer else 1
-        for time in times:
+        for time in [a for a in factors if isinstance(a, Time)]:
             rows = lengths.larger(lengths.rows(time.size), np.ones(1, np.int64))
             valid = rows if valid is None else op.Mul(valid, rows)
         if not rest.is_Integer:

@@ -55,8 +55,7 @@ def elementwise(site: Site) -> State:
 
 def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axis, ...]) -> State:
     whole, to_bool = _kind(site)
-    largest = _largest(site)
-    how = (whole, to_bool, largest)
+    how = (whole, to_bool, _largest(site))
     places = [i - len(axes) if carries_time(axis) else None for i, axis in enumerate(axes)]
     tails = [None if i is None else tail_of(op_type, states, i, *how) for i in places]
     fills = [x.fill for x in states]
