@@ -208,7 +208,7 @@ def _rotary(node: ir.Node, op: Builder) -> ir.Value:
     assert isinstance(half, int)
     heads = np.array([1], np.int64)
     cos, sin = (op.Unsqueeze(op.Concat(x, x, axis=-1), heads) for x in angles)
-    first, second = (sliced(data, {3: cut}, op) for cut in ((0, half, 1), (half, 2 * half, 1)))
+    first, second = op.make_all("Split", (True, True), data, np.array([half, half]), axis=3)
     turned = op.Concat(op.Neg(second), first, axis=-1)
     return op.Add(op.Mul(data, cos), op.Mul(turned, sin))
 

@@ -66,7 +66,10 @@ def half_of(
     for _ in range(_FAR):
         node, constant = value.producer(), const_of(value, limit=_TABLE)
         if is_op(node, "Concat") and not halved and node.inputs[0] is not None:
-            return (node.inputs[0], steps) if _is_twice(node, view) else (table, [])
+            if not _is_twice(node, view):
+                break
+            halved, value = True, node.inputs[0]
+            continue
         if constant is not None and steps and not halved:
             return constant[..., : constant.shape[-1] // 2], steps
         source = None
