@@ -199,9 +199,8 @@ class Fold(Pass):
             values = found.build(builder)
             if values[0] is node.outputs[0]:  # it turns out to be as it should be
                 continue
-            lines = builder.swap(*values)
             changed = True
-            yield Change.later(self.name, at, tensor, lines)
+            yield Change.later(self.name, at, tensor, builder.swap(*values))
         return changed
 
     def _shrink(self, look: Look, uniform: Uniform) -> Generator[Change | Skip, None, bool]:

@@ -15,7 +15,6 @@ from graphfix.model.shapes import Dim, same
 from graphfix.model.values import attr_float, attr_int, before, const_of, input_at
 from graphfix.model.view import View
 
-from ._shared.cuts import sliced
 from ._shared.fusible import FLOATS
 
 _OPSET = 23
@@ -177,8 +176,7 @@ def _repeated(value: ir.Value | None, heads: Dim, own: Dim, op: Builder) -> ir.V
 
 def _of_norm(node: ir.Node, view: View) -> str | None:
     """Why an RMSNormalization stays."""
-    rank = view.shapes.rank(node.inputs[0])
-    last = attr_int(node, "axis", -1) in (-1, (rank or 0) - 1)
+    last = attr_int(node, "axis", -1) in (-1, (view.shapes.rank(node.inputs[0]) or 0) - 1)
     fits = last and view.shapes.rank(node.inputs[1]) == 1
     return None if fits else "it is over several axes, or its scale is not for the last one"
 

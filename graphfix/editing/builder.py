@@ -122,17 +122,20 @@ class Builder:
         self._made.append(node)
         return node.outputs
 
-    def again(self, node: ir.Node, *inputs: Operand) -> ir.Value:
-        """Make the first output of ``node`` once more, from other inputs."""
-        return self.again_all(node, *inputs)[0]
+    def again(self, node: ir.Node, *inputs: Operand, **changed: AttrValue) -> ir.Value:
+        """Make the first output of ``node`` once more, from other inputs, with some attributes."""
+        return self.again_all(node, *inputs, **changed)[0]
 
-    def again_all(self, node: ir.Node, *inputs: Operand) -> Sequence[ir.Value]:
-        """Make the outputs of ``node`` once more, from other inputs."""
+    def again_all(
+        self, node: ir.Node, *inputs: Operand, **changed: AttrValue
+    ) -> Sequence[ir.Value]:
+        """Make the outputs of ``node`` once more, from other inputs, with some attributes."""
         there = [bool(x.name) for x in node.outputs]
-        made = self.make_all(".".join(filter(None, (node.domain, node.op_type))), there, *inputs)
+        kind = ".".join(filter(None, (node.domain, node.op_type)))
+        made = self.make_all(kind, there, *inputs, **changed)
         maker = made[0].producer()
         if maker is not None:
-            maker.attributes.update(node.attributes)
+            maker.attributes.update({**node.attributes, **maker.attributes})
             maker.metadata_props.update({**node.metadata_props, **maker.metadata_props})
         return made
 

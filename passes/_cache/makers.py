@@ -79,9 +79,8 @@ class Makers:
 
     def cleaned(self, value: ir.Value, slots: Slots, size: Dim, behind: int) -> ir.Value:
         """``value`` with zeros in the place of entries that are not valid."""
-        op = self._op
         mask = self._behind(self._spare_ones(slots, size), behind)
-        return op.Where(mask, self._zero(value), value)
+        return self._op.Where(mask, self._zero(value), value)
 
     def above(self, value: ir.Value, first: int, rows: Dim, columns: Dim) -> ir.Value:
         """``value`` [..., rows, columns] above a diagonal, counted from the first valid column."""

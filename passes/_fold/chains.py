@@ -217,8 +217,7 @@ def _pad(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
 
 def _times_one(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """``x * 1``, ``1 * x`` and ``x / 1``: every bit is kept, NaN and the sign of 0 as well."""
-    places = (0, 1) if is_op(node, "Mul") else (1,)
-    for place in places:
+    for place in (0, 1) if is_op(node, "Mul") else (1,):
         value, kept = node.inputs[place], node.inputs[1 - place]
         array = constant_of(value, 1)
         one = array is not None and number_in(array) == 1

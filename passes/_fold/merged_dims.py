@@ -263,13 +263,9 @@ class Apart:
         if tuple(1 if i in ones else x for i, x in enumerate(given)) != tuple(map(key_of, inside)):
             return None
 
-        def kept(_: ir.Value, op: Builder) -> ir.Value:
-            made = op.again(node, *node.inputs)
-            if (maker := made.producer()) is not None:
-                maker.attributes["keepdims"] = ir.AttrInt64("keepdims", 1)
-            return made
-
-        return _Link([node], node.outputs[0], kept, 1)
+        return _Link(
+            [node], node.outputs[0], lambda _, op: op.again(node, *node.inputs, keepdims=1), 1
+        )
 
     def _view(self, given: Sequence[Dim], made: Sequence[Dim]) -> Reshaping | None:
         return by_ones(given, made) or by_constant(given, made, None, self._look)
@@ -385,18 +381,17 @@ class Apart:
                 lambda: self._expanded(source, inputs[0], region, op),
                 source,
             )
-        made = op.again(node, *inputs)
+        changed: dict[str, int | list[int]] = {}
+        if is_op(node, *_ALONG_ONE):
+            changed["axis"] = self._axis(node) + more
+        elif is_op(node, "GatherElements"):
+            changed["axis"] = attr_int(node, "axis", 0) % len(self._look.dims(old) or ()) + more
+        elif is_op(node, "Transpose"):
+            at = perm_of(node, self._look)[place]
+            changed["perm"] = [y for x in perm_of(node, self._look) for y in _spread(x, at, more)]
+        made = op.again(node, *inputs, **changed)
         if (maker := made.producer()) is not None:
             maker.name = node.name
-            if is_op(node, *_ALONG_ONE):
-                maker.attributes["axis"] = ir.AttrInt64("axis", self._axis(node) + more)
-            if is_op(node, "GatherElements"):
-                axis = attr_int(node, "axis", 0) % len(self._look.dims(old) or ())
-                maker.attributes["axis"] = ir.AttrInt64("axis", axis + more)
-            if is_op(node, "Transpose"):
-                at = perm_of(node, self._look)[place]
-                perm = [y for x in perm_of(node, self._look) for y in _spread(x, at, more)]
-                maker.attributes["perm"] = ir.AttrInt64s("perm", perm)
         region.fresh.add(made)
         shapes = self._look.view.shapes
         shapes.say(made, self._apart(old, place, region.lead), shapes.dtype(old))
