@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.lengths.tail_state import Sign, State, sign_in
+from graphfix.model.broadcast import LOGIC
 from graphfix.model.number_laws import OF_ONE, OF_TWO
 
 _ZERO_AT_ZERO = frozenset(
@@ -95,8 +96,7 @@ _OVERFLOWS = ("Acos", "Acosh", "Asin", "Atanh", "Cosh", "Exp", "Mod", "Sinh", "T
 
 
 _NEVER_BELOW = frozenset(
-    {"Exp", "Sigmoid", "Softplus", "Abs", "Relu", "HardSigmoid", "Not", "And", "Or", "Equal"}
-    | {"Less", "Greater"}
+    {"Exp", "Sigmoid", "Softplus", "Abs", "Relu", "HardSigmoid", "Not", *LOGIC}
 )
 _KEEPS_SIGN = ("Cast", "CastLike", "Identity", "Sqrt", "Dropout", "Ceil")
 _MAY_BE_ZERO = ("Floor", "Reciprocal", "Round", "Gelu", "Erf", "Tanh", "Sign")

@@ -262,7 +262,6 @@ class Apart:
         ones = {x % len(given) for x in axes}
         if tuple(1 if i in ones else x for i, x in enumerate(given)) != tuple(map(key_of, inside)):
             return None
-
         return _Link(
             [node], node.outputs[0], lambda _, op: op.again(node, *node.inputs, keepdims=1), 1
         )
