@@ -101,17 +101,15 @@ class OrderWeights(NodePass[StackedSite]):
         stacks = [alone(x, "Unsqueeze") for x in concat.inputs]
         parts = tuple(x.inputs[0] for x in stacks if x is not None and x.inputs[0] is not None)
         made, pairs = (view.shapes.dims(x) for x in (node.inputs[0], concat.outputs[0]))
-        if len(parts) < len(stacks) or not made or not pairs or not isinstance(pairs[-2], int):
+        if len(parts) < len(stacks) or not made or pairs is None or len(pairs) != len(made) + 1:
             return None
-        if view.shapes.rank(node.inputs[1]) != 2 or made[-1] != pairs[-2] * len(parts):
-            return None
-        if attr_int(concat, "axis", 0) not in (-1, len(made)):
+        width, last = pairs[-2], attr_int(concat, "axis", 0) in (-1, len(made))
+        if not last or not isinstance(width, int) or view.shapes.rank(node.inputs[1]) != 2:
             return None
         # What is stacked behind the features of each part, whose other dims are as they are after.
         stacked = all(all_same(view.shapes.dims(x), pairs[:-1]) for x in parts)
-        if not stacked or pairs[-1] != len(parts) or not all_same(made[:-1], pairs[:-2]):
-            return None
-        return StackedSite(node, parts, pairs[-2])
+        merged = all_same(made, (*pairs[:-2], width * len(parts)))
+        return StackedSite(node, parts, width) if stacked and merged else None
 
     def rewrite(self, match: StackedSite, op: Builder) -> ir.Value:
         """The product of all of one part, then all of the next."""

@@ -44,6 +44,13 @@ def test_three_parts() -> None:
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def test_numbers_are_no_rows() -> None:
+    """Two numbers side by side have no features to put beside each other."""
+    head = """(float x) => (float[1, 2] y) <float[2, 2] w = {1, 2, 3, 4}, int64[1] last = {0},
+        int64[2] size = {1, 2}>"""
+    assert not graphfix.run(stacked(STACK, head), "order-weights").changed
+
+
 @pytest.mark.parametrize(
     ("body", "head"),
     [
@@ -57,6 +64,11 @@ def test_three_parts() -> None:
         (STACK.replace("(p, size)", "(p, other)"),
          HEAD.replace("float[B, T, 2] y", "float[T, B, 2] y").replace("size = {0, 0, 6}>",
          "size = {0, 0, 6}, int64[3] other = {-1, 4, 6}>")),
+        # An axis in front besides, which the product would not have.
+        (STACK.replace(", last)", ", ends)").replace("axis = -1", "axis = 4"),
+         HEAD.replace("float[B, T, 2] y", "float[1, B, T, 2] y").replace("size = {0, 0, 6}>",
+         "size = {0}, int64[2] ends = {0, -1}>").replace("int64[3] size = {0}",
+         "int64[4] size = {0, 0, 0, 6}")),
         # Of as many rows as parts, stacked before the rows: the shape is that of a stack behind.
         (STACK.replace(", last)", ", first)").replace("axis = -1", "axis = 0"),
          """(float[2, 2] x) => (float[2, 2] y) <float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8},
