@@ -59,6 +59,7 @@ def repair_file(
     asked = Task.asked(source, options)
     source = asked.source
     target = file_of(target) if target is not None else default_target(source)
+    chosen = pipeline.resolve(passes)
     byte_ranges.refuse_overwrite([source], target, [asked.feeds])
     asked.tell("loading")
     model = io.load(source)
@@ -66,7 +67,7 @@ def repair_file(
     about = [] if page is None else [Path(page)]
     for path in (target, *about):
         byte_ranges.refuse_overwrite(io.inputs_of(model), path, [asked.feeds])
-    task = asked.of(pipeline.resolve(passes), model)
+    task = asked.of(chosen, model)
     need = task.expect(model)
     first = [model]  # which nobody else holds: a search for bad places has models of its own
     del model

@@ -43,12 +43,13 @@ def check(proto: onnx.ModelProto) -> bool:
         MalformedError: With a sentence that names the node, tensor or attribute.
         UnicodeDecodeError: A name is not in UTF-8.
     """
+    opsets = _opsets(proto.opset_import, "the model")
     functions = {(x.domain, x.name, x.overload): x for x in proto.functions}
     if len(functions) < len(proto.functions):
         raise MalformedError("two functions have the same name")
     _readable(proto.metadata_props)
     _readable(proto.graph.metadata_props)
-    graphs = _Graphs(_opsets(proto.opset_import, "the model"), functions)
+    graphs = _Graphs(opsets, functions)
     graphs.check(proto.graph, ())
     ordered = graphs.ordered
     for function in proto.functions:

@@ -75,6 +75,7 @@ class Append(FrameRepair):
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
         """``concat[i]`` where ``i`` jumps over the padding."""
+        whole = op.Concat(*self.node.inputs, axis=self.axis)
         at = lengths.unsqueeze(lengths.positions(self.size + self.count), [0])
         valid = lengths.unsqueeze(lengths.rows(self.size), [1])
         end = lengths.size(self.size)
@@ -82,7 +83,7 @@ class Append(FrameRepair):
         within = op.Less(at, op.Add(valid, np.array([[self.count]], np.int64)))
         jump = op.Mul(behind, op.Cast(within, to=ir.DataType.INT64))
         at = op.Add(at, op.Mul(jump, op.Sub(end, valid)))
-        return self.taken(op, lengths, op.Concat(*self.node.inputs, axis=self.axis), at)
+        return self.taken(op, lengths, whole, at)
 
 
 @dataclass(frozen=True)
