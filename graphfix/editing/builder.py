@@ -123,13 +123,13 @@ class Builder:
         return node.outputs
 
     def again(self, node: ir.Node, *inputs: Operand, **changed: AttrValue) -> ir.Value:
-        """Make the first output of ``node`` once more, from other inputs, with some attributes."""
+        """Make the first output of ``node`` once more, as :meth:`again_all` does."""
         return self.again_all(node, *inputs, **changed)[0]
 
     def again_all(
         self, node: ir.Node, *inputs: Operand, **changed: AttrValue
     ) -> Sequence[ir.Value]:
-        """Make the outputs of ``node`` once more, from other inputs, with some attributes."""
+        """Make the outputs of ``node`` once more, from other inputs and ``changed`` attributes."""
         there = [bool(x.name) for x in node.outputs]
         kind = ".".join(filter(None, (node.domain, node.op_type)))
         made = self.make_all(kind, there, *inputs, **changed)

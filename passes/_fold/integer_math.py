@@ -112,11 +112,13 @@ def _compared(node: ir.Node, look: Look) -> Replacement | None:
     more = int(is_op(node, "Less"))
     total, least = alone(node.inputs[more], "Add", "Sub"), node.inputs[1 - more]
     start = None if total is None or _addend(total) != 1 else total.inputs[0]
-    if start is None or total is None or not same_shape(total, start, look):
+    if start is None or total is None or least is None or not same_shape(total, start, look):
         return None
     if look.view.shapes.dtype(start) not in INTEGERS or look.view.opset(node) < _OR_EQUAL:
         return None
-    return Replacement("it is a <= b", lambda op: [op.LessOrEqual(least, start)])
+    return Replacement(
+        f"it is {least.name!r} <= {start.name!r}", lambda op: [op.LessOrEqual(least, start)]
+    )
 
 
 def _addend(node: ir.Node) -> int | None:

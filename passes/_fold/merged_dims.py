@@ -55,7 +55,7 @@ class _Link:
     """Views between a region and what is outside of it.
 
     Attributes:
-        views: Those that go, from the region outwards.
+        views: Those that go, from the region outwards; or a Reduce that is made once more.
         value: What is in the region.
         view: How the one is had of the other with the dims apart.
         more: How many nodes come instead: a view, or an Identity for an output of the graph.
@@ -74,7 +74,7 @@ class _Region:
     Attributes:
         lead: The dims.
         places: Where each tensor has the merged one.
-        starts: The tensors that views make.
+        starts: The tensors that views, or a Reduce, make.
         ends: The views that end it.
         made: The tensors with the dims apart.
         fresh: Those of them that were not there before.
@@ -184,9 +184,9 @@ class Apart:
             if maker is None or any(x.graph is not home for x in (maker, *uses)):
                 return False
             start = self._link(_above(value), value, place, region.lead)
-            if start is None:
-                start = self._kept(maker, self._apart(value, place, region.lead))
-                inside.update([maker] if start is not None else [])
+            apart = self._apart(value, place, region.lead)
+            if start is None and (start := self._kept(maker, value, apart)) is not None:
+                inside.add(maker)
             ends = {x: self._end_of(x, value, place, region.lead) for x in uses}
             near = [x for x, end in ends.items() if end is None]
             if start is None:
@@ -254,7 +254,7 @@ class Apart:
                     return _Link(gone, value, view, 1)
         return None
 
-    def _kept(self, node: ir.Node, inside: Sequence[Dim]) -> _Link | None:
+    def _kept(self, node: ir.Node, value: ir.Value, inside: Sequence[Dim]) -> _Link | None:
         """A Reduce that gives the dims apart if it keeps its axes, as that of a mask's lengths."""
         given, axes = self._look.dims(node.inputs[0]) if node.inputs else None, axes_of(node)
         if not is_op(node, *_REDUCES) or not given or not axes:
@@ -262,9 +262,8 @@ class Apart:
         ones = {x % len(given) for x in axes}
         if tuple(1 if i in ones else x for i, x in enumerate(given)) != tuple(map(key_of, inside)):
             return None
-        return _Link(
-            [node], node.outputs[0], lambda _, op: op.again(node, *node.inputs, keepdims=1), 1
-        )
+        axis = node.inputs[1:]
+        return _Link([node], value, lambda x, op: op.again(node, x, *axis, keepdims=1), 1)
 
     def _view(self, given: Sequence[Dim], made: Sequence[Dim]) -> Reshaping | None:
         return by_ones(given, made) or by_constant(given, made, None, self._look)
