@@ -139,7 +139,7 @@ def _rotated_pairs(value: ir.Value, width: int, view: View) -> ir.Value | None:
         return None
     if not all_same(dims[:-1], apart[:-2]):
         return None
-    inner = [_with_a_last_axis(x, view) for x in concat.inputs]
+    inner = [_with_a_last_axis(x, view) or x for x in concat.inputs]
     return _both(inner, ((1, 2), (0, 2)), width, view)
 
 
@@ -151,17 +151,35 @@ def _both(
     if not is_op(node, "Neg") or node.inputs[0] is None or plain is None:
         return None
     source = _whole_of(node.inputs[0], plain, places, view)
-    sizes = [view.shapes.dims(x) for x in (node.inputs[0], plain, source)]
-    lasts = [x[-1] if x else None for x in sizes]
-    return source if lasts == [width // 2, width // 2, width] else None
+    dims = view.shapes.dims(source)
+    return source if dims and dims[-1] == width else None
 
 
 def _whole_of(a: ir.Value, b: ir.Value, places: Places, view: View) -> ir.Value | None:
-    """What both are cut from, if ``places`` says where each of them begins, and by what step."""
-    parts = part_of(a, view), part_of(b, view)
-    if parts[0] is None or parts[1] is None or parts[0][0] is not parts[1][0]:
+    """What both are a half of, if ``places`` says where each of them begins, and by what step."""
+    first, second = _half(a, view), _half(b, view)
+    if first is None or second is None or first[0] is not second[0]:
         return None
-    return parts[0][0] if (parts[0][1:], parts[1][1:]) == places else None
+    return first[0] if (first[1:], second[1:]) == places else None
+
+
+def _half(value: ir.Value, view: View) -> Part | None:
+    """(x, start, step) where ``value`` is half of the last axis of x.
+
+    It is cut from x, or from the pairs that a Reshape makes of neighbours, [.., D / 2, 2].
+    """
+    squeeze = maker_of(value)
+    cut = squeeze.inputs[0] if is_op(squeeze, "Squeeze") else value
+    part = None if cut is None else part_of(cut, view)
+    apart, dims, own = (view.shapes.dims(x) for x in (part[0] if part else None, cut, value))
+    if part is None or not apart or not dims or not own:
+        return None
+    joined = maker_of(part[0])
+    given = joined.inputs[0] if is_op(joined, "Reshape") else None
+    whole = view.shapes.dims(given)
+    if given and whole and (dims[-1], apart[-1]) == (1, 2) and all_same(whole[:-1], apart[:-2]):
+        return (given, part[1], 2) if cut is value or all_same(dims[:-1], own) else None
+    return part if cut is value and apart[-1] == 2 * dims[-1] else None
 
 
 def _with_a_last_axis(value: ir.Value | None, view: View) -> ir.Value | None:

@@ -151,3 +151,62 @@ def test_rows_of_a_part_of_a_table_are_half_as_wide_and_wrap_as_before() -> None
 
 def set_of(numbers: list[float]) -> str:
     return "{" + ", ".join(map(str, numbers)) + "}"
+
+
+NEIGHBOURS = """
+<ir_version: 8, opset_import: ["" : 17]>
+turn (float[B, T, 2, 8] x, float[T, 4] angles) => (float[B, 2, T, 8] y)
+<int64[5] pairs = {0, 0, 0, 4, 2}, int64[4] flat = {0, 0, 0, 8}, int64[2] ones = {1, 1},
+ int64[1] last = {-1}, int64[3] rows = {0, 4, 1}, int64[2] doubled = {0, 8},
+ int64[1] none = {0}, int64[1] one = {1}, int64[1] two = {2}>
+{
+    angle = Reshape (angles, rows)
+    both = Concat <axis = -1> (angle, angle)
+    all = Reshape (both, doubled)
+    cos = Cos (all)
+    sin = Sin (all)
+    t = Transpose <perm = [0, 2, 1, 3]> (x)
+    apart = Reshape (t, pairs)
+    CUT
+    negated = Neg (odd)
+    odds = Unsqueeze (negated, last)
+    rotated = Concat <axis = -1> (FIRST)
+    side = Reshape (rotated, flat)
+    a = Mul (t, cos)
+    b = Mul (side, sin)
+    y = Add (a, b)
+}
+"""
+SPLIT = "even, second = Split <axis = -1> (apart, ones)\n    odd = Squeeze (second, last)"
+SLICED = """even = Slice (apart, none, one, last)
+    second = Slice (apart, one, two, last)
+    odd = Squeeze (second, last)"""
+
+
+@pytest.mark.parametrize("cut", [SPLIT, SLICED])
+def test_neighbours_that_a_reshape_takes_apart_are_turned(cut: str) -> None:
+    """As einops writes it: F5-TTS and whoever uses lucidrains' rotary embeddings."""
+    text = NEIGHBOURS.replace("CUT", cut).replace("FIRST", "odds, even")
+    before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    graphfix.run(after, "fuse-rotary")
+    made = next(x for x in after.graph if x.op_type == "RotaryEmbedding")
+    assert made.attributes["interleaved"].as_int() == 1
+    assert not {"Neg", "Add", "Squeeze"} & set(operators(after))
+    verdict = verify(before, after)
+    assert verdict.ok, verdict.reason or verdict.failed
+
+
+@pytest.mark.parametrize(
+    ("cut", "first"),
+    [
+        (SPLIT, "even, odds"),  # the negated one comes second
+        (SPLIT.replace("even, second", "second, even"), "odds, even"),  # it turns the other way
+        (SPLIT.replace("(apart, ones)", "(turned, ones)"), "odds, even"),  # pairs of another tensor
+    ],
+)
+def test_neighbours_that_are_turned_in_another_way_are_not_fused(cut: str, first: str) -> None:
+    text = NEIGHBOURS.replace("CUT", cut).replace("FIRST", first)
+    text = text.replace("    even, ", "    turned = Neg (apart)\n    even, ")
+    model = ir.from_onnx_text(text)
+    graphfix.run(model, "fuse-rotary")
+    assert "RotaryEmbedding" not in operators(model)
