@@ -174,8 +174,7 @@ def _ahead(node: ir.Node, rows: ir.Value, factor: ir.Value, view: View) -> Scale
         product = only_user(product)
     if product is None or not is_op(product, *_CONVOLVES) or not _takes(product, view):
         return None
-    last = before[-1] if before else node
-    if product.inputs[0] is not last.outputs[0]:
+    if product.inputs[0] is not (before[-1] if before else node).outputs[0]:
         return None
     return ScaledSite(product, product, node.op_type, factor, rows, before=tuple(before))
 

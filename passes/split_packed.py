@@ -175,6 +175,5 @@ def _packed(
     apart = constant_shape(sizes, [x.size for x in flat], view)
     if apart is None or {*flat} != {*wanted}:
         return None
-    perm = tuple(flat.index(x) for x in wanted)
     ones = tuple(i for i, dim in enumerate(out) if dim == 1)
-    return PackedSite(node, value, parts, apart, perm, ones)
+    return PackedSite(node, value, parts, apart, tuple(map(flat.index, wanted)), ones)

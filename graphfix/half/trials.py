@@ -130,8 +130,7 @@ class Trials:
         before = Run(self._bare, self._bare, case.feeds)
         after = rounded(candidate)
         run = Run(after, after, full_lengths(after, case.feeds))
-        sizes = Sizes(Signature(self.before), case.dims)
-        return Stream(before, run, sizes, budget=_BUDGET)
+        return Stream(before, run, Sizes(Signature(self.before), case.dims), budget=_BUDGET)
 
 
 def extremes(cases: Sequence[Case]) -> list[Case]:

@@ -54,12 +54,11 @@ class BetweenRoundings:
         try:
             with Session(self._before, extra_outputs=[*floats, *whole]) as session:
                 told = session.run(before)
-            given = {f"given {x}": told[x] for x in whole}
             model = _given(self._after, {x: told[x].dtype for x in whole})
             with Session(
                 model, ep=self._ep, extra_outputs=[*theirs, *whole], optimize=self._ep != "cpu"
             ) as session:
-                made = session.run({**after, **given})
+                made = session.run({**after, **{f"given {x}": told[x] for x in whole}})
         except (ModelError, RunError):
             return None
         alike = all(self._is_near(told[a], made[b]) for a, b in zip(floats, theirs, strict=True))

@@ -143,8 +143,7 @@ def _plan(signature: Signature, wanted: ContainerSpec, axis: str) -> Sizing:
 
     require_sizes(signature, sizes, groups, time, example)
     others = {g: sizes[g][0] for g in groups}
-    containers = tuple({**others, time: size} for size in sizes[time])
-    return Sizing(time, signature.batch, groups, containers)
+    return Sizing(time, signature.batch, groups, tuple({**others, time: n} for n in sizes[time]))
 
 
 def sizes_by_group(

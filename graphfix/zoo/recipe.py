@@ -70,8 +70,7 @@ class Recipe:
     @property
     def files(self) -> list[Path]:
         """What the recipe's work reads: the model, its weights and its inputs."""
-        given = [] if self.feeds is None else [self.feeds]
-        return [self.model, *_weights(self.model), *given]
+        return [self.model, *_weights(self.model), *([] if self.feeds is None else [self.feeds])]
 
 
 def find(folder: Path, names: Sequence[str] = ()) -> list[Recipe]:

@@ -200,8 +200,7 @@ def _before_expand(layout: Layout, dims: Sequence[Dim]) -> Layout | None:
             return None
         repeated.update(axis)
         axes.append(())
-    kept = axes[len(padded) - len(dims) :]
-    return Layout(tuple(kept), layout.order, frozenset(repeated))
+    return Layout(tuple(axes[len(padded) - len(dims) :]), layout.order, frozenset(repeated))
 
 
 def _perm(node: ir.Node, rank: int) -> Sequence[int]:

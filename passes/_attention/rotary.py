@@ -79,8 +79,7 @@ class Rotation:
             if not self.pairs and (made := self._from_source(table, op)) is not None:
                 return made
             end, step = (self.turns, 2) if self.pairs else (self.turns // 2, 1)
-            last = len(self.ones) + self.rows + 1
-            given = [0, end, last, *([step] if step > 1 else [])]
+            given = [0, end, len(self.ones) + self.rows + 1, *([step] if step > 1 else [])]
             cut = (np.array([x], np.int64) for x in given)
             half = table if self.halved else op.Slice(table, *cut)
             return self._in_rows(half, self.ones, op)

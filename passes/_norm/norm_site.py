@@ -75,9 +75,8 @@ def _under_root(given: tuple[ir.Value, bool]) -> tuple[ir.Value, list[ir.Node]] 
         elif is_op(node, "Div") and number_of(first, 0) == 1 and node.inputs[1] is not None:
             value, inverse = node.inputs[1], not inverse
         elif is_op(node, "Pow") and first is not None:
-            power = number_of(node.inputs[1], 0)
             wanted = -0.5 if inverse else 0.5
-            return (first, nodes) if power == wanted else None
+            return (first, nodes) if number_of(node.inputs[1], 0) == wanted else None
         else:
             return None
     return None
