@@ -38,9 +38,9 @@ class RotarySite(Match):
 class FuseRotary(NodePass[RotarySite]):
     """Fuses rotary embeddings, ``x * cos + rotate(x) * sin``, into one RotaryEmbedding.
 
-    Halves of the features are turned, or pairs of neighbours, by Slices of every other feature or by
-    a Reshape to pairs, as einops writes them; all features or the first; at once, or halves apart,
-    as GPT-OSS joins ``a * cos - b * sin`` and ``b * cos + a * sin``; by angles that all rows of the
+    Halves of the features are turned, or pairs of neighbours, cut out by steps of two or by a
+    Reshape to pairs, as einops writes them; all features or the first; at once, or halves apart, as
+    GPT-OSS joins ``a * cos - b * sin`` and ``b * cos + a * sin``; by angles that all rows of the
     batch share, or by those of positions that are fed. Cosines and sines that a table holds twice
     are computed, or read from a constant, once. What is turned goes before the Transpose that moves
     the heads, where fuse-attention takes it; or is turned as it lies, [B, H, T, D], where something
