@@ -7,8 +7,6 @@
 >>> assert graphfix.verify(proto, fixed)     # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING
 

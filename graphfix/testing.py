@@ -1,7 +1,5 @@
 """Assertions for projects that keep models: two compute the same, one runs on DirectML."""
 
-from __future__ import annotations
-
 from typing import Unpack
 
 from graphfix.job.checking import check

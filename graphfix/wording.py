@@ -1,7 +1,5 @@
 """Words for what is told to people, and the lines and rows they are put in, wherever it is told."""
 
-from __future__ import annotations
-
 import difflib
 import html
 import re

@@ -1,7 +1,5 @@
 """fold: the manual is the docstring of the class."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """fuse-projections: the manual is the docstring of the class."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar

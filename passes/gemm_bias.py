@@ -1,7 +1,5 @@
 """gemm-bias: the manual is the docstring of the class."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar

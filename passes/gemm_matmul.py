@@ -1,7 +1,5 @@
 """gemm-matmul: the manual is the docstring of the class."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

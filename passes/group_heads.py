@@ -1,7 +1,5 @@
 """group-heads: the manual is the docstring of the class."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import ClassVar

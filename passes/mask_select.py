@@ -1,7 +1,5 @@
 """mask-select: the manual is the docstring of the class."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

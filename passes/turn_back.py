@@ -1,7 +1,5 @@
 """turn-back: the manual is the docstring of the class."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar

@@ -7,8 +7,6 @@ model from its own copy, it tells nothing of others. Outputs are compared in run
 (:mod:`graphfix.benchmark.untimed_run`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a benchmark found: times, ratios, what ran where, memory, and differences."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any

@@ -8,8 +8,6 @@ that again at every run. So a session is never warmed up with another length tha
 measured, and another length is timed as a phase of its own, several times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

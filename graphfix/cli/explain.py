@@ -1,7 +1,5 @@
 """``graphfix explain``: the manual of a pass or a rule, or what an error means and comes from."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import click

@@ -1,7 +1,5 @@
 """``graphfix padded``: does a clip in a container give what it gives alone?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ they only compute with what is there already. Each graph, also one inside an If 
 looked at by itself.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Mapping
 

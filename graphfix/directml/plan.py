@@ -6,8 +6,6 @@ its own: which nodes it takes (:mod:`placement`), what it fuses (:mod:`fusing`),
 copied (:mod:`copies`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The order in which ONNX Runtime visits the nodes of a graph, which decides what is fused."""
 
-from __future__ import annotations
-
 import onnx_ir as ir
 
 

@@ -1,7 +1,5 @@
 """The only code that edits a graph for a NodePass: names, provenance, sharing, dominance."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections import Counter

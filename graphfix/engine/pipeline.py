@@ -1,7 +1,5 @@
 """``additive-mask:floor=-1000,cumsum-index`` to passes and back, and running them."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """What was done to one model, as data: the terminal, the JSON and the page are made from it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace

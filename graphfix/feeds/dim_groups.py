@@ -5,8 +5,6 @@ otherwise by what they are for: the first dim of every input is the same batch, 
 long as what it masks.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

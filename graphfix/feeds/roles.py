@@ -6,8 +6,6 @@ ids; as the condition that puts -inf into scores, a mask, and the pair says whic
 padding; compared with positions, a length. Names are a hint only where use says nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A clock would say it too, and something else on every machine: the same cases shall be made on all.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property

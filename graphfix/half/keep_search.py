@@ -6,8 +6,6 @@ nevertheless, the shortest stretch of the graph is bisected that must stay, and 
 is given back. Weights of what stays are float16 in the file all the same, if the gate allows.
 """
 
-from __future__ import annotations
-
 import bisect
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

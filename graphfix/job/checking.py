@@ -1,7 +1,5 @@
 """Every hazard of a model at once: what the passes would repair, and what the rules flag."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args

@@ -1,7 +1,5 @@
 """The search for bad places, with the proof that a repaired file has to pass."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 

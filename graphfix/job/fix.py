@@ -1,7 +1,5 @@
 """``graphfix.fix``: a model in, the repaired model out, proved."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Unpack
 

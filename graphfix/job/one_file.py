@@ -1,7 +1,5 @@
 """One model in, one model out."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

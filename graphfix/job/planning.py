@@ -1,7 +1,5 @@
 """What DirectML will do with a model: the steps of :mod:`graphfix.directml`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The walk: every tensor of a padded model, every leak, every node that is not analysed."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

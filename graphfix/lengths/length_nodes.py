@@ -6,8 +6,6 @@ they are where ones are not zero. Each distinct length, mask and addend
 is made once for the whole model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

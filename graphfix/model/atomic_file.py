@@ -7,8 +7,6 @@ any moment a model's name stands for the old file or for the new one, and the we
 there. Who dies leaves the rest to the next write, see :mod:`graphfix.model.leftovers`.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets

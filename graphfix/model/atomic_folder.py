@@ -5,8 +5,6 @@ A folder with something in it cannot be replaced by a rename. So the earlier one
 if the process dies just then, the next write puts it back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path

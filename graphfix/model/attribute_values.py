@@ -4,8 +4,6 @@ A schema says the type of an attribute; what its numbers may be stands in prose,
 operators at https://onnx.ai/onnx/operators. Here is what of that holds at any shape of the inputs.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 

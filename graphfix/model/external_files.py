@@ -6,8 +6,6 @@ is how the cache of Hugging Face has both. Hard links are files like others. ``l
 out; where it is given it is the tensor's size.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import stat

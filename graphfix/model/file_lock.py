@@ -1,7 +1,5 @@
 """Locks that go with the process that has them, and renames and removals as Windows allows them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

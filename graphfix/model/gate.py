@@ -6,8 +6,6 @@ names that are defined once, and functions that come to an end; so a pass may re
 shapes and types fit together is left to ONNX Runtime.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 

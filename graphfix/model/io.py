@@ -1,7 +1,5 @@
 """Models from and to files: weights are never read, and nothing is ever half written."""
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Local functions: whether their calls come to an end, and their bodies in the place of calls."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar

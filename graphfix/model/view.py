@@ -1,7 +1,5 @@
 """One look at a model: its nodes in order, its scopes, its shapes, its equal values."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Where the weights of a model lie, and where they shall lie when it is saved."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterator, Mapping

@@ -8,8 +8,6 @@ replaced by a reference to where it lies, and :func:`fill` turns such references
 ``raw_data``, as ranges of files to be streamed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -4,8 +4,6 @@ DirectML is fast at one shape, so clips are padded to one container. If padding 
 container gives other numbers than the clip alone; this measures by how much.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import get_args

@@ -1,7 +1,5 @@
 """What the original makes of its inputs: that is what a repaired model is held to."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence

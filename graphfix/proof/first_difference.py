@@ -3,8 +3,6 @@
 The second may run on another execution provider, such as DirectML.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

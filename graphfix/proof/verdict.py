@@ -1,7 +1,5 @@
 """What verification found, in words and as plain data."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Do two models compute the same? They are run on many inputs, and every output is compared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property

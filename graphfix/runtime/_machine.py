@@ -4,8 +4,6 @@ For :mod:`graphfix.runtime._worker`, which stands alone: so it imports nothing b
 library and onnxruntime.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

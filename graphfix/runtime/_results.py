@@ -1,7 +1,5 @@
 """What ONNX Runtime returns, as arrays by name; also used by the worker, which stands alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ The file has no name where the system allows that, so nothing of it is left by a
 killed. Also used by the worker, which stands alone.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ standard input is a request in JSON, each answered by one line on standard outpu
 a file, see :mod:`graphfix.runtime._wire`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

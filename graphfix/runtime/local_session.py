@@ -4,8 +4,6 @@ In a process of its own, wherever it runs: a graph may kill the process that run
 memory than there is, or never end. See :mod:`graphfix.runtime.remote`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 

@@ -4,8 +4,6 @@ That process runs :mod:`graphfix.runtime._worker`: this Python once more, or one
 A graph that kills it is a result like any other; the next run gets a fresh process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import weakref

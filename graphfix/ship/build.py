@@ -8,8 +8,6 @@ If a proof fails, less and less is done to the model, until what is made of it p
                 nothing is shipped, and the first proof that failed says why
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

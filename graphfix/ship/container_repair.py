@@ -1,7 +1,5 @@
 """What is shipped: a repaired model for each container, and the proof of one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

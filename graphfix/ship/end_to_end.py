@@ -1,7 +1,5 @@
 """What users get: clips through a session of the shipped folder, against the original alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass

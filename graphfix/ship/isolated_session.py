@@ -5,8 +5,6 @@ container that was verified is run here as it will be used, with all of ONNX Run
 optimizations: they may die of it, or never end.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphfix.errors import FeedError

@@ -4,8 +4,6 @@ Dims are written in the names that the containers have sizes for: one for each g
 are always equal, however many names the exporter gave them.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Importing it needs onnxruntime and numpy only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -3,8 +3,6 @@
 If the proof fails, less is done to the model: no step is filled up in front, then nothing is fused.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

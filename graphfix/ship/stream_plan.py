@@ -1,7 +1,5 @@
 """What is known of a model that continues its states, and which containers are made of it."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

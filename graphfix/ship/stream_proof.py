@@ -1,7 +1,5 @@
 """The proof of a stream: step by step against the original, whose caches grow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

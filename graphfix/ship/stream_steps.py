@@ -1,7 +1,5 @@
 """Sequences of steps of a model that continues its states, run on the original."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate

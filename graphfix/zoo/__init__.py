@@ -3,8 +3,6 @@
 ``graphfix.zoo("models")`` does it: this module can be called, and is the package of its parts.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """``python -m graphfix.zoo FOLDER``: do the request in a folder and leave the row there."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

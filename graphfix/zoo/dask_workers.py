@@ -4,8 +4,6 @@ A worker that dies takes its work with it; the scheduler gives it to another one
 three more workers after the first is not given out again (Dask's ``allowed-failures``).
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

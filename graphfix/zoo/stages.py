@@ -5,8 +5,6 @@ others: ``figures`` (see :mod:`graphfix.zoo.figures`) goes into the table and to
 stage is a function here, and a line in ``STAGES``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections import Counter

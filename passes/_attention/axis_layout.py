@@ -5,8 +5,6 @@ within each, the features. Reshape regroups the atoms, in order, and may split o
 permutes the axes. So a head split is recognised by what it does, however it was written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Tensors of zeros and ones that others are computed from, element by element."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice

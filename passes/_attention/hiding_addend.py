@@ -1,7 +1,5 @@
 """Addends of scores that hide keys, and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

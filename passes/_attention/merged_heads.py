@@ -1,7 +1,5 @@
 """How tensors become [B, T, H * D], which MultiHeadAttention takes, and are made from it."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

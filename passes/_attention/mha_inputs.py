@@ -1,7 +1,5 @@
 """What MultiHeadAttention takes beside queries, keys and values: a mask, a bias, biases."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass

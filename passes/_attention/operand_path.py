@@ -1,7 +1,5 @@
 """The tensors on the way to and from an attention, through layout, factors and rotations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A matrix product of two tensors, as MatMul or Einsum, and what its axes are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a rotary embedding turns: halves of the features, or pairs of neighbours."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

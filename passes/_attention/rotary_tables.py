@@ -1,7 +1,5 @@
 """Tables of cosines and sines that hold each number twice: as two halves, or side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import onnx_ir as ir

@@ -1,7 +1,5 @@
 """What lies between the two products of an attention, before and after the Softmax."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 

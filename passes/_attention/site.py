@@ -1,7 +1,5 @@
 """An attention: what the graph around two matrix products computes, if it is one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What the nodes of a model with caches of one size are given: made once, for all who ask."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ a Reshape takes sizes. What counts the length takes the number of valid entries 
 an entry by its number takes its place; what sums over entries takes those that are valid.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 

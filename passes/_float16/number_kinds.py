@@ -1,7 +1,5 @@
 """What the floats of a model are: data, or numbers of things that must be counted right."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from enum import Enum
 

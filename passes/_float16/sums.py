@@ -4,8 +4,6 @@ Squares and their means, of norms in pieces, overflow or are lost. Along time, a
 4,000 steps is 4,000 errors in the last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 

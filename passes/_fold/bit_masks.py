@@ -1,7 +1,5 @@
 """Masks of 0 and 1, in which a boolean and its opposite are made from the same numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx_ir as ir
 

@@ -1,7 +1,5 @@
 """Operators that do nothing, and chains of them that one operator can stand for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 

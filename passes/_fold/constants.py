@@ -1,7 +1,5 @@
 """Nodes whose result is the same in each run, and the Ifs that a constant decides."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal

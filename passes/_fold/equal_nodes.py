@@ -1,7 +1,5 @@
 """Equal computations, of which one is enough."""
 
-from __future__ import annotations
-
 import onnx_ir as ir
 
 from graphfix.model.values import bodies_of, is_op

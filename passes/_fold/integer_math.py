@@ -1,7 +1,5 @@
 """Arithmetic on integers that exporters write in many nodes: no bit of it changes."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx_ir as ir
 

@@ -5,8 +5,6 @@ of matrices, a Softmax over the keys and all that goes by elements is the same f
 region, from the merges to the splits, is computed with the dims apart; the views around it go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce

@@ -5,8 +5,6 @@ tensor that something needs is made the cheapest way: as the dims of a tensor th
 side, of a few pieces, or as it was. All of it is planned first; if it is not less, nothing is done.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

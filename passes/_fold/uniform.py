@@ -4,8 +4,6 @@ A bidirectional mask leaves transformers as ``index >= 0``, expanded to the size
 everywhere. What is known to be one number needs no size of its own where it is broadcast anyway.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reshape, Unsqueeze, Squeeze and Flatten: the same elements in the same order, once more."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

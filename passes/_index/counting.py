@@ -1,7 +1,5 @@
 """The numbers of a Range, built with ConstantOfShape and CumSum."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx_ir as ir
 

@@ -1,7 +1,5 @@
 """Between which numbers a tensor lies, or why it may be infinite, as far as the nodes tell."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

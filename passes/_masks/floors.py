@@ -1,7 +1,5 @@
 """Constant masks: the lowest number in them, and the same mask with a floor under it."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx_ir as ir
 

@@ -1,7 +1,5 @@
 """Where masks: what fills them, which boolean decides, and which Softmax they reach."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Masks that hide all keys of a row or none: slots and heads that compete for each key."""
 
-from __future__ import annotations
-
 import onnx_ir as ir
 
 from graphfix.model.text import path_of

@@ -1,7 +1,5 @@
 """Which operators keep the first axes of their inputs as they are, in whatever order those lie."""
 
-from __future__ import annotations
-
 import onnx_ir as ir
 
 from graphfix.model.broadcast import BY_ELEMENT, is_broadcast

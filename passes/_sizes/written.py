@@ -1,7 +1,5 @@
 """Sizes that follow the inputs, written as integer nodes of a Shape."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

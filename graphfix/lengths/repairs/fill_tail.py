@@ -1,7 +1,5 @@
 """Tails that are set: zeros, or something far from every score."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """What a repair is, and what several of them build with."""
 
-from __future__ import annotations
-
 import abc
 from dataclasses import dataclass
 from typing import ClassVar, Literal

@@ -1,7 +1,5 @@
 """Means and statistics that count what is valid, and lengths where a size was a number."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar

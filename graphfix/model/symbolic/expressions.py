@@ -1,7 +1,5 @@
 """Dims as expressions: the arithmetic of sizes, and when two of them are equal."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 

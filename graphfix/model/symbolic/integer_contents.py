@@ -3,8 +3,6 @@
 Such as the ``Where(Equal(shape, -1), 1, shape)`` of TorchScript's Expand.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

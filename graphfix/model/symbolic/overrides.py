@@ -4,8 +4,6 @@ Too bold: it lets two different symbols broadcast to the first, reads ``x[:, :51
 and takes the shape of one branch of an If for that of both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """What is asked of dims that are sums, such as ``past + seq``, or that are cut to a number."""
 
-from __future__ import annotations
-
 import sympy
 
 from graphfix.model.symbolic.expressions import Dim, dim_of, expr_of
