@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.text import path_of
 from graphfix.model.values import Array, is_op
@@ -129,13 +128,13 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
             numbers in float16.
     """
 
-    name: ClassVar[str] = "additive-mask"
-    safety: ClassVar[Safety] = "valid-rows"
-    advice: ClassVar[str] = (
+    name = "additive-mask"
+    safety = "valid-rows"
+    advice = (
         "additive-mask: hidden scores may be higher than the floor is low; in float32 a lower one "
         "hides them: additive-mask:floor=-1e9"
     )
-    anchors: ClassVar[tuple[str, ...]] = ("Where",)
+    anchors = ("Where",)
 
     floor: float = -1e4
 

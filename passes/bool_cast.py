@@ -1,7 +1,6 @@
 """bool-cast: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -75,8 +74,8 @@ class BoolCast(NodePass[TruthSite]):
         have no kernel on DirectML and are cast by the CPU.
     """
 
-    name: ClassVar[str] = "bool-cast"
-    anchors: ClassVar[tuple[str, ...]] = ("Cast", "CastLike")
+    name = "bool-cast"
+    anchors = ("Cast", "CastLike")
 
     def match(self, node: ir.Node, view: View) -> TruthSite | Skip | None:
         """A cast to bool of what may be something else than 0 and 1."""

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from itertools import permutations
 from math import prod
-from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.values import attr_int, axes_of, is_op, maker_of
 from graphfix.model.view import View
@@ -79,10 +78,10 @@ class CentreVariance(NodePass[VarianceSite]):
         ``--atol`` allows.
     """
 
-    name: ClassVar[str] = "centre-variance"
+    name = "centre-variance"
     sentence = "a variance is the mean of the squares less the square of the mean: mostly rounding"
-    safety: ClassVar[Safety] = "conditional"
-    anchors: ClassVar[tuple[str, ...]] = ("Sub",)
+    safety = "conditional"
+    anchors = ("Sub",)
 
     def match(self, node: ir.Node, view: View) -> VarianceSite | Skip | None:
         """A difference of a mean of squares and the square of a mean, over the same axes."""

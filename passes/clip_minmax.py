@@ -1,7 +1,6 @@
 """clip-minmax: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -73,9 +72,9 @@ class ClipMinmax(NodePass[LimitSite]):
         finds the Max rightly.
     """
 
-    name: ClassVar[str] = "clip-minmax"
+    name = "clip-minmax"
     sentence = "Clip has a min above its max: DirectML returns the min, ONNX says the max"
-    anchors: ClassVar[tuple[str, ...]] = ("Clip",)
+    anchors = ("Clip",)
 
     def match(self, node: ir.Node, view: View) -> LimitSite | Skip | None:
         """A Clip with two constants in the wrong order."""

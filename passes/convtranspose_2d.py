@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -82,9 +81,9 @@ class Convtranspose2d(NodePass[LineSite]):
         model is dynamic, and 2-D does not help. Write pads.
     """
 
-    name: ClassVar[str] = "convtranspose-2d"
+    name = "convtranspose-2d"
     sentence = "a 1-D ConvTranspose has output_padding: DirectML refuses it with 80070057"
-    anchors: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
+    anchors = ("ConvTranspose",)
 
     def match(self, node: ir.Node, view: View) -> LineSite | Skip | None:
         """A ConvTranspose that DirectML refuses."""

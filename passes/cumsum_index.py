@@ -1,7 +1,7 @@
 """cumsum-index: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import onnx_ir as ir
 
@@ -90,8 +90,8 @@ class CumsumIndex(NodePass[IndexSite]):
             turns each Reshape of one into an Unsqueeze.
     """
 
-    name: ClassVar[str] = "cumsum-index"
-    anchors: ClassVar[tuple[str, ...]] = ("Range", "Reshape", "Unsqueeze")
+    name = "cumsum-index"
+    anchors = ("Range", "Reshape", "Unsqueeze")
 
     style: Literal["cumsum", "unsqueeze"] = "cumsum"
 

@@ -1,11 +1,10 @@
 """drop-nan-guard: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import NodePass, Safety, Skip, ValueMatch
+from graphfix.core import NodePass, Skip, ValueMatch
 from graphfix.editing.builder import Builder
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
@@ -67,10 +66,10 @@ class DropNanGuard(NodePass[ValueMatch]):
         themselves overflow; a type that is not known, as in local functions.
     """
 
-    name: ClassVar[str] = "drop-nan-guard"
+    name = "drop-nan-guard"
     sentence = "the Softmax before this NaN guard cannot make NaN: the guard does nothing"
-    safety: ClassVar[Safety] = "conditional"
-    anchors: ClassVar[tuple[str, ...]] = ("Where",)
+    safety = "conditional"
+    anchors = ("Where",)
 
     def match(self, node: ir.Node, view: View) -> ValueMatch | Skip | None:
         """A NaN guard after a Softmax whose input is finite."""

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -119,9 +118,9 @@ class EinsumMatmul(NodePass[EinsumSite]):
         one operand alone; axes to be merged whose size is not a number; more than four dims.
     """
 
-    name: ClassVar[str] = "einsum-matmul"
+    name = "einsum-matmul"
     sentence = "an Einsum that DirectML multiplies out, element by element, before it sums"
-    anchors: ClassVar[tuple[str, ...]] = ("Einsum",)
+    anchors = ("Einsum",)
 
     def match(self, node: ir.Node, view: View) -> EinsumSite | None:
         """An Einsum of two tensors that is no GEMM on DirectML."""

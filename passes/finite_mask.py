@@ -2,12 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.model.values import is_op
 from graphfix.model.view import View
@@ -90,9 +89,9 @@ class FiniteMask(NodePass[LowSite]):
             numbers in float16.
     """
 
-    name: ClassVar[str] = "finite-mask"
-    safety: ClassVar[Safety] = "valid-rows"
-    anchors: ClassVar[tuple[str, ...]] = ("Mul", "Add")
+    name = "finite-mask"
+    safety = "valid-rows"
+    anchors = ("Mul", "Add")
 
     floor: float = -1e4
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Change, Interface, Match, Pass, Skip, ValueMatch
+from graphfix.core import Change, Match, Pass, Skip, ValueMatch
 from graphfix.editing.builder import Builder
 from graphfix.errors import UsageError
 from graphfix.model import shapes
@@ -90,8 +89,8 @@ class FixDims(Pass):
         fix-dims:T=6
     """
 
-    name: ClassVar[str] = "fix-dims"
-    may_change: ClassVar[frozenset[Interface]] = frozenset({"dims"})
+    name = "fix-dims"
+    may_change = frozenset({"dims"})
 
     dims: Sizes = ()
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -79,7 +78,7 @@ class FixInput(Pass):
         fix-input:rate=16000
     """
 
-    name: ClassVar[str] = "fix-input"
+    name = "fix-input"
     # No may_change: the metadata names what is gone and how it was fed, so that all else of the
     # interface is still held to what it was.
 

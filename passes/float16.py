@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Change, Feeds, Finding, Interface, Match, Pass, Safety, Skip
+from graphfix.core import Change, Feeds, Finding, Match, Pass, Skip
 from graphfix.errors import UsageError
 from graphfix.model import shapes
 from graphfix.model.local_functions import inline, inlined
@@ -89,14 +89,14 @@ class Float16(Pass):
             ONNX Runtime folds when it loads the model: half the file, not half the memory.
     """
 
-    name: ClassVar[str] = "float16"
+    name = "float16"
     sentence = "the model computes in float32: float16 takes half the memory"
-    safety: ClassVar[Safety] = "valid-rows"
-    measured: ClassVar[bool] = True
-    advice: ClassVar[str] = "keep=OPERATOR leaves more in float32; --rtol allows more"
+    safety = "valid-rows"
+    measured = True
+    advice = "keep=OPERATOR leaves more in float32; --rtol allows more"
 
     # A weight that is an input too becomes float16 with the others.
-    may_change: ClassVar[frozenset[Interface]] = frozenset({"inputs"})
+    may_change = frozenset({"inputs"})
 
     io: Literal["keep", "half"] = "keep"
     keep: str = ""

@@ -1,11 +1,10 @@
 """float-norm: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.values import const_of
 from graphfix.model.view import View
@@ -55,9 +54,9 @@ class FloatNorm(NodePass[Match]):
         and the sum before it. Refused: a node of which the mean or the deviation is used as well.
     """
 
-    name: ClassVar[str] = "float-norm"
-    safety: ClassVar[Safety] = "conditional"
-    anchors: ClassVar[tuple[str, ...]] = ("LayerNormalization", "InstanceNormalization")
+    name = "float-norm"
+    safety = "conditional"
+    anchors = ("LayerNormalization", "InstanceNormalization")
 
     def match(self, node: ir.Node, view: View) -> Match | Skip | None:
         """One in float16."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -124,9 +123,9 @@ class Fold(Pass):
         of the graph keeps its name.
     """
 
-    name: ClassVar[str] = "fold"
-    keeps_shapes: ClassVar[bool] = True
-    edits_by_builder: ClassVar[bool] = True
+    name = "fold"
+    keeps_shapes = True
+    edits_by_builder = True
 
     def sites(self, model: ir.Model) -> Iterator[FoldSite | Skip]:
         """Every node that a first round would replace."""

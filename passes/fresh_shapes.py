@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -80,8 +79,8 @@ class FreshShapes(Pass):
         looked at.
     """
 
-    name: ClassVar[str] = "fresh-shapes"
-    keeps_shapes: ClassVar[bool] = True  # they are inferred without what is declared
+    name = "fresh-shapes"
+    keeps_shapes = True  # they are inferred without what is declared
 
     def sites(self, model: ir.Model) -> Iterator[StaleSite]:
         """Every tensor with a contradiction."""

@@ -1,7 +1,6 @@
 """fuse-affine: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -84,8 +83,8 @@ class FuseAffine(NodePass[AffineSite]):
         reads the product.
     """
 
-    name: ClassVar[str] = "fuse-affine"
-    anchors: ClassVar[tuple[str, ...]] = ("Add",)
+    name = "fuse-affine"
+    anchors = ("Add",)
     sentence = "a factor and a bias for each channel, each a kernel of its own"
 
     def match(self, node: ir.Node, view: View) -> AffineSite | None:

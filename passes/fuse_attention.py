@@ -1,11 +1,10 @@
 """fuse-attention: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import NodePass, Safety, Skip
+from graphfix.core import NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.view import View
 
@@ -105,10 +104,10 @@ class FuseAttention(NodePass[Attention]):
         with an addend to be expanded).
     """
 
-    name: ClassVar[str] = "fuse-attention"
+    name = "fuse-attention"
     sentence = "an attention in pieces, which one MultiHeadAttention computes"
-    safety: ClassVar[Safety] = "valid-rows"
-    anchors: ClassVar[tuple[str, ...]] = ("MatMul", "Einsum")
+    safety = "valid-rows"
+    anchors = ("MatMul", "Einsum")
 
     def match(self, node: ir.Node, view: View) -> Attention | Skip | None:
         """An attention, at its second product."""

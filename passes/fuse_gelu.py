@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -99,8 +98,8 @@ class FuseGelu(NodePass[GeluSite]):
             with QuickGelu.
     """
 
-    name: ClassVar[str] = "fuse-gelu"
-    anchors: ClassVar[tuple[str, ...]] = ("Mul", "Add", "Div", "Sub", "Gelu")
+    name = "fuse-gelu"
+    anchors = ("Mul", "Add", "Div", "Sub", "Gelu")
 
     approximate: bool = False
 

@@ -1,7 +1,6 @@
 """fuse-matmul: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -131,9 +130,9 @@ class FuseMatmul(NodePass[Site]):
         and those of a local function, which are not known.
     """
 
-    name: ClassVar[str] = "fuse-matmul"
+    name = "fuse-matmul"
     sentence = "Transposes or factors beside a MatMul, each a kernel of its own"
-    anchors: ClassVar[tuple[str, ...]] = ("MatMul", "Mul", "Div", "Transpose")
+    anchors = ("MatMul", "Mul", "Div", "Transpose")
 
     def match(self, node: ir.Node, view: View) -> Site | Skip | None:
         """The last node of a product: the MatMul, or the last factor or the Transpose after it."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -84,8 +83,8 @@ class FuseNorm(Pass):
             numbers, one thread). So the profile ``fast-cpu`` says ``residual=no``.
     """
 
-    name: ClassVar[str] = "fuse-norm"
-    keeps_shapes: ClassVar[bool] = True
+    name = "fuse-norm"
+    keeps_shapes = True
 
     residual: bool = True
 

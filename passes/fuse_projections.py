@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -122,9 +121,9 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         float16. An attention of several tensors (cross-attention) is none of these.
     """
 
-    name: ClassVar[str] = "fuse-projections"
-    anchors: ClassVar[tuple[str, ...]] = (".".join(_ATTENTION), "Add")
-    keeps_shapes: ClassVar[bool] = True
+    name = "fuse-projections"
+    anchors = (".".join(_ATTENTION), "Add")
+    keeps_shapes = True
 
     def match(self, node: ir.Node, view: View) -> ProjectedSite | BiasSite | Skip | None:
         """An attention of three products of one tensor; the bias of one that has a past."""

@@ -1,7 +1,6 @@
 """fuse-residual: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -76,9 +75,9 @@ class FuseResidual(NodePass[ResidualSite]):
         adding 1 to a small weight keeps enough of it.
     """
 
-    name: ClassVar[str] = "fuse-residual"
+    name = "fuse-residual"
     sentence = "a depthwise Conv, and its own input is added to it: two kernels for one"
-    anchors: ClassVar[tuple[str, ...]] = ("Add",)
+    anchors = ("Add",)
 
     def match(self, node: ir.Node, view: View) -> ResidualSite | None:
         """The sum."""

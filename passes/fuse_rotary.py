@@ -1,7 +1,6 @@
 """fuse-rotary: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -93,9 +92,9 @@ class FuseRotary(NodePass[RotarySite]):
         proved from the graph; otherwise nothing is done.
     """
 
-    name: ClassVar[str] = "fuse-rotary"
+    name = "fuse-rotary"
     sentence = "a rotary embedding in pieces, each a kernel of its own"
-    anchors: ClassVar[tuple[str, ...]] = ("Add", "Concat")
+    anchors = ("Add", "Concat")
 
     def match(self, node: ir.Node, view: View) -> RotarySite | None:
         """The last node of a rotary embedding."""

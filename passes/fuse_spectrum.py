@@ -1,7 +1,6 @@
 """fuse-spectrum: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -79,9 +78,9 @@ class FuseSpectrum(NodePass[SpectrumSite]):
         along an axis of known size.
     """
 
-    name: ClassVar[str] = "fuse-spectrum"
+    name = "fuse-spectrum"
     sentence = "two halves are squared and summed one by one; one norm makes it of both"
-    anchors: ClassVar[tuple[str, ...]] = ("Add", "Sqrt")
+    anchors = ("Add", "Sqrt")
 
     def match(self, node: ir.Node, view: View) -> SpectrumSite | Skip | None:
         """The root of a sum of squares, or that sum where there is no root."""

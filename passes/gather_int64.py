@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -89,8 +88,8 @@ class GatherInt64(NodePass[IndexSite]):
         gather-int64:convert=yes
     """
 
-    name: ClassVar[str] = "gather-int64"
-    anchors: ClassVar[tuple[str, ...]] = (
+    name = "gather-int64"
+    anchors = (
         *("Gather", "GatherElements", "GatherND"),
         *("Scatter", "ScatterElements", "ScatterND"),
     )

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -64,8 +63,8 @@ class GemmBias(Pass):
         those that run on the CPU for want of a kernel, are skipped.
     """
 
-    name: ClassVar[str] = "gemm-bias"
-    keeps_shapes: ClassVar[bool] = True  # no tensor that was there gets another one
+    name = "gemm-bias"
+    keeps_shapes = True  # no tensor that was there gets another one
 
     def sites(self, model: ir.Model) -> Iterator[BareSite]:
         """Every Gemm that DirectML cannot fuse and fuses all the same."""

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -86,9 +85,9 @@ class GemmMatmul(NodePass[FlatSite]):
         axis. A Gemm whose result something else reads is none.
     """
 
-    name: ClassVar[str] = "gemm-matmul"
+    name = "gemm-matmul"
     sentence = "a Gemm between two Reshapes, each a kernel of its own"
-    anchors: ClassVar[tuple[str, ...]] = _VIEWS
+    anchors = _VIEWS
 
     def match(self, node: ir.Node, view: View) -> FlatSite | Skip | None:
         """The view after a Gemm that gives back the dims which the view before it took."""

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -109,9 +108,9 @@ class GroupHeads(NodePass[GroupedSite]):
         in each run.
     """
 
-    name: ClassVar[str] = "group-heads"
+    name = "group-heads"
     sentence = "a part is cut from each head; one product can make all of it in rows"
-    anchors: ClassVar[tuple[str, ...]] = ("Reshape",)
+    anchors = ("Reshape",)
 
     def match(self, node: ir.Node, view: View) -> GroupedSite | None:
         """A Reshape that puts a part of each head in rows."""

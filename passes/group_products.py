@@ -1,7 +1,6 @@
 """group-products: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -74,9 +73,9 @@ class GroupProducts(NodePass[RepeatSite]):
         Exact, except rounding. What is repeated is used by this product alone.
     """
 
-    name: ClassVar[str] = "group-products"
+    name = "group-products"
     sentence = "keys or values are repeated for each head that shares them"
-    anchors: ClassVar[tuple[str, ...]] = ("MatMul", f"{MICROSOFT}.FusedMatMul")
+    anchors = ("MatMul", f"{MICROSOFT}.FusedMatMul")
 
     def match(self, node: ir.Node, view: View) -> RepeatSite | None:
         """A product whose right side is Reshape(Expand(Unsqueeze)) over an axis of heads."""

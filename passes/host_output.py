@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -59,7 +58,7 @@ class HostOutput(Pass):
         one turn does the same.
     """
 
-    name: ClassVar[str] = "host-output"
+    name = "host-output"
     sentence = "where it makes an empty output, DirectML gives back none of the others"
 
     def sites(self, model: ir.Model) -> Iterator[ValueMatch]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -118,8 +117,8 @@ class IlensMask(Pass):
             the least number of the type, which hides what is below any score.
     """
 
-    name: ClassVar[str] = "ilens-mask"
-    safe_to_pad: ClassVar[bool] = True
+    name = "ilens-mask"
+    safe_to_pad = True
 
     axis: str = ""
     from_: str = ""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -139,8 +138,8 @@ class JoinConditions(NodePass[ConditionsSite]):
         into another operator too.
     """
 
-    name: ClassVar[str] = "join-conditions"
-    anchors: ClassVar[tuple[str, ...]] = ("Gemm",)
+    name = "join-conditions"
+    anchors = ("Gemm",)
 
     def match(self, node: ir.Node, view: View) -> ConditionsSite | None:
         """The first of the products of one vector."""

@@ -1,7 +1,6 @@
 """join-products: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -122,8 +121,8 @@ class JoinProducts(NodePass[ProductsSite]):
         an output.
     """
 
-    name: ClassVar[str] = "join-products"
-    anchors: ClassVar[tuple[str, ...]] = ("MatMul",)
+    name = "join-products"
+    anchors = ("MatMul",)
 
     def match(self, node: ir.Node, view: View) -> ProductsSite | None:
         """The first of the products of one tensor."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -53,7 +52,7 @@ class KeepOutput(Pass):
         CPU for want of a kernel, which is why opset-ceiling comes before.
     """
 
-    name: ClassVar[str] = "keep-output"
+    name = "keep-output"
     sentence = "an activation is fused into it, and its output is lost: DirectML makes no session"
 
     def sites(self, model: ir.Model) -> Iterator[ValueMatch]:

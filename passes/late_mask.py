@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -83,9 +82,9 @@ class LateMask(NodePass[EarlyMask]):
         one that differs from channel to channel before a convolution.
     """
 
-    name: ClassVar[str] = "late-mask"
+    name = "late-mask"
     sentence = "a mask before what could be computed without it"
-    anchors: ClassVar[tuple[str, ...]] = ("Mul", "Relu", "LeakyRelu")
+    anchors = ("Mul", "Relu", "LeakyRelu")
 
     def match(self, node: ir.Node, view: View) -> EarlyMask | None:
         """A Relu of a masked convolution; or the second of two products with one mask."""

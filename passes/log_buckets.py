@@ -2,7 +2,6 @@
 
 import itertools
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -114,9 +113,9 @@ class LogBuckets(NodePass[BucketSite]):
         tensors, a table that is computed, and one that would get more than 4,096 rows.
     """
 
-    name: ClassVar[str] = "log-buckets"
+    name = "log-buckets"
     sentence = "distances are sorted into buckets by a Log, where a table of them would do"
-    anchors: ClassVar[tuple[str, ...]] = ("Gather", "Clip")
+    anchors = ("Gather", "Clip")
 
     def match(self, node: ir.Node, view: View) -> BucketSite | None:
         """A function of one tensor that has a Log in it: a Clip, or the indices of a Gather."""

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import same
 from graphfix.model.symbolic.expressions import Dim, symbols_of
@@ -90,11 +89,11 @@ class MaskLength(NodePass[LongestSite]):
         model masks what is behind the first frame.
     """
 
-    name: ClassVar[str] = "mask-length"
+    name = "mask-length"
     sentence = "the mask is as long as the longest row, not as what it masks"
-    safety: ClassVar[Safety] = "conditional"
-    anchors: ClassVar[tuple[str, ...]] = ("Range",)
-    keeps_shapes: ClassVar[bool] = False
+    safety = "conditional"
+    anchors = ("Range",)
+    keeps_shapes = False
 
     def match(self, node: ir.Node, view: View) -> LongestSite | Skip | None:
         """A Range to the maximum of an input, that is combined with axes of one size."""

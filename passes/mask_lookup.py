@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -93,8 +92,8 @@ class MaskLookup(NodePass[LookupSite]):
         where the lookup fails, stays as short.
     """
 
-    name: ClassVar[str] = "mask-lookup"
-    anchors: ClassVar[tuple[str, ...]] = ("Gather", "GatherND", "ScatterND", "Reshape")
+    name = "mask-lookup"
+    anchors = ("Gather", "GatherND", "ScatterND", "Reshape")
 
     def match(self, node: ir.Node, view: View) -> LookupSite | Skip | None:
         """A Gather or GatherND at its own places, or the Reshape that gives it its shape back."""

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -78,9 +77,9 @@ class MaskSelect(NodePass[SelectSite]):
         that is not finite, since 0 times infinity is NaN.
     """
 
-    name: ClassVar[str] = "mask-select"
+    name = "mask-select"
     sentence = "a mask is cast, multiplied or expanded, where one Where of two constants would do"
-    anchors: ClassVar[tuple[str, ...]] = ("Mul", "Expand")
+    anchors = ("Mul", "Expand")
 
     def match(self, node: ir.Node, view: View) -> SelectSite | None:
         """A floor times a boolean; or a Where of two constants, expanded."""

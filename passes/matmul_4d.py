@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -80,9 +80,9 @@ class Matmul4d(NodePass[WideSite]):
         repeated, so that four dims are not enough.
     """
 
-    name: ClassVar[str] = "matmul-4d"
+    name = "matmul-4d"
     sentence = "a MatMul of more than four dims: DirectML refuses it with 80070057"
-    anchors: ClassVar[tuple[str, ...]] = ("MatMul",)
+    anchors = ("MatMul",)
 
     def match(self, node: ir.Node, view: View) -> WideSite | Skip | None:
         """A product that DirectML refuses."""

@@ -1,7 +1,6 @@
 """matmul-vector: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -68,8 +67,8 @@ class MatmulVector(NodePass[VectorSite]):
         Exact: the same products and sums.
     """
 
-    name: ClassVar[str] = "matmul-vector"
-    anchors: ClassVar[tuple[str, ...]] = ("MatMul", "MatMulInteger", "QLinearMatMul")
+    name = "matmul-vector"
+    anchors = ("MatMul", "MatMulInteger", "QLinearMatMul")
 
     def match(self, node: ir.Node, view: View) -> VectorSite | None:
         """A product with a vector of more than one number."""

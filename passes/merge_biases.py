@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -112,8 +111,8 @@ class MergeBiases(NodePass[BiasSite]):
         run.
     """
 
-    name: ClassVar[str] = "merge-biases"
-    anchors: ClassVar[tuple[str, ...]] = ("Add",)
+    name = "merge-biases"
+    anchors = ("Add",)
     sentence = "a constant that is added behind another one, a kernel; one sum could do both"
 
     def match(self, node: ir.Node, view: View) -> BiasSite | None:

@@ -2,12 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import Dim, same
 from graphfix.model.values import attr_float, attr_int, before, const_of, input_at
@@ -83,9 +82,9 @@ class OlderOperators(NodePass[Match]):
         some features only, of pairs or of three axes; an RMSNormalization of several axes.
     """
 
-    name: ClassVar[str] = "older-operators"
-    safety: ClassVar[Safety] = "conditional"
-    anchors: ClassVar[tuple[str, ...]] = ("Attention", "RMSNormalization", "RotaryEmbedding")
+    name = "older-operators"
+    safety = "conditional"
+    anchors = ("Attention", "RMSNormalization", "RotaryEmbedding")
 
     def match(self, node: ir.Node, view: View) -> Match | Skip | None:
         """One of them, in the standard domain."""

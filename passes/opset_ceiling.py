@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -92,8 +91,8 @@ class OpsetCeiling(Pass):
         to: The opset to go down to, at least 21: below, revisions changed what operators mean.
     """
 
-    name: ClassVar[str] = "opset-ceiling"
-    keeps_shapes: ClassVar[bool] = True
+    name = "opset-ceiling"
+    keeps_shapes = True
 
     to: int = 21
 

@@ -1,7 +1,6 @@
 """order-weights: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -86,9 +85,9 @@ class OrderWeights(NodePass[StackedSite]):
         reads.
     """
 
-    name: ClassVar[str] = "order-weights"
+    name = "order-weights"
     sentence = "features that take turns, for which the rows of the weight could be ordered"
-    anchors: ClassVar[tuple[str, ...]] = ("MatMul",)
+    anchors = ("MatMul",)
 
     def match(self, node: ir.Node, view: View) -> StackedSite | None:
         """A product of a Reshape that merges a Concat of Unsqueezes, over the last axis of each."""

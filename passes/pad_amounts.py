@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.pads import pads_of
 from graphfix.model.values import const_of, is_op
@@ -126,12 +125,12 @@ class PadAmounts(NodePass[AmountSite]):
         call.
     """
 
-    name: ClassVar[str] = "pad-amounts"
+    name = "pad-amounts"
     sentence = "Pad's amounts go through floats: DirectML was seen to get others, with 80070057"
-    safety: ClassVar[Safety] = "conditional"
-    anchors: ClassVar[tuple[str, ...]] = ("Pad",)
+    safety = "conditional"
+    anchors = ("Pad",)
     # What the Pad makes has a size now, and with it all that comes after.
-    keeps_shapes: ClassVar[bool] = False
+    keeps_shapes = False
 
     def match(self, node: ir.Node, view: View) -> AmountSite | Skip | None:
         """A Pad whose amounts are not known until lengths are taken to be usual ones."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -98,8 +97,8 @@ class PadSlice(NodePass[CropSite]):
         axes that are known only in a run, and a mode that is a parameter of a local function.
     """
 
-    name: ClassVar[str] = "pad-slice"
-    anchors: ClassVar[tuple[str, ...]] = ("Pad",)
+    name = "pad-slice"
+    anchors = ("Pad",)
 
     def match(self, node: ir.Node, view: View) -> CropSite | Skip | None:
         """A Pad with a pad below 0."""

@@ -1,7 +1,6 @@
 """pointwise-conv: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -69,9 +68,9 @@ class PointwiseConv(NodePass[PointwiseSite]):
         groups, strides or padding; weights that are inputs or go into another operator too.
     """
 
-    name: ClassVar[str] = "pointwise-conv"
+    name = "pointwise-conv"
     sentence = "a Conv over single frames and a Transpose, which one product computes"
-    anchors: ClassVar[tuple[str, ...]] = ("Transpose",)
+    anchors = ("Transpose",)
 
     def match(self, node: ir.Node, view: View) -> PointwiseSite | None:
         """A Transpose of channels and frames, after a Conv that only it reads."""

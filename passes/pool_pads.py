@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -80,8 +79,8 @@ class PoolPads(NodePass[PoolSite]):
         padding where a window may start in it, or below opset 19.
     """
 
-    name: ClassVar[str] = "pool-pads"
-    anchors: ClassVar[tuple[str, ...]] = ("AveragePool", "LpPool", "MaxPool")
+    name = "pool-pads"
+    anchors = ("AveragePool", "LpPool", "MaxPool")
 
     def match(self, node: ir.Node, view: View) -> PoolSite | Skip | None:
         """A pool whose windows DirectML counts otherwise, or has no kernel for."""

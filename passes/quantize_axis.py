@@ -1,7 +1,6 @@
 """quantize-axis: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -77,9 +76,9 @@ class QuantizeAxis(NodePass[AxisSite]):
         and skipped.
     """
 
-    name: ClassVar[str] = "quantize-axis"
+    name = "quantize-axis"
     sentence = "scales along another axis than the last: DirectML lays them along the last"
-    anchors: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "QuantizeLinear")
+    anchors = ("DequantizeLinear", "QuantizeLinear")
 
     def match(self, node: ir.Node, view: View) -> AxisSite | Skip | None:
         """Scales along another axis than the last."""

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.model.shapes import Dim, Shapes, is_named, same
 from graphfix.model.text import size_told
@@ -86,9 +85,9 @@ class ReshapeAllowzero(NodePass[ZeroSite]):
             that is not proved for it (no). Say no for models that start from an empty cache.
     """
 
-    name: ClassVar[str] = "reshape-allowzero"
-    safety: ClassVar[Safety] = "conditional"
-    anchors: ClassVar[tuple[str, ...]] = ("Reshape",)
+    name = "reshape-allowzero"
+    safety = "conditional"
+    anchors = ("Reshape",)
 
     assume_nonempty: bool = True
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -87,9 +86,9 @@ class Reverse2d(NodePass[SequenceSite]):
         skipped.
     """
 
-    name: ClassVar[str] = "reverse-2d"
+    name = "reverse-2d"
     sentence = "of more than two dims: DirectML reads lengths past their end, and the rest is wrong"
-    anchors: ClassVar[tuple[str, ...]] = ("ReverseSequence",)
+    anchors = ("ReverseSequence",)
 
     def match(self, node: ir.Node, view: View) -> SequenceSite | None:
         """One that has a length for a row of more than one element at each time."""

@@ -1,7 +1,6 @@
 """scale-weights: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -99,8 +98,8 @@ class ScaleWeights(NodePass[ScaledSite]):
         optimization ONNX Runtime multiplies the weights in each run.
     """
 
-    name: ClassVar[str] = "scale-weights"
-    anchors: ClassVar[tuple[str, ...]] = ("Mul", "Div")
+    name = "scale-weights"
+    anchors = ("Mul", "Div")
     sentence = "constants that a product is multiplied with, a kernel; its weight could have them"
 
     def match(self, node: ir.Node, view: View) -> ScaledSite | None:

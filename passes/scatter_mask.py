@@ -1,7 +1,6 @@
 """scatter-mask: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -90,9 +89,9 @@ class ScatterMask(NodePass[ScatterSite]):
         outside of the row, which fails, gives a row of ones or of zeros.
     """
 
-    name: ClassVar[str] = "scatter-mask"
+    name = "scatter-mask"
     sentence = "a mask is a one at the last frame, summed from the end; it could be compared"
-    anchors: ClassVar[tuple[str, ...]] = ("CumSum",)
+    anchors = ("CumSum",)
 
     def match(self, node: ir.Node, view: View) -> ScatterSite | None:
         """A CumSum from the end of a ScatterND of ones into zeros, one for each row."""

@@ -1,7 +1,6 @@
 """skew-gather: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -101,9 +100,9 @@ class SkewGather(NodePass[SkewSite]):
         what is moved back to its distances for another use than a table.
     """
 
-    name: ClassVar[str] = "skew-gather"
+    name = "skew-gather"
     sentence = "each row is moved by one more than the last, with Pads and Reshapes"
-    anchors: ClassVar[tuple[str, ...]] = ("Slice", "MatMul")
+    anchors = ("Slice", "MatMul")
 
     def match(self, node: ir.Node, view: View) -> SkewSite | Skip | None:
         """The last Slice of a skew, or the MatMul of one with rows of a table."""

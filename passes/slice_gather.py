@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -92,8 +91,8 @@ class SliceGather(NodePass[PartSite]):
         the file then holds as many numbers; that is said.
     """
 
-    name: ClassVar[str] = "slice-gather"
-    anchors: ClassVar[tuple[str, ...]] = ("Slice",)
+    name = "slice-gather"
+    anchors = ("Slice",)
 
     def match(self, node: ir.Node, view: View) -> PartSite | Skip | None:
         """A Slice that is a part of a buffer, between two that compute."""

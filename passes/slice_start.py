@@ -1,7 +1,6 @@
 """slice-start: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -66,9 +65,9 @@ class SliceStart(NodePass[StartSite]):
         and the step is above 0.
     """
 
-    name: ClassVar[str] = "slice-start"
+    name = "slice-start"
     sentence = "Slice starts below 32 bits and ends below 0: on DirectML it is empty, or fails"
-    anchors: ClassVar[tuple[str, ...]] = ("Slice",)
+    anchors = ("Slice",)
 
     def match(self, node: ir.Node, view: View) -> StartSite | None:
         """A Slice that DirectML runs, with such a start."""

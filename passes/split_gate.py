@@ -1,7 +1,6 @@
 """split-gate: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -83,9 +82,9 @@ class SplitGate(NodePass[HalvesSite]):
         operator too.
     """
 
-    name: ClassVar[str] = "split-gate"
+    name = "split-gate"
     sentence = "what a Conv makes is cut in halves, so that the activation of one is no part of it"
-    anchors: ClassVar[tuple[str, ...]] = ("Conv",)
+    anchors = ("Conv",)
 
     def match(self, node: ir.Node, view: View) -> HalvesSite | None:
         """A Conv that nothing reads but what cuts its channels in two."""

@@ -1,7 +1,6 @@
 """split-packed: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -86,9 +85,9 @@ class SplitPacked(NodePass[PackedSite]):
         anywhere but at the start of the last axis, or read by something else than such Gathers.
     """
 
-    name: ClassVar[str] = "split-packed"
+    name = "split-packed"
     sentence = "parts of one tensor, which are moved to the front and gathered one by one"
-    anchors: ClassVar[tuple[str, ...]] = ("Gather", "Slice", "Split")
+    anchors = ("Gather", "Slice", "Split")
 
     def match(self, node: ir.Node, view: View) -> PackedSite | None:
         """The Split, or the first of the Gathers or Slices, of a tensor that was packed."""

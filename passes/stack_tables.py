@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -111,8 +110,8 @@ class StackTables(NodePass[TablesSite]):
         which would be twice in memory.
     """
 
-    name: ClassVar[str] = "stack-tables"
-    anchors: ClassVar[tuple[str, ...]] = ("Add", "Concat")
+    name = "stack-tables"
+    anchors = ("Add", "Concat")
 
     def match(self, node: ir.Node, view: View) -> TablesSite | None:
         """The last of sums of rows; rows beside each other."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.caches.cache_input import CacheInput
 from graphfix.caches.growth import growing, unify
-from graphfix.core import Change, Interface, Match, Pass, Skip
+from graphfix.core import Change, Match, Pass, Skip
 from graphfix.editing.builder import Builder, is_as_exported
 from graphfix.errors import PaddingError, UsageError
 from graphfix.model import shapes
@@ -107,8 +106,8 @@ class StaticCache(Pass):
         static-cache:past=3
     """
 
-    name: ClassVar[str] = "static-cache"
-    may_change: ClassVar[frozenset[Interface]] = frozenset({"dims", "inputs", "outputs"})
+    name = "static-cache"
+    may_change = frozenset({"dims", "inputs", "outputs"})
 
     dims: Sizes = ()
 

@@ -1,7 +1,6 @@
 """table-rows: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -92,9 +91,9 @@ class TableRows(NodePass[RowsSite]):
         to a number that may be below 0.
     """
 
-    name: ClassVar[str] = "table-rows"
+    name = "table-rows"
     sentence = "the first rows of a table are looked up one by one"
-    anchors: ClassVar[tuple[str, ...]] = ("Gather",)
+    anchors = ("Gather",)
 
     def match(self, node: ir.Node, view: View) -> RowsSite | Skip | None:
         """A Gather of rows whose indices count from 0."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -84,11 +83,9 @@ class Thaw(NodePass[FrozenSite]):
         Slice is never taken for frozen: it may be meant.
     """
 
-    name: ClassVar[str] = "thaw"
-    anchors: ClassVar[tuple[str, ...]] = (
-        *("Reshape", "Expand", "Add", "Sub", "Mul", "Div", "Where", "And", "Less", "Equal"),
-    )
-    keeps_shapes: ClassVar[bool] = False
+    name = "thaw"
+    anchors = (*("Reshape", "Expand", "Add", "Sub", "Mul", "Div", "Where", "And", "Less", "Equal"),)
+    keeps_shapes = False
 
     def match(self, node: ir.Node, view: View) -> FrozenSite | Skip | None:
         """A Reshape to a constant that fits at one size, or a broadcast that does."""

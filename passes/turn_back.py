@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 import onnx_ir as ir
@@ -140,8 +139,8 @@ class TurnBack(NodePass[TurnedSite]):
         the last axis, and whatever mixes rows.
     """
 
-    name: ClassVar[str] = "turn-back"
-    anchors: ClassVar[tuple[str, ...]] = ("Transpose",)
+    name = "turn-back"
+    anchors = ("Transpose",)
     sentence = "Transposes around what computes each row by itself, in whichever order rows lie"
 
     def match(self, node: ir.Node, view: View) -> TurnedSite | None:

@@ -1,7 +1,6 @@
 """unflatten-heads: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -87,9 +86,9 @@ class UnflattenHeads(NodePass[ShapeSite]):
         copies another size.
     """
 
-    name: ClassVar[str] = "unflatten-heads"
+    name = "unflatten-heads"
     sentence = "its shape is recomputed in each run although it is constant"
-    anchors: ClassVar[tuple[str, ...]] = ("Reshape",)
+    anchors = ("Reshape",)
 
     def match(self, node: ir.Node, view: View) -> ShapeSite | Skip | None:
         """A constant for the shape of a Reshape, if its shape is no constant yet."""

@@ -1,7 +1,6 @@
 """unpad-heads: the manual is the docstring of the class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -85,9 +84,9 @@ class UnpadHeads(NodePass[PaddedSite]):
         a result must be cut by as much as its values were padded. What somebody else reads stays.
     """
 
-    name: ClassVar[str] = "unpad-heads"
+    name = "unpad-heads"
     sentence = "heads are padded with zeros, which no product needs"
-    anchors: ClassVar[tuple[str, ...]] = ("MatMul", "Slice")
+    anchors = ("MatMul", "Slice")
 
     def match(self, node: ir.Node, view: View) -> PaddedSite | None:
         """A product of two padded operands; or a cut of a product whose right operand is padded."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import zip_longest
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -42,7 +41,7 @@ class ReshapeRank(Rule):
         }
     """
 
-    name: ClassVar[str] = "reshape-rank"
+    name = "reshape-rank"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each Reshape to a tensor of too many dims."""
@@ -78,8 +77,8 @@ class KernelRank(Rule):
         }
     """
 
-    name: ClassVar[str] = "kernel-rank"
-    matched_by: ClassVar[str | None] = "matmul-4d"
+    name = "kernel-rank"
+    matched_by = "matmul-4d"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node of too many dims that has a kernel on DirectML."""
@@ -124,7 +123,7 @@ class SamePadding(Rule):
         }
     """
 
-    name: ClassVar[str] = "same-padding"
+    name = "same-padding"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such ConvTranspose."""
@@ -162,7 +161,7 @@ class SkipBroadcast(Rule):
         }
     """
 
-    name: ClassVar[str] = "skip-broadcast"
+    name = "skip-broadcast"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each whose skip has a dim of 1, or one less, where the input has more."""
@@ -201,7 +200,7 @@ class DataDependent(Rule):
         }
     """
 
-    name: ClassVar[str] = "data-dependent"
+    name = "data-dependent"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such node."""

@@ -5,7 +5,6 @@ and empty inputs, and at integers beyond 32 bits, on DirectML and on the CPU.
 """
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -52,8 +51,8 @@ class NegativePads(Rule):
         }
     """
 
-    name: ClassVar[str] = "negative-pads"
-    repaired_by: ClassVar[str | None] = "pad-slice"
+    name = "negative-pads"
+    repaired_by = "pad-slice"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each Pad whose pads are known to go below 0, or do so where a size is small."""
@@ -98,7 +97,7 @@ class WideComparison(Rule):
         }
     """
 
-    name: ClassVar[str] = "wide-comparison"
+    name = "wide-comparison"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each comparison with such a constant."""
@@ -141,7 +140,7 @@ class EmptyReduction(Rule):
         }
     """
 
-    name: ClassVar[str] = "empty-reduction"
+    name = "empty-reduction"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each reduction of a tensor that is known to be empty to one that is not."""
@@ -178,7 +177,7 @@ class LoneDft(Rule):
         }
     """
 
-    name: ClassVar[str] = "lone-dft"
+    name = "lone-dft"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each DFT along an axis that is not known to have more than one element."""
@@ -219,8 +218,8 @@ class HalfNorm(Rule):
         }
     """
 
-    name: ClassVar[str] = "half-norm"
-    repaired_by: ClassVar[str | None] = "float-norm"
+    name = "half-norm"
+    repaired_by = "float-norm"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each in float16; a warning, since most activations are small."""
@@ -256,7 +255,7 @@ class LostNan(Rule):
         }
     """
 
-    name: ClassVar[str] = "lost-nan"
+    name = "lost-nan"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each IsNaN with such an operator right before it, Casts and layout aside."""

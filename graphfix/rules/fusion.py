@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -13,7 +12,7 @@ from graphfix.model.shapes import is_named
 from graphfix.model.symbolic.expressions import symbols_of
 from graphfix.model.values import all_nodes, is_op, nodes_of
 from graphfix.model.view import View
-from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded
+from graphfix.rules.rule import PROVIDERS, Hazard, Rule, is_fixed, is_folded
 from graphfix.spec.quoting import quoted
 
 
@@ -45,7 +44,7 @@ class ControlFlow(Rule):
         }
     """
 
-    name: ClassVar[str] = "control-flow"
+    name = "control-flow"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node with a graph inside; an If that is decided already is a note."""
@@ -84,7 +83,7 @@ class DynamicDims(Rule):
         }
     """
 
-    name: ClassVar[str] = "dynamic-dims"
+    name = "dynamic-dims"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """One hazard for all symbolic dims: their inputs, how many nodes follow each, a command."""
@@ -127,8 +126,8 @@ class UnnamedDims(Rule):
         }
     """
 
-    name: ClassVar[str] = "unnamed-dims"
-    providers: ClassVar[tuple[Provider, ...]] = PROVIDERS
+    name = "unnamed-dims"
+    providers = PROVIDERS
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each input with such a dim."""
@@ -172,7 +171,7 @@ class ComputedCpuInput(Rule):
         }
     """
 
-    name: ClassVar[str] = "computed-cpu-input"
+    name = "computed-cpu-input"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node with such an input, unless it only computes a shape."""

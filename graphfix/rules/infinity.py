@@ -1,7 +1,6 @@
 """What DirectML makes of infinity, by the table edges.csv."""
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -42,7 +41,7 @@ class LostInfinity(Rule):
         }
     """
 
-    name: ClassVar[str] = "lost-infinity"
+    name = "lost-infinity"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each IsInf with such a sum right before it, Casts and layout aside."""

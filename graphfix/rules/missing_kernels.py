@@ -1,7 +1,6 @@
 """Nodes that run on the CPU because DirectML has no kernel for them, or one that refuses them."""
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -43,7 +42,7 @@ class NoKernel(Rule):
         }
     """
 
-    name: ClassVar[str] = "no-kernel"
+    name = "no-kernel"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node whose operator has no kernel of its version."""
@@ -78,7 +77,7 @@ class TypeWithoutKernel(Rule):
         }
     """
 
-    name: ClassVar[str] = "type-without-kernel"
+    name = "type-without-kernel"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node with a type that its kernel does not take."""
@@ -122,7 +121,7 @@ class RefusedByKernel(Rule):
         }
     """
 
-    name: ClassVar[str] = "refused-by-kernel"
+    name = "refused-by-kernel"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node that a Query function refuses."""

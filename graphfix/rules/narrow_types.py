@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -11,7 +10,7 @@ from graphfix.directml import kernel_table
 from graphfix.model.schemas import schema_of
 from graphfix.model.values import all_nodes, attr_int, const_of, is_op, nodes_of
 from graphfix.model.view import View
-from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule
+from graphfix.rules.rule import PROVIDERS, Hazard, Rule
 
 _LOWEST = -65504.0
 _FLOAT16 = ir.DataType.FLOAT16
@@ -47,8 +46,8 @@ class LowFloat16(Rule):
         }
     """
 
-    name: ClassVar[str] = "low-float16"
-    providers: ClassVar[tuple[Provider, ...]] = PROVIDERS
+    name = "low-float16"
+    providers = PROVIDERS
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node that such a constant goes into, once for each constant."""
@@ -111,8 +110,8 @@ class TypeConflict(Rule):
         }
     """
 
-    name: ClassVar[str] = "type-conflict"
-    providers: ClassVar[tuple[Provider, ...]] = PROVIDERS
+    name = "type-conflict"
+    providers = PROVIDERS
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node whose types contradict its schema."""

@@ -1,7 +1,6 @@
 """Hazards in quantized weights."""
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -40,7 +39,7 @@ class FourBits(Rule):
         }
     """
 
-    name: ClassVar[str] = "four-bits"
+    name = "four-bits"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such DequantizeLinear that DirectML takes."""

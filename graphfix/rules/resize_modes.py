@@ -1,7 +1,6 @@
 """What DirectML's Resize reads otherwise."""
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -41,7 +40,7 @@ class ResizeMode(Rule):
         }
     """
 
-    name: ClassVar[str] = "resize-mode"
+    name = "resize-mode"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such Resize that DirectML takes."""

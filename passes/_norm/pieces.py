@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -35,8 +34,8 @@ class NormSite(Match):
 class NormPieces(NodePass[NormSite]):
     """LayerNorm and RMSNorm in pieces become LayerNormalization, SimplifiedLayerNormalization."""
 
-    name: ClassVar[str] = "fuse-norm"
-    anchors: ClassVar[tuple[str, ...]] = ("Div", "Mul", "Add")
+    name = "fuse-norm"
+    anchors = ("Div", "Mul", "Add")
 
     def match(self, node: ir.Node, view: View) -> NormSite | Skip | None:
         """The last node of a norm."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, TypeGuard
+from typing import TypeGuard
 
 import onnx_ir as ir
 
@@ -49,9 +49,9 @@ class ResidualSite(Match):
 class NormResidual(NodePass[ResidualSite]):
     """A residual sum, the bias in it and the norm after it become a Skip norm of com.microsoft."""
 
-    name: ClassVar[str] = "fuse-norm"
+    name = "fuse-norm"
     sentence = "a norm and the sum before it, each a kernel of its own"
-    anchors: ClassVar[tuple[str, ...]] = ("LayerNormalization", "SimplifiedLayerNormalization")
+    anchors = ("LayerNormalization", "SimplifiedLayerNormalization")
 
     def match(self, node: ir.Node, view: View) -> ResidualSite | Skip | None:
         """A norm over the last axis, of a sum of two tensors of one shape."""

@@ -1,7 +1,6 @@
 """Tails that are set: zeros, or something far from every score."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -34,7 +33,7 @@ class Zero(Repair):
     axis: int
     state: State
     point: ir.Value | None = None
-    what: ClassVar[str] = "its tail is set to zero first"
+    what = "its tail is set to zero first"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> None:
         """``Where(mask, x, 0)`` or ``x * mask``."""
@@ -55,7 +54,7 @@ class Hide(Repair):
     index: int
     axis: int
     state: State
-    what: ClassVar[str] = "a mask is added to its scores"
+    what = "a mask is added to its scores"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> None:
         """``x + addend``, with one addend for all who hide the same."""
@@ -111,7 +110,7 @@ class HideKeys(Repair):
     slots: Slots
     state: State
     kept: bool
-    what: ClassVar[str] = "the keys of its padding are hidden"
+    what = "the keys of its padding are hidden"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> None:
         """A mask of keys, int32 [B, T], or ``attention_bias``, [B, H, S, T]."""
@@ -163,7 +162,7 @@ class MaskKeys(Repair):
 
     state: State
     at: int
-    what: ClassVar[str] = "the keys of its padding are hidden"
+    what = "the keys of its padding are hidden"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> None:
         """A mask of keys, bool [B, 1, S, T]: ONNX Runtime broadcasts no other axes."""
@@ -190,7 +189,7 @@ class PoisonedInput(Repair):
 
     value: ir.Value
     state: State
-    what: ClassVar[str] = "whatever is in its padding becomes zero"
+    what = "whatever is in its padding becomes zero"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> None:
         """``Where(mask, x, 0)``, for all who read it but those who ask only for its size."""

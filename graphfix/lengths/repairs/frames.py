@@ -1,7 +1,6 @@
 """Frames picked out again: the last ones, copies of them, what follows them."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -23,7 +22,7 @@ class LastFrames(FrameRepair):
 
     offsets: tuple[int, ...]
     drop: bool
-    what: ClassVar[str] = "it reads at the end of what is valid"
+    what = "it reads at the end of what is valid"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
         """``x[length + offset]``."""
@@ -47,7 +46,7 @@ class PadFrames(FrameRepair):
     result: sympy.Expr
     begin: int
     reflect: bool
-    what: ClassVar[str] = "its copies are taken from what is valid"
+    what = "its copies are taken from what is valid"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
         """``x[i]`` with ``i`` clamped to, or mirrored at, the last valid index."""
@@ -71,7 +70,7 @@ class Append(FrameRepair):
     """
 
     count: int
-    what: ClassVar[str] = "what it appends goes right behind what is valid"
+    what = "what it appends goes right behind what is valid"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
         """``concat[i]`` where ``i`` jumps over the padding."""
@@ -99,7 +98,7 @@ class FillUp(FrameRepair):
     before: sympy.Expr
     depth: int
     whole: bool
-    what: ClassVar[str] = "the copies that fill it up go right behind what is valid"
+    what = "the copies that fill it up go right behind what is valid"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
         """``concat(x, frame)[i]``, and the frame wherever ``i`` is past the valid length."""

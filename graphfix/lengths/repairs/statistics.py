@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -28,7 +27,7 @@ class LengthData(Repair):
     index: int
     rank: int
     trailing: int
-    what: ClassVar[str] = "it gets the valid length"
+    what = "it gets the valid length"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> None:
         """The same arithmetic on the valid length."""
@@ -48,7 +47,7 @@ class MaskedMean(Repair):
     axes: tuple[int, ...]
     keepdims: bool
     state: State
-    what: ClassVar[str] = "it becomes the sum of the valid frames over their number"
+    what = "it becomes the sum of the valid frames over their number"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
         """``ReduceSum(x) / max(length, 1)``."""
@@ -65,7 +64,7 @@ class _Norm(Repair):
     """
 
     centred: bool = field(default=True, kw_only=True)
-    what: ClassVar[str] = "its mean and variance are taken over the valid frames"
+    what = "its mean and variance are taken over the valid frames"
 
     def _normalized(
         self, op: Builder, lengths: Lengths, x: ir.Value, state: State, over: tuple[int, ...]
@@ -169,7 +168,7 @@ class SequenceLens(Repair):
 
     size: sympy.Expr
     state: State
-    what: ClassVar[str] = "it is told how long each row is"
+    what = "it is told how long each row is"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> None:
         """``sequence_lens``, int32 [B]."""
