@@ -46,9 +46,9 @@ FUSIONS = (
     *("stack-tables", "einsum-matmul", "gemm-matmul", "split-packed", "fuse-residual"),
     *("fuse-rotary", "unpad-heads", "fuse-attention", "group-heads", "turn-back"),
     *("fuse-projections", "join-products", "join-conditions", "order-weights", "fuse-gelu"),
-    *("scale-weights", "merge-biases", "late-mask", "fuse-affine", "split-gate"),
-    *("pointwise-conv", "fuse-spectrum", "fuse-norm", "fuse-matmul", "group-products"),
-    "mask-select",
+    *("fuse-softplus", "scale-weights", "merge-biases", "late-mask", "fuse-affine"),
+    *("split-gate", "pointwise-conv", "fuse-spectrum", "fuse-norm", "fuse-matmul"),
+    *("group-products", "mask-select"),
 )
 # Folded first, too: the others then see what a raw export computes from constants.
 _FAST = (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "fold")
