@@ -17,7 +17,8 @@ class FuseNorm(Pass):
 
     The pieces are found in every order and spelling: a square by Pow or Mul, the root by Sqrt or
     Pow, divided by it or multiplied with its inverse, one difference or, as TorchScript writes it,
-    two. They become LayerNormalization or SimplifiedLayerNormalization. Where that, or one that was
+    two. They become LayerNormalization or SimplifiedLayerNormalization, between two Transposes
+    where frames or pixels follow the channels that are normed. Where that, or one that was
     there before, is taken of a residual sum, the two become SkipLayerNormalization or
     SkipSimplifiedLayerNormalization of com.microsoft, with the bias in that sum, also where it is
     one of three tensors; a sum that is used elsewhere too is its fourth output.
@@ -29,7 +30,9 @@ class FuseNorm(Pass):
         onnxruntime-directml 1.24.4: the operators are within 3e-7 of the CPU, also below opset 17.
         What it gets wrong is refused: a SkipLayerNormalization of two shapes, which adds other
         numbers (off by 2.6), and a SkipSimplifiedLayerNormalization with a bias, which it does
-        not add to the sum (off by 1.9); such a bias stays as it is.
+        not add to the sum (off by 1.9); such a bias stays as it is. Norms of channels, by
+        `graphfix plan`: 85 kernels on the device where 123 were in a text encoder as Glow-TTS and
+        Matcha-TTS have it, 42 where 54 were in two blocks of ConvNeXt V2 (transformers 4.41).
 
     Before:
         <
@@ -69,12 +72,12 @@ class FuseNorm(Pass):
     Safety:
         Exact, except rounding. Casts around a norm stay: in float16 DirectML's mean of squares
         goes no further than 65504 (float-norm), and float32 was chosen for that. Refused, with the
-        reason: a mean over other than the last axes, or that loses them (keepdims=0); parts that
-        are used elsewhere or are outputs, which would have to stay; types other than float and
-        float16, and those of a local function, which are not known; a sum of tensors of two
-        shapes, of 4 dims, or one used elsewhere where the scale is computed; a norm whose mean or
-        deviation is used. A norm without a scale gets one of ones, for which its last dims have to
-        be numbers.
+        reason: a mean over other than one axis or the last ones, or that loses them (keepdims=0);
+        parts that are used elsewhere or are outputs, which would have to stay; types other than
+        float and float16, and those of a local function, which are not known; a sum of tensors of
+        two shapes, of 4 dims, or one used elsewhere where the scale is computed; a norm whose mean
+        or deviation is used. A norm without a scale gets one of ones, for which its dims have to be
+        numbers.
 
     Options:
         residual: Whether the sum before a norm goes into it. That is a kernel or two less on

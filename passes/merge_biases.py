@@ -13,14 +13,7 @@ from graphfix.model.shapes import Dim, all_same
 from graphfix.model.values import attr_int, attr_ints, input_at, ints_of, is_op, maker_of
 from graphfix.model.view import View
 
-from ._shared.fusible import (
-    FLOATS,
-    is_of_its_features,
-    is_own_constant,
-    lies_along,
-    only_user,
-    varying,
-)
+from ._shared.fusible import FLOATS, is_by_feature, is_own_constant, lies_along, only_user, varying
 
 _NORMS = ("LayerNormalization", "InstanceNormalization")
 _VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
@@ -129,7 +122,7 @@ class MergeBiases(NodePass[BiasSite]):
         if is_op(maker, *_NORMS) and only_user(maker) is node and len(maker.outputs) == 1:
             bias = input_at(maker, 2)
             known = maker.inputs[1] in view.fixed and (bias is None or bias in view.fixed)
-            fits = known and is_of_its_features(constant, maker, view)
+            fits = known and is_by_feature(constant, maker, view)
             return BiasSite(node, constant, norm=maker) if fits else None
         return _walked(node, data, constant, view)
 

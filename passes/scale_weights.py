@@ -10,7 +10,7 @@ from graphfix.editing.builder import Builder
 from graphfix.model.values import is_op, scalar_of
 from graphfix.model.view import View
 
-from ._shared.fusible import is_of_its_features, only_user, varying
+from ._shared.fusible import is_by_feature, only_user, varying
 
 _LAYOUT = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "GatherElements", "Einsum")
 _CONVOLVES = ("Conv", "ConvTranspose")
@@ -156,7 +156,7 @@ def _behind(
         user, value = maker, data
     data = maker.inputs[0]
     # One number right behind a product is left to fuse-matmul, and to ONNX Runtime.
-    fits = after or is_op(maker, *_NORMS) if one else is_of_its_features(factor, maker, view)
+    fits = after or is_op(maker, *_NORMS) if one else is_by_feature(factor, maker, view)
     if data is None or not fits:
         return None
     flat = not one and view.shapes.rank(factor) != 1

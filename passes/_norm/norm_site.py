@@ -1,5 +1,6 @@
 """LayerNorm and RMSNorm in pieces: which nodes they are, and what they are taken of."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -9,6 +10,7 @@ from graphfix.model.shapes import all_same
 from graphfix.model.values import attr_int, axes_of, is_op, maker_of
 from graphfix.model.view import View
 
+from .._shared.fusible import lies_along
 from .._shared.polynomial import number_of
 
 
@@ -20,7 +22,7 @@ class Core:
         last: The node that divides, or multiplies with the inverse.
         data: What is normed; of a LayerNorm, before its mean was subtracted.
         centred: Whether its mean is subtracted: a LayerNorm.
-        axis: The first of the axes, all of them up to the last one; counted from the end.
+        axes: The axes, counted from the end: the last ones, or one that others follow.
         epsilon: What is added to the mean of the squares.
         nodes: What computes it, ``last`` left out.
     """
@@ -28,9 +30,14 @@ class Core:
     last: ir.Node
     data: ir.Value
     centred: bool
-    axis: int
+    axes: tuple[int, ...]
     epsilon: float
     nodes: frozenset[ir.Node]
+
+    @property
+    def behind(self) -> int:
+        """How many axes follow them, as frames follow channels."""
+        return -1 - self.axes[-1]
 
 
 def cores_of(node: ir.Node, view: View) -> list[Core] | Skip:
@@ -103,12 +110,12 @@ def _means_of_squares(
         base, square = found_square
         if base is not data and not _equal_differences(base, data, view):
             continue
-        axis = _axis(reduce, rank)
-        if isinstance(axis, str):
-            return Skip(node, axis)
-        plain = Core(node, data, False, axis, epsilon, frozenset({add, reduce, square}))
+        axes = _axes(reduce, rank)
+        if isinstance(axes, str):
+            return Skip(node, axes)
+        plain = Core(node, data, False, axes, epsilon, frozenset({add, reduce, square}))
         found = [plain] if base is data else []
-        centre = _centre(data, base, axis, rank) if epsilon else None
+        centre = _centre(data, base, axes, rank) if epsilon else None
         if centre is not None:
             source, nodes = centre
             found.insert(0, replace(plain, data=source, centred=True, nodes=plain.nodes | nodes))
@@ -123,7 +130,7 @@ def _equal_differences(a: ir.Value, b: ir.Value, view: View) -> bool:
 
 
 def _centre(
-    data: ir.Value, base: ir.Value, axis: int, rank: int | None
+    data: ir.Value, base: ir.Value, axes: tuple[int, ...], rank: int | None
 ) -> tuple[ir.Value, frozenset[ir.Node]] | None:
     """What ``data`` is the difference of and its mean over the same axes, and the nodes of it."""
     nodes: set[ir.Node] = set()
@@ -134,7 +141,7 @@ def _centre(
         mean = node.inputs[1].producer()
         if not is_op(mean, "ReduceMean") or mean.inputs[0] is not node.inputs[0]:
             return None
-        if _axis(mean, rank) != axis:
+        if _axes(mean, rank) != axes:
             return None
         nodes |= {node, mean}
         source = node.inputs[0]
@@ -151,8 +158,8 @@ def squared(value: ir.Value | None) -> tuple[ir.Value, ir.Node] | None:
     return (node.inputs[0], node) if number_of(node.inputs[1], 0) == 2 else None
 
 
-def _axis(reduce: ir.Node, rank: int | None) -> int | str:
-    """The first axis that is averaged over, from the end, if all after it are as well."""
+def _axes(reduce: ir.Node, rank: int | None) -> tuple[int, ...] | str:
+    """The axes that are averaged over, from the end: one, or the last ones."""
     if attr_int(reduce, "keepdims", 1) != 1 or any(x.is_ref() for x in reduce.attributes.values()):
         return "its mean loses the axis it is taken over (keepdims=0)"
     axes = axes_of(reduce)
@@ -162,18 +169,19 @@ def _axis(reduce: ir.Node, rank: int | None) -> int | str:
         if rank is None:
             return "its rank is not known, and its axes are counted from the front"
         axes = tuple(x - rank if x >= 0 else x for x in axes)
-    if sorted(axes) != list(range(-len(axes), 0)):
-        return f"its mean is over {list(axes)}, and not the last axes"
-    return -len(axes)
+    axes = tuple(sorted(axes))
+    if len(axes) > 1 and axes != (*range(-len(axes), 0),):
+        return f"its mean is over {list(axes)}: neither one axis nor the last ones"
+    return axes
 
 
-def fits_scale(value: ir.Value | None, data: ir.Value, axis: int, view: View) -> bool:
-    """Whether ``value`` has just the dims of ``data`` from ``axis`` on, and its type."""
-    if value is None:
-        return False
+def fits_scale(value: ir.Value | None, data: ir.Value, axes: Sequence[int], view: View) -> bool:
+    """Whether ``value`` has just the dims of ``data`` along ``axes``, and its type."""
     dims, size = view.shapes.dims(data), view.shapes.dims(value)
+    if value is None or dims is None or view.shapes.dtype(value) != view.shapes.dtype(data):
+        return False
+    if axes[-1] < -1:  # as [C, 1] or [1, C, 1]
+        return lies_along(value, dims[axes[0]], -1 - axes[-1], len(dims), view)
     if size is None and value.is_initializer() and value.shape is not None:
         size = tuple(value.shape)  # ones that this pass has made
-    if dims is None or size is None or len(size) != -axis:
-        return False
-    return view.shapes.dtype(value) == view.shapes.dtype(data) and all_same(size, dims[axis:])
+    return size is not None and len(size) == len(axes) and all_same(size, dims[axes[0] :])

@@ -60,9 +60,18 @@ class NormPieces(NodePass[NormSite]):
 
     def rewrite(self, match: NormSite, op: Builder) -> ir.Value:
         """The one operator."""
-        core, bias = match.core, [] if match.bias is None else [match.bias]
+        core, data = match.core, match.core.data
         kind = "LayerNormalization" if core.centred else "SimplifiedLayerNormalization"
-        return op.make(kind, core.data, match.scale, *bias, axis=core.axis, epsilon=core.epsilon)
+        factors = [x for x in (match.scale, match.bias) if x is not None]
+        rank = op.view.shapes.rank(data) or 0
+        order = [x for x in range(-rank, 0) if x not in core.axes] + [*core.axes]
+        if core.behind:
+            data = op.Transpose(data, perm=[x + rank for x in order])
+            flat = np.array([-1], np.int64)
+            factors = [op.Reshape(x, flat) if isinstance(x, ir.Value) else x for x in factors]
+        made = op.make(kind, data, *factors, axis=-len(core.axes), epsilon=core.epsilon)
+        back = [order.index(x) for x in range(-rank, 0)]
+        return op.Transpose(made, perm=back) if core.behind else made
 
 
 def _makers(node: ir.Node) -> Iterator[ir.Node]:
@@ -87,8 +96,8 @@ def _site(core: Core, view: View) -> NormSite | Skip:
     if scale is not None:
         return NormSite(last, core, scale, bias)
     dims = view.shapes.dims(core.data)
-    size = [x for x in dims[core.axis :] if isinstance(x, int)] if dims is not None else []
-    if len(size) < -core.axis:
+    size = [x for x in map(dims.__getitem__, core.axes) if isinstance(x, int)] if dims else []
+    if len(size) < len(core.axes):
         return Skip(node, "it has no scale of its own dims, and how many ones to give is not known")
     return NormSite(last, core, np.ones(size, dtype.numpy()), bias)
 
@@ -101,4 +110,4 @@ def _operand_after(
     if not is_op(user, op_type):
         return None, node
     other = next((x for x in user.inputs if x is not made), None)
-    return (other, user) if fits_scale(other, core.data, core.axis, view) else (None, node)
+    return (other, user) if fits_scale(other, core.data, core.axes, view) else (None, node)

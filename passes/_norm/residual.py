@@ -124,7 +124,7 @@ def _fits(
 ) -> TypeGuard[tuple[ir.Value, ir.Value | None, ir.Value, ir.Value | None]]:
     """Whether the parts have the shape of the sum, and the bias that of its last axis."""
     data, more, skip, bias = parts
-    if bias is not None and not fits_scale(bias, total, -1, view):
+    if bias is not None and not fits_scale(bias, total, (-1,), view):
         return False
     dims, given = view.shapes.dims(total), (data, skip, *([] if more is None else [more]))
     return all(all_same(view.shapes.dims(x), dims) for x in given)
@@ -145,7 +145,7 @@ def _refused(node: ir.Node, total: ir.Value, kept: bool, view: View) -> str | No
         return "it is not taken over the last axis alone"
     if rank not in (2, 3):
         return f"its tensor has {rank} dims, and the operator that has the sum takes 2 or 3"
-    if not all(fits_scale(x, total, -1, view) for x in node.inputs[1:] if x is not None):
+    if not all(fits_scale(x, total, (-1,), view) for x in node.inputs[1:] if x is not None):
         return "its scale or bias has another shape than the last axis"
     if kept and any(x is not None and x.producer() is not None for x in node.inputs[1:]):
         return "its scale is computed, and the sum is used before that may be"

@@ -90,7 +90,7 @@ def lies_along(constant: ir.Value | None, width: Dim, behind: int, rank: int, vi
     return dims[-len(needed) :] == needed and all(x == 1 for x in dims[: -len(needed)])
 
 
-def is_of_its_features(constant: ir.Value, product: ir.Node, view: View) -> bool:
+def is_by_feature(constant: ir.Value, product: ir.Node, view: View) -> bool:
     """Whether a constant has a number for each feature that a MatMul, or a norm, makes."""
     rank, weight = view.shapes.rank(product.outputs[0]), view.shapes.dims(product.inputs[1])
     if rank is None or not weight or is_op(product, "Conv", "ConvTranspose"):

@@ -152,13 +152,47 @@ def test_a_difference_that_is_used_elsewhere_is_normed() -> None:
     assert ops(after) == ["ReduceMean", "Sub", "SimplifiedLayerNormalization", "Neg"]
 
 
-def test_more_axes_than_one() -> None:
-    body = NORM.replace("[-1]", "[-2, -1]").replace("float[B, T, 8]", "float[B, 4, 8]")
+@pytest.mark.parametrize("axes", ["[-2, -1]", "[-1, -2]"])
+def test_more_axes_than_one(axes: str) -> None:
+    body = NORM.replace("[-1]", axes).replace("float[B, T, 8]", "float[B, 4, 8]")
     signature = SIGNATURE.replace("T", "4")
     after = fused(body, signature=signature, out="float[B, 4, 8] y")
     (node,) = after.graph
     assert node.attributes["axis"].as_int() == -2
     assert node.inputs[1].shape == [4, 8]
+
+
+CHANNELS = """m = ReduceMean <axes = [1]> (x) d = Sub (x, m) p = Pow (d, two)
+    v = ReduceMean <axes = [-{rank}]> (p) e = Add (v, eps) s = Sqrt (e) n = Div (d, s)"""
+
+
+@pytest.mark.parametrize(
+    ("dims", "factor"),
+    [("B, 8, T", "8, 1"), ("B, 8, T", "1, 8, 1"), ("B, 8, T, 3", "8, 1, 1"), ("B, 8", "8")],
+)
+def test_channels_that_frames_follow(dims: str, factor: str) -> None:
+    rank, numbers = dims.count(",") + 1, ", ".join(str(x / 8 + 0.5) for x in range(8))
+    body = " ".join(f"{x} = Constant <value = float[{factor}] {{{numbers}}}> ()" for x in "gc")
+    body += CHANNELS.format(rank=rank - 1) + " f = Mul (g, n) y = Add (f, c)"
+    after = fused(body, signature=f"float[{dims}] x", out=f"float[{dims}] y")
+    graphfix.run(after, "fold")
+    turned = ["Transpose", "LayerNormalization", "Transpose"]
+    assert ops(after) == (turned if rank > 2 else turned[1:2])
+
+
+def test_channels_without_a_scale_of_theirs() -> None:
+    body = CHANNELS.format(rank=2) + " y = Mul (n, r)"
+    after = fused(body, signature="float[B, 8, T] x, float[B, 8, T] r", out="float[B, 8, T] y")
+    assert ops(after) == ["Transpose", "LayerNormalization", "Transpose", "Mul"]
+    rms = RMS.replace("[-1]", "[1]")
+    after = fused(rms, signature="float[B, 8, T] x", out="float[B, 8, T] y")
+    assert ops(after) == ["Transpose", "SimplifiedLayerNormalization", "Transpose"]
+
+
+def test_means_over_different_axes_are_no_norm_of_one() -> None:
+    body = CHANNELS.format(rank=1) + " y = Neg (n)"
+    after = fused(body, signature="float[B, 8, 8] x", out="float[B, 8, 8] y")
+    assert "LayerNormalization" not in ops(after)
 
 
 def test_float16() -> None:
@@ -188,9 +222,9 @@ STAYS = {
         {"out": "float[B, T, 8] y, float[B, T, 1] z"}, "'z', a part of it, is an output",
     ),
     "double": (NORM, {"dtype": "double"}, "the type of 'x' is double"),
-    "over time": (RMS.replace("[-1]", "[1]"), {}, "its mean is over [-2], and not the last axes"),
+    "over time": (RMS.replace("[-1]", "[1]"), {}, "how many ones to give is not known"),
     "over batch and features": (
-        RMS.replace("[-1]", "[0, 2]"), {}, "its mean is over [-3, -1], and not the last axes",
+        RMS.replace("[-1]", "[0, 2]"), {}, "over [-3, -1]: neither one axis nor the last ones",
     ),
     "over everything": (
         RMS.replace(" <axes = [-1]>", ""), {}, "the axes of its mean are not constant, or are all",
