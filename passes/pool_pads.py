@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Skip
+from graphfix.core import Match, NodePass, Severity, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.symbolic.expressions import Dim, expr_of
 from graphfix.model.symbolic.signs import never_negative
@@ -19,6 +19,13 @@ _REVISED = 22
 # From here on all CPU kernels divide an average by what a window holds.
 _DIVIDED = 19
 
+# What goes wrong.
+_COUNTED = "count_include_pad=1: DirectML counts what lies behind the padding at the end, too"
+_LOST = "ceil_mode=1: DirectML counts a window that starts behind the data, and CPUs do not"
+_SHORT = "ceil_mode=1: DirectML ends in 80070057 where the input is shorter than the window"
+_NONE = "ceil_mode=1 keeps the model at an opset that DirectML has no pools of"
+_SEVERITY: dict[str, Severity] = {_COUNTED: "error", _LOST: "error", _SHORT: "warning"}
+
 
 @dataclass(frozen=True)
 class PoolSite(Match):
@@ -26,13 +33,18 @@ class PoolSite(Match):
 
     Attributes:
         pads: The pads that make as many windows without it.
-        wrong: Whether DirectML makes something else of it, at some size.
+        why: What goes wrong.
         counted: What it pads with and counts, if it counts that: starts, then ends.
     """
 
     pads: tuple[int, ...]
-    wrong: bool
+    why: str
     counted: tuple[int, ...] | None = None
+
+    @property
+    def severity(self) -> Severity:
+        """How bad that is where DirectML has a kernel."""
+        return _SEVERITY.get(self.why, "note")
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,8 @@ class PoolPads(NodePass[PoolSite]):
         (count_include_pad=1, PyTorch's default) is divided there by the whole window where that
         reaches past the end, and by what lies over input and padding in PyTorch, in ONNX and on
         CPUs; below opset 19 ONNX Runtime 1.24 does on the CPU as DirectML does, and 1.32 does not.
+        An input that is shorter than the window, its pads included, makes one window on CPUs, and
+        ends in 80070057 there: CAM++ averages 100 frames at a time.
         From opset 22 on DirectML has no pools, and opset-ceiling cannot take one with ceil_mode=1
         down.
 
@@ -96,12 +110,16 @@ class PoolPads(NodePass[PoolSite]):
         axes = list(zip(pads[len(kernel) :], strides, kernel, strict=True))
         lost = any(end + stride > size for end, stride, size in axes)
         counts = attr_int(node, "count_include_pad", 0) and max(strides) > 1
-        if not lost and not counts and view.opset(node) < _REVISED:
+        dims = view.shapes.dims(node.inputs[0])
+        own = [k - a - b if s > 1 else 1 for a, (b, s, k) in zip(pads, axes, strict=False)]
+        if _has(dims, own) and not lost and not counts and view.opset(node) < _REVISED:
             return None
         if set(attr_ints(node, "dilations") or ()) - {1}:
             return Skip(node, "it has dilations, and pads as long as its windows are not allowed")
         if counts and view.opset(node) < _DIVIDED:
-            return Skip(node, "CPUs differ in how it counts padding; export it at opset 19 or up")
+            crash = "" if _has(dims, own) else f" ({_SHORT})"
+            why = "CPUs differ in how it counts padding; export it at opset 19 or up"
+            return Skip(node, why + crash)
         if counts and any(pads) and lost:
             return Skip(node, "it counts the padding, and windows start in it")
         counted = pads if counts else None
@@ -113,20 +131,15 @@ class PoolPads(NodePass[PoolSite]):
         # ONNX Runtime rounds a length below 0 towards it: of less by a stride there is no window.
         rounded = [s - a - b for s, a, b in zip(kernel, front, wanted, strict=True)]
         least = [x if stride > 1 else 1 for x, stride in zip(rounded, strides, strict=True)]
-        if not _has(view.shapes.dims(node.inputs[0]), least):
+        if not _has(dims, least):
             few = f"of fewer than {max(least)} elements it has no window, and with pads one"
             return Skip(node, f"{few}; fix-dims helps where that does not occur")
-        return PoolSite(node, (*pads[:half], *wanted), lost or counted is not None, counted)
+        why = _COUNTED if counts else _LOST if lost else _NONE if _has(dims, own) else _SHORT
+        return PoolSite(node, (*pads[:half], *wanted), why, counted)
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
-        if isinstance(site, PoolSite) and site.counted is not None:
-            return (
-                "count_include_pad=1: DirectML counts what lies behind the padding at the end, too"
-            )
-        if isinstance(site, PoolSite) and not site.wrong:
-            return "ceil_mode=1 keeps the model at an opset that DirectML has no pools of"
-        return "ceil_mode=1: DirectML counts a window that starts behind the data, and CPUs do not"
+        return site.why if isinstance(site, PoolSite) else super().message(site)
 
     def rewrite(self, match: PoolSite, op: Builder) -> ir.Value:
         """The same pool, with pads."""

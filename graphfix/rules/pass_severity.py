@@ -82,7 +82,8 @@ def _has_kernel(site: Match, view: View) -> bool:
 
 def _windows(site: Match, view: View) -> Severity:
     """From opset 22 on the CPU pools, and counts rightly."""
-    return "error" if getattr(site, "wrong", False) and _has_kernel(site, view) else "note"
+    severity: Severity = getattr(site, "severity", "note")
+    return severity if _has_kernel(site, view) else "note"
 
 
 def _scales(site: Match, view: View) -> Severity:

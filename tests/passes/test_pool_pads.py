@@ -105,6 +105,30 @@ def test_a_newer_opset_goes_down(op: str) -> None:
         check_same(before, after, size)
 
 
+SHORT = {
+    "segments": "kernel_shape = [5], strides = [5]",
+    "pads before": "kernel_shape = [5], strides = [5], pads = [1, 0]",
+    "an overlap": "kernel_shape = [4], strides = [3], pads = [1, 0]",
+}
+
+
+@pytest.mark.parametrize(("op", "opset"), [("MaxPool", 17), ("AveragePool", 19), ("LpPool", 18)])
+@pytest.mark.parametrize("case", SHORT)
+def test_a_window_that_may_be_longer_than_the_input(case: str, op: str, opset: int) -> None:
+    before, after = (pool(SHORT[case], op, opset=opset) for _ in range(2))
+    (found,) = graphfix.check(before, "pool-pads", ep="dml")
+    assert found.severity == "warning"
+    assert "80070057" in found.message
+    assert graphfix.run(after, "pool-pads").changed
+    assert "ceil_mode" not in after.graph[0].attributes
+    for size in range(1, 14):
+        check_same(before, after, size)
+    for size, changes in ((4, True), (5, False)):
+        m = pool(SHORT["segments"], op, opset=opset)
+        m.graph.inputs[0].shape = ir.Shape(["B", 4, size])
+        assert graphfix.run(m, "pool-pads").changed == changes
+
+
 @pytest.mark.parametrize("used", ["output", "inside", "not"])
 def test_indices_are_those_of_the_same_windows(used: str) -> None:
     outputs = ", int64[B, 4, I] i" if used == "output" else ", int64[B, 4, I] j"
@@ -123,8 +147,8 @@ def test_indices_are_those_of_the_same_windows(used: str) -> None:
     "attributes",
     [
         "kernel_shape = [3], strides = [2], pads = [1, 1]",
-        "kernel_shape = [2], strides = [2]",
         "kernel_shape = [3], pads = [0, 2]",
+        "kernel_shape = [5]",
         'kernel_shape = [1], strides = [2], auto_pad = "SAME_UPPER"',
         "kernel_shape = [4], pads = [2, 1], count_include_pad = 1",
     ],
@@ -150,7 +174,10 @@ def test_refused_with_the_reason(op: str, more: str, why: str) -> None:
 
 
 def test_averages_that_count_are_left_alone_where_cpus_differ() -> None:
-    check_refused(pool(COUNTED["segments"], "AveragePool", opset=18), "at opset 19 or up")
+    m = pool(COUNTED["segments"], "AveragePool", opset=18)
+    check_refused(m, "at opset 19 or up (ceil_mode=1: DirectML ends in 80070057")
+    m.graph.inputs[0].shape = ir.Shape(["B", 4, 9])
+    check_refused(m, "at opset 19 or up")
 
 
 def check_refused(m: ir.Model, why: str) -> None:
