@@ -231,6 +231,7 @@ def _rules(uniform: Uniform) -> Rules:
         (COUNTED, integers),
         (NEUTRAL, uniform.neutral),
         (frozenset({"ScatterND"}), uniform.scattered),
+        (frozenset({"DFT"}), uniform.real),
         (frozenset({"Cast"}), Bits()),
     )
 

@@ -179,6 +179,18 @@ class Uniform:
             why, lambda op: [op.Where(with_axes("Unsqueeze", mask, behind, op), fill, data)]
         )
 
+    def real(self, node: ir.Node, look: Look) -> Replacement | None:
+        """A DFT of numbers with zeros beside them for imaginary parts, as dynamo writes ``fft``."""
+        both = maker_of(node.inputs[0])
+        parts = both.inputs if is_op(both, "Concat") and not attr_int(node, "inverse", 0) else ()
+        sizes = [dims[-1] for x in parts if (dims := look.dims(x))]
+        if both is None or sizes != [1, 1] or self.filled(parts[1]) != 0:
+            return None
+        if attr_int(both, "axis", 0) not in (-1, (look.view.shapes.rank(parts[0]) or 0) - 1):
+            return None
+        given = (parts[0], *node.inputs[1:])
+        return Replacement("its imaginary parts are zeros", lambda op: [op.again(node, *given)])
+
     def smaller(self, node: ir.Node, look: Look) -> Replacement | None:
         """What is expanded, or filled, for users who would broadcast it themselves."""
         if len(node.outputs) != 1 or node.graph is not look.view.model.graph:

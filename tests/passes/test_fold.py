@@ -276,6 +276,28 @@ def test_one_number_where_a_mask_is_true_is_a_where(
     )
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "folded"),
+    [
+        ("", "", True),
+        ("axis = -1>", "axis = 3>", True),
+        ("inverse = 0", "inverse = 1", False),
+        ("zero = {0}", "zero = {1}", False),
+        ("(r, i)", "(i, r)", False),
+        ("c = Concat <axis = -1> (r, i)", "h = Relu (r) c = Concat <axis = -1> (r, h)", False),
+        ("Concat <axis = -1>", "Concat <axis = 2>", False),
+    ],
+)
+def test_a_dft_of_real_numbers_takes_no_zeros(old: str, new: str, folded: bool) -> None:
+    """As torch's dynamo exporter writes ``fft`` (FNet)."""
+    text = """m (float[B, T, 4] x) => (float[B, T, F, 2] y)
+        <int64[1] last = {-1}, float zero = {0}> {
+        r = Unsqueeze (x, last) s = Shape (r) i = Expand (zero, s) c = Concat <axis = -1> (r, i)
+        d = DFT <inverse = 0, axis = 2> (c) y = DFT <axis = 1> (d) }"""
+    after = fold(model(text.replace(old, new) if old else text, 17), 2, 5)
+    assert (ops(after) == ["Unsqueeze", "DFT", "DFT"]) == folded
+
+
 # --- masks that hide nothing, and sizes that nobody needs ------------------------------------
 
 
