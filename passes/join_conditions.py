@@ -1,5 +1,6 @@
 """join-conditions: the manual is the docstring of the class."""
 
+import math
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -19,6 +20,8 @@ from ._sizes.reshape_targets import with_axes
 
 # Kernels that it must spare, as of join-products.
 _FEWEST = 2
+# The numbers of a weight that is made: 1 GB in float32. Protobuf has tensors of up to 2 GB.
+_MOST = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -132,10 +135,11 @@ class JoinConditions(NodePass[ConditionsSite]):
         }
 
     Safety:
-        Exact, except rounding. A quantizer that runs after it does not see the weights; so it is
-        done where it spares two kernels at least. Left as they are: products of which a part is an
-        output, or not read, or read twice; views that differ; and weights that are inputs or go
-        into another operator too.
+        Exact, except rounding. Without any optimization ONNX Runtime copies the weights in each
+        run; what is put side by side has 1 GB at most. A quantizer that runs after it does not see
+        the weights; so it is done where it spares two kernels at least. Left as they are: products
+        of which a part is an output, or not read, or read twice; views that differ; and weights
+        that are inputs or go into another operator too.
     """
 
     name = "join-conditions"
@@ -152,9 +156,12 @@ class JoinConditions(NodePass[ConditionsSite]):
         users = {use.node for use in data.uses() if use.node.graph is node.graph}
         ordered = [x for x in node.graph or () if x in users]
         found = [x for x in (_condition(x, view) for x in ordered) if x is not None]
-        group = grouped((_layout(x), x) for x in found)[_layout(mine)]
-        made = 2 + (mine.parts[0].rank > 2)
-        if group[0].gemm is not node or sum(x.kernels for x in group) - made < _FEWEST:
+        alike = grouped((_layout(x), x) for x in found)[_layout(mine)]
+        weights = (view.shapes.dims(x.gemm.inputs[1]) or () for x in alike)
+        totals = accumulate(math.prod(d for d in x if isinstance(d, int)) for x in weights)
+        group = [x for x, total in zip(alike, totals, strict=True) if total <= _MOST]
+        spared = sum(x.kernels for x in group) - 2 - (mine.parts[0].rank > 2)
+        if not group or group[0].gemm is not node or spared < _FEWEST:
             return None
         first = mine.parts[0].value.producer() or node
         return ConditionsSite(first, tuple(group))

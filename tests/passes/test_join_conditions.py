@@ -29,7 +29,7 @@ def blocks(
 
     given, body, x = [], [], "x"
     dims = "8, 3" if "transB = 1" in gemm else "3, 8"
-    for n, part in zip("abc", parts, strict=False):
+    for n, part in zip("abcd", parts, strict=False):
         given += [f"float[{dims}] {n}v = {{{numbers(24)}}}, float[8] {n}c = {{{numbers(8)}}}"]
         body.append(f"{n}g = Gemm <{gemm}> (style, {n}v, {n}c)")
         body += [part.format(n=n), BLOCK.format(n=n, x=x)]
@@ -38,7 +38,7 @@ def blocks(
         f"""m (float[B, 4, T] x, float[B, 3] style) => (float[B, 4, T] {x}{outputs})
         <float one = {{1}}, int64[1] last = {{2}}, int64[3] wide = {{-1, 8, 1}},
          int64[1] axis = {{1}}, int64[1] zero = {{0}}, int64[1] four = {{4}}, int64[1] end = {{8}},
-         int64[3] two = {{0, 4, 2}}, {", ".join(given)}>
+         int64[3] two = {{0, 4, 2}}, float[1, 1, 1, 1] deep = {{1}}, {", ".join(given)}>
         {{ {" ".join(body)} {more} }}""",
         17,
     )
@@ -95,6 +95,11 @@ TWICE = """{n}w = Unsqueeze ({n}g, last) {n}s = Slice ({n}w, zero, four, axis)
     {n}k = Slice ({n}w, four, end, axis) {n}h = Slice ({n}w, zero, end, axis)
     {n}b = ReduceMean <axes = [1]> ({n}h) {n}z = Relu ({n}k)"""
 ACTIVE = "{n}a = Relu ({n}g) {n}w = Unsqueeze ({n}a, last) {n}s, {n}b = Split <axis = 1> ({n}w)"
+STRIDED = SLICED.replace("zero, four, axis)", "zero, end, axis, last)")
+MIXED = """{n}f, {n}l = Split <axis = 1> ({n}g) {n}s = Unsqueeze ({n}f, last)
+    {n}k = Unsqueeze ({n}l, axis) {n}b = Transpose <perm = [0, 2, 1]> ({n}k)"""
+BARE = """{n}r = Relu ({n}g) {n}w = Unsqueeze ({n}r, last) {n}s = Slice ({n}w, zero, four, axis)
+    {n}b = Slice ({n}w, four, end, axis)"""
 HEADS = "{n}h = Reshape ({n}g, two) {n}s, {n}b = Split <axis = 2> ({n}h)"
 
 
@@ -105,6 +110,9 @@ HEADS = "{n}h = Reshape ({n}g, two) {n}s, {n}b = Split <axis = 2> ({n}h)"
         ([TWICE] * 3, "transB = 1"),
         ([ACTIVE] * 3, "transB = 1"),
         ([HEADS] * 3, "transB = 1"),
+        ([MIXED] * 3, "transB = 1"),
+        ([BARE] * 4, "transB = 1"),
+        ([ADAIN] * 3, "transA = 1, transB = 1"),
         ([ADAIN] * 3, "transB = 1, alpha = 2.0"),
         ([ADAIN] * 3, "transB = 1, beta = 0.5"),
         ([ADAIN], "transB = 1"),
@@ -113,6 +121,46 @@ HEADS = "{n}h = Reshape ({n}g, two) {n}s, {n}b = Split <axis = 2> ({n}h)"
 def test_what_is_not_read_whole_or_is_no_plain_product_stays(parts: list[str], gemm: str) -> None:
     after = blocks(parts, gemm)
     assert not graphfix.run(after, "join-conditions").changed
+
+
+def test_weights_together_are_no_larger_than_a_file_may_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("graphfix.passes.join_conditions._MOST", 50)  # two of three
+    before, after = (blocks([ADAIN] * 3) for _ in range(2))
+    graphfix.run(after, "join-conditions")
+    assert ops(after).count("Gemm") == 2
+    run_both(before, after)
+    monkeypatch.setattr("graphfix.passes.join_conditions._MOST", 10)
+    assert not graphfix.run(blocks([ADAIN] * 3), "join-conditions").changed
+
+
+def test_what_is_cut_in_steps_is_cut_as_before() -> None:
+    before, after = (blocks([STRIDED] * 3) for _ in range(2))
+    graphfix.run(after, "join-conditions")
+    assert ops(after)[:6] == ["Concat", "Concat", "Gemm", "Unsqueeze", "Split", "Slice"]
+    run_both(before, after)
+
+
+def test_a_number_that_makes_it_deeper_is_added_as_before() -> None:
+    deep = ADAIN.replace(
+        "{n}s = Add ({n}p, one)", "{n}e = Add ({n}p, deep) {n}s = Squeeze ({n}e, zero)"
+    )
+    before, after = (blocks([deep] * 3) for _ in range(2))
+    graphfix.run(after, "join-conditions")
+    assert ops(after)[:4] == ["Concat", "Concat", "Gemm", "Unsqueeze"]
+    assert ops(after).count("Squeeze") == 3
+    run_both(before, after)
+
+
+def test_a_part_that_a_branch_reads_stays_whole() -> None:
+    branch = "() => (float[B, 8, 1] o) { o = %s (aw) }"
+    more = f"""sum = ReduceSum <keepdims = 0> (x) yes = Cast <to = 9> (sum)
+        z = If (yes) <then_branch = t {branch % "Neg"}, else_branch = e {branch % "Relu"}>"""
+    before, after = (blocks([ADAIN] * 3, more=more, outputs=", float[B, 8, 1] z") for _ in range(2))
+    graphfix.run(after, "join-conditions")
+    assert ops(after).count("Split") == 2
+    run_both(before, after)
 
 
 def test_a_part_that_is_an_output_stays() -> None:
@@ -124,4 +172,4 @@ def test_a_part_that_is_an_output_stays() -> None:
 def test_a_weight_that_is_read_elsewhere_stays() -> None:
     after = blocks([ADAIN] * 3, more="z = Gemm <transB = 1> (av, style)", outputs=", float[8, B] z")
     graphfix.run(after, "join-conditions")
-    assert ops(after).count("Gemm") == 2
+    assert ops(after).count("Gemm") == 3
