@@ -32,17 +32,24 @@ class Part:
         value: They, with dims of 1 at some places.
         start: The first of them.
         size: How many they are.
-        axis: Where they lie in ``value``.
-        rank: How many dims ``value`` has.
+        batch: Where the batch lies in ``value``.
+        axis: Where they lie.
+        rank: How many dims ``value`` has: all others are 1.
         added: What is added to each.
     """
 
     value: ir.Value
     start: int
     size: int
+    batch: int = 0
     axis: int = 1
     rank: int = 2
     added: float = 0.0
+
+    @property
+    def layout(self) -> tuple[int, int, int]:
+        """What parts that are made at once have in common."""
+        return self.batch, self.axis, self.rank
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,7 @@ class JoinConditions(NodePass[ConditionsSite]):
         users = {use.node for use in data.uses() if use.node.graph is node.graph}
         ordered = [x for x in node.graph or () if x in users]
         found = [x for x in (_condition(x, view) for x in ordered) if x is not None]
-        alike = grouped((_layout(x), x) for x in found)[_layout(mine)]
+        alike = grouped((_kind(x), x) for x in found)[_kind(mine)]
         weights = (view.shapes.dims(x.gemm.inputs[1]) or () for x in alike)
         totals = accumulate(math.prod(d for d in x if isinstance(d, int)) for x in weights)
         group = [x for x, total in zip(alike, totals, strict=True) if total <= _MOST]
@@ -190,8 +197,9 @@ class JoinConditions(NodePass[ConditionsSite]):
                     bias, np.concatenate([np.full(x.size, x.added, dtype) for x in parts])
                 )
             made = op.Gemm(first.inputs[0], weight, bias, transB=turned)
-            axis, rank = parts[0].axis, parts[0].rank
-            made = with_axes("Unsqueeze", made, [i for i in range(1, rank) if i != axis], op)
+            batch, axis, rank = parts[0].layout
+            ones = [i for i in range(rank) if i not in (batch, axis)]
+            made = with_axes("Unsqueeze", made, ones, op)
             sizes = np.array([x.size for x in parts], np.int64)
             split = op.make_all("Split", (True,) * len(parts), made, sizes, axis=axis)
         for part, new in zip(parts[1:], split[1:], strict=True):
@@ -199,10 +207,9 @@ class JoinConditions(NodePass[ConditionsSite]):
         return split[0]
 
 
-def _layout(condition: Condition) -> tuple[int, int, int]:
+def _kind(condition: Condition) -> tuple[tuple[int, int, int], int]:
     """What those that are joined have in common."""
-    part = condition.parts[0]
-    return part.axis, part.rank, attr_int(condition.gemm, "transB", 0)
+    return condition.parts[0].layout, attr_int(condition.gemm, "transB", 0)
 
 
 def _condition(gemm: ir.Node, view: View) -> Condition | None:
@@ -228,7 +235,7 @@ def _condition(gemm: ir.Node, view: View) -> Condition | None:
     ends = [0, *(x.start + x.size for x in parts)]
     if [*(x.start for x in parts), dims[1]] != ends or not all(x.size for x in parts):
         return None
-    if len({(x.axis, x.rank) for x in parts}) > 1 or any(x.value.is_graph_output() for x in parts):
+    if len({x.layout for x in parts}) > 1 or any(x.value.is_graph_output() for x in parts):
         return None
     # DirectML makes one kernel of a Gemm and an activation behind it.
     return Condition(gemm, tuple(parts), kernels) if kernels > 1 else None
@@ -262,10 +269,11 @@ def _opened(part: Part, view: View) -> list[Part]:
             for x, start, count in zip(user.outputs, starts, counts, strict=False)
         ]
     if is_op(user, "Unsqueeze", "Reshape"):
-        place = next((i for i, x in enumerate(new) if i and x != 1), 0)
-        ones = [1] * len(new)
-        if all_same(new, (dims[0], *ones[1:place], part.size, *ones[place + 1 :])):
-            return [replace(part, value=made, axis=place, rank=len(new))]
+        places = [i for i, x in enumerate(new) if x != 1]
+        places = [0, *places[-1:]] if dims[part.batch] == 1 else places
+        if all_same([new[i] for i in places], (dims[part.batch], part.size)):
+            batch, axis = places
+            return [replace(part, value=made, batch=batch, axis=axis, rank=len(new))]
     if is_op(user, "Add") and all_same(new, dims):
         number = scalar_of(user.inputs[1 if user.inputs[0] is value else 0])
         return [] if number is None else [replace(part, value=made, added=part.added + number)]

@@ -15,6 +15,9 @@ SLICED = """{n}w = Reshape ({n}g, wide) {n}p = Slice ({n}w, zero, four, axis)
     {n}b = Slice ({n}w, four, end, axis) {n}s = Add (one, {n}p)"""
 PARTS_FIRST = """{n}f, {n}l = Split <axis = -1> ({n}g) {n}p = Unsqueeze ({n}f, last)
     {n}b = Unsqueeze ({n}l, last) {n}s = Add ({n}p, one)"""
+# As of tensors with time first, [T, B, C].
+TIME_FIRST = """{n}u = Unsqueeze ({n}g, zero) {n}f, {n}l = Split <axis = 2> ({n}u)
+    {n}s = Transpose <perm = [1, 2, 0]> ({n}f) {n}b = Transpose <perm = [1, 2, 0]> ({n}l)"""
 BLOCK = "{n}m = Mul ({x}, {n}s) {n}t = Add ({n}m, {n}b) {n}y = Relu ({n}t)"
 
 
@@ -44,12 +47,12 @@ def blocks(
     )
 
 
-def run_both(before: ir.Model, after: ir.Model) -> None:
+def run_both(before: ir.Model, after: ir.Model, style: int | None = None) -> None:
     for batch, length in ((2, 5), (1, 1), (3, 0)):
         rng = np.random.default_rng(1)
         feeds = {
             "x": rng.standard_normal((batch, 4, length), np.float32),
-            "style": rng.standard_normal((batch, 3), np.float32),
+            "style": rng.standard_normal((style or batch, 3), np.float32),
         }
         for a, b in zip(execute(before, feeds), execute(after, feeds), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5)
@@ -88,6 +91,17 @@ def test_parts_that_lie_in_the_middle_or_last_are_joined_each_with_their_own() -
     assert ops(after)[:5] == ["Concat", "Concat", "Gemm", "Unsqueeze", "Split"]
     assert ops(after).count("Gemm") == 1
     run_both(before, after)
+
+
+@pytest.mark.parametrize("batch", ["B", 1])
+def test_a_batch_behind_the_frames_or_of_one(batch: str | int) -> None:
+    for part, turned in ((TIME_FIRST, 6), (ADAIN, 0)):
+        before, after = (blocks([part] * 3) for _ in range(2))
+        for m in (before, after):
+            m.graph.inputs[1].shape = ir.Shape([batch, 3])
+        graphfix.run(after, "join-conditions")
+        assert [ops(after).count(x) for x in ("Gemm", "Split", "Transpose")] == [1, 1, turned]
+        run_both(before, after, style=1 if batch == 1 else None)
 
 
 UNREAD = "{n}w = Unsqueeze ({n}g, last) {n}s = Slice ({n}w, zero, four, axis) {n}b = Neg ({n}s)"
