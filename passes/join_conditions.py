@@ -176,26 +176,20 @@ class JoinConditions(NodePass[ConditionsSite]):
     def message(self, site: Match) -> str:
         """What it is."""
         count = len(site.conditions) if isinstance(site, ConditionsSite) else 0
-        return (
-            f"one vector goes through {plural(count, 'product')}, a few kernels each; one is enough"
-        )
+        return f"{plural(count, 'product')} of one vector, and views of each; one does for all"
 
     def rewrite(self, match: ConditionsSite, op: Builder) -> ir.Value:
         """All of them at once, and the first part."""
-        gemms, parts = (
-            [x.gemm for x in match.conditions],
-            [y for x in match.conditions for y in x.parts],
-        )
-        first = gemms[0]
+        gemms, first = [x.gemm for x in match.conditions], match.conditions[0].gemm
+        parts = [part for x in match.conditions for part in x.parts]
         dtype = (op.view.shapes.dtype(first.inputs[0]) or ir.DataType.FLOAT).numpy()
         turned = attr_int(first, "transB", 0)
         with op.placed(first):
             weight = op.Concat(*(x.inputs[1] for x in gemms), axis=1 - turned)
             bias = op.Concat(*(x.inputs[2] for x in gemms), axis=0)
             if any(x.added for x in parts):
-                bias = op.Add(
-                    bias, np.concatenate([np.full(x.size, x.added, dtype) for x in parts])
-                )
+                added = [np.full(x.size, x.added, dtype) for x in parts]
+                bias = op.Add(bias, np.concatenate(added))
             made = op.Gemm(first.inputs[0], weight, bias, transB=turned)
             batch, axis, rank = parts[0].layout
             ones = [i for i in range(rank) if i not in (batch, axis)]
@@ -242,32 +236,19 @@ def _condition(gemm: ir.Node, view: View) -> Condition | None:
 
 
 def _opened(part: Part, view: View) -> list[Part]:
-    """What a part is read as, if it gets dims of 1, is cut in parts, or a number is added to it."""
-    value, axis, dims = part.value, part.axis, view.shapes.dims(part.value)
+    """What a part is read as, if it is cut, gets dims of 1, or a number is added to it."""
+    value, dims = part.value, view.shapes.dims(part.value)
     users = list(dict.fromkeys(x.node for x in value.uses() if x.node.graph is value.graph))
     if not dims or not users or len(users) != len(value.uses()) or value.is_graph_output():
         return []
     if all(is_op(x, "Slice") for x in users):
-        cuts = [cuts_of(x, part.rank) or {} for x in users]
-        if any(x.keys() != {axis} or x[axis][2] != 1 for x in cuts):
-            return []
-        taken = [range(part.size)[slice(*x[axis])] for x in cuts]
-        return [
-            replace(part, value=x.outputs[0], start=part.start + own.start, size=len(own))
-            for x, own in zip(users, taken, strict=True)
-        ]
-    user, made = users[0], users[0].outputs[0]
-    new = view.shapes.dims(made) or ()
+        return _sliced(part, users)
     if len(users) > 1:
         return []
-    if is_op(user, "Split") and attr_int(user, "axis", 0) % part.rank == axis:
-        sizes = [own[axis] if (own := view.shapes.dims(x)) else 0 for x in user.outputs]
-        counts = [x if isinstance(x, int) else 0 for x in sizes]
-        starts = accumulate(counts, initial=part.start)
-        return [
-            replace(part, value=x, start=start, size=count)
-            for x, start, count in zip(user.outputs, starts, counts, strict=False)
-        ]
+    user, made = users[0], users[0].outputs[0]
+    new = view.shapes.dims(made) or ()
+    if is_op(user, "Split") and attr_int(user, "axis", 0) % part.rank == part.axis:
+        return _split(part, user, view)
     if is_op(user, "Unsqueeze", "Reshape"):
         places = [i for i, x in enumerate(new) if x != 1]
         places = [0, *places[-1:]] if dims[part.batch] == 1 else places
@@ -278,3 +259,26 @@ def _opened(part: Part, view: View) -> list[Part]:
         number = scalar_of(user.inputs[1 if user.inputs[0] is value else 0])
         return [] if number is None else [replace(part, value=made, added=part.added + number)]
     return []
+
+
+def _sliced(part: Part, slices: list[ir.Node]) -> list[Part]:
+    """What Slices cut out of a part."""
+    cuts = [cuts_of(x, part.rank) or {} for x in slices]
+    if any(x.keys() != {part.axis} or x[part.axis][2] != 1 for x in cuts):
+        return []
+    taken = [range(part.size)[slice(*x[part.axis])] for x in cuts]
+    return [
+        replace(part, value=x.outputs[0], start=part.start + own.start, size=len(own))
+        for x, own in zip(slices, taken, strict=True)
+    ]
+
+
+def _split(part: Part, split: ir.Node, view: View) -> list[Part]:
+    """What a Split makes of a part; of size 0 where that is not known."""
+    sizes = [dims[part.axis] if (dims := view.shapes.dims(x)) else 0 for x in split.outputs]
+    counts = [x if isinstance(x, int) else 0 for x in sizes]
+    starts = accumulate(counts, initial=part.start)
+    return [
+        replace(part, value=x, start=start, size=count)
+        for x, start, count in zip(split.outputs, starts, counts, strict=False)
+    ]

@@ -204,7 +204,8 @@ def _rotary(node: ir.Node, op: Builder) -> ir.Value:
     heads = np.array([1], np.int64)
     cos, sin = (op.Unsqueeze(op.Concat(x, x, axis=-1), heads) for x in angles)
     first, second = op.make_all("Split", (True, True), data, np.array([half, half]), axis=3)
-    return op.Add(op.Mul(data, cos), op.Mul(op.Concat(op.Neg(second), first, axis=-1), sin))
+    turned = op.Concat(op.Neg(second), first, axis=-1)
+    return op.Add(op.Mul(data, cos), op.Mul(turned, sin))
 
 
 _WHY = {"Attention": _of_attention, "RMSNormalization": _of_norm, "RotaryEmbedding": _of_rotary}
