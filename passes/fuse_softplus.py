@@ -60,8 +60,8 @@ class FuseSoftplus(NodePass[ValueMatch]):
 
     Safety:
         Exact, except rounding, and where the exponential overflows: there is a number then, and
-        no infinity. A part that something else reads, or that is an output, would have to stay, so
-        nothing is fused.
+        no infinity. Where the large values of verification do that, as in the first layer of a
+        model, the pieces stay. So they do where something else reads a part, or it is an output.
     """
 
     name = "fuse-softplus"

@@ -111,6 +111,7 @@ class PoolPads(NodePass[PoolSite]):
         lost = any(end + stride > size for end, stride, size in axes)
         counts = attr_int(node, "count_include_pad", 0) and max(strides) > 1
         dims = view.shapes.dims(node.inputs[0])
+        # What makes a window on DirectML, too; with a stride of 1 nothing is rounded.
         own = [k - a - b if s > 1 else 1 for a, (b, s, k) in zip(pads, axes, strict=False)]
         if _has(dims, own) and not lost and not counts and view.opset(node) < _REVISED:
             return None
