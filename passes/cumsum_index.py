@@ -11,15 +11,7 @@ from graphfix.model.values import is_op
 from graphfix.model.view import View
 
 from ._index.counting import counted
-from ._index.range_index import (
-    Count,
-    IndexAxis,
-    count_of,
-    feeds_index,
-    is_static,
-    place_of,
-    source_of,
-)
+from ._index.range_index import Count, IndexAxis, count_of, is_index, is_static, place_of, source_of
 from ._shared.fusible import only_user
 from ._sizes.reshape_targets import with_axes
 
@@ -129,7 +121,7 @@ class CumsumIndex(NodePass[IndexSite]):
         return with_axes("Unsqueeze", index, match.place.ones, op)
 
     def _match_range(self, node: ir.Node, view: View) -> IndexSite | Skip | None:
-        if not self._counts(node) or is_static(node) or not feeds_index(node, view):
+        if not self._counts(node) or is_static(node) or not is_index(node, view):
             return None
         count = count_of(node, view)
         if isinstance(count, Skip):

@@ -45,7 +45,7 @@ _REPAIRS = (
 FUSIONS = (
     *("stack-tables", "einsum-matmul", "gemm-matmul", "split-packed", "fuse-residual"),
     *("fuse-rotary", "unpad-heads", "fuse-attention", "group-heads", "turn-back"),
-    *("fuse-projections", "join-products", "join-conditions", "order-weights", "fuse-gelu"),
+    *("join-conditions", "fuse-projections", "join-products", "order-weights", "fuse-gelu"),
     *("fuse-softplus", "scale-weights", "merge-biases", "late-mask", "split-gate"),
     *("pointwise-conv", "fuse-spectrum", "fuse-norm", "fuse-affine", "fuse-matmul"),
     *("group-products", "mask-select"),

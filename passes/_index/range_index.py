@@ -144,8 +144,8 @@ def _target_of(value: ir.Value | None, view: View) -> tuple[Dim | None, ...] | N
     return (None,) if view.shapes.dims(value) == (1,) else None
 
 
-def feeds_index(node: ir.Node, view: View) -> bool:
-    """Whether what a Range counts goes on to a Reshape, Unsqueeze or Expand."""
+def is_index(node: ir.Node, view: View) -> bool:
+    """Whether a Range is an index: what it counts goes on to a Reshape, Unsqueeze or Expand."""
     handed = reached(
         [node.outputs[0]],
         lambda x: (user.outputs[0] for user, _ in x.uses() if x in _carried(user, view)),

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from graphfix.model.shapes import Dim
 from graphfix.model.text import path_of
-from graphfix.model.values import is_op
+from graphfix.model.values import attr_float, attr_int, is_op
 from graphfix.model.view import View
 
 MICROSOFT = "com.microsoft"
@@ -65,6 +65,12 @@ def is_own_constant(value: ir.Value | None, view: View) -> bool:
     if value is None:
         return True
     return value in view.fixed and len(value.uses()) == 1 and not value.is_graph_output()
+
+
+def is_plain(gemm: ir.Node) -> bool:
+    """Whether a Gemm has no numbers to multiply with, and turns its second factor at most."""
+    numbers = {attr_float(gemm, name, 1) for name in ("alpha", "beta")}
+    return numbers == {1} and not attr_int(gemm, "transA", 0)
 
 
 def varying(node: ir.Node, view: View) -> int | None:

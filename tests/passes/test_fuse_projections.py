@@ -29,6 +29,7 @@ WEIGHTS = {
     "wide": (8, 16),
     "up": (6, 8),
     "all": (8, 24),
+    "down": (24, 8),
 }
 
 
@@ -354,3 +355,59 @@ def test_parts_of_time_are_no_queries_keys_and_values() -> None:
         out="float[B, 3, 8] y",
     )
     assert not refusals(m, "fuse-projections")
+
+
+SEQUENCE = f"""axis = Constant <value = int64[1] {{0}}> () g = Gemm <transB = 1> (x, down, b)
+    u = Unsqueeze (g, axis) q, k, v = Split <axis = 2> (u)
+    y = {MHA} <num_heads = 2> (q, k, v, , , r)"""
+ONE = {"signature": "float[T, 8] x, float[1, 2, T, T] r", "out": "float[1, T, 8] y"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", ""),
+        ("<transB = 1> (x, down, b)", "(x, all, b)"),
+        ("axis = 2", "axis = -1"),
+        ("(x, down, b)", "(x, f, b) f = Identity (down)"),
+    ],
+)
+def test_a_sequence_without_a_batch(old: str, new: str) -> None:
+    """As the official encoder of Qwen3-ASR has it, of which join-conditions makes one Gemm."""
+    text = SEQUENCE.replace(old, new) if old else SEQUENCE
+    if "f = Identity" in new:
+        text = "f = Identity (down) " + SEQUENCE.replace("(x, down, b)", "(x, f, b)")
+    before, after = (model(text, **ONE) for _ in range(2))
+    graphfix.run(after, "fuse-projections,fold")
+    made = [x for x in ops(after) if x not in ("Constant", "Transpose", "Identity")]
+    assert made == ["Unsqueeze", "Attention"]
+    assert not graphfix.run(after, "fuse-projections").changed
+    for got, want in zip(run(after), run(before), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "more"),
+    [
+        ("transB = 1", "transB = 1, alpha = 2.0", {}),
+        ("transB = 1", "transB = 1, beta = 0.5", {}),
+        ("(x, down, b)", "(x, down)", {}),
+        ("num_heads = 2", "num_heads = 2, unidirectional = 1", {}),
+        (
+            "int64[1] {0}",
+            "int64[1] {1}",
+            {"signature": "float[T, 8] x, float[T, 2, 1, 1] r", "out": "float[T, 1, 8] y"},
+        ),
+        ("(q, k, v, , , r)", "(q, k, v, b, , r)", {}),
+        ("(x, down, b)", "(x, c, b)", {"signature": f"{ONE['signature']}, float[24, 8] c"}),
+        ("axis = Const", "z = Relu (g) axis = Const", {"out": f"{ONE['out']}, float[T, 24] z"}),
+        ("axis = Const", "z = Relu (u) axis = Const", {"out": f"{ONE['out']}, float[1, T, 24] z"}),
+    ],
+)
+def test_another_sequence_stays(old: str, new: str, more: dict[str, str]) -> None:
+    text = SEQUENCE.replace(old, new)
+    if new.startswith("z = "):
+        text = f"{SEQUENCE} {new.partition(' axis')[0]}"
+    after = model(text, **{**ONE, **more})
+    graphfix.run(after, "fuse-projections")
+    assert "MultiHeadAttention" in ops(after)
