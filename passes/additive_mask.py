@@ -119,9 +119,9 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
     Safety:
         Equal in every row of scores that has a key to look at, as long as the hidden scores are
         less than 1e4 above the best visible one: exp(-1e4 + 88) is 0 in float32. A row that is
-        hidden whole was NaN (fill -inf) or uniform (fill float minimum) and becomes the Softmax of
-        the raw scores, which the companion, if there is one, still sets to 0. A NaN in a hidden
-        score is no longer hidden.
+        hidden whole was NaN (fill -inf; 0 behind a NaN guard) or uniform (fill float minimum) and
+        becomes the Softmax of the raw scores, which the companion, if there is one, still sets to
+        0. A NaN in a hidden score is no longer hidden.
 
     Options:
         floor: What is added to a hidden score; finite, at most -1000. -65504 and below are no

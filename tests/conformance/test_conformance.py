@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graphfix.engine import registry
+from graphfix.engine import pipeline, registry
 from tests.conformance import page
 from tests.conformance.cases import Example, cases
 from tests.conformance.survey import survey
@@ -75,6 +75,28 @@ def test_what_would_be_wrong_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (found.how, "changed nothing" in found.detail) == ("differs", True)
     monkeypatch.setattr("graphfix.engine.pipeline.run", lambda *_, **__: 1 / 0)
     assert bench.trial("fold").how == "fault"
+
+
+def test_only_rows_that_are_hidden_whole_may_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were 0 behind a NaN guard, and additive-mask says what becomes of them."""
+    name = "test_attention_23_boolmask_fullymasked_row_nan_robustness"
+    case = next(x for x in cases() if x.name == name)
+    bench = Bench(case, "plain", base(case), tmp_path)
+    assert bench.trial("older-operators").how == "same"
+    found = bench.trial("directml")
+    assert (found.how, "hidden whole" in found.detail) == ("told", True)
+    whole = pipeline.run
+
+    def wrong(model: ir.Model, *given: object, **more: object) -> object:
+        report = whole(model, *given, **more)  # type: ignore[arg-type]
+        product = next(x for x in model.graph if x.op_type == "Softmax")
+        product.op_type, product.attributes["axis"] = "LogSoftmax", ir.AttrInt64("axis", -1)
+        return report
+
+    monkeypatch.setattr("graphfix.engine.pipeline.run", wrong)
+    assert Bench(case, "plain", base(case), tmp_path).trial("directml").how == "differs"
 
 
 def test_dims_get_the_names_that_are_asked_for() -> None:
