@@ -329,6 +329,19 @@ def test_no_window_starts_behind_the_data(op: str, dims: str) -> None:
     assert agrees(repaired(before, "pool-pads"), feeds)
 
 
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("size", [1, 4])
+def test_an_input_may_be_shorter_than_the_window(op: str, size: int) -> None:
+    before = model(
+        f"""(float[B, 4, T] x) => (float[B, 4, U] y)
+        {{ y = {op} <kernel_shape = [5], strides = [5], ceil_mode = 1> (x) }}"""
+    )
+    feeds = {"x": np.random.default_rng(0).standard_normal((1, 4, size)).astype(np.float32)}
+    with pytest.raises(RunError, match="80070057"):
+        agrees(before, feeds)
+    assert agrees(repaired(before, "pool-pads"), feeds)
+
+
 @pytest.mark.parametrize(
     ("attributes", "size"), [("strides = [4]", 7), ("strides = [3], pads = [2, 1]", 8)]
 )

@@ -18,12 +18,14 @@ X, R = "float[B, T, 8] x", "float[B, T, 8] r"
 S = "float[8] scale, float[8] shift, float[8] b"
 NUMBERS = """<float two = {2.0}, float eps = {1e-5}, float root = {1.4142135}, float one = {1.0},
     float half = {0.5}, int64[4] heads = {0, 0, 2, 4}, float cube = {0.044715},
-    float k = {0.79788456}, float three = {3.0}>"""
+    float k = {0.79788456}, float three = {3.0}, float zero = {0.0}>"""
 PIECES = """mean = ReduceMean <axes = [-1]> (h) d = Sub (h, mean) q = Pow (d, two)
     v = ReduceMean <axes = [-1]> (q) w = Add (v, eps) s = Sqrt (w) n = Div (d, s)
     m = Mul (n, scale) y = Add (m, shift)"""
 RMS = """q = Pow (h, two) v = ReduceMean <axes = [-1]> (q) w = Add (v, eps) s = Sqrt (w)
     i = Reciprocal (s) n = Mul (h, i) y = Mul (scale, n)"""
+CHANNELS = PIECES.replace("[-1]", "[1]")
+EIGHT = "{0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25}"
 GELU = "p = Div (h, root) e = Erf (p) o = Add (e, one) t = Mul (h, o) y = Mul (t, half)"
 OUT = "float[B, T, 8] y"
 
@@ -45,6 +47,17 @@ FUSED = {
     ),
     "a LayerNorm of a sum of two shapes": (
         f"{X}, float[T, 8] r, {S}", OUT, f"h = Add (x, r) {PIECES}", ["Add", "LayerNormalization"],
+    ),
+    "a norm of channels": (
+        "float[B, 8, T] h", "float[B, 8, T] y",
+        f"scale = Constant <value = float[8, 1] {EIGHT}> () "
+        f"shift = Constant <value = float[1, 8, 1] {EIGHT}> () {CHANNELS}",
+        ["Transpose", "LayerNormalization", "Transpose"],
+    ),
+    "a Softplus that does not overflow": (
+        "float[B, T, 8] h", OUT, "z = Sub (zero, h) a = Abs (z) b = Neg (a) e = Exp (b) "
+        "m = Add (e, one) l = Log (m) t = Max (zero, h) y = Add (t, l)",
+        ["Softplus"],
     ),
     "a Gelu": ("float[B, T, 8] h", OUT, GELU, ["Gelu"]),
     "a Gelu with a bias": (f"{X}, {S}", OUT, f"h = Add (x, b) {GELU}", ["BiasGelu"]),
@@ -71,7 +84,7 @@ def test_directml_computes_what_the_cpu_does(case: str, fixed: bool) -> None:
         ir.from_onnx_text(f"{head} m ({signature}) => ({out}) {NUMBERS} {{ {body} }}")
         for _ in range(2)
     )
-    graphfix.run(after, "fuse-norm,fuse-gelu,fuse-matmul")
+    graphfix.run(after, "fuse-norm,fuse-gelu,fuse-softplus,fuse-matmul,fold")
     assert [node.op_type for node in after.graph] == wanted
     sizes = {name: size for name, size in SIZES.items() if name in str(after.graph.inputs)}
     rng = np.random.default_rng(0)
@@ -88,6 +101,42 @@ def test_directml_computes_what_the_cpu_does(case: str, fixed: bool) -> None:
     if not fixed:  # one kernel for each node, none of them on the CPU
         assert found(after) == predicted(after)
         assert predicted(after)["dml"] == len(wanted)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_what_one_vector_conditions_is_one_product(fixed: bool) -> None:
+    numbers = ", ".join(str(i % 7 / 7 - 0.4) for i in range(48))
+    few = ", ".join(numbers.split(", ")[:16])
+    body, given, x = [], [], "x"
+    for n in "abc":
+        given.append(f"float[16, 3] {n}u = {{{numbers}}}, float[16] {n}c = {{{few}}}")
+        body.append(
+            f"{n}g = Gemm <transB = 1> (style, {n}u, {n}c) {n}w = Unsqueeze ({n}g, last) "
+            f"{n}p, {n}b = Split <axis = 1> ({n}w) {n}s = Add ({n}p, one) "
+            f"{n}m = Mul ({x}, {n}s) {n}y = Add ({n}m, {n}b)"
+        )
+        x = f"{n}y"
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[B, 8, T] x, float[B, 3] style) => (float[B, 8, T] {x})
+        <float one = {{1}}, int64[1] last = {{2}}, {", ".join(given)}> {{ {" ".join(body)} }}"""
+    before, after = (ir.from_onnx_text(text) for _ in range(2))
+    graphfix.run(after, "join-conditions,fold")
+    made = ["Gemm", "Unsqueeze", "Split", *["Mul", "Add"] * 3]
+    assert [node.op_type for node in after.graph] == made
+    rng = np.random.default_rng(0)
+    feeds = {
+        "x": rng.standard_normal((2, 8, 5), np.float32),
+        "style": rng.standard_normal((2, 3), np.float32),
+    }
+    with (
+        Session(before) as cpu,
+        Session(after, ep="dml", free_dims=SIZES if fixed else None) as dml,
+    ):
+        want, got = cpu.run(feeds), dml.run(feeds)
+    np.testing.assert_allclose(got[x], want[x], rtol=1e-5, atol=1e-5)
+    if not fixed:
+        assert found(after) == predicted(after)
+        assert predicted(after)["dml"] == len(made)
 
 
 WEIGHTS = ", ".join(
