@@ -12,7 +12,7 @@ import traceback
 from types import FrameType
 
 _IMPORTING = "<frozen importlib._bootstrap>"
-_AGAIN = 0.02  # seconds
+_AGAIN = 0.002  # seconds
 _PATIENCE = 3.0  # seconds; a plugin may never end to be imported
 
 
