@@ -168,9 +168,8 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         joined = weights[0]
         if match.gemm is not None:
             data = with_axes("Unsqueeze", data, (0,), op)
-            joined = (
-                op.Transpose(joined, perm=[1, 0]) if attr_int(match.gemm, "transB", 0) else joined
-            )
+            if attr_int(match.gemm, "transB", 0):
+                joined = op.Transpose(joined, perm=[1, 0])
         if len(weights) > 1:
             key = ("side by side", *weights)
             joined = op.once(key, lambda: op.Concat(*weights, axis=1), *weights)

@@ -15,7 +15,7 @@ from graphfix.model.view import View
 from graphfix.wording import grouped, plural
 
 from ._shared.cuts import cuts_of
-from ._shared.fusible import FLOATS, is_plain, is_weight
+from ._shared.fusible import FLOATS, beside, is_plain, is_weight
 from ._sizes.reshape_targets import with_axes
 
 # Kernels that it must spare, as of join-products.
@@ -162,9 +162,7 @@ class JoinConditions(NodePass[ConditionsSite]):
         mine = _condition(node, view)
         if mine is None or view.opset(node) < 13:
             return None
-        users = {use.node for use in data.uses() if use.node.graph is node.graph}
-        ordered = [x for x in node.graph or () if x in users]
-        found = [x for x in (_condition(x, view) for x in ordered) if x is not None]
+        found = [x for x in (_condition(x, view) for x in beside(node, data)) if x is not None]
         alike = grouped((_kind(x), x) for x in found)[_kind(mine)]
         weights = (view.shapes.dims(x.gemm.inputs[1]) or () for x in alike)
         totals = accumulate(math.prod(d for d in x if isinstance(d, int)) for x in weights)
@@ -210,9 +208,9 @@ def _kind(condition: Condition) -> tuple[tuple[int, int, int], int]:
 
 def _condition(gemm: ir.Node, view: View) -> Condition | None:
     """A Gemm with a weight and a bias, of which all parts are read in one layout."""
-    dims = view.shapes.dims(gemm.outputs[0])
     if not is_op(gemm, "Gemm") or len(gemm.inputs) < 3 or not is_plain(gemm):
         return None
+    dims = view.shapes.dims(gemm.outputs[0])
     if not dims or not isinstance(dims[1], int):
         return None
     wanted: list[tuple[int | None, ...]] = [(None, None), (dims[1],)]

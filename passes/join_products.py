@@ -12,7 +12,7 @@ from graphfix.model.values import attr_ints, input_at, is_op
 from graphfix.model.view import View
 from graphfix.wording import grouped
 
-from ._shared.fusible import FLOATS, is_weight, only_user
+from ._shared.fusible import FLOATS, beside, is_weight, only_user
 
 # Kernels that it must spare: a weight that is put beside others is none that a quantizer finds.
 _FEWEST = 2
@@ -132,11 +132,7 @@ class JoinProducts(NodePass[ProductsSite]):
         mine = _heads_product(node, view)
         if mine is None or view.opset(node) < 13:
             return None
-        others = {use.node for use in data.uses() if use.node.graph is node.graph} - {node}
-        if not others:
-            return None
-        ordered = [x for x in node.graph or () if x is node or x in others]
-        found = [x for x in (_heads_product(x, view) for x in ordered) if x is not None]
+        found = [x for x in (_heads_product(x, view) for x in beside(node, data)) if x is not None]
         alike = grouped(((x.size[1], x.perm is None), x) for x in found)
         group = alike[mine.size[1], mine.perm is None]
         # One that keeps the features last: a product takes the Transpose of those of another.

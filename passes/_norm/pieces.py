@@ -63,15 +63,16 @@ class NormPieces(NodePass[NormSite]):
         core, data = match.core, match.core.data
         kind = "LayerNormalization" if core.centred else "SimplifiedLayerNormalization"
         factors = [x for x in (match.scale, match.bias) if x is not None]
-        rank = op.view.shapes.rank(data) or 0
-        order = [x for x in range(-rank, 0) if x not in core.axes] + [*core.axes]
-        if core.behind:
-            data = op.Transpose(data, perm=[x + rank for x in order])
-            flat = np.array([-1], np.int64)
-            factors = [op.Reshape(x, flat) if isinstance(x, ir.Value) else x for x in factors]
-        made = op.make(kind, data, *factors, axis=-len(core.axes), epsilon=core.epsilon)
-        back = [order.index(x) for x in range(-rank, 0)]
-        return op.Transpose(made, perm=back) if core.behind else made
+        if not core.behind:
+            axis = core.axes[0]
+            return op.make(kind, data, *factors, axis=axis, epsilon=core.epsilon)
+        axes, flat = list(range(op.view.shapes.rank(data) or 0)), np.array([-1], np.int64)
+        order = axes.copy()
+        order.append(order.pop(core.axes[0]))
+        factors = [op.Reshape(x, flat) if isinstance(x, ir.Value) else x for x in factors]
+        rows = op.Transpose(data, perm=order)
+        made = op.make(kind, rows, *factors, axis=-1, epsilon=core.epsilon)
+        return op.Transpose(made, perm=[order.index(x) for x in axes])
 
 
 def _makers(node: ir.Node) -> Iterator[ir.Node]:

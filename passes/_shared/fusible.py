@@ -46,6 +46,12 @@ def only_user(node: ir.Node) -> ir.Node | None:
     return user if user.graph is node.graph else None
 
 
+def beside(node: ir.Node, data: ir.Value) -> Iterable[ir.Node]:
+    """The nodes in the graph of ``node`` that read ``data``, as it does, in order."""
+    readers = {use.node for use in data.uses() if use.node.graph is node.graph}
+    return readers if len(readers) == 1 else (x for x in node.graph or () if x in readers)
+
+
 def is_weight(value: ir.Value | None, dims: tuple[int | None, ...], view: View) -> bool:
     """Whether a value is in the file, for one operator alone in a run, and of these dims."""
     found = view.shapes.dims(value)
