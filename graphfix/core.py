@@ -21,7 +21,7 @@ from graphfix.model import shapes
 from graphfix.model.text import Line, module_path, path_of
 from graphfix.model.view import View, forget_index, keep_index
 from graphfix.spec import options
-from graphfix.wording import Row, Shown, grouped, plural
+from graphfix.wording import Row, Shown, grouped, kebab_case, plural
 
 Feeds = Mapping[str, npt.NDArray[np.generic]]
 
@@ -221,8 +221,13 @@ class Check(abc.ABC):
     """A question asked of a model. Reading never edits."""
 
     name: ClassVar[str]
+    """That of the class, where it says no other: ``FuseNorm`` is ``fuse-norm``."""
     sentence: ClassVar[str] = ""
     """What ``check`` prints for a site, where that is the same for all of them."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = cls.__dict__.get("name") or kebab_case(cls.__name__)
 
     @abc.abstractmethod
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:

@@ -27,6 +27,11 @@ ALIASES: dict[str, str] = {}
 _COLOURS = {"green": "#2e9e5b", "red": "#d9534f", "yellow": "#b8860b", "cyan": "#2f86c6"}
 
 
+def kebab_case(name: str) -> str:
+    """``FuseNorm`` as ``fuse-norm``."""
+    return re.sub("(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
+
+
 class Row(NamedTuple):
     """One answer of a result: what it is about, and what was found."""
 

@@ -128,7 +128,6 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
             numbers in float16.
     """
 
-    name = "additive-mask"
     safety = "valid-rows"
     advice = (
         "additive-mask: hidden scores may be higher than the floor is low; in float32 a lower one "

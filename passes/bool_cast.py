@@ -74,7 +74,6 @@ class BoolCast(NodePass[TruthSite]):
         have no kernel on DirectML and are cast by the CPU.
     """
 
-    name = "bool-cast"
     anchors = ("Cast", "CastLike")
 
     def match(self, node: ir.Node, view: View) -> TruthSite | Skip | None:

@@ -78,7 +78,6 @@ class CentreVariance(NodePass[VarianceSite]):
         ``--atol`` allows.
     """
 
-    name = "centre-variance"
     sentence = "a variance is the mean of the squares less the square of the mean: mostly rounding"
     safety = "conditional"
     anchors = ("Sub",)

@@ -72,7 +72,6 @@ class ClipMinmax(NodePass[LimitSite]):
         finds the Max rightly.
     """
 
-    name = "clip-minmax"
     sentence = "Clip has a min above its max: DirectML returns the min, ONNX says the max"
     anchors = ("Clip",)
 

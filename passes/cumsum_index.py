@@ -82,7 +82,6 @@ class CumsumIndex(NodePass[IndexSite]):
             turns each Reshape of one into an Unsqueeze.
     """
 
-    name = "cumsum-index"
     anchors = ("Range", "Reshape", "Unsqueeze")
 
     style: Literal["cumsum", "unsqueeze"] = "cumsum"

@@ -66,7 +66,6 @@ class DropNanGuard(NodePass[ValueMatch]):
         themselves overflow; a type that is not known, as in local functions.
     """
 
-    name = "drop-nan-guard"
     sentence = "the Softmax before this NaN guard cannot make NaN: the guard does nothing"
     safety = "conditional"
     anchors = ("Where",)

@@ -118,7 +118,6 @@ class EinsumMatmul(NodePass[EinsumSite]):
         one operand alone; axes to be merged whose size is not a number; more than four dims.
     """
 
-    name = "einsum-matmul"
     sentence = "an Einsum that DirectML multiplies out, element by element, before it sums"
     anchors = ("Einsum",)
 

@@ -89,7 +89,6 @@ class FiniteMask(NodePass[LowSite]):
             numbers in float16.
     """
 
-    name = "finite-mask"
     safety = "valid-rows"
     anchors = ("Mul", "Add")
 

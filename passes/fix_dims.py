@@ -89,7 +89,6 @@ class FixDims(Pass):
         fix-dims:T=6
     """
 
-    name = "fix-dims"
     may_change = frozenset({"dims"})
 
     dims: Sizes = ()

@@ -78,7 +78,6 @@ class FixInput(Pass):
         fix-input:rate=16000
     """
 
-    name = "fix-input"
     # No may_change: the metadata names what is gone and how it was fed, so that all else of the
     # interface is still held to what it was.
 

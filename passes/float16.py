@@ -89,7 +89,6 @@ class Float16(Pass):
             ONNX Runtime folds when it loads the model: half the file, not half the memory.
     """
 
-    name = "float16"
     sentence = "the model computes in float32: float16 takes half the memory"
     safety = "valid-rows"
     measured = True

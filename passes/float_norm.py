@@ -54,7 +54,6 @@ class FloatNorm(NodePass[Match]):
         and the sum before it. Refused: a node of which the mean or the deviation is used as well.
     """
 
-    name = "float-norm"
     safety = "conditional"
     anchors = ("LayerNormalization", "InstanceNormalization")
 

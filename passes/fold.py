@@ -123,7 +123,6 @@ class Fold(Pass):
         of the graph keeps its name.
     """
 
-    name = "fold"
     keeps_shapes = True
     edits_by_builder = True
 

@@ -79,7 +79,6 @@ class FreshShapes(Pass):
         looked at.
     """
 
-    name = "fresh-shapes"
     keeps_shapes = True  # they are inferred without what is declared
 
     def sites(self, model: ir.Model) -> Iterator[StaleSite]:

@@ -83,7 +83,6 @@ class FuseAffine(NodePass[AffineSite]):
         reads the product.
     """
 
-    name = "fuse-affine"
     anchors = ("Add",)
     sentence = "a factor and a bias for each channel, each a kernel of its own"
 

@@ -104,7 +104,6 @@ class FuseAttention(NodePass[Attention]):
         with an addend to be expanded).
     """
 
-    name = "fuse-attention"
     sentence = "an attention in pieces, which one MultiHeadAttention computes"
     safety = "valid-rows"
     anchors = ("MatMul", "Einsum")

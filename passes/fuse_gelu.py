@@ -98,7 +98,6 @@ class FuseGelu(NodePass[GeluSite]):
             with QuickGelu.
     """
 
-    name = "fuse-gelu"
     anchors = ("Mul", "Add", "Div", "Sub", "Gelu")
 
     approximate: bool = False

@@ -130,7 +130,6 @@ class FuseMatmul(NodePass[Site]):
         and those of a local function, which are not known.
     """
 
-    name = "fuse-matmul"
     sentence = "Transposes or factors beside a MatMul, each a kernel of its own"
     anchors = ("MatMul", "Mul", "Div", "Transpose")
 

@@ -86,7 +86,6 @@ class FuseNorm(Pass):
             numbers, one thread). So the profile ``fast-cpu`` says ``residual=no``.
     """
 
-    name = "fuse-norm"
     keeps_shapes = True
 
     residual: bool = True

@@ -127,7 +127,6 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         float16. An attention of several tensors (cross-attention) is none of these.
     """
 
-    name = "fuse-projections"
     anchors = (".".join(_ATTENTION), "Add")
     keeps_shapes = True
 

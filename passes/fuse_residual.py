@@ -75,7 +75,6 @@ class FuseResidual(NodePass[ResidualSite]):
         adding 1 to a small weight keeps enough of it.
     """
 
-    name = "fuse-residual"
     sentence = "a depthwise Conv, and its own input is added to it: two kernels for one"
     anchors = ("Add",)
 

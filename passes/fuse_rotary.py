@@ -92,7 +92,6 @@ class FuseRotary(NodePass[RotarySite]):
         proved from the graph; otherwise nothing is done.
     """
 
-    name = "fuse-rotary"
     sentence = "a rotary embedding in pieces, each a kernel of its own"
     anchors = ("Add", "Concat")
 

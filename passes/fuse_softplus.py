@@ -64,7 +64,6 @@ class FuseSoftplus(NodePass[ValueMatch]):
         model, the pieces stay. So they do where something else reads a part, or it is an output.
     """
 
-    name = "fuse-softplus"
     sentence = "a Softplus in pieces, each a kernel of its own"
     anchors = ("Log", "Add")
 

@@ -78,7 +78,6 @@ class FuseSpectrum(NodePass[SpectrumSite]):
         along an axis of known size.
     """
 
-    name = "fuse-spectrum"
     sentence = "two halves are squared and summed one by one; one norm makes it of both"
     anchors = ("Add", "Sqrt")
 

@@ -88,7 +88,6 @@ class GatherInt64(NodePass[IndexSite]):
         gather-int64:convert=yes
     """
 
-    name = "gather-int64"
     anchors = (
         *("Gather", "GatherElements", "GatherND"),
         *("Scatter", "ScatterElements", "ScatterND"),

@@ -63,7 +63,6 @@ class GemmBias(Pass):
         those that run on the CPU for want of a kernel, are skipped.
     """
 
-    name = "gemm-bias"
     keeps_shapes = True  # no tensor that was there gets another one
 
     def sites(self, model: ir.Model) -> Iterator[BareSite]:

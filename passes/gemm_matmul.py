@@ -85,7 +85,6 @@ class GemmMatmul(NodePass[FlatSite]):
         axis. A Gemm whose result something else reads is none.
     """
 
-    name = "gemm-matmul"
     sentence = "a Gemm between two Reshapes, each a kernel of its own"
     anchors = _VIEWS
 

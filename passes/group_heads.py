@@ -108,7 +108,6 @@ class GroupHeads(NodePass[GroupedSite]):
         in each run.
     """
 
-    name = "group-heads"
     sentence = "a part is cut from each head; one product can make all of it in rows"
     anchors = ("Reshape",)
 

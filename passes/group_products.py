@@ -73,7 +73,6 @@ class GroupProducts(NodePass[RepeatSite]):
         Exact, except rounding. What is repeated is used by this product alone.
     """
 
-    name = "group-products"
     sentence = "keys or values are repeated for each head that shares them"
     anchors = ("MatMul", f"{MICROSOFT}.FusedMatMul")
 

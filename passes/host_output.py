@@ -58,7 +58,6 @@ class HostOutput(Pass):
         one turn does the same.
     """
 
-    name = "host-output"
     sentence = "where it makes an empty output, DirectML gives back none of the others"
 
     def sites(self, model: ir.Model) -> Iterator[ValueMatch]:

@@ -117,7 +117,6 @@ class IlensMask(Pass):
             the least number of the type, which hides what is below any score.
     """
 
-    name = "ilens-mask"
     safe_to_pad = True
 
     axis: str = ""

@@ -151,7 +151,6 @@ class JoinConditions(NodePass[ConditionsSite]):
         that are inputs or go into another operator too.
     """
 
-    name = "join-conditions"
     anchors = ("Gemm",)
 
     def match(self, node: ir.Node, view: View) -> ConditionsSite | None:

@@ -121,7 +121,6 @@ class JoinProducts(NodePass[ProductsSite]):
         an output.
     """
 
-    name = "join-products"
     anchors = ("MatMul",)
 
     def match(self, node: ir.Node, view: View) -> ProductsSite | None:

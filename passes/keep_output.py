@@ -52,7 +52,6 @@ class KeepOutput(Pass):
         CPU for want of a kernel, which is why opset-ceiling comes before.
     """
 
-    name = "keep-output"
     sentence = "an activation is fused into it, and its output is lost: DirectML makes no session"
 
     def sites(self, model: ir.Model) -> Iterator[ValueMatch]:

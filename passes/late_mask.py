@@ -82,7 +82,6 @@ class LateMask(NodePass[EarlyMask]):
         one that differs from channel to channel before a convolution.
     """
 
-    name = "late-mask"
     sentence = "a mask before what could be computed without it"
     anchors = ("Mul", "Relu", "LeakyRelu")
 

@@ -113,7 +113,6 @@ class LogBuckets(NodePass[BucketSite]):
         tensors, a table that is computed, and one that would get more than 4,096 rows.
     """
 
-    name = "log-buckets"
     sentence = "distances are sorted into buckets by a Log, where a table of them would do"
     anchors = ("Gather", "Clip")
 

@@ -89,7 +89,6 @@ class MaskLength(NodePass[LongestSite]):
         model masks what is behind the first frame.
     """
 
-    name = "mask-length"
     sentence = "the mask is as long as the longest row, not as what it masks"
     safety = "conditional"
     anchors = ("Range",)

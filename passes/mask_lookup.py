@@ -92,7 +92,6 @@ class MaskLookup(NodePass[LookupSite]):
         where the lookup fails, stays as short.
     """
 
-    name = "mask-lookup"
     anchors = ("Gather", "GatherND", "ScatterND", "Reshape")
 
     def match(self, node: ir.Node, view: View) -> LookupSite | Skip | None:

@@ -77,7 +77,6 @@ class MaskSelect(NodePass[SelectSite]):
         that is not finite, since 0 times infinity is NaN.
     """
 
-    name = "mask-select"
     sentence = "a mask is cast, multiplied or expanded, where one Where of two constants would do"
     anchors = ("Mul", "Expand")
 

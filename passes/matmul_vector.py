@@ -67,7 +67,6 @@ class MatmulVector(NodePass[VectorSite]):
         Exact: the same products and sums.
     """
 
-    name = "matmul-vector"
     anchors = ("MatMul", "MatMulInteger", "QLinearMatMul")
 
     def match(self, node: ir.Node, view: View) -> VectorSite | None:

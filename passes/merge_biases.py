@@ -104,7 +104,6 @@ class MergeBiases(NodePass[BiasSite]):
         run.
     """
 
-    name = "merge-biases"
     anchors = ("Add",)
     sentence = "a constant that is added behind another one, a kernel; one sum could do both"
 

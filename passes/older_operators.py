@@ -82,7 +82,6 @@ class OlderOperators(NodePass[Match]):
         some features only, of pairs or of three axes; an RMSNormalization of several axes.
     """
 
-    name = "older-operators"
     safety = "conditional"
     anchors = ("Attention", "RMSNormalization", "RotaryEmbedding")
 

@@ -91,7 +91,6 @@ class OpsetCeiling(Pass):
         to: The opset to go down to, at least 21: below, revisions changed what operators mean.
     """
 
-    name = "opset-ceiling"
     keeps_shapes = True
 
     to: int = 21

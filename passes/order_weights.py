@@ -85,7 +85,6 @@ class OrderWeights(NodePass[StackedSite]):
         reads.
     """
 
-    name = "order-weights"
     sentence = "features that take turns, for which the rows of the weight could be ordered"
     anchors = ("MatMul",)
 

@@ -125,7 +125,6 @@ class PadAmounts(NodePass[AmountSite]):
         call.
     """
 
-    name = "pad-amounts"
     sentence = "Pad's amounts go through floats: DirectML was seen to get others, with 80070057"
     safety = "conditional"
     anchors = ("Pad",)

@@ -97,7 +97,6 @@ class PadSlice(NodePass[CropSite]):
         axes that are known only in a run, and a mode that is a parameter of a local function.
     """
 
-    name = "pad-slice"
     anchors = ("Pad",)
 
     def match(self, node: ir.Node, view: View) -> CropSite | Skip | None:

@@ -68,7 +68,6 @@ class PointwiseConv(NodePass[PointwiseSite]):
         groups, strides or padding; weights that are inputs or go into another operator too.
     """
 
-    name = "pointwise-conv"
     sentence = "a Conv over single frames and a Transpose, which one product computes"
     anchors = ("Transpose",)
 

@@ -93,7 +93,6 @@ class PoolPads(NodePass[PoolSite]):
         padding where a window may start in it, or below opset 19.
     """
 
-    name = "pool-pads"
     anchors = ("AveragePool", "LpPool", "MaxPool")
 
     def match(self, node: ir.Node, view: View) -> PoolSite | Skip | None:

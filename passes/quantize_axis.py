@@ -76,7 +76,6 @@ class QuantizeAxis(NodePass[AxisSite]):
         and skipped.
     """
 
-    name = "quantize-axis"
     sentence = "scales along another axis than the last: DirectML lays them along the last"
     anchors = ("DequantizeLinear", "QuantizeLinear")
 

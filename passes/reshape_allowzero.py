@@ -85,7 +85,6 @@ class ReshapeAllowzero(NodePass[ZeroSite]):
             that is not proved for it (no). Say no for models that start from an empty cache.
     """
 
-    name = "reshape-allowzero"
     safety = "conditional"
     anchors = ("Reshape",)
 

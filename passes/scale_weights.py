@@ -98,7 +98,6 @@ class ScaleWeights(NodePass[ScaledSite]):
         optimization ONNX Runtime multiplies the weights in each run.
     """
 
-    name = "scale-weights"
     anchors = ("Mul", "Div")
     sentence = "constants that a product is multiplied with, a kernel; its weight could have them"
 

@@ -89,7 +89,6 @@ class ScatterMask(NodePass[ScatterSite]):
         outside of the row, which fails, gives a row of ones or of zeros.
     """
 
-    name = "scatter-mask"
     sentence = "a mask is a one at the last frame, summed from the end; it could be compared"
     anchors = ("CumSum",)
 

@@ -100,7 +100,6 @@ class SkewGather(NodePass[SkewSite]):
         what is moved back to its distances for another use than a table.
     """
 
-    name = "skew-gather"
     sentence = "each row is moved by one more than the last, with Pads and Reshapes"
     anchors = ("Slice", "MatMul")
 

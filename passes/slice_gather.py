@@ -91,7 +91,6 @@ class SliceGather(NodePass[PartSite]):
         the file then holds as many numbers; that is said.
     """
 
-    name = "slice-gather"
     anchors = ("Slice",)
 
     def match(self, node: ir.Node, view: View) -> PartSite | Skip | None:

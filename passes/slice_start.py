@@ -65,7 +65,6 @@ class SliceStart(NodePass[StartSite]):
         and the step is above 0.
     """
 
-    name = "slice-start"
     sentence = "Slice starts below 32 bits and ends below 0: on DirectML it is empty, or fails"
     anchors = ("Slice",)
 

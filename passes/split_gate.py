@@ -82,7 +82,6 @@ class SplitGate(NodePass[HalvesSite]):
         operator too.
     """
 
-    name = "split-gate"
     sentence = "what a Conv makes is cut in halves, so that the activation of one is no part of it"
     anchors = ("Conv",)
 

@@ -85,7 +85,6 @@ class SplitPacked(NodePass[PackedSite]):
         anywhere but at the start of the last axis, or read by something else than such Gathers.
     """
 
-    name = "split-packed"
     sentence = "parts of one tensor, which are moved to the front and gathered one by one"
     anchors = ("Gather", "Slice", "Split")
 

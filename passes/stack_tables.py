@@ -110,7 +110,6 @@ class StackTables(NodePass[TablesSite]):
         which would be twice in memory.
     """
 
-    name = "stack-tables"
     anchors = ("Add", "Concat")
 
     def match(self, node: ir.Node, view: View) -> TablesSite | None:

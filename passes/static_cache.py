@@ -106,7 +106,6 @@ class StaticCache(Pass):
         static-cache:past=3
     """
 
-    name = "static-cache"
     may_change = frozenset({"dims", "inputs", "outputs"})
 
     dims: Sizes = ()

@@ -91,7 +91,6 @@ class TableRows(NodePass[RowsSite]):
         to a number that may be below 0.
     """
 
-    name = "table-rows"
     sentence = "the first rows of a table are looked up one by one"
     anchors = ("Gather",)
 

@@ -83,7 +83,6 @@ class Thaw(NodePass[FrozenSite]):
         Slice is never taken for frozen: it may be meant.
     """
 
-    name = "thaw"
     anchors = (*("Reshape", "Expand", "Add", "Sub", "Mul", "Div", "Where", "And", "Less", "Equal"),)
     keeps_shapes = False
 

@@ -139,7 +139,6 @@ class TurnBack(NodePass[TurnedSite]):
         the last axis, and whatever mixes rows.
     """
 
-    name = "turn-back"
     anchors = ("Transpose",)
     sentence = "Transposes around what computes each row by itself, in whichever order rows lie"
 

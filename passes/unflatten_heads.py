@@ -86,7 +86,6 @@ class UnflattenHeads(NodePass[ShapeSite]):
         copies another size.
     """
 
-    name = "unflatten-heads"
     sentence = "its shape is recomputed in each run although it is constant"
     anchors = ("Reshape",)
 

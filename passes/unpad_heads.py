@@ -84,7 +84,6 @@ class UnpadHeads(NodePass[PaddedSite]):
         a result must be cut by as much as its values were padded. What somebody else reads stays.
     """
 
-    name = "unpad-heads"
     sentence = "heads are padded with zeros, which no product needs"
     anchors = ("MatMul", "Slice")
 

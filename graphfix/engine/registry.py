@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from graphfix.errors import PluginError, UsageError
 from graphfix.spec import options
-from graphfix.wording import did_you_mean
+from graphfix.wording import did_you_mean, kebab_case
 
 if TYPE_CHECKING:
     import types
@@ -39,7 +39,7 @@ _REPAIRS = (
     *("scatter-mask", "centre-variance", "cumsum-index", "matmul-vector", "matmul-4d"),
     *("reverse-2d", "unflatten-heads", "gather-int64", "convtranspose-2d", "pool-pads"),
     *("opset-ceiling", "quantize-axis", "slice-start", "slice-gather", "gemm-bias"),
-    *("keep-output", "host-output", "fold", "reshape-allowzero"),
+    *("slice-gate", "keep-output", "host-output", "fold", "reshape-allowzero"),
 )
 # An attention takes the biases of its inputs, so it is fused first; a Gelu has a factor of its own.
 FUSIONS = (
@@ -51,7 +51,7 @@ FUSIONS = (
     *("group-products", "mask-select"),
 )
 # Folded first, too: the others then see what a raw export computes from constants.
-_FAST = (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "fold")
+_FAST = (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "slice-gate", "fold")
 # ONNX Runtime's CPU kernel for a residual sum and its norm is slower than one for each; FastGelu is
 # there what DirectML's is not.
 _CPU = {"fuse-norm": "fuse-norm:residual=no", "fuse-gelu": "fuse-gelu:approximate=yes"}
@@ -186,7 +186,10 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
 
 def _read(name: str, file: Path) -> Entry:
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef) and _constant(node, "name") == name:
+        if isinstance(node, ast.ClassDef) and name in (
+            kebab_case(node.name),
+            _constant(node, "name"),
+        ):
             summary = (ast.get_docstring(node) or "").split("\n\n")[0].replace("\n", " ")
             return Entry(name, summary, _constant(node, "safety") or "exact", f"passes/{file.name}")
     raise PluginError(f"{file}: {_NO_PASS.format(name)}")
@@ -212,7 +215,7 @@ def _passes_in(module: types.ModuleType) -> list[type[Check]]:
         if isinstance(cls, type)
         and issubclass(cls, Check)
         and cls.__module__ == module.__name__
-        and isinstance(getattr(cls, "name", None), str)
+        and not inspect.isabstract(cls)
     ]
 
 

@@ -21,6 +21,6 @@ def rules() -> Mapping[str, type[Rule]]:
         module = importlib.import_module(f"{__name__}.{info.name}")
         for cls in vars(module).values():
             own = isinstance(cls, type) and cls.__module__ == module.__name__
-            if own and issubclass(cls, Rule) and hasattr(cls, "name"):
+            if own and issubclass(cls, Rule) and cls is not Rule:
                 found[cls.name] = cls
     return found

@@ -41,8 +41,6 @@ class ReshapeRank(Rule):
         }
     """
 
-    name = "reshape-rank"
-
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each Reshape to a tensor of too many dims."""
         for node in view.nodes("Reshape"):
@@ -77,7 +75,6 @@ class KernelRank(Rule):
         }
     """
 
-    name = "kernel-rank"
     matched_by = "matmul-4d"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
@@ -123,8 +120,6 @@ class SamePadding(Rule):
         }
     """
 
-    name = "same-padding"
-
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such ConvTranspose."""
         for node in view.nodes("ConvTranspose"):
@@ -160,8 +155,6 @@ class SkipBroadcast(Rule):
             y = LayerNormalization (sum, scale, bias)
         }
     """
-
-    name = "skip-broadcast"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each whose skip has a dim of 1, or one less, where the input has more."""
@@ -199,8 +192,6 @@ class DataDependent(Rule):
             y = Where (keep, x, none)
         }
     """
-
-    name = "data-dependent"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such node."""

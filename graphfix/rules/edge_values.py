@@ -51,7 +51,6 @@ class NegativePads(Rule):
         }
     """
 
-    name = "negative-pads"
     repaired_by = "pad-slice"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
@@ -97,8 +96,6 @@ class WideComparison(Rule):
         }
     """
 
-    name = "wide-comparison"
-
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each comparison with such a constant."""
         for node in view.nodes(*_COMPARISONS):
@@ -140,8 +137,6 @@ class EmptyReduction(Rule):
         }
     """
 
-    name = "empty-reduction"
-
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each reduction of a tensor that is known to be empty to one that is not."""
         rules = Rules(view.model.graph.opset_imports, view.shapes)
@@ -176,8 +171,6 @@ class LoneDft(Rule):
             y = DFT <axis = 2> (x)
         }
     """
-
-    name = "lone-dft"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each DFT along an axis that is not known to have more than one element."""
@@ -218,7 +211,6 @@ class HalfNorm(Rule):
         }
     """
 
-    name = "half-norm"
     repaired_by = "float-norm"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
@@ -254,8 +246,6 @@ class LostNan(Rule):
             y = Or (a, b)
         }
     """
-
-    name = "lost-nan"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each IsNaN with such an operator right before it, Casts and layout aside."""

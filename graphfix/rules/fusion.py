@@ -44,8 +44,6 @@ class ControlFlow(Rule):
         }
     """
 
-    name = "control-flow"
-
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node with a graph inside; an If that is decided already is a note."""
         for node in view.nodes(*BODIES):
@@ -82,8 +80,6 @@ class DynamicDims(Rule):
             y = Relu (x)
         }
     """
-
-    name = "dynamic-dims"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """One hazard for all symbolic dims: their inputs, how many nodes follow each, a command."""
@@ -126,7 +122,6 @@ class UnnamedDims(Rule):
         }
     """
 
-    name = "unnamed-dims"
     providers = PROVIDERS
 
     def hazards(self, view: View) -> Iterator[Hazard]:
@@ -170,8 +165,6 @@ class ComputedCpuInput(Rule):
             y = Reshape (x, shape)
         }
     """
-
-    name = "computed-cpu-input"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node with such an input, unless it only computes a shape."""

@@ -41,8 +41,6 @@ class LostInfinity(Rule):
         }
     """
 
-    name = "lost-infinity"
-
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each IsInf with such a sum right before it, Casts and layout aside."""
         for node in view.nodes("IsInf"):

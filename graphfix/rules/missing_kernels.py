@@ -42,8 +42,6 @@ class NoKernel(Rule):
         }
     """
 
-    name = "no-kernel"
-
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node whose operator has no kernel of its version."""
         for node, opset, kernel in _kernels(view):
@@ -76,8 +74,6 @@ class TypeWithoutKernel(Rule):
             y = Mod (ids, size)
         }
     """
-
-    name = "type-without-kernel"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node with a type that its kernel does not take."""
@@ -120,8 +116,6 @@ class RefusedByKernel(Rule):
             y = Resize <mode = "linear"> (x, , scales)
         }
     """
-
-    name = "refused-by-kernel"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node that a Query function refuses."""

@@ -46,7 +46,6 @@ class LowFloat16(Rule):
         }
     """
 
-    name = "low-float16"
     providers = PROVIDERS
 
     def hazards(self, view: View) -> Iterator[Hazard]:
@@ -110,7 +109,6 @@ class TypeConflict(Rule):
         }
     """
 
-    name = "type-conflict"
     providers = PROVIDERS
 
     def hazards(self, view: View) -> Iterator[Hazard]:

@@ -25,7 +25,7 @@ _ONLY_ON_DIRECTML = frozenset(
     {"reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index", "gather-int64"}
     | {"slice-start", "pad-slice", "clip-minmax", "matmul-4d", "matmul-vector", "quantize-axis"}
     | {"reverse-2d", "keep-output", "host-output", "gemm-bias", "pad-amounts", "pool-pads"}
-    | {"slice-gather", "opset-ceiling"}
+    | {"slice-gather", "slice-gate", "opset-ceiling"}
 )
 
 # What passes on the elements of a shape tensor, one by one.
@@ -86,6 +86,12 @@ def _windows(site: Match, view: View) -> Severity:
     return severity if _has_kernel(site, view) else "note"
 
 
+def _gated(site: Match, view: View) -> Severity:
+    """Nodes whose sizes are known are compiled together; the others once a session fixes them."""
+    dims = view.shapes.dims(site.node.inputs[0])
+    return "error" if dims and all(isinstance(x, int) for x in dims) else "warning"
+
+
 def _scales(site: Match, view: View) -> Severity:
     """Weights, too: ONNX Runtime folds no DequantizeLinear. From opset 23 on the CPU does it."""
     return "error" if _has_kernel(site, view) else "note"
@@ -138,6 +144,7 @@ _JUDGES: dict[str, Judge] = {
     **dict.fromkeys(("reverse-2d", "slice-start"), _wrong_if_it_runs),
     **dict.fromkeys(("slice-gather", "keep-output", "gemm-bias", "clip-minmax"), _always_wrong),
     "quantize-axis": _scales,
+    "slice-gate": _gated,
     "bool-cast": _if_it_runs(_bool_cast),
     "fresh-shapes": _stale,
     "pad-slice": _if_it_runs(_negative_pads),

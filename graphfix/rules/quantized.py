@@ -39,8 +39,6 @@ class FourBits(Rule):
         }
     """
 
-    name = "four-bits"
-
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such DequantizeLinear that DirectML takes."""
         rules = Rules(view.model.graph.opset_imports, view.shapes)

@@ -40,8 +40,6 @@ class ResizeMode(Rule):
         }
     """
 
-    name = "resize-mode"
-
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such Resize that DirectML takes."""
         rules = Rules(view.model.graph.opset_imports, view.shapes)

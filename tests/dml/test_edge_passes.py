@@ -329,6 +329,16 @@ def test_no_window_starts_behind_the_data(op: str, dims: str) -> None:
     assert agrees(repaired(before, "pool-pads"), feeds)
 
 
+@pytest.mark.parametrize("product", ["Mul (a, g)", "Mul (g, a)"])
+def test_a_gate_of_two_parts_is_no_swish(product: str) -> None:
+    body = f"{{ a, b = Split <axis = 1, num_outputs = 2> (x) g = Sigmoid (b) y = {product} }}"
+    fixed = model(f"(float[1, 8, 5] x) => (float[1, 4, 5] y) {body}")
+    feeds = {"x": np.random.default_rng(0).standard_normal((1, 8, 5)).astype(np.float32)}
+    assert not agrees(fixed, feeds)
+    assert agrees(repaired(fixed, "slice-gate"), feeds)
+    assert agrees(model(f"(float[B, 8, T] x) => (float[B, 4, T] y) {body}"), feeds)
+
+
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("size", [1, 4])
 def test_an_input_may_be_shorter_than_the_window(op: str, size: int) -> None:

@@ -450,6 +450,7 @@ class TestLibrary:
             "bool-cast",
             "cumsum-index",
             "gather-int64",
+            "slice-gate",
             "slice-gather",
             "slice-start",
             "pad-amounts",
