@@ -1,6 +1,6 @@
 """LayerNorm and RMSNorm in pieces: which nodes they are, and what they are taken of."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -25,6 +25,7 @@ class Core:
         axes: The axes, counted from the end: the last ones, or one that others follow.
         epsilon: What is added to the mean of the squares.
         nodes: What computes it, ``last`` left out.
+        gain: What it was multiplied with before it was divided.
     """
 
     last: ir.Node
@@ -33,6 +34,7 @@ class Core:
     axes: tuple[int, ...]
     epsilon: float
     nodes: frozenset[ir.Node]
+    gain: ir.Value | None = None
 
     @property
     def behind(self) -> int:
@@ -102,25 +104,56 @@ def _means_of_squares(
     sums: list[tuple[float | None, ir.Value | None]] = [(0.0, inside)]
     if is_op(add, "Add"):
         sums = [(number_of(add.inputs[i], rank), add.inputs[1 - i]) for i in (0, 1)]
-    for epsilon, mean in sums:
-        reduce = maker_of(mean)
-        found_square = squared(reduce.inputs[0]) if is_op(reduce, "ReduceMean") else None
-        if reduce is None or found_square is None or epsilon is None or epsilon < 0:
+    ways = [(e, *x) for e, mean in sums if e is not None and e >= 0 for x in _means(mean, rank)]
+    for epsilon, value, axes, taken in ways:
+        if (found_square := squared(value)) is None:
             continue
         base, square = found_square
-        if base is not data and not _equal_differences(base, data, view):
+        gain, inner, by = _gained(data, base, view)
+        if inner is not base and not _equal_differences(base, inner, view):
             continue
-        axes = _axes(reduce, rank)
         if isinstance(axes, str):
             return Skip(node, axes)
-        plain = Core(node, data, False, axes, epsilon, frozenset({add, reduce, square}))
-        found = [plain] if base is data else []
-        centre = _centre(data, base, axes, rank) if epsilon else None
+        nodes = taken | by | {add, square}
+        plain = Core(node, inner, False, axes, epsilon, nodes, gain)
+        found = [plain] if base is inner else []
+        centre = _centre(inner, base, axes, rank) if epsilon else None
         if centre is not None:
-            source, nodes = centre
-            found.insert(0, replace(plain, data=source, centred=True, nodes=plain.nodes | nodes))
+            source, more = centre
+            found.insert(0, replace(plain, data=source, centred=True, nodes=nodes | more))
         return found
     return []
+
+
+def _gained(
+    data: ir.Value, base: ir.Value, view: View
+) -> tuple[ir.Value | None, ir.Value, frozenset[ir.Node]]:
+    """What is multiplied with what is normed before it is divided, that, and the node that does."""
+    node = data.producer()
+    if data is not base and is_op(node, "Mul"):
+        for gain, inner in (node.inputs, node.inputs[::-1]):
+            if inner is not None and (inner is base or _equal_differences(base, inner, view)):
+                return gain, inner, frozenset({node})
+    return None, data, frozenset()
+
+
+def _means(
+    value: ir.Value | None, rank: int | None
+) -> Iterator[tuple[ir.Value | None, tuple[int, ...] | str, frozenset[ir.Node]]]:
+    """What it is the mean of, over which axes, by which nodes: also as a mean of means."""
+    all_axes: tuple[int, ...] = ()
+    nodes: frozenset[ir.Node] = frozenset()
+    while (node := maker_of(value)) is not None and is_op(node, "ReduceMean"):
+        axes = _axes(node, rank)
+        nodes |= {node}
+        value = node.inputs[0]
+        if isinstance(axes, str):
+            yield value, axes, nodes
+            return
+        all_axes = tuple(sorted({*all_axes, *axes}))
+        at_end = len(all_axes) == 1 or all_axes == (*range(-len(all_axes), 0),)
+        reason = f"its mean is over {[*all_axes]}: neither one axis nor the last ones"
+        yield value, all_axes if at_end else reason, nodes
 
 
 def _equal_differences(a: ir.Value, b: ir.Value, view: View) -> bool:
@@ -138,13 +171,11 @@ def _centre(
         node = value.producer()
         if not is_op(node, "Sub") or node.inputs[0] is None or node.inputs[1] is None:
             return None
-        mean = node.inputs[1].producer()
-        if not is_op(mean, "ReduceMean") or mean.inputs[0] is not node.inputs[0]:
-            return None
-        if _axes(mean, rank) != axes:
-            return None
-        nodes |= {node, mean}
         source = node.inputs[0]
+        means = (x[2] for x in _means(node.inputs[1], rank) if x[:2] == (source, axes))
+        if (found := next(means, None)) is None:
+            return None
+        nodes |= {node, *found}
     return source, frozenset(nodes)
 
 
@@ -159,7 +190,7 @@ def squared(value: ir.Value | None) -> tuple[ir.Value, ir.Node] | None:
 
 
 def _axes(reduce: ir.Node, rank: int | None) -> tuple[int, ...] | str:
-    """The axes that are averaged over, from the end: one, or the last ones."""
+    """The axes that are averaged over, from the end."""
     if attr_int(reduce, "keepdims", 1) != 1 or any(x.is_ref() for x in reduce.attributes.values()):
         return "its mean loses the axis it is taken over (keepdims=0)"
     axes = axes_of(reduce)
@@ -169,9 +200,6 @@ def _axes(reduce: ir.Node, rank: int | None) -> tuple[int, ...] | str:
         if rank is None:
             return "its rank is not known, and its axes are counted from the front"
         axes = tuple(x - rank if x >= 0 else x for x in axes)
-    axes = tuple(sorted(axes))
-    if len(axes) > 1 and axes != (*range(-len(axes), 0),):
-        return f"its mean is over {list(axes)}: neither one axis nor the last ones"
     return axes
 
 

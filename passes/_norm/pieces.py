@@ -1,7 +1,7 @@
 """The first half of fuse-norm: norms in pieces become one operator."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -21,12 +21,12 @@ class NormSite(Match):
 
     Attributes:
         core: The norm without scale and bias.
-        scale: What it is multiplied with; ones if there is nothing.
+        scale: What it is multiplied with; ones if there is nothing; None for all but the batch.
         bias: What is added, or None.
     """
 
     core: Core
-    scale: ir.Value | Array
+    scale: ir.Value | Array | None
     bias: ir.Value | None
 
 
@@ -60,7 +60,16 @@ class NormPieces(NodePass[NormSite]):
 
     def rewrite(self, match: NormSite, op: Builder) -> ir.Value:
         """The one operator."""
+        made = self._normed(match, op)
+        return made if match.core.gain is None else op.Mul(made, match.core.gain)
+
+    def _normed(self, match: NormSite, op: Builder) -> ir.Value:
         core, data = match.core, match.core.data
+        if match.scale is None:  # all but the batch, of an image of one channel
+            numbers = np.ones(1, (op.view.shapes.dtype(data) or ir.DataType.FLOAT).numpy())
+            image, at = op.Unsqueeze(data, np.array([1], np.int64)), core.epsilon
+            made = op.InstanceNormalization(image, numbers, numbers * 0, epsilon=at)
+            return op.Squeeze(made, np.array([1], np.int64))
         kind = "LayerNormalization" if core.centred else "SimplifiedLayerNormalization"
         factors = [x for x in (match.scale, match.bias) if x is not None]
         if not core.behind:
@@ -92,13 +101,24 @@ def _site(core: Core, view: View) -> NormSite | Skip:
         return Skip(node, f"the type of {core.data.name!r} {known}; it is fused in float, float16")
     if where := used_elsewhere(core.nodes, node):
         return Skip(node, where)
-    scale, last = _operand_after(node, "Mul", core, view)
-    bias, last = _operand_after(last, "Add", core, view) if core.centred else (None, last)
+    scale, last = core.gain, node
+    if scale is None:
+        scale, last = _operand_after(node, "Mul", core, view)
+    elif fits_scale(scale, core.data, core.axes, view):
+        core = replace(core, gain=None)
+    else:
+        scale = None
+    inside = core.centred and core.gain is None
+    bias, last = _operand_after(last, "Add", core, view) if inside else (None, last)
     if scale is not None:
         return NormSite(last, core, scale, bias)
     dims = view.shapes.dims(core.data)
     size = [x for x in map(dims.__getitem__, core.axes) if isinstance(x, int)] if dims else []
-    if len(size) < len(core.axes):
+    open_sizes = len(size) < len(core.axes)
+    whole = core.centred and dims and 1 < len(core.axes) == len(dims) - 1 and bias is None
+    if whole and (open_sizes or core.gain is not None):
+        return NormSite(last, core, None, None)
+    if open_sizes:
         return Skip(node, "it has no scale of its own dims, and how many ones to give is not known")
     return NormSite(last, core, np.ones(size, dtype.numpy()), bias)
 
