@@ -180,6 +180,53 @@ def test_channels_that_frames_follow(dims: str, factor: str) -> None:
     assert ops(after) == (turned if rank > 2 else turned[1:2])
 
 
+WHOLE = """m = ReduceMean <axes = [1, 2]> (x) d = Sub (x, m) p = Pow (d, two)
+    v = ReduceMean <axes = [-1, -2]> (p) w = Add (v, eps) s = Sqrt (w) """
+IMAGE = ["Unsqueeze", "InstanceNormalization", "Squeeze"]
+
+
+def _chained(body: str) -> str:
+    """A mean over two axes as a mean of a mean over one."""
+    body = body.replace("m = ReduceMean <axes = [1, 2]> (x)",
+                        "i = ReduceMean <axes = [1]> (x) m = ReduceMean <axes = [2]> (i)")  # fmt: skip
+    return body.replace("v = ReduceMean <axes = [-1, -2]> (p)",
+                        "j = ReduceMean <axes = [-2]> (p) v = ReduceMean <axes = [-1]> (j)")  # fmt: skip
+
+
+@pytest.mark.parametrize("chained", [False, True])
+@pytest.mark.parametrize(
+    ("end", "behind"),
+    [
+        ("n = Div (d, s) y = Neg (n)", ["Neg"]),
+        ("n = Div (d, s) g = Mul (n, r) y = Add (g, r)", ["Mul", "Add"]),
+        ("g = Mul (r, d) y = Div (g, s)", ["Mul"]),
+        ("g = Mul (d, r) n = Div (g, s) y = Add (n, r)", ["Mul", "Add"]),
+    ],
+)
+def test_a_norm_over_all_but_the_batch(end: str, behind: list[str], chained: bool) -> None:
+    body = (_chained(WHOLE) if chained else WHOLE) + end
+    after = fused(body, signature="float[B, T, H] x, float[T, 1] r", out="float[B, T, H] y")
+    assert ops(after) == [*IMAGE, *behind]
+
+
+def test_a_norm_over_all_but_the_batch_of_four_dims() -> None:
+    body = WHOLE.replace("[1, 2]", "[1, 2, 3]").replace("[-1, -2]", "[-1, -2, -3]")
+    dims = "float[B, T, H, 4]"
+    after = fused(f"{body} y = Div (d, s)", signature=f"{dims} x", out=f"{dims} y")
+    assert ops(after) == IMAGE
+
+
+def test_a_gain_before_the_division_is_the_scale() -> None:
+    after = fused(NORM.replace("y = Div (d, s)", "g = Mul (scale, d) y = Div (g, s)"))
+    assert ops(after) == ["LayerNormalization"]
+
+
+def test_a_mean_of_means_over_other_axes_than_the_last_stays() -> None:
+    body = _chained(WHOLE).replace("axes = [2]", "axes = [0]").replace("axes = [-1]", "axes = [0]")
+    kept = left(f"{body} y = Div (d, s)", signature="float[B, T, H] x", out="float[B, T, H] y")
+    assert any("neither one axis nor the last ones" in x for x in kept)
+
+
 def test_channels_without_a_scale_of_theirs() -> None:
     body = CHANNELS.format(rank=2) + " y = Mul (n, r)"
     after = fused(body, signature="float[B, 8, T] x, float[B, 8, T] r", out="float[B, 8, T] y")
