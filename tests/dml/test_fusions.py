@@ -54,6 +54,11 @@ FUSED = {
         f"shift = Constant <value = float[1, 8, 1] {EIGHT}> () {CHANNELS}",
         ["Transpose", "LayerNormalization", "Transpose"],
     ),
+    "a norm over all but the batch": (
+        "float[B, T, 8] h, float[T, 1] g", OUT,
+        PIECES.replace("[-1]", "[1, 2]").split(" n =")[0] + " f = Mul (g, d) y = Div (f, s)",
+        ["Unsqueeze", "InstanceNormalization", "Squeeze", "Mul"],
+    ),
     "a Softplus that does not overflow": (
         "float[B, T, 8] h", OUT, "z = Sub (zero, h) a = Abs (z) b = Neg (a) e = Exp (b) "
         "m = Add (e, one) l = Log (m) t = Max (zero, h) y = Add (t, l)",

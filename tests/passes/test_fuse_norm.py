@@ -187,10 +187,14 @@ IMAGE = ["Unsqueeze", "InstanceNormalization", "Squeeze"]
 
 def _chained(body: str) -> str:
     """A mean over two axes as a mean of a mean over one."""
-    body = body.replace("m = ReduceMean <axes = [1, 2]> (x)",
-                        "i = ReduceMean <axes = [1]> (x) m = ReduceMean <axes = [2]> (i)")  # fmt: skip
-    return body.replace("v = ReduceMean <axes = [-1, -2]> (p)",
-                        "j = ReduceMean <axes = [-2]> (p) v = ReduceMean <axes = [-1]> (j)")  # fmt: skip
+    body = body.replace(
+        "m = ReduceMean <axes = [1, 2]> (x)",
+        "i = ReduceMean <axes = [1]> (x) m = ReduceMean <axes = [2]> (i)",
+    )
+    return body.replace(
+        "v = ReduceMean <axes = [-1, -2]> (p)",
+        "j = ReduceMean <axes = [-2]> (p) v = ReduceMean <axes = [-1]> (j)",
+    )
 
 
 @pytest.mark.parametrize("chained", [False, True])
