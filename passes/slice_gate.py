@@ -66,11 +66,8 @@ class SliceGate(NodePass[Match]):
 
     def match(self, node: ir.Node, view: View) -> Match | None:
         """A Split whose parts have sizes that are known."""
-        parts = node.outputs
-        gated = any(_gates(a, b) for a in parts for b in parts if a is not b)
-        return (
-            Match(node) if gated and all(isinstance(x, int) for x in _sizes(node, view)) else None
-        )
+        known = all(isinstance(x, int) for x in _sizes(node, view))
+        return Match(node) if known and any(_opens_another(x) for x in node.outputs) else None
 
     def rewrite(self, match: Match, op: Builder) -> ir.Value:
         """The first part, after the others."""
@@ -90,7 +87,9 @@ def _sizes(split: ir.Node, view: View) -> list[Dim | None]:
     return [None if x is None else x[axis] for x in map(view.shapes.dims, split.outputs)]
 
 
-def _gates(data: ir.Value, gate: ir.Value) -> bool:
-    """Whether something multiplies the one with the Sigmoid of the other."""
-    opened = [x.node.outputs[0] for x in gate.uses() if is_op(x.node, "Sigmoid")]
-    return any(is_op(x.node, "Mul") and y in x.node.inputs for x in data.uses() for y in opened)
+def _opens_another(part: ir.Value) -> bool:
+    """Whether its Sigmoid is multiplied with another part of the same Split."""
+    gates = [x.node.outputs[0] for x in part.uses() if is_op(x.node, "Sigmoid")]
+    products = [x.node for gate in gates for x in gate.uses() if is_op(x.node, "Mul")]
+    others = [x for product in products for x in product.inputs if x is not part and x is not None]
+    return any(x.producer() is part.producer() for x in others)

@@ -299,6 +299,13 @@ class TestPlugins:
         assert lines(m) == ["y = Abs (x)"]
         assert "relu-abs" in registry.names()
 
+    def test_one_without_a_name_is_called_after_its_class(self, tmp_path: Path) -> None:
+        file = tmp_path / "mine.py"
+        nameless = PLUGIN.replace('    name: ClassVar[str] = "{name}"\n', "")
+        abstract = "class Base(graphfix.Check):\n    pass\n"
+        file.write_text(nameless.replace("Mine", "ReluToAbs2") + abstract)
+        assert graphfix.load_plugin(file) == ["relu-to-abs2"]
+
     @pytest.mark.parametrize(
         ("text", "says"),
         [

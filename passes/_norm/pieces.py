@@ -66,10 +66,11 @@ class NormPieces(NodePass[NormSite]):
     def _normed(self, match: NormSite, op: Builder) -> ir.Value:
         core, data = match.core, match.core.data
         if match.scale is None:  # all but the batch, of an image of one channel
-            numbers = np.ones(1, (op.view.shapes.dtype(data) or ir.DataType.FLOAT).numpy())
-            image, at = op.Unsqueeze(data, np.array([1], np.int64)), core.epsilon
-            made = op.InstanceNormalization(image, numbers, numbers * 0, epsilon=at)
-            return op.Squeeze(made, np.array([1], np.int64))
+            one = np.ones(1, (op.view.shapes.dtype(data) or ir.DataType.FLOAT).numpy())
+            channel = np.array([1], np.int64)
+            image = op.Unsqueeze(data, channel)
+            made = op.InstanceNormalization(image, one, 0 * one, epsilon=core.epsilon)
+            return op.Squeeze(made, channel)
         kind = "LayerNormalization" if core.centred else "SimplifiedLayerNormalization"
         factors = [x for x in (match.scale, match.bias) if x is not None]
         if not core.behind:
@@ -101,13 +102,12 @@ def _site(core: Core, view: View) -> NormSite | Skip:
         return Skip(node, f"the type of {core.data.name!r} {known}; it is fused in float, float16")
     if where := used_elsewhere(core.nodes, node):
         return Skip(node, where)
-    scale, last = core.gain, node
-    if scale is None:
+    scale, last = None, node
+    if core.gain is None:
         scale, last = _operand_after(node, "Mul", core, view)
-    elif fits_scale(scale, core.data, core.axes, view):
-        core = replace(core, gain=None)
-    else:
-        scale = None
+    elif fits_scale(core.gain, core.data, core.axes, view):
+        scale, core = core.gain, replace(core, gain=None)
+    # Behind a gain that is no scale a bias is none of the norm's.
     inside = core.centred and core.gain is None
     bias, last = _operand_after(last, "Add", core, view) if inside else (None, last)
     if scale is not None:

@@ -7,6 +7,8 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
+from graphfix.model.view import View
+from graphfix.passes.slice_gate import SliceGate
 from tests.passes.models import execute, model, ops
 
 HALVES = "a, b = Split <axis = 1> (x)"
@@ -45,6 +47,22 @@ def test_parts_of_a_gate_are_slices(body: str) -> None:
         x = np.random.default_rng(0).standard_normal(shape, np.float32)
         (a,), (b,) = (execute(m, {"x": x}) for m in (before, after))
         np.testing.assert_array_equal(a, b)
+
+
+def test_of_many_parts_each_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 200
+    parts = ", ".join(f"p{i}" for i in range(count))
+    sums = " ".join(f"s{i} = Add (s{i - 1}, p{i})" for i in range(1, count))
+    m = model(
+        f"m (float[B, {count}] x) => (float[B, 1] y) {{ {parts} = Split <axis = 1> (x) "
+        f"s0 = Sigmoid (p0) {sums} y = Mul (s{count - 1}, p1) }}",
+        opset=13,
+    )
+    asked = []
+    uses = ir.Value.uses
+    monkeypatch.setattr(ir.Value, "uses", lambda self: asked.append(self.name) or uses(self))
+    assert SliceGate().match(m.graph[0], View(m)) is None
+    assert len([x for x in asked if x and x.startswith("p")]) == count
 
 
 def test_a_part_that_is_an_output_keeps_its_name() -> None:
