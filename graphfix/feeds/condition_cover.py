@@ -87,7 +87,7 @@ def hop_of(signature: Signature) -> int:
     hop = 1
     for dim in {d for dims in signature.value_dims().values() for d in dims}:
         if symbols(dim) and symbols(dim) <= sizes.keys():
-            made = evaluator(dim)(sizes)
+            made = np.broadcast_to(evaluator(dim)(sizes), 2)  # the symbol may cancel
             grown = int(made[1]) - int(made[0])
             hop = max(hop, round((1 << 24) / grown)) if grown > 0 else hop
     return hop

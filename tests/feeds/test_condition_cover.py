@@ -205,6 +205,16 @@ def test_strides_are_multiplied_along_the_way():
     assert hop_of(Signature(model("m (float[B, T] x) => (float[B, T] y) { y = Tanh (x) }"))) == 1
 
 
+def test_a_size_whose_symbol_cancels_says_nothing_of_frames():
+    """The last frame behind a Conv, as Zipformer pads with it: one at each length."""
+    last = model(f"""m (float[B, 1, T] x) => (float[B, 1, K] y)
+        <float[1, 1, 5] w = {{1, 1, 1, 1, 1}}, int64[1] less = {{-5}}, int64[1] two = {{2}},
+         int64[1] all = {{{2**63 - 1}}}>
+        {{ h = Conv <strides = [2]> (x, w)  n = Shape <start = 2> (x)  m = Add (n, less)
+           last = Div (m, two)  y = Slice (h, last, all, two) }}""")
+    assert hop_of(Signature(last)) == 2
+
+
 def test_lengths_have_several_frames_and_a_second_of_samples():
     lengths = {x.dims["T"] for x in search(model(WHOLE), lambda case: None, cover=True)}
     assert {513, 1279, 16_000} <= lengths
