@@ -74,6 +74,16 @@ def errors(before: ir.Model, after: ir.Model, clips: tuple[int, ...] = CLIPS) ->
     return found
 
 
+def trembles(m: ir.Model) -> float:
+    """How far the outputs move when the last bit of each number of a clip does."""
+    rng, opened = np.random.default_rng(0), session(m)
+    x = rng.standard_normal((1, max(CLIPS), 4)).astype(np.float32)
+    one, other = (
+        run(opened, {"x": np.nextafter(x, x * n)}) for n in (np.float32(1), np.float32(2))
+    )
+    return max(float(np.abs(one[k] - other[k]).max()) for k in one)
+
+
 C = "float[4, 4, 3] k, float[4] b"
 W = "float[4, 4] w"
 WEIGHTS = {
@@ -391,6 +401,7 @@ STEPS = {
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6))
 @example(["cut", "last", "conv"])
+@example(["attend", "sum", "centre", "sum", "norm"])
 def test_padding_stays_out_of_generated_graphs(steps: list[str]) -> None:
     lines, last = [], "x"
     for i, step in enumerate(steps):
@@ -399,7 +410,8 @@ def test_padding_stays_out_of_generated_graphs(steps: list[str]) -> None:
     body = "{ " + " ".join([*lines, f"y = Tanh ({last})"]) + " }"
     before, after = weighted(body), weighted(body)
     graphfix.run(after, SPEC)
-    assert max(errors(before, after)) < 1e-4
+    # A norm behind two cumulative sums: 3e-4, of the last bit alone.
+    assert max(errors(before, after)) < max(1e-4, 4 * trembles(before))
     report = graphfix.run(after, "ilens-mask")
     assert [change.note for one in report.passes for change in one.changes] == []
 
