@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import onnx_ir as ir
 import sympy
 
+from graphfix.lengths import tail_state as facts
 from graphfix.lengths.cell_moves import begin, follow, is_both_ways
 from graphfix.lengths.joint_axes import RefusedError, check_maskable
 from graphfix.lengths.length_source import Source
@@ -16,21 +17,6 @@ from graphfix.lengths.rule_site import GROWS, Rule, Site, Takes
 from graphfix.lengths.rules import MICROSOFT, rule_of
 from graphfix.lengths.rules.gather import written
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.lengths.tail_state import (
-    ANY,
-    ZERO,
-    Axis,
-    State,
-    Tail,
-    Time,
-    carries_time,
-    holds_rows,
-    never_shrinks,
-    plain,
-    sign_in,
-    size_expr,
-    with_tails,
-)
 from graphfix.model.text import kind_of
 from graphfix.model.values import captured, const_of, is_op, opset_of
 from graphfix.model.view import View
@@ -66,7 +52,7 @@ class Analysis:
     source: Source
     repairs: list[Repair] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
-    states: dict[ir.Value, State | None] = field(default_factory=dict)
+    states: dict[ir.Value, facts.State | None] = field(default_factory=dict)
 
 
 def analyse(model: ir.Model, source: Source) -> Analysis:
@@ -75,10 +61,10 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
     First with anything at all in the padding of the inputs; if that leaks, with zeros there, which
     is then the first repair.
     """
-    found = _Walk(model, source, ANY).run()
+    found = _Walk(model, source, facts.ANY).run()
     if not found.repairs and not found.refusals:
         return found
-    cleaned = _Walk(model, source, ZERO).run()
+    cleaned = _Walk(model, source, facts.ZERO).run()
     inputs = [x for x in model.graph.inputs if not x.is_initializer() and x is not source.given]
     places = {node: i for i, node in enumerate(model.graph)}
     poisoned: list[Repair] = []
@@ -102,7 +88,7 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
 class _Walk:
     """One pass over the main graph, in order."""
 
-    def __init__(self, model: ir.Model, source: Source, tail: Tail) -> None:
+    def __init__(self, model: ir.Model, source: Source, tail: facts.Tail) -> None:
         self._model = model
         self._source = source
         self._tail = tail
@@ -129,40 +115,40 @@ class _Walk:
                 self._found.refusals.append(Refusal(node, f"output {value.name!r} {reason}"))
         return self._found
 
-    def _input(self, value: ir.Value) -> State:
+    def _input(self, value: ir.Value) -> facts.State:
         axes = self._axes(value)
         if axes is None:
-            return plain(None)
+            return facts.plain(None)
         own = value is self._source.given
-        state = with_tails(axes, ZERO if own else self._tail)
+        state = facts.with_tails(axes, facts.ZERO if own else self._tail)
         if not own:
             return state
         inside = 1.0 if self._source.kind == "mask" else None
         return replace(state, sign=1, inside=inside, length=self._symbol())
 
-    def _axes(self, value: ir.Value) -> tuple[Axis, ...] | None:
+    def _axes(self, value: ir.Value) -> tuple[facts.Axis, ...] | None:
         """The axes of what is made to its size."""
         dims = self._source.shapes.dims(value)
         site = Site(next(iter(self._model.graph)), [], self._source, self._opset)
-        return None if dims is None else tuple(site.axis_of(size_expr(str(x))) for x in dims)
+        return None if dims is None else tuple(site.axis_of(facts.size_expr(str(x))) for x in dims)
 
     def _symbol(self) -> sympy.Expr:
         dims = self._source.shapes.dims(self._source.value) or ()
-        return size_expr(str(dims[self._source.axis]))
+        return facts.size_expr(str(dims[self._source.axis]))
 
-    def _state(self, value: ir.Value | None) -> State | None:
+    def _state(self, value: ir.Value | None) -> facts.State | None:
         if value is None:
             return None
         return self._found.states[value] if value in self._found.states else self._constant(value)
 
-    def _of_constant(self, value: ir.Value) -> State:
-        state = plain(self._axes(value), fixed=True)
+    def _of_constant(self, value: ir.Value) -> facts.State:
+        state = facts.plain(self._axes(value), fixed=True)
         array = const_of(value)
         if array is None or array.size == 0 or array.dtype.kind not in "biuf":
             return state
         least, same = float(array.min()), bool((array == array.reshape(-1)[0]).all())
         fill = float(array.reshape(-1)[0]) if same else None
-        return replace(state, sign=sign_in(least), fill=fill)
+        return replace(state, sign=facts.sign_in(least), fill=fill)
 
     def _visit(self, node: ir.Node) -> None:
         inputs = node.inputs[:2] if written(node) is not None else node.inputs
@@ -170,7 +156,7 @@ class _Walk:
         unknown = any(x is not None and s is None for x, s in zip(inputs, states, strict=True))
         inner = [x for x in captured(node) if x in self._found.states]
         if unknown or any(self._found.states[x] is None for x in inner):
-            results: Sequence[State | None] = [None] * len(node.outputs)
+            results: Sequence[facts.State | None] = [None] * len(node.outputs)
         else:
             site = Site(node, states, self._source, self._opset, known=self._state)
             try:
@@ -187,7 +173,7 @@ class _Walk:
                 reason = f"there is no rule that says what padding does to output {i} of it"
                 self._found.refusals.append(Refusal(node, reason))
 
-    def _apply(self, site: Site, inner: Sequence[ir.Value]) -> Sequence[State | None]:
+    def _apply(self, site: Site, inner: Sequence[ir.Value]) -> Sequence[facts.State | None]:
         node = site.node
         around = [*(x for x in site.states if x is not None)]
         around += [y for x in inner if (y := self._found.states[x]) is not None]
@@ -234,14 +220,14 @@ class _Walk:
             if found is None:
                 raise
             return [found]
-        states = [result] if isinstance(result, State) else list(result)
+        states = [result] if isinstance(result, facts.State) else list(result)
         _check_ranks(site, states)
         _check_known(site, states)
         _check_grown(site, states)
         return [*states, *[None] * (len(node.outputs) - len(states))]
 
 
-def _unfit(state: State) -> str | None:
+def _unfit(state: facts.State) -> str | None:
     """Why the valid part of an output is not what the clip alone gives, if it is not."""
     if state.physical:
         return "is a size that counts the padding in; drop it (-p keep-output keeps the others)"
@@ -251,12 +237,12 @@ def _unfit(state: State) -> str | None:
         return "holds positions that move when the clip is padded"
     if (size := _shrinking(state)) is not None:
         return f"is {size} long, which is less for some longer clip"
-    if any(isinstance(x, Time) and x.turned for axis in state.axes or () for x in axis):
+    if any(isinstance(x, facts.Time) and x.turned for axis in state.axes or () for x in axis):
         return "runs backwards, its padding in front"
     for axis in state.axes or ():
-        if len(axis) > 1 and holds_rows(axis) and state.timed:
+        if len(axis) > 1 and facts.holds_rows(axis) and state.timed:
             return "holds batch and time in one axis; fix the batch at 1 (-p fix-dims:B=1)"
-        if len(axis) > 1 and carries_time(axis):
+        if len(axis) > 1 and facts.carries_time(axis):
             return "holds time several times over in one axis, each with its own padding"
     return None
 
@@ -269,7 +255,7 @@ def _check_sizes(site: Site, rule: Rule) -> None:
             raise RefusedError("it computes with the padded length")
 
 
-def _check_ranks(site: Site, results: Sequence[State | None]) -> None:
+def _check_ranks(site: Site, results: Sequence[facts.State | None]) -> None:
     """Refuse a result of another rank than its shape: a mask over it would make it of that rank."""
     for value, result in zip(site.node.outputs, results, strict=False):
         rank = site.source.shapes.rank(value)
@@ -278,7 +264,7 @@ def _check_ranks(site: Site, results: Sequence[State | None]) -> None:
             raise RefusedError(f"its result is of rank {rank}, and its rule makes {result.rank}")
 
 
-def _check_known(site: Site, results: Sequence[State | None]) -> None:
+def _check_known(site: Site, results: Sequence[facts.State | None]) -> None:
     """Refuse what is made to a padded size that is not known: it would be taken for no time."""
     if not any(x is not None and x.physical for x in site.states):
         return
@@ -293,13 +279,13 @@ def _check_known(site: Site, results: Sequence[State | None]) -> None:
                 )
 
 
-def _check_grown(site: Site, results: Sequence[State | None]) -> None:
+def _check_grown(site: Site, results: Sequence[facts.State | None]) -> None:
     """Refuse what is as long as something padded, where its rule knows of no time."""
     for value, result in zip(site.node.outputs, results, strict=False):
         if result is None or result.physical or result.axes is None or result.places is not None:
             continue
         for axis, dim in zip(result.axes, site.dims(value) or (), strict=False):
-            if site.grows(dim) and not carries_time(axis) and _is_endless(dim, site):
+            if site.grows(dim) and not facts.carries_time(axis) and _is_endless(dim, site):
                 raise RefusedError(GROWS)
 
 
@@ -310,7 +296,7 @@ def _is_endless(size: sympy.Expr, site: Site) -> bool:
     return len(at) > 1
 
 
-def _check_room(states: Sequence[State]) -> None:
+def _check_room(states: Sequence[facts.State]) -> None:
     """Refuse a size that is less for some longer clip: such a container has no room for it."""
     size = next(filter(None, map(_shrinking, states)), None)
     if size is not None:
@@ -320,20 +306,20 @@ def _check_room(states: Sequence[State]) -> None:
         )
 
 
-def _shrinking(state: State) -> sympy.Expr | None:
+def _shrinking(state: facts.State) -> sympy.Expr | None:
     """How long an axis is that is shorter for some longer clip."""
-    times = (x for axis in state.axes or () for x in axis if isinstance(x, Time))
-    return next((x.size for x in times if not never_shrinks(x.size)), None)
+    times = (x for axis in state.axes or () for x in axis if isinstance(x, facts.Time))
+    return next((x.size for x in times if not facts.never_shrinks(x.size)), None)
 
 
-def _moves_sizes(site: Site, states: Sequence[State]) -> bool:
+def _moves_sizes(site: Site, states: Sequence[facts.State]) -> bool:
     """Whether a node hands small vectors of sizes on, or computes with them."""
     sizes = all(x.fixed or x.physical for x in states) and any(x.physical for x in states)
     known = site.held(site.node.outputs[0]) is not None
     return sizes and known and not any(x.timed for x in states)
 
 
-def _tells(states: Sequence[State]) -> bool:
+def _tells(states: Sequence[facts.State]) -> bool:
     """Whether a rule may learn something of tensors without time: a sign, a number, a length."""
     return all(x.axes is not None for x in states) and any(
         x.sign or x.fill is not None or x.length is not None for x in states

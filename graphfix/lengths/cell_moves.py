@@ -13,23 +13,10 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 import sympy
 
+from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.number_effects import MANY, UNARY, keeps_finite
 from graphfix.lengths.rule_site import Rule, Site
-from graphfix.lengths.tail_state import (
-    ANY,
-    FINITE,
-    Other,
-    Shifted,
-    State,
-    Time,
-    begins_in_front,
-    never_changes,
-    same_size,
-    size_of,
-    time_of,
-    with_tails,
-)
 from graphfix.model.shifted_rows import moved_rows
 from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.values import attr_int, axes_of, is_op, maker_of
@@ -56,7 +43,7 @@ class Index:
     counts: dict[int, tuple[int, sympy.Expr]]
 
 
-def begin(site: Site) -> State | None:
+def begin(site: Site) -> facts.State | None:
     """The state of a node's output where relative positions begin: a table that is cut, a count."""
     node = site.node
     if node.op_type == "Slice":
@@ -70,20 +57,20 @@ def begin(site: Site) -> State | None:
     ((place, (step, _)),) = index.counts.items()
     sizes = site.out_dims()
     axes = [site.axis_of(x) for x in sizes]
-    axes[place] = (Shifted(sizes[place], index.start / step),)
-    return State(tuple(axes), (None,) * len(axes))
+    axes[place] = (facts.Shifted(sizes[place], index.start / step),)
+    return facts.State(tuple(axes), (None,) * len(axes))
 
 
-def is_both_ways(state: State, site: Site) -> bool:
+def is_both_ways(state: facts.State, site: Site) -> bool:
     """Whether what begins there is as long as distances to both sides, or an index of these."""
     if state.moving:
         return True
-    times = {size_of(x.at(i)) for x in site.states if x is not None for i in x.timed}
+    times = {facts.size_of(x.at(i)) for x in site.states if x is not None for i in x.timed}
     sizes = [x[0] for i in range(len(site.states)) if (x := site.contents(i)) and len(x) == 1]
     return any((sympy.expand(time - 2 * size)).is_Integer for time in times for size in sizes)
 
 
-def follow(site: Site, rule: Rule | None, view: View) -> State:
+def follow(site: Site, rule: Rule | None, view: View) -> facts.State:
     """The state of the output of a node that reads relative positions.
 
     Raises:
@@ -104,12 +91,12 @@ def follow(site: Site, rule: Rule | None, view: View) -> State:
     raise RefusedError("it computes with positions that move when the clip is padded")
 
 
-def _moving(site: Site) -> State:
+def _moving(site: Site) -> facts.State:
     axes = site.axes_of()
-    return State(axes, (None,) * len(axes), moving=True)
+    return facts.State(axes, (None,) * len(axes), moving=True)
 
 
-def _cut(site: Site) -> State | None:
+def _cut(site: Site) -> facts.State | None:
     """A table, or what is shifted already, from a place on that depends on the length."""
     state, starts = site.state(), site.contents(1)
     axes = site.contents(3) if site.has(3) else [sympy.Integer(0)]
@@ -118,19 +105,19 @@ def _cut(site: Site) -> State | None:
         return None
     axis, start = int(axes[0]) % state.rank, starts[0]
     factors = state.at(axis)
-    if len(factors) != 1 or len(axes) != 1 or not begins_in_front(start):
+    if len(factors) != 1 or len(axes) != 1 or not facts.begins_in_front(start):
         return None
     atom, out = factors[0], site.out_dims()[axis]
-    if isinstance(atom, Shifted):
+    if isinstance(atom, facts.Shifted):
         cut = replace(atom, size=out, first=atom.first + start)
-    elif isinstance(atom, Other) and atom.size.is_Integer and site.grows(start):
-        cut = Shifted(out, start)
+    elif isinstance(atom, facts.Other) and atom.size.is_Integer and site.grows(start):
+        cut = facts.Shifted(out, start)
     else:
         return None
     return replace(state.with_axis(axis, (cut,), None), fixed=False)
 
 
-def _carried(site: Site, rule: Rule) -> State | None:
+def _carried(site: Site, rule: Rule) -> facts.State | None:
     """What a rule makes of the other axes, if the shifted one is what it was."""
     op_type = site.node.op_type
     given = [x for x in site.states if x is not None and x.shifted]
@@ -143,30 +130,30 @@ def _carried(site: Site, rule: Rule) -> State | None:
         result = rule.apply(site)
     except RefusedError:
         result = ()
-    if isinstance(result, State) and [result.at(i) for i in result.shifted] == [*atoms]:
+    if isinstance(result, facts.State) and [result.at(i) for i in result.shifted] == [*atoms]:
         axis, (atom,) = result.shifted[0], result.at(result.shifted[0])
         states = [x for x in before if x is not None]
         kept = op_type not in UNARY | MANY or keeps_finite(op_type, states)
-        if isinstance(atom, Shifted) and not kept:
+        if isinstance(atom, facts.Shifted) and not kept:
             atom = replace(atom, finite=False)
         return replace(result.with_axis(axis, (atom,), None), fixed=False)
     site.states, site.repairs = before, []
     return None
 
 
-def _moved(site: Site, view: View) -> State | None:
+def _moved(site: Site, view: View) -> facts.State | None:
     """What Pads, Reshapes and Slices have put in place."""
     moved = moved_rows(site.node.outputs[0], view)
     state = None if moved is None else site.known(moved.source)
     if moved is None or state is None or state.moving or moved.beyond:
         return None
     last = state.rank - 1
-    if state.shifted != (last,) or time_of(state.at(last - 1)) is None:
+    if state.shifted != (last,) or facts.time_of(state.at(last - 1)) is None:
         return None
     return _settled(site, state, last, moved.shift)
 
 
-def _picked(site: Site) -> State:
+def _picked(site: Site) -> facts.State:
     """What a GatherElements puts in place, by an index that says which entry it is."""
     data, index = site.state(), _index(site, site.node.inputs[1])
     sizes = site.dims(site.node.inputs[1])
@@ -174,11 +161,11 @@ def _picked(site: Site) -> State:
     found = None
     if index is not None and sizes is not None and data.shifted == (axis,) and not data.moving:
         others = [i for i in range(data.rank) if i != axis]
-        whole = all(same_size(sizes[i], size_of(data.at(i))) for i in others)
+        whole = all(facts.same_size(sizes[i], facts.size_of(data.at(i))) for i in others)
         counts = {i % data.rank: x for i, x in index.counts.items()}
         low = sum((min(step, 0) * (period - 1) for step, period in counts.values()), index.start)
         alone = all(
-            same_size(period, sizes[i] if i == axis else _innermost(data, i))
+            facts.same_size(period, sizes[i] if i == axis else _innermost(data, i))
             for i, (_, period) in counts.items()
         )
         if whole and alone and never_negative(sympy.expand(low)):
@@ -188,20 +175,22 @@ def _picked(site: Site) -> State:
     return found
 
 
-def _innermost(state: State, axis: int) -> sympy.Expr:
+def _innermost(state: facts.State, axis: int) -> sympy.Expr:
     """How many frames there are in a row along an axis; 0 where they are none."""
     atom = state.at(axis)[-1] if state.at(axis) else None
-    return atom.size if isinstance(atom, Time) and not atom.turned else sympy.S.Zero
+    return atom.size if isinstance(atom, facts.Time) and not atom.turned else sympy.S.Zero
 
 
-def _settled(site: Site, state: State, axis: int, shift: sympy.Expr) -> State | None:
+def _settled(site: Site, state: facts.State, axis: int, shift: sympy.Expr) -> facts.State | None:
     """Entry (i, j) is what belongs to their distance, if that is so at any length."""
     (atom,) = state.at(axis)
-    if not isinstance(atom, Shifted) or not never_changes(sympy.expand(shift + atom.first)):
+    if not isinstance(atom, facts.Shifted) or not facts.never_changes(
+        sympy.expand(shift + atom.first)
+    ):
         return None
     axes = list(state.axes or ())
     axes[axis] = site.axis_of(site.out_dims()[axis])
-    return with_tails(axes, FINITE if state.is_finite and atom.finite else ANY)
+    return facts.with_tails(axes, facts.FINITE if state.is_finite and atom.finite else facts.ANY)
 
 
 def _index(site: Site, value: ir.Value | None, depth: int = _DEEPEST) -> Index | None:
@@ -214,7 +203,9 @@ def _index(site: Site, value: ir.Value | None, depth: int = _DEEPEST) -> Index |
         return Index(held[0], {})
     if state is not None and state.steps is not None and len(state.timed) == 1:
         (axis,), (start, step) = state.timed, state.steps
-        return Index(sympy.Integer(start), {axis - state.rank: (step, size_of(state.at(axis)))})
+        return Index(
+            sympy.Integer(start), {axis - state.rank: (step, facts.size_of(state.at(axis)))}
+        )
     if is_op(node, "Range"):
         first, _, by = map(site.held, node.inputs)
         sizes = site.dims(value)

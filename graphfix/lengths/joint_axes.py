@@ -6,21 +6,8 @@ from collections.abc import Sequence
 
 import sympy
 
+from graphfix.lengths import tail_state as facts
 from graphfix.lengths.length_source import Source
-from graphfix.lengths.tail_state import (
-    Atom,
-    Axis,
-    Other,
-    Rows,
-    Shifted,
-    State,
-    Time,
-    carries_time,
-    holds_rows,
-    length_of,
-    same_size,
-    time_of,
-)
 from graphfix.spec.quoting import quoted
 
 
@@ -28,56 +15,56 @@ class RefusedError(Exception):
     """A node that cannot be analysed, or a leak that has no repair: the reason, for a user."""
 
 
-def check_maskable(axes: Sequence[Axis], axis: int, source: Source) -> None:
+def check_maskable(axes: Sequence[facts.Axis], axis: int, source: Source) -> None:
     """Refuse if no mask over one axis of a tensor can be built.
 
     Raises:
         RefusedError: The axis holds several times, or the tensor has no row for each length.
     """
-    if sum(isinstance(x, Time) for x in axes[axis]) != 1:
+    if sum(isinstance(x, facts.Time) for x in axes[axis]) != 1:
         raise RefusedError("an axis holds several times at once")
-    rows = [i for i, x in enumerate(axes) if holds_rows(x)]
+    rows = [i for i, x in enumerate(axes) if facts.holds_rows(x)]
     if source.batch is not None and len(rows) != 1:
         raise RefusedError("it has no batch axis, and each row of the batch has its own length")
     for i in {axis, *rows}:
         inside = axes[i] if len(axes[i]) > 1 else ()
-        if any(isinstance(x, Other) and not x.size.is_Integer for x in inside):
+        if any(isinstance(x, facts.Other) and not x.size.is_Integer for x in inside):
             raise RefusedError("an axis holds time together with a size that is not fixed")
 
 
-def check_rows(state: State, source: Source) -> None:
+def check_rows(state: facts.State, source: Source) -> None:
     """Refuse if frames of a tensor cannot be picked for each row of the batch.
 
     Raises:
         RefusedError: No axis of it is the batch alone, and each row has a length of its own.
     """
     check_batch(state, source)
-    rows = [x for x in state.axes or () if holds_rows(x)]
+    rows = [x for x in state.axes or () if facts.holds_rows(x)]
     if any(len(x) > 1 for x in rows) or len(rows) > 1:
         raise RefusedError("its batch axis holds something else beside the batch")
 
 
-def check_batch(state: State, source: Source) -> None:
+def check_batch(state: facts.State, source: Source) -> None:
     """Refuse if a tensor has no row for each length.
 
     Raises:
         RefusedError: No axis of it carries the batch, and each row has a length of its own.
     """
-    if source.batch is not None and not any(map(holds_rows, state.axes or ())):
+    if source.batch is not None and not any(map(facts.holds_rows, state.axes or ())):
         raise RefusedError("it has no batch axis, and each row of the batch has its own length")
 
 
-def check_apart(state: State, axes: Sequence[int]) -> None:
+def check_apart(state: facts.State, axes: Sequence[int]) -> None:
     """Refuse what mixes rows of the batch, each of which has its own length.
 
     Raises:
         RefusedError: One of these axes carries the batch, and another carries time.
     """
-    if state.timed and any(holds_rows(state.at(i)) for i in axes):
+    if state.timed and any(facts.holds_rows(state.at(i)) for i in axes):
         raise RefusedError("it mixes rows of the batch, and each has its own length")
 
 
-def only_time(axis: Axis, it: str) -> Time:
+def only_time(axis: facts.Axis, it: str) -> facts.Time:
     """The time that is all there is of an axis, and runs forwards.
 
     Args:
@@ -87,13 +74,13 @@ def only_time(axis: Axis, it: str) -> Time:
     Raises:
         RefusedError: There is something else beside time, or it runs backwards.
     """
-    time = time_of(axis)
+    time = facts.time_of(axis)
     if time is None:
         raise RefusedError(f"{it} holds time beside something else, or runs backwards")
     return time
 
 
-def join(axes: Sequence[Axis]) -> Axis:
+def join(axes: Sequence[facts.Axis]) -> facts.Axis:
     """The axis that several axes broadcast to.
 
     Raises:
@@ -102,40 +89,40 @@ def join(axes: Sequence[Axis]) -> Axis:
     return functools.reduce(_join, axes, ())
 
 
-def _join(a: Axis, b: Axis) -> Axis:
+def _join(a: facts.Axis, b: facts.Axis) -> facts.Axis:
     if not a or a == b:
         return b
     if not b:
         return a
-    shifted = any(isinstance(x, Shifted) for x in (*a, *b))
-    if not (shifted or carries_time(a) or carries_time(b)):
-        return a if holds_rows(a) else b
+    shifted = any(isinstance(x, facts.Shifted) for x in (*a, *b))
+    if not (shifted or facts.carries_time(a) or facts.carries_time(b)):
+        return a if facts.holds_rows(a) else b
     if len(a) == len(b) and not shifted:
         return tuple(_join_atom(x, y) for x, y in zip(a, b, strict=True))
     raise RefusedError(f"it combines axes of size {_print(a)} and {_print(b)}")
 
 
-def _join_atom(a: Atom, b: Atom) -> Atom:
+def _join_atom(a: facts.Atom, b: facts.Atom) -> facts.Atom:
     if _is_at_most(a.size, b.size):  # a table that ends: longer clips do not run
         return _join_atom(b, dataclasses.replace(a, size=b.size))
     if _is_at_most(b.size, a.size):
         return _join_atom(a, dataclasses.replace(b, size=a.size))
-    same = same_size(a.size, b.size)
-    if isinstance(a, Time) and isinstance(b, Time):
+    same = facts.same_size(a.size, b.size)
+    if isinstance(a, facts.Time) and isinstance(b, facts.Time):
         if same and a.turned == b.turned:
             return min(a, b, key=lambda x: len(str(x.size)))
         if same:
             raise RefusedError("it combines a tensor with one that runs backwards")
-    elif same and not isinstance(a, Time) and not isinstance(b, Time):
-        return a if isinstance(a, Rows) else b
+    elif same and not isinstance(a, facts.Time) and not isinstance(b, facts.Time):
+        return a if isinstance(a, facts.Rows) else b
     raise RefusedError(_apart(a, b))
 
 
-def _apart(a: Atom, b: Atom) -> str:
+def _apart(a: facts.Atom, b: facts.Atom) -> str:
     """Why two axes do not run together; where one of them is fixed, what can be done."""
     for time, other in ((a, b), (b, a)):
-        clip = length_of(time.size, other.size) if isinstance(time, Time) else None
-        if clip is not None and isinstance(other, Other):
+        clip = facts.length_of(time.size, other.size) if isinstance(time, facts.Time) else None
+        if clip is not None and isinstance(other, facts.Other):
             name = next(iter(time.size.free_symbols)).name
             return (
                 f"it takes {time.size} frames side by side with {other.size} of something that "
@@ -150,8 +137,8 @@ def _is_at_most(a: sympy.Expr, b: sympy.Expr) -> bool:
     """Whether ``a`` is ``b`` cut to something, as a table that ends is."""
     if isinstance(a, sympy.Max) and len(a.args) == 2 and a.args[0] == 0:
         a = a.args[1]
-    return isinstance(a, sympy.Min) and any(same_size(x, b) for x in a.args)
+    return isinstance(a, sympy.Min) and any(facts.same_size(x, b) for x in a.args)
 
 
-def _print(axis: Axis) -> str:
+def _print(axis: facts.Axis) -> str:
     return " * ".join(str(x.size) for x in axis) or "1"

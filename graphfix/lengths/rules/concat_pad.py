@@ -7,26 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import sympy
 
+from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, join, only_time
 from graphfix.lengths.repairs.frames import Append, FillUp, PadFrames
 from graphfix.lengths.repairs.repair import Leak
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.lengths.tail_state import (
-    ANY,
-    FINITE,
-    LAST,
-    Other,
-    Sign,
-    State,
-    Tail,
-    Time,
-    carries_time,
-    holds_rows,
-    sign_in,
-    size_of,
-    timed,
-)
 from graphfix.model.pads import mode_of
 from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.values import attr_int, attr_ints, const_of, is_op
@@ -35,7 +21,7 @@ _LARGE = 1e18
 """What is larger may be none when it is squared."""
 
 
-def concat(site: Site) -> State:
+def concat(site: Site) -> facts.State:
     """In front of time anything may be put; behind it, only right behind what is valid."""
     states = [x for x in site.states if x is not None]
     if any(x.physical for x in states):
@@ -45,27 +31,27 @@ def concat(site: Site) -> State:
     rank = states[0].rank
     axis = attr_int(site.node, "axis", 0) % rank
     axes = [join([x.at(i) for x in states]) if i != axis else () for i in range(rank)]
-    tails = [_common(states, i) if carries_time(a) else None for i, a in enumerate(axes)]
-    first = next((i for i, x in enumerate(states) if carries_time(x.at(axis))), None)
+    tails = [_common(states, i) if facts.carries_time(a) else None for i, a in enumerate(axes)]
+    first = next((i for i, x in enumerate(states) if facts.carries_time(x.at(axis))), None)
     out = site.out_dims()[axis]
     if first is None:
-        if any(holds_rows(x.at(axis)) for x in states):
+        if any(facts.holds_rows(x.at(axis)) for x in states):
             raise RefusedError("it joins batches")
-        axes[axis] = (Other(out),)
-        return timed(axes, tails, min((x.sign for x in states), default=0))
+        axes[axis] = (facts.Other(out),)
+        return facts.timed(axes, tails, min((x.sign for x in states), default=0))
     only_time(states[first].at(axis), "it joins an axis that")
-    axes[axis] = (Time(out),)
+    axes[axis] = (facts.Time(out),)
     sign = min(x.sign for x in states)
     behind = states[first + 1 :]
     tails[axis] = states[first].tail(axis)
     if not behind:
-        return timed(axes, tails, sign)
+        return facts.timed(axes, tails, sign)
     if all(x.fill == 0 for x in behind):
         tails[axis] = site.need_zero(first, axis, "boundary leak").tail(axis)
-        return timed(axes, tails, sign)
-    tails[axis] = FINITE
-    result = timed(axes, tails, sign)
-    if any(carries_time(x.at(axis)) for x in behind):
+        return facts.timed(axes, tails, sign)
+    tails[axis] = facts.FINITE
+    result = facts.timed(axes, tails, sign)
+    if any(facts.carries_time(x.at(axis)) for x in behind):
         return _filled_up(site, result, axis)
     before = sympy.expand(sympy.Add(*(x.size(axis) for x in states[: first + 1])))
     count = sympy.expand(out - before)
@@ -76,18 +62,18 @@ def concat(site: Site) -> State:
     return result
 
 
-def _filled_up(site: Site, result: State, axis: int) -> State:
+def _filled_up(site: Site, result: facts.State, axis: int) -> facts.State:
     """Behind time, copies of one frame, as many as its size says, stand behind what is valid."""
     front = [x for x in site.states[:-1] if x is not None]
     frame = _repeated(site, axis)
-    if frame is None or any(carries_time(x.at(axis)) for x in front[:-1]):
+    if frame is None or any(facts.carries_time(x.at(axis)) for x in front[:-1]):
         raise RefusedError(
             "it puts one stretch of time behind another, and only copies of one frame (a Tile or "
             "an Expand of it) can be put right behind what is valid: join them after the model, "
             "or make what follows of one frame"
         )
-    before = sympy.expand(sympy.Add(*(size_of(x.at(axis)) for x in front)))
-    size = size_of(result.at(axis))
+    before = sympy.expand(sympy.Add(*(facts.size_of(x.at(axis)) for x in front)))
+    size = facts.size_of(result.at(axis))
     site.check_size(before)
     site.check_size(size)
     depth, wide = frame
@@ -115,17 +101,19 @@ def _repeated(site: Site, axis: int) -> tuple[int, bool] | None:
     return None
 
 
-def _common(states: Sequence[State], axis: int) -> Tail:
+def _common(states: Sequence[facts.State], axis: int) -> facts.Tail:
     found = {
-        x.tail(axis) if x.tails[axis] is not None else x.repeated(LAST if x.is_finite else ANY)
+        x.tail(axis)
+        if x.tails[axis] is not None
+        else x.repeated(facts.LAST if x.is_finite else facts.ANY)
         for x in states
     }
     if len(found) == 1:
         return found.pop()
-    return FINITE if all(x.is_finite for x in found) else ANY
+    return facts.FINITE if all(x.is_finite for x in found) else facts.ANY
 
 
-def pad(site: Site) -> State:
+def pad(site: Site) -> facts.State:
     """Behind the valid length there must be what the padding would be."""
     state = site.state()
     if len(site.node.inputs) > 1:
@@ -147,15 +135,15 @@ def pad(site: Site) -> State:
         begin, end = pads[i], pads[i + len(at)]
         if begin == 0 and end == 0:
             continue
-        if not carries_time(state.at(axis)):
-            if holds_rows(state.at(axis)):
+        if not facts.carries_time(state.at(axis)):
+            if facts.holds_rows(state.at(axis)):
                 raise RefusedError("it pads the batch")
             if site.grows(begin) or site.grows(end):
                 state = _made_long(site, state, axis, begin)
                 continue
             if mode == "constant":
                 state = _framed(state, axis, _number(site))
-            state = state.with_axis(axis, (Other(out[axis]),), None)
+            state = state.with_axis(axis, (facts.Other(out[axis]),), None)
             continue
         alone = all(p == 0 for j, p in enumerate(pads) if j % len(at) != i)
         state = _padded(site, state, axis, begin, end, alone=alone)
@@ -168,33 +156,33 @@ def _number(site: Site) -> float | None:
     return None if array is None else float(array.reshape(-1)[0]) if array.size else 0.0
 
 
-def _framed(state: State, axis: int, value: float | None) -> State:
+def _framed(state: facts.State, axis: int, value: float | None) -> facts.State:
     """What is known of all elements once there are others along an axis, in the padding as well."""
     number = math.nan if value is None else value
-    finite = FINITE if state.is_finite and abs(number) < _LARGE else ANY
-    kept = (Tail("number", number), LAST)
+    finite = facts.FINITE if state.is_finite and abs(number) < _LARGE else facts.ANY
+    kept = (facts.Tail("number", number), facts.LAST)
     tails = [
         x if x is None or i == axis or x in kept else finite for i, x in enumerate(state.tails)
     ]
-    sign: Sign = min(state.sign, sign_in(number))
+    sign: facts.Sign = min(state.sign, facts.sign_in(number))
     fill = state.fill if state.fill == number else None
     return dataclasses.replace(state, tails=tuple(tails), sign=sign, fill=fill, inside=None)
 
 
-def _made_long(site: Site, state: State, axis: int, begin: sympy.Expr) -> State:
+def _made_long(site: Site, state: facts.State, axis: int, begin: sympy.Expr) -> facts.State:
     """What has no time is made as long as the clip: by a number, behind what it holds."""
     if site.grows(begin):
         raise RefusedError("how much it puts in front depends on the padded length")
     number = _number(site)
     if mode_of(site.node) != "constant" or number is None:
         raise RefusedError("what it puts behind what it pads is not one number")
-    new, tail = (Time(site.out_dims()[axis]),), Tail("number", number)
+    new, tail = (facts.Time(site.out_dims()[axis]),), facts.Tail("number", number)
     return dataclasses.replace(_framed(state, axis, number).with_axis(axis, new, tail), fixed=False)
 
 
 def _padded(
-    site: Site, state: State, axis: int, begin: sympy.Expr, end: sympy.Expr, *, alone: bool
-) -> State:
+    site: Site, state: facts.State, axis: int, begin: sympy.Expr, end: sympy.Expr, *, alone: bool
+) -> facts.State:
     time, out = only_time(state.at(axis), "it pads an axis that"), site.out_dims()[axis]
     mode = mode_of(site.node)
     if not begin.is_Integer:
@@ -207,15 +195,15 @@ def _padded(
             tail = state.tail(axis) if end == 0 else state.tail(axis).recomputed
         elif value == 0:
             tail = site.need_zero(0, axis, "boundary leak").tail(axis)
-        elif state.tail(axis) == Tail("number", value):
+        elif state.tail(axis) == facts.Tail("number", value):
             tail = state.tail(axis)
         else:
             raise RefusedError(
                 f"it pads with {value:g}, and only zeros can be put behind what is valid"
             )
-        return _framed(state, axis, value).with_axis(axis, (Time(out),), tail)
+        return _framed(state, axis, value).with_axis(axis, (facts.Time(out),), tail)
     if end == 0 and mode in ("edge", "reflect"):
-        return state.with_axis(axis, (Time(out),), state.tail(axis))
+        return state.with_axis(axis, (facts.Time(out),), state.tail(axis))
     longer = never_negative(end) if not end.is_Integer else True
     if mode not in ("edge", "reflect") or not longer or not alone:
         raise RefusedError(f"there is no repair for its mode {mode} here")
@@ -225,7 +213,7 @@ def _padded(
         reflect = mode == "reflect"
         leak: Leak = "frame copy"
         site.repair(PadFrames(site.node, leak, axis, time.size, state, out, int(begin), reflect))
-    return state.with_axis(axis, (Time(out),), LAST if mode == "edge" else FINITE)
+    return state.with_axis(axis, (facts.Time(out),), facts.LAST if mode == "edge" else facts.FINITE)
 
 
 RULES = {"Concat": Rule(concat, Takes.SIZES | Takes.SHRINKING), "Pad": Rule(pad, Takes.SIZES)}

@@ -8,21 +8,11 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.lengths import number_effects
+from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, join
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.result_tail import tail_of
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.lengths.tail_state import (
-    FINITE,
-    ONE,
-    ZERO,
-    Axis,
-    State,
-    Time,
-    carries_time,
-    plain,
-    with_tails,
-)
 from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.values import attr_int, is_op, maker_of
 
@@ -30,7 +20,7 @@ _ASKS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 _PARAMETERS = {"Clip": 1, "Dropout": 1, "CastLike": 1}
 
 
-def elementwise(site: Site) -> State:
+def elementwise(site: Site) -> facts.State:
     """The rule of all of them."""
     op_type = site.node.op_type
     states = [x for x in site.states if x is not None]
@@ -40,7 +30,7 @@ def elementwise(site: Site) -> State:
     if known is not None:
         return known
     if axes is None:
-        return plain(None)
+        return facts.plain(None)
     compared = _compared(site, axes)
     if compared is not None:
         return compared
@@ -53,15 +43,17 @@ def elementwise(site: Site) -> State:
     return _combined(site, op_type, states, axes)
 
 
-def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axis, ...]) -> State:
+def _combined(
+    site: Site, op_type: str, states: Sequence[facts.State], axes: tuple[facts.Axis, ...]
+) -> facts.State:
     whole, to_bool = _kind(site)
     how = (whole, to_bool, _largest(site))
-    places = [i - len(axes) if carries_time(axis) else None for i, axis in enumerate(axes)]
+    places = [i - len(axes) if facts.carries_time(axis) else None for i, axis in enumerate(axes)]
     tails = [None if i is None else tail_of(op_type, states, i, *how) for i in places]
     fills = [x.fill for x in states]
     square = op_type == "Mul" and site.node.inputs[0] is site.node.inputs[1]
     sign = 1 if square else number_effects.sign_of(op_type, states)
-    result = State(axes, tuple(tails), fixed=all(x.fixed for x in states), sign=sign)
+    result = facts.State(axes, tuple(tails), fixed=all(x.fixed for x in states), sign=sign)
     filled = [x for x in fills if x is not None]
     levels = [x.level for x in states]
     level = [x for x in levels if x is not None]
@@ -90,7 +82,7 @@ def _largest(site: Site) -> float:
     return number_effects.extreme(dtype, high=True)
 
 
-def _sizes(site: Site, states: Sequence[State]) -> State | None:
+def _sizes(site: Site, states: Sequence[facts.State]) -> facts.State | None:
     """Arithmetic on sizes alone: still a size."""
     if not any(x.physical for x in states):
         return None
@@ -101,7 +93,7 @@ def _sizes(site: Site, states: Sequence[State]) -> State | None:
     return dataclasses.replace(found, sign=sign)
 
 
-def _broadcast(site: Site, states: Sequence[State]) -> tuple[Axis, ...] | None:
+def _broadcast(site: Site, states: Sequence[facts.State]) -> tuple[facts.Axis, ...] | None:
     if any(x.axes is None for x in states):
         if any(x.timed for x in states):
             raise RefusedError("the rank of one of its inputs is not known")
@@ -113,11 +105,11 @@ def _broadcast(site: Site, states: Sequence[State]) -> tuple[Axis, ...] | None:
     return tuple(join(column) for column in zip(*padded, strict=True))
 
 
-def _flat(site: Site, axes: tuple[Axis, ...]) -> State | None:
+def _flat(site: Site, axes: tuple[facts.Axis, ...]) -> facts.State | None:
     """``row * size``, and a position added to it: how TorchScript indexes two axes at once."""
     if site.node.op_type not in ("Mul", "Add") or len(site.states) != 2:
         return None
-    flat = dataclasses.replace(with_tails(axes, FINITE), fixed=True, sign=1)
+    flat = dataclasses.replace(facts.with_tails(axes, facts.FINITE), fixed=True, sign=1)
     for i in (0, 1):
         one, other = site.state(i), site.state(1 - i)
         rows = one.steps == (0, 1) and not one.timed
@@ -129,7 +121,7 @@ def _flat(site: Site, axes: tuple[Axis, ...]) -> State | None:
     return None
 
 
-def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
+def _compared(site: Site, axes: tuple[facts.Axis, ...]) -> facts.State | None:
     """Positions compared with a length: all true, or a mask whose tail is False."""
     op_type = site.node.op_type
     if op_type not in _ASKS or len(site.states) != 2:
@@ -143,7 +135,7 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
     if left.steps is None or left.steps[1] < 1 or len(left.timed) != 1:
         return None
     time = left.at(left.timed[0])[0]
-    if not isinstance(time, Time):
+    if not isinstance(time, facts.Time):
         return None
     start, step = left.steps
     behind = start + time.size * step
@@ -155,7 +147,7 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
         gap = sympy.expand(limit - last - (1 if ask in ("Less", "GreaterOrEqual") else 0))
         if not never_negative(gap):
             return None
-        state = with_tails(axes, ONE if below else ZERO)
+        state = facts.with_tails(axes, facts.ONE if below else facts.ZERO)
         return dataclasses.replace(state, fixed=True, fill=float(below), sign=1)
     if right.length is None:
         return None
@@ -166,11 +158,11 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
     # And every valid one is less, where that is so.
     spare = right.length - last - (1 if ask in ("Less", "GreaterOrEqual") else 0)
     inside = float(below) if never_negative(sympy.expand(spare)) else None
-    state = with_tails(axes, ZERO if below else ONE)
+    state = facts.with_tails(axes, facts.ZERO if below else facts.ONE)
     return dataclasses.replace(state, sign=1, inside=inside)
 
 
-def _unexpanded(site: Site, index: int) -> State:
+def _unexpanded(site: Site, index: int) -> facts.State:
     """The state of an input before it was expanded: compared, it is the same as often."""
     value, state = site.node.inputs[index], site.state(index)
     node = maker_of(value)
@@ -189,7 +181,7 @@ def _kind(site: Site) -> tuple[bool, bool]:
     return dtype is not None and dtype.is_integer(), dtype == ir.DataType.BOOL
 
 
-def _steps(op_type: str, states: Sequence[State]) -> tuple[int, int] | None:
+def _steps(op_type: str, states: Sequence[facts.State]) -> tuple[int, int] | None:
     """0, 1, 2, ... with a number added or multiplied."""
     if op_type in ("Cast", "Identity"):
         return states[0].steps
@@ -208,7 +200,7 @@ def _steps(op_type: str, states: Sequence[State]) -> tuple[int, int] | None:
     return None
 
 
-def _length(site: Site, op_type: str, states: Sequence[State]) -> sympy.Expr | None:
+def _length(site: Site, op_type: str, states: Sequence[facts.State]) -> sympy.Expr | None:
     """A valid length with a number added, multiplied, divided."""
     first = states[0].length
     whole, _ = _kind(site)
@@ -230,7 +222,7 @@ def _length(site: Site, op_type: str, states: Sequence[State]) -> sympy.Expr | N
     return {"Add": a + b, "Sub": a - b, "Mul": a * b}[op_type]
 
 
-def _number(state: State) -> sympy.Expr | None:
+def _number(state: facts.State) -> sympy.Expr | None:
     if state.length is not None:
         return state.length
     whole = state.fill is not None and float(state.fill).is_integer()

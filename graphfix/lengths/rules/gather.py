@@ -6,25 +6,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, check_apart, join, only_time
 from graphfix.lengths.number_effects import MANY, UNARY
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.result_tail import hidden
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.lengths.tail_state import (
-    FINITE,
-    Rows,
-    State,
-    Tail,
-    Time,
-    carries_time,
-    holds_rows,
-    plain,
-    same_size,
-    sign_in,
-    size_of,
-    with_tails,
-)
 from graphfix.model.mask_lookups import looked_up, own_rows
 from graphfix.model.values import attr_int, before, is_op, maker_of, scalar_of
 from graphfix.model.walks import reached
@@ -33,7 +20,7 @@ _HANDS_ON = frozenset({"Concat", "Expand", "Flatten", "Gather", "Reshape", "Slic
 _HANDS_ON |= {"Tile", "Transpose", "Unsqueeze", *UNARY, *MANY}
 
 
-def gather(site: Site) -> State:
+def gather(site: Site) -> facts.State:
     """Along time an index that is not negative; from the end, the end of what is valid."""
     if site.state(0).physical:
         return of_sizes(site)
@@ -41,16 +28,16 @@ def gather(site: Site) -> State:
     if data.axes is None or index.axes is None:
         return site.without_time()
     axis = attr_int(site.node, "axis", 0) % data.rank
-    if carries_time(data.at(axis)):
+    if facts.carries_time(data.at(axis)):
         return _along_time(site, data, index, axis)
     if index.physical:
         raise RefusedError("it reads a table at the padded length")
-    if data.timed and holds_rows(data.at(axis)):
+    if data.timed and facts.holds_rows(data.at(axis)):
         raise RefusedError("it picks rows of the batch")
     return _joined(data, index, axis)
 
 
-def _in_range(site: Site) -> State:
+def _in_range(site: Site) -> facts.State:
     """An index that reads nowhere outside: where padding may be any number, there is a 0."""
     index = site.state(1)
     if index.timed and _strays(site.node.inputs[1], site):
@@ -84,16 +71,16 @@ def _strays(value: ir.Value | None, site: Site) -> bool:
     return any(x is not None and x.is_floating_point() for x in types)
 
 
-def _joined(data: State, index: State, axis: int) -> State:
+def _joined(data: facts.State, index: facts.State, axis: int) -> facts.State:
     before, after = (data.axes or ())[:axis], (data.axes or ())[axis + 1 :]
     axes = (*before, *(index.axes or ()), *after)
     picked = (x and (x if x.kind == "last" else data.made) for x in index.tails)
     tails = (*data.tails[:axis], *picked, *data.tails[axis + 1 :])
     fixed = data.fixed and index.fixed
-    return State(axes, tails, fixed=fixed, sign=data.sign, fill=data.fill, inside=data.inside)
+    return facts.State(axes, tails, fixed=fixed, sign=data.sign, fill=data.fill, inside=data.inside)
 
 
-def _along_time(site: Site, data: State, index: State, axis: int) -> State:
+def _along_time(site: Site, data: facts.State, index: facts.State, axis: int) -> facts.State:
     if index.stride is not None:
         return _by_row(data, index, axis)
     time = only_time(data.at(axis), "it reads an axis that")
@@ -110,7 +97,7 @@ def _along_time(site: Site, data: State, index: State, axis: int) -> State:
         site.read_last(data, axis, offsets, drop=index.rank == 0)
         # The last entry of a running count of what is valid is the length.
         length = time.size if data.length is not None and offsets == (-1,) else None
-        return dataclasses.replace(_joined(data, plain(index.axes), axis), length=length)
+        return dataclasses.replace(_joined(data, facts.plain(index.axes), axis), length=length)
     if index.physical:
         raise RefusedError("it reads at a place that depends on the padded length")
     if index.sign < 1 and not (array is not None and np.greater_equal(array, 0).all()):
@@ -118,18 +105,22 @@ def _along_time(site: Site, data: State, index: State, axis: int) -> State:
     return _joined(data, index, axis)
 
 
-def _by_row(data: State, index: State, axis: int) -> State:
+def _by_row(data: facts.State, index: facts.State, axis: int) -> facts.State:
     """``x[row, position]``, where [B, T] was made one axis."""
     factors = data.at(axis)
     moved = [i for i in index.timed if index.at(i) == factors[1:]]
-    rows = len(factors) == 2 and isinstance(factors[0], Rows) and isinstance(factors[1], Time)
+    rows = (
+        len(factors) == 2
+        and isinstance(factors[0], facts.Rows)
+        and isinstance(factors[1], facts.Time)
+    )
     if not rows or factors[1].size != index.stride or len(moved) != 1 or index.steps is None:
         raise RefusedError("it reads rows of another size than those it was made of")
     result = dataclasses.replace(_joined(data, index, axis), length=data.length)
     return result.with_tail(axis + moved[0], data.tail(axis))
 
 
-def gather_elements(site: Site) -> State:
+def gather_elements(site: Site) -> facts.State:
     """An index for each element: valid where the index is, which natively was in range."""
     data, index = site.state(0), _in_range(site)
     if data.axes is None or index.axes is None:
@@ -137,25 +128,25 @@ def gather_elements(site: Site) -> State:
     axis = attr_int(site.node, "axis", 0) % data.rank
     if index.physical or data.physical:
         raise RefusedError("it reads at a place that depends on the padded length")
-    if data.timed and holds_rows(data.at(axis)):
+    if data.timed and facts.holds_rows(data.at(axis)):
         raise RefusedError("it picks rows of the batch")
     _check_places(data, index, (axis,))
     axes = tuple(
         index.at(i) if i == axis else join([data.at(i), index.at(i)]) for i in range(data.rank)
     )
-    return dataclasses.replace(with_tails(axes, data.made), sign=data.sign)
+    return dataclasses.replace(facts.with_tails(axes, data.made), sign=data.sign)
 
 
-def _check_places(data: State, index: State, axes: Iterable[int]) -> None:
+def _check_places(data: facts.State, index: facts.State, axes: Iterable[int]) -> None:
     """Refuse places along time that do not count from its beginning."""
     for axis in axes:
-        if carries_time(data.at(axis)):
+        if facts.carries_time(data.at(axis)):
             if index.sign < 1:
                 raise RefusedError("it reads along time at an index that may count from the end")
             only_time(data.at(axis), "it reads an axis that")
 
 
-def gather_nd(site: Site) -> State:
+def gather_nd(site: Site) -> facts.State:
     """An index of several axes at once."""
     data, index = site.state(0), _in_range(site)
     batch = attr_int(site.node, "batch_dims", 0)
@@ -169,41 +160,46 @@ def gather_nd(site: Site) -> State:
     if not count:
         raise RefusedError("how many axes it reads is not known")
     read = range(batch, batch + count)
-    rows = [i for i in read if holds_rows(data.at(i))]
+    rows = [i for i in read if facts.holds_rows(data.at(i))]
     if data.timed and not all(_reads_own_rows(site, index, i - batch) for i in rows):
         raise RefusedError("it picks rows of the batch")
     _check_places(data, index, read)
     places = [join([data.at(i), index.at(i)]) for i in range(batch)]
     axes = (*places, *(index.axes[batch:-1]), *data.axes[batch + count :])
-    return dataclasses.replace(with_tails(axes, data.made), sign=data.sign)
+    return dataclasses.replace(facts.with_tails(axes, data.made), sign=data.sign)
 
 
-def _reads_own_rows(site: Site, index: State, at: int) -> bool:
+def _reads_own_rows(site: Site, index: facts.State, at: int) -> bool:
     """Whether one of the indices is the row of the batch that the result is of."""
     place = own_rows(site.node, site.source.shapes, at)
-    return place is not None and holds_rows(index.at(place))
+    return place is not None and facts.holds_rows(index.at(place))
 
 
-def _in_place(site: Site, data: State, index: State) -> State | None:
+def _in_place(site: Site, data: facts.State, index: facts.State) -> facts.State | None:
     """A lookup of every element in its own place: the table, its axes elsewhere."""
     found = looked_up(site.node, site.source.shapes)
     if found is None or data.axes is None or index.axes is None:
         return None
-    axes, tails = list(index.axes[:-1]), [None if x is None else FINITE for x in index.tails[:-1]]
+    axes, tails = (
+        list(index.axes[:-1]),
+        [None if x is None else facts.FINITE for x in index.tails[:-1]],
+    )
     try:
         for i, place in enumerate(found.at):
-            if not same_size(size_of(data.at(i)), size_of(axes[place])):  # only the first of them
+            if not facts.same_size(
+                facts.size_of(data.at(i)), facts.size_of(axes[place])
+            ):  # only the first of them
                 return None
             axes[place] = join([data.at(i), axes[place]])
             tails[place] = data.tails[i]
     except RefusedError:  # it counts something else than what it reads
         return None
-    if any(carries_time(x) and t is None for x, t in zip(axes, tails, strict=True)):
+    if any(facts.carries_time(x) and t is None for x, t in zip(axes, tails, strict=True)):
         return None
     return dataclasses.replace(data, axes=tuple(axes), tails=tuple(tails), steps=None, stride=None)
 
 
-def scatter(site: Site) -> State:
+def scatter(site: Site) -> facts.State:
     """Writes at valid places; where it writes a constant at all places of a mask, it is a Where."""
     data, index = site.state(0), site.state(1)
     if index.places is not None:
@@ -219,7 +215,7 @@ def scatter(site: Site) -> State:
     return dataclasses.replace(result, fixed=False)
 
 
-def _check_written(site: Site, data: State, index: State) -> None:
+def _check_written(site: Site, data: facts.State, index: facts.State) -> None:
     """Refuse places that count from the end, and those of single rows of the batch."""
     if data.axes is None or index.axes is None:
         raise RefusedError("the rank of one of its inputs is not known")
@@ -235,7 +231,7 @@ def _check_written(site: Site, data: State, index: State) -> None:
         places = [array]
     for axis, place in zip(axes, places, strict=True):
         counts_back = index.sign < 1 and (place is None or bool(np.less(place, 0).any()))
-        if carries_time(data.at(axis)):
+        if facts.carries_time(data.at(axis)):
             only_time(data.at(axis), "it writes to an axis that")
             if counts_back:
                 raise RefusedError("it writes along time at an index that may count from the end")
@@ -255,11 +251,11 @@ def written(node: ir.Node) -> float | None:
     return None if number is None else float(number)
 
 
-def _masked(data: State, places: State, number: float | None) -> State:
+def _masked(data: facts.State, places: facts.State, number: float | None) -> facts.State:
     """``x[mask] = number``."""
     if number is None:
         raise RefusedError("it writes different numbers at the places of a mask")
-    tails: list[Tail | None] = []
+    tails: list[facts.Tail | None] = []
     for i, tail in enumerate(data.tails):
         mask = places.tails[i] if i < places.rank else None
         if tail is None:
@@ -267,8 +263,8 @@ def _masked(data: State, places: State, number: float | None) -> State:
         elif mask is not None and mask.kind == "number":
             tails.append(hidden(number, True, places.level) if mask.value else tail)
         else:
-            tails.append(tail if tail == Tail("number", number) else tail.recomputed)
-    return State(data.axes, tuple(tails), sign=min(data.sign, sign_in(number)))
+            tails.append(tail if tail == facts.Tail("number", number) else tail.recomputed)
+    return facts.State(data.axes, tuple(tails), sign=min(data.sign, facts.sign_in(number)))
 
 
 RULES = {
@@ -276,7 +272,7 @@ RULES = {
     "GatherElements": Rule(gather_elements),
     "GatherND": Rule(gather_nd, Takes.PLACES),
     # The places of a mask: no tensor of frames, but a Scatter may put numbers there.
-    "NonZero": Rule(lambda site: State((), (), places=site.state()), Takes.PLACES),
+    "NonZero": Rule(lambda site: facts.State((), (), places=site.state()), Takes.PLACES),
     "ScatterElements": Rule(scatter),
     "ScatterND": Rule(scatter, Takes.PLACES),
 }

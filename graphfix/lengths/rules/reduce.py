@@ -2,28 +2,17 @@
 
 import dataclasses
 
+from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.repairs.statistics import MaskedMean
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.lengths.tail_state import (
-    FINITE,
-    LAST,
-    ZERO,
-    Axis,
-    State,
-    Tail,
-    Time,
-    carries_time,
-    holds_rows,
-    time_of,
-)
 from graphfix.model.values import attr_int
 
 _ZERO = ("ReduceLogSum", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 
 
-def reduce_(site: Site) -> State:
+def reduce_(site: Site) -> facts.State:
     """Sums want zeros behind the valid length, maxima something low, means a count."""
     state, op_type = site.state(), site.node.op_type
     if state.physical:
@@ -31,9 +20,9 @@ def reduce_(site: Site) -> State:
     if state.axes is None:
         return site.without_time()
     axes = _axes(site, state)
-    times = [i for i in axes if carries_time(state.at(i))]
+    times = [i for i in axes if facts.carries_time(state.at(i))]
     for axis in axes:
-        if holds_rows(state.at(axis)) and state.timed:
+        if facts.holds_rows(state.at(axis)) and state.timed:
             raise RefusedError("it sums over the batch, in which each row has its own length")
     # A sum of a mask's ones is how many are valid.
     length = state.length if op_type == "ReduceSum" and len(axes) == len(times) == 1 else None
@@ -53,10 +42,10 @@ def reduce_(site: Site) -> State:
     return dataclasses.replace(result, sign=signs.get(op_type, 0), length=length)
 
 
-def masked_mean(site: Site, axes: tuple[int, ...], *, keep: bool) -> State:
+def masked_mean(site: Site, axes: tuple[int, ...], *, keep: bool) -> facts.State:
     """The state of the input of a mean over ``axes`` that is to count valid frames only."""
     state = site.state()
-    times = [i for i in axes if carries_time(state.at(i))]
+    times = [i for i in axes if facts.carries_time(state.at(i))]
     for axis in times:
         state = site.need_zero(0, axis, "mean pollution")
         site.check_mask(state, axis)
@@ -65,7 +54,7 @@ def masked_mean(site: Site, axes: tuple[int, ...], *, keep: bool) -> State:
     return state
 
 
-def _axes(site: Site, state: State) -> tuple[int, ...]:
+def _axes(site: Site, state: facts.State) -> tuple[int, ...]:
     axes = site.axes()
     if axes is None and len(site.node.inputs) > 1 and site.node.inputs[1] is not None:
         raise RefusedError("the axes that it is over are not constant")
@@ -74,39 +63,39 @@ def _axes(site: Site, state: State) -> tuple[int, ...]:
     return tuple(sorted(x % state.rank for x in axes))
 
 
-def dropped(state: State, axes: tuple[int, ...], *, keep: bool, times: bool) -> State:
+def dropped(state: facts.State, axes: tuple[int, ...], *, keep: bool, times: bool) -> facts.State:
     """What a reduction over ``axes`` leaves."""
     places = [i for i in range(state.rank) if keep or i not in axes]
-    left: list[Axis] = [() if i in axes else state.at(i) for i in places]
+    left: list[facts.Axis] = [() if i in axes else state.at(i) for i in places]
     tails = (None if i in axes else state.tails[i] for i in places)
     kept = (x if x is None or (not times and _is_same(x)) else state.made for x in tails)
-    return State(tuple(left), tuple(kept))
+    return facts.State(tuple(left), tuple(kept))
 
 
-def _is_same(tail: Tail) -> bool:
+def _is_same(tail: facts.Tail) -> bool:
     """Whether sums, and other reductions, over another axis leave a tail what it was."""
     return tail.is_zero or tail.kind == "last"
 
 
-def arg(site: Site) -> State:
+def arg(site: Site) -> facts.State:
     """The place of the largest; the tail must not be it."""
     state = site.state()
     if state.axes is None:
         return site.without_time()
     axis = attr_int(site.node, "axis", 0) % state.rank
     check_apart(state, (axis,))
-    time = carries_time(state.at(axis))
+    time = facts.carries_time(state.at(axis))
     if time:
         last = attr_int(site.node, "select_last_index", 0)
-        if last or site.node.op_type == "ArgMin" or time_of(state.at(axis)) is None:
+        if last or site.node.op_type == "ArgMin" or facts.time_of(state.at(axis)) is None:
             raise RefusedError("there is no repair for it over time")
         state = site.need_low(0, axis, "maximum pollution")
     result = dropped(state, (axis,), keep=bool(attr_int(site.node, "keepdims", 1)), times=time)
-    tails = tuple(None if x is None else FINITE for x in result.tails)
+    tails = tuple(None if x is None else facts.FINITE for x in result.tails)
     return dataclasses.replace(result, tails=tails, sign=1)
 
 
-def cumsum(site: Site) -> State:
+def cumsum(site: Site) -> facts.State:
     """Forwards it has not seen the tail yet; backwards it begins there."""
     state, axis = site.state(), site.ints(1)
     if axis is None or state.axes is None:
@@ -114,9 +103,9 @@ def cumsum(site: Site) -> State:
     at = axis[0] % state.rank
     check_apart(state, (at,))
     step = None if state.fill is None or not state.fill.is_integer() else int(state.fill)
-    if carries_time(state.at(at)):
+    if facts.carries_time(state.at(at)):
         factors = state.at(at)
-        if len(factors) != 1 or not isinstance(factors[0], Time):
+        if len(factors) != 1 or not isinstance(factors[0], facts.Time):
             raise RefusedError("its axis holds time beside something else")
         backwards = bool(attr_int(site.node, "reverse", 0))
         if backwards != factors[0].turned:
@@ -125,19 +114,27 @@ def cumsum(site: Site) -> State:
             return _sums(state, at, state.made, _counting(site, step, state))
         exclusive = bool(attr_int(site.node, "exclusive", 0))
         # Started in a tail of zeros it is zero there; run into one, it stays what it was.
-        tail = ZERO if backwards != factors[0].turned else FINITE if exclusive else LAST
+        tail = (
+            facts.ZERO
+            if backwards != factors[0].turned
+            else facts.FINITE
+            if exclusive
+            else facts.LAST
+        )
         return _sums(state, at, tail, None)
-    return _sums(state, None, FINITE, None)
+    return _sums(state, None, facts.FINITE, None)
 
 
-def _counting(site: Site, step: int | None, state: State) -> tuple[int, int] | None:
+def _counting(site: Site, step: int | None, state: facts.State) -> tuple[int, int] | None:
     """What the sums of one number count: where they start, and by what they go on."""
     if not step or attr_int(site.node, "reverse", 0) or len(state.timed) != 1:
         return None
     return (0 if attr_int(site.node, "exclusive", 0) else step), step
 
 
-def _sums(state: State, axis: int | None, tail: Tail, steps: tuple[int, int] | None) -> State:
+def _sums(
+    state: facts.State, axis: int | None, tail: facts.Tail, steps: tuple[int, int] | None
+) -> facts.State:
     kept = (x and (x if _is_same(x) else x.recomputed) for x in state.tails)
     tails = tuple(x and tail if i == axis else x for i, x in enumerate(kept))
     return dataclasses.replace(

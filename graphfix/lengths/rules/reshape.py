@@ -5,30 +5,18 @@ from collections.abc import Sequence
 
 import sympy
 
+from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.tail_state import (
-    ANY,
-    FINITE,
-    Atom,
-    Axis,
-    Other,
-    State,
-    Tail,
-    Time,
-    length_of,
-    same_size,
-    size_of,
-)
 from graphfix.model.symbolic.floats import is_whole
 from graphfix.model.text import size_told
 from graphfix.spec.quoting import quoted
 
-Piece = tuple[Atom, int]
+Piece = tuple[facts.Atom, int]
 """A factor, and the axis that it was a factor of."""
 
 
-def reshape(site: Site) -> State:
+def reshape(site: Site) -> facts.State:
     """Each new axis takes as many factors as make up its size."""
     state = site.state()
     if state.physical:
@@ -45,28 +33,28 @@ def reshape(site: Site) -> State:
     )
 
 
-def _known(site: Site, state: State) -> list[sympy.Expr]:
+def _known(site: Site, state: facts.State) -> list[sympy.Expr]:
     """The sizes of the result; one that is not known is what the others leave."""
     out = site.out_dims()
     unknown = [i for i, x in enumerate(out) if not site.is_known(x)]
     if len(unknown) == 1:
-        total = sympy.Mul(*(size_of(x) for x in state.axes or ()))
+        total = sympy.Mul(*(facts.size_of(x) for x in state.axes or ()))
         others = sympy.Mul(*(x for i, x in enumerate(out) if i != unknown[0]))
         out[unknown[0]] = sympy.cancel(total / others)
     return out
 
 
-def _tail(state: State, pieces: Sequence[Piece], axis: Axis) -> Tail | None:
+def _tail(state: facts.State, pieces: Sequence[Piece], axis: facts.Axis) -> facts.Tail | None:
     """The tail of a new axis: that of the axis that its time was part of."""
-    old = {i for x, i in pieces if isinstance(x, Time)}
+    old = {i for x, i in pieces if isinstance(x, facts.Time)}
     if not old:
         return None
     tails = {state.tail(i) for i in old}
     if len(tails) > 1 or len(old) > 1:
-        return FINITE if all(x.is_finite for x in tails) else ANY
+        return facts.FINITE if all(x.is_finite for x in tails) else facts.ANY
     tail = tails.pop()
     moved = state.at(old.pop()) != axis
-    return FINITE if tail.kind == "last" and moved else tail
+    return facts.FINITE if tail.kind == "last" and moved else tail
 
 
 def deal(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]:
@@ -85,7 +73,7 @@ def deal(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]
                 raise RefusedError("how it deals out the axes cannot be inferred")
             atom, origin = left.pop(0)
             ratio = sympy.cancel(rest / atom.size)
-            same = same_size(rest, atom.size)
+            same = facts.same_size(rest, atom.size)
             if same or is_whole(ratio):
                 axis.append((atom, origin))
                 rest = sympy.Integer(1) if same else ratio
@@ -101,28 +89,28 @@ def deal(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]
 
 
 def _split(
-    atom: Atom, size: sympy.Expr, following: Sequence[sympy.Expr]
-) -> tuple[Atom, list[Atom]]:
+    atom: facts.Atom, size: sympy.Expr, following: Sequence[sympy.Expr]
+) -> tuple[facts.Atom, list[facts.Atom]]:
     """The first ``size`` of a factor, and what is left of it."""
     ratio = sympy.cancel(atom.size / size)
-    if isinstance(atom, Other) and is_whole(ratio):
-        return Other(size), [Other(ratio)]
-    if isinstance(atom, Time) and not atom.turned and ratio.is_Integer:
-        return Time(size), [Other(ratio)]
-    if isinstance(atom, Time) and not atom.turned:
+    if isinstance(atom, facts.Other) and is_whole(ratio):
+        return facts.Other(size), [facts.Other(ratio)]
+    if isinstance(atom, facts.Time) and not atom.turned and ratio.is_Integer:
+        return facts.Time(size), [facts.Other(ratio)]
+    if isinstance(atom, facts.Time) and not atom.turned:
         inner = next((x for x in following if x != 1), None)
         if inner is not None and inner.is_Integer and size.free_symbols:
             # [T] as [T / w, w]: it runs only if w divides T, so whole rows are valid.
             rows = sympy.floor(atom.size / inner)
-            if same_size(size * inner, atom.size) or same_size(size, rows):
-                return Time(size), [Other(inner)]
+            if facts.same_size(size * inner, atom.size) or facts.same_size(size, rows):
+                return facts.Time(size), [facts.Other(inner)]
     parts = f"{size_told(atom.size)} into {size_told(size)}"
     raise RefusedError(f"it splits an axis of size {parts} and the rest{_counted(atom, size)}")
 
 
-def _counted(atom: Atom, size: sympy.Expr) -> str:
+def _counted(atom: facts.Atom, size: sympy.Expr) -> str:
     """What can be done where a trace may have counted a length."""
-    clip = length_of(atom.size, size) if isinstance(atom, Time) and size != 1 else None
+    clip = facts.length_of(atom.size, size) if isinstance(atom, facts.Time) and size != 1 else None
     if clip is None:
         return ""
     name = quoted(next(iter(atom.size.free_symbols)).name)
@@ -132,15 +120,15 @@ def _counted(atom: Atom, size: sympy.Expr) -> str:
     )
 
 
-def merged(axis: Sequence[Atom]) -> Axis:
+def merged(axis: Sequence[facts.Atom]) -> facts.Axis:
     """Factors side by side as one, where that is as good."""
-    found: list[Atom] = []
+    found: list[facts.Atom] = []
     for atom in axis:
         last = found[-1] if found else None
-        if isinstance(atom, Other) and isinstance(last, Other):
-            found[-1] = Other(last.size * atom.size)
-        elif isinstance(atom, Other) and isinstance(last, Time) and not last.turned:
-            found[-1] = Time(sympy.expand(last.size * atom.size))
+        if isinstance(atom, facts.Other) and isinstance(last, facts.Other):
+            found[-1] = facts.Other(last.size * atom.size)
+        elif isinstance(atom, facts.Other) and isinstance(last, facts.Time) and not last.turned:
+            found[-1] = facts.Time(sympy.expand(last.size * atom.size))
         else:
             found.append(atom)
     return tuple(found)
