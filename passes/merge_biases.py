@@ -1,8 +1,9 @@
 """merge-biases: the manual is the docstring of the class."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 import onnx_ir as ir
@@ -10,56 +11,73 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import Dim, all_same
-from graphfix.model.values import attr_int, attr_ints, input_at, ints_of, is_op, maker_of
+from graphfix.model.values import (
+    attr_int,
+    attr_ints,
+    const_of,
+    input_at,
+    ints_of,
+    is_op,
+    maker_of,
+    users_of,
+)
 from graphfix.model.view import View
+from graphfix.model.walks import reached
 
 from ._shared.fusible import FLOATS, is_by_feature, is_own_constant, lies_along, only_user, varying
 
 _NORMS = ("LayerNormalization", "InstanceNormalization")
 _VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
-# A bias, a residual sum, a factor and a layout as heads; this only bounds the walk.
-_DEEPEST = 6
+# Nodes around one sum that a constant is followed through: a layer has under a hundred.
+_MOST = 256
+# Of what is added, or multiplied with: a mask's -10000 would take digits off what it is added to.
+_LARGEST = 100.0
 _TABLE = 1 << 23  # numbers of a table that is added to when the model is loaded: not a vocabulary's
 
 
 @dataclass(frozen=True)
 class BiasSite(Match):
-    """A constant that is added, and the constant before it that it could hold as well.
+    """Constants that are added, and what adds them instead.
 
     Attributes:
         constant: What the node adds, or the table from which it adds rows.
         norm: The norm right before it, which takes the constant as its bias.
         rows: What takes rows from a table.
-        first: The Add before it, where there is one, and which of its inputs is no constant.
-        steps: What lies between the two, with the input that leads from one to the other.
-        moves: What becomes of the first constant on its way: the dims that it is given, the order
-            that its axes are given, or the Mul or Div that it goes through.
+        first: The Add of those rows, and which of its inputs is no constant.
+        steps: What adds constants, and what those go through, in order.
+        sizes: The dims of what is added in the place of those constants, behind each step.
+        ends: Where it is added.
     """
 
-    constant: ir.Value
+    constant: ir.Value | None = None
     norm: ir.Node | None = None
     rows: ir.Node | None = None
     first: tuple[ir.Node, int] | None = None
-    steps: tuple[tuple[ir.Node, int], ...] = ()
-    moves: tuple[tuple[str, Sequence[int] | ir.Value], ...] = ()
+    steps: tuple[ir.Node, ...] = ()
+    sizes: Mapping[ir.Value | None, list[int]] = field(default_factory=dict)
+    ends: Collection[ir.Value] = ()
 
 
 @dataclass(frozen=True)
 class MergeBiases(NodePass[BiasSite]):
-    """Adds two constants to each other that are added to a tensor one after the other.
+    """Adds constants in as few sums as will do, of those that follow each other.
 
     The bias of a product is added, then the heads that it is laid out as get one more: the u and v
     of a Transformer-XL or Conformer. MobileBERT adds a bias and the residual, multiplies, and adds
-    a second bias. BERT adds the embedding of one type to all tokens, then rows of a table of
-    positions: the table takes it. A norm with a constant behind it (a conditioned one, AdaLN, whose
-    condition is fixed; torch's GroupNorm of one channel a group) takes it as its bias. The
-    constants are added by an operator in the graph, which ONNX Runtime runs once, when it loads the
-    model.
+    a second bias. A Zipformer adds a bias and a residual in each of its blocks, without a norm
+    between, and takes a number off before and behind each activation: where all that lies between
+    is a sum, a layout, or a product with constants, one list is added where something else reads
+    it. BERT adds the embedding of one type to all tokens, then rows of a table of positions: the
+    table takes it. A norm with a constant behind it (a conditioned one, AdaLN, whose condition is
+    fixed; torch's GroupNorm of one channel a group) takes it as its bias. The constants are
+    computed by operators in the graph, which ONNX Runtime runs once, when it loads the model.
 
     Why:
         Each is a kernel of its own on DirectML, over all frames. By `graphfix plan` the profile
         `fast` leaves 131 kernels of a MobileBERT on the device where it leaves 160 without this
-        pass, 28 of a BERT of three layers for 29, 142 of a wav2vec2 Conformer for 146.
+        pass, 28 of a BERT of three layers for 29, 142 of a wav2vec2 Conformer for 146. A Zipformer
+        of four layers has 589 left of 869 by TorchScript, 577 of 684 by dynamo, where 649 and 637
+        were left while each sum took the constants of one other only.
 
     Before:
         <
@@ -88,70 +106,71 @@ class MergeBiases(NodePass[BiasSite]):
          float[2, 2] u = {1, 0, 0, 1}, int64[4] heads = {0, 0, 2, 2}, int64[2] dims = {2, 2}>
         {
             product = MatMul (x, w)
-            laid = Reshape (b, dims)
             bare = Reshape (product, heads)
-            both = Add (u, laid)
+            laid = Reshape (b, dims)
+            both = Add (laid, u)
             y = Add (bare, both)
         }
 
     Safety:
-        Exact, except rounding. In floats only, where all constants are known when the model is
-        loaded. One number before another one stays: lengths are computed so, and then cut to whole
-        numbers, which another rounding could change. What lies between the two sums is a layout, a
-        product with a constant, or one more sum, and nothing else reads it; the last of it may be
-        read by several sums with constants. A table that something else reads, or that is as large
-        as a vocabulary, stays. Without any optimization ONNX Runtime adds the constants in each
-        run.
+        Exact, except rounding. In floats only. What several sums add, and are multiplied with, has
+        to be in the file, and not over 100, as a mask's numbers are: beside them others lose their
+        digits. Numbers alone stay: lengths are computed so, and then cut to whole numbers, which
+        another rounding could change. What a caller reads, what an activation or a norm reads, and
+        what 256 nodes or more have to do with, is added there as before. A table that something
+        else reads, or that is as large as a vocabulary, stays. Without any optimization ONNX
+        Runtime computes the constants in each run.
     """
 
-    anchors = ("Add",)
-    sentence = "a constant that is added behind another one, a kernel; one sum could do both"
+    anchors = ("Add", "Sub")
+    sentence = "a constant that is added behind another one, a kernel; fewer sums would do"
 
     def match(self, node: ir.Node, view: View) -> BiasSite | None:
-        """A sum with a constant, of a sum with a constant or of a norm."""
+        """A sum with a constant, of a norm or the first of several; or one with rows of a table."""
         if view.shapes.dtype(node.outputs[0]) not in FLOATS:
             return None
         place = varying(node, view)
         if place is None:
-            return _tabled(node, view)
+            return _tabled(node, view) if is_op(node, "Add") else None
         data, constant = node.inputs[place], node.inputs[1 - place]
-        if data is None or constant is None:
-            return None
-        maker = data.producer()
-        if is_op(maker, *_NORMS) and only_user(maker) is node and len(maker.outputs) == 1:
+        maker = maker_of(data)
+        if is_op(node, "Add") and is_op(maker, *_NORMS) and only_user(maker) is node:
             bias = input_at(maker, 2)
             known = maker.inputs[1] in view.fixed and (bias is None or bias in view.fixed)
-            fits = known and is_by_feature(constant, maker, view)
-            return BiasSite(node, constant, norm=maker) if fits else None
-        return _walked(node, data, constant, view)
+            known = known and len(maker.outputs) == 1
+            if constant is not None and known and is_by_feature(constant, maker, view):
+                return BiasSite(node, constant, norm=maker)
+        return _gathered(node, view) if _adds(node, view) else None
 
     def rewrite(self, match: BiasSite, op: Builder) -> ir.Value:
         """One sum."""
-        constant = match.constant
-        if match.norm is not None:
+        if match.norm is not None and match.constant is not None:
             data, scale, *bias = match.norm.inputs
-            constant = op.Reshape(constant, np.array([-1], np.int64))
+            constant = op.Reshape(match.constant, np.array([-1], np.int64))
             if bias and bias[0] is not None:
                 constant = op.Add(bias[0], constant)
             return op.again(match.norm, data, scale, constant)
-        assert match.first is not None
-        first, place = match.first
-        rows, moved = first.inputs[place], first.inputs[1 - place]
-        if match.rows is not None:
-            table = op.Add(constant, op.Reshape(moved, np.array([-1], np.int64)))
-            return op.Add(rows, op.again(match.rows, table, *match.rows.inputs[1:]))
-        for kind, given in match.moves:
-            if isinstance(given, ir.Value):
-                moved = op.make(kind, moved, given)
-            elif kind == "Transpose":
-                moved = op.Transpose(moved, perm=list(given))
-            else:
-                moved = op.Reshape(moved, np.array(given, np.int64))
-        for step, at in match.steps:
-            inputs = list(step.inputs)
-            inputs[at] = rows
-            rows = op.again(step, *inputs)
-        return op.Add(rows, op.Add(constant, moved))
+        if match.first is not None and match.rows is not None:
+            first, place = match.first
+            moved = op.Reshape(first.inputs[1 - place], np.array([-1], np.int64))
+            table = op.Add(match.constant, moved)
+            return op.Add(first.inputs[place], op.again(match.rows, table, *match.rows.inputs[1:]))
+        bare, added = dict[ir.Value | None, ir.Value](), dict[ir.Value | None, ir.Value]()
+        ends = dict[ir.Value, ir.Value]()
+        for step in match.steps:
+            made = step.outputs[0]
+            with op.placed(step):
+                inputs = [bare.get(x, x) for x in step.inputs]
+                place = varying(step, op.view) or 0
+                alone = _adds(step, op.view) and inputs[place]
+                bare[made] = alone or op.again(step, *inputs)
+                added[made] = _moved(step, match, added, op)
+                if made in match.ends:
+                    ends[made] = op.Add(bare.pop(made), added.pop(made))
+        last = ends.pop(match.node.outputs[0])
+        for old, new in ends.items():
+            op.supplant(old, new)
+        return last
 
 
 def _tabled(node: ir.Node, view: View) -> BiasSite | None:
@@ -174,40 +193,148 @@ def _tabled(node: ir.Node, view: View) -> BiasSite | None:
     return BiasSite(node, table, rows=rows, first=(first, place)) if fits else None
 
 
-def _walked(node: ir.Node, data: ir.Value, constant: ir.Value, view: View) -> BiasSite | None:
-    """From a sum back to one before it, if its constant can go the same way."""
-    readers = {x for x, _ in data.uses()}
-    if data.is_graph_output() or any(
-        not is_op(x, "Add") or varying(x, view) is None or x.graph is not node.graph
-        for x in readers
-    ):
+def _adds(node: ir.Node, view: View) -> bool:
+    """Whether a node adds a constant to a tensor, or takes one off, whose dims stay."""
+    place = varying(node, view)
+    if place is None or not is_op(node, "Add", *("Sub",) * (place == 0)):
+        return False
+    dims = [view.shapes.dims(x) for x in (node.inputs[place], *node.outputs)]
+    other = view.shapes.dims(node.inputs[1 - place])
+    return all_same(*dims) and other is not None and len(_numbers(other)) == len(other)
+
+
+def _takes(node: ir.Node, view: View) -> bool:
+    """Whether what is added to an input of a node could be added, changed, to its output."""
+    place = varying(node, view)
+    if is_op(node, "Add", "Sub") and (place is None or _adds(node, view)):
+        return True
+    if is_op(node, "MatMul"):  # an activation right behind it is in its kernel
+        return place == 0 and is_op(only_user(node), "Add", "Sub")
+    if is_op(node, "Div"):
+        return place == 0
+    return is_op(node, "Transpose", *_VIEWS) or (is_op(node, "Mul") and place is not None)
+
+
+def _gathered(node: ir.Node, view: View) -> BiasSite | None:
+    """The sums with constants around a node, of which it is the first, if fewer would do."""
+    shut = set[ir.Value]()
+
+    def users(step: ir.Node) -> list[ir.Node]:
+        """What the constant behind a step can go through next; nothing where it has to be added."""
+        made, found = step.outputs[0], list[ir.Node]()
+        if made not in shut and not made.is_graph_output() and users_of(made) <= _MOST:
+            found = [use.node for use in made.uses()]
+        return found if all(x.graph is step.graph and _takes(x, view) for x in found) else []
+
+    def beside(step: ir.Node) -> Iterator[ir.Node]:
+        """What may have to do with the same constants as a step."""
+        yield from users(step)
+        makers = (None if x in view.fixed else maker_of(x) for x in step.inputs)
+        yield from (x for x in makers if x is not None and _takes(x, view) and users(x))
+
+    while True:
+        near = list(islice(reached([node], beside), _MOST + 1))
+        sums = [x for x in near if _adds(x, view)]
+        carried = set(reached(sums, users))
+        ends = {x.outputs[0] for x in carried if not users(x)}
+        if len(near) > _MOST or len(sums) <= len(ends):
+            return None
+        # No later than it has to be: behind a layout or a sum it may keep others from being fused.
+        early = set[ir.Value]()
+        for step in carried - set(sums):
+            makers = [x for x in map(maker_of, step.inputs) if x in carried and users(x)]
+            if step.outputs[0] in ends and len(makers) == 1 == len(users(makers[0])):
+                early.add(makers[0].outputs[0])
+        if early:
+            shut |= early
+            continue
+        steps = [x for x in node.graph or () if x in carried]
+        if next(x for x in steps if x in sums) is not node or not _is_gentle(steps, view):
+            return None
+        sizes: dict[ir.Value | None, list[int]] = {}
+        for step in steps:
+            given = {x: sizes[x] for x in step.inputs if x in sizes and x not in ends}
+            found = _sizes(step, given, view)
+            if found is None:
+                shut.update(x for x in given if x is not None)
+                break
+            sizes[step.outputs[0]] = found
+        else:
+            return BiasSite(steps[-1], steps=tuple(steps), sizes=sizes, ends=ends)
+
+
+def _is_gentle(steps: Sequence[ir.Node], view: View) -> bool:
+    """Whether no constant is so large that numbers lose digits beside it, as a mask's does.
+
+    A number by itself is perhaps of a length, which may be rounded down after the sum.
+    """
+    lists = False
+    for step in steps:
+        place = varying(step, view)
+        if place is not None and is_op(step, "Add", "Sub", "Mul", "Div"):
+            known = const_of(step.inputs[1 - place], _TABLE)
+            if known is None or not known.size:
+                return False
+            least, most = float(np.abs(known).min()), float(np.abs(known).max())
+            if (least < 1 / _LARGEST) if is_op(step, "Div") else (most > _LARGEST):
+                return False
+            lists = lists or (known.size > 1 and _adds(step, view))
+    return lists
+
+
+def _sizes(
+    step: ir.Node, sizes: Mapping[ir.Value | None, list[int]], view: View
+) -> list[int] | None:
+    """The dims of what is added behind a step in the place of what is added before it."""
+    place = varying(step, view)
+    data, made = step.inputs[place or 0], view.shapes.dims(step.outputs[0])
+    given, other = view.shapes.dims(data), view.shapes.dims(step.inputs[(place or 0) - 1])
+    if given is None or made is None:
         return None
-    steps, value = list[tuple[ir.Node, int]](), data
-    while len(steps) < _DEEPEST:
-        maker = value.producer()
-        if maker is None or maker.graph is not node.graph:
+    if is_op(step, "Add", "Sub", "Mul", "Div"):
+        if is_op(step, "Mul", "Div") and not all_same(given, made):
             return None
-        if value is not data and only_user(maker) is not steps[0][0]:
-            return None
-        place = varying(maker, view)
-        if is_op(maker, "Add") and place is not None:
-            moves = _moves(maker, place, steps, view)
-            if moves is None:
-                return None
-            return BiasSite(
-                node, constant, first=(maker, place), steps=tuple(steps), moves=tuple(moves)
-            )
-        if is_op(maker, "Add"):
-            place = _with_bias(maker, view)
-        elif is_op(maker, "Transpose", *_VIEWS):
-            place = 0
-        elif not is_op(maker, "Mul") and not (is_op(maker, "Div") and place == 0):
-            return None
-        if place is None or (found := maker.inputs[place]) is None:
-            return None
-        steps.insert(0, (maker, place))
-        value = found
-    return None
+        parts = [sizes[x] for x in step.inputs if x in sizes]
+        parts += [] if place is None else [_numbers(other or ())]
+        found: list[int] | None = list(np.broadcast_shapes(*map(tuple, parts)))
+    elif is_op(step, "MatMul"):
+        wide = _numbers(other or ())
+        found = [*sizes[data][:-1], wide[1]] if len(wide) == 2 == len(other or ()) else None
+    elif is_op(step, "Transpose"):
+        padded = [1] * (len(given) - len(sizes[data])) + sizes[data]
+        found = [padded[i] for i in attr_ints(step, "perm") or range(len(given))[::-1]]
+    else:
+        found = _laid(sizes[data], given, made)
+    return found if found is not None and math.prod(found) <= _TABLE else None
+
+
+def _moved(
+    step: ir.Node, match: BiasSite, added: Mapping[ir.Value | None, ir.Value], op: Builder
+) -> ir.Value:
+    """What is added behind a step in the place of what is added before it."""
+    place = varying(step, op.view)
+    constant = None if place is None else step.inputs[place - 1]
+    if is_op(step, "Add", "Sub"):
+        left, right = (constant if x is constant else added.get(x) for x in step.inputs)
+        if left is not None and right is not None:
+            return op.make(step.op_type, left, right)
+        alone = right if left is None else left
+        assert alone is not None
+        return op.Neg(alone) if left is None and is_op(step, "Sub") else alone
+    data = step.inputs[place or 0]
+    moved, sizes = added[data], match.sizes[data]
+    if is_op(step, "MatMul"):
+        depth = (op.view.shapes.dims(constant) or ())[0]
+        if sizes[-1:] != [depth]:
+            moved = op.Expand(moved, np.array([*sizes[:-1], depth], np.int64))
+        return op.MatMul(moved, constant)
+    if is_op(step, "Transpose"):
+        rank = op.view.shapes.rank(data) or 0
+        padded = np.array([1] * (rank - len(sizes)) + sizes, np.int64)
+        return op.Transpose(op.Reshape(moved, padded), perm=attr_ints(step, "perm"))
+    if is_op(step, *_VIEWS):
+        return op.Reshape(moved, np.array(match.sizes[step.outputs[0]], np.int64))
+    return op.make(step.op_type, moved, constant)
 
 
 def _with_bias(add: ir.Node, view: View) -> int | None:
@@ -217,43 +344,6 @@ def _with_bias(add: ir.Node, view: View) -> int | None:
         if is_op(maker, "Add") and varying(maker, view) is not None and only_user(maker) is add:
             return i
     return None
-
-
-def _moves(
-    first: ir.Node, place: int, steps: Sequence[tuple[ir.Node, int]], view: View
-) -> list[tuple[str, Sequence[int] | ir.Value]] | None:
-    """How the constant of ``first`` goes through the steps."""
-    before, after = (view.shapes.dims(x) for x in (first.inputs[place], first.outputs[0]))
-    dims = view.shapes.dims(first.inputs[1 - place])
-    if before is None or after is None or dims is None or not all_same(before, after):
-        return None
-    sizes = _numbers(dims)
-    if math.prod(sizes) == 1:  # perhaps of a length, which may be rounded down after the sum
-        return None
-    moves: list[tuple[str, Sequence[int] | ir.Value]] = []
-    for step, at in steps:
-        given, made = view.shapes.dims(step.inputs[at]), view.shapes.dims(step.outputs[0])
-        if given is None or made is None:
-            return None
-        if is_op(step, "Mul", "Div"):
-            factor = step.inputs[1 - at]
-            other = view.shapes.dims(factor)
-            if factor is None or other is None or not all_same(given, made):
-                return None
-            moves.append((step.op_type, factor))
-            sizes = list(np.broadcast_shapes(tuple(sizes), tuple(_numbers(other))))
-        elif is_op(step, "Transpose"):
-            perm = attr_ints(step, "perm") or range(len(given))[::-1]
-            padded = [1] * (len(given) - len(sizes)) + sizes
-            sizes = [padded[i] for i in perm]
-            moves += [("Reshape", padded), ("Transpose", tuple(perm))]
-        elif is_op(step, *_VIEWS):
-            laid = _laid(sizes, given, made)
-            if laid is None:
-                return None
-            sizes = laid
-            moves.append(("Reshape", laid))
-    return moves
 
 
 def _numbers(dims: Sequence[Dim]) -> list[int]:

@@ -51,6 +51,13 @@ def kernels(m: ir.Model) -> int:
         "n = Shape <start = 1, end = 2> (x) r = Slice (table, zero, n, zero) a = Add (x, c) "
         "y = Add (a, r)",
         "a = Add (b, x) r = Gather (table, ids) y = Add (r, a)",
+        "a = Add (x, b) r = Mul (a, s) p = Add (r, c) y = Sub (p, a)",
+        "a = Add (x, b) r = Add (a, z) q = Add (r, z) y = Add (q, c)",
+        "a = Add (x, b) m = Mul (a, s) t = Div (m, half) p = Add (t, c) y = Sub (p, m)",
+        "a = Sub (x, b) r = Sub (z, a) p = Sub (r, c) y = Tanh (p)",
+        "a = Sub (x, half) m = MatMul (a, square) y = Add (m, pair)",
+        "a = Add (x, b) m = MatMul (a, square) y = Sub (m, half)",
+        "a = Add (x, b) m = Add (z, c) y = Sub (a, m)",
         "n = LayerNormalization (x, s) y = Add (n, c)",
         "n = LayerNormalization (x, s, b) y = Add (c, n)",
         "t = Transpose <perm = [0, 2, 1]> (x) n = InstanceNormalization (t, s, b) "
@@ -59,7 +66,8 @@ def kernels(m: ir.Model) -> int:
 )
 def test_two_constants_are_one(body: str) -> None:
     more = ", ".join(str(x) for x in range(24))
-    head = f"""{HEAD[:-1]}, int64[1] at = {{1}}, float[6, 4] table = {{{more}}}>"""
+    head = f"""{HEAD[:-1]}, int64[1] at = {{1}}, float[6, 4] table = {{{more}}},
+        float[4, 2] square = {{1, 2, 3, -1, 2, 1, 1, 4}}>"""
     before, after = model(body, head), model(body, head)
     assert graphfix.run(after, "merge-biases").changed
     np.testing.assert_allclose(run(after), run(before), rtol=1e-5, atol=1e-5)
@@ -76,17 +84,40 @@ def test_each_of_several_sums_has_it() -> None:
     assert kernels(after) == kernels(before) - 1
 
 
+# icefall's SwooshL by torch's logaddexp, in a residual stream that no norm interrupts.
+_SWOOSH = """p{0} = MatMul ({1}, square) a{0} = Add (p{0}, b) s{0} = Sub (a{0}, four)
+    e{0} = Softplus (s{0}) k{0} = Mul (a{0}, half) d{0} = Sub (e{0}, k{0}) f{0} = Sub (d{0}, half)
+    q{0} = MatMul (f{0}, square) g{0} = Add (q{0}, c) r{0} = Add ({1}, g{0})"""
+
+
+def test_a_residual_stream_is_added_to_once() -> None:
+    """Each block adds one list before its activation; all others are one, before the last."""
+    blocks = " ".join(_SWOOSH.format(i, f"r{i - 1}" if i else "x") for i in range(3))
+    more = """, float four = {4},
+        float[4, 4] square = {1, 2, 3, 4, 1, 2, -3, 4, 1, -2, 3, 4, -1, 2, 3, 4}>"""
+    before, after = (model(f"{blocks} y = Relu (r2)", HEAD[:-1] + more) for _ in range(2))
+    assert graphfix.run(after, "merge-biases").changed
+    np.testing.assert_allclose(run(after), run(before), rtol=1e-4, atol=1e-3)
+    assert kernels(before) - kernels(after) == 3 * 4 - (3 + 1)
+    assert not graphfix.run(after, "merge-biases").changed
+
+
 @pytest.mark.parametrize(
     "body",
     [
+        "a = Add (x, b) m = Add (z, c) p = Sub (m, a) q = Add (a, m) y = Mul (p, q)",
+        "a = Add (x, b) m = MatMul (a, square) r = Relu (m) y = Add (r, c)",
+        "a = Add (x, b) m = MatMul (square, a) y = Add (m, c)",
+        "a = Sub (b, x) y = Add (a, c)",
+        "a = Add (x, mask) m = Add (a, b) y = Add (m, c)",  # digits would be lost
+        "a = Add (x, b) m = Mul (a, mask) y = Add (m, c)",
+        "a = Add (x, b) m = Div (a, tiny) y = Add (m, c)",
         "a = Add (x, late) y = Add (a, b)",
         "a = Add (x, b) y = Add (a, late)",
         "a = Add (x, b) r = Relu (a) y = Add (r, c)",
         "a = Add (x, b) m = Div (half, a) y = Add (m, c)",
         "a = Add (x, b) m = Mul (a, z) y = Add (m, c)",
-        "a = Add (x, b) r = Mul (a, s) p = Add (r, c) y = Sub (p, a)",
         "a = Add (x, b) p = Add (a, c) y = Mul (p, a)",
-        "a = Add (x, b) r = Add (a, z) q = Add (r, z) y = Add (q, c)",
         "d = Add (x, deep) p = Add (d, c) y = Squeeze (p, zero)",  # more axes by the first
         "r = Add (x, pair) y = Add (r, c)",  # pair is for a last axis of 1 only, here a symbol
         "r = Add (x, pairs) h = Reshape (r, heads) a = Add (h, u) y = Reshape (a, back)",
@@ -96,7 +127,6 @@ def test_each_of_several_sums_has_it() -> None:
         "a = Add (x, c) r = Gather (square, ids) s0 = Add (a, r) y = MatMul (s0, square)",
         "a = Add (x, grid) r = Gather (square, ids) y = Add (a, r)",
         "a = Add (x, b) r = Gather (square, ids) p = Add (a, r) y = Mul (p, a)",
-        "a = Add (x, b) m = Mul (a, s) t = Div (m, half) p = Add (t, c) y = Sub (p, m)",
         "a = Add (x, b) p = Add (a, c) q = Add (a, z) y = Mul (p, q)",
         "a = Add (x, rows5) r = Gather (square, ids) y = Add (a, r)",
         "a = Add (x, c) r = Gather (square, ids) p = Add (a, r) y = Add (p, r)",
@@ -108,7 +138,7 @@ def test_each_of_several_sums_has_it() -> None:
 )
 def test_what_stays(body: str) -> None:
     more = """, float[1, 5, 1] pairs = {1, 2, 3, 4, 5}, float[5, 1] rows5 = {1, 2, 3, 4, 5},
-        float[2, 4] grid = {1, 2, 3, 4, 1, 2, 3, 4},
+        float mask = {-10000}, float tiny = {0.0001}, float[2, 4] grid = {1, 2, 3, 4, 1, 2, 3, 4},
         float[4, 4] square = {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4}>"""
     head = f"{HEAD[:-1]}{more}".replace("late,", "late, float[5, 4] late2,", 1)
     if "pair)" in body:
@@ -120,6 +150,9 @@ _STEPS = (
     "Mul ({}, half)",
     "Div ({}, half)",
     "Add ({}, z)",
+    "Sub (z, {})",
+    "Sub ({}, c)",
+    "MatMul ({}, square)",
     "Mul ({}, s)",
     "Reshape ({}, heads)",
     "Reshape ({}, back)",
@@ -131,7 +164,7 @@ _STEPS = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from(["b", "c", "half", "one"]),
     st.lists(st.sampled_from(_STEPS), max_size=4),
@@ -143,7 +176,8 @@ def test_whatever_lies_between(first: str, steps: list[str], last: str) -> None:
     for i, step in enumerate(steps, 1):
         body, value = f"{body} v{i} = {step.format(value)}", f"v{i}"
     body = f"{body} y = Add ({value}, {last})"
-    head = HEAD.replace("float[N, M, K] y", "float y")
+    square = ", float[4, 4] square = {1, 2, 3, 4, 1, 2, -3, 4, 1, -2, 3, 4, -1, 2, 3, 4}>"
+    head = HEAD.replace("float[N, M, K] y", "float y")[:-1] + square
     before = model(body, head)
     before.graph.outputs[0].shape = None
     after = before.clone()
@@ -152,5 +186,41 @@ def test_whatever_lies_between(first: str, steps: list[str], last: str) -> None:
     except Exception:
         return  # steps that do not fit each other
     graphfix.run(after, "merge-biases")
-    np.testing.assert_allclose(run(after), wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(run(after), wanted, rtol=1e-4, atol=1e-3)
     assert kernels(after) <= kernels(before)
+
+
+_NODES = (
+    *("Add ({0}, b)", "Sub ({0}, c)", "Add ({0}, half)", "Mul ({0}, s)", "Div ({0}, half)"),
+    *("Add ({0}, {1})", "Sub ({0}, {1})", "MatMul ({0}, square)", "Tanh ({0})", "Mul ({0}, {1})"),
+    *("Transpose <perm = [0, 2, 1]> ({0})", "Sub (c, {0})", "Add ({0}, deep)"),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(_NODES), *[st.integers(1, 4)] * 2), max_size=14))
+def test_whatever_reads_what_lies_between(nodes: list[tuple[str, int, int]]) -> None:
+    """Graphs in which each value may be read several times."""
+    values, body = ["x", "z"], ""
+    for text, *back in nodes:
+        made = f"v{len(values)}"
+        read = [values[max(len(values) - i, 0)] for i in back]
+        body += f" {made} = {text.format(*read)}"
+        values.append(made)
+    unread = [x for x in values if f"{x})" not in body and f"{x}," not in body]
+    body += f" y0 = Tanh ({values[0]})"
+    for i, value in enumerate(unread):
+        body += f" t{i} = Tanh ({value}) y{i + 1} = Mul (y{i}, t{i})"
+    square = ", float[4, 4] square = {1, 2, 3, 4, 1, 2, -3, 4, 1, -2, 3, 4, -1, 2, 3, 4}>"
+    head = HEAD.replace("float[N, M, K] y", "float y")[:-1] + square
+    before = model(f"{body} y = Identity (y{len(unread)})", head)
+    before.graph.outputs[0].shape = None
+    after = before.clone()
+    try:
+        wanted = run(before)
+    except Exception:
+        return  # a Transpose and a sum that do not fit each other
+    graphfix.run(after, "merge-biases")
+    np.testing.assert_allclose(run(after), wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    assert kernels(after) <= kernels(before)
+    assert not graphfix.run(after, "merge-biases").changed
