@@ -236,6 +236,10 @@ def _gathered(node: ir.Node, view: View) -> BiasSite | None:
         near = list(islice(reached([node], beside), _MOST + 1))
         sums = [x for x in near if _adds(x, view)]
         carried = set(reached(sums, users))
+        # The bias of a norm in pieces, or of an affine, is in the kernel that these become.
+        factors = {x: maker_of(x.inputs[varying(x, view) or 0]) for x in sums}
+        sums = [x for x, y in factors.items() if not is_op(y, "Mul") or y in carried]
+        carried = set(reached(sums, users))
         ends = {x.outputs[0] for x in carried if not users(x)}
         if len(near) > _MOST or len(sums) <= len(ends):
             return None
