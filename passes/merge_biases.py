@@ -66,8 +66,8 @@ class MergeBiases(NodePass[BiasSite]):
     of a Transformer-XL or Conformer. MobileBERT adds a bias and the residual, multiplies, and adds
     a second bias. A Zipformer adds a bias and a residual in each of its blocks, without a norm
     between, and takes a number off before and behind each activation: where all that lies between
-    is a sum, a layout, or a product with constants, one list is added where something else reads
-    it. BERT adds the embedding of one type to all tokens, then rows of a table of positions: the
+    is a sum, a layout, a product with constants, or rows that a Softmax weighs, one list is added
+    where something else reads it. BERT adds the embedding of one type to all tokens, then rows of a table of positions: the
     table takes it. A norm with a constant behind it (a conditioned one, AdaLN, whose condition is
     fixed; torch's GroupNorm of one channel a group) takes it as its bias. The constants are
     computed by operators in the graph, which ONNX Runtime runs once, when it loads the model.
@@ -76,7 +76,7 @@ class MergeBiases(NodePass[BiasSite]):
         Each is a kernel of its own on DirectML, over all frames. By `graphfix plan` the profile
         `fast` leaves 131 kernels of a MobileBERT on the device where it leaves 160 without this
         pass, 28 of a BERT of three layers for 29, 142 of a wav2vec2 Conformer for 146. A Zipformer
-        of four layers has 589 left of 869 by TorchScript, 577 of 684 by dynamo, where 649 and 637
+        of four layers has 581 left of 869 by TorchScript, 569 of 684 by dynamo, where 649 and 637
         were left while each sum took the constants of one other only.
 
     Before:
@@ -208,6 +208,11 @@ def _takes(node: ir.Node, view: View) -> bool:
     place = varying(node, view)
     if is_op(node, "Add", "Sub") and (place is None or _adds(node, view)):
         return True
+    if is_op(node, "MatMul") and place is None:
+        # The weights of a row are 1 together, where there is one for itself at least.
+        weights, dims = maker_of(node.inputs[0]), view.shapes.dims(node.inputs[0]) or ()
+        last = is_op(weights, "Softmax") and attr_int(weights, "axis", 1) in (-1, len(dims) - 1)
+        return last and all_same(dims[-1:], dims[-2:-1])
     if is_op(node, "MatMul"):  # an activation right behind it is in its kernel
         return place == 0 and is_op(only_user(node), "Add", "Sub")
     if is_op(node, "Div"):
@@ -291,16 +296,17 @@ def _sizes(
 ) -> list[int] | None:
     """The dims of what is added behind a step in the place of what is added before it."""
     place = varying(step, view)
-    data, made = step.inputs[place or 0], view.shapes.dims(step.outputs[0])
+    data = step.inputs[int(is_op(step, "MatMul")) if place is None else place]
+    made = view.shapes.dims(step.outputs[0])
     given, other = view.shapes.dims(data), view.shapes.dims(step.inputs[(place or 0) - 1])
     if given is None or made is None:
         return None
     if is_op(step, "Add", "Sub", "Mul", "Div"):
-        if is_op(step, "Mul", "Div") and not all_same(given, made):
-            return None
         parts = [sizes[x] for x in step.inputs if x in sizes]
         parts += [] if place is None else [_numbers(other or ())]
         found: list[int] | None = list(np.broadcast_shapes(*map(tuple, parts)))
+    elif is_op(step, "MatMul") and place is None:
+        found = sizes[data] if sizes[data][-2:-1] in ([], [1]) else None
     elif is_op(step, "MatMul"):
         wide = _numbers(other or ())
         found = [*sizes[data][:-1], wide[1]] if len(wide) == 2 == len(other or ()) else None
@@ -325,8 +331,10 @@ def _moved(
         alone = right if left is None else left
         assert alone is not None
         return op.Neg(alone) if left is None and is_op(step, "Sub") else alone
-    data = step.inputs[place or 0]
+    data = step.inputs[int(is_op(step, "MatMul")) if place is None else place]
     moved, sizes = added[data], match.sizes[data]
+    if is_op(step, "MatMul") and place is None:
+        return moved
     if is_op(step, "MatMul"):
         depth = (op.view.shapes.dims(constant) or ())[0]
         if sizes[-1:] != [depth]:

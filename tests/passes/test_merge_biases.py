@@ -16,6 +16,7 @@ HEAD = """(float[B, T, 4] x, float[B, T, 4] z, float[4] late, int64[B, T] ids) =
      float[4] s = {3, 1, 2, 4}, float[1, 1, 1, 4] deep = {1, 2, 3, 4}, float[1] one = {5},
      int64[4] heads = {0, 0, 2, 2}, int64[3] back = {0, 0, 4}, int64[1] zero = {0},
      int64[2] flat = {0, -1}>"""
+_WEIGHTS = "k = Transpose <perm = [0, 2, 1]> (x) s0 = MatMul (x, k)"
 _OF_HEADS = "t = Transpose <perm = [0, 2, 1, 3]> (h) a = Add (t, v)"
 _BACK = "f = Transpose <perm = [0, 2, 1, 3]> (a) y = Reshape (f, back)"
 
@@ -58,6 +59,7 @@ def kernels(m: ir.Model) -> int:
         "a = Sub (x, half) m = MatMul (a, square) y = Add (m, pair)",
         "a = Add (x, b) m = MatMul (a, square) y = Sub (m, half)",
         "a = Add (x, b) m = Add (z, c) y = Sub (a, m)",
+        f"{_WEIGHTS} p = Softmax <axis = -1> (s0) v0 = Add (z, b) o = MatMul (p, v0) y = Add (o, c)",
         "n = LayerNormalization (x, s) y = Add (n, c)",
         "n = LayerNormalization (x, s, b) y = Add (c, n)",
         "t = Transpose <perm = [0, 2, 1]> (x) n = InstanceNormalization (t, s, b) "
@@ -82,6 +84,29 @@ def test_each_of_several_sums_has_it() -> None:
     graphfix.run(after, "merge-biases,fold")
     np.testing.assert_allclose(run(after), run(before), rtol=1e-5, atol=1e-5)
     assert kernels(after) == kernels(before) - 1
+
+
+def test_what_an_activation_or_a_caller_reads_has_its_sum() -> None:
+    """A product and the activation right behind it are one kernel, and stay one."""
+    body = """a = Add (x, b) p = Add (a, c) w = Add (p, b) m = MatMul (w, square) t = Tanh (m)
+        q = Add (w, z) y = Mul (q, t)"""
+    head = HEAD[:-1] + ", float[4, 4] square = {1, 2, 3, 4, 1, 2, -3, 4, 1, -2, 3, 4, -1, 2, 3, 4}>"
+    before, after = model(body, head), model(body, head)
+    graphfix.run(after, "merge-biases")
+    assert kernels(after) == kernels(before) - 2
+    np.testing.assert_allclose(run(after), run(before), rtol=1e-5, atol=1e-5)
+    read = "y = Add (x, b) p = Add (y, c) o = Tanh (p)"
+    both = HEAD.replace("float[N, M, K] y", "float[B, T, 4] y, float[B, T, 4] o")
+    assert not graphfix.run(model(read, both), "merge-biases").changed
+
+
+def test_a_sum_stays_where_it_was() -> None:
+    """The last one, before what is no sum; and all of them are one place."""
+    body = "r = Add (x, c) h = Reshape (r, heads) a = Add (h, u) y = Reshape (a, back)"
+    after = model(body)
+    assert len([*graphfix.get_pass("merge-biases").sites(after)]) == 1
+    graphfix.run(after, "merge-biases")
+    assert [x.op_type for x in after.graph][-2:] == ["Add", "Reshape"]
 
 
 # icefall's SwooshL by torch's logaddexp, in a residual stream that no norm interrupts.
@@ -109,6 +134,17 @@ def test_a_residual_stream_is_added_to_once() -> None:
         "a = Add (x, b) m = MatMul (a, square) r = Relu (m) y = Add (r, c)",
         "a = Add (x, b) m = MatMul (square, a) y = Add (m, c)",
         "a = Sub (b, x) y = Add (a, c)",
+        "n = Tanh (x) g = Mul (n, s) a = Add (g, b) m = MatMul (a, square) y = Add (m, c)",
+        """a = Add (x, b) k = Cast <to = 9> (one) y = If (k)
+        < then_branch = yes () => (float[B, T, 4] p) { p = Add (a, c) },
+          else_branch = no () => (float[B, T, 4] q) { q = Add (a, b) } >""",
+        f"{_WEIGHTS} p = Softmax <axis = 1> (s0) v0 = Add (z, b) o = MatMul (p, v0) y = Add (o, c)",
+        f"{_WEIGHTS} p = LogSoftmax <axis = -1> (s0) v0 = Add (z, b) o = MatMul (p, v0) y = Add (o, c)",
+        "t = Transpose <perm = [0, 2, 1]> (x) s0 = MatMul (t, x) p = Softmax <axis = 2> (s0) "
+        "v0 = Add (t, column) o = MatMul (p, v0) y = Add (o, column)",
+        # A row without any weight is 0, not b.
+        "l = Slice (z, zero, far, at) t = Transpose <perm = [0, 2, 1]> (l) s0 = MatMul (x, t) "
+        "p = Softmax <axis = 2> (s0) v0 = Add (l, b) o = MatMul (p, v0) y = Add (o, c)",
         "a = Add (x, mask) m = Add (a, b) y = Add (m, c)",  # digits would be lost
         "a = Add (x, b) m = Mul (a, mask) y = Add (m, c)",
         "a = Add (x, b) m = Div (a, tiny) y = Add (m, c)",
@@ -138,7 +174,9 @@ def test_a_residual_stream_is_added_to_once() -> None:
 )
 def test_what_stays(body: str) -> None:
     more = """, float[1, 5, 1] pairs = {1, 2, 3, 4, 5}, float[5, 1] rows5 = {1, 2, 3, 4, 5},
-        float mask = {-10000}, float tiny = {0.0001}, float[2, 4] grid = {1, 2, 3, 4, 1, 2, 3, 4},
+        float mask = {-10000}, float[4, 1] column = {1, 2, 3, 4},
+        int64[1] far = {2}, int64[1] at = {1}, float tiny = {0.0001},
+        float[2, 4] grid = {1, 2, 3, 4, 1, 2, 3, 4},
         float[4, 4] square = {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4}>"""
     head = f"{HEAD[:-1]}{more}".replace("late,", "late, float[5, 4] late2,", 1)
     if "pair)" in body:
