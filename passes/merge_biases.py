@@ -65,12 +65,14 @@ class MergeBiases(NodePass[BiasSite]):
     The bias of a product is added, then the heads that it is laid out as get one more: the u and v
     of a Transformer-XL or Conformer. MobileBERT adds a bias and the residual, multiplies, and adds
     a second bias. A Zipformer adds a bias and a residual in each of its blocks, without a norm
-    between, and takes a number off before and behind each activation: where all that lies between
-    is a sum, a layout, a product with constants, or rows that a Softmax weighs, one list is added
-    where something else reads it. BERT adds the embedding of one type to all tokens, then rows of a table of positions: the
-    table takes it. A norm with a constant behind it (a conditioned one, AdaLN, whose condition is
-    fixed; torch's GroupNorm of one channel a group) takes it as its bias. The constants are
-    computed by operators in the graph, which ONNX Runtime runs once, when it loads the model.
+    between, and takes a number off before and behind each activation. Where all that lies between
+    is a sum, a layout, a product with constants, or rows that a Softmax weighs, one list is added,
+    where something else reads it.
+
+    BERT adds the embedding of one type to all tokens, then rows of a table of positions: the table
+    takes it. A norm with a constant behind it (a conditioned one, AdaLN, whose condition is fixed;
+    torch's GroupNorm of one channel a group) takes it as its bias. The constants are computed by
+    operators in the graph, which ONNX Runtime runs once, when it loads the model.
 
     Why:
         Each is a kernel of its own on DirectML, over all frames. By `graphfix plan` the profile

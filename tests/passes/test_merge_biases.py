@@ -17,6 +17,7 @@ HEAD = """(float[B, T, 4] x, float[B, T, 4] z, float[4] late, int64[B, T] ids) =
      int64[4] heads = {0, 0, 2, 2}, int64[3] back = {0, 0, 4}, int64[1] zero = {0},
      int64[2] flat = {0, -1}>"""
 _WEIGHTS = "k = Transpose <perm = [0, 2, 1]> (x) s0 = MatMul (x, k)"
+_WEIGHED = "v0 = Add (z, b) o = MatMul (p, v0) y = Add (o, c)"
 _OF_HEADS = "t = Transpose <perm = [0, 2, 1, 3]> (h) a = Add (t, v)"
 _BACK = "f = Transpose <perm = [0, 2, 1, 3]> (a) y = Reshape (f, back)"
 
@@ -59,7 +60,7 @@ def kernels(m: ir.Model) -> int:
         "a = Sub (x, half) m = MatMul (a, square) y = Add (m, pair)",
         "a = Add (x, b) m = MatMul (a, square) y = Sub (m, half)",
         "a = Add (x, b) m = Add (z, c) y = Sub (a, m)",
-        f"{_WEIGHTS} p = Softmax <axis = -1> (s0) v0 = Add (z, b) o = MatMul (p, v0) y = Add (o, c)",
+        f"{_WEIGHTS} p = Softmax <axis = -1> (s0) {_WEIGHED}",
         "n = LayerNormalization (x, s) y = Add (n, c)",
         "n = LayerNormalization (x, s, b) y = Add (c, n)",
         "t = Transpose <perm = [0, 2, 1]> (x) n = InstanceNormalization (t, s, b) "
@@ -138,8 +139,8 @@ def test_a_residual_stream_is_added_to_once() -> None:
         """a = Add (x, b) k = Cast <to = 9> (one) y = If (k)
         < then_branch = yes () => (float[B, T, 4] p) { p = Add (a, c) },
           else_branch = no () => (float[B, T, 4] q) { q = Add (a, b) } >""",
-        f"{_WEIGHTS} p = Softmax <axis = 1> (s0) v0 = Add (z, b) o = MatMul (p, v0) y = Add (o, c)",
-        f"{_WEIGHTS} p = LogSoftmax <axis = -1> (s0) v0 = Add (z, b) o = MatMul (p, v0) y = Add (o, c)",
+        f"{_WEIGHTS} p = Softmax <axis = 1> (s0) {_WEIGHED}",
+        f"{_WEIGHTS} p = LogSoftmax <axis = -1> (s0) {_WEIGHED}",
         "t = Transpose <perm = [0, 2, 1]> (x) s0 = MatMul (t, x) p = Softmax <axis = 2> (s0) "
         "v0 = Add (t, column) o = MatMul (p, v0) y = Add (o, column)",
         # A row without any weight is 0, not b.
