@@ -138,8 +138,7 @@ class MergeBiases(NodePass[BiasSite]):
         maker = maker_of(data)
         if is_op(node, "Add") and is_op(maker, *_NORMS) and only_user(maker) is node:
             bias = input_at(maker, 2)
-            known = maker.inputs[1] in view.fixed and (bias is None or bias in view.fixed)
-            known = known and len(maker.outputs) == 1
+            known = len(maker.outputs) == 1 and {maker.inputs[1], bias} - {None} <= view.fixed
             if constant is not None and known and is_by_feature(constant, maker, view):
                 return BiasSite(node, constant, norm=maker)
         return _gathered(node, view) if _adds(node, view) else None

@@ -231,12 +231,11 @@ def _not(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     first = alone(source, *_OPPOSITE)
     if first is None:
         return None
-    op_type = _OPPOSITE[first.op_type]
-    if "OrEqual" in op_type and look.view.opset(node) < 16:
-        return None  # ONNX Runtime infers no shape of it, so DirectML fuses nothing behind it
+    op_type, dtype = _OPPOSITE[first.op_type], look.view.shapes.dtype(first.inputs[0])
+    # ONNX Runtime infers no shape of it before, so DirectML fuses nothing behind it.
+    early = "OrEqual" in op_type and look.view.opset(node) < 16
     # Of a NaN, neither a comparison nor its opposite is true.
-    dtype = look.view.shapes.dtype(first.inputs[0])
-    if dtype is None or not dtype.is_integer():
+    if early or dtype is None or not dtype.is_integer():
         return None
     inputs = list(first.inputs)
     return Replacement(f"it is {a_or_an(op_type)}", lambda op: [op.make(op_type, *inputs)])
@@ -248,6 +247,9 @@ def _gather_nd(node: ir.Node, source: ir.Value, look: Look) -> Replacement | Non
     dims = look.view.shapes.dims(index)
     if index is None or not dims or dims[-1] != 1 or attr_int(node, "batch_dims", 0):
         return None
+    place = constant_of(index, 1)
+    if place is not None and len(dims) == 2:
+        return Replacement("it takes one row", partial(_row, source, int(place.item()), look))
     if not is_op(index.producer(), *VIEWS):  # else the Squeeze is one more
         return None
 
@@ -256,6 +258,15 @@ def _gather_nd(node: ir.Node, source: ir.Value, look: Look) -> Replacement | Non
         return [op.Gather(source, places, axis=0)]
 
     return Replacement("it gathers rows", rows)
+
+
+def _row(source: ir.Value, place: int, look: Look, op: Builder) -> list[ir.Value]:
+    """As ``x[..., [-2], :]`` by dynamo: cut before a Transpose that brings its axis first."""
+    turned, cut = source.producer(), (place, place + 1 or 2**63 - 1, 1)
+    if not is_op(turned, "Transpose"):
+        return [sliced(source, {0: cut}, op)]
+    perm = perm_of(turned, look)
+    return [op.Transpose(sliced(turned.inputs[0], {perm[0]: cut}, op), perm=perm)]
 
 
 def _gather(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:

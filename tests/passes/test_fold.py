@@ -553,6 +553,34 @@ def test_rows_by_one_number_each_are_gathered(place: str, left: list[str]) -> No
     np.testing.assert_array_equal(execute(after, feeds)[0], execute(before, feeds)[0])
 
 
+@pytest.mark.parametrize("place", [0, 2, -1, -3])
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("y = GatherND (x, place)", ["Slice"]),
+        ("t = Transpose <perm = [2, 0, 1]> (x) y = GatherND (t, place)", ["Slice", "Transpose"]),
+        # Falcon's one head of keys: x[..., [-2], :], and heads first.
+        (
+            "t = Transpose <perm = [1, 0, 2]> (x) g = GatherND (t, place) "
+            "y = Transpose <perm = [1, 0, 2]> (g)",
+            ["Slice"],
+        ),
+        ("t = Transpose (x) y = GatherND (t, place)", ["Slice", "Transpose"]),
+        ("y = GatherND (x, pair)", ["GatherND"]),
+        ("y = GatherND (x, deep)", ["GatherND"]),
+        ("y = GatherND <batch_dims = 1> (x, each)", ["GatherND"]),
+    ],
+)
+def test_one_row_is_sliced(place: int, body: str, left: list[str]) -> None:
+    text = f"""m (float[3, 3, 3] x) => (float[N, M, K] y) <int64[1, 1] place = {{{place}}},
+        int64[1, 2] pair = {{1, 2}}, int64[1, 1, 1] deep = {{1}}, int64[3, 1] each = {{0, 1, 2}}>
+        {{ {body} }}""".replace("float[N, M, K] y", "float y")
+    before, after = model(text), fold(model(text))
+    assert ops(after) == left
+    feeds = {"x": np.arange(27, dtype=np.float32).reshape(3, 3, 3)}
+    np.testing.assert_array_equal(execute(after, feeds)[0], execute(before, feeds)[0])
+
+
 # --- graphs inside ---------------------------------------------------------------------------
 
 IF = """m (float[T] x, bool flag) => (float[T] y) <bool yes = {{1}}, bool no = {{0}}> {{
