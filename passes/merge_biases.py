@@ -115,13 +115,14 @@ class MergeBiases(NodePass[BiasSite]):
         }
 
     Safety:
-        Exact, except rounding. In floats only. What several sums add, and are multiplied with, has
-        to be in the file, and not over 100, as a mask's numbers are: beside them others lose their
-        digits. Numbers alone stay: lengths are computed so, and then cut to whole numbers, which
-        another rounding could change. What a caller reads, what an activation or a norm reads, and
-        what 256 nodes or more have to do with, is added there as before. A table that something
-        else reads, or that is as large as a vocabulary, stays. Without any optimization ONNX
-        Runtime computes the constants in each run.
+        Exact, except rounding. In floats only, and through a product with weights in float32 only,
+        since float16 rounds what becomes of the constants. What several sums add, and are
+        multiplied with, has to be in the file, and not over 100, as a mask's numbers are: beside
+        them others lose their digits. Numbers alone stay: lengths are computed so, and then cut to
+        whole numbers, which another rounding could change. What a caller reads, what an activation
+        or a norm reads, and what 256 nodes or more have to do with, is added there as before. A
+        table that something else reads, or that is as large as a vocabulary, stays. Without any
+        optimization ONNX Runtime computes the constants in each run.
     """
 
     anchors = ("Add", "Sub")
@@ -162,8 +163,7 @@ class MergeBiases(NodePass[BiasSite]):
             made = step.outputs[0]
             with op.placed(step):
                 inputs = [bare.get(x, x) for x in step.inputs]
-                place = varying(step, op.view) or 0
-                alone = _adds(step, op.view) and inputs[place]
+                alone = inputs[varying(step, op.view) or 0] if _adds(step, op.view) else None
                 bare[made] = alone or op.again(step, *inputs)
                 added[made] = _moved(step, match, added, op)
                 if made in match.ends:
@@ -214,8 +214,9 @@ def _takes(node: ir.Node, view: View) -> bool:
         weights, dims = maker_of(node.inputs[0]), view.shapes.dims(node.inputs[0]) or ()
         last = is_op(weights, "Softmax") and attr_int(weights, "axis", 1) in (-1, len(dims) - 1)
         return last and all_same(dims[-1:], dims[-2:-1])
-    if is_op(node, "MatMul"):  # an activation right behind it is in its kernel
-        return place == 0 and is_op(only_user(node), "Add", "Sub")
+    if is_op(node, "MatMul"):  # An activation right behind it is in its kernel.
+        precise = view.shapes.dtype(node.outputs[0]) == ir.DataType.FLOAT
+        return precise and place == 0 and is_op(only_user(node), "Add", "Sub")
     if is_op(node, "Div"):
         return place == 0
     return is_op(node, "Transpose", *_VIEWS) or (is_op(node, "Mul") and place is not None)

@@ -134,6 +134,8 @@ def test_a_residual_stream_is_added_to_once() -> None:
         "a = Add (x, b) m = Add (z, c) p = Sub (m, a) q = Add (a, m) y = Mul (p, q)",
         "a = Add (x, b) m = MatMul (a, square) r = Relu (m) y = Add (r, c)",
         "a = Add (x, b) m = MatMul (square, a) y = Add (m, c)",
+        "h = Cast <to = 10> (x) a = Add (h, half_b) m = MatMul (a, half_w) p = Add (m, half_b) "
+        "y = Cast <to = 1> (p)",  # float16 rounds the product of the list and the weights
         "a = Sub (b, x) y = Add (a, c)",
         "n = Tanh (x) g = Mul (n, s) a = Add (g, b) m = MatMul (a, square) y = Add (m, c)",
         """a = Add (x, b) k = Cast <to = 9> (one) y = If (k)
@@ -175,6 +177,8 @@ def test_a_residual_stream_is_added_to_once() -> None:
 )
 def test_what_stays(body: str) -> None:
     more = """, float[1, 5, 1] pairs = {1, 2, 3, 4, 5}, float[5, 1] rows5 = {1, 2, 3, 4, 5},
+        float16[4] half_b = {1, 2, 3, 4},
+        float16[4, 4] half_w = {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4},
         float mask = {-10000}, float[4, 1] column = {1, 2, 3, 4},
         int64[1] far = {2}, int64[1] at = {1}, float tiny = {0.0001},
         float[2, 4] grid = {1, 2, 3, 4, 1, 2, 3, 4},
