@@ -15,21 +15,7 @@ from graphfix.model.text import path_of
 from graphfix.model.values import Array, is_op
 from graphfix.model.view import View
 
-from ._masks.where_masks import (
-    HIDES,
-    Condition,
-    Fill,
-    Select,
-    condition_of,
-    fill_of,
-    filters,
-    is_truth_of,
-    keeps_shape,
-    masks_before,
-    reach_of,
-    select_of,
-    softmax_of,
-)
+from ._masks import where_masks
 from ._masks.whole_rows import hides_whole_rows
 
 # Far below all scores, and far enough from float32's -3.4e38 to be added several times.
@@ -47,7 +33,7 @@ class MaskSite(Match):
         floor: What is added where a score is hidden, with the rank and type of the fill.
     """
 
-    hidden: Condition
+    hidden: where_masks.Condition
     number: int
     scores: ir.Value | None
     floor: Array
@@ -57,7 +43,7 @@ class MaskSite(Match):
 class CompanionSite(Match):
     """A Where after the Softmax that sets the hidden weights to zero once more."""
 
-    hidden: Condition
+    hidden: where_masks.Condition
     number: int
     weights: ir.Value
     dtype: np.dtype[np.generic]
@@ -138,8 +124,10 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
     floor: float = -1e4
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.floor) and self.floor <= HIDES):
-            raise ValueError(f"floor={self.floor:g} must be a finite number, at most {HIDES:g}")
+        if not (math.isfinite(self.floor) and self.floor <= where_masks.HIDES):
+            raise ValueError(
+                f"floor={self.floor:g} must be a finite number, at most {where_masks.HIDES:g}"
+            )
 
     def instead(self) -> Iterator[AdditiveMask]:
         """A floor that no score in float32 beats, for scores without a bound."""
@@ -148,8 +136,8 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
 
     def match(self, node: ir.Node, view: View) -> MaskSite | CompanionSite | Skip | None:
         """A mask before a Softmax, or its companion after it."""
-        select = select_of(node)
-        if select is not None and select.fill.number <= HIDES:
+        select = where_masks.select_of(node)
+        if select is not None and select.fill.number <= where_masks.HIDES:
             return self._mask(select, view)
         if select is not None and select.fill.number == 0:
             return self._companion(select, view)
@@ -161,14 +149,14 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
             return "a full-size Where zeroes weights that a mask has hidden already"
         return "a full-size Where hides scores, where an Add of one mask for all layers would do"
 
-    def _mask(self, select: Select, view: View) -> MaskSite | Skip | None:
+    def _mask(self, select: where_masks.Select, view: View) -> MaskSite | Skip | None:
         node, fill, result = select.node, select.fill, select.node.outputs[0]
-        base = fill_of(select.data)
+        base = where_masks.fill_of(select.data)
         # Where(x, fill, x) on a 0/1 mask x: what is not hidden is 0.
         makes_addend = (base is not None and base.number == 0) or (
-            select.when and is_truth_of(select.cond, select.data, view)
+            select.when and where_masks.is_truth_of(select.cond, select.data, view)
         )
-        reach = reach_of(result, view, to_bool=makes_addend)
+        reach = where_masks.reach_of(result, view, to_bool=makes_addend)
         if not reach.softmaxes:
             what = f"it hides scores from {reach.near}, where adding a floor is not the same"
             return Skip(node, what) if reach.near else None
@@ -176,35 +164,37 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
             return Skip(node, reach.blocked)
         if is_op(select.data.producer(), "DequantizeLinear"):
             return Skip(node, "its scores are quantised: a low floor would spoil their int8 range")
-        if not makes_addend and filters(select.cond, select.data):
+        if not makes_addend and where_masks.filters(select.cond, select.data):
             return Skip(node, "its condition ranks the scores themselves: a filter, not a mask")
         if (why := hides_whole_rows(select.cond, reach, view)) is not None:
             return Skip(node, why)
         ranks = [fill.rank, *([base.rank] if base is not None else [])]
         scores: ir.Value | None = select.data
-        if makes_addend and (None not in ranks or keeps_shape(result, select.cond, view)):
+        if makes_addend and (
+            None not in ranks or where_masks.keeps_shape(result, select.cond, view)
+        ):
             scores = None
-        elif fill.rank is None and not keeps_shape(result, select.data, view):
+        elif fill.rank is None and not where_masks.keeps_shape(result, select.data, view):
             return Skip(node, f"its fill may be larger than {select.data.name!r}")
         floor = self._floor(fill, max(r or 0 for r in ranks), reach.scale)
         if not np.isfinite(floor.astype(np.float64)).all():
             return Skip(node, f"floor={self.floor / reach.scale:g} is no number in {fill.dtype}")
         if scores is None and fill.number == floor.item(0):
             return Skip(node, "it is an addend: a Where of the floor and 0")
-        larger = scores is not None and keeps_shape(result, scores, view)
-        hidden = condition_of(select.cond, view, expands=larger, when=select.when)
+        larger = scores is not None and where_masks.keeps_shape(result, scores, view)
+        hidden = where_masks.condition_of(select.cond, view, expands=larger, when=select.when)
         return MaskSite(node, hidden, view.numbering.of(hidden.root), scores, floor)
 
-    def _floor(self, fill: Fill, rank: int, scale: float) -> Array:
+    def _floor(self, fill: where_masks.Fill, rank: int, scale: float) -> Array:
         # A factor below 1 on the way to the Softmax would raise the floor again.
         with np.errstate(over="ignore"):
             return np.full((1,) * rank, self.floor / min(scale, 1.0)).astype(fill.dtype)
 
-    def _companion(self, select: Select, view: View) -> CompanionSite | Skip | None:
+    def _companion(self, select: where_masks.Select, view: View) -> CompanionSite | Skip | None:
         node, weights = select.node, select.data
-        softmax = softmax_of(weights)
-        larger = keeps_shape(node.outputs[0], weights, view)
-        hidden = condition_of(select.cond, view, expands=larger, when=select.when)
+        softmax = where_masks.softmax_of(weights)
+        larger = where_masks.keeps_shape(node.outputs[0], weights, view)
+        hidden = where_masks.condition_of(select.cond, view, expands=larger, when=select.when)
         if softmax is None or is_op(hidden.root.producer(), "IsNaN"):
             return None
         if select.fill.rank is None and not larger:
@@ -216,10 +206,10 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
         where = path_of(softmax)
         return Skip(node, f"it zeroes weights of {where!r} that no repaired mask before it hides")
 
-    def _repaired_before(self, softmax: ir.Node, view: View) -> Iterator[Condition]:
-        for mask in masks_before(softmax):
+    def _repaired_before(self, softmax: ir.Node, view: View) -> Iterator[where_masks.Condition]:
+        for mask in where_masks.masks_before(softmax):
             if isinstance(mask, ir.Value):
-                yield condition_of(mask, view)
+                yield where_masks.condition_of(mask, view)
             elif isinstance(site := self.match(mask, view), MaskSite):
                 yield site.hidden
 

@@ -10,8 +10,7 @@ from graphfix.model.values import attr_float, attr_ints, input_at, is_op, maker_
 from graphfix.model.view import View
 
 from ._attention.operand_path import read_once
-from ._fold.lookup import swaps_last
-from ._shared.fusible import FLOATS, MICROSOFT, only_user
+from ._shared.fusible import FLOATS, MICROSOFT, only_user, swaps_last
 from ._shared.polynomial import number_of
 from ._sizes.reshape_targets import with_axes
 

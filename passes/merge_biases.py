@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import cache
 
 import numpy as np
 import onnx_ir as ir
@@ -29,7 +29,8 @@ from ._shared.fusible import FLOATS, is_by_feature, is_own_constant, lies_along,
 _NORMS = ("LayerNormalization", "InstanceNormalization")
 _VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
 # Nodes around one sum that a constant is followed through: a layer has under a hundred.
-_MOST = 256
+_MOST = 1 << 14
+_READERS = 256
 # Of what is added, or multiplied with: a mask's -10000 would take digits off what it is added to.
 _LARGEST = 100.0
 _TABLE = 1 << 23  # numbers of a table that is added to when the model is loaded: not a vocabulary's
@@ -120,7 +121,7 @@ class MergeBiases(NodePass[BiasSite]):
         multiplied with, has to be in the file, and not over 100, as a mask's numbers are: beside
         them others lose their digits. Numbers alone stay: lengths are computed so, and then cut to
         whole numbers, which another rounding could change. What a caller reads, what an activation
-        or a norm reads, and what 256 nodes or more have to do with, is added there as before. A
+        or a norm reads, and what over 16,384 nodes have to do with, is added there as before. A
         table that something else reads, or that is as large as a vocabulary, stays. Without any
         optimization ONNX Runtime computes the constants in each run.
     """
@@ -226,10 +227,11 @@ def _gathered(node: ir.Node, view: View) -> BiasSite | None:
     """The sums with constants around a node, of which it is the first, if fewer would do."""
     shut = set[ir.Value]()
 
+    @cache
     def users(step: ir.Node) -> list[ir.Node]:
         """What the constant behind a step can go through next; nothing where it has to be added."""
         made, found = step.outputs[0], list[ir.Node]()
-        if made not in shut and not made.is_graph_output() and users_of(made) <= _MOST:
+        if made not in shut and not made.is_graph_output() and users_of(made) <= _READERS:
             found = [use.node for use in made.uses()]
         return found if all(x.graph is step.graph and _takes(x, view) for x in found) else []
 
@@ -240,24 +242,35 @@ def _gathered(node: ir.Node, view: View) -> BiasSite | None:
         yield from (x for x in makers if x is not None and _takes(x, view) and users(x))
 
     while True:
-        near = list(islice(reached([node], beside), _MOST + 1))
-        sums = [x for x in near if _adds(x, view)]
-        carried = set(reached(sums, users))
+        scaled = dict[ir.Node, ir.Node | None]()
+        for i, step in enumerate(reached([node], beside)):
+            if _adds(step, view):
+                maker = maker_of(step.inputs[varying(step, view) or 0])
+                scaled[step] = maker if is_op(maker, "Mul") else None
+                earlier = view.places.get(step, -1) < view.places.get(node, -1)
+                if i > _MOST or (earlier and scaled[step] is None):
+                    return None
         # The bias of a norm in pieces, or of an affine, is in the kernel that these become.
-        factors = {x: maker_of(x.inputs[varying(x, view) or 0]) for x in sums}
-        sums = [x for x, y in factors.items() if not is_op(y, "Mul") or y in carried]
+        carried = set(reached(scaled, users))
+        sums = {x for x, factor in scaled.items() if factor is None or factor in carried}
         carried = set(reached(sums, users))
         ends = {x.outputs[0] for x in carried if not users(x)}
-        if len(near) > _MOST or len(sums) <= len(ends):
+        if len(sums) <= len(ends):
             return None
         # No later than it has to be: behind a layout or a sum it may keep others from being fused.
         early = set[ir.Value]()
-        for step in carried - set(sums):
-            makers = [x for x in map(maker_of, step.inputs) if x in carried and users(x)]
-            if step.outputs[0] in ends and len(makers) == 1 == len(users(makers[0])):
-                early.add(makers[0].outputs[0])
+        for last in (x for x in carried if x.outputs[0] in ends):
+            step = last
+            while step not in sums:
+                makers = [x for x in map(maker_of, step.inputs) if x in carried and users(x)]
+                if len(makers) != 1 or len(users(makers[0])) != 1:
+                    break
+                step = makers[0]
+            if step is not last:
+                early.add(step.outputs[0])
         if early:
             shut |= early
+            users.cache_clear()
             continue
         steps = [x for x in node.graph or () if x in carried]
         if next(x for x in steps if x in sums) is not node or not _is_gentle(steps, view):
@@ -268,6 +281,7 @@ def _gathered(node: ir.Node, view: View) -> BiasSite | None:
             found = _sizes(step, given, view)
             if found is None:
                 shut.update(x for x in given if x is not None)
+                users.cache_clear()
                 break
             sizes[step.outputs[0]] = found
         else:

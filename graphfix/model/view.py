@@ -55,6 +55,11 @@ class View:
                 found.update(node.outputs)
         return frozenset(found)
 
+    @cached_property
+    def places(self) -> dict[ir.Node, int]:
+        """Where each node stands, of what was there at the start."""
+        return {node: i for i, node in enumerate(all_nodes(self.model))}
+
     def nodes(self, *op_types: str) -> Iterator[ir.Node]:
         """Every node of the given types: the graph, its subgraphs, local functions.
 

@@ -11,18 +11,9 @@ from graphfix.model.values import attr_int, axes_of, filler_of, input_at, is_op,
 from graphfix.wording import a_or_an
 
 from .._shared.cuts import cuts_of, sliced
+from .._shared.fusible import swaps_last
 from .._sizes.reshape_targets import with_axes
-from .lookup import (
-    VIEWS,
-    Look,
-    Replacement,
-    alone,
-    constant_of,
-    nothing,
-    perm_of,
-    same_shape,
-    swaps_last,
-)
+from .lookup import VIEWS, Look, Replacement, alone, constant_of, nothing, perm_of, same_shape
 from .views import view
 
 Rule = Callable[[ir.Node, ir.Value, Look], Replacement | None]

@@ -102,11 +102,6 @@ def alone(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     return None if users_of(value) != 1 or value.is_graph_output() else node
 
 
-def swaps_last(perm: Sequence[int]) -> bool:
-    """Whether a Transpose exchanges the last two axes, and nothing else."""
-    return len(perm) > 1 and [*perm] == [*range(len(perm) - 2), len(perm) - 1, len(perm) - 2]
-
-
 def perm_of(node: ir.Node, look: Look) -> tuple[int, ...]:
     """The axes of what a Transpose is given, in the order of what it makes; none if not known."""
     if "perm" in node.attributes:

@@ -1,6 +1,6 @@
 """What the passes that fuse ask of a group of nodes."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -83,6 +83,11 @@ def varying(node: ir.Node, view: View) -> int | None:
     """Which input of a node, alone, is not known when the model is loaded."""
     found = [i for i, x in enumerate(node.inputs) if x not in view.fixed]
     return found[0] if len(found) == 1 else None
+
+
+def swaps_last(perm: Sequence[int]) -> bool:
+    """Whether a Transpose exchanges the last two axes, and nothing else."""
+    return len(perm) > 1 and [*perm] == [*range(len(perm) - 2), len(perm) - 1, len(perm) - 2]
 
 
 def lies_along(constant: ir.Value | None, width: Dim, behind: int, rank: int, view: View) -> bool:

@@ -128,6 +128,20 @@ def test_a_residual_stream_is_added_to_once() -> None:
     assert not graphfix.run(after, "merge-biases").changed
 
 
+def test_it_follows_a_constant_as_far_as_it_goes() -> None:
+    """Through 900 nodes, of which only the first sum is asked for all of them."""
+    chain = " ".join(
+        f"a{i} = Add (m{i - 1}, b) t{i} = Transpose <perm = [0, 2, 1]> (a{i}) "
+        f"m{i} = Transpose <perm = [0, 2, 1]> (t{i})"
+        for i in range(1, 301)
+    )
+    body = f"m0 = Identity (x) {chain} y = Tanh (m300)"
+    before, after = model(body), model(body)
+    graphfix.run(after, "merge-biases")
+    assert kernels(before) - kernels(after) == 299
+    np.testing.assert_allclose(run(after), run(before), rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     "body",
     [
