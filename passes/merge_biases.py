@@ -28,9 +28,8 @@ from ._shared.fusible import FLOATS, is_by_feature, is_own_constant, lies_along,
 
 _NORMS = ("LayerNormalization", "InstanceNormalization")
 _VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
-# Nodes around one sum that a constant is followed through: a layer has under a hundred.
-_MOST = 1 << 14
-_READERS = 256
+# Nodes around one sum that a constant is followed through, and readers of one of them.
+_MOST, _READERS = 1 << 14, 256
 # Of what is added, or multiplied with: a mask's -10000 would take digits off what it is added to.
 _LARGEST = 100.0
 _TABLE = 1 << 23  # numbers of a table that is added to when the model is loaded: not a vocabulary's
@@ -121,9 +120,9 @@ class MergeBiases(NodePass[BiasSite]):
         multiplied with, has to be in the file, and not over 100, as a mask's numbers are: beside
         them others lose their digits. Numbers alone stay: lengths are computed so, and then cut to
         whole numbers, which another rounding could change. What a caller reads, what an activation
-        or a norm reads, and what over 16,384 nodes have to do with, is added there as before. A
-        table that something else reads, or that is as large as a vocabulary, stays. Without any
-        optimization ONNX Runtime computes the constants in each run.
+        or a norm reads, what over 256 nodes read, and what over 16,384 have to do with, is added
+        there as before. A table that something else reads, or that is as large as a vocabulary,
+        stays. Without any optimization ONNX Runtime computes the constants in each run.
     """
 
     anchors = ("Add", "Sub")
@@ -311,26 +310,28 @@ def _sizes(
     step: ir.Node, sizes: Mapping[ir.Value | None, list[int]], view: View
 ) -> list[int] | None:
     """The dims of what is added behind a step in the place of what is added before it."""
-    place = varying(step, view)
-    data = step.inputs[int(is_op(step, "MatMul")) if place is None else place]
-    made = view.shapes.dims(step.outputs[0])
-    given, other = view.shapes.dims(data), view.shapes.dims(step.inputs[(place or 0) - 1])
-    if given is None or made is None:
+    place, made = varying(step, view), view.shapes.dims(step.outputs[0])
+    other = view.shapes.dims(step.inputs[(place or 0) - 1]) or ()
+    if made is None:
         return None
     if is_op(step, "Add", "Sub", "Mul", "Div"):
-        parts = [sizes[x] for x in step.inputs if x in sizes]
-        parts += [] if place is None else [_numbers(other or ())]
-        found: list[int] | None = list(np.broadcast_shapes(*map(tuple, parts)))
-    elif is_op(step, "MatMul") and place is None:
-        found = sizes[data] if sizes[data][-2:-1] in ([], [1]) else None
+        parts = [*sizes.values(), *([] if place is None else [_numbers(other)])]
+        both = list(np.broadcast_shapes(*map(tuple, parts)))
+        return both if math.prod(both) <= _TABLE else None
+    ((data, before),) = sizes.items()
+    given = view.shapes.dims(data)
+    if given is None:
+        return None
+    if is_op(step, "MatMul") and place is None:
+        found = before if before[-2:-1] in ([], [1]) else None
     elif is_op(step, "MatMul"):
-        wide = _numbers(other or ())
-        found = [*sizes[data][:-1], wide[1]] if len(wide) == 2 == len(other or ()) else None
+        wide = _numbers(other)
+        found = [*before[:-1], wide[1]] if len(wide) == 2 == len(other) else None
     elif is_op(step, "Transpose"):
-        padded = [1] * (len(given) - len(sizes[data])) + sizes[data]
+        padded = [1] * (len(given) - len(before)) + before
         found = [padded[i] for i in attr_ints(step, "perm") or range(len(given))[::-1]]
     else:
-        found = _laid(sizes[data], given, made)
+        found = _laid(before, given, made)
     return found if found is not None and math.prod(found) <= _TABLE else None
 
 
@@ -347,7 +348,7 @@ def _moved(
         alone = right if left is None else left
         assert alone is not None
         return op.Neg(alone) if left is None and is_op(step, "Sub") else alone
-    data = step.inputs[int(is_op(step, "MatMul")) if place is None else place]
+    data = next(x for x in step.inputs if x in added)
     moved, sizes = added[data], match.sizes[data]
     if is_op(step, "MatMul") and place is None:
         return moved
