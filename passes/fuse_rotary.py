@@ -14,6 +14,7 @@ from graphfix.model.view import View
 from ._attention.axis_layout import layout_of
 from ._attention.rotary import Rotation, rotation_of
 from ._shared.fusible import FLOATS
+from ._sizes.reshape_targets import with_axes
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class RotarySite(Match):
 
     Attributes:
         rotation: How.
-        given: What is turned, before its heads are moved: [B, T, H, D]; None if nothing moves them.
+        given: What is turned, before its heads are moved: [B, T, H, D], or [B, T, D] of one head;
+            None if nothing moves them.
         heads: The number of heads.
     """
 
@@ -107,6 +109,8 @@ class FuseRotary(NodePass[RotarySite]):
         moved = rotation.source.producer()
         if is_op(moved, "Transpose") and attr_ints(moved, "perm") == (0, 2, 1, 3):
             return RotarySite(node, rotation, moved.inputs[0], dims[1])
+        if is_op(moved, "Unsqueeze") and dims[1] == 1:
+            return RotarySite(node, rotation, moved.inputs[0], 1)
         # The product that ends a norm; what is arranged in another way is fuse-attention's.
         return RotarySite(node, rotation, None, dims[1]) if is_op(moved, "Mul") else None
 
@@ -119,15 +123,19 @@ class FuseRotary(NodePass[RotarySite]):
         if flat is None:
             flat = op.Reshape(given, np.array([0, 0, match.heads * width], np.int64))
         turned = match.rotation.build(flat, match.heads, op)
+        if match.heads == 1:
+            return with_axes("Unsqueeze", turned, (1,), op)
         apart = op.Reshape(turned, np.array([0, 0, match.heads, width], np.int64))
         return op.Transpose(apart, perm=(0, 2, 1, 3))
 
 
 def _flat(value: ir.Value, width: int, view: View) -> ir.Value | None:
-    """[B, T, H * D] of which a Reshape has made ``value``, if one has."""
+    """[B, T, H * D] of which a Reshape has made ``value``, if one has; one head is so already."""
     node = value.producer()
     source = node.inputs[0] if is_op(node, "Reshape") else None
     dims, mine = view.shapes.dims(source), view.shapes.dims(value)
+    if mine is not None and len(mine) == 3:
+        return value
     if dims is None or mine is None or len(dims) != 3 or dims[2] != width:
         return None
     return source if all(map(same, dims[:2], mine[:2])) else None

@@ -19,7 +19,7 @@ from graphfix.model.view import View
 from .._sizes.reshape_targets import with_axes
 from .axis_layout import Layout, size_of
 from .rotary_halves import along_last, part_of, turned
-from .rotary_tables import half_of, is_doubled, reads_rows
+from .rotary_tables import half_of, is_doubled, rows_of
 
 # Two products, a sum, two Slices, Neg and Concat become one kernel.
 _ROTATES = 6
@@ -36,7 +36,7 @@ class Rotation:
         tables: Cosines and sines, of ``turns`` features, which hold each number twice, or of half
             as many where ``halved``; all axes but those of the places and the features are 1, and
             that of the batch where ``rows``.
-        ones: Those axes.
+        ones: Those axes, of either.
         rows: Whether each row of the batch has angles of its own, as positions that are fed do.
         width: How many features a head has.
         turns: How many of them are turned, the first.
@@ -46,7 +46,7 @@ class Rotation:
 
     source: ir.Value
     tables: tuple[ir.Value, ir.Value]
-    ones: tuple[int, ...]
+    ones: tuple[tuple[int, ...], tuple[int, ...]]
     rows: bool
     width: int
     turns: int
@@ -60,7 +60,7 @@ class Rotation:
 
     def build(self, value: ir.Value, heads: int, op: Builder) -> ir.Value:
         """The turned tensor, of one [B, T, H * D] or [B, H, T, D]."""
-        cos, sin = (self._half(table, op) for table in self.tables)
+        cos, sin = (self._half(*x, op) for x in zip(self.tables, self.ones, strict=True))
         # The row that the first place has, in tables made for these places alone; or that of each.
         first = self._places(value, cos, op) if self.rows else np.zeros(1, np.int64)
         given = {"num_heads": heads}
@@ -70,17 +70,17 @@ class Rotation:
             given["interleaved"] = 1
         return op.make("com.microsoft.RotaryEmbedding", value, first, cos, sin, **given)
 
-    def _half(self, table: ir.Value, op: Builder) -> ir.Value:
+    def _half(self, table: ir.Value, ones: Sequence[int], op: Builder) -> ir.Value:
         """[T, turns / 2] of a table; made once for all layers."""
 
         def build() -> ir.Value:
             if not self.pairs and (made := self._from_source(table, op)) is not None:
                 return made
             end, step = (self.turns, 2) if self.pairs else (self.turns // 2, 1)
-            given = [0, end, len(self.ones) + self.rows + 1, *([step] if step > 1 else [])]
+            given = [0, end, len(ones) + self.rows + 1, *([step] if step > 1 else [])]
             cut = (np.array([x], np.int64) for x in given)
             half = table if self.halved else op.Slice(table, *cut)
-            return self._in_rows(half, self.ones, op)
+            return self._in_rows(half, ones, op)
 
         return op.once(
             ("rotary", self.pairs, self.halved, op.view.numbering.of(table)), build, table
@@ -90,16 +90,16 @@ class Rotation:
         """[T, turns / 2] of a table, made of half of its angles or rows; None if not known."""
         base, steps = half_of(table, op.view, halved=self.halved)
         half = base if isinstance(base, ir.Value) else op.constant(base)
-        dims = op.view.shapes.dims(steps[-1][0].outputs[0] if steps else half) or ()
+        late = rows_of(steps)  # what chooses rows does so by the axes as they are
+        dims = op.view.shapes.dims(late or half) or ()
         ones = [i for i, dim in enumerate(dims[:-1]) if dim == 1]
         if half is table or not (self.rows or len(dims) - len(ones) == 2):
             return None
-        late = reads_rows(steps)  # what chooses rows does so by the axes as they are
-        if not late:
+        if late is None:
             half = op.once(("rows", half), lambda: self._in_rows(half, ones, op), half)
         for node, at in steps:
             half = op.again(node, *(half if i == at else x for i, x in enumerate(node.inputs)))
-        return self._in_rows(half, ones, op) if late else half
+        return half if late is None else self._in_rows(half, ones, op)
 
     def _in_rows(self, half: ir.Value, ones: Sequence[int], op: Builder) -> ir.Value:
         """[T, turns / 2] of half a table with these axes of 1; [B * T, ...] of one for each row."""
@@ -156,12 +156,13 @@ def rotation_of(node: ir.Node, layout: Layout, view: View) -> Rotation | None:
         return None
     tables = [(x, view.shapes.dims(x)) for x in (one.cos, one.sin)]
     size = turns // 2 if one.apart else turns
-    ones = [None if x is None else _ones(x, layout, size) for _, x in tables]
-    if ones[0] is None or ones[0] != ones[1]:
+    cos, sin = (None if x is None else _ones(x, layout, size) for _, x in tables)
+    if cos is None or sin is None or cos[1] != sin[1]:
         return None
     if not one.apart and not all(is_doubled(x, view, pairs=one.pairs) for x, _ in tables):
         return None
-    return Rotation(source, (one.cos, one.sin), *ones[0], width, turns, one.pairs, one.apart)
+    ones, halved = (cos[0], sin[0]), one.apart
+    return Rotation(source, (one.cos, one.sin), ones, cos[1], width, turns, one.pairs, halved)
 
 
 def _first_features(concat: ir.Node, width: int, view: View) -> tuple[ir.Value | None, ir.Node]:

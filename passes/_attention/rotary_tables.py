@@ -73,7 +73,7 @@ def half_of(
         source = None
         if node is not None and is_op(node, "Mul", *_AXES, *_ROWS, *_POINTWISE):
             source = _source(node, value, view)
-        if source is None or (is_op(node, *_AXES) and reads_rows(steps)):
+        if source is None or (is_op(node, *_AXES) and rows_of(steps) is not None):
             break
         if node is not None and not is_op(node, *_AXES):
             steps.insert(0, (node, node.inputs.index(source)))
@@ -81,9 +81,9 @@ def half_of(
     return (value, steps) if halved else (table, [])
 
 
-def reads_rows(steps: Sequence[tuple[ir.Node, int]]) -> bool:
-    """Whether some of the nodes choose rows of a table."""
-    return any(is_op(node, *_ROWS) for node, _ in steps)
+def rows_of(steps: Sequence[tuple[ir.Node, int]]) -> ir.Value | None:
+    """What the last of the nodes that choose rows of a table makes; None if none does."""
+    return next((x.outputs[0] for x, _ in reversed(steps) if is_op(x, *_ROWS)), None)
 
 
 def _is_twice(concat: ir.Node, view: View) -> bool:

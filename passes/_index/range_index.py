@@ -6,17 +6,8 @@ import onnx_ir as ir
 
 from graphfix.core import Skip
 from graphfix.editing.builder import PASS_KEY
+from graphfix.model import values
 from graphfix.model.shapes import Dim
-from graphfix.model.values import (
-    Array,
-    attr_int,
-    axes_of,
-    const_of,
-    const_tensor,
-    ints_of,
-    is_op,
-    maker_of,
-)
 from graphfix.model.view import View
 from graphfix.model.walks import reached
 
@@ -77,13 +68,13 @@ class IndexAxis:
 
 def is_static(node: ir.Node) -> bool:
     """Whether all that a Range counts is constant: then any runtime folds it away."""
-    return all(const_of(x) is not None for x in node.inputs)
+    return all(values.const_of(x) is not None for x in node.inputs)
 
 
 def count_of(node: ir.Node, view: View) -> Count | Skip:
     """What ``node``, a Range, counts, or why that cannot be done with a CumSum."""
     start, limit, delta = node.inputs
-    step_array = const_of(delta)
+    step_array = values.const_of(delta)
     if start is None or limit is None or delta is None:
         return Skip(node, "it lacks an input")
     if step_array is None:
@@ -117,8 +108,8 @@ def count_of(node: ir.Node, view: View) -> Count | Skip:
 
 def place_of(node: ir.Node, view: View) -> IndexAxis | None:
     """Where a Reshape or Unsqueeze of a 1-D index puts it, if all other dims are 1."""
-    if is_op(node, "Unsqueeze"):
-        axes = axes_of(node)
+    if values.is_op(node, "Unsqueeze"):
+        axes = values.axes_of(node)
         if axes is None:
             return None
         rank = 1 + len(axes)
@@ -134,11 +125,11 @@ def place_of(node: ir.Node, view: View) -> IndexAxis | None:
 
 def _target_of(value: ir.Value | None, view: View) -> tuple[Dim | None, ...] | None:
     """The elements of a shape, None where one is not known; None if their number is not."""
-    known = ints_of(value) or view.shapes.data(value)
+    known = values.ints_of(value) or view.shapes.data(value)
     if known is not None or value is None:
         return known
     node = value.producer()
-    if is_op(node, "Concat"):
+    if values.is_op(node, "Concat"):
         parts = [_target_of(x, view) for x in node.inputs]
         return None if None in parts else tuple(dim for part in parts for dim in part or ())
     return (None,) if view.shapes.dims(value) == (1,) else None
@@ -151,16 +142,16 @@ def is_index(node: ir.Node, view: View) -> bool:
         lambda x: (user.outputs[0] for user, _ in x.uses() if x in _carried(user, view)),
     )
     uses = (use for value in handed for use in value.uses())
-    return any(i == 0 and is_op(user, "Reshape", "Unsqueeze", "Expand") for user, i in uses)
+    return any(i == 0 and values.is_op(user, "Reshape", "Unsqueeze", "Expand") for user, i in uses)
 
 
 def source_of(value: ir.Value | None, by: str, view: View) -> ir.Node | None:
     """The Range that a 1-D index comes from, or the CumSum that pass ``by`` made of one."""
     for top in reached([value], lambda x: _carried(x.producer(), view)):
         node = top.producer()
-        if is_op(node, "Range"):
+        if values.is_op(node, "Range"):
             return node
-        if is_op(node, "CumSum") and node.metadata_props.get(PASS_KEY) == by:
+        if values.is_op(node, "CumSum") and node.metadata_props.get(PASS_KEY) == by:
             return node if _is_flat(node, view) else None
     return None
 
@@ -170,26 +161,26 @@ def _is_flat(node: ir.Node, view: View) -> bool:
     rank = view.shapes.rank(node.outputs[0])
     if rank is not None:
         return rank == 1
-    fill = maker_of(node.inputs[0])
+    fill = values.maker_of(node.inputs[0])
     shape = fill.inputs[0] if fill is not None else None
-    array = const_of(shape)
+    array = values.const_of(shape)
     if shape is None or array is not None:
         return array is not None and array.size == 1
-    return not is_op(shape.producer(), "Concat")
+    return not values.is_op(shape.producer(), "Concat")
 
 
 def _carried(node: ir.Node | None, view: View) -> list[ir.Value]:
     """The operands whose elements, one by one, become those of an element-wise index chain."""
-    if is_op(node, "Cast", "Identity"):
+    if values.is_op(node, "Cast", "Identity"):
         return [x for x in node.inputs if x is not None]
-    if not is_op(node, "Add", "Sub", "Mul"):
+    if not values.is_op(node, "Add", "Sub", "Mul"):
         return []
     many = [x for x in node.inputs if x is not None and not _is_single(x, view)]
     return many if len(many) == 1 else []
 
 
 def _is_single(value: ir.Value, view: View) -> bool:
-    tensor = const_tensor(value)  # a bias, say, of which nothing need be read
+    tensor = values.const_tensor(value)  # a bias, say, of which nothing need be read
     if tensor is not None:
         return tensor.size == 1 and len(tensor.shape) <= 1
     return view.shapes.dims(value) in ((), (1,))
@@ -201,16 +192,16 @@ def _linear(value: ir.Value, dtype: ir.DataType, view: View) -> Term | None:
     None if it is a constant, but not one whole number.
     """
     offset = 0
-    while (array := const_of(value)) is None:
+    while (array := values.const_of(value)) is None:
         node = value.producer()
         inner, added = None, 0
-        if is_op(node, "Identity", "Squeeze", "Unsqueeze", "Reshape"):
+        if values.is_op(node, "Identity", "Squeeze", "Unsqueeze", "Reshape"):
             inner = node.inputs[0]  # of one element, since what it makes is
-        elif is_op(node, "Cast"):
+        elif values.is_op(node, "Cast"):
             source = _dtype(node.inputs[0], view)
             if source is not None and source in INTEGERS:
                 inner, dtype = node.inputs[0], source
-        elif is_op(node, "Add", "Sub"):
+        elif values.is_op(node, "Add", "Sub"):
             inner, added = _plus_constant(node)
         if inner is None:
             return Term(value, offset, dtype, view.shapes.dims(value))
@@ -223,7 +214,7 @@ def _plus_constant(node: ir.Node) -> tuple[ir.Value | None, int]:
     """The other operand of an Add or Sub of a whole constant, and what is added to it."""
     a, b = node.inputs
     for constant, other in ((b, a), (a, b))[: 2 if node.op_type == "Add" else 1]:
-        array = const_of(constant)
+        array = values.const_of(constant)
         whole = _whole(array) if array is not None else None
         if whole is not None:
             return other, whole if node.op_type == "Add" else -whole
@@ -236,12 +227,12 @@ def _dtype(value: ir.Value | None, view: View) -> ir.DataType | None:
         known, node = view.shapes.dtype(value), value.producer()
         if known is not None or node is None:
             return known
-        if is_op(node, "Shape", "Size"):
+        if values.is_op(node, "Shape", "Size"):
             return ir.DataType.INT64
-        if is_op(node, "Cast"):
-            to = attr_int(node, "to", 0)
+        if values.is_op(node, "Cast"):
+            to = values.attr_int(node, "to", 0)
             return ir.DataType(to) if to else None
-        if not is_op(node, *_MOVES, "ReduceMax", "Add", "Sub", "Mul", "Div"):
+        if not values.is_op(node, *_MOVES, "ReduceMax", "Add", "Sub", "Mul", "Div"):
             return None
         value = node.inputs[0]
     return None
@@ -256,7 +247,7 @@ def _cancel(first: Term, last: Term, view: View) -> tuple[Term, Term]:
     if view.numbering.of(last.base) == number:
         return alone, Term(None, last.offset, last.dtype)
     adder = last.base.producer()
-    if adder is None or not is_op(adder, "Add") or None in adder.inputs:
+    if adder is None or not values.is_op(adder, "Add") or None in adder.inputs:
         return first, last
     terms = [_linear(x, last.dtype, view) for x in adder.inputs if x is not None]
     for past, rest in (terms, terms[::-1]):
@@ -269,19 +260,19 @@ def _cancel(first: Term, last: Term, view: View) -> tuple[Term, Term]:
 
 def least_of(value: ir.Value | None, view: View, depth: int = _DEPTH) -> int | None:
     """The least that an integer tensor can hold, from its being made of dims; None if unknown."""
-    array = const_of(value)
+    array = values.const_of(value)
     if array is not None and array.dtype.kind in "iu" and array.size:
         return int(array.min())
-    node = maker_of(value)
+    node = values.maker_of(value)
     if node is None or depth == 0:
         return None
-    if is_op(node, "Shape", "Size"):
+    if values.is_op(node, "Shape", "Size"):
         return 0
-    if is_op(node, "Cast") and _dtype(node.inputs[0], view) not in INTEGERS:
+    if values.is_op(node, "Cast") and _dtype(node.inputs[0], view) not in INTEGERS:
         return None
-    if is_op(node, *_MOVES, "Cast", "Expand"):
+    if values.is_op(node, *_MOVES, "Cast", "Expand"):
         return least_of(node.inputs[0], view, depth - 1)
-    if not is_op(node, "Add", "Sub", "Mul", "Div", "Max", "Min", "Concat"):
+    if not values.is_op(node, "Add", "Sub", "Mul", "Div", "Max", "Min", "Concat"):
         return None
     least = [least_of(x, view, depth - 1) for x in node.inputs]
     known = [x for x in least if x is not None]
@@ -295,7 +286,7 @@ def least_of(value: ir.Value | None, view: View, depth: int = _DEPTH) -> int | N
         return sum(known)
     if node.op_type == "Mul":
         return known[0] * known[1] if min(known) >= 0 else None
-    by = ints_of(node.inputs[1])
+    by = values.ints_of(node.inputs[1])
     if by is None or len(by) != 1 or least[0] is None:
         return None
     if node.op_type == "Sub":
@@ -304,6 +295,6 @@ def least_of(value: ir.Value | None, view: View, depth: int = _DEPTH) -> int | N
     return int(least[0] / by[0]) if by[0] > 0 else None
 
 
-def _whole(array: Array) -> int | None:
+def _whole(array: values.Array) -> int | None:
     """The one integer that a constant holds."""
     return int(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iu" else None

@@ -69,6 +69,23 @@ def test_keys_that_are_normed_behind_their_heads_are_turned_as_they_lie() -> Non
     assert verdict.ok, verdict.reason or verdict.failed
 
 
+@pytest.mark.parametrize("angles", ["all", "both"])
+def test_one_head_is_turned_before_it_is_one(angles: str) -> None:
+    """As Qwen2 has it with one head of keys: an Unsqueeze for the Transpose, and no head in sines."""
+    text = PIECES.replace("SECOND", "angles").replace("sin = Sin (all)", f"sin = Sin ({angles})")
+    text = text.replace("[B, T, 16] k", "[B, T, 8] k").replace("[B, T] pos", "[1, T] pos")
+    text = text.replace("[B, 2, P, 8]", "[B, 1, P, 8]").replace("[B, 2, N, 8]", "[B, 1, N, 8]")
+    text = text.replace("    k4 = Reshape (k, split)\n", "")
+    text = text.replace("Transpose <perm = [0, 2, 1, 3]> (k4)", "Unsqueeze (k, heads)")
+    before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    graphfix.run(after, "fuse-rotary,fold")
+    made = next(x for x in after.graph if x.op_type == "RotaryEmbedding")
+    assert made.inputs[0] is after.graph.inputs[0]
+    assert not {"Transpose", "Neg", "Add", "Slice"} & set(operators(after))
+    verdict = verify(before, after)
+    assert verdict.ok, verdict.reason or verdict.failed
+
+
 @pytest.mark.parametrize("second", ["places4", "negative"])
 def test_tables_whose_halves_differ_are_left_alone(second: str) -> None:
     text = PIECES.replace("SECOND", second)
