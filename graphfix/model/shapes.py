@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
+import sympy
 from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, registry
 
 from graphfix.model.dim_spelling import Spelling
@@ -273,7 +274,7 @@ def _infer(
     model: ir.Model,
     renamed: Mapping[str, str],
     *inner: ir.Graph,
-    before: Facts | None = None,
+    known: Sequence[sympy.Expr] = (),
     usual: bool,
 ) -> tuple[Shapes, Facts]:
     register()
@@ -282,16 +283,17 @@ def _infer(
     values = list(values_of(graphs))
     with (
         _without_claims(model, nodes, values, renamed),
-        learning(model.graph, *inner, before=before, usual=usual) as facts,
+        learning(model.graph, *inner, known=known, usual=usual) as facts,
     ):
         try:
             inference.infer(model, facts, bodies=len(graphs) > 1)
         except (ValueError, RuntimeError) as error:
             # What was inferred before the malformed node is still right.
             log.warning("shapes are known only in part: %s", error)
-        if before is not None or not facts.would_help:
+        told = facts.lasting
+        if not facts.undecided or len(told) == len(known):
             return _read(values, facts), facts
-    return _infer(model, renamed, *inner, before=facts, usual=usual)
+    return _infer(model, renamed, *inner, known=told, usual=usual)
 
 
 def _read(values: Sequence[ir.Value], facts: Facts) -> Shapes:

@@ -10,19 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import PASS_KEY
+from graphfix.model import values
 from graphfix.model.shapes import all_same, same
 from graphfix.model.text import path_of
-from graphfix.model.values import (
-    attr_int,
-    attr_ints,
-    axes_of,
-    const_of,
-    filler_of,
-    is_op,
-    maker_of,
-    number_in,
-    scalar_of,
-)
 from graphfix.model.view import View
 from graphfix.model.walks import inputs_of, reached
 from graphfix.model.zero_one import ANSWERS
@@ -77,19 +67,19 @@ def fill_of(value: ir.Value | None) -> Fill | None:
     """The one floating-point number that ``value`` is filled with, through Expand and the like."""
     own_shape, dtype = False, None
     while value is not None:
-        array, node = const_of(value), value.producer()
-        if array is None and is_op(node, "ConstantOfShape"):
-            own_shape, array = True, filler_of(node)
+        array, node = values.const_of(value), value.producer()
+        if array is None and values.is_op(node, "ConstantOfShape"):
+            own_shape, array = True, values.filler_of(node)
         if array is not None:
             kind = array.dtype if dtype is None else dtype
-            number = None if kind.kind in "biu" else number_in(array)
+            number = None if kind.kind in "biu" else values.number_in(array)
             if number is None:
                 return None
             return Fill(float(number), kind, None if own_shape or array.size != 1 else array.ndim)
-        if is_op(node, "Cast"):
-            target = ir.DataType(attr_int(node, "to", 0))
+        if values.is_op(node, "Cast"):
+            target = ir.DataType(values.attr_int(node, "to", 0))
             dtype = dtype or (target.numpy() if target in _FLOATS else np.dtype(bool))
-        elif is_op(node, "Expand", "Unsqueeze", "Squeeze", "Reshape"):
+        elif values.is_op(node, "Expand", "Unsqueeze", "Squeeze", "Reshape"):
             own_shape = True
         else:
             return None
@@ -144,13 +134,13 @@ def condition_of(
 ) -> Condition:
     """What makes ``value`` be ``when``; with ``expands``, the boolean before it was made larger."""
     while (node := value.producer()) is not None:
-        if is_op(node, "Not"):
+        if values.is_op(node, "Not"):
             when = not when
-        elif is_op(node, "Cast"):
-            asks = is_op(maker_of(node.inputs[0]), *ANSWERS)
+        elif values.is_op(node, "Cast"):
+            asks = values.is_op(values.maker_of(node.inputs[0]), *ANSWERS)
             if not asks and view.shapes.dtype(node.inputs[0]) != ir.DataType.BOOL:
                 break
-        elif not is_op(node, "Identity") and not (expands and is_op(node, "Expand")):
+        elif not values.is_op(node, "Identity") and not (expands and values.is_op(node, "Expand")):
             break
         source = node.inputs[0]
         if source is None:
@@ -205,9 +195,9 @@ def reach_of(value: ir.Value, view: View, *, to_bool: bool) -> Reach:
             reach.block(f"{top.name!r} is also an output of its graph, where the fill is seen")
         for use in top.uses():
             node = use.node
-            if is_op(node, *_READS_ONLY_THE_SHAPE):
+            if values.is_op(node, *_READS_ONLY_THE_SHAPE):
                 continue
-            if is_op(node, "Softmax"):
+            if values.is_op(node, "Softmax"):
                 reach.softmaxes.append((node, _axis_before(node, path, view)))
                 reach.scale = min(reach.scale, scale)
                 continue
@@ -217,10 +207,10 @@ def reach_of(value: ir.Value, view: View, *, to_bool: bool) -> Reach:
             factor = _carried(node, top, use.idx, view, to_bool=to_bool)
             if isinstance(factor, str):
                 reach.block(factor)
-                if is_op(node, *_RANKS):
+                if values.is_op(node, *_RANKS):
                     reach.near = node.op_type
                 # Go on: whether it reaches a Softmax at all decides if this is a near miss.
-                factor = float(is_op(node, *_BLOCKS_BUT_LEADS_ON))
+                factor = float(values.is_op(node, *_BLOCKS_BUT_LEADS_ON))
             for made in node.outputs if factor else ():
                 if made not in seen:
                     seen.add(made)
@@ -246,14 +236,14 @@ def _carried(
 ) -> float | str:
     """The number that ``node`` multiplies ``value`` by; 0 if it goes no further; or a reason."""
     where = f"it also goes to {node.op_type} {path_of(node)!r}"
-    if not is_op(node, node.op_type):
+    if not values.is_op(node, node.op_type):
         return f"{where} of {node.domain}, which is opaque"
     if node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear"):
         return f"it is quantised at {path_of(node)!r}: a low floor would take the whole int8 range"
     if node.op_type in _CARRIES or (node.op_type in ("Sub", "Dropout") and index == 0):
         return 1.0
     if node.op_type == "Cast":
-        target = ir.DataType(attr_int(node, "to", 0))
+        target = ir.DataType(values.attr_int(node, "to", 0))
         if target in _FLOATS:
             return 1.0
         if target == ir.DataType.BOOL and to_bool:
@@ -265,7 +255,7 @@ def _carried(
             return 1.0
         return f"{where}, which chooses between it and something else"
     if node.op_type == "Mul" or (node.op_type == "Div" and index == 0):
-        factor = scalar_of(node.inputs[1 - index])
+        factor = values.scalar_of(node.inputs[1 - index])
         if factor is None:
             return f"{where}, whose other factor is not a constant: its sign is not known"
         if not factor > 0 or math.isinf(factor):
@@ -276,7 +266,7 @@ def _carried(
 
 def _axis_before(softmax: ir.Node, path: tuple[ir.Node, ...], view: View) -> int | None:
     """The axis that ``softmax`` works along, in the tensor where ``path`` starts, from the end."""
-    axis: int | None = attr_int(softmax, "axis", -1 if view.opset(softmax) >= 13 else 1)
+    axis: int | None = values.attr_int(softmax, "axis", -1 if view.opset(softmax) >= 13 else 1)
     rank = view.shapes.rank(softmax.inputs[0])
     if axis is not None and axis >= 0:
         axis = None if rank is None else axis - rank
@@ -284,7 +274,7 @@ def _axis_before(softmax: ir.Node, path: tuple[ir.Node, ...], view: View) -> int
         if axis is None:
             return None
         if node.op_type == "Transpose":
-            perm = attr_ints(node, "perm")
+            perm = values.attr_ints(node, "perm")
             axis = None if perm is None else perm[axis] - len(perm)
         elif node.op_type == "Unsqueeze":
             axis = before_unsqueeze(node, axis, view)
@@ -299,7 +289,7 @@ def _axis_before(softmax: ir.Node, path: tuple[ir.Node, ...], view: View) -> int
 
 def before_unsqueeze(node: ir.Node, axis: int, view: View) -> int | None:
     """The axis, counted from the end, in the input of an Unsqueeze; None where it is not known."""
-    axes, rank = axes_of(node), view.shapes.rank(node.outputs[0])
+    axes, rank = values.axes_of(node), view.shapes.rank(node.outputs[0])
     if axes is None or rank is None:
         return None
     made = {x - rank if x >= 0 else x for x in axes}
@@ -317,9 +307,9 @@ def is_truth_of(cond: ir.Value, value: ir.Value, view: View) -> bool:
     """Whether ``cond`` says that ``value`` is not zero."""
     condition = condition_of(cond, view)
     node = condition.root.producer()
-    if not condition.when or not is_op(node, "Cast"):
+    if not condition.when or not values.is_op(node, "Cast"):
         return False
-    return attr_int(node, "to", 0) == ir.DataType.BOOL and node.inputs[0] is value
+    return values.attr_int(node, "to", 0) == ir.DataType.BOOL and node.inputs[0] is value
 
 
 def filters(cond: ir.Value, scores: ir.Value) -> bool:
@@ -332,9 +322,9 @@ def filters(cond: ir.Value, scores: ir.Value) -> bool:
     def sources(place: tuple[ir.Value, bool]) -> list[tuple[ir.Value, bool]]:
         value, ranked = place
         node = value.producer()
-        if node is None or is_op(node, *_READS_ONLY_THE_SHAPE):
+        if node is None or values.is_op(node, *_READS_ONLY_THE_SHAPE):
             return []
-        ranked = ranked or is_op(node, *_BY_RANK)
+        ranked = ranked or values.is_op(node, *_BY_RANK)
         return [(x, ranked) for x in node.inputs if x is not None]
 
     return (scores, True) in islice(reached([(cond, False)], sources), 256)
@@ -342,8 +332,8 @@ def filters(cond: ir.Value, scores: ir.Value) -> bool:
 
 def softmax_of(weights: ir.Value) -> ir.Node | None:
     """The Softmax that made ``weights``, through Cast, Identity and Dropout."""
-    node = maker_of(weights, "Cast", "Identity", "Dropout")
-    return node if is_op(node, "Softmax") else None
+    node = values.maker_of(weights, "Cast", "Identity", "Dropout")
+    return node if values.is_op(node, "Softmax") else None
 
 
 def masks_before(softmax: ir.Node) -> Iterator[ir.Node | ir.Value]:
@@ -355,9 +345,9 @@ def masks_before(softmax: ir.Node) -> Iterator[ir.Node | ir.Value]:
     leads_on = {"Where", "Mul", "Div", "Sub", "Cast", "Dropout", *_CARRIES}
     near = reached(softmax.inputs[:1], lambda x: inputs_of(x.producer(), leads_on))
     for node in (x.producer() for x in islice(near, 64)):
-        if is_op(node, "Where"):
+        if values.is_op(node, "Where"):
             yield node
-        elif is_op(node, "Mul") and PASS_KEY in node.metadata_props:
-            cast = maker_of(node.inputs[0])
-            if is_op(cast, "Cast") and (boolean := cast.inputs[0]) is not None:
+        elif values.is_op(node, "Mul") and PASS_KEY in node.metadata_props:
+            cast = values.maker_of(node.inputs[0])
+            if values.is_op(cast, "Cast") and (boolean := cast.inputs[0]) is not None:
                 yield boolean

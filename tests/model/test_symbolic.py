@@ -227,6 +227,55 @@ def test_a_division_of_less_than_0_is_cut_towards_0() -> None:
         assert expr.subs({symbol: size}) == int((size - 5) / 2)
 
 
+def test_a_division_of_little_less_than_0_is_0() -> None:
+    """As SEW pools and convolves the same frames, of which there are two at least: of -1 / 2."""
+    text = """(float[B, 1, T] x, float[4, 1, 20] w) => (int64[1] y) {
+        n = Shape <start = 2> (x) ten = Constant <value_ints = [10]> () q = Div (n, ten)
+        one = Constant <value_ints = [1]> () two = Constant <value_ints = [2]> ()
+        three = Constant <value_ints = [3]> () a = Sub (q, three) h = Div (a, two)
+        pooled = Add (h, one) c = Sub (q, one) rest = Div (c, two) y = Min (pooled, rest)
+        f = Conv <strides = [10]> (x, w) }"""
+    model, shapes = look(text)
+    assert shapes.data(value(model, "y")) == shapes.data(value(model, "rest"))
+    assert "Max" in str(shapes.data(value(model, "h")))
+
+
+def test_what_is_learned_of_one_number_is_not_believed_of_another() -> None:
+    """At first nothing is known of ``h``, and ``many`` is the second that is not known."""
+    text = """(float[N] x, float[M] y, float[1, 1, 5] w, float[1, 1, 6] v) => (int64[1] most)
+    <int64[1] zero = {0}, int64[1] two = {2}, int64[1] five = {5}, int64[1] six = {6},
+     int64[2] front = {0, 1}> {
+        n = Shape (x) m = Shape (y) s = Add (n, m) rest = Sub (s, six) h = Div (rest, two)
+        many = NonZero (x) f = Cast <to = 1> (many) row = Unsqueeze (f, zero)
+        c = Conv (row, w) few = NonZero (y) size = Shape <start = 1> (few) most = Max (size, five)
+        x3 = Unsqueeze (x, front) e = Conv (x3, v) }"""
+    model, shapes = look(text)
+    assert shapes.data(value(model, "h")) == (ir.SymbolicDim("floor(M/2 + N/2) - 3"),)
+    assert "Max(5, " in str(shapes.data(value(model, "most")))
+
+
+def test_an_entry_with_no_dim_that_0_would_copy_is_a_size() -> None:
+    text = """(float[A, 6] x, float[T] z) => (float[B, C] y) {
+        n = Shape (z) two = Constant <value_ints = [2]> () half = Div (n, two)
+        rest = Constant <value_ints = [-1]> () t = Concat <axis = 0> (rest, half)
+        y = Reshape (x, t) more = Concat <axis = 0> (rest, two, half) late = Reshape (x, MORE) }"""
+    assert dims(text.replace("MORE", "more"))[1] == "floor(T/2)"
+    assert dims(text.replace("MORE", "t"))[1].startswith("_d")  # 0 copies a 6
+
+
+def test_a_third_inference_knows_what_the_second_learns() -> None:
+    """Of the Conv that ``half`` is no unknown number, then of ``late`` that it is not 0."""
+    text = """(float[A, 6] x, float[1, 1, T] z, float[1, 1, 20] w) => (float[B, C] y) {
+        n = Shape <start = 2> (z) ten = Constant <value_ints = [10]> () q = Div (n, ten)
+        one = Constant <value_ints = [1]> () two = Constant <value_ints = [2]> ()
+        less = Sub (q, one) half = Div (less, two) rest = Constant <value_ints = [-1]> ()
+        t = Concat <axis = 0> (rest, half) y = Reshape (x, t)
+        more = Concat <axis = 0> (rest, two, half) late = Reshape (x, more)
+        f = Conv <strides = [10]> (z, w) }"""
+    model, shapes = look(text)
+    assert shapes.dims(value(model, "y"))[1] == shapes.data(value(model, "half"))[0]
+
+
 # What shapes are --------------------------------------------------------------------------------
 
 

@@ -71,7 +71,7 @@ def test_keys_that_are_normed_behind_their_heads_are_turned_as_they_lie() -> Non
 
 @pytest.mark.parametrize("angles", ["all", "both"])
 def test_one_head_is_turned_before_it_is_one(angles: str) -> None:
-    """As Qwen2 has it with one head of keys: an Unsqueeze for the Transpose, and no head in sines."""
+    """As Qwen2 has one head of keys: an Unsqueeze for the Transpose, and no head in sines."""
     text = PIECES.replace("SECOND", "angles").replace("sin = Sin (all)", f"sin = Sin ({angles})")
     text = text.replace("[B, T, 16] k", "[B, T, 8] k").replace("[B, T] pos", "[1, T] pos")
     text = text.replace("[B, 2, P, 8]", "[B, 1, P, 8]").replace("[B, 2, N, 8]", "[B, 1, N, 8]")

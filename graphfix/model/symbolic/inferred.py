@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -27,6 +27,7 @@ from graphfix.model.symbolic.expressions import (
     items_of,
     positive_parts,
     settled,
+    symbols_of,
 )
 from graphfix.model.symbolic.signs import bounded, never_negative
 
@@ -56,12 +57,14 @@ class Facts:
         usual: Whether only usual runs count: no size is 0 or over a million, no table is read past
             its end.
         undecided: Whether the sign of a size was asked for and was not known. What is learned
-            further down may tell: a second inference, given these facts, knows it from the start.
+            further down may tell: another inference, given these facts, knows it from the start.
         doubts: How often something of a size was asked for that was not known.
         elsewhere: Graphs inside, of which more could be learned for themselves: they might not run.
     """
 
-    def __init__(self, *graphs: ir.Graph, before: Facts | None = None, usual: bool = False) -> None:
+    def __init__(
+        self, *graphs: ir.Graph, known: Sequence[sympy.Expr] = (), usual: bool = False
+    ) -> None:
         self.contents: dict[ir.Value, Array] = {}
         self.ints: dict[ir.Value, tuple[int, ...] | None] = {}
         self.undecided = False
@@ -70,7 +73,7 @@ class Facts:
         self.elsewhere: dict[ir.Graph, None] = {}
         self._graphs = graphs
         self._real: set[str] = set()
-        self._positive: list[sympy.Expr] = [] if before is None else before._lasting()
+        self._positive = list(known)
         self.never_empty = {name for expr in self._positive for name in positive_parts(expr)}
         self._equal: list[tuple[sympy.Expr, sympy.Expr]] = []
         self._joins: dict[frozenset[str], ir.SymbolicDim] = {}
@@ -163,15 +166,15 @@ class Facts:
         """How much is known of sizes: what was in doubt stays so until this is another."""
         return len(self._positive), len(self._real)
 
-    def _lasting(self) -> list[sympy.Expr]:
-        """What is positive in another inference too, where a name may stand for another size."""
-        names = {str(x) for x in self._names.values()}
-        return [x for x in self._positive if names.isdisjoint(map(str, x.free_symbols))]
-
     @property
-    def would_help(self) -> bool:
-        """Whether a second inference may know what this one did not."""
-        return self.undecided and bool(self._positive)
+    def lasting(self) -> list[sympy.Expr]:
+        """What is positive in another inference too, where a name may stand for another size.
+
+        Those of the inputs are the same; what is minted on the way is numbered as it comes.
+        """
+        dims = (dim for x in self._graphs[0].inputs if x.shape is not None for dim in x.shape)
+        names = {name for dim in dims for name in symbols_of(dim)}
+        return [x for x in self._positive if names.issuperset(map(str, x.free_symbols))]
 
     def at_least(self, ctx: Context, expr: sympy.Expr, least: int) -> bool:
         """Whether ``expr`` is at least ``least`` in every run that succeeds."""
@@ -377,17 +380,17 @@ def _apart(factors: Iterable[sympy.Expr]) -> bool:
 
 @contextlib.contextmanager
 def learning(
-    *graphs: ir.Graph, before: Facts | None = None, usual: bool = False
+    *graphs: ir.Graph, known: Sequence[sympy.Expr] = (), usual: bool = False
 ) -> Iterator[Facts]:
     """Let the rules learn about the model with this main graph.
 
     Args:
         graphs: The graph; and one inside it, where only runs count that run it.
-        before: What an earlier inference has learned.
+        known: What an earlier inference has learned to be positive.
         usual: Whether only usual runs count: no size is 0 or over a million, no table is read past
             its end.
     """
-    facts = Facts(*graphs, before=before, usual=usual)
+    facts = Facts(*graphs, known=known, usual=usual)
     token = _current.set(facts)
     try:
         yield facts

@@ -41,6 +41,8 @@ def _divide(facts: Facts, ctx: Context, a: sympy.Expr, b: sympy.Expr) -> sympy.E
     quotient = sympy.floor(a / b)
     if facts.at_least(ctx, a, 0) or facts.at_least(ctx, quotient, 0):
         return quotient
+    if facts.at_least(ctx, a + b, 1):  # -1 / 2 is 0
+        return sympy.Max(0, quotient)
     if facts.at_least(ctx, -a, 0):
         return -sympy.floor(-a / b)
     if not b.is_Integer or len(a.free_symbols) != 1 or a.has(sympy.Max, sympy.floor):

@@ -73,6 +73,8 @@ def reshape(facts: Facts, ctx: Context, node: ir.Node) -> None:
     result: list[sympy.Expr | None] = []
     for i, entry in enumerate(target):
         copied = dims[i] if dims is not None and i < len(dims) else None
+        if dims is not None and i >= len(dims) and zero_copies and facts.at_least(ctx, entry, 0):
+            facts.must_be_positive(node, entry)  # there is no dim that 0 would copy
         if entry == 0 and zero_copies:
             result.append(facts.fresh(ctx) if copied is None else copied)
         elif copied is not None and equal(dim_of(entry), dim_of(copied)):
