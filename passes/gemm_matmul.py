@@ -1,20 +1,20 @@
 """gemm-matmul: the manual is the docstring of the class."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.editing.builder import Builder
-from graphfix.model.shapes import Dim, all_same, same
-from graphfix.model.symbolic.expressions import quotient
+from graphfix.model.shapes import all_same, same
 from graphfix.model.values import attr_int, input_at, is_op, maker_of
 from graphfix.model.view import View
 
 from ._shared.fusible import only_user
+from ._sizes.reshape_targets import constant_target
 
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
@@ -35,7 +35,7 @@ class FlatSite(Match):
     weight: ir.Value
     bias: ir.Value | None
     turned: bool = False
-    sizes: ir.Value | None = None
+    sizes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,11 @@ class GemmMatmul(NodePass[FlatSite]):
         sizes = None
         if not all_same(before, (*after[:-1], flat[-1])):
             # As the heads of torch's MultiheadAttention, [T, B * H, D], are flattened.
-            sizes = node.inputs[1] if is_op(node, "Reshape") and same(flat[-1], made[-1]) else None
-            if sizes is None or not _gives(sizes, before, after, view):
+            told = view.shapes.data(node.inputs[1]) if is_op(node, "Reshape") else None
+            target = constant_target(before, after, told, view.shapes)
+            if isinstance(target, str) or not same(flat[-1], made[-1]):
                 return None
+            sizes = target
         turned = bool(attr_int(gemm, "transB", 0))
         reason = _refused(gemm, made[-1], view)
         if turned and weight not in view.fixed:
@@ -123,24 +125,13 @@ class GemmMatmul(NodePass[FlatSite]):
         """A MatMul and an Add."""
         data, weight = match.data, match.weight
         if match.sizes is not None:
-            data = op.Reshape(data, match.sizes)
+            data = op.Reshape(data, np.array(match.sizes, np.int64))
         if match.turned:
             weight = op.once(
                 ("turned", weight), lambda: op.Transpose(match.weight, perm=[1, 0]), weight
             )
         made = op.MatMul(data, weight)
         return made if match.bias is None else op.Add(made, match.bias)
-
-
-def _gives(sizes: ir.Value, before: Sequence[Dim], after: Sequence[Dim], view: View) -> bool:
-    """Whether a shape reshapes ``before`` to ``after`` as well: no 0 in it copies another size."""
-    held = view.shapes.data(sizes)
-    if held is None or 0 in held or len(before) < len(after):
-        return False
-    return all(
-        isinstance(b, int) or quotient(a, b) is not None or view.shapes.never_empty(b)
-        for a, b in zip(before, after, strict=False)
-    )
 
 
 def _refused(gemm: ir.Node, width: object, view: View) -> str | None:

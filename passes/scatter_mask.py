@@ -106,7 +106,7 @@ class ScatterMask(NodePass[ScatterSite]):
         places = own_places(indices, view.shapes) or []
         counts = affine_of(places[0], view.shapes) if len(places) == 2 else None
         rows = view.shapes.dims(places[0]) if places else None
-        if counts is None or counts.weights != {-2: 1} or not rows or not same(rows[0], dims[0]):
+        if counts is None or counts != {-2: 1} or not rows or not same(rows[0], dims[0]):
             return None
         if view.shapes.rank(places[1]) != 2 or view.shapes.dtype(places[1]) != ir.DataType.INT64:
             return None

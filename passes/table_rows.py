@@ -129,9 +129,9 @@ class TableRows(NodePass[RowsSite]):
 def _counted_end(index: ir.Value, view: View) -> ir.Value | None:
     """The end of the Range that ``index`` is, with dims of 1."""
     counts = affine_of(index, view.shapes)
-    if counts is None or list(counts.weights.values()) != [1]:
+    if counts is None or list(counts.values()) != [1]:
         return None
-    dims, (axis,) = view.shapes.dims(index) or (), counts.weights
+    dims, (axis,) = view.shapes.dims(index) or (), counts
     if any(dim != 1 for i, dim in enumerate(dims) if i != axis + len(dims)):
         return None
     node = maker_of(index, *_VIEWS)

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
+from graphfix.model.shapes import all_same
 from graphfix.model.values import attr_ints, attr_text, is_op
 from graphfix.model.view import View
 from graphfix.model.walks import reached
@@ -52,10 +53,10 @@ class TurnedSite(Match):
     back: tuple[int, ...]
     steps: dict[ir.Node, tuple[int, ...]] = field(hash=False)
 
-    def source(self, value: ir.Value) -> ir.Value | None:
+    def source(self, value: ir.Value, view: View) -> ir.Value | None:
         """What a Transpose before the steps turns; None if it is none."""
         node = value.producer()
-        source = node.inputs[0] if node is not None and _lead(node) == self.lead else None
+        source = node.inputs[0] if node is not None and _lead(node, view) == self.lead else None
         return None if source is None or source.producer() in self.steps else source
 
     def takes(self, node: ir.Node, place: int) -> bool:
@@ -69,11 +70,11 @@ class TurnedSite(Match):
             dict.fromkeys(x for x in taken if x is not None and x.producer() not in self.steps)
         )
 
-    def rows_out(self) -> Iterator[RowsOut]:
+    def rows_out(self, view: View) -> Iterator[RowsOut]:
         """What the steps make that others read."""
         for step, value in ((node, x) for node in self.steps for x in node.outputs):
             near = [x for x in value.uses() if not self.takes(*x) and x.node.graph is value.graph]
-            turns = [x.node for x in near if _lead(x.node) == self.back][:1]
+            turns = [x.node for x in near if _lead(x.node, view) == self.back][:1]
             sums = list(dict.fromkeys(x.node for x in near if _has_letters(x.node)))
             left = [x for x in value.uses() if not self.takes(*x) and x.node not in (*turns, *sums)]
             yield RowsOut(value, step, turns, sums, bool(left) or value.is_graph_output())
@@ -84,11 +85,11 @@ class TurnedSite(Match):
         for value in self.rows_in():
             if value in view.fixed:
                 continue
-            if self.source(value) is None:
+            if self.source(value, view) is None:
                 gain -= 1
             elif all(self.takes(*x) for x in value.uses()) and not value.is_graph_output():
                 gain += 1
-        return gain + sum(len(x.turns) - x.kept for x in self.rows_out())
+        return gain + sum(len(x.turns) - x.kept for x in self.rows_out(view))
 
 
 @dataclass(frozen=True)
@@ -139,12 +140,12 @@ class TurnBack(NodePass[TurnedSite]):
         the last axis, and whatever mixes rows.
     """
 
-    anchors = ("Transpose",)
+    anchors = ("Transpose", "Reshape")
     sentence = "Transposes around what computes each row by itself, in whichever order rows lie"
 
     def match(self, node: ir.Node, view: View) -> TurnedSite | None:
         """A Transpose behind what computes row by row, if more of them go than come."""
-        back = _lead(node)
+        back = _lead(node, view)
         lead = tuple(sorted(range(len(back)), key=back.__getitem__))
         read = node.outputs[0].uses() or node.outputs[0].is_graph_output()
         if not lead or len(lead) == view.shapes.rank(node.inputs[0]) or not read:
@@ -163,7 +164,7 @@ class TurnBack(NodePass[TurnedSite]):
             yield from (x for x in map(ir.Value.producer, rows) if joins(x))
             yield from (x.node for y in near.outputs for x in y.uses() if joins(x.node))
             # What reads the same rows, and is turned as well: one Transpose does for both.
-            turned = (x.node for y in rows for x in y.uses() if _turns(x.node, back))
+            turned = (x.node for y in rows for x in y.uses() if _turns(x.node, back, view))
             yield from (x for x in turned if joins(x))
 
         maker = node.inputs[0].producer() if node.inputs[0] is not None else None
@@ -181,7 +182,7 @@ class TurnBack(NodePass[TurnedSite]):
     def rewrite(self, match: TurnedSite, op: Builder) -> ir.Value:
         """The same steps in the order that the Transposes turn."""
         made: dict[ir.Value, ir.Value] = {}
-        read = list(match.rows_out())
+        read = list(match.rows_out(op.view))
         for node, places in match.steps.items():
             inputs = list(node.inputs)
             ranks = {i: op.view.shapes.rank(inputs[i]) or 0 for i in places}
@@ -195,7 +196,8 @@ class TurnBack(NodePass[TurnedSite]):
                         inputs[i] = _turned(ones, full, match.back, op)
                         continue
                     if rows not in made:
-                        made[rows] = match.source(rows) or _turned(rows, full, match.back, op)
+                        source = match.source(rows, op.view)
+                        made[rows] = source or _turned(rows, full, match.back, op)
                     inputs[i] = made[rows]
                 made.update(zip(node.outputs, op.again_all(node, *inputs), strict=True))
         for node in dict.fromkeys(x for out in read for x in out.sums):
@@ -212,7 +214,7 @@ class TurnBack(NodePass[TurnedSite]):
         for node in reversed(match.steps):
             for value in node.outputs:
                 op.drop(value)
-        (rows,) = match.node.inputs
+        rows = match.node.inputs[0]
         return made[rows] if rows is not None else match.node.outputs[0]
 
 
@@ -246,14 +248,20 @@ def _has_letters(node: ir.Node) -> bool:
     return is_op(node, "Einsum") and "." not in attr_text(node, "equation", ".")
 
 
-def _lead(node: ir.Node) -> tuple[int, ...]:
-    """Where a Transpose takes the first axes from, up to the last one that it moves."""
+def _lead(node: ir.Node, view: View) -> tuple[int, ...]:
+    """Where a Transpose takes the first axes from, up to the last one that it moves.
+
+    A Reshape may be one: of a batch of 1, [T, 1, D] to [1, T, D].
+    """
+    given, made = (view.shapes.dims(x) or () for x in (node.inputs[0], node.outputs[0]))
+    if is_op(node, "Reshape") and 1 in given[:2] and len(given) > 2:
+        return (1, 0) if all_same((given[1], given[0], *given[2:]), made) else ()
     perm = list((is_op(node, "Transpose") and attr_ints(node, "perm")) or ())
     while perm and perm[-1] == len(perm) - 1:
         del perm[-1]
     return tuple(perm)
 
 
-def _turns(node: ir.Node, lead: tuple[int, ...]) -> bool:
+def _turns(node: ir.Node, lead: tuple[int, ...], view: View) -> bool:
     """Whether what it makes goes into such a Transpose."""
-    return any(_lead(x.node) == lead for value in node.outputs for x in value.uses())
+    return any(_lead(x.node, view) == lead for value in node.outputs for x in value.uses())

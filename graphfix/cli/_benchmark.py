@@ -136,8 +136,7 @@ def _facts(name: str, result: Result, label: str, *, verbose: bool) -> None:
 def _claim(found: Claim) -> str:
     if found.ratio is None:
         return f"cannot tell: {found.why}"
-    same = "no difference seen: " if found.ratio.holds(1.0) else ""
-    return same + _ratio(found.ratio)
+    return ("no difference seen: " if found.ratio.holds(1.0) else "") + _ratio(found.ratio)
 
 
 def _ratio(found: Ratio) -> str:

@@ -181,8 +181,7 @@ def _of_int(value: ir.Value, clues: Clues, table: IndexRange | None) -> Role:
     if clues.waves:
         return Role("positions", f"angles at {clues.waves}", high=1 << 30)
     if not _one_a_row(value) and (clues.summed or clues.gates or _hint(value, "mask")):
-        why = f"counted at {clues.summed or clues.gates or 'its name'}"
-        return Role("mask", why, sure=False)
+        return Role("mask", f"counted at {clues.summed or clues.gates or 'its name'}", sure=False)
     if clues.shape or clues.limits:
         return Role("int", "a size", low=1, high=5)
     return Role("int", "a whole number", free=True)

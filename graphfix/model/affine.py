@@ -1,7 +1,5 @@
 """Index tensors that are sums of counts along axes: ``b * T + t``. Nothing here edits."""
 
-from dataclasses import dataclass
-
 import onnx_ir as ir
 
 from graphfix.model.shapes import Shapes, all_same, same
@@ -13,25 +11,20 @@ _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
 _DEEPEST = 24
 
 
-@dataclass(frozen=True)
-class Affine:
-    """``sum(weight * i)`` over axes, with ``i`` the place along the axis.
-
-    Attributes:
-        weights: The weight of each axis that counts; axes are numbered from the end, -1 the last.
-    """
-
-    weights: dict[int, Dim]
+Counts = dict[int, Dim]
+"""The weight of each axis that counts: ``sum(weight * place)``; axes from the end, -1 the last."""
 
 
-def affine_of(value: ir.Value | None, shapes: Shapes, depth: int = 0) -> Affine | None:
+def affine_of(value: ir.Value | None, shapes: Shapes, depth: int = 0) -> Counts | None:
     """What an integer tensor counts, if it is nothing but a sum of counts along its axes."""
-    node = maker_of(value)
+    array, node = const_of(value), maker_of(value)
+    if array is not None and not array.any():
+        return {}
     if value is None or node is None or depth > _DEEPEST:
         return None
     if is_op(node, "Range"):
         start, step = scalar_of(node.inputs[0]), scalar_of(node.inputs[2])
-        return Affine({-1: 1}) if (start, step) == (0, 1) else None
+        return {-1: 1} if (start, step) == (0, 1) else None
     if is_op(node, "Identity", "Expand"):
         return _widened(affine_of(node.inputs[0], shapes, depth + 1), node, shapes)
     integers = is_op(node, "Cast") and shapes.dtype(node.inputs[0]) in _INTEGERS
@@ -48,7 +41,7 @@ def affine_of(value: ir.Value | None, shapes: Shapes, depth: int = 0) -> Affine 
             factor = _number(other, shapes)
             inner = affine_of(own, shapes, depth + 1) if factor is not None else None
             if inner is not None and factor is not None:
-                return Affine({axis: w * factor for axis, w in inner.weights.items()})
+                return {axis: w * factor for axis, w in inner.items()}
     return None
 
 
@@ -59,18 +52,18 @@ def _keeps_all(node: ir.Node, shapes: Shapes) -> bool:
     return ahead and all_same(*map(shapes.dims, (node.inputs[0], node.outputs[0])))
 
 
-def _widened(inner: Affine | None, node: ir.Node, shapes: Shapes) -> Affine | None:
+def _widened(inner: Counts | None, node: ir.Node, shapes: Shapes) -> Counts | None:
     """What is counted after an Expand: not an axis of 1, which counts nothing and is repeated."""
     before, after = shapes.dims(node.inputs[0]), shapes.dims(node.outputs[0])
     if inner is None or before is None or after is None:
         return None
-    return inner if all(same(before[axis], after[axis]) for axis in inner.weights) else None
+    return inner if all(same(before[axis], after[axis]) for axis in inner) else None
 
 
-def _sum(a: Affine | None, b: Affine | None) -> Affine | None:
-    if a is None or b is None or a.weights.keys() & b.weights.keys():
+def _sum(a: Counts | None, b: Counts | None) -> Counts | None:
+    if a is None or b is None or a.keys() & b.keys():
         return None
-    return Affine({**a.weights, **b.weights})
+    return {**a, **b}
 
 
 def _number(value: ir.Value | None, shapes: Shapes) -> Dim | None:
@@ -84,12 +77,12 @@ def _number(value: ir.Value | None, shapes: Shapes) -> Dim | None:
     return data[0] if data is not None and len(data) == 1 else None
 
 
-def _moved(inner: Affine, node: ir.Node, shapes: Shapes) -> Affine | None:
+def _moved(inner: Counts, node: ir.Node, shapes: Shapes) -> Counts | None:
     """The same counts where axes of 1 have come or gone."""
     before, after = shapes.dims(node.inputs[0]), shapes.dims(node.outputs[0])
     if before is None or after is None:
         return None
-    counting = sorted(axis % len(before) for axis in inner.weights)
+    counting = sorted(axis % len(before) for axis in inner)
     if is_op(node, "Unsqueeze"):
         axes = axes_of(node)
         if axes is None:
@@ -104,8 +97,7 @@ def _moved(inner: Affine, node: ir.Node, shapes: Shapes) -> Affine | None:
             return None
     else:
         return None
-    pairs = zip(counting, kept, strict=True)
-    return Affine({j - len(after): inner.weights[i - len(before)] for i, j in pairs})
+    return {j - len(after): inner[i - len(before)] for i, j in zip(counting, kept, strict=True)}
 
 
 def own_places(value: ir.Value | None, shapes: Shapes) -> list[ir.Value] | None:

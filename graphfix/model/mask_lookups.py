@@ -15,7 +15,8 @@ class Lookup(NamedTuple):
 
     Attributes:
         table: The table.
-        at: For each axis of the table, the axis of the index that counts it from 0 on.
+        at: For each axis of the table, the axis of the index that counts it from 0 on; of an axis
+            of 1 that nothing counts, one of 1.
         shape: The shape of the index, which is that of the result.
     """
 
@@ -55,9 +56,9 @@ def own_rows(node: ir.Node, shapes: Shapes, axis: int) -> int | None:
     if rank is None or parts is None or axis >= len(parts):
         return None
     counts = affine_of(parts[axis], shapes)
-    if counts is None or list(counts.weights.values()) != [1]:
+    if counts is None or list(counts.values()) != [1]:
         return None
-    place = next(iter(counts.weights)) + rank
+    place = next(iter(counts)) + rank
     return place if 0 <= place < rank - 1 else None
 
 
@@ -74,22 +75,22 @@ def _gathered(node: ir.Node, shapes: Shapes) -> Lookup | None:
     if any(dim != 1 for dim in long[1:]):  # a Flatten leaves an axis of 1
         return None
     counts = affine_of(index, shapes)
-    if counts is None or len(counts.weights) != len(dims):
+    if counts is None:
         return None
-    at = []
+    at: list[int | None] = []
     stride: Dim = 1
     for i, dim in reversed(list(enumerate(dims))):
         axes = [
             axis + len(shape)
-            for axis, weight in counts.weights.items()
+            for axis, weight in counts.items()
             # Only of the first axis fewer may be counted than there are.
             if same(weight, stride) and (i == 0 or same(shape[axis], dim))
         ]
-        if len(axes) != 1:
-            return None
-        at.append(axes[0])
+        at.insert(0, axes[0] if len(axes) == 1 else None)
         stride = dim * stride
-    return Lookup(table, tuple(reversed(at)), shape)
+    if len(counts) != len(at) - at.count(None):
+        return None
+    return _placed(table, at, dims, shape)
 
 
 def _by_axes(node: ir.Node, shapes: Shapes) -> Lookup | None:
@@ -100,6 +101,19 @@ def _by_axes(node: ir.Node, shapes: Shapes) -> Lookup | None:
         return None
     if attr_int(node, "batch_dims", 0) or len(parts) != len(dims):
         return None
-    at = [own_rows(node, shapes, axis) for axis in range(len(dims))]
-    known = tuple(x for x in at if x is not None)
-    return Lookup(table, known, shape) if len(set(known)) == len(dims) else None
+    return _placed(table, [own_rows(node, shapes, i) for i in range(len(dims))], dims, shape)
+
+
+def _placed(
+    table: ir.Value, at: list[int | None], dims: tuple[Dim, ...], shape: tuple[Dim, ...]
+) -> Lookup | None:
+    """A lookup by counts; an axis of 1 has one place, whether something counts it or not."""
+    known: list[int] = []
+    for axis, dim in reversed([*zip(at, dims, strict=True)]):
+        if axis is None and dim == 1:
+            before = range(known[0] if known else len(shape))
+            axis = max((x for x in before if shape[x] == 1 and x not in at), default=None)
+        if axis is None or axis in known:
+            return None
+        known.insert(0, axis)
+    return Lookup(table, tuple(known), shape)

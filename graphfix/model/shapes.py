@@ -322,8 +322,7 @@ def _read(values: Sequence[ir.Value], facts: Facts) -> Shapes:
         elif (ints := _ints(value, facts)) is not None:
             data[value] = ints
     sizes = (expr_of(facts.resolve(ir.SymbolicDim(x))) for x in facts.never_empty)
-    never_empty = frozenset(x for expr in sizes for x in positive_parts(expr))
-    return Shapes(dims, dtypes, data, never_empty)
+    return Shapes(dims, dtypes, data, frozenset(x for expr in sizes for x in positive_parts(expr)))
 
 
 @contextlib.contextmanager

@@ -33,8 +33,7 @@ def keep(ep: Ep, ratio: Json) -> None:
     if ratio["low"] <= 1 <= ratio["high"] and ratio["confidence"] >= CONFIDENCE:
         with contextlib.suppress(*_NO_FILE):  # the next model brings its own copy
             _path(ep).parent.mkdir(parents=True, exist_ok=True)
-            said = {**ratio, "day": date.today().isoformat()}
-            atomic_file.put_text(_path(ep), json.dumps(said))
+            atomic_file.put_text(_path(ep), json.dumps({**ratio, "day": date.today().isoformat()}))
 
 
 def _path(ep: Ep) -> Path:

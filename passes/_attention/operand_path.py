@@ -222,13 +222,19 @@ def scaling_of(node: ir.Node, view: View) -> tuple[ir.Value, float] | None:
     return None
 
 
-def keeps_dims(node: ir.Node, source: ir.Value, view: View, but: int = 0) -> bool:
-    """Whether what ``node`` makes has the dims of this one of its inputs, except so many last."""
+def keeps_dims(
+    node: ir.Node, source: ir.Value, view: View, but: int = 0, *, lifts: bool = False
+) -> bool:
+    """Whether what ``node`` makes has the dims of this one of its inputs, except so many last.
+
+    Where it ``lifts``, they may be behind dims of 1.
+    """
     mine, theirs = view.shapes.dims(node.outputs[0]), view.shapes.dims(source)
-    if mine is None or theirs is None or len(mine) != len(theirs):
+    if mine is None or theirs is None:
         return False
-    kept = len(mine) - but
-    return all_same(mine[:kept], theirs[:kept])
+    more = len(mine) - len(theirs) if lifts else 0
+    kept = len(theirs) - but
+    return all_same(mine[: len(mine) - but], ((1,) * more + theirs)[: more + kept])
 
 
 def heads_in(place: TracedTensor) -> int | None:

@@ -154,15 +154,15 @@ def rotation_of(node: ir.Node, layout: Layout, view: View) -> Rotation | None:
     source = one.source if whole is None else whole
     if not all_same(view.shapes.dims(source), view.shapes.dims(node.outputs[0])):
         return None
-    tables = [(x, view.shapes.dims(x)) for x in (one.cos, one.sin)]
+    tables = (one.cos, one.sin)
     size = turns // 2 if one.apart else turns
-    cos, sin = (None if x is None else _ones(x, layout, size) for _, x in tables)
+    cos, sin = (_ones(view.shapes.dims(x), layout, size) for x in tables)
     if cos is None or sin is None or cos[1] != sin[1]:
         return None
-    if not one.apart and not all(is_doubled(x, view, pairs=one.pairs) for x, _ in tables):
+    if not one.apart and not all(is_doubled(x, view, pairs=one.pairs) for x in tables):
         return None
-    ones, halved = (cos[0], sin[0]), one.apart
-    return Rotation(source, (one.cos, one.sin), ones, cos[1], width, turns, one.pairs, halved)
+    ones = cos[0], sin[0]
+    return Rotation(source, tables, ones, cos[1], width, turns, one.pairs, one.apart)
 
 
 def _first_features(concat: ir.Node, width: int, view: View) -> tuple[ir.Value | None, ir.Node]:
@@ -180,13 +180,15 @@ def _first_features(concat: ir.Node, width: int, view: View) -> tuple[ir.Value |
     return None, concat
 
 
-def _ones(dims: tuple[Dim, ...], layout: Layout, width: int) -> tuple[tuple[int, ...], bool] | None:
+def _ones(
+    dims: tuple[Dim, ...] | None, layout: Layout, width: int
+) -> tuple[tuple[int, ...], bool] | None:
     """The axes of a table that are 1, and whether the first is the batch.
 
     None if the others are not the places and the features.
     """
     rank = len(layout.axes)
-    if len(dims) > rank or dims[-1] != width:
+    if dims is None or len(dims) > rank or dims[-1] != width:
         return None
     ones: list[int] = []
     rows = False

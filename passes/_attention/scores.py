@@ -137,7 +137,9 @@ def scores_of(node: ir.Node, softmax: ir.Node, view: View) -> Scores | Skip | No
             if not layout.in_order:
                 return Skip(node, f"its scores are in another order at {path_of(made)!r}")
             scores = made.inputs[index]
-            unproved |= scores is not None and not keeps_dims(made, scores, view)
+            unproved |= scores is not None and not keeps_dims(made, scores, view, lifts=True)
+            ones = (view.shapes.rank(made.outputs[0]) or 0) - len(layout.axes)
+            layout = replace(layout, axes=((),) * ones + layout.axes)
             if addend is not None:
                 bits = tuple(bits_of(addend, layout.axes, view))
                 sign = -1.0 if is_op(made, "Sub") else 1.0
@@ -216,9 +218,9 @@ def _followed(node: ir.Node, view: View) -> list[int]:
     if is_op(node, "Add", "Sub"):
         terms = node.inputs[: 1 if is_op(node, "Sub") else 2]
         both = [(i, x) for i, x in enumerate(terms) if x is not None]
-        found = [i for i, x in both if keeps_dims(node, x, view)]
+        found = [i for i, x in both if keeps_dims(node, x, view, lifts=True)]
         # How long the last axis is follows from the values, in their product with the weights.
-        return found or [i for i, x in both if keeps_dims(node, x, view, but=1)]
+        return found or [i for i, x in both if keeps_dims(node, x, view, but=1, lifts=True)]
     if is_op(node, "Max", "Clip") and len([x for x in node.inputs if x is not None]) == 2:
         # No score is this low by itself, so nothing but what is hidden is clamped.
         fill = fill_of(node.inputs[1])

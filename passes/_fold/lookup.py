@@ -14,19 +14,10 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
+from graphfix.model import values
 from graphfix.model.dims import numbers_in
 from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
 from graphfix.model.symbolic.expressions import Dim, Ints, key_of, symbols_of
-from graphfix.model.values import (
-    Numbering,
-    attr_int,
-    attr_ints,
-    bodies_of,
-    const_of,
-    ints_of,
-    is_op,
-    users_of,
-)
 from graphfix.model.view import View
 
 Array = npt.NDArray[np.generic]
@@ -81,7 +72,7 @@ def nothing(value: ir.Value, node: ir.Node) -> Replacement | None:
     if not made.is_graph_output():
         return Replacement(what, lambda op: [value])
     maker = value.producer()
-    if maker is None or alone(value, maker.op_type) is None or bodies_of(maker):
+    if maker is None or alone(value, maker.op_type) is None or values.bodies_of(maker):
         return None
     if len(maker.outputs) != 1 or maker.graph is not node.graph:
         return None
@@ -97,15 +88,15 @@ def same_shape(node: ir.Node, source: ir.Value, look: Look) -> bool:
 def alone(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """The node that makes ``value``, if nothing else than one node needs that."""
     node = None if value is None else value.producer()
-    if value is None or not is_op(node, *op_types):
+    if value is None or not values.is_op(node, *op_types):
         return None
-    return None if users_of(value) != 1 or value.is_graph_output() else node
+    return None if values.users_of(value) != 1 or value.is_graph_output() else node
 
 
 def perm_of(node: ir.Node, look: Look) -> tuple[int, ...]:
     """The axes of what a Transpose is given, in the order of what it makes; none if not known."""
     if "perm" in node.attributes:
-        return attr_ints(node, "perm") or ()
+        return values.attr_ints(node, "perm") or ()
     return tuple(reversed(range(look.view.shapes.rank(node.inputs[0]) or 0)))
 
 
@@ -115,13 +106,13 @@ def constant_of(value: ir.Value | None, limit: int = LIMIT) -> Array | None:
     while source is not None and (node := source.producer()) is not None:
         if node.op_type == "Constant":
             break
-        if not is_op(node, "Identity"):
+        if not values.is_op(node, "Identity"):
             return None  # nearly always
         source = node.inputs[0]
     tensor = None if source is None else source.const_value
     if tensor is not None and isinstance(tensor, ir.ExternalTensor):
         return None
-    return const_of(source, limit)
+    return values.const_of(source, limit)
 
 
 @dataclass
@@ -129,7 +120,7 @@ class Look:
     """A model as the rules of fold see it; kept for walks through its nodes that change nothing."""
 
     view: View
-    numbering: Numbering = field(init=False)
+    numbering: values.Numbering = field(init=False)
     _sound: dict[ir.Value, bool] = field(default_factory=dict)
     _scopes: dict[ir.Graph, frozenset[ir.Graph]] = field(default_factory=dict)
     _keys: dict[ir.Value, tuple[Sequence[Dim], tuple[Key, ...] | None]] = field(
@@ -137,7 +128,7 @@ class Look:
     )
 
     def __post_init__(self) -> None:
-        self.numbering = Numbering(self._contents, lambda value: constant_of(value, 1024))
+        self.numbering = values.Numbering(self._contents, lambda value: constant_of(value, 1024))
 
     def dims(self, value: ir.Value | None) -> tuple[Key, ...] | None:
         """The dims of ``value``, if all of them are known; equal ones are written alike."""
@@ -163,7 +154,7 @@ class Look:
         data = self.view.shapes.data(value)
         known = None if data is None else keys_of(data)
         if known is None and value.producer() is None:  # a constant that fold itself has made
-            return ints_of(value) if constant_of(value, 64) is not None else None
+            return values.ints_of(value) if constant_of(value, 64) is not None else None
         return known if known is not None and self._holds(value) else None
 
     def numbers(self, value: ir.Value | None) -> tuple[int, ...] | None:
@@ -201,21 +192,23 @@ class Look:
             node = top.producer()
             if top in self._sound:
                 pending.pop()
-            elif node is None or is_op(node, "Shape", "Size", "Constant"):
+            elif node is None or values.is_op(node, "Shape", "Size", "Constant"):
                 self._sound[top] = True
             else:
                 missing = [x for x in node.inputs if x is not None and x not in self._sound]
-                if missing and is_op(node, *_ALWAYS, *_COMPUTED):
+                if missing and values.is_op(node, *_ALWAYS, *_COMPUTED):
                     pending += missing
                 else:
                     self._sound[top] = self._step_holds(node, top)
         return self._sound[value]
 
     def _step_holds(self, node: ir.Node, value: ir.Value) -> bool:
-        asks_for_zero = is_op(node, "Cast") and attr_int(node, "to", 0) == ir.DataType.BOOL
-        if is_op(node, *_ALWAYS) and not asks_for_zero:
+        asks_for_zero = (
+            values.is_op(node, "Cast") and values.attr_int(node, "to", 0) == ir.DataType.BOOL
+        )
+        if values.is_op(node, *_ALWAYS) and not asks_for_zero:
             return all(self._sound[x] for x in node.inputs if x is not None)
-        if not is_op(node, *_COMPUTED) or not all(
+        if not values.is_op(node, *_COMPUTED) or not all(
             x is not None and self._sound[x] for x in node.inputs
         ):
             return False
@@ -239,7 +232,7 @@ class Look:
 
 def root_of(value: ir.Value) -> ir.Value:
     """The tensor whose elements ``value`` has, in the same order."""
-    while (node := value.producer()) is not None and is_op(node, *VIEWS, "Identity"):
+    while (node := value.producer()) is not None and values.is_op(node, *VIEWS, "Identity"):
         source = node.inputs[0]
         if source is None:
             break

@@ -27,7 +27,9 @@ def view(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     if dims == look.dims(root):
         return nothing(root, node)
     if _puts_ones_in_front(look.dims(source), dims) and _spares_ones(node.outputs[0], look):
-        return nothing(source, node)
+        gemm = source.producer()  # gemm-matmul takes it away with the view before it
+        flat = is_op(gemm, "Gemm") and gemm.inputs[0] is not None and gemm.inputs[0].producer()
+        return None if flat and is_op(flat, *VIEWS) else nothing(source, node)
     start, cast = source, alone(source, "Cast")
     if (
         cast is not None

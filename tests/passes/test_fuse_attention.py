@@ -454,6 +454,14 @@ OTHERS = {
         "k",
         0,
     ),
+    "scores without the axis of a batch of 1, which their mask has": (
+        f"""(float[1,T,16] q, float[1,S,16] k, float[1,S,16] v, float[1,1,1,S] bias)
+        => (float[1,T,16] y) {GIVEN} {{ {QKV} front = Constant <value_ints = [0]> ()
+        q3 = Squeeze (qh, front) k3 = Squeeze (kt, front) p = MatMul (q3, k3) s = Mul (p, sc)
+        m = Add (s, bias) {WEIGHED} }}""",
+        "a",
+        0,
+    ),
     "heads are not merged": (
         f"""({IN}) => (float[B,2,T,8] y) {GIVEN} {{ {SCORED} w = Softmax <axis = -1> (s)
         y = MatMul (w, vh) }}""",

@@ -53,6 +53,42 @@ def test_a_gather_from_the_flattened_mask_is_the_mask(shape: tuple[int, int]) ->
     np.testing.assert_array_equal(run(after, {"mask": mask}), run(before, {"mask": mask}))
 
 
+ONE_ROW = {
+    "a Gather": "flat = Reshape (mask, all) begin = Mul (rows, cols) place = Add (begin, per_t) "
+    "y = Gather (flat, place)",
+    "a GatherND": "like = Max (rows, per_t) size = Shape (like) there = Expand (rows, size) "
+    "i = Unsqueeze (there, last) j = Unsqueeze (per_t, last) "
+    "place = Concat <axis = -1> (i, j) y = GatherND (mask, place)",
+}
+
+
+@pytest.mark.parametrize("kind", ONE_ROW)
+def test_the_only_row_of_a_mask_need_not_be_counted(kind: str) -> None:
+    """As both exporters write it where the batch is 1."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    m (int64[1, T] mask) => (int64[1, 1, 1, T] y) <{INITS}, int64[1, 1, 1, 1] rows = {{0}}> {{
+    cols = Shape <start = 1, end = 2> (mask) t = Squeeze (cols) at_t = Range (zero, t, one)
+    per_t = Unsqueeze (at_t, front) {ONE_ROW[kind]} }}"""
+    before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    assert graphfix.run(after, "mask-lookup").changed
+    assert not {"Gather", "GatherND"} & set(ops(after))
+    for row in MASK:
+        feeds = {"mask": row[None]}
+        np.testing.assert_array_equal(run(after, feeds), run(before, feeds))
+
+
+@pytest.mark.parametrize("rows", ["rows", "third"])
+def test_a_row_that_is_none_of_the_only_one_is_looked_up(rows: str) -> None:
+    """Of [1, T], flattened, ``t - 1`` is no element's own place, nor is ``3 * s + t``."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    m (int64[1, T] mask) => (int64[1, 1, S, T] y) <{INITS}, int64[1, 1, 1, 1] rows = {{-1}},
+     int64 three = {{3}}, int64[3] beside = {{0, 1, 3}}> {{
+    cols = Shape <start = 1, end = 2> (mask) t = Squeeze (cols) at_t = Range (zero, t, one)
+    per_t = Unsqueeze (at_t, front) flat = Reshape (mask, all) per_s = Unsqueeze (at_t, beside)
+    third = Mul (per_s, three) place = Add ({rows}, per_t) y = Gather (flat, place) }}"""
+    assert not refusals(ir.from_onnx_text(text), "mask-lookup")
+
+
 def test_the_operands_may_stand_in_any_order() -> None:
     body = """
     per_b = Unsqueeze (at_b, ones)

@@ -168,6 +168,31 @@ def test_what_does_not_cancel_stays(body: str) -> None:
     assert not graphfix.run(rows(body), "turn-back").changed
 
 
+def test_a_reshape_turns_a_batch_of_1() -> None:
+    """Between an attention, which takes [1, T, D], and products of [T, 1, D]."""
+    before, after = (
+        model(
+            """m (float[1, T, 4] x) => (float[1, T, 2] y) <int64[3] there = {-1, 1, 4},
+            float[4, 2] w = {1, 2, 3, 4, 5, -6, 7, 8}, int64[3] back = {1, -1, 2}> {
+            t = Reshape (x, there) h = MatMul (t, w) y = Reshape (h, back) }"""
+        )
+        for _ in range(2)
+    )
+    assert graphfix.run(after, "turn-back").changed
+    assert ops(after) == ["MatMul"]
+    feeds = {"x": np.arange(12, dtype=np.float32).reshape(1, 3, 4)}
+    np.testing.assert_allclose(execute(after, feeds)[0], execute(before, feeds)[0])
+
+
+def test_a_reshape_that_mixes_rows_stays() -> None:
+    m = model(
+        """m (float[2, 3, 4] x) => (float[2, 3, 2] y) <int64[3] there = {3, 2, 4},
+        float[4, 2] w = {1, 2, 3, 4, 5, -6, 7, 8}, int64[3] back = {2, 3, 2}> {
+        t = Reshape (x, there) h = MatMul (t, w) y = Reshape (h, back) }"""
+    )
+    assert not graphfix.run(m, "turn-back").changed
+
+
 def test_what_is_added_to_heads_comes_before_their_transpose() -> None:
     text = """m (float[B, T, 2, 4] x, float[B, 2, T, 4] k) =>
         (float[B, 2, T, 4] y, float[B, 2, T, 4] z)

@@ -172,8 +172,8 @@ class Facts:
 
         Those of the inputs are the same; what is minted on the way is numbered as it comes.
         """
-        dims = (dim for x in self._graphs[0].inputs if x.shape is not None for dim in x.shape)
-        names = {name for dim in dims for name in symbols_of(dim)}
+        shapes = (x.shape or () for x in self._graphs[0].inputs)
+        names = {name for shape in shapes for dim in shape for name in symbols_of(dim)}
         return [x for x in self._positive if names.issuperset(map(str, x.free_symbols))]
 
     def at_least(self, ctx: Context, expr: sympy.Expr, least: int) -> bool:

@@ -159,8 +159,7 @@ def _sliced(
     if size.is_Integer and start.is_Integer and end.is_Integer:
         return sympy.Integer(length_in(int(start), int(end), step, int(size)))
     if step < 0:
-        whole = step == -1 and (start == -1 or start >= far) and end <= -far
-        return size if whole else None
+        return size if step == -1 and (start == -1 or start >= far) and end <= -far else None
     # One that begins behind the end has nothing, wherever that is.
     first = start if facts.at_least(ctx, start, 0) else _clamped(facts, ctx, start, size)
     last = size if end.is_Integer and end >= far else _clamped(facts, ctx, end, size)

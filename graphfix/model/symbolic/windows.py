@@ -49,8 +49,7 @@ def gemm(facts: Facts, ctx: Context, node: ir.Node) -> None:
     a, b = (None if x is None else x.shape for x in node.inputs[:2])
     if a is not None and b is not None and len(a) == len(b) == 2:
         inner = a[0 if attr_int(node, "transA", 0) else 1]
-        other = b[1 if attr_int(node, "transB", 0) else 0]
-        facts.must_equal(node, expr_of(inner), expr_of(other))
+        facts.must_equal(node, expr_of(inner), expr_of(b[1 if attr_int(node, "transB", 0) else 0]))
 
 
 def conv(facts: Facts, ctx: Context, node: ir.Node) -> None:
@@ -71,8 +70,7 @@ def stft(facts: Facts, ctx: Context, node: ir.Node) -> None:
         size = [x for x in window.shape if isinstance(x, int)]
     if signal is None or signal.shape is None or not step or not size or step[0] < 1:
         return
-    spare = expr_of(signal.shape[1]) - size[0]
-    frames = settled(sympy.floor(spare / step[0]) + 1)
+    frames = settled(sympy.floor((expr_of(signal.shape[1]) - size[0]) / step[0]) + 1)
     bins = size[0] // 2 + 1 if attr_int(node, "onesided", 1) else size[0]
     set_shape(out, [signal.shape[0], dim_of(frames), bins, 2])
 
