@@ -14,7 +14,7 @@ from graphfix.model.values import attr_int, input_at, is_op, maker_of
 from graphfix.model.view import View
 
 from ._shared.fusible import only_user
-from ._sizes.reshape_targets import constant_target
+from ._sizes.reshape_targets import constant_target, may_copy
 
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
@@ -35,7 +35,7 @@ class FlatSite(Match):
     weight: ir.Value
     bias: ir.Value | None
     turned: bool = False
-    sizes: tuple[int, ...] | None = None
+    sizes: ir.Value | tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,18 @@ class GemmMatmul(NodePass[FlatSite]):
             return None
         if not 3 <= len(after) <= MATRIX_DIMS or not same(after[-1], made[-1]):
             return None
-        sizes = None
+        sizes: ir.Value | tuple[int, ...] | str | None = None
         if not all_same(before, (*after[:-1], flat[-1])):
             # As the heads of torch's MultiheadAttention, [T, B * H, D], are flattened.
             told = view.shapes.data(node.inputs[1]) if is_op(node, "Reshape") else None
-            target = constant_target(before, after, told, view.shapes)
-            if isinstance(target, str) or not same(flat[-1], made[-1]):
+            sizes = constant_target(before, after, told, view.shapes)
+            copies = not told or 0 in told or may_copy(before, after, told, view.shapes)
+            if isinstance(sizes, str) and not copies:
+                sizes = node.inputs[1]
+            if not same(flat[-1], made[-1]):
                 return None
-            sizes = target
+        if isinstance(sizes, str):
+            return None
         turned = bool(attr_int(gemm, "transB", 0))
         reason = _refused(gemm, made[-1], view)
         if turned and weight not in view.fixed:
@@ -125,7 +129,8 @@ class GemmMatmul(NodePass[FlatSite]):
         """A MatMul and an Add."""
         data, weight = match.data, match.weight
         if match.sizes is not None:
-            data = op.Reshape(data, np.array(match.sizes, np.int64))
+            sizes = match.sizes
+            data = op.Reshape(data, np.array(sizes) if isinstance(sizes, tuple) else sizes)
         if match.turned:
             weight = op.once(
                 ("turned", weight), lambda: op.Transpose(match.weight, perm=[1, 0]), weight

@@ -73,8 +73,7 @@ class Trial:
                 session.run(entrant.feeds(case.feeds))
 
         source = entrant.source if isinstance(entrant.source, ir.Model) else entrant.graph
-        node = words(error, source, run)
-        return FailedError(f"does not {found}, at {case.name}: {error}{node}")
+        return FailedError(f"does not {found}, at {case.name}: {error}{words(error, source, run)}")
 
 
 def survey(runner: Runner) -> dict[str, str]:

@@ -22,8 +22,7 @@ def passes(as_json: bool) -> int:
         _terminal.print_json(_terminal.headed(passes=listed, profiles=registry.PROFILES))
         return 0
     for entry in found:
-        name = click.style(clean(entry.name), bold=True)
-        click.echo(f"{name} ({clean(entry.safety)})")
+        click.echo(f"{click.style(clean(entry.name), bold=True)} ({clean(entry.safety)})")
         _terminal.paragraph(entry.summary, "    ")
     click.echo("\nProfiles, which -p takes like passes:")
     for name, members in registry.PROFILES.items():

@@ -59,7 +59,7 @@ def target_of(
     direct = constant_target(source, sizes, given, shapes)
     if not isinstance(direct, str):
         return Target(direct)
-    if not source or (copies and _may_copy(source, sizes, given, shapes)):
+    if not source or (copies and may_copy(source, sizes, given, shapes)):
         return direct
     for axes, wide in _widened(sizes):
         told = None if given is None or len(given) != len(sizes) else _with_ones(given, axes)
@@ -73,7 +73,7 @@ def target_of(
     return direct
 
 
-def _may_copy(
+def may_copy(
     source: Sequence[Dim], sizes: Sequence[Dim], given: Sequence[Dim] | None, shapes: Shapes
 ) -> bool:
     """Whether a size may be 0 where the input's size is not: the computed shape then copies that.

@@ -123,8 +123,7 @@ def _cast(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array
     if node.outputs[0].dtype != ir.DataType.BOOL:
         return args[0]
     equal_zero = [_same(facts, ctx, x, sympy.S.Zero) for x in args[0].flat]
-    items = [facts.fresh(ctx) if x is None else 1 - x for x in equal_zero]
-    return array_of(items, args[0].shape)
+    return array_of([facts.fresh(ctx) if x is None else 1 - x for x in equal_zero], args[0].shape)
 
 
 def _shape(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
