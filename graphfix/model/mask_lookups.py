@@ -70,7 +70,7 @@ def _gathered(node: ir.Node, shapes: Shapes) -> Lookup | None:
         return None
     table, shape = above.inputs[0], shapes.dims(index)
     dims, long = shapes.dims(table), shapes.dims(flat)
-    if table is None or dims is None or shape is None or long is None:
+    if table is None or not dims or shape is None or long is None:
         return None
     if any(dim != 1 for dim in long[1:]):  # a Flatten leaves an axis of 1
         return None
