@@ -164,9 +164,11 @@ def _asking(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Let a file that ONNX Runtime writes say what it has inferred: ``proto``, which says so.
 
     It writes the type and the shape of what ``value_info`` names, be it by name alone, of any graph
-    that it has changed in some way.
+    that it has changed in some way. What is named with a type alone would keep no shape in others.
     """
     graph = proto.graph
+    for bare in (x for x in graph.value_info if not x.type.tensor_type.HasField("shape")):
+        bare.ClearField("type")
     known = {x.name for x in (*graph.value_info, *graph.output)}
     made = dict.fromkeys(name for node in graph.node for name in node.output if name)
     graph.value_info.extend(onnx.ValueInfoProto(name=x) for x in made if x not in known)

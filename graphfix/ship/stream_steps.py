@@ -125,13 +125,11 @@ class Sequences:
         if self._plan.caches:
             made = self._run({**self._fed(0, few), **self.empty()})
             states = {x.input: made[x.output] for x in self._plan.states}
-            counts = held([1, 1, 1], few)
-            yield self.sequence(f"going on behind {few}", counts, states, few)
+            yield self.sequence(f"going on behind {few}", held([1, 1, 1], few), states, few)
         if self._masks() and full > 6:
             yield self.sequence("prompts filled up on the left", [4, 1, 1], skipped=2)
         if any(names_in(d) & {*self._plan.held} for x in self._free for d in x.dims):
-            counts = held([2, 1])
-            yield self.sequence("shorter caches of the encoder", counts, shorter=True)
+            yield self.sequence("shorter caches of the encoder", held([2, 1]), shorter=True)
 
     def _levels(self) -> list[int]:
         grows = self._plan.caches

@@ -176,6 +176,16 @@ def test_a_constant_keeps_its_shape_where_nothing_else_changes() -> None:
     assert str(made.graph.initializers["c"].shape) == "[2]"
 
 
+def test_a_type_alone_is_no_answer(asked: list[tuple[str, int]]) -> None:
+    """As a pass declares it of an operator of com.microsoft: not even the rank would be known."""
+    text = f"{HEAD} m (float[T, 4] x) => (float[T, 4] y) {{ h = Erf (x) y = Exp (h) }}"
+    model = ir.from_onnx_text(text)
+    model.graph[0].outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    made = optimized(model, "basic")
+    assert str(made.graph[0].outputs[0].shape) == "[T,4]"
+    assert [verb for verb, _ in asked] == ["optimize", "outputs"]
+
+
 def test_what_is_not_said_is_not_made_up(asked: list[tuple[str, int]]) -> None:
     """A scalar has no dims; of what has no known rank nothing is said, nor asked for again."""
     text = f"""{HEAD} m (float[T] x, int64[N] shape) => (float[] s, y) {{
