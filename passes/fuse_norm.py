@@ -107,8 +107,7 @@ class FuseNorm(Pass):
 
     def message(self, site: Match) -> str:
         """What it is."""
-        part = NormPieces() if isinstance(site, NormSite) else NormResidual()
-        return part.message(site)
+        return (NormPieces() if isinstance(site, NormSite) else NormResidual()).message(site)
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """First the norms, then the sums before them: also those of norms just made."""

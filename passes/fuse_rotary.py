@@ -102,8 +102,7 @@ class FuseRotary(NodePass[RotarySite]):
         dims = view.shapes.dims(node.outputs[0])
         if dims is None or len(dims) != 4 or view.shapes.dtype(node.outputs[0]) not in FLOATS:
             return None
-        layout = layout_of(dims, ("batch", "batch", "query", "feature"))
-        rotation = rotation_of(node, layout, view)
+        rotation = rotation_of(node, layout_of(dims, ("batch", "batch", "query", "feature")), view)
         if rotation is None or not isinstance(dims[1], int):
             return None
         moved = rotation.source.producer()

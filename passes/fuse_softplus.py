@@ -102,6 +102,5 @@ def _sum(node: ir.Node, view: View) -> ir.Value | None:
         data, zeros = others[0] if len(others) == 1 else None, len(top.inputs) - len(others)
         if data is None or zeros != is_op(top, "Max") or view.shapes.rank(data) != rank:
             return None
-        mirrored = Reader(view, data).read(size.inputs[0])
-        return data if mirrored in ({(1,): 1}, {(1,): -1}) else None
+        return data if Reader(view, data).read(size.inputs[0]) in ({(1,): 1}, {(1,): -1}) else None
     return None

@@ -157,8 +157,7 @@ class GroupHeads(NodePass[GroupedSite]):
                 made = op.make_all("Split", (True,) * parts, rows, axis=-1, **given)
                 for (place, swapped), uses in match.users.aside.items():
                     front = len(op.view.shapes.dims(uses[0][0]) or ()) - 2
-                    size = np.array([*[0] * front, count, width], np.int64)
-                    part = op.Reshape(made[place], size)
+                    part = op.Reshape(made[place], np.array([*[0] * front, count, width], np.int64))
                     if swapped:
                         part = op.Transpose(
                             part, perm=[*range(front - 1), front, front - 1, front + 1]

@@ -14,10 +14,12 @@ from graphfix.model.view import View
 
 from ._shared.fusible import FLOATS
 
-_OPSET = 23
+# The opset from which on it is another, or is at all.
+_OPSET = {"GroupNormalization": 21, "Attention": 23, "RMSNormalization": 23, "RotaryEmbedding": 23}
 # What an operator may be told; a newer version of it may be told more.
 _TOLD = {
     "Attention": ("scale", "is_causal", "softcap", "softmax_precision", "qk_matmul_output_mode"),
+    "GroupNormalization": ("num_groups", "epsilon", "stash_type"),
     "RMSNormalization": ("axis", "epsilon", "stash_type"),
     "RotaryEmbedding": ("interleaved", "num_heads", "rotary_embedding_dim"),
 }
@@ -26,20 +28,24 @@ _NUMPY = {ir.DataType.FLOAT: np.float32, ir.DataType.FLOAT16: np.float16}
 
 @dataclass(frozen=True)
 class OlderOperators(NodePass[Match]):
-    """Writes what is new in opset 23 in operators that DirectML has.
+    """Writes what is new in opset 21 or 23 in operators that DirectML has.
 
     Attention becomes two products, a mask and a Softmax, as torch writes it below opset 23, with a
     guard for rows that are masked throughout; RMSNormalization becomes
     SimplifiedLayerNormalization, and RotaryEmbedding what turns each half of the features.
+    GroupNormalization becomes an InstanceNormalization of groups, as torch writes it below opset
+    21.
 
     Why:
-        DirectML has none of the three: each runs on the CPU, with a copy of its inputs and outputs,
-        and opset-ceiling must leave the model where it is, so that Cast, Reshape, Transpose and
-        others go to the CPU as well. By `graphfix plan` a BERT of three layers, exported by torch
-        2.13 at opset 23, takes 98 kernels in all; after the profile `fast` 57 were left, 21 of
-        them on the CPU, and 33 with this pass, one of them there. Run on onnxruntime-directml
-        1.24.4 after `fast`: a BERT, a T5 encoder and a Whisper encoder compute what they do on the
-        CPU as exported, within 2.4e-6.
+        DirectML has none of the four. Each but the GroupNormalization runs on the CPU, with a copy
+        of its inputs and outputs, and opset-ceiling must leave the model where it is, so that Cast,
+        Reshape, Transpose and others go to the CPU as well. By `graphfix plan` a BERT of three
+        layers, exported by torch 2.13 at opset 23, takes 98 kernels in all; after the profile
+        `fast` 57 were left, 21 of them on the CPU, and 33 with this pass, one of them there. Of a
+        GroupNormalization ONNX Runtime makes 25 kernels: a WavLM of three layers from opset 23 has
+        126 on the device after `fast`, and 150 where it stays. Run on onnxruntime-directml 1.24.4
+        after `fast`: a BERT, a T5 encoder and a Whisper encoder compute what they do on the CPU as
+        exported, within 2.4e-6, and that WavLM within 1.6e-5.
 
     Before:
         <
@@ -79,15 +85,16 @@ class OlderOperators(NodePass[Match]):
         attributes that only a newer opset has, such as a window; an Attention with a cache, a
         softcap, scores as an output or a mask not seen to be as long as the keys; heads whose
         number is not known, or that lie in three axes; a RotaryEmbedding with ids of positions, of
-        some features only, of pairs or of three axes; an RMSNormalization of several axes.
+        some features only, of pairs or of three axes; an RMSNormalization of several axes; a
+        GroupNormalization of an unknown number of channels.
     """
 
     safety = "conditional"
-    anchors = ("Attention", "RMSNormalization", "RotaryEmbedding")
+    anchors = ("Attention", "GroupNormalization", "RMSNormalization", "RotaryEmbedding")
 
     def match(self, node: ir.Node, view: View) -> Match | Skip | None:
         """One of them, in the standard domain."""
-        if view.opset(node) < _OPSET:
+        if view.opset(node) < _OPSET[node.op_type]:
             return None
         if view.shapes.dtype(node.inputs[0]) not in FLOATS:
             return Skip(node, "it is not of float32 or float16")
@@ -99,7 +106,8 @@ class OlderOperators(NodePass[Match]):
 
     def message(self, site: Match) -> str:
         """What it is."""
-        return f"{site.node.op_type} is new in opset 23: DirectML does not have it"
+        kind = site.node.op_type
+        return f"{kind} is new in opset {_OPSET[kind]}: DirectML does not have it"
 
     def rewrite(self, match: Match, op: Builder) -> ir.Value:
         """What does the same."""
@@ -183,6 +191,26 @@ def _norm(node: ir.Node, op: Builder) -> ir.Value:
     return op.SimplifiedLayerNormalization(*node.inputs, axis=-1, epsilon=epsilon)
 
 
+def _of_groups(node: ir.Node, view: View) -> str | None:
+    """Why a GroupNormalization stays."""
+    dims = view.shapes.dims(node.inputs[0])
+    known = dims is not None and len(dims) > 2 and isinstance(dims[1], int)
+    return None if known else "the number of its channels is not known"
+
+
+def _groups(node: ir.Node, op: Builder) -> ir.Value:
+    """What torch writes below opset 21."""
+    data, *given = node.inputs
+    dims, groups = op.view.shapes.dims(data) or (), attr_int(node, "num_groups", 1)
+    number = _NUMPY[op.view.shapes.dtype(data) or ir.DataType.FLOAT]
+    flat = op.Reshape(data, np.array([0, groups, -1], np.int64))
+    plain = (np.ones(groups, number), np.zeros(groups, number))
+    rows = op.InstanceNormalization(flat, *plain, epsilon=attr_float(node, "epsilon", 1e-5))
+    each = np.array([dims[1], *[1] * (len(dims) - 2)], np.int64)
+    scale, bias = (op.Reshape(x, each) for x in given)
+    return op.Add(op.Mul(op.Reshape(rows, op.Shape(data)), scale), bias)
+
+
 def _of_rotary(node: ir.Node, view: View) -> str | None:
     """Why a RotaryEmbedding stays."""
     if len(node.inputs) > 3 and node.inputs[3] is not None:
@@ -207,5 +235,5 @@ def _rotary(node: ir.Node, op: Builder) -> ir.Value:
     return op.Add(op.Mul(data, cos), op.Mul(turned, sin))
 
 
-_WHY = {"Attention": _of_attention, "RMSNormalization": _of_norm, "RotaryEmbedding": _of_rotary}
-_MADE = {"Attention": _attention, "RMSNormalization": _norm, "RotaryEmbedding": _rotary}
+_WHY = dict(zip(_TOLD, (_of_attention, _of_groups, _of_norm, _of_rotary), strict=True))
+_MADE = dict(zip(_TOLD, (_attention, _groups, _norm, _rotary), strict=True))

@@ -130,5 +130,4 @@ class ScatterMask(NodePass[ScatterSite]):
             inside = op.Not(op.Greater(places, end))
         else:
             inside = op.LessOrEqual(places, end)
-        dtype = op.view.shapes.dtype(match.zeros) or ir.DataType.INT64
-        return op.Cast(inside, to=int(dtype))
+        return op.Cast(inside, to=int(op.view.shapes.dtype(match.zeros) or ir.DataType.INT64))

@@ -153,8 +153,7 @@ class StackTables(NodePass[TablesSite]):
         found = op.GatherND(stacked, op.Unsqueeze(ids, np.array([-1], np.int64)), batch_dims=1)
         if is_op(match.node, "Concat"):
             beside = op.Transpose(found, perm=[*range(1, rank), 0, rank])
-            together = [*[0] * (rank - 1), len(tables) * width]
-            return op.Reshape(beside, np.array(together, np.int64))
+            return op.Reshape(beside, np.array([*[0] * (rank - 1), len(tables) * width], np.int64))
         made = op.ReduceSum(found, np.array([0], np.int64), keepdims=0)
         return functools.reduce(op.Add, match.others, made)
 

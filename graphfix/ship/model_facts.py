@@ -247,8 +247,7 @@ def _clips(
             feeds = maker.alone(length, 0, row)
             made.append(Clip(length, feeds, run(feeds)))
         except (FeedError, RunError) as error:
-            name = f"{quoted(signature.user_name(plan.time))}={length}"
-            reasons.setdefault(name, str(error))
+            reasons.setdefault(f"{quoted(signature.user_name(plan.time))}={length}", str(error))
     return tuple(made)
 
 

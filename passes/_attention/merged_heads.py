@@ -128,8 +128,7 @@ class Groups:
         if self.each == 1:
             return value
         apart = op.Reshape(value, np.array([0, self.each, -1, self.heads, self.features], np.int64))
-        turned = op.Transpose(apart, perm=[0, 2, 3, 1, 4])
-        return op.Reshape(turned, np.array([0, 0, -1], np.int64))
+        return op.Reshape(op.Transpose(apart, perm=[0, 2, 3, 1, 4]), np.array([0, 0, -1], np.int64))
 
     def bias(self, value: ir.Value, op: Builder) -> ir.Value:
         """[B, K, G * S, T] of [B, K, S, T], which is the same for all heads."""

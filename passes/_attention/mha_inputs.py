@@ -125,8 +125,7 @@ def _parted(value: ir.Value, axes: Axes, factor: float, sizes: Sizes, view: View
     value, dims = merged
     if len(dims) != 3 or not same(dims[0], times(sizes.batch, sizes.heads)):
         return None
-    parted = (sizes.batch, sizes.heads, *dims[1:])
-    return Term(value, parted, factor, insert=0, heads=sizes.heads)
+    return Term(value, (sizes.batch, sizes.heads, *dims[1:]), factor, insert=0, heads=sizes.heads)
 
 
 def key_padding_of(mask: KeyMask, sizes: Sizes, keys: ir.Value, op: Builder) -> ir.Value:
@@ -139,8 +138,7 @@ def key_padding_of(mask: KeyMask, sizes: Sizes, keys: ir.Value, op: Builder) -> 
         if view.shapes.dtype(value) == ir.DataType.BOOL:
             value = value if mask.visible else op.Not(value)
         elif not mask.visible:
-            zero = np.zeros((), _numpy(view.shapes.dtype(value)))
-            value = op.Equal(value, zero)
+            value = op.Equal(value, np.zeros((), _numpy(view.shapes.dtype(value))))
         if value is not bit.value or view.shapes.dtype(value) != ir.DataType.INT32:
             value = op.Cast(value, to=ir.DataType.INT32)
         value = as_rank_2(value, bit.axes, op)

@@ -79,8 +79,7 @@ class Rotation:
             end, step = (self.turns, 2) if self.pairs else (self.turns // 2, 1)
             given = [0, end, len(ones) + self.rows + 1, *([step] if step > 1 else [])]
             cut = (np.array([x], np.int64) for x in given)
-            half = table if self.halved else op.Slice(table, *cut)
-            return self._in_rows(half, ones, op)
+            return self._in_rows(table if self.halved else op.Slice(table, *cut), ones, op)
 
         return op.once(
             ("rotary", self.pairs, self.halved, op.view.numbering.of(table)), build, table

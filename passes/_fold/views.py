@@ -106,8 +106,7 @@ def by_constant(
     target = constant_target(given, made, told, look.view.shapes)
     if isinstance(target, str):
         return None
-    shape = np.array(target, np.int64)
-    return lambda value, op: op.Reshape(value, shape)
+    return lambda value, op: op.Reshape(value, np.array(target, np.int64))
 
 
 def _ones(small: tuple[Key, ...], large: tuple[Key, ...]) -> tuple[int, ...] | None:

@@ -38,8 +38,7 @@ class Written:
             key = ("size", value, self.axis)
             return op.once(key, lambda: size_of(value, self.axis, op), value)
 
-        sums = Arithmetic(op, f"of {value.name}", self.symbol, base, value)
-        return sums.of(expr_of(self.dim))
+        return Arithmetic(op, f"of {value.name}", self.symbol, base, value).of(expr_of(self.dim))
 
 
 def written(dim: Dim, tensors: Iterable[ir.Value], shapes: Shapes) -> Written | str:

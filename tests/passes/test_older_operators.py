@@ -5,12 +5,14 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
+from graphfix.passes import older_operators
 from tests.passes.models import opened, ops
 
 HEAD = """(float[B, 4, T, 6] q, float[B, 4, S, 6] k, float[B, 4, S, 6] v, float[B, 2, S, 6] k2,
     float[B, 2, S, 6] v2, bool[B, 1, T, S] m, float[B, 1, T, S] a, float[B, T, 3] c) =>
     (float[B, 4, T, 6] y)
-    <float[6] scale = {1, 2, 3, 4, 5, 6}, bool[1, 1, 1, 1] all = {1},
+    <float[6] scale = {1, 2, 3, 4, 5, 6}, float[4] each = {1, 2, -3, 4},
+     float[4] other = {3, 1, 2, -1}, bool[1, 1, 1, 1] all = {1},
      bool[1, 1, 1, 1] none = {0},
      float[3, 6] table = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}>"""
 
@@ -48,6 +50,8 @@ def run(m: ir.Model) -> list[np.ndarray]:
         "n = Shape (m) w = Expand (none, n) y = Attention (q, k, v, w)",
         "y = RMSNormalization <epsilon = 0.1> (q, scale)",
         "y = RMSNormalization <axis = 3> (q, scale)",
+        "y = GroupNormalization <num_groups = 2> (q, each, each)",
+        "y = GroupNormalization <num_groups = 4, epsilon = 0.1> (q, each, other)",
         "y = RotaryEmbedding (q, c, c)",
         "s = Sin (c) y = RotaryEmbedding (q, c, s)",
     ],
@@ -56,7 +60,7 @@ def test_the_numbers_stay(body: str, opset: int) -> None:
     before, after = model(body, opset), model(body, opset)
     assert graphfix.run(after, "older-operators,opset-ceiling").changed
     assert after.opset_imports[""] == 21
-    assert {"Attention", "RMSNormalization", "RotaryEmbedding"}.isdisjoint(ops(after))
+    assert set(older_operators._OPSET).isdisjoint(ops(after))
     np.testing.assert_allclose(*(run(x)[0] for x in (after, before)), rtol=1e-5, atol=1e-5)
 
 
@@ -83,11 +87,12 @@ def test_a_mask_that_hides_nothing_leaves_no_guard() -> None:
         ("y = RotaryEmbedding <interleaved = 1> (q, c, c)", "pairs"),
         ("y = RotaryEmbedding <rotary_embedding_dim = 4> (q, c2, c2)", "some of"),
         ("y = RotaryEmbedding <num_heads = 1> (c, c, c)", "four axes"),
+        ("y = GroupNormalization <num_groups = 2> (wide_c, each, each)", "channels"),
     ],
 )
 def test_what_stays_and_why(body: str, why: str) -> None:
     more = """float[B, T, 3] c, bool[B, 1, T, L] late, int64[B, T] ids, float[9, 3] table2,
-        float[B, T, 2] c2, float[B, 2, S, W] wide, float16[B, 1, T, S] h"""
+        float[B, T, 2] c2, float[B, 2, S, W] wide, float[B, C, S] wide_c, float16[B, 1, T, S] h"""
     report = graphfix.run(
         model(body, head=HEAD.replace("float[B, T, 3] c", more)), "older-operators"
     )
@@ -102,3 +107,12 @@ def test_float16_is_told_and_double_stays() -> None:
     assert graphfix.run(after, "older-operators").changed
     twice = model("y = Attention (q, k, v)", head=HEAD.replace("float[B, 4", "double[B, 4"))
     assert not graphfix.run(twice, "older-operators").changed
+
+
+def test_groups_of_opset_21_are_taken_and_those_of_18_are_others() -> None:
+    """Scale and bias of each channel, and of each group; in place of ONNX Runtime's 25 kernels."""
+    body = "y = GroupNormalization <num_groups = 4> (q, each, other)"
+    before, after, older = model(body, 21), model(body, 21), model(body, 18)
+    assert graphfix.run(after, "older-operators").changed
+    np.testing.assert_allclose(*(run(x)[0] for x in (after, before)), rtol=1e-5, atol=1e-5)
+    assert not graphfix.run(older, "older-operators").changed

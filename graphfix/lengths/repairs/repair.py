@@ -83,8 +83,7 @@ class FrameRepair(Repair):
         # GatherElements wants an index in the shape of the result.
         if rows > axis:
             index = op.Transpose(index, perm=[1, 0])
-        others = [i for i in range(state.rank) if i not in (rows, axis)]
-        index = lengths.unsqueeze(index, others)
+        index = lengths.unsqueeze(index, [i for i in range(state.rank) if i not in (rows, axis)])
         here = np.array([i == axis for i in range(state.rank)])
         target = op.Where(here, np.ones(state.rank, np.int64), op.Shape(x))
         return op.GatherElements(x, op.Expand(index, target), axis=axis)

@@ -86,8 +86,7 @@ class _Norm(Repair):
         kept = zero(x)
         variance = _mean(op, lengths, op.Mul(kept, kept), state, over)
         least = np.full((1,) * state.rank, attr_float(self.node, "epsilon", 1e-5))
-        deviation = op.Sqrt(op.Add(variance, least.astype(lengths.dtype(x).numpy())))
-        y = op.Div(x, deviation)
+        y = op.Div(x, op.Sqrt(op.Add(variance, least.astype(lengths.dtype(x).numpy()))))
         return op.Cast(y, to=dtype) if small else y
 
     def _scaled(
@@ -120,8 +119,7 @@ class MaskedNorm(_Norm):
         """``(x - mean) / sqrt(variance + epsilon) * scale + bias``."""
         x, state = input_of(self.node, 0), self.state
         y = self._normalized(op, lengths, x, state, self.axes)
-        channels = range(1, state.rank - 1) if self.per_channel else ()
-        return self._scaled(op, lengths, y, channels)
+        return self._scaled(op, lengths, y, range(1, state.rank - 1) if self.per_channel else ())
 
 
 @dataclass(frozen=True)
