@@ -177,8 +177,7 @@ def _site(
         *(node, (left, a), (right, b), rows, columns, batch, summed, out, sizes | mine)
     )
     # Of several columns with a batch there is no one matrix.
-    mergeable = not batch or len(columns) == len(summed) == 1
-    return site if mergeable and site.numbers else None
+    return site if (not batch or len(columns) == len(summed) == 1) and site.numbers else None
 
 
 def _only(axes: str, others: str) -> str:

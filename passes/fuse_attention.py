@@ -136,8 +136,7 @@ class FuseAttention(NodePass[Attention]):
             attributes["mask_filter_value"] = match.keys.low
         if match.terms:
             keys = [(key, 1), *((x, 2) for x in earlier[:1] if x is not None)]
-            terms = bias_of_terms(match.terms, sizes, query, keys, op)
-            inputs[5] = match.groups.bias(terms, op)
+            inputs[5] = match.groups.bias(bias_of_terms(match.terms, sizes, query, keys, op), op)
         while inputs[-1] is None:
             inputs.pop()
         there = [True, *(True for past in pasts if past is not None)]

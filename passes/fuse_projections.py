@@ -231,8 +231,7 @@ def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
     reason = _unlike(node, product, view) or _unfit(weights)
     if reason is not None:
         return Skip(node, reason)
-    aside = read[0] if read else None
-    return ProjectedSite(node, product.inputs[0], weights, width, bias, aside)
+    return ProjectedSite(node, product.inputs[0], weights, width, bias, read[0] if read else None)
 
 
 def _of_rows(node: ir.Node, split: ir.Node, width: int, view: View) -> ProjectedSite | None:

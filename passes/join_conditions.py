@@ -169,8 +169,7 @@ class JoinConditions(NodePass[ConditionsSite]):
         spared = sum(x.kernels for x in group) - 2 - (mine.parts[0].rank > 2)
         if not group or group[0].gemm is not node or spared < _FEWEST:
             return None
-        first = mine.parts[0].value.producer() or node
-        return ConditionsSite(first, tuple(group))
+        return ConditionsSite(mine.parts[0].value.producer() or node, tuple(group))
 
     def message(self, site: Match) -> str:
         """What it is."""

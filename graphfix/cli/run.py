@@ -207,8 +207,7 @@ def _print_pass(one: PassReport, name: str, *, diff: bool, verbose: bool) -> Non
         plural(len(one.findings), "finding") if one.findings else "",
         "left out" if one.left else "",
     )
-    told = ", ".join(filter(None, parts))
-    click.echo(f"  {click.style(one_line(name), bold=True)}  {told}")
+    click.echo(f"  {click.style(one_line(name), bold=True)}  {', '.join(filter(None, parts))}")
     notes = ((change.at, change.note) for change in one.changes if change.note)
     _terminal.lines(reasons(notes, every=verbose, indent="      "))
     if diff:

@@ -40,8 +40,7 @@ def beyond_in(item: Input, shape: Shape, valid: Shape, side: Side = "right") -> 
 def _beyond(time: int, rows: int | None, shape: Shape, valid: npt.ArrayLike, side: Side) -> Mask:
     ends = per_row(np.asarray(valid), tuple(n if a == rows else 1 for a, n in enumerate(shape)))
     count = index(shape, time)
-    beyond = count < shape[time] - ends if side == "left" else count >= ends
-    return np.broadcast_to(beyond, shape)
+    return np.broadcast_to(count < shape[time] - ends if side == "left" else count >= ends, shape)
 
 
 def along(values: Array, axis: int, rank: int) -> Array:

@@ -56,8 +56,7 @@ class Arithmetic:
             constant, rest = expr.as_coeff_Add()
             if constant == 0:
                 return functools.reduce(op.Add, map(self.of, expr.args))
-            plus = op.Add if constant > 0 else op.Sub
-            return plus(self.of(rest), _row(abs(constant)))
+            return (op.Add if constant > 0 else op.Sub)(self.of(rest), _row(abs(constant)))
         if isinstance(expr, sympy.Mul):
             number, rest = expr.as_coeff_Mul()
             if number == 1:

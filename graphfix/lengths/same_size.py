@@ -78,8 +78,7 @@ def _side_by_side(dims: Sequence[Dim]) -> Iterator[Pair]:
         for dim in dims:
             least = expr_of(dim)
             cut = isinstance(least, sympy.Min) and own in map(str, least.args)  # Min(B, C) is B
-            names = least.args if cut else (least,)
-            yield from ((own, str(x)) for x in names if x.is_Symbol)
+            yield from ((own, str(x)) for x in (least.args if cut else (least,)) if x.is_Symbol)
 
 
 def _reshaped(node: ir.Node, shapes: Shapes) -> Iterator[Pair]:

@@ -241,5 +241,4 @@ def _fixed_sizes(signature: Signature, repaired: ir.Model) -> dict[str, int]:
 def clips_for(size: int) -> list[int]:
     """Lengths of clips for a container of one size, of both parities where it has room."""
     found = [max(1, round(size * share)) for share in _FILLED]
-    odd = [n - 1 for n in (size, found[2]) if n > 2]
-    return sorted({*found, *odd}, reverse=True)
+    return sorted({*found, *(n - 1 for n in (size, found[2]) if n > 2)}, reverse=True)

@@ -233,8 +233,7 @@ def _perm(layout: Layout, flat: Sequence[Atom]) -> list[int] | None:
         last = places[axis[0]] if axis else last
         keys.append((last, i))
     perm = [i for _, i in sorted(keys)]
-    moved = [atom for i in perm for atom in layout.axes[i]]
-    return perm if moved == list(flat) else None
+    return perm if [atom for i in perm for atom in layout.axes[i]] == list(flat) else None
 
 
 def _repeats(

@@ -107,8 +107,7 @@ def part_of(value: ir.Value, view: View) -> Part | None:
         return None
     start += length * (start < 0)
     # Where it ends follows from how long it is, except a step.
-    inside = start >= 0 and start + (size - 1) * step < length
-    return (source, start, step) if inside else None
+    return (source, start, step) if start >= 0 and start + (size - 1) * step < length else None
 
 
 def along_last(node: ir.Node, view: View) -> bool:
@@ -186,8 +185,7 @@ def _with_a_last_axis(value: ir.Value | None, view: View) -> ir.Value | None:
     if not is_op(node, "Unsqueeze", "Reshape") or node.inputs[0] is None:
         return None
     dims, inner = view.shapes.dims(value), view.shapes.dims(node.inputs[0])
-    fits = dims and dims[-1] == 1 and all_same(dims[:-1], inner)
-    return node.inputs[0] if fits else None
+    return node.inputs[0] if dims and dims[-1] == 1 and all_same(dims[:-1], inner) else None
 
 
 def _number(value: ir.Value | None, view: View) -> int | None:

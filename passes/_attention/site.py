@@ -130,6 +130,10 @@ def _arranged(
     operands = [places_before(x.value, x.layout, maker, view) for x, maker in sources]
     operands[2] = [place for place in operands[2] if place.factor == 1]
     after_ = places_after(context.result.value, context.result.layout, view)
+    dtype = view.shapes.dtype(node.outputs[0])
+    *operands, after_ = [_of_type(x, dtype, view) for x in (*operands, after_)]
+    if not all((*operands, after_)):
+        return "its queries, keys, values and result are not of one type"
     reason = "its queries, keys, values and result are not seen as [B, T, H * D] of the same heads"
     for heads in _heads([*operands, after_]):
         outs = (undone(fit, view) for fit in fits_of(after_, heads, view))
@@ -143,6 +147,15 @@ def _arranged(
                 return made
             reason = made
     return reason
+
+
+def _of_type(
+    places: Sequence[TracedTensor], dtype: ir.DataType | None, view: View
+) -> list[TracedTensor]:
+    """Those of one type, which has all that an operator takes: also the tables of a rotation."""
+    found = [x for x in places if view.shapes.dtype(x.value) == dtype]
+    tables = ((x, x.rotation.tables[:1] if x.rotation else ()) for x in found)
+    return [x for x, table in tables if all(view.shapes.dtype(y) == dtype for y in table)]
 
 
 def _keys_and_values(
@@ -223,6 +236,8 @@ def _made(
         if groups.each > 1 and term.dims[1] != 1:
             return f"the addend {addend.value.name} is another for each head"
         terms.append(term)
+    if any(view.shapes.dtype(x.value) != view.shapes.dtype(out.value) for x in terms):
+        return "what is added to its scores is of another type than what it makes"
     ways: tuple[Fit | Undone, ...] = (*operands, out)
     # Two products and a Softmax become one kernel.
     saved = sum(way.freed - way.cost for way in ways) + len(scores.path) + 2 - groups.cost

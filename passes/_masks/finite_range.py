@@ -21,6 +21,7 @@ _DEPTH = 64
 
 _INTEGER = 2.0**63
 _ROOM = {
+    ir.DataType.FLOAT16: 65520.0,
     ir.DataType.FLOAT: 3.4028235677973366e38,  # from half a step above the largest it is inf
     ir.DataType.BFLOAT16: 3.3961775292304957e38,
     ir.DataType.DOUBLE: math.inf,
@@ -55,6 +56,7 @@ def _around(*numbers: float) -> Bounds:
 
 
 _ANY = _around(-ORDINARY, ORDINARY)
+_HALF = _around(-5e4, 5e4)
 
 
 class Finite:
@@ -85,8 +87,6 @@ class Finite:
             return Bounds(0, 1)
         if dtype is not None and dtype.is_integer():
             return _around(-_INTEGER, _INTEGER)
-        if dtype == ir.DataType.FLOAT16:
-            return f"{value.name!r} is float16, in which scores may overflow"
         room = None if dtype is None else _ROOM.get(dtype)
         if dtype is None or room is None:
             return f"the type of {value.name!r} is not known"
@@ -95,7 +95,7 @@ class Finite:
                 return f"{value.name!r} is too large to be searched for -inf"
             return f"{value.name!r} is an input: the caller may give -inf"
         if is_op(node, *_COMPUTES):
-            return _ANY
+            return _HALF if dtype == ir.DataType.FLOAT16 else _ANY
         known: list[Bounds] = []
         for source in _sources(node):
             bounds = self.bounds(source, depth - 1)

@@ -117,10 +117,29 @@ STAYS = {
     "an opaque operator": ("masked = my.Add (scores, zero)", "the type of 'masked' is not known"),
     "float16 on the way": (
         "h = Cast <to = 10> (scores) masked = Cast <to = 1> (h)",
-        "'h' is float16, in which scores may overflow",
+        "'Cast of h' may reach -1e+30, beyond float16",
     ),
     "Exp": ("masked = Exp (scores)", "Exp 'Exp of masked' may make -inf or NaN"),
 }
+
+
+@pytest.mark.parametrize(("floor", "goes"), [("-10000.0", True), ("-65504.0", False)])
+def test_float16_takes_scores_to_be_below_its_end(floor: str, goes: bool) -> None:
+    """-1e4 and a score are a number; to -65504 a score of -16 makes -inf of it."""
+    m = ir.from_onnx_text(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+        sdpa (float16[B, T, 8] q, float16[B, 8, T] k, bool[B, 1, T] hidden) => (float16[B, T, T] y)
+        <float lowest = {{{floor}}}, float nought = {{0.0}}> {{
+        low = Cast <to = 10> (lowest) zero = Cast <to = 10> (nought)
+        scores = MatMul (q, k) a = Where (hidden, low, zero) masked = Add (scores, a)
+        p = Softmax <axis = -1> (masked) b = IsNaN (p) y = Where (b, zero, p) }}"""
+    )
+    report = graphfix.run(m, "drop-nan-guard")
+    assert report.changed == goes
+    if goes:
+        assert "no score is over 5e4" in report.passes[0].changes[0].note
+    else:
+        assert "beyond float16" in report.passes[0].skips[0][1]
 
 
 @pytest.mark.parametrize("case", STAYS)

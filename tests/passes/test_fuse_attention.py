@@ -494,6 +494,28 @@ def test_a_softmax_in_float_between_products_in_float16_goes_into_the_operator()
     assert count(fused(text, tolerance=5e-3), "Cast") == 0
 
 
+def test_what_the_operator_takes_is_of_one_type() -> None:
+    """Queries become float16 behind their heads, as behind a norm or a rotation in float."""
+    text = f"""(float[B,T,16] q, float16[B,S,16] k, float16[B,S,16] v) => (float16[B,T,16] y)
+        {GIVEN} {{ {QKV} half = Cast <to = 10> (qh) p = MatMul (half, kt)
+        w = Softmax <axis = -1> (p)
+        c = MatMul (w, vh) ct = Transpose <perm = [0,2,1,3]> (c) y = Reshape (ct, m3) }}"""
+    after = fused(text, tolerance=5e-3)
+    assert operator(after).inputs[0].producer().op_type != "Cast"  # but what lays it out again
+    apart = text.replace("float16[B,S,16] k", "float[B,S,16] k").replace("(half, kt)", "(qh, kt)")
+    apart = apart.replace("w = Softmax <axis = -1> (p)", "f = Softmax (p) w = Cast <to = 10> (f)")
+    assert skipped(apart) == ["its queries, keys, values and result are not of one type"]
+
+
+def test_what_is_added_in_float_is_no_bias_in_float16() -> None:
+    halves = IN.replace("float", "float16")
+    text = f"""({halves}, float[B,1,T,S] bias) => (float16[B,T,16] y) {GIVEN} {{ {QKV}
+        p = MatMul (qh, kt) f = Cast <to = 1> (p) s = Add (f, bias) wf = Softmax <axis = -1> (s)
+        w = Cast <to = 10> (wf) c = MatMul (w, vh) ct = Transpose <perm = [0,2,1,3]> (c)
+        y = Reshape (ct, m3) }}"""
+    assert skipped(text) == ["what is added to its scores is of another type than what it makes"]
+
+
 def test_a_mask_is_made_once_for_all_layers_and_stands_before_the_first() -> None:
     # The second attention of the graph ends first.
     text = f"""({IN}, bool[B,T,S] hidden) => (float[B,T,16] y, float[B,T,16] y2) {GIVEN} {{ {SCORED}

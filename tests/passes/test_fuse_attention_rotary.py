@@ -147,3 +147,11 @@ def test_what_is_nearly_a_rotation_stays_as_it_is(case: str) -> None:
     which, turn, table = NEAR[case]
     after = fused(model(which, turn, table, 8 if which is ALL else 4))
     assert count(after, "RotaryEmbedding") == 0
+
+
+def test_a_rotation_in_float_stays_before_an_attention_in_float16() -> None:
+    """As ModernBERT's and Olmo2's: RotaryEmbedding takes a tensor and a table of one type."""
+    way = ("{n}x = Cast <to = 1> ({n}h)", "{n}t = Cast <to = 10> ({n}y)")
+    text = model(way, HALVES, TWO_HALVES).replace("float[B,T,16]", "float16[B,T,16]")
+    text = text.replace("m = Mul (p, scale)", "by = Cast <to = 10> (scale) m = Mul (p, by)")
+    assert count(fused(text, tolerance=5e-3), "RotaryEmbedding") == 0

@@ -342,8 +342,7 @@ def is_rest_of_table(a: ir.SymbolicDim, b: ir.SymbolicDim) -> bool:
     ends = [x for x in sympy.Add.make_args(expr) if isinstance(x, sympy.Min)]
     if len(ends) != 1 or not any(x.is_Integer and x >= 2 for x in ends[0].args):
         return False
-    start = ends[0] - expr
-    return all(x.is_Integer or settled(x - start) == expr_of(b) for x in ends[0].args)
+    return all(x.is_Integer or settled(x - (ends[0] - expr)) == expr_of(b) for x in ends[0].args)
 
 
 def array_of(items: Sequence[sympy.Expr], shape: Sequence[object]) -> Array:
