@@ -43,7 +43,7 @@ class FuseRotary(NodePass[RotarySite]):
     batch share, or by those of positions that are fed. Cosines and sines that a table holds twice
     are computed, or read from a constant, once. What is turned goes before the Transpose that moves
     the heads, where fuse-attention takes it; or is turned as it lies, [B, H, T, D], where something
-    else is between, as a norm of the keys.
+    else is between, as a norm of the keys, or a Cast to float that turns float16 more exactly.
 
     Why:
         Two products, a sum, two Slices, Neg and Concat, for the queries and for the keys of each
@@ -110,8 +110,8 @@ class FuseRotary(NodePass[RotarySite]):
             return RotarySite(node, rotation, moved.inputs[0], dims[1])
         if is_op(moved, "Unsqueeze") and dims[1] == 1:
             return RotarySite(node, rotation, moved.inputs[0], 1)
-        # The product that ends a norm; what is arranged in another way is fuse-attention's.
-        return RotarySite(node, rotation, None, dims[1]) if is_op(moved, "Mul") else None
+        # A norm ends so, or a float16 tensor is turned in float; the rest is fuse-attention's.
+        return RotarySite(node, rotation, None, dims[1]) if is_op(moved, "Mul", "Cast") else None
 
     def rewrite(self, match: RotarySite, op: Builder) -> ir.Value:
         """RotaryEmbedding of [B, T, H * D], and then the heads as they were; or of [B, H, T, D]."""

@@ -56,16 +56,19 @@ def test_each_row_has_the_angles_of_its_own_positions() -> None:
     assert verdict.ok, verdict.reason or verdict.failed
 
 
-def test_keys_that_are_normed_behind_their_heads_are_turned_as_they_lie() -> None:
-    """[B, H, T, D], with a row of angles for each place of each row."""
+@pytest.mark.parametrize(
+    "before", ["t = Mul (h, h)", "f = Cast <to = 10> (h) t = Cast <to = 1> (f)"]
+)
+def test_keys_that_are_made_behind_their_heads_are_turned_as_they_lie(before: str) -> None:
+    """[B, H, T, D], with a row of angles for each place of each row; a norm, say, or a Cast."""
     text = PIECES.replace("SECOND", "angles").replace("t = Transpose", "h = Transpose")
-    text = text.replace("    first = Slice", "    t = Mul (h, h)\n    first = Slice")
-    before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    text = text.replace("    first = Slice", f"    {before}\n    first = Slice")
+    given, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
     graphfix.run(after, "fuse-rotary")
     made = next(x for x in after.graph if x.op_type == "RotaryEmbedding")
     assert made.inputs[0].name == "t"
     assert operators(after).count("Transpose") == 1
-    verdict = verify(before, after)
+    verdict = verify(given, after)
     assert verdict.ok, verdict.reason or verdict.failed
 
 
