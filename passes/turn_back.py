@@ -9,7 +9,7 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import all_same
-from graphfix.model.values import attr_ints, attr_text, is_op
+from graphfix.model.values import attr_ints, attr_text, input_at, is_op
 from graphfix.model.view import View
 from graphfix.model.walks import reached
 
@@ -253,7 +253,7 @@ def _lead(node: ir.Node, view: View) -> tuple[int, ...]:
 
     A Reshape may be one: of a batch of 1, [T, 1, D] to [1, T, D].
     """
-    given, made = (view.shapes.dims(x) or () for x in (node.inputs[0], node.outputs[0]))
+    given, made = (view.shapes.dims(x) or () for x in (input_at(node, 0), node.outputs[0]))
     if is_op(node, "Reshape") and 1 in given[:2] and len(given) > 2:
         return (1, 0) if all_same((given[1], given[0], *given[2:]), made) else ()
     perm = list((is_op(node, "Transpose") and attr_ints(node, "perm")) or ())

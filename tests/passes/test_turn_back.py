@@ -184,6 +184,24 @@ def test_a_reshape_turns_a_batch_of_1() -> None:
     np.testing.assert_allclose(execute(after, feeds)[0], execute(before, feeds)[0])
 
 
+def test_what_a_constant_node_holds_is_turned_when_the_model_is_loaded() -> None:
+    numbers = ", ".join(map(str, range(24)))
+    before, after = (
+        model(
+            f"""m (float[2, 3, 4] x) => (float[2, 3, 2] y)
+            <float[4, 2] w = {{1, 2, 3, 4, 5, -6, 7, 8}}> {{
+            c = Constant <value = float[3, 2, 4] {{{numbers}}}> ()
+            t = Transpose <perm = [1, 0, 2]> (x) s = Add (t, c) h = MatMul (s, w)
+            y = Transpose <perm = [1, 0, 2]> (h) }}"""
+        )
+        for _ in range(2)
+    )
+    assert graphfix.run(after, "turn-back").changed
+    assert ops(after) == ["Constant", "Transpose", "Add", "MatMul"]
+    feeds = {"x": np.arange(24, dtype=np.float32).reshape(2, 3, 4)}
+    np.testing.assert_allclose(execute(after, feeds)[0], execute(before, feeds)[0])
+
+
 def test_a_reshape_that_mixes_rows_stays() -> None:
     m = model(
         """m (float[2, 3, 4] x) => (float[2, 3, 2] y) <int64[3] there = {3, 2, 4},
