@@ -93,7 +93,7 @@ class SplitGate(NodePass[HalvesSite]):
         halves = {x[1]: part for part in parts if (x := half_of(part, view)) and _is_whole(x[0])}
         if len(parts) != 2 or len(halves) != 2 or attr_int(node, "group", 1) != 1:
             return None
-        if any(x.is_graph_output() for x in (whole, *parts)):
+        if any(x.is_graph_output() or not x.uses() for x in (whole, *parts)):
             return None
         users = [use.node for x in parts for use in x.uses() if len(x.uses()) == 1]
         spared = len(readers) + sum(is_op(x, *_ACTIVATIONS) for x in users) - 1

@@ -68,6 +68,14 @@ def test_what_is_no_gate_of_a_conv_stays(body: str, conv: str) -> None:
     assert not graphfix.run(found, "split-gate").changed
 
 
+def test_a_half_that_nothing_reads_stays() -> None:
+    """Unread, it is no part of the graph that two Convs would leave."""
+    after = gate(f"{SPLIT} y = Sigmoid (b)")
+    report = graphfix.run(after, "split-gate")
+    assert not report.changed
+    assert not report.passes[0].left
+
+
 def test_a_half_that_is_an_output_stays() -> None:
     found = gate(f"{SPLIT} {GLU}", more=", float[B, 2, N] b")
     assert not graphfix.run(found, "split-gate").changed
