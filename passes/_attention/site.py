@@ -130,22 +130,22 @@ def _arranged(
     operands = [places_before(x.value, x.layout, maker, view) for x, maker in sources]
     operands[2] = [place for place in operands[2] if place.factor == 1]
     after_ = places_after(context.result.value, context.result.layout, view)
-    dtype = view.shapes.dtype(node.outputs[0])
-    *operands, after_ = [_of_type(x, dtype, view) for x in (*operands, after_)]
-    if not all((*operands, after_)):
-        return "its queries, keys, values and result are not of one type"
-    reason = "its queries, keys, values and result are not seen as [B, T, H * D] of the same heads"
-    for heads in _heads([*operands, after_]):
-        outs = (undone(fit, view) for fit in fits_of(after_, heads, view))
-        out = best(x for x in outs if x is not None)
-        query = best(fits_of(operands[0], heads, view))
-        if query is None or out is None:
-            continue
-        for key, value in _keys_and_values(operands[1], operands[2], heads, view):
-            made = _made(node, (query, key, value), out, heads, scores, kept, view)
-            if isinstance(made, Attention):
-                return made
-            reason = made
+    reason = "its queries, keys, values and result are not of one type"
+    # Where all of it is computed in float, the type that it has before and after is tried first.
+    types = dict.fromkeys(view.shapes.dtype(x.value) for x in reversed(after_))
+    ways = ([_of_type(x, dtype, view) for x in (*operands, after_)] for dtype in types)
+    for queries, keys, values, results in filter(all, ways):
+        reason = "its queries, keys, values and result are not seen as [B, T, H * D] of equal heads"
+        for heads in _heads([queries, keys, values, results]):
+            outs = (undone(fit, view) for fit in fits_of(results, heads, view))
+            out, query = best(x for x in outs if x is not None), best(fits_of(queries, heads, view))
+            if query is None or out is None:
+                continue
+            for key, value in _keys_and_values(keys, values, heads, view):
+                made = _made(node, (query, key, value), out, heads, scores, kept, view)
+                if isinstance(made, Attention):
+                    return made
+                reason = made
     return reason
 
 

@@ -507,6 +507,16 @@ def test_what_the_operator_takes_is_of_one_type() -> None:
     assert skipped(apart) == ["its queries, keys, values and result are not of one type"]
 
 
+def test_an_attention_in_float_between_float16_is_one_of_float16() -> None:
+    """Both products and the Softmax, as a model computes that does not trust float16 with them."""
+    halves = IN.replace("float", "float16")
+    text = f"""({halves}) => (float16[B,T,16] y) {GIVEN} {{ {QKV} qf = Cast <to = 1> (qh)
+        kf = Cast <to = 1> (kt) vf = Cast <to = 1> (vh) p = MatMul (qf, kf) s = Mul (p, sc)
+        w = Softmax <axis = -1> (s) cf = MatMul (w, vf) c = Cast <to = 10> (cf)
+        ct = Transpose <perm = [0,2,1,3]> (c) y = Reshape (ct, m3) }}"""
+    assert count(fused(text, tolerance=5e-3), "Cast") == 0
+
+
 def test_what_is_added_in_float_is_no_bias_in_float16() -> None:
     halves = IN.replace("float", "float16")
     text = f"""({halves}, float[B,1,T,S] bias) => (float16[B,T,16] y) {GIVEN} {{ {QKV}
