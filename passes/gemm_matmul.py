@@ -43,7 +43,8 @@ class GemmMatmul(NodePass[FlatSite]):
     """Replaces a Gemm between two Reshapes with a MatMul and an Add.
 
     onnxsim writes the product of [B, T, D] with a weight, and the bias after it, as a Reshape to
-    [B * T, D], a Gemm, and a Reshape to sizes that it asks the model for.
+    [B * T, D], a Gemm, and a Reshape to sizes that it asks the model for. Of a batch of 1 the last
+    may be an Unsqueeze.
 
     Why:
         Three kernels on DirectML become two, or one where what comes next takes the bias: an

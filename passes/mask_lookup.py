@@ -41,8 +41,9 @@ class MaskLookup(NodePass[LookupSite]):
 
     transformers 5 writes a padding mask as ``mask[batch, position]`` with two ranges for indices.
     The TorchScript exporter makes of that one Gather from the flattened mask at ``b * T + t``,
-    dynamo a GatherND with indices [B, 1, 1, T, 2]. transformers 4.41 writes the padding into the
-    causal mask of a Llama as ``mask[..., :length] = ...``: a ScatterND of all there is.
+    dynamo a GatherND with indices [B, 1, 1, T, 2]; where B is 1, nothing counts it. transformers
+    4.41 writes the padding into the causal mask of a Llama as ``mask[..., :length] = ...``: a
+    ScatterND of all there is.
 
     Why:
         The indices are two Ranges, several Unsqueezes, a Mul, an Add and Reshapes, or Expands and a

@@ -153,9 +153,8 @@ def _of_type(
     places: Sequence[TracedTensor], dtype: ir.DataType | None, view: View
 ) -> list[TracedTensor]:
     """Those of one type, which has all that an operator takes: also the tables of a rotation."""
-    found = [x for x in places if view.shapes.dtype(x.value) == dtype]
-    tables = ((x, x.rotation.tables[:1] if x.rotation else ()) for x in found)
-    return [x for x, table in tables if all(view.shapes.dtype(y) == dtype for y in table)]
+    taken = ((x, (x.value, *(x.rotation.tables if x.rotation else ()))) for x in places)
+    return [x for x, values in taken if all(view.shapes.dtype(y) == dtype for y in values)]
 
 
 def _keys_and_values(

@@ -56,6 +56,7 @@ def _around(*numbers: float) -> Bounds:
 
 
 _ANY = _around(-ORDINARY, ORDINARY)
+# In float16, whose largest number is 65,504: so that a floor of -1e4 can be added.
 _HALF = _around(-5e4, 5e4)
 
 
