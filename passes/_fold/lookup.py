@@ -101,7 +101,7 @@ def perm_of(node: ir.Node, look: Look) -> tuple[int, ...]:
 
 
 def constant_of(value: ir.Value | None, limit: int = LIMIT) -> Array | None:
-    """What is fixed in the file itself; what lies beside it is weights, and is not read."""
+    """What is fixed; of the weights that lie beside the file, only integers are read: token types."""
     source = value
     while source is not None and (node := source.producer()) is not None:
         if node.op_type == "Constant":
@@ -110,7 +110,7 @@ def constant_of(value: ir.Value | None, limit: int = LIMIT) -> Array | None:
             return None  # nearly always
         source = node.inputs[0]
     tensor = None if source is None else source.const_value
-    if tensor is not None and isinstance(tensor, ir.ExternalTensor):
+    if isinstance(tensor, ir.ExternalTensor) and tensor.dtype.is_floating_point():
         return None
     return values.const_of(source, limit)
 

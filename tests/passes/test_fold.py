@@ -205,6 +205,27 @@ def test_what_lies_beside_the_model_is_not_read(tmp_path: Path) -> None:
     assert ops(before) == ["Add", "Mul", "Mul"]
 
 
+def test_token_types_that_lie_beside_the_model_are_all_one_row(tmp_path: Path) -> None:
+    """torch writes every tensor of some size into a file of its own, also these zeros."""
+    before = model("""m (int64[B, T] ids, float[B, T, 2] x) => (float[B, T, 2] y)
+        <int64[1, 40] types = {0}, float[2, 2] rows = {1, 2, 3, 4}, int64[1] zero = {0},
+         int64[1] one = {1}> {
+            end = Shape <start = 1, end = 2> (ids) mine = Slice (types, zero, end, one)
+            row = Gather (rows, mine) y = Add (x, row) }""")
+    (tmp_path / "weights").write_bytes(bytes(320))
+    before.graph.initializers["types"].const_value = ir.ExternalTensor(
+        "weights",
+        0,
+        320,
+        ir.DataType.INT64,
+        shape=ir.Shape([1, 40]),
+        name="types",
+        base_dir=tmp_path,
+    )
+    graphfix.run(before, "fold")
+    assert ops(before) == ["Add"]
+
+
 @pytest.mark.parametrize(("given_", "kernels"), [("p, k, ", 1), ("p, k, zero", 1), ("p, k", 1)])
 def test_a_pad_without_a_value_goes_into_its_conv(given_: str, kernels: int) -> None:
     """ONNX Runtime puts it there, but not one with an empty input at its end."""
