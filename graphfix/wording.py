@@ -101,8 +101,7 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 def a_or_an(word: str) -> str:
     """``an Add``, ``a Mul``, ``an LSTM``, ``a Unique``."""
-    found = (_LETTERS if word[:2].isupper() else _VOWEL).match(word)
-    return f"{'an' if found else 'a'} {word}"
+    return f"{'an' if (_LETTERS if word[:2].isupper() else _VOWEL).match(word) else 'a'} {word}"
 
 
 def one_line(text: str) -> str:

@@ -88,9 +88,8 @@ def _two_cases(
     if not first.dims:
         return first, None
     longest = max(first.dims, key=lambda n: first.dims[n])
-    smaller = max(1, first.dims[longest] * 3 // 4)
     try:
-        second = _exactly(make, {**first.dims, longest: smaller})
+        second = _exactly(make, {**first.dims, longest: max(1, first.dims[longest] * 3 // 4)})
     except FeedError:
         return first, None  # a model of one size
     return first, second if _shapes(second) != _shapes(first) else None

@@ -81,10 +81,9 @@ class Maker:
             style = replace(style, values="pixels")
         sizes = self._signature.sizes(groups)
         rows = self.rows(sizes)
-        alone = rows == 1 and self._signature.batch is None
         lengths = {
             time: _single(groups[time], step, style.ends)
-            if alone and style == USUAL
+            if rows == 1 and self._signature.batch is None and style == USUAL
             else ends_of(style.ends, groups[time], rows, step)
             for time in self.governed
         }

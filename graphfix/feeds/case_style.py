@@ -73,8 +73,7 @@ def ends_of(ends: Ends, whole: int, rows: int, step: int) -> tuple[int, ...]:
         return (whole, 0, *middle) if rows > 1 else (0,)
     if ends == "first short" and _EIGHT <= rows <= whole:
         return tuple(range(whole - rows + 1, whole + 1))
-    parts = (0.42, 0.58, 0.31, 0.73)
-    found = [_below(round(whole * parts[row % 4]), whole) for row in range(rows)]
+    found = [_below(round(whole * (0.42, 0.58, 0.31, 0.73)[row % 4]), whole) for row in range(rows)]
     if ends == "first short" and rows > 1:
         found[1] = whole
     return tuple(found)

@@ -143,8 +143,7 @@ class Ties:
         """Whether an input comes back longer: keys of ``[B * H, D, P]``, not frames for a Conv."""
         if output is None or item.time is None or not _is_continued(self._model, item.name):
             return False
-        made = next(x for x in self._model.graph.outputs if x.name == output)
-        dims = self._shapes().dims(made)
+        dims = self._shapes().dims(next(x for x in self._model.graph.outputs if x.name == output))
         if dims is None or len(dims) != len(item.dims):
             return False
         return symbols(item.dims[item.time]) < symbols(dims[item.time])

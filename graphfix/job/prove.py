@@ -86,13 +86,12 @@ def _padded(task: Task, made: Path | ir.Model, model: ir.Model, report: Report) 
 
     # Where no leak was found, the model does not say along which axis.
     looked = (x.pads(model) for x in task.chosen if isinstance(x, Pass) and x.safe_to_pad)
-    axis = next(looked, "") if LengthInput.of(model) is None else ""
 
     return padded(
         made,
         original=task.source,
         dims=task.dims,
-        axis=axis,
+        axis=next(looked, "") if LengthInput.of(model) is None else "",
         tolerance=_allowed(task, report),
         ep=task.ep,
         progress=lambda what: task.tell(f"padding {what}"),

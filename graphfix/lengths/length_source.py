@@ -123,8 +123,7 @@ def _batch_of(dims: Sequence[Dim], axis: int) -> str | None:
     """The dim before time that is not fixed, or the one behind it where time comes first."""
     if axis and dims[0] == 1:  # one clip: what comes next is no batch
         return None
-    near = (x for i, x in enumerate(dims[:2]) if i != axis)
-    return next(filter(None, map(plain, near)), None)
+    return next(filter(None, map(plain, (x for i, x in enumerate(dims[:2]) if i != axis))), None)
 
 
 def _other_names(

@@ -172,8 +172,7 @@ def compare(
         return _exact(head, before, after, tolerance)
     known = np.ones(before.shape, np.bool_) if where is None else where
     if leave_out:
-        kept = np.isfinite(before) if leave_out == "not finite" else ~np.isnan(before)
-        known = known & kept
+        known = known & (np.isfinite(before) if leave_out == "not finite" else ~np.isnan(before))
     return _floats(head, before, after, known, tolerance)
 
 

@@ -72,10 +72,9 @@ def mask_wheres(model: ir.Model) -> int:
 
     The places of that pass, except a Where that sets hidden weights to zero after the Softmax.
     """
-    sites = registry.get_pass("additive-mask").sites(model)
     return sum(
         not any(value is not None and is_op(value.producer(), "Softmax") for value in x.node.inputs)
-        for x in sites
+        for x in registry.get_pass("additive-mask").sites(model)
     )
 
 

@@ -1,7 +1,7 @@
 """Nodes whose result is the same in each run, and the Ifs that a constant decides."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -47,7 +47,7 @@ def worked_out(node: ir.Node, look: Look) -> Replacement | None:
         return None
     if any(x is not None and constant_of(x, LIMIT) is None for x in node.inputs):
         return None
-    return _same(_evaluated(node, constant_of, look.view)) if _is_exact(node, look.view) else None
+    return _same(_evaluated(node, {}, look.view)) if _is_exact(node, look.view) else None
 
 
 def _same(held: Array | None) -> Replacement | None:
@@ -70,24 +70,25 @@ def _from_sizes(node: ir.Node, look: Look) -> Array | None:
 def from_sizes(look: Look) -> Mapping[ir.Value, Array]:
     """What follows from the sizes of tensors; constants alone do not."""
     found: dict[ir.Value, Array] = {}
-
-    def held(value: ir.Value) -> Array | None:
-        return found[value] if value in found else constant_of(value)
-
     for node in look.view.model.graph.all_nodes():
         given = [x for x in node.inputs if x is not None]
-        if len(node.outputs) != 1 or all(x not in found and held(x) is not None for x in given):
+        settled = all(x not in found and constant_of(x) is not None for x in given)
+        if len(node.outputs) != 1 or settled:
             continue
         array = _from_sizes(node, look)
         if array is None and _is_exact(node, look.view):
-            array = _evaluated(node, held, look.view)
+            array = _evaluated(node, found, look.view)
         if array is not None:
             found[node.outputs[0]] = array
     return found
 
 
-def _evaluated(node: ir.Node, held: Callable[[ir.Value], Array | None], view: View) -> Array | None:
-    """What ``node`` makes of constants; None if an input is none, or it fails."""
+def _evaluated(node: ir.Node, known: Mapping[ir.Value, Array], view: View) -> Array | None:
+    """What ``node`` makes of constants and what is known; None if it lacks one, or fails."""
+
+    def held(value: ir.Value) -> Array | None:
+        return known[value] if value in known else constant_of(value)
+
     feeds = {}
     for value in node.inputs:
         if value is None or value.name is None:

@@ -101,18 +101,10 @@ def perm_of(node: ir.Node, look: Look) -> tuple[int, ...]:
 
 
 def constant_of(value: ir.Value | None, limit: int = LIMIT) -> Array | None:
-    """What is fixed; of the weights that lie beside the file, only integers are read: token types."""
-    source = value
-    while source is not None and (node := source.producer()) is not None:
-        if node.op_type == "Constant":
-            break
-        if not values.is_op(node, "Identity"):
-            return None  # nearly always
-        source = node.inputs[0]
-    tensor = None if source is None else source.const_value
-    if isinstance(tensor, ir.ExternalTensor) and tensor.dtype.is_floating_point():
-        return None
-    return values.const_of(source, limit)
+    """What is fixed; weights that lie beside the file are not read, but integers are none."""
+    tensor = values.const_tensor(value, limit)
+    weight = isinstance(tensor, ir.ExternalTensor) and tensor.dtype.is_floating_point()
+    return None if tensor is None or weight else values.const_of(value, limit)
 
 
 @dataclass

@@ -74,8 +74,7 @@ def group_norm(site: Site) -> State:
         if carries_time(channels) or len(channels) > 1 or not size_of(channels).is_Integer:
             raise RefusedError("how many channels it has is not known")
         groups, each = attr_int(site.node, "num_groups", 1), site.opset >= 21
-        count = int(size_of(channels))
-        site.repair(MaskedGroupNorm(site.node, _LEAK, groups, count, state, each))
+        site.repair(MaskedGroupNorm(site.node, _LEAK, groups, int(size_of(channels)), state, each))
     return State(state.axes, state.recomputed())
 
 

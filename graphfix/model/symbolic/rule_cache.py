@@ -192,8 +192,7 @@ class Memory:
         if tensor is not None and (held := self._held(value, tensor)) is None:
             return None
         items = None if array is None else (array.shape, *array.flat)
-        told = None if symbolic is None else tuple(symbolic)
-        key = (value.dtype, dims, held, items, told)
+        key = (value.dtype, dims, held, items, None if symbolic is None else tuple(symbolic))
         state = self._by_key.get(key)
         if state is None:
             state = self._by_key[key] = Seen(value, symbolic, array)

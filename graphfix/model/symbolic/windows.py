@@ -100,8 +100,7 @@ def pool(facts: Facts, ctx: Context, node: ir.Node) -> None:
         dims: list[Dim] = list(shape)[:2]
         for i, size in enumerate(list(data.shape)[2:]):
             before, behind = expr_of(size) + pads[i], pads[i + len(kernel)]
-            spare = before + behind - (kernel[i] - 1) * dilations[i] - 1
-            fits = steps_in(spare, strides[i]) + 1
+            fits = steps_in(before + behind - (kernel[i] - 1) * dilations[i] - 1, strides[i]) + 1
             dims.append(dim_of(settled(sympy.Min(fits, steps_in(before, strides[i])))))
         for value in node.outputs:
             set_shape(value, dims)
