@@ -97,8 +97,7 @@ class LateMask(NodePass[EarlyMask]):
             conv = alone(relu.inputs[0] if relu else value, "Conv")
             if conv is None or not _is_by_frame(conv, mask, view):
                 continue
-            steps = (conv, relu) if relu else (conv,)
-            site = next(_masked(conv.inputs[0], steps, view), None)
+            site = next(_masked(conv.inputs[0], (conv, relu) if relu else (conv,), view), None)
             if site is not None and site.mask is mask:
                 return replace(site, node=node)
         return None

@@ -134,8 +134,7 @@ def _sizes(value: ir.Value, axes: Sequence[int], op: Builder) -> ir.Value:
 
 def _leads(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
     """The dims before the matrices, as many of each: the missing ones are 1."""
-    rank = max(len(a), len(b))
-    first, second = ([*[1] * (rank - len(x)), *x[:-2]] for x in (a, b))
+    first, second = ([*[1] * (max(len(a), len(b)) - len(x)), *x[:-2]] for x in (a, b))
     return first, second
 
 

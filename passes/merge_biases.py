@@ -358,8 +358,7 @@ def _moved(
             moved = op.Expand(moved, np.array([*sizes[:-1], depth], np.int64))
         return op.MatMul(moved, constant)
     if is_op(step, "Transpose"):
-        rank = op.view.shapes.rank(data) or 0
-        padded = np.array([1] * (rank - len(sizes)) + sizes, np.int64)
+        padded = np.array([1] * ((op.view.shapes.rank(data) or 0) - len(sizes)) + sizes, np.int64)
         return op.Transpose(op.Reshape(moved, padded), perm=attr_ints(step, "perm"))
     if is_op(step, *_VIEWS):
         return op.Reshape(moved, np.array(match.sizes[step.outputs[0]], np.int64))

@@ -182,8 +182,7 @@ def _lookup(value: ir.Value | None, view: View) -> Lookup | None:
         return None
     if not is_weight(table, (None, None), view) or view.shapes.dtype(table) not in FLOATS:
         return None
-    axis = attr_int(choice, "axis", 0) % rank
-    return Lookup(ids, axis, int(place), table, (size[0], size[1]))
+    return Lookup(ids, attr_int(choice, "axis", 0) % rank, int(place), table, (size[0], size[1]))
 
 
 def _largest(lookups: Sequence[Lookup]) -> list[Lookup]:

@@ -245,8 +245,7 @@ class _Search:
             self._dropped.append(Dropped(case.name, str(error)))
             return False
         self._found.append(case)
-        first = (*self._signature.times, self._signature.batch or "")[0]
-        self._lengths.add(groups.get(first, 1))
+        self._lengths.add(groups.get((*self._signature.times, self._signature.batch or "")[0], 1))
         return True
 
     def _covers(self, step: int, groups: Mapping[str, int], style: Style, chosen: PerRow) -> bool:

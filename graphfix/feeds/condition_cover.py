@@ -309,6 +309,5 @@ class Cover:
             arrays = [case.feeds[name].reshape(-1) for name in options]
             rows = max(array.size for array in arrays)
             had |= {tuple(int(a[min(r, a.size - 1)]) for a in arrays) for r in range(rows)}
-        all_of_them = itertools.product(*options.values())
-        first = itertools.islice(all_of_them, _MOST_ROWS * _MOST_CHOICES)
+        first = itertools.islice(itertools.product(*options.values()), _MOST_ROWS * _MOST_CHOICES)
         return [dict(zip(options, one, strict=True)) for one in first if one not in had]

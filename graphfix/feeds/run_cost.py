@@ -77,5 +77,4 @@ def products(graph: ir.Graph, known: Callable[[], Shapes]) -> Iterator[tuple[Dim
 def _of(node: ir.Node, a: Sequence[Dim], b: Sequence[Dim], made: Sequence[Dim]) -> tuple[Dim, ...]:
     if is_op(node, "Conv", "ConvTranspose"):
         return (*(made if is_op(node, "Conv") else a), *b[1:])
-    turned = is_op(node, "Gemm") and "transA" in node.attributes
-    return (*made, a[0] if turned else a[-1])
+    return (*made, a[0] if is_op(node, "Gemm") and "transA" in node.attributes else a[-1])

@@ -137,12 +137,11 @@ def _of_name(name: str) -> Explanation:
 
 def _of_manual(manual: Manual | RuleManual, about: str) -> Explanation:
     data = asdict(manual)
-    parts = [(x, str(data.get(x) or "")) for x in ("why", "spec", *_CODE, "safety")]
     sections = [
         Section("Run as", f"-p {text}")
         if name == "spec"
         else Section(name.capitalize(), text, "code" if name in _CODE else "prose")
-        for name, text in parts
+        for name, text in [(x, str(data.get(x) or "")) for x in ("why", "spec", *_CODE, "safety")]
         if text
     ]
     told = "{name}={default} ({type})\n    {text}"

@@ -79,8 +79,7 @@ def _follow(node: ir.Node, shapes: Shapes, ones: Counts, counts: Counts) -> None
     if is_op(node, *_SAME) and known[0] is first:
         counts[result] = counts[first]
     elif is_op(node, "Floor", "Ceil"):
-        make = sympy.floor if node.op_type == "Floor" else sympy.ceiling
-        counts[result] = make(counts[first])
+        counts[result] = (sympy.floor if node.op_type == "Floor" else sympy.ceiling)(counts[first])
     elif is_op(node, "Add", "Sub", "Mul", "Div"):
         made = _computed(node, shapes, counts)
         if made is not None:

@@ -58,8 +58,7 @@ def plain(dim: Dim) -> str:
 
 def _pairs(node: ir.Node, shapes: Shapes) -> Iterator[Pair]:
     if is_op(node, *BROADCAST):
-        columns = ((shapes.dims(x) or ())[::-1] for x in node.inputs)
-        for together in zip(*columns, strict=False):
+        for together in zip(*((shapes.dims(x) or ())[::-1] for x in node.inputs), strict=False):
             yield from _side_by_side(together)
     elif is_op(node, "Reshape"):
         yield from _reshaped(node, shapes)

@@ -182,5 +182,4 @@ def _said(attr: ir.Attr) -> str:
         return f"{attr.name} = @{attr.ref_attr_name}"
     if attr.type == ir.AttributeType.TENSOR:
         return f"{attr.name} = {{{', '.join(str(x) for x in tensor_in(attr).numpy().reshape(-1))}}}"
-    value = list(attr.value) if isinstance(attr.value, tuple) else attr.value
-    return f"{attr.name} = {value}"
+    return f"{attr.name} = {list(attr.value) if isinstance(attr.value, tuple) else attr.value}"

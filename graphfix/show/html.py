@@ -37,11 +37,10 @@ def write(data: Data, path: str | Path) -> None:
 
 def page(data: Data) -> str:
     """The page of a report as HTML."""
-    kernels = data.get("kernels") or {}
     return page_of(
         "report.html",
         data,
-        kernels={when: counts for when, counts in kernels.items() if counts},
+        kernels={when: counts for when, counts in (data.get("kernels") or {}).items() if counts},
         strips=data.get("strips", {}),
         missed=missed(data["passes"]),
     )

@@ -65,8 +65,7 @@ def keep(path: Path, row: Json) -> None:
 
 def _version(name: str) -> str:
     # On Windows onnxruntime is the package onnxruntime-directml, and with CUDA another one.
-    known = (name, f"{name}-directml", f"{name}-gpu") if name == "onnxruntime" else (name,)
-    for one in known:
+    for one in (name, f"{name}-directml", f"{name}-gpu") if name == "onnxruntime" else (name,):
         with contextlib.suppress(metadata.PackageNotFoundError):
             return f"{metadata.version(one)} ({one})" if one != name else metadata.version(one)
     return "none"

@@ -167,8 +167,7 @@ def only_number(value: ir.Value) -> float | None:
 
 def _varying(node: ir.Node, view: View) -> list[ir.Value]:
     """The inputs that matter for the elements of what ``node`` makes."""
-    given = dict.fromkeys(_sources(node))
-    varying = [x for x in given if x is not None and only_number(x) is None]
+    varying = [x for x in dict.fromkeys(_sources(node)) if x is not None and only_number(x) is None]
     if node.op_type == "And" and len(varying) > 1:
         varying = [x for x in varying if not is_always(x, view)] or varying[:1]
     return varying

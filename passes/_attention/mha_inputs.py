@@ -146,8 +146,7 @@ def key_padding_of(mask: KeyMask, sizes: Sizes, keys: ir.Value, op: Builder) -> 
         wanted = [dim for dim in (sizes.batch, sizes.keys) if dim != 1]
         if len(known) == len(wanted) and all(map(same, known, wanted)):
             return value
-        places = [[(keys, 0)], [(keys, 1)]]
-        return op.Expand(value, _sizes(places, (sizes.batch, sizes.keys), op))
+        return op.Expand(value, _sizes([[(keys, 0)], [(keys, 1)]], (sizes.batch, sizes.keys), op))
 
     key = ("keys", view.numbering.of(bit.value), mask.visible, str(sizes.batch), str(sizes.keys))
     return op.once(key, build, bit.value)
@@ -175,8 +174,7 @@ def bias_of_terms(
         missing = _missing(terms, sizes)
         if rank == len(wanted) and all(dim == 1 for dim in missing):
             return total
-        places = [[(queries, 0)], [], [(queries, 1)], keys]
-        return op.Expand(total, _sizes(places, missing, op))
+        return op.Expand(total, _sizes([[(queries, 0)], [], [(queries, 1)], keys], missing, op))
 
     key = ("bias", numbers, tuple(map(str, wanted)))
     return op.once(key, build, *(term.value for term in terms))

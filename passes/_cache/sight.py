@@ -273,8 +273,7 @@ class Sight:
         return None
 
     def _concat(self, node: ir.Node) -> Iterator[Recount]:
-        rank = self._shapes.rank(node.outputs[0]) or 1
-        axis = attr_int(node, "axis", 0) % rank
+        axis = attr_int(node, "axis", 0) % (self._shapes.rank(node.outputs[0]) or 1)
         if any(axis in self._lengths.slots(x) for x in node.inputs[1:]):
             raise UnclearError("it joins something in front of the entries of a cache")
         if inputs := dict(self._counts(node)):
@@ -282,8 +281,7 @@ class Sight:
 
     def _gather(self, node: ir.Node) -> Iterator[Recount]:
         data, index = node.inputs[:2]
-        rank = self._shapes.rank(data) or 1
-        axis = attr_int(node, "axis", 0) % rank
+        axis = attr_int(node, "axis", 0) % (self._shapes.rank(data) or 1)
         counts = self._lengths.counted(index)
         slots = self._lengths.slots(data).get(axis)
         if slots is None:

@@ -74,8 +74,7 @@ class NormPieces(NodePass[NormSite]):
         kind = "LayerNormalization" if core.centred else "SimplifiedLayerNormalization"
         factors = [x for x in (match.scale, match.bias) if x is not None]
         if not core.behind:
-            axis = core.axes[0]
-            return op.make(kind, data, *factors, axis=axis, epsilon=core.epsilon)
+            return op.make(kind, data, *factors, axis=core.axes[0], epsilon=core.epsilon)
         axes, flat = list(range(op.view.shapes.rank(data) or 0)), np.array([-1], np.int64)
         order = axes.copy()
         order.append(order.pop(core.axes[0]))

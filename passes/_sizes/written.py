@@ -35,8 +35,7 @@ class Written:
             return op.constant(np.array([self.dim], np.int64))
 
         def base() -> ir.Value:
-            key = ("size", value, self.axis)
-            return op.once(key, lambda: size_of(value, self.axis, op), value)
+            return op.once(("size", value, self.axis), lambda: size_of(value, self.axis, op), value)
 
         return Arithmetic(op, f"of {value.name}", self.symbol, base, value).of(expr_of(self.dim))
 
