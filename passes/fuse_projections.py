@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, input_at, is_op, maker_of
+from graphfix.model.values import attr_int, input_at, ints_of, is_op, maker_of
 from graphfix.model.view import View
 from graphfix.wording import a_or_an
 
@@ -121,10 +121,11 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         Exact, except rounding: the same products and sums. Without any optimization ONNX Runtime
         copies the weights in each run. A quantizer keeps a weight of which a part is cut for
         something else in float32 as well. Refused, with the reason: two of queries, keys and values
-        read by something else; three widths; weights that are computed or inputs, or are used by
-        something else than a product, which would keep them twice in memory; a past or a present,
-        and ``unidirectional``, which DirectML's Attention does not take; other types than float and
-        float16. An attention of several tensors (cross-attention) is none of these.
+        read by something else; three widths; weights that are inputs, or computed by more than a
+        Reshape, or used by something else than a product, which would keep them twice in memory; a
+        past or a present, and ``unidirectional``, which DirectML's Attention does not take; other
+        types than float and float16. An attention of several tensors (cross-attention) is none of
+        these.
     """
 
     anchors = (".".join(_ATTENTION), "Add")
@@ -194,7 +195,14 @@ def _product(value: ir.Value | None) -> ir.Node | None:
     node = maker_of(value)
     if not is_op(node, "MatMul") or node.inputs[1] is None:
         return None
-    return node if node.inputs[1].producer() is None else None
+    return node if _laid_out(node.inputs[1]).producer() is None else None
+
+
+def _laid_out(weight: ir.Value) -> ir.Value:
+    """What a Reshape makes a matrix of when the model is loaded, as of an Einsum's; or itself."""
+    maker = weight.producer()
+    whole = maker.inputs[0] if is_op(maker, "Reshape") and ints_of(maker.inputs[1]) else None
+    return whole or weight
 
 
 def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
@@ -327,13 +335,14 @@ def _unlike(node: ir.Node, product: ir.Node, view: View) -> str | None:
 
 def _unfit(weights: Sequence[ir.Value]) -> str | None:
     """Why weights are not put side by side."""
-    for weight in weights:
-        if not weight.is_initializer() or weight.is_graph_input():
+    for weight in (*weights, *map(_laid_out, weights)):
+        held = weight.is_initializer() and not weight.is_graph_input()
+        if _laid_out(weight) is weight and not held:
             return f"the weight {weight.name!r} is an input, so it would be copied in each run"
         if weight.is_graph_output():
             return f"the weight {weight.name!r} is an output"
         for use in weight.uses():
-            if not is_op(use.node, "MatMul", "Concat", "Slice"):
+            if not is_op(use.node, "MatMul", "Concat", "Slice", "Reshape"):
                 other, name = a_or_an(use.node.op_type), weight.name
                 return f"the weight {name!r}, which goes into {other} too, would be held twice"
     return None

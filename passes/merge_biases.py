@@ -168,6 +168,8 @@ class MergeBiases(NodePass[BiasSite]):
                 added[made] = _moved(step, match, added, op)
                 if made in match.ends:
                     ends[made] = op.Add(bare.pop(made), added.pop(made))
+                elif any(is_op(x.node, "Shape") for x in made.uses()):
+                    op.replace(made, bare[made])
         last = ends.pop(match.node.outputs[0])
         for old, new in ends.items():
             op.supplant(old, new)
@@ -231,7 +233,7 @@ def _gathered(node: ir.Node, view: View) -> BiasSite | None:
         """What the constant behind a step can go through next; nothing where it has to be added."""
         made, found = step.outputs[0], list[ir.Node]()
         if made not in shut and not made.is_graph_output() and users_of(made) <= _READERS:
-            found = [use.node for use in made.uses()]
+            found = [x.node for x in made.uses() if not is_op(x.node, "Shape")]  # it stays
         return found if all(x.graph is step.graph and _takes(x, view) for x in found) else []
 
     def beside(step: ir.Node) -> Iterator[ir.Node]:

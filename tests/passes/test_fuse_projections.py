@@ -27,6 +27,7 @@ WEIGHTS = {
     "wv": (8, 8),
     "b": (24,),
     "wide": (8, 16),
+    "heads": (8, 2, 4),
     "up": (6, 8),
     "all": (8, 24),
     "down": (24, 8),
@@ -97,6 +98,16 @@ def test_an_attention_takes_its_products_along(name: str) -> None:
         shapes_of(before).dims(before.graph.outputs[0])
     )
     assert planning.plan(after).steps_on("dml", "cpu") == 1  # the Concat is done once
+
+
+def test_a_weight_may_be_laid_out_as_a_matrix_when_the_model_is_loaded() -> None:
+    """XLNet's have their heads apart, as its Einsums take them."""
+    laid = "square = Constant <value_ints = [8, 8]> () laid = Reshape (heads, square)"
+    before, after = (model(f"{laid} {PLAIN.replace('wk', 'laid')}") for _ in range(2))
+    assert graphfix.run(after, "fuse-projections").changed
+    assert ops(after) == ["Constant", "Reshape", "Concat", "Attention"]
+    np.testing.assert_allclose(run(after)[0], run(before)[0], rtol=2e-5, atol=2e-5)
+    assert planning.plan(after).steps_on("dml", "cpu") == 1
 
 
 @pytest.mark.parametrize("part", ["q", "k", "v"])
@@ -226,6 +237,10 @@ NONE = {
     ),
     "a bias that stays outside": (
         f"{PRODUCTS} a = Add (q, q) y = {MHA} <num_heads = 2> (a, k, v)", {},
+    ),
+    "a weight that is laid out by a shape that is given": (
+        f"laid = Reshape (heads, sizes) {PLAIN.replace('wk', 'laid')}",
+        {"signature": f"{X}, int64[2] sizes"},
     ),
     "a weight that is computed": (
         f"n = Neg (wq) {PLAIN.replace('(x, wq)', '(x, n)')}", {},
