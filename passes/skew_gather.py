@@ -1,6 +1,6 @@
 """skew-gather: the manual is the docstring of the class."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -9,13 +9,14 @@ from graphfix.core import NodePass, Skip
 from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.model.pad_cuts import Rows
 from graphfix.model.shifted_rows import Moved, line_of
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import const_of, is_op, maker_of
 from graphfix.model.view import View
 
 from ._index.skew_index import Positions
 from ._index.skew_sites import LARGEST, SkewSite, skewed, turned_back
 
 _OPSET = 12
+_RESTS = "takes it that no clip is longer than the table of positions"
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,11 @@ class SkewGather(NodePass[SkewSite]):
 
     Safety:
         Exact: each element is a copy, proved from the symbolic shapes, pads and starts for every T
-        but 0. What one row takes from the next must be padding, and is 0 where it is read. Where
-        what is moved comes of a MatMul with a constant table with zeros around it, all rows of the
+        but 0. Where positions are cut from a table in the file, as FastSpeech 2 and fairseq's
+        Conformer cut 2 * T - 1 of them, it holds for every T that the table has positions for, and
+        the report says so: the model before fails beyond it, or computes something else. What one
+        row takes from the next must be padding, and is 0 where it is read. Where what is moved
+        comes of a MatMul with a constant table with zeros around it, all rows of the
         table are multiplied, once, and zeros are looked up where there is none; where it goes into
         one, the columns that the table has are picked before: what was multiplied with a zero is
         left out, and a NaN or an infinity there no longer shows. Indices are made of T once for all
@@ -107,7 +111,7 @@ class SkewGather(NodePass[SkewSite]):
         """The last Slice of a skew, or the MatMul of one with rows of a table."""
         if view.in_function(node):
             return None
-        found = skewed(node, view) if is_op(node, "Slice") else turned_back(node, view)
+        found = _skew(node, view) if is_op(node, "Slice") else turned_back(node, view)
         if found is None or isinstance(found, Skip):
             return found
         if view.opset(node) < _OPSET:
@@ -130,7 +134,16 @@ def _has_company(node: ir.Node, view: View) -> bool:
     if any(x.metadata_props.get(PASS_KEY) == SkewGather.name for x in view.nodes("GatherElements")):
         return True
     others = (x for x in view.nodes("Slice") if x is not node and not view.in_function(x))
-    return any(skewed(x, view) is not None for x in others)
+    return any(_skew(x, view) is not None for x in others)
+
+
+def _skew(node: ir.Node, view: View) -> SkewSite | None:
+    """A skew at every length; or at those that a table of positions covers, which is then noted."""
+    found = skewed(node, view)
+    if found is not None or not is_op(maker_of(node.inputs[0]), "Reshape"):
+        return found
+    found = skewed(node, view.in_usual_runs)
+    return None if found is None else replace(found, note=_RESTS)
 
 
 def _picked(moved: Moved, op: Builder) -> ir.Value:

@@ -1,5 +1,7 @@
 """One look at a model: its nodes in order, its scopes, its shapes, its equal values."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
@@ -34,6 +36,13 @@ class View:
     def usual(self) -> Shapes:
         """Shapes in usual runs: no size is 0 or over a million. Of what was there at the start."""
         return infer(self.model, usual=True)
+
+    @cached_property
+    def in_usual_runs(self) -> View:
+        """The same model with those for its shapes."""
+        view = View(self.model)
+        view.shapes = self.usual
+        return view
 
     @cached_property
     def symbols(self) -> frozenset[str]:

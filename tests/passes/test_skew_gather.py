@@ -207,6 +207,19 @@ def test_a_conformers_shift_in_two_layers() -> None:
         assert counted["after"][where] <= counted["before"][where]
 
 
+def test_positions_that_are_cut_from_a_table_are_taken_to_be_in_it() -> None:
+    """As FastSpeech 2 and fairseq's Conformer cut 2 * T - 1 of them out of thousands."""
+    body = f"""five = Constant <value_ints = [5]> () four = Constant <value_ints = [4]> ()
+        begin = Sub (five, t) last = Add (four, t) near = Slice (table, begin, last, one)
+        columns = Transpose <perm = [0, 2, 1]> (near) x = MatMul (q, columns)
+        {shifted("x", "a")} x2 = Neg (x) {shifted("x2", "b")} y = Sub (a, b)"""
+    before, after, report = both(text(body, 4, lead=("B", "H")))
+    notes = [x.note for x in report.passes[0].changes]
+    assert notes == ["takes it that no clip is longer than the table of positions"] * 2
+    assert "Reshape" not in ops(after)
+    agree(before, after, (2, 3), range(1, 6))
+
+
 def test_a_single_shift_is_a_near_miss() -> None:
     _, _, report = both(text(f"{WIDE} {shifted('x', 'y')}", lead=("B", "H")))
     assert not report.changed
