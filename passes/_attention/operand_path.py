@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.model.dims import numbers_in
 from graphfix.model.shapes import Dim, all_same, same
-from graphfix.model.values import Array, attr_int, const_of, is_op, scalar_of
+from graphfix.model.values import Array, attr_int, const_of, is_op, maker_of, scalar_of
 from graphfix.model.view import View
 
 from .axis_layout import Atom, Layout, after, before, size_of
@@ -168,7 +169,7 @@ def _shift_of(node: ir.Node, place: TracedTensor, view: View) -> tuple[ir.Value,
     if not is_op(node, "Add") or place.rotation is not None:
         return None
     for source, bias in (node.inputs, node.inputs[::-1]):
-        array = None if bias is None or bias.is_graph_input() else const_of(bias, limit=_LONG)
+        array = _held(bias, view)
         if array is None or source is None or source.producer() is None:
             continue
         # Rows that something else reads with their bias are had as they are.
@@ -183,6 +184,17 @@ def _shift_of(node: ir.Node, place: TracedTensor, view: View) -> tuple[ir.Value,
             return None
         return source, Shift(array.reshape(sizes), atoms, place.factor)
     return None
+
+
+def _held(bias: ir.Value | None, view: View) -> Array | None:
+    """What a bias holds, in the file or as a part of a vector there, as torch parts three."""
+    split, array = maker_of(bias), const_of(bias, limit=_LONG)
+    whole = const_of(split.inputs[0], limit=_LONG) if is_op(split, "Split") else None
+    if array is not None or split is None or bias is None or whole is None or whole.ndim > 1:
+        return array
+    sizes = [numbers_in(view.shapes.dims(x)) or [0] for x in split.outputs]
+    ends = np.cumsum([x[0] for x in sizes])
+    return np.split(whole, ends[:-1])[bias.index() or 0] if ends[-1] == whole.size else None
 
 
 def places_after(value: ir.Value, layout: Layout, view: View) -> list[TracedTensor]:

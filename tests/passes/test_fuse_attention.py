@@ -597,6 +597,19 @@ def test_what_is_added_to_the_features_of_heads_is_a_bias(query: str) -> None:
     assert [x.op_type for x in after.graph] == ["Relu", "MultiHeadAttention"]
 
 
+@pytest.mark.parametrize(("sizes", "part"), [((16, 24), "a"), ((3, 16, 21), "b"), ((24, 16), "b")])
+def test_a_part_of_a_vector_is_a_bias(sizes: tuple[int, ...], part: str) -> None:
+    """As torch parts the three biases of its MultiheadAttention, whatever their sizes."""
+    parts = ", ".join("abd"[: len(sizes)])
+    query = f"""long = Constant <value_floats = [{", ".join(f"{x}.5" for x in range(40))}]> ()
+        sizes = Constant <value_ints = [{", ".join(map(str, sizes))}]> ()
+        {parts} = Split <axis = 0> (long, sizes)
+        r = Add (x, {part}) s0 = Reshape (r, split) qh = {TURN} (s0)"""
+    after = fused(shifted(query))
+    assert inputs_given(after) == "b"
+    assert count(after, "Add") == 0
+
+
 def test_heads_that_something_else_reads_with_their_bias_are_left_to_it() -> None:
     """As the relative positions of a Conformer read queries with a bias of their own."""
     query = f"""r = Add (x, row) s0 = Reshape (r, split) q0 = {TURN} (s0) qh = Add (q0, u)
