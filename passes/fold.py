@@ -20,6 +20,7 @@ from ._fold.equal_nodes import Equal
 from ._fold.integer_math import COUNTED, integers
 from ._fold.lookup import VIEWS, Look, Replacement
 from ._fold.merged_dims import Apart
+from ._fold.nested_division import nested
 from ._fold.size_nodes import Sizes
 from ._fold.uniform import NEUTRAL, SHRUNK, Uniform
 
@@ -228,6 +229,7 @@ def _rules(uniform: Uniform) -> Rules:
         (None, Equal()),
         (CHAINED, chain),
         (COUNTED, integers),
+        (frozenset({"Div", "Cast"}), nested),
         (NEUTRAL, uniform.neutral),
         (frozenset({"ScatterND"}), uniform.scattered),
         (frozenset({"DFT"}), uniform.real),
