@@ -208,6 +208,5 @@ def _tell_untold(view: View) -> None:
 
 
 def _fixed_before(model: ir.Model) -> dict[str, int]:
-    texts = divided(model.metadata_props.get(KEY, ""), ":")
-    pairs = (halves(text, "=") for text in texts if text)
+    pairs = (halves(text, "=") for text in divided(model.metadata_props.get(KEY, ""), ":") if text)
     return {unquoted(name): int(size) for name, _, size in pairs}

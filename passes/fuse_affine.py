@@ -108,7 +108,6 @@ class FuseAffine(NodePass[AffineSite]):
 
     def rewrite(self, match: AffineSite, op: Builder) -> ir.Value:
         """The one operator."""
-        flat = np.array([-1], np.int64)
-        scale, bias = (op.Reshape(x, flat) for x in (match.scale, match.bias))
+        scale, bias = (op.Reshape(x, np.array([-1], np.int64)) for x in (match.scale, match.bias))
         rest = (np.full(match.count, x, np.float32) for x in (0, 1))
         return op.BatchNormalization(match.data, scale, bias, *rest, epsilon=0.0)

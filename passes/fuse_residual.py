@@ -163,5 +163,4 @@ def _is_it(value: ir.Value | None, other: ir.Value, perm: tuple[int, ...] | None
         return value is other
     node = value.producer()
     back = attr_ints(node, "perm") if is_op(node, "Transpose") else None
-    inverse = tuple(np.argsort(perm).tolist())
-    return node is not None and node.inputs[0] is other and back == inverse
+    return node is not None and node.inputs[0] is other and back == tuple(np.argsort(perm).tolist())

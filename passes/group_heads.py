@@ -166,8 +166,7 @@ class GroupHeads(NodePass[GroupedSite]):
                         op.reroute(value, [(node, index)], part)
             return made[0]
 
-        first = op.once(("heads", match.product), build, match.product.outputs[0])
-        split = first.producer()
+        split = op.once(("heads", match.product), build, match.product.outputs[0]).producer()
         assert split is not None
         return split.outputs[match.place]
 

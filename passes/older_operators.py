@@ -231,8 +231,7 @@ def _rotary(node: ir.Node, op: Builder) -> ir.Value:
     heads = np.array([1], np.int64)
     cos, sin = (op.Unsqueeze(op.Concat(x, x, axis=-1), heads) for x in angles)
     first, second = op.make_all("Split", (True, True), data, np.array([half, half]), axis=3)
-    turned = op.Concat(op.Neg(second), first, axis=-1)
-    return op.Add(op.Mul(data, cos), op.Mul(turned, sin))
+    return op.Add(op.Mul(data, cos), op.Mul(op.Concat(op.Neg(second), first, axis=-1), sin))
 
 
 _WHY = dict(zip(_TOLD, (_of_attention, _of_groups, _of_norm, _of_rotary), strict=True))

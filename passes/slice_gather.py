@@ -145,9 +145,7 @@ def _start(node: ir.Node, axis: int, rank: int, size: int) -> int | None:
         return None
     found = {a % rank: (s, step) for a, s, step in zip(axes, starts, steps, strict=True)}
     start, step = found.get(axis, (0, 0))
-    if step != 1:
-        return None
-    return min(max(start + size if start < 0 else start, 0), size)
+    return None if step != 1 else min(max(start + size if start < 0 else start, 0), size)
 
 
 def _is_computed(value: ir.Value | None) -> bool:

@@ -173,8 +173,7 @@ class TurnBack(NodePass[TurnedSite]):
         if maker in failed or not joins(maker):
             return None
         list(reached([maker], around))
-        ordered = {x: steps[x] for x in node.graph or () if x in steps}
-        site = TurnedSite(node, lead, back, ordered)
+        site = TurnedSite(node, lead, back, {x: steps[x] for x in node.graph or () if x in steps})
         if site.spared(view) > 0:
             return site
         failed.update(steps)

@@ -65,8 +65,7 @@ def ends_of(ends: Ends, whole: int, rows: int, step: int) -> tuple[int, ...]:
     if ends == "all full":
         return (whole,) * rows
     if ends == "first full":
-        shares = (0.48, 0.31, 0.85)
-        shorter = (round(whole * shares[(row + step) % 3]) for row in range(rows - 1))
+        shorter = (round(whole * (0.48, 0.31, 0.85)[(row + step) % 3]) for row in range(rows - 1))
         return (whole, *(_below(n, whole) for n in shorter))
     if ends == "an empty row":
         middle = (_below(round(whole * 0.6), whole),) * max(rows - 2, 0)

@@ -156,9 +156,8 @@ class Ties:
         ranked = sorted(self._inputs, key=lambda x: order.get(x.role.kind, 4))
         names = [s for x in ranked for d in x.dims for s in sorted(symbols(d))]
         groups = dict.fromkeys(self.find(s) for s in names if s not in self.derived)
-        times = [g for g in groups if g not in batch]
         # A cache is not what a model is about, and must not come before the tokens.
-        return sorted(times, key=lambda g: g in past), past
+        return sorted([g for g in groups if g not in batch], key=lambda g: g in past), past
 
     def _tie_masks(self) -> None:
         alone = _only_in_masks(self._inputs) - self.derived.keys()

@@ -53,13 +53,9 @@ def _beyond(trials: Trials, candidate: ir.Model, case: Case) -> dict[str, str]:
             if gap.lost:
                 why = f"{name!r} is beyond float16 at {gap.lost:,} places"
             for node in (maker, *takers):
-                if node is not None and _makes_floats(node):
+                if node and any(x.dtype in (ir.DataType.FLOAT, None) for x in node.outputs):
                     found.setdefault(name_of(node), why)
         for node in takers:
             if (why := float16_range.fault_inside(node, ours)) and name_of(node) not in found:
                 found[name_of(node)] = why
     return found
-
-
-def _makes_floats(node: ir.Node) -> bool:
-    return any(x.dtype in (ir.DataType.FLOAT, None) for x in node.outputs)

@@ -144,8 +144,7 @@ def _of_manual(manual: Manual | RuleManual, about: str) -> Explanation:
         for name, text in [(x, str(data.get(x) or "")) for x in ("why", "spec", *_CODE, "safety")]
         if text
     ]
-    told = "{name}={default} ({type})\n    {text}"
-    options = [told.format(**x) for x in data.get("options", ())]
+    options = ["{name}={default} ({type})\n    {text}".format(**x) for x in data.get("options", ())]
     if options:
         sections.append(Section("Options", "\n".join(options), "list"))
     summary = "\n\n".join(filter(None, (manual.summary, manual.body)))

@@ -61,9 +61,7 @@ def _widened(inner: Counts | None, node: ir.Node, shapes: Shapes) -> Counts | No
 
 
 def _sum(a: Counts | None, b: Counts | None) -> Counts | None:
-    if a is None or b is None or a.keys() & b.keys():
-        return None
-    return {**a, **b}
+    return None if a is None or b is None or a.keys() & b.keys() else {**a, **b}
 
 
 def _number(value: ir.Value | None, shapes: Shapes) -> Dim | None:

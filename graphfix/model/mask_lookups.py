@@ -88,9 +88,7 @@ def _gathered(node: ir.Node, shapes: Shapes) -> Lookup | None:
         ]
         at.insert(0, axes[0] if len(axes) == 1 else None)
         stride = dim * stride
-    if len(counts) != len(at) - at.count(None):
-        return None
-    return _placed(table, at, dims, shape)
+    return None if len(counts) != len(at) - at.count(None) else _placed(table, at, dims, shape)
 
 
 def _by_axes(node: ir.Node, shapes: Shapes) -> Lookup | None:

@@ -224,8 +224,7 @@ def _scaled(term: Term, op: Builder) -> tuple[ir.Value, int]:
     if term.heads:
         value = op.Reshape(value, np.array([-1, term.heads, 0, 0], np.int64))
     if term.factor != 1:
-        factor = np.array(term.factor, _numpy(op.view.shapes.dtype(term.value)))
-        value = op.Mul(value, factor)
+        value = op.Mul(value, np.array(term.factor, _numpy(op.view.shapes.dtype(term.value))))
     return value, rank
 
 
@@ -234,8 +233,7 @@ def as_rank_2(value: ir.Value, axes: Axes, op: Builder) -> ir.Value:
     kept = [i for i, axis in enumerate(axes) if axis]
     if len(kept) == 1 and kept[0] > 0:  # the keys alone: the first axis is the batch, of 1
         kept.insert(0, 0)
-    gone = [i for i in range(len(axes)) if i not in kept]
-    value = with_axes("Squeeze", value, gone, op)
+    value = with_axes("Squeeze", value, [i for i in range(len(axes)) if i not in kept], op)
     return value if len(kept) == 2 else with_axes("Unsqueeze", value, [0], op)
 
 

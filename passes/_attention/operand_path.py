@@ -245,8 +245,7 @@ def keeps_dims(
     if mine is None or theirs is None:
         return False
     more = len(mine) - len(theirs) if lifts else 0
-    kept = len(theirs) - but
-    return all_same(mine[: len(mine) - but], ((1,) * more + theirs)[: more + kept])
+    return all_same(mine[: len(mine) - but], ((1,) * more + theirs)[: more + len(theirs) - but])
 
 
 def heads_in(place: TracedTensor) -> int | None:

@@ -61,8 +61,7 @@ def product_of(
         return None
     roles: dict[str, Role] = {}
     for label in dict.fromkeys(first + second):
-        inside = (label in first, label in second, label in labels[2])
-        role = _ROLES.get(inside)
+        role = _ROLES.get((label in first, label in second, label in labels[2]))
         if inner == "key":
             role = _EXCHANGED.get(role or "", role)
         if role is None or (role != "batch" and role in roles.values()):

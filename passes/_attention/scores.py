@@ -119,8 +119,7 @@ def scores_of(node: ir.Node, softmax: ir.Node, view: View) -> Scores | Skip | No
     if path is None or rank is None:
         why = _obstacle(source, view)
         return None if why is None else Skip(node, why)
-    axis = attr_int(softmax, "axis", -1 if view.opset(softmax) >= 13 else 1)
-    if axis not in (-1, rank - 1):
+    if attr_int(softmax, "axis", -1 if view.opset(softmax) >= 13 else 1) not in (-1, rank - 1):
         return Skip(node, "its Softmax does not go along the last axis")
     product = product_of(path[0][0], view)
     if product is None:
@@ -183,8 +182,7 @@ def _weighed(node: ir.Node, view: View) -> tuple[ir.Value, ir.Value] | None:
     for weights, keep in (node.inputs, node.inputs[::-1]):
         if weights is None or keep is None or not keeps_dims(node, weights, view):
             continue
-        source = maker_of(weights, "Identity", "Dropout", "Cast", "Reshape", "Mul")
-        if is_op(source, "Softmax"):
+        if is_op(maker_of(weights, "Identity", "Dropout", "Cast", "Reshape", "Mul"), "Softmax"):
             return weights, keep
     return None
 

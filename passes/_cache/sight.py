@@ -192,8 +192,7 @@ class Sight:
         self._counted.add(node.outputs[0])
 
     def _cumsum(self, node: ir.Node) -> Iterator[Recount]:
-        axis = self._axis_in(node.inputs[1], node.inputs[0])
-        for found in self._cleaned(node, [axis]):
+        for found in self._cleaned(node, [self._axis_in(node.inputs[1], node.inputs[0])]):
             value = node.inputs[0]
             yield _counts_on(node, value, found) if value is not None else found
         self._counted.add(node.outputs[0])
@@ -311,8 +310,7 @@ class Sight:
         dims = self._shapes.dims(index)
         if not dims or not isinstance(dims[-1], int):
             raise UnclearError("how many axes it looks up is not known")
-        slots = self._lengths.slots(data)
-        kinds = [slots.get(first + i) for i in range(dims[-1])]
+        kinds = [self._lengths.slots(data).get(first + i) for i in range(dims[-1])]
         found = [x for x in kinds if x is not None]
         if len(found) > 1:
             raise UnclearError("it looks up entries of a cache along two axes")

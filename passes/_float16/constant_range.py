@@ -78,8 +78,7 @@ def _beyond(stay: Stay, value: ir.Value, extent: Extent) -> None:
 def _lost(stay: Stay, value: ir.Value, extent: Extent) -> None:
     what = f"{value.name!r} is {extent.largest:.3g} at most, too little for float16"
     for use in value.uses():
-        addend = is_op(use.node, "Add", "Sub") or use.idx == 2
-        if extent.size > 1 and addend:
+        if extent.size > 1 and (is_op(use.node, "Add", "Sub") or use.idx == 2):
             continue  # added to what is in float16 it is nothing
         stay.add(use.node, what)
         _after_small(stay, use.node, f"it takes what {value.name!r} keeps from 0")

@@ -63,8 +63,7 @@ class Edit:
             wanted = self._wide.takes(node, i)
             if taken is None or wanted is None or not self._types.is_float(taken):
                 continue
-            hides = wanted == _HALF and taken in self._wide.floors
-            if hides or self._state(taken) != wanted:
+            if (wanted == _HALF and taken in self._wide.floors) or self._state(taken) != wanted:
                 node.replace_input_with(i, self._as(taken, wanted))
         for node in self._wide.nodes:
             self._attributes(node)

@@ -109,9 +109,7 @@ class Wide(Stay):
     def _as_asked(self, node: ir.Node) -> str:
         if self.only and not _named(node, self.only):
             return "it is not among only="
-        if self.keep and (found := _named(node, self.keep)):
-            return f"keep={found}"
-        return ""
+        return f"keep={found}" if self.keep and (found := _named(node, self.keep)) else ""
 
     def stored(self, value: ir.Value) -> bool:
         """Whether a constant is float16 in the file whatever takes it."""

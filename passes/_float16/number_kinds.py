@@ -143,8 +143,7 @@ def _cast(node: ir.Node, types: Types, view: View) -> tuple[Kind, str]:
     if data is not None and all(isinstance(x, int) and abs(x) <= _EXACT_UNTIL for x in data):
         return Kind.FLAG, ""
     given = truth_of(source, view)
-    known = given is not None and all(_may_be_a_mask(x) for x in given)
-    if known and not _is_spread(made):
+    if given is not None and all(map(_may_be_a_mask, given)) and not _is_spread(made):
         return Kind.FLAG, ""
     if dtype.bitwidth <= _SMALL:  # pixels, or weights in int8
         return Kind.DATA, ""

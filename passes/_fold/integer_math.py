@@ -45,7 +45,7 @@ def _rounded_down(node: ir.Node, look: Look) -> Replacement | None:
     if condition is None or not one or not is_op(division, "Div"):
         return None
     x, by = division.inputs
-    k = number_of(by)
+    k = _number(by)
     both = alone(condition, "And")
     if x is None or by is None or k is None or k < 1 or both is None:
         return None
@@ -62,12 +62,12 @@ def _less_by_one(less: ir.Value | None, cut: ir.Value | None) -> bool:
     node = alone(less, "Sub", "Add")
     if node is None or node.inputs[0] is not cut:
         return False
-    return number_of(node.inputs[1]) == (1 if is_op(node, "Sub") else -1)
+    return _number(node.inputs[1]) == (1 if is_op(node, "Sub") else -1)
 
 
 def _below_zero(value: ir.Value | None, x: ir.Value) -> bool:
     node = maker_of(value)
-    return is_op(node, "Less") and node.inputs[0] is x and number_of(node.inputs[1]) == 0
+    return is_op(node, "Less") and node.inputs[0] is x and _number(node.inputs[1]) == 0
 
 
 def _rest_of(value: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
@@ -75,7 +75,7 @@ def _rest_of(value: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
     node = maker_of(value)
     if is_op(node, "Not") and node.inputs[0] is not None:
         node = node.inputs[0].producer()
-        if not is_op(node, "Equal") or number_of(node.inputs[1]) != 0:
+        if not is_op(node, "Equal") or _number(node.inputs[1]) != 0:
             return None
     elif not is_op(node, "Cast") or attr_int(node, "to", 0) != ir.DataType.BOOL:
         return None
@@ -83,7 +83,7 @@ def _rest_of(value: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
     maker = maker_of(rest)
     if not is_op(maker, "Mod") or attr_int(maker, "fmod", 0):  # which has the sign of x
         return None
-    return rest if maker.inputs[0] is x and number_of(maker.inputs[1]) == k else None
+    return rest if maker.inputs[0] is x and _number(maker.inputs[1]) == k else None
 
 
 def _added(node: ir.Node, look: Look) -> Replacement | None:
@@ -121,7 +121,7 @@ def _compared(node: ir.Node, look: Look) -> Replacement | None:
 
 def addend(node: ir.Node) -> int | None:
     """What an Add or Sub adds on its right side."""
-    number = number_of(node.inputs[1])
+    number = _number(node.inputs[1])
     return number if number is None or is_op(node, "Add") else -number
 
 
@@ -132,7 +132,7 @@ def _from_the_end(node: ir.Node, look: Look) -> Replacement | None:
     if middle is None or first is None or first.inputs[0] is None:
         return None
     rank = look.view.shapes.rank(first.inputs[0])
-    axis = number_of(middle.inputs[1])
+    axis = _number(middle.inputs[1])
     if rank is None or axis is None:
         return None
     if _turned(first, look) != axis % rank or _turned(node, look) != axis % rank:
@@ -150,13 +150,13 @@ def _turned(node: ir.Node, look: Look) -> int | None:
     rank = look.view.shapes.rank(node.inputs[0])
     if len(node.inputs) < 5 or rank is None:
         return None
-    start, end, axis, step = (number_of(x) for x in node.inputs[1:5])
+    start, end, axis, step = (_number(x) for x in node.inputs[1:5])
     if start != -1 or step != -1 or end is None or axis is None or end > -(1 << 31) + 1:
         return None
     return axis % rank
 
 
-def number_of(value: ir.Value | None) -> int | None:
+def _number(value: ir.Value | None) -> int | None:
     """The one integer that a constant holds."""
     array = constant_of(value, 1)
     if array is None or array.size != 1 or array.dtype.kind != "i":

@@ -123,9 +123,7 @@ class Stock:
     def vector_of(self, value: ir.Value) -> WantedSize | None:
         """What a constant holds, as a vector."""
         holds, dtype = self._look.data(value), self._look.view.shapes.dtype(value)
-        if holds is None or dtype not in INTEGERS:
-            return None
-        return WantedSize(dtype, 1, holds)
+        return None if holds is None or dtype not in INTEGERS else WantedSize(dtype, 1, holds)
 
 
 class Ways:

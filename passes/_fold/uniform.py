@@ -113,8 +113,7 @@ class Uniform:
             if least is None or other is None or is_op(node, "Equal"):
                 continue
             above = is_op(node, "Greater", "GreaterOrEqual") == (sign > 0)
-            strict = is_op(node, "Greater", "Less") == above
-            if least > other or (least == other and not strict):
+            if least > other or (least == other and is_op(node, "Greater", "Less") != above):
                 return above
         return None
 

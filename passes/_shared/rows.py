@@ -76,8 +76,7 @@ def _side_by_side(
             continue
         if own is None or rank is None:
             return None
-        ahead = (view.shapes.dims(value) or ())[: max(0, lead - (rank - own))]
-        if any(x != 1 for x in ahead):
+        if any(x != 1 for x in (view.shapes.dims(value) or ())[: max(0, lead - (rank - own))]):
             if own < rank and value not in view.fixed:
                 return None
             places.append(i)

@@ -117,6 +117,74 @@ def test_what_only_looks_like_one(body: str) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+def strided(steps: list[tuple[int, int]], floats: bool, dtype: str = "int64") -> str:
+    """What is left of a length after convolutions: less c, divided by k and rounded down."""
+    to = {"int64": 7, "int32": 6}[dtype]
+    lines, given = [], "x"
+    for i in range(len(steps)):
+        name = "y" if i == len(steps) - 1 else f"n{i}"
+        lines.append(f"c{i} = Cast <to = {to}> (number{i}) v{i} = Sub ({given}, c{i})")
+        if floats:
+            lines.append(f"f{i} = Cast <to = 1> (v{i}) q{i} = Div (f{i}, k{i})")
+            lines.append(f"w{i} = Floor (q{i}) {name} = Cast <to = {to}> (w{i})")
+        else:
+            lines.append(f"by{i} = Cast <to = {to}> (k{i}) r{i} = Mod (v{i}, by{i})")
+            lines.append(f"w{i} = Sub (v{i}, r{i}) {name} = Div (w{i}, by{i})")
+        given = name
+    numbers = [f"int64 number{i} = {{{c}}}, float k{i} = {{{k}}}" for i, (c, k) in enumerate(steps)]
+    text = f"m ({dtype}[B] x) => ({dtype}[B] y) <{', '.join(numbers)}> {{ {' '.join(lines)} }}"
+    return f'<ir_version: 8, opset_import: ["" : 17]> {text}'
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+@pytest.mark.parametrize("floats", [True, False])
+@settings(max_examples=20, deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.integers(-9, 9), st.integers(2, 7)), min_size=2, max_size=5),
+    numbers=st.lists(st.integers(-(2**23), 2**23), min_size=1, max_size=8),
+)
+@example(steps=[(10, 5), *[(3, 2)] * 4, *[(2, 2)] * 2], numbers=[-3, 0, 399, 400, 16000, 2**23])
+def test_strides_one_after_the_other_are_one(
+    dtype: str, floats: bool, steps: list[tuple[int, int]], numbers: list[int]
+) -> None:
+    """As wav2vec 2.0 takes seven of them off the length of a clip."""
+    before = ir.from_onnx_text(strided(steps, floats, dtype))
+    after = folded(before)
+    assert ops(after).count("Floor" if floats else "Mod") == 1
+    x = np.array(numbers, dtype)
+    np.testing.assert_array_equal(run(after, x=x)[0], run(before, x=x)[0])
+
+
+@pytest.mark.parametrize("floats", [True, False])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("v1 = Sub (n0, c1)", "v1 = Mul (n0, c1)"),
+        ("v1 = Sub (n0, c1)", "v1 = Sub (c1, n0)"),
+        ("v1 = Sub (n0, c1)", "v1 = Sub (n0, x)"),
+        ("v1 = Sub (n0, c1)", "v0a = Neg (n0) v1 = Sub (v0a, n0)"),
+        ("float k1 = {3}", "float k1 = {-3}"),
+        ("float k1 = {3}", "float k1 = {16777216}"),
+    ],
+)
+def test_strides_that_are_not_one(old: str, new: str, floats: bool) -> None:
+    text = strided([(1, 2), (2, 3)], floats)
+    assert old in text
+    before = ir.from_onnx_text(text.replace(old, new))
+    after = folded(before)
+    assert ops(after).count("Floor" if floats else "Mod") == 2
+    x = np.arange(-50, 50)
+    np.testing.assert_array_equal(run(after, x=x)[0], run(before, x=x)[0])
+
+
+@pytest.mark.parametrize("floats", [True, False])
+def test_a_length_between_two_strides_that_something_else_reads_stays(floats: bool) -> None:
+    text = strided([(1, 2), (2, 3)], floats).replace("y)", "y, int64[B] n0)", 1)
+    before = ir.from_onnx_text(text)
+    after = folded(before)
+    assert ops(after).count("Floor" if floats else "Mod") == 2
+
+
 @pytest.mark.parametrize(
     ("body", "left"),
     [

@@ -149,8 +149,7 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
             _forward(old)
         axes.append(old if same else (Time(dims[i]),))
         plain_one = _kernel(site, i) == 1 and (bias is None or not site.has(bias))
-        zero = plain_one and kept is not None and kept.is_zero
-        tails.append(kept if zero else state.made)
+        tails.append(kept if plain_one and kept is not None and kept.is_zero else state.made)
     return State(tuple(axes), tuple(tails))
 
 

@@ -94,8 +94,7 @@ def _lasts(
 
 def _from(expr: sympy.Expr, symbol: sympy.Symbol, least: int) -> sympy.Expr:
     """The expression in the form that it has for sizes of at least ``least``."""
-    later = settled(expr.subs(symbol, symbol + least - 1))
-    return settled(later.subs(symbol, symbol - least + 1))
+    return settled(settled(expr.subs(symbol, symbol + least - 1)).subs(symbol, symbol - least + 1))
 
 
 def _values(
