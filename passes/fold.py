@@ -50,8 +50,8 @@ class Fold(Pass):
     Transpose, Cast, Slice, Expand and Identity that cancel go, and others become one node. Integers
     that are divided and rounded down, added up one number after the other, compared with one more
     than a length, or summed from the end between two Slices take as few nodes as can be, and the
-    seven strides of wav2vec 2.0, divisions one of the other, are one division; dims of 1 in front
-    that broadcasting gives a tensor anyway go. Dims that are merged for a while and taken
+    strides of a front end, taken off a length one after the other, are one division; dims of 1 in
+    front that broadcasting gives a tensor anyway go. Dims that are merged for a while and taken
     apart again, [B, H, T, D] to [B*H, T, D] for an attention and back, stay apart where all that
     lies between allows it, with at most four dims, which is as many as DirectML's MatMul takes; so
     does [B, 1] where lengths are summed to [B]. Shape arithmetic is planned for the model as a
@@ -113,10 +113,10 @@ class Fold(Pass):
 
     Safety:
         Exact, except the division of integers within k of the least of their type by k, two
-        divisions of one within 2^24 of either end, and a comparison with one more than the largest,
+        divisions of one within 2^23 of either end, and a comparison with one more than the largest,
         which no size or length comes near: what is moved, compared or reused is the same to the
-        bit; where 0 was added, a -0 keeps its sign. Divisions that dynamo writes in float32 hold
-        for lengths that float32 counts without a gap, up to 2^24, before and after.
+        bit; where 0 was added, a -0 keeps its sign. Divisions of lengths in float32 hold as far as
+        that counts halves without a gap, up to 2^23, before and after.
         Constants are worked out in integers, by operators that move data, and in float32 and
         float64 by those that IEEE 754 rounds alike everywhere. No sum of floats is. ONNX Runtime
         may then fuse what it did not fuse before. Nothing of more than 4096 elements is made, and
@@ -233,7 +233,7 @@ def _rules(uniform: Uniform) -> Rules:
         (None, Equal()),
         (CHAINED, chain),
         (COUNTED, integers),
-        (frozenset({"Div", "Cast"}), nested),
+        (frozenset({"Div", "Floor"}), nested),
         (NEUTRAL, uniform.neutral),
         (frozenset({"ScatterND"}), uniform.scattered),
         (frozenset({"DFT"}), uniform.real),

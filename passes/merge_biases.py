@@ -168,8 +168,8 @@ class MergeBiases(NodePass[BiasSite]):
                 added[made] = _moved(step, match, added, op)
                 if made in match.ends:
                     ends[made] = op.Add(bare.pop(made), added.pop(made))
-                elif any(is_op(x.node, "Shape") for x in made.uses()):
-                    op.replace(made, bare[made])
+                elif shapes := [(x.node, x.idx) for x in made.uses() if is_op(x.node, "Shape")]:
+                    op.reroute(made, shapes, bare[made])
         last = ends.pop(match.node.outputs[0])
         for old, new in ends.items():
             op.supplant(old, new)

@@ -1,71 +1,72 @@
 """Divisions that round down, one of the other: the strides of convolutions, taken off a length."""
 
-from typing import NamedTuple
-
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, is_op, maker_of, scalar_of, users_of
+from graphfix.model.values import attr_int, is_op, scalar_of, users_of
 
-from .integer_math import addend
 from .lookup import INTEGERS, Look, Replacement, alone
 
-# As far as float32 counts without a gap, no quotient is rounded up to a whole number.
-_MOST = 1 << 24
-# What such a division is written with, from its end: by TorchScript, and by dynamo.
-_WRITTEN = (("Div", "Sub", "Mod"), ("Cast", "Floor", "Div"))
-
-
-class Floored(NamedTuple):
-    """``x // k``, in float32 or in integers, where two nodes read x."""
-
-    x: ir.Value
-    k: int
-    floats: bool
+# As far as float32 counts halves without a gap, no quotient of whole numbers, nor one more than it,
+# is rounded to the next whole number.
+_MOST = 1 << 23
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
 def nested(node: ir.Node, look: Look) -> Replacement | None:
-    """``(x // j + c) // k``, which is ``(x + c * j) // (j * k)``."""
-    last = _floored(node, look)
-    if last is None:
+    """``(x // j + c) // k`` of a whole number x, which is ``(x + c * j) // (j * k)``."""
+    made, dtypes = node.outputs[0], look.view.shapes.dtype
+    step: ir.Node | None = node
+    more, by, floors, found = 0, 1, 0, None
+    while step is not None and (taken := _taken(step, look)) is not None:
+        x, number, k = taken
+        more, by = (more + number) * k, by * k
+        floors += dtypes(step.outputs[0]) in INTEGERS if k > 1 else is_op(step, "Floor")
+        if step is node and not floors:
+            return None
+        if dtypes(x) in INTEGERS and floors > 1:
+            found = x, more, by
+        read = users_of(x) - (k > 1 and dtypes(x) in INTEGERS)
+        step = x.producer() if read == 1 and not x.is_graph_output() else None
+    if found is None or look.data(made) or look.dims(found[0]) != look.dims(made):
         return None
-    value, reads, more = last.x, 2 - last.floats, 0
-    total = maker_of(value)
-    number = addend(total) if is_op(total, "Add", "Sub") and users_of(value) == reads else None
-    if total is not None and number is not None and total.inputs[0] is not None:
-        value, reads, more = total.inputs[0], 1, number
-    first = None if (maker := value.producer()) is None else _floored(maker, look)
-    if first is None or users_of(value) != reads or value.is_graph_output():
-        return None
-    more, k = more * first.k, last.k * first.k
-    dtype = look.view.shapes.dtype(first.x) or ir.DataType.INT64
-    if max(k, abs(more)) >= _MOST or look.dims(first.x) != look.dims(node.outputs[0]):
+    x, more, by = found
+    whole, dtype = dtypes(x) or ir.DataType.INT64, dtypes(made)
+    if max(by, abs(more)) >= _MOST or dtype is None:
         return None
 
     def build(op: Builder) -> list[ir.Value]:
-        x, by = op.Add(first.x, np.array(more, dtype.numpy())), np.array(k, dtype.numpy())
-        if not last.floats:
-            return [op.Div(op.Sub(x, op.Mod(x, by)), by)]
-        quotient = op.Div(op.Cast(x, to=ir.DataType.FLOAT), np.array(k, np.float32))
-        return [op.Cast(op.Floor(quotient), to=dtype)]
+        total, divisor = op.Add(x, np.array(more, whole.numpy())), np.array(by, dtype.numpy())
+        if dtype in INTEGERS:
+            return [op.Div(op.Sub(total, op.Mod(total, divisor)), divisor)]
+        return [op.Floor(op.Div(op.Cast(total, to=dtype), divisor))]
 
-    return Replacement(f"all of it is a division by {k}", build)
+    return Replacement(f"all of it is a division by {by}", build)
 
 
-def _floored(node: ir.Node, look: Look) -> Floored | None:
-    dtypes = look.view.shapes.dtype
-    whole = alone(node.inputs[0], "Sub", "Floor")
-    last = None if whole is None else alone(whole.inputs[-1], "Mod", "Div")
-    if whole is None or last is None or dtypes(node.outputs[0]) not in INTEGERS:
+def _taken(step: ir.Node, look: Look) -> tuple[ir.Value, int, int] | None:
+    """What a step is of, what is added to that, and what the sum is divided by."""
+    dtype, x = look.view.shapes.dtype(step.outputs[0]), step.inputs[0] if step.inputs else None
+    if x is None or dtype not in (*INTEGERS, *_FLOATS):
         return None
-    (x, by), kinds = last.inputs, (node.op_type, whole.op_type, last.op_type)
-    k, floats = scalar_of(by), is_op(node, "Cast")
-    if kinds not in _WRITTEN or k is None or k < 1 or k != int(k) or look.data(node.outputs[0]):
-        return None  # sizes are planned all at once
-    if floats:
-        cast = alone(x, "Cast") if dtypes(x) == ir.DataType.FLOAT else None
-        x = cast.inputs[0] if cast is not None else None
-    elif whole.inputs[0] is not x or scalar_of(node.inputs[1]) != k or attr_int(last, "fmod", 0):
+    if is_op(step, "Floor") or (is_op(step, "Cast") and _is_whole(x, look)):
+        return x, 0, 1
+    number = scalar_of(step.inputs[1]) if is_op(step, "Add", "Sub", "Div") else None
+    if number is None or number != int(number):
         return None
-    return Floored(x, int(k), floats) if x and dtypes(x) == dtypes(node.outputs[0]) else None
+    if not is_op(step, "Div"):
+        return x, int(number if is_op(step, "Add") else -number), 1
+    if dtype in INTEGERS:  # less what Mod leaves
+        less = alone(x, "Sub")
+        rest = None if less is None else alone(less.inputs[1], "Mod")
+        x = less.inputs[0] if less is not None else None
+        if rest is None or attr_int(rest, "fmod", 0) or rest.inputs[0] is not x:
+            return None
+        number = number if scalar_of(rest.inputs[1]) == number else 0
+    return (x, 0, int(number)) if x is not None and number > 1 else None
+
+
+def _is_whole(value: ir.Value, look: Look) -> bool:
+    """Whether it holds whole numbers."""
+    return look.view.shapes.dtype(value) in INTEGERS or alone(value, "Floor") is not None

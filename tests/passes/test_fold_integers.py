@@ -155,6 +155,38 @@ def test_strides_one_after_the_other_are_one(
     np.testing.assert_array_equal(run(after, x=x)[0], run(before, x=x)[0])
 
 
+@settings(max_examples=20, deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.integers(-9, 9), st.integers(2, 7)), min_size=2, max_size=4),
+    numbers=st.lists(st.integers(-(2**22), 2**22), min_size=1, max_size=8),
+)
+@example(steps=[(1, 2)] * 3, numbers=[0, 1, 7, 8, 9, 3000])
+def test_strides_in_floats_are_one(steps: list[tuple[int, int]], numbers: list[int]) -> None:
+    """As NeMo has them: ``floor((x - c) / k + 1)``, with no integer between."""
+    lines, given_, held = ["v = Cast <to = 1> (x)"], "v", ["float one = {1}"]
+    for i, (c, k) in enumerate(steps):
+        held += [f"float c{i} = {{{c}}}", f"float k{i} = {{{k}}}"]
+        lines.append(f"s{i} = Sub ({given_}, c{i}) q{i} = Div (s{i}, k{i})")
+        lines.append(f"p{i} = Add (q{i}, one) f{i} = Floor (p{i})")
+        given_ = f"f{i}"
+    body = f"{' '.join(lines)} y = Identity ({given_})"
+    before = ir.from_onnx_text(
+        f'<ir_version: 8, opset_import: ["" : 17]> m (int64[B] x) => (float[B] y) '
+        f"<{', '.join(held)}> {{ {body} }}"
+    )
+    after = folded(before)
+    assert ops(after) == ["Add", "Cast", "Div", "Floor"] or ops(after)[:2] == ["Cast", "Div"]
+    x = np.array(numbers, np.int64)
+    np.testing.assert_array_equal(run(after, x=x)[0], run(before, x=x)[0])
+
+
+def test_a_floor_of_numbers_that_are_not_whole_is_no_stride() -> None:
+    text = """m (float[B] x) => (float[B] y) <float two = {2}, float one = {1}> {
+        a = Div (x, two) b = Floor (a) c = Add (b, one) d = Div (c, two) y = Floor (d) }"""
+    m = ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    assert not graphfix.run(m, "fold").changed
+
+
 @pytest.mark.parametrize("floats", [True, False])
 @pytest.mark.parametrize(
     ("old", "new"),

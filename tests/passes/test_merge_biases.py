@@ -60,6 +60,9 @@ def kernels(m: ir.Model) -> int:
         "a = Sub (x, half) m = MatMul (a, square) y = Add (m, pair)",
         "a = Add (x, b) m = MatMul (a, square) y = Sub (m, half)",
         "a = Add (x, b) m = Add (z, c) y = Sub (a, m)",
+        f"r = Add (x, b) n = Shape (r) h = Reshape (r, heads) {_OF_HEADS} m = Shape (t) "
+        "f = Transpose <perm = [0, 2, 1, 3]> (a) e = Reshape (f, back) g = Expand (z, n) "
+        "d = ReduceProd <keepdims = 0> (m) k = Cast <to = 1> (d) q = Mul (g, k) y = Add (e, q)",
         f"{_WEIGHTS} p = Softmax <axis = -1> (s0) {_WEIGHED}",
         "n = LayerNormalization (x, s) y = Add (n, c)",
         "n = LayerNormalization (x, s, b) y = Add (c, n)",
