@@ -6,7 +6,7 @@ import onnx_ir as ir
 from graphfix.editing.builder import Builder
 from graphfix.model.values import attr_int, is_op, scalar_of, users_of
 
-from .lookup import INTEGERS, Look, Replacement, alone
+from .lookup import INTEGERS, Look, Replacement, alone, same_shape
 
 # As far as float32 counts halves without a gap, no quotient of whole numbers, nor one more than it,
 # is rounded to the next whole number.
@@ -25,11 +25,11 @@ def nested(node: ir.Node, look: Look) -> Replacement | None:
         floors += dtypes(step.outputs[0]) in INTEGERS if k > 1 else is_op(step, "Floor")
         if step is node and not floors:
             return None
-        if dtypes(x) in INTEGERS and floors > 1:
+        if floors > 1 and dtypes(x) in (INTEGERS if dtypes(made) in _FLOATS else (dtypes(made),)):
             found = x, more, by
         read = users_of(x) - (k > 1 and dtypes(x) in INTEGERS)
         step = x.producer() if read == 1 and not x.is_graph_output() else None
-    if found is None or look.data(made) or look.dims(found[0]) != look.dims(made):
+    if found is None or look.data(made) or not same_shape(node, found[0], look):
         return None
     x, more, by = found
     whole, dtype = dtypes(x) or ir.DataType.INT64, dtypes(made)
@@ -50,10 +50,11 @@ def _taken(step: ir.Node, look: Look) -> tuple[ir.Value, int, int] | None:
     dtype, x = look.view.shapes.dtype(step.outputs[0]), step.inputs[0] if step.inputs else None
     if x is None or dtype not in (*INTEGERS, *_FLOATS):
         return None
-    if is_op(step, "Floor") or (is_op(step, "Cast") and _is_whole(x, look)):
+    counted = dtype in _FLOATS and look.view.shapes.dtype(x) in INTEGERS
+    if is_op(step, "Floor") or (is_op(step, "Cast") and (counted or alone(x, "Floor"))):
         return x, 0, 1
     number = scalar_of(step.inputs[1]) if is_op(step, "Add", "Sub", "Div") else None
-    if number is None or number != int(number):
+    if number is None or not float(number).is_integer():
         return None
     if not is_op(step, "Div"):
         return x, int(number if is_op(step, "Add") else -number), 1
@@ -65,8 +66,3 @@ def _taken(step: ir.Node, look: Look) -> tuple[ir.Value, int, int] | None:
             return None
         number = number if scalar_of(rest.inputs[1]) == number else 0
     return (x, 0, int(number)) if x is not None and number > 1 else None
-
-
-def _is_whole(value: ir.Value, look: Look) -> bool:
-    """Whether it holds whole numbers."""
-    return look.view.shapes.dtype(value) in INTEGERS or alone(value, "Floor") is not None

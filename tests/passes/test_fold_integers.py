@@ -180,11 +180,27 @@ def test_strides_in_floats_are_one(steps: list[tuple[int, int]], numbers: list[i
     np.testing.assert_array_equal(run(after, x=x)[0], run(before, x=x)[0])
 
 
-def test_a_floor_of_numbers_that_are_not_whole_is_no_stride() -> None:
-    text = """m (float[B] x) => (float[B] y) <float two = {2}, float one = {1}> {
-        a = Div (x, two) b = Floor (a) c = Add (b, one) d = Div (c, two) y = Floor (d) }"""
+@pytest.mark.parametrize(
+    ("given", "start", "more"),
+    [
+        ("float[B] x", "v = Neg (x)", "1"),  # what is no whole number to begin with
+        ("int64[B] x", "v = Cast <to = 1> (x)", "0.5"),
+        ("int64[B] x", "v = Cast <to = 1> (x)", "inf"),
+        ("int64[B] x", "v = Cast <to = 10> (x) w = Cast <to = 1> (v)", "1"),
+        ("int64[B] x", "n = Cast <to = 6> (x) v = Cast <to = 1> (n)", "1"),
+    ],
+)
+def test_floors_that_are_no_strides(given: str, start: str, more: str) -> None:
+    last = "w" if " w =" in start else "v"
+    text = f"""m ({given}) => (float[B] y) <float two = {{2}}, float more = {{{more}}}> {{
+        {start} a = Div ({last}, two) b = Floor (a) c = Add (b, more) d = Div (c, two)
+        y = Floor (d) }}"""
     m = ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
-    assert not graphfix.run(m, "fold").changed
+    after = m.clone()
+    graphfix.run(after, "fold")
+    assert ops(after).count("Floor") == (1 if "to = 6" in start else 2)
+    if "to = 6" in start:
+        assert ops(after)[0] == "Cast"  # 2**32 is 0 in it, and stays so
 
 
 @pytest.mark.parametrize("floats", [True, False])
