@@ -342,7 +342,8 @@ def _unfit(weights: Sequence[ir.Value]) -> str | None:
         if weight.is_graph_output():
             return f"the weight {weight.name!r} is an output"
         for use in weight.uses():
-            if not is_op(use.node, "MatMul", "Concat", "Slice", "Reshape"):
+            layout = ("Reshape",) if weight not in weights else ()
+            if not is_op(use.node, "MatMul", "Concat", "Slice", *layout):
                 other, name = a_or_an(use.node.op_type), weight.name
                 return f"the weight {name!r}, which goes into {other} too, would be held twice"
     return None

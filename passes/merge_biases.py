@@ -233,7 +233,8 @@ def _gathered(node: ir.Node, view: View) -> BiasSite | None:
         """What the constant behind a step can go through next; nothing where it has to be added."""
         made, found = step.outputs[0], list[ir.Node]()
         if made not in shut and not made.is_graph_output() and users_of(made) <= _READERS:
-            found = [x.node for x in made.uses() if not is_op(x.node, "Shape")]  # it stays
+            # A Shape is the same without what is added.
+            found = [x.node for x in made.uses() if not is_op(x.node, "Shape")]
         return found if all(x.graph is step.graph and _takes(x, view) for x in found) else []
 
     def beside(step: ir.Node) -> Iterator[ir.Node]:

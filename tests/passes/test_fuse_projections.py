@@ -204,6 +204,9 @@ STAYS = {
     "the weight 'wk' is an input": (PLAIN, {"signature": f"{X}, float[8, 8] wk"}),
     "the weight 'wq', which goes into an Add too": (
         f"{PLAIN} n = Add (wq, wq)", {"out": f"{Y}, float[8, 8] n"}),
+    "the weight 'wk', which goes into a Reshape too, would be held twice": (
+        f"{PLAIN} flat = Constant <value_ints = [64]> () n = Reshape (wk, flat)",
+        {"out": f"{Y}, float[64] n"}),
     "of more than one width": (
         f"{PRODUCTS.replace('wv', 'wide')} y = {MHA} <num_heads = 2> (q, k, v)",
         {"out": "float[B, T, 16] y"}),
