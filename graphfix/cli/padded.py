@@ -51,6 +51,7 @@ def padded(
 
     Exit code 1 if an output of a clip differs by more than the tolerance.
     """
+    gates = _options.tolerance(atol, cosine=cosine, wide=False)
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.feeds.clips import FILLS
         from graphfix.probing.padded import padded as measure
@@ -62,7 +63,7 @@ def padded(
             axis=axis,
             original=original,
             fills=(*FILLS, *poison),  # type: ignore[arg-type]
-            tolerance=_options.tolerance(atol, cosine=cosine, wide=False),
+            tolerance=gates,
             ep=ep,
             progress=lambda what: tell(f"padding {what}"),
         )

@@ -179,8 +179,7 @@ class Cover:
                 elif self._attempt(step, groups, style, {}):
                     self._spend(groups)
                     return
-        ran = (self._signature.groups_in(case.dims) for case in self._found)
-        if dear and dear not in ran:
+        if dear and dear not in (self._signature.groups_in(case.dims) for case in self._found):
             self.left_out.append(self._maker.name(dear))
 
     def _sizes(self, number: int, outline: Outline) -> Iterator[dict[str, int]]:

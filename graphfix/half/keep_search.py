@@ -279,11 +279,12 @@ def _before_softmax(nodes: Sequence[ir.Node]) -> list[str]:
 
     There are few weights in that, and fewer than in any stretch of the graph that has it all.
     """
+    known = set(nodes)
 
     def more(node: ir.Node) -> Collection[ir.Node]:
         held = (x.const_value for x in node.inputs if x is not None)
         weighs = any(x is not None and x.size > _WEIGHT for x in held)
-        return () if weighs else set(nodes).intersection(node.predecessors())
+        return () if weighs else known.intersection(node.predecessors())
 
     found = set(reached((x for x in nodes if is_op(x, "Softmax")), more))
     return [name_of(x) for x in nodes if x in found]

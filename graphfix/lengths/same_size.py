@@ -64,8 +64,7 @@ def _pairs(node: ir.Node, shapes: Shapes) -> Iterator[Pair]:
         yield from _reshaped(node, shapes)
     elif is_op(node, "Gather", "GatherND"):
         found = looked_up(node, shapes)
-        dims = () if found is None else shapes.dims(found.table) or ()
-        for i, dim in enumerate(dims):
+        for i, dim in enumerate(() if found is None else shapes.dims(found.table) or ()):
             # There are at least as many as are looked up, and the others are not looked at.
             if found is not None and plain(dim) and (name := plain(found.shape[found.at[i]])):
                 yield plain(dim), name

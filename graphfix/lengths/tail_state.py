@@ -301,8 +301,7 @@ def same_size(a: sympy.Expr, b: sympy.Expr) -> bool:
     """Whether two sizes are equal for every size of the inputs, as far as either is a size."""
     if a == b or sympy.expand(a - b) == 0:
         return True
-    symbols = a.free_symbols | b.free_symbols
-    if len(symbols) != 1 or a.free_symbols != b.free_symbols:
+    if len(a.free_symbols | b.free_symbols) != 1 or a.free_symbols != b.free_symbols:
         return bool(sympy.simplify(a - b) == 0)
     return _same_in_trials(a, b)
 

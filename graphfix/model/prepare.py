@@ -40,10 +40,11 @@ def plain_name(model: ir.Model) -> list[dict[str, int]]:
 @contextlib.contextmanager
 def one_name(model: ir.Model) -> Iterator[None]:
     """The same until the end."""
+    spelt = plain_name(model)
     try:
         yield
     finally:
-        for imports in plain_name(model):
+        for imports in spelt:
             _rename(imports, "", "ai.onnx")
 
 

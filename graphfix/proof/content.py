@@ -39,8 +39,7 @@ class Content:
         self.dims = self._signature.output_dims()
         known = set(self._signature.symbols())
         for name, dims in self.dims.items():
-            names = {s for d in dims or () for s in symbols(d)}
-            if dims is not None and names <= known:
+            if dims is not None and {s for d in dims or () for s in symbols(d)} <= known:
                 continue
             having = [(case, outputs[name]) for case, outputs in runs if name in outputs]
             seen = [(array.shape, self._signature.by_symbol(case.dims)) for case, array in having]

@@ -223,8 +223,9 @@ def _arrays() -> io.FileIO:
 def _call(request: Named) -> Named:
     """Call a function of graphfix, which this Python then has."""
     module, _, name = request["function"].partition(":")
+    function = getattr(importlib.import_module(module), name)
     with _bounded_memory(request.get("memory")):
-        found = getattr(importlib.import_module(module), name)(request["given"], _given(request))
+        found = function(request["given"], _given(request))
     return {"arrays": _script("_wire").put(_arrays(), found)}
 
 

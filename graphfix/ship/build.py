@@ -156,6 +156,7 @@ def _ship(order: Order, folder: Path) -> Shipped:
     source, reading, tell = order.source, order.reading, order.tell
     made, reports = order.repaired()
     tell("checking what is left")
+    hazards = checked(order.original(), made)
 
     def make(scratch: Path) -> Shipped:
         sizes = [container[reading.axis.dim] for container in reading.containers]
@@ -176,7 +177,7 @@ def _ship(order: Order, folder: Path) -> Shipped:
             folder=None,
             manifest=manifest,
             reports=reports,
-            checked=checked(order.original(), made),
+            checked=hazards,
             padding=tuple(padding),
             whole=whole,
             unrounded=shipped.unrounded_by(order.rounding(), reports),

@@ -261,8 +261,7 @@ class Stream:
         self, port: InputPort, array: Array, chunk: Chunk, here: Sizes, container: Container
     ) -> Held:
         """An input of a chunk: its own part, filled up in front to the size of the container."""
-        names = {x for d in port.dims for x in names_in(d)}
-        steady = not names & {self._dim, *self._grows}
+        steady = not {x for d in port.dims for x in names_in(d)} & {self._dim, *self._grows}
         held = self._held.get(port.name)
         if steady and held is not None and held[0] is array:
             return held[1]

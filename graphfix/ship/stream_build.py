@@ -221,6 +221,7 @@ def _ship(order: StreamOrder, folder: Path, uses: Iterable[Use]) -> Shipped:
     made, reports = zip(*repaired, strict=True)
     told = CacheInput.all_of(made[0])
     tell("checking what is left")
+    hazards = checked(order.original(), made)
 
     def make(scratch: Path) -> Shipped:
         paths = [scratch / _file(source, found, x) for x in found.containers]
@@ -247,7 +248,7 @@ def _ship(order: StreamOrder, folder: Path, uses: Iterable[Use]) -> Shipped:
             folder=None,
             manifest=manifest,
             reports=reports,
-            checked=checked(order.original(), made),
+            checked=hazards,
             padding=(),
             whole=whole,
             unrounded=shipped.unrounded_by(order.passes(found.containers[0], found.held), reports),

@@ -222,8 +222,7 @@ class Sequences:
         return {k: x for k, x in fed.items() if k not in made}
 
     def _is_steady(self, name: str) -> bool:
-        port = next(x for x in self._free if x.name == name)
-        used = {n for d in port.dims for n in names_in(d)}
+        used = {n for d in next(x for x in self._free if x.name == name).dims for n in names_in(d)}
         return bool(used & {*self._plan.held}) and not used & {self._plan.new, *self._plan.caches}
 
     def _fed(

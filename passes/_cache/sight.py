@@ -310,7 +310,8 @@ class Sight:
         dims = self._shapes.dims(index)
         if not dims or not isinstance(dims[-1], int):
             raise UnclearError("how many axes it looks up is not known")
-        kinds = [self._lengths.slots(data).get(first + i) for i in range(dims[-1])]
+        slots = self._lengths.slots(data)
+        kinds = [slots.get(first + i) for i in range(dims[-1])]
         found = [x for x in kinds if x is not None]
         if len(found) > 1:
             raise UnclearError("it looks up entries of a cache along two axes")

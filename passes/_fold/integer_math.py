@@ -88,9 +88,9 @@ def _rest_of(value: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
 
 def _added(node: ir.Node, look: Look) -> Replacement | None:
     """``(x + 1) - 1``, which is x in any integers, and ``(x + 1) - 2``."""
-    last = addend(node)
+    last = _addend(node)
     first = maker_of(node.inputs[0])
-    before = addend(first) if is_op(first, "Add", "Sub") else None
+    before = _addend(first) if is_op(first, "Add", "Sub") else None
     if last is None or first is None or before is None or first.inputs[0] is None:
         return None
     start, total = first.inputs[0], before + last
@@ -109,7 +109,7 @@ def _compared(node: ir.Node, look: Look) -> Replacement | None:
     """``a < b + 1``, which is ``a <= b`` in integers: a frame that is within a length."""
     more = int(is_op(node, "Less"))
     total, least = alone(node.inputs[more], "Add", "Sub"), node.inputs[1 - more]
-    start = None if total is None or addend(total) != 1 else total.inputs[0]
+    start = None if total is None or _addend(total) != 1 else total.inputs[0]
     if start is None or total is None or least is None or not same_shape(total, start, look):
         return None
     if look.view.shapes.dtype(start) not in INTEGERS or look.view.opset(node) < _OR_EQUAL:
@@ -119,7 +119,7 @@ def _compared(node: ir.Node, look: Look) -> Replacement | None:
     )
 
 
-def addend(node: ir.Node) -> int | None:
+def _addend(node: ir.Node) -> int | None:
     """What an Add or Sub adds on its right side."""
     number = _number(node.inputs[1])
     return number if number is None or is_op(node, "Add") else -number

@@ -112,13 +112,12 @@ def cumsum(site: Site) -> facts.State:
             state = site.need_zero(0, at, "sum pollution")
         elif not state.tail(at).is_zero:
             return _sums(state, at, state.made, _counting(site, step, state))
-        exclusive = bool(attr_int(site.node, "exclusive", 0))
         # Started in a tail of zeros it is zero there; run into one, it stays what it was.
         tail = (
             facts.ZERO
             if backwards != factors[0].turned
             else facts.FINITE
-            if exclusive
+            if attr_int(site.node, "exclusive", 0)
             else facts.LAST
         )
         return _sums(state, at, tail, None)
