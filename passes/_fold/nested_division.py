@@ -18,6 +18,8 @@ def nested(node: ir.Node, look: Look) -> Replacement | None:
     """``(x // j + c) // k`` of a whole number x, which is ``(x + c * j) // (j * k)``."""
     made, dtypes = node.outputs[0], look.view.shapes.dtype
     step: ir.Node | None = node
+    # What is made is (x + more) // by, of the x that each step is given; what was rounded down
+    # before whole numbers are added to it, and divided, need not have been.
     more, by, floors, found = 0, 1, 0, None
     while step is not None and (taken := _taken(step, look)) is not None:
         x, number, k = taken
@@ -27,7 +29,7 @@ def nested(node: ir.Node, look: Look) -> Replacement | None:
             return None
         if floors > 1 and dtypes(x) in (INTEGERS if dtypes(made) in _FLOATS else (dtypes(made),)):
             found = x, more, by
-        read = users_of(x) - (k > 1 and dtypes(x) in INTEGERS)
+        read = users_of(x) - (k > 1 and dtypes(x) in INTEGERS)  # Mod reads it as well
         step = x.producer() if read == 1 and not x.is_graph_output() else None
     if found is None or look.data(made) or not same_shape(node, found[0], look):
         return None
