@@ -335,14 +335,14 @@ def _unlike(node: ir.Node, product: ir.Node, view: View) -> str | None:
 
 def _unfit(weights: Sequence[ir.Value]) -> str | None:
     """Why weights are not put side by side."""
-    for weight in (*weights, *map(_laid_out, weights)):
+    for weight in dict.fromkeys((*weights, *map(_laid_out, weights))):
         held = weight.is_initializer() and not weight.is_graph_input()
+        layout = () if weight in weights else ("Reshape",)
         if _laid_out(weight) is weight and not held:
             return f"the weight {weight.name!r} is an input, so it would be copied in each run"
         if weight.is_graph_output():
             return f"the weight {weight.name!r} is an output"
         for use in weight.uses():
-            layout = ("Reshape",) if weight not in weights else ()
             if not is_op(use.node, "MatMul", "Concat", "Slice", *layout):
                 other, name = a_or_an(use.node.op_type), weight.name
                 return f"the weight {name!r}, which goes into {other} too, would be held twice"

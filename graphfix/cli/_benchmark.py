@@ -86,7 +86,7 @@ def _title(done: Benchmark, setup: Setup) -> str:
 
 def _phases(shown: Sequence[tuple[str, Result]], label: str) -> None:
     # Not wrapped as text: that would close the gaps that align the numbers.
-    head = "".join(f"{text:<{_CELL}}" for text in (f"{name:>7}   {'iqr':>5}" for name, _ in shown))
+    head = "".join(f"{name:>7}   {'iqr':>5}".ljust(_CELL) for name, _ in shown)
     click.echo(f"  {'':<{len(label)}}  {'':<11}{head}".rstrip())
     for phase in PHASES:
         if any(result.timing(phase).processes for _, result in shown):

@@ -158,9 +158,10 @@ def observed_dims(
         names = sorted(seen[0][1], key=lambda name: (name not in governed, name))
         fits = [n for n in names if all(shape[axis] == sizes.get(n) for shape, sizes in seen)]
         if not fits:  # a cache and what is new
+            pairs = [(past, new) for new in names if new in governed for past in names]
             fits = [
                 f"{past} + {new}"
-                for past, new in [(past, new) for new in names if new in governed for past in names]
+                for past, new in pairs
                 if all(x[axis] == sizes.get(past, 0) + sizes.get(new, 0) for x, sizes in seen)
             ]
         if not fits:

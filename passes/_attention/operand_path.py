@@ -192,8 +192,7 @@ def _held(bias: ir.Value | None, view: View) -> Array | None:
     whole = const_of(split.inputs[0], limit=_LONG) if is_op(split, "Split") else None
     if array is not None or split is None or bias is None or whole is None or whole.ndim > 1:
         return array
-    sizes = [numbers_in(view.shapes.dims(x)) or [0] for x in split.outputs]
-    ends = np.cumsum([x[0] for x in sizes])
+    ends = np.cumsum([(numbers_in(view.shapes.dims(x)) or [0])[0] for x in split.outputs])
     return np.split(whole, ends[:-1])[bias.index() or 0] if ends[-1] == whole.size else None
 
 
