@@ -137,10 +137,9 @@ class PadAmounts(NodePass[AmountSite]):
         if data is None or given is None or const_of(given) is not None:
             return None
         known = pads_of(node, view)
-        if known is not None and all(isinstance(x, int) for x in known):
-            return None  # fold writes them
-        if given.producer() is None:
-            return None  # an input of the graph
+        are_known = known is not None and all(isinstance(x, int) for x in known)
+        if are_known or given.producer() is None:
+            return None  # fold writes them, or they are an input of the graph
         if view.in_function(node):
             return Skip(node, "its amounts depend on the call of the local function it is in")
         usual = view.usual.data(given)

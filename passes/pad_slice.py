@@ -13,6 +13,7 @@ from graphfix.model.shapes import Dim
 from graphfix.model.values import const_of, input_at, ints_of, is_op, maker_of
 from graphfix.model.view import View
 
+from ._shared.cuts import cuts_of
 from ._shared.fusible import only_user
 
 _END = np.iinfo(np.int64).max
@@ -146,21 +147,17 @@ def _of_nothing(node: ir.Node, pads: Sequence[Dim], view: View) -> CropSite | No
     cut, rank = maker_of(node.inputs[0]), len(pads) // 2
     if mode_of(node) != "constant" or not is_op(cut, "Slice") or only_user(cut) is not node:
         return None
-    starts, ends, axes = (ints_of(input_at(cut, i)) for i in (1, 2, 3))
-    steps, dims = input_at(cut, 4), view.shapes.dims(cut.inputs[0])
-    if starts is None or ends is None or axes is None or dims is None or len(dims) != rank:
+    cuts, data, both = cuts_of(cut, rank), cut.inputs[0], list(pads)
+    dims = view.shapes.dims(data)
+    if cuts is None or data is None or dims is None or len(dims) != rank or input_at(node, 3):
         return None
-    if input_at(node, 3) is not None or (steps and set(ints_of(steps) or ()) != {1}):
-        return None
-    both = list(pads)
-    for axis, start, end in zip(axes, starts, ends, strict=True):
-        place = axis % rank + rank * (end == -1)
+    for axis, (start, end, step) in cuts.items():
+        place = axis + rank * (end == -1)
         first, last = start == 1 and end >= _FAR, (start, end) == (0, -1)
-        if not (first or last) or both[place] != 0:
+        if not (first or last) or step != 1 or both[place] != 0:
             return None
         both[place] = -1
-    data = cut.inputs[0]
-    if data is None or all(isinstance(dims[axis], int) for axis in axes):
+    if all(isinstance(dims[axis], int) for axis in cuts):
         return None
     return CropSite(node, data, tuple(both), (*range(rank),), view.opset(node))
 

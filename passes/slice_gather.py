@@ -9,8 +9,10 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.dims import numbers_in
-from graphfix.model.values import attr_ints, input_at, ints_of, is_op, users_of
+from graphfix.model.values import is_op, users_of
 from graphfix.model.view import View
+
+from ._shared.cuts import cuts_of
 
 # What a Gather is given stands in the file: 32 kB are not much beside any model.
 _MOST = 4096
@@ -105,18 +107,19 @@ class SliceGather(NodePass[PartSite]):
         sizes = [x for x in (*given, *made) if isinstance(x, int)]
         if len(sizes) < len(given) * 2 or 0 in sizes:
             return None
-        start = _start(node, cut[0], len(given), sizes[cut[0]])
-        if start is None or not _is_computed(node.inputs[0]) or not _is_worked_on(node, view):
+        start, end, step = (cuts_of(node, len(given)) or {}).get(cut[0], (0, 0, 0))
+        if step != 1 or not _is_computed(node.inputs[0]) or not _is_worked_on(node, view):
             return None
-        count = sizes[len(given) + cut[0]]
-        if count > _MOST:
+        start, end, _ = slice(start, end).indices(sizes[cut[0]])
+        if end - start > _MOST:
             return Skip(
                 node,
-                f"DirectML makes no session of it, and a Gather would need {count:,} indices; "
-                "let something else read the Slice as well, as an output of the model does",
+                f"DirectML makes no session of it, and a Gather would need {end - start:,} "
+                "indices; let something else read the Slice as well, as an output of the model "
+                "does",
             )
         data = node.inputs[0]
-        return None if data is None else PartSite(node, data, cut[0], start, start + count)
+        return None if data is None else PartSite(node, data, cut[0], start, end)
 
     def message(self, site: Match) -> str:
         """What DirectML does with it."""
@@ -129,23 +132,6 @@ class SliceGather(NodePass[PartSite]):
         """The same rows, one by one."""
         rows = np.arange(match.start, match.end, dtype=np.int64)
         return op.Gather(match.data, rows, axis=match.axis)
-
-
-def _start(node: ir.Node, axis: int, rank: int, size: int) -> int | None:
-    """Where a Slice begins along ``axis``, from its inputs or, before opset 10, its attributes."""
-
-    def given(index: int, name: str) -> tuple[int, ...] | None:
-        value = input_at(node, index)
-        return attr_ints(node, name) if value is None else ints_of(value)
-
-    starts = given(1, "starts")
-    axes = given(3, "axes") or tuple(range(len(starts or ())))
-    steps = given(4, "steps") or (1,) * len(axes)
-    if starts is None or not len(starts) == len(axes) == len(steps):
-        return None
-    found = {a % rank: (s, step) for a, s, step in zip(axes, starts, steps, strict=True)}
-    start, step = found.get(axis, (0, 0))
-    return None if step != 1 else min(max(start + size if start < 0 else start, 0), size)
 
 
 def _is_computed(value: ir.Value | None) -> bool:

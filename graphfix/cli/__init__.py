@@ -34,9 +34,19 @@ DONE, FOUND, BAD, INTERRUPTED = 0, 1, 2, 130
 _NOTHING = "interrupted; nothing was written"
 _HELP = {"help_option_names": ["-h", "--help"]}
 _NO_THREAD = "can't start new thread"  # a RuntimeError of Python
+# Verbs and options that were there once, and what does the same.
 _GONE = {
     "probe": "'padded MODEL' measures what padding changes, 'check MODEL --padding' says at which "
-    "node it leaks, and 'verify A B' names the first tensor at which two models part"
+    "node it leaks, and 'verify A B' names the first tensor at which two models part",
+    "bench --bucket": "ship makes a container of each size, and bench --ship times clips in them",
+    "bench --io-binding": "bench --ship keeps the states of a stream on the device",
+    "check --axis": "say -p ilens-mask:axis=INPUT.AXIS",
+    "check --fix": "graphfix run repairs and verifies, with -p and what is named",
+    "check --from": "say -p ilens-mask:axis=INPUT.AXIS:from=INPUT",
+    "check --run": "graphfix verify MODEL MODEL --ep dml runs it, padded measures",
+    "padded --seeds": "graphfix.padded(model, seeds=5) tries as many contents",
+    "plan --against": "graphfix zoo --ep dml says which node ran where",
+    "plan --before-after": "plan what run has written",
 }
 
 
@@ -57,6 +67,12 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            verb = error.ctx and error.ctx.info_name
+            if instead := _GONE.get(f"{verb} {error.option_name}"):
+                told = f"{error.option_name} is no option any more; {instead}."
+                raise click.UsageError(told, error.ctx) from error
+            raise
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as error:

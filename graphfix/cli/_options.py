@@ -258,19 +258,6 @@ padded_ep = where(
 )
 
 
-def gone(option: str, instead: str, *, is_flag: bool = False) -> Callable[[F], F]:
-    """An option that a verb had, and what does the same."""
-
-    def told(_: click.Context, __: click.Parameter, value: object) -> None:
-        if value:
-            raise click.UsageError(f"{option} is no option any more; {instead}.")
-
-    text = f"Gone: {instead}."
-    return click.option(
-        option, is_flag=is_flag, hidden=True, expose_value=False, callback=told, help=text
-    )
-
-
 def plugins() -> Texts:
     """The files of ``--plugin``."""
     found: Texts = click.get_current_context().meta.get(PLUGINS, ())

@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 )
 @_options.dims("T=500", "The size of a symbolic dim to time at; may be given for several dims.")
 @_options.dims("T=480", "The same for the other shape, timed too.", "--other")
-@_options.gone(
-    "--io-binding", "bench --ship keeps the states of a stream on the device", is_flag=True
-)
-@_options.gone(
-    "--bucket", "ship makes a container of each size, and bench --ship times clips in them"
-)
 @click.option(
     "--fixed/--no-fixed",
     default=True,

@@ -56,14 +56,6 @@ _REASONS = 3
 @_options.json_flag
 @_page.option
 @_options.flag("--sarif", text="Print SARIF 2.1.0 on stdout.")
-@_options.gone(
-    "--fix", "graphfix run repairs and verifies, with -p and what is named", is_flag=True
-)
-@_options.gone(
-    "--run", "graphfix verify MODEL MODEL --ep dml runs it, padded measures", is_flag=True
-)
-@_options.gone("--axis", "say -p ilens-mask:axis=INPUT.AXIS")
-@_options.gone("--from", "say -p ilens-mask:axis=INPUT.AXIS:from=INPUT")
 @_options.plugin
 @_options.flag("-v", "--verbose", "--all", text="List every node.")
 def check(

@@ -15,7 +15,6 @@ Verdict = Mapping[str, Any]  # of graphfix.probing.padded.PaddedVerdict.to_json
 @click.command()
 @_options.model
 @_options.lengths
-@_options.gone("--seeds", "graphfix.padded(model, seeds=5) tries as many contents")
 @click.option(
     "--poison",
     type=click.Choice(["nan", "inf"]),

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 @click.command()
 @_options.model
 @_options.dims("T=500", "Plan with a symbolic dim at this size; may be given for several dims.")
-@_options.gone("--before-after", "plan what run has written")
-@_options.gone("--against", "graphfix zoo --ep dml says which node ran where")
 @_options.json_flag
 @_options.plugin
 @_options.verbose

@@ -1,19 +1,19 @@
 """Operators that do nothing, and chains of them that one operator can stand for."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, axes_of, filler_of, input_at, is_op, maker_of, number_in
+from graphfix.model.values import attr_int, filler_of, input_at, is_op, maker_of, number_in
 from graphfix.wording import a_or_an
 
 from .._shared.cuts import cuts_of, sliced
-from .._shared.fusible import swaps_last
 from .._sizes.reshape_targets import with_axes
 from .lookup import VIEWS, Look, Replacement, alone, constant_of, nothing, perm_of, same_shape
+from .turned import squeezed, turned
 from .views import view
 
 Rule = Callable[[ir.Node, ir.Value, Look], Replacement | None]
@@ -94,74 +94,6 @@ def _cast_like(node: ir.Node, source: ir.Value, look: Look) -> Replacement | Non
     return Replacement(f"it is a Cast to {target}", lambda op: [op.Cast(source, to=int(target))])
 
 
-def _transpose(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
-    perm, first = perm_of(node, look), source.producer()
-    if perm and perm == tuple(range(len(perm))):
-        return nothing(source, node)
-    if is_op(first, "Unsqueeze") and alone(source, "Unsqueeze") is not None:
-        return _turned_first(first, perm)
-    if not is_op(first, "Transpose") or first.inputs[0] is None:
-        return None
-    start, inner = first.inputs[0], perm_of(first, look)
-    if not perm or len(inner) != len(perm):
-        return None
-    both = [inner[x] for x in perm]
-    if both == sorted(both):
-        return nothing(start, node)
-    if alone(source, "Transpose") is None:
-        return None
-    return Replacement("two Transposes are one", lambda op: [op.Transpose(start, perm=both)])
-
-
-def _turned_first(unsqueeze: ir.Node, perm: Sequence[int]) -> Replacement | None:
-    """A Transpose before dims of 1 are put in, where only rows and columns are left of it.
-
-    A product can be the other way round then; of no dims at all it goes.
-    """
-    start, axes = unsqueeze.inputs[0], axes_of(unsqueeze)
-    if start is None or axes is None or not perm:
-        return None
-    ones = {x % len(perm) for x in axes}
-    inner = _without(perm, ones)
-    to = [i for i, x in enumerate(perm) if x in ones]
-    if inner == sorted(inner):
-        return Replacement("it moves dims of 1", lambda op: [with_axes("Unsqueeze", start, to, op)])
-    if not swaps_last(inner):
-        return None
-    return Replacement(
-        "it can be turned before dims of 1 are put in",
-        lambda op: [with_axes("Unsqueeze", op.Transpose(start, perm=inner), to, op)],
-    )
-
-
-def _squeeze(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
-    return _turned_last(node, source, look) or view(node, source, look)
-
-
-def _turned_last(squeeze: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
-    """A Transpose after dims of 1 are taken out, where only rows and columns are left of it."""
-    turned, axes = alone(source, "Transpose"), axes_of(squeeze)
-    start, perm = (None, ()) if turned is None else (turned.inputs[0], perm_of(turned, look))
-    if start is None or axes is None or not perm:
-        return None
-    gone = {perm[x % len(perm)] for x in axes}
-    inner = _without(perm, gone)
-    if inner != sorted(inner) and not swaps_last(inner):
-        return None
-
-    def build(op: Builder) -> list[ir.Value]:
-        few = with_axes("Squeeze", start, sorted(gone), op)
-        return [few if inner == sorted(inner) else op.Transpose(few, perm=inner)]
-
-    return Replacement("dims of 1 can be taken out before the Transpose", build)
-
-
-def _without(perm: Sequence[int], gone: Collection[int]) -> list[int]:
-    """What a Transpose does to the axes that stay."""
-    left = [x for x in perm if x not in gone]
-    return [sorted(left).index(x) for x in left]
-
-
 def _slice(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """All of what it is cut from goes; what is cut along other axes is cut at once."""
     steps = input_at(node, 4)
@@ -213,6 +145,17 @@ def _times_one(node: ir.Node, source: ir.Value, look: Look) -> Replacement | Non
         if one and kept is not None and same_shape(node, kept, look):
             return nothing(kept, node)
     return None
+
+
+def _signed(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    """``x + -y`` and ``x - -y``, which IEEE 754 defines to be ``x - y`` and ``x + y``."""
+    kept, negated = node.inputs[0], alone(node.inputs[1], "Neg")
+    if negated is None and is_op(node, "Add"):
+        kept, negated = node.inputs[1], alone(kept, "Neg")
+    if negated is None or look.view.opset(node) < 7:
+        return None
+    other, start = "Sub" if is_op(node, "Add") else "Add", negated.inputs[0]
+    return Replacement(f"it is {a_or_an(other)}", lambda op: [op.make(other, kept, start)])
 
 
 def _not(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
@@ -301,15 +244,16 @@ def _negated(value: ir.Value, op: Builder) -> list[ir.Value]:
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Equal", "Xor"), _asked),
     **dict.fromkeys(VIEWS, view),
-    "Squeeze": _squeeze,
+    "Squeeze": lambda *seen: squeezed(*seen) or view(*seen),
     "Identity": lambda node, source, look: nothing(source, node),
     "Cast": _cast,
     "CastLike": _cast_like,
-    "Transpose": _transpose,
+    **dict.fromkeys(("Transpose", "Einsum"), turned),
     "Slice": _slice,
     "Expand": _expand,
     "Concat": _concat,
     **dict.fromkeys(("Mul", "Div"), _times_one),
+    **dict.fromkeys(("Add", "Sub"), _signed),
     "Not": _not,
     "Pad": _pad,
     "Gather": _gather,

@@ -94,7 +94,15 @@ def alone(value: ir.Value | None, *op_types: str) -> ir.Node | None:
 
 
 def perm_of(node: ir.Node, look: Look) -> tuple[int, ...]:
-    """The axes of what a Transpose is given, in the order of what it makes; none if not known."""
+    """The axes of what a Transpose is given, in the order of what it makes; none if not known.
+
+    An Einsum of one tensor may be a Transpose.
+    """
+    if values.is_op(node, "Einsum"):
+        equation = values.attr_text(node, "equation", "").replace(" ", "")
+        given, _, made = equation.partition("->")
+        plain = given.isalpha() and sorted(set(given)) == sorted(made)
+        return tuple(map(given.index, made)) if plain and len(given) == len(made) else ()
     if "perm" in node.attributes:
         return values.attr_ints(node, "perm") or ()
     return tuple(reversed(range(look.view.shapes.rank(node.inputs[0]) or 0)))

@@ -54,9 +54,8 @@ class Sizes:
         now = sum(not needs[x.outputs[0]].known for x in made)
         for node, need in wanted.items():
             self._ways.choose(need, self._stock.order[node])
-        if any(x is NO_WAY for x in self._ways.chosen.values()):
-            return {}  # equal sizes that are made of each other: another round finds them one
-        if len(self._ways.chosen) >= now:
+        # Equal sizes may be made of each other: another round finds them one.
+        if NO_WAY in self._ways.chosen.values() or len(self._ways.chosen) >= now:
             return {}
         return {node: need for node, need in wanted.items() if not self._stays(node, need)}
 

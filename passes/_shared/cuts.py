@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, input_at, ints_of, is_op, maker_of
+from graphfix.model.values import attr_int, attr_ints, input_at, ints_of, is_op, maker_of
 from graphfix.model.view import View
 
 Cut = tuple[int, int, int]
@@ -14,10 +14,11 @@ Cut = tuple[int, int, int]
 
 
 def cuts_of(node: ir.Node, rank: int) -> dict[int, Cut] | None:
-    """What a Slice, from opset 10 on, takes of which axis of a tensor; None if it is computed."""
-    given = [input_at(node, i) for i in range(1, 5)]
-    starts, ends, axes, steps = found = [ints_of(x) for x in given]
-    computed = any(x is not None and y is None for x, y in zip(given, found, strict=True))
+    """What a Slice takes of which axis of a tensor; None if it is computed."""
+    named = enumerate(("starts", "ends", "axes", "steps"), 1)
+    given = [(input_at(node, i), attr_ints(node, name)) for i, name in named]
+    starts, ends, axes, steps = found = [y if x is None else ints_of(x) for x, y in given]
+    computed = any(x is not None and y is None for (x, _), y in zip(given, found, strict=True))
     if computed or starts is None or ends is None:
         return None
     places = range(len(starts)) if axes is None else (x % rank for x in axes)

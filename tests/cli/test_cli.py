@@ -644,6 +644,23 @@ class TestBadInput:
         says = "probe is no verb any more; 'padded MODEL' measures"
         self.refuses(capsys, plain.parent, says, "probe", plain, "--dim", "T=6")
 
+    @pytest.mark.parametrize(
+        ("given", "says"),
+        [
+            (("check", "--fix"), "--fix is no option any more; graphfix run repairs and verifies"),
+            (("check", "--axis=x.1"), "--axis is no option any more; say -p ilens-mask:axis="),
+            (
+                ("bench", "--bucket", "T=8"),
+                "--bucket is no option any more; ship makes a container",
+            ),
+            (("padded", "--fix"), "No such option"),
+        ],
+    )
+    def test_an_option_that_is_gone(
+        self, plain: Path, capsys: pytest.CaptureFixture[str], given: tuple[str, ...], says: str
+    ) -> None:
+        self.refuses(capsys, plain.parent, says, *given, plain)
+
 
 class TestTrouble:
     """What the system does to us: a sentence, the right code, and nothing half-written."""

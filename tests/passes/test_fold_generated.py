@@ -80,7 +80,11 @@ class Graph:
         elif kind == "turn" and len(dims) > 1:
             perm = self.draw.sample(range(len(dims)), len(dims))
             turned = tuple(dims[i] for i in perm)
-            self.add(f"Transpose <perm = {perm}> ({name})", dtype, turned, name)
+            letters = "abcd"[: len(dims)]
+            equation = f"{letters}->{''.join(letters[i] for i in perm)}"
+            turns = [f"Transpose <perm = {perm}>", f'Einsum <equation = "{equation}">']
+            named = self.draw.choice(turns if dtype != "bool" else turns[:1])
+            self.add(f"{named} ({name})", dtype, turned, name)
         elif kind == "sum" and dims:
             axis, kept = self.draw.randrange(len(dims)), self.draw.choice((0, 1))
             left = (*dims[:axis], *[1] * kept, *dims[axis + 1 :])
