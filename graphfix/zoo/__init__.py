@@ -23,7 +23,7 @@ from graphfix.zoo.figures import Json
 from graphfix.zoo.model_process import Request, apart, end_all
 from graphfix.zoo.recipe import Recipe, find, ids
 
-__all__ = ["ModelRow", "Recipe", "Zoo", "find", "run", "stored", "zoo"]
+__all__ = ["ModelRow", "Recipe", "Zoo", "find", "stored", "zoo"]
 
 # Short, as Windows hears no Ctrl-C while it waits.
 _POLL_SECONDS = 0.2
@@ -143,89 +143,43 @@ def zoo(
     folder, place, done = file_of(models), file_of(out), list[ModelRow]()
     if jobs < 1:
         raise UsageError(f"-j {jobs}: at least 1.")
-    recipes = find(folder, names)
-    for ran in run(
-        recipes,
-        place,
-        ep=ep,
-        jobs=jobs,
-        force=force,
-        careful=careful,
-        dask=dask,
-        tell=logging.getLogger("graphfix").warning,
-        progress=progress,
-    ):
-        done.append(ran)
+    recipes, requests = find(folder, names), list[Request]()
+    for recipe in recipes:
+        key = cache.key_of(recipe, ep)
+        row = None if force else cache.known(place / f"{recipe.id}.json", key)
+        if row is None or (careful and not row["stages"].get("bench", {}).get("careful")):
+            bench = {**recipe.bench, "careful": careful}
+            requests.append(Request(replace(recipe, bench=bench), ep, key))
+        else:
+            done.append(ModelRow(row, fresh=False))
+            each(done[-1])
+    if requests:
+        _can_be_done(requests, here=dask is None)
+        _require_room(place)
+    # Nothing else holds what makes the rows: where this loop is left, it ends its processes.
+    for row in _here(requests, jobs, progress) if dask is None else _there(requests, dask):
+        cache.keep(place / f"{row['id']}.json", row)
+        done.append(ModelRow(row, fresh=True))
         if dask is not None:  # which of them a worker has begun is not known here
             progress(f"working on the cluster: {len(done)} of {len(recipes)} models are done")
-        each(ran)
+        each(done[-1])
     order = {recipe.id: i for i, recipe in enumerate(recipes)}
     done.sort(key=lambda x: order[x.row["id"]])
     zoo_page.write(stored(folder, place), place / "index.html")
     return Zoo(tuple(done), place / "index.html", ep)
 
 
-def run(
-    recipes: Sequence[Recipe],
-    out: Path,
-    *,
-    ep: Ep = "cpu",
-    jobs: int = 1,
-    force: bool = False,
-    careful: bool = False,
-    dask: str | None = None,
-    tell: Tell = lambda _: None,
-    progress: Tell = lambda _: None,
-) -> Iterator[ModelRow]:
-    """Do what is not known yet, and keep each result as ``out/NAME.json`` as soon as it is there.
-
-    Args:
-        recipes: The models.
-        out: The folder of the results.
-        ep: Where the repaired models are to run.
-        jobs: How many models to work on at a time, on this machine.
-        force: Whether to do it all again.
-        careful: Whether to time for longer, also what was timed quickly.
-        dask: The address of a Dask scheduler, to work there.
-        tell: Called with a remark for the user.
-        progress: Called with a line for each model that is worked on here, as ``model: stage``.
-
-    Yields:
-        The rows: first those that are known, then the others as they come.
-
-    Raises:
-        UsageError: A recipe names no passes, DirectML or the cluster is unavailable, or nothing
-            can be written into ``out``.
-    """
-    requests = []
-    for recipe in recipes:
-        key = cache.key_of(recipe, ep)
-        row = None if force else cache.known(_place(out, recipe), key)
-        if row is None or (careful and not row["stages"].get("bench", {}).get("careful")):
-            bench = {**recipe.bench, "careful": careful}
-            requests.append(Request(replace(recipe, bench=bench), ep, key))
-        else:
-            yield ModelRow(row, fresh=False)
-    if not requests:
-        return
-    _can_be_done(requests, here=dask is None)
-    _require_room(out)
-    if dask is not None:
-        from graphfix.zoo.dask_workers import rows
-
-        done = rows(dask, requests, tell=tell)
-    else:
-        done = _here(requests, jobs, progress)
-    places = {request.recipe.id: _place(out, request.recipe) for request in requests}
-    for row in done:
-        cache.keep(places[row["id"]], row)
-        yield ModelRow(row, fresh=True)
-
-
 def stored(folder: Path, out: Path) -> list[Json]:
     """The rows that are known of the models in ``folder``, in order, old ones among them."""
     rows = [cache.known(out / f"{name}.json") for name in ids(folder)]
     return [row for row in rows if row is not None]
+
+
+def _there(requests: Sequence[Request], dask: str) -> Iterator[Json]:
+    from graphfix.zoo.dask_workers import rows
+
+    if requests:
+        yield from rows(dask, requests, tell=logging.getLogger("graphfix").warning)
 
 
 def _here(requests: Sequence[Request], jobs: int, progress: Tell) -> Iterator[Json]:
@@ -286,10 +240,6 @@ def _require_room(out: Path) -> None:
         reason = "is a file" if there.is_file() else f"cannot be written: {error.strerror or error}"
         where = f"--out {out}" if there == out else f"--out {out}: {there}"
         raise UsageError(f"{where}: {reason}; name a folder for the results") from error
-
-
-def _place(out: Path, recipe: Recipe) -> Path:
-    return out / f"{recipe.id}.json"
 
 
 class _Callable(ModuleType):
