@@ -30,9 +30,7 @@ def turned(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
         if both == sorted(both):
             return nothing(start, node)
         if alone(source, "Transpose") is not None:
-            return Replacement(
-                "two Transposes are one", lambda op: [op.Transpose(start, perm=both)]
-            )
+            return Replacement("two are one Transpose", lambda op: [op.Transpose(start, perm=both)])
     if (made := _in_order(source, perm, look, _DEPTH)) is not None:
         return Replacement("what it turns can be made in its order", lambda op: [made(op)])
     few = _unsqueezed(source, perm)
@@ -81,7 +79,8 @@ def _in_order(
         made = _in_order(start, inner, look, depth - 1)
         return made and (lambda op: with_axes("Unsqueeze", made(op), ones, op))
     by_element = is_op(maker, *BY_ELEMENT) or is_broadcast(maker, look.view.opset(maker))
-    if not by_element or alone(value, maker.op_type) is None:
+    inside = any(x.node.graph is not maker.graph for x in value.uses())  # a loop, perhaps
+    if not by_element or inside or alone(value, maker.op_type) is None:
         return None
     inputs = [x and _in_order(x, perm, look, depth - 1) for x in maker.inputs]
     if any(x is not None and y is None for x, y in zip(maker.inputs, inputs, strict=True)):

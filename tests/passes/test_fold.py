@@ -95,7 +95,7 @@ def test_what_is_left_alone(nodes: str) -> None:
 
 TURNED = """m (float[B, T, 8] x, float[B, T] r, float[T, B] s) => (float[P, Q, R] y)
     <int64[1] zero = {0}, int64[1] two = {2}, float half = {0.5},
-     float[8] list = {1, 2, 3, 4, 5, 6, 7, 8}>"""
+     float[8] list = {1, 2, 3, 4, 5, 6, 7, 8}, int64 three = {3}, float[1, 1, 1] zeros = {0}>"""
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,10 @@ TURNED = """m (float[B, T, 8] x, float[B, T] r, float[T, B] s) => (float[P, Q, R
         ('y = Einsum <equation = "b t f -> tfb"> (x)', ["Transpose"]),
         ('a = Einsum <equation = "btf->ftb"> (x) b = Neg (a)'
          ' y = Einsum <equation = "abc->cba"> (b)', ["Neg"]),
+        # A loop would do in each turn what is done once.
+        ("a = Transpose <perm = [1, 2, 0]> (x) b = Relu (a) y = Loop (three, , zeros)"
+         " < body = g (int64 i, bool go, float[P, Q, R] sum) => (bool on, float[P, Q, R] more)"
+         " { on = Identity (go) c = Transpose <perm = [2, 0, 1]> (b) more = Add (sum, c) }>", None),
         ('y = Einsum <equation = "btf->bt"> (x)', None),
         ('a = Unsqueeze (r, two) y = Einsum <equation = "...f->f..."> (a)', None),
     ],
