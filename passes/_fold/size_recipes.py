@@ -227,8 +227,10 @@ class Ways:
                     end += 1
             else:
                 for longer in range(len(holds) - (i == 0), i + 1, -1):
-                    part = need.piece(*holds[i:longer])
-                    if any(x.kind == "shape" for x in self._from_dims(part, before)):
+                    part, last = need.piece(*holds[i:longer]), holds[longer - 1]
+                    # A number goes with what follows, as a constant.
+                    ends = self._stock.opset < 15 or not isinstance(last, int)
+                    if ends and any(x.kind == "shape" for x in self._from_dims(part, before)):
                         end = longer
                         break
             yield need.piece(*holds[i:end])

@@ -44,6 +44,22 @@ def test_sizes_at_every_opset(opset: int) -> None:
     assert len(ops(after)) <= (7 if opset >= 15 else 8)
 
 
+@pytest.mark.parametrize(("opset", "asked"), [(14, {"k", "x"}), (18, {"i", "k"})])
+def test_a_number_beside_a_size_is_a_constant(opset: int, asked: set[str]) -> None:
+    """A Shape of scores would keep their attention from being fused; before opset 15 it is less."""
+    after = fold(
+        model(
+            """m (float[B, T] i, float[B, 4] x, float[U] k) => (float[B, 4, U] y)
+            <int64 zero = {0}, int64[1] axis = {0}, int64[1] heads = {4}> {
+            s = Shape (x) b = Gather (s, zero) b1 = Unsqueeze (b, axis)
+            u = Shape (k) sizes = Concat <axis = 0> (b1, heads, u) y = ConstantOfShape (sizes) }""",
+            opset=opset,
+        )
+    )
+    assert ops(after) == ["Shape", "Shape", "Concat", "ConstantOfShape"]
+    assert {x.inputs[0].name for x in after.graph if x.op_type == "Shape"} == asked
+
+
 def test_a_size_that_is_decided_only_where_it_is_not_zero() -> None:
     """``past == 0`` is False for every size that shape inference thinks of."""
     before = model("""m (float[P, 4] past) => (float[N, 4] y)
