@@ -96,10 +96,9 @@ class Reverse2d(NodePass[SequenceSite]):
         dims = view.shapes.dims(data)
         if data is None or lengths is None or dims is None or all(x == 1 for x in dims[2:]):
             return None
-        if 0 in dims:
-            return None  # there is nothing to be wrong
-        if Rules(view.model.graph.opset_imports, view.shapes).kernel(node) is None:
-            return None  # it runs on the CPU
+        kernel = Rules(view.model.graph.opset_imports, view.shapes).kernel(node)
+        if 0 in dims or kernel is None:
+            return None  # there is nothing to be wrong, or it runs on the CPU
         time = attr_int(node, "time_axis", 0)
         return SequenceSite(node, data, lengths, time, dims, _are_all(lengths, dims[time], view))
 

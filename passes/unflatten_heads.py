@@ -33,8 +33,9 @@ class UnflattenHeads(NodePass[ShapeSite]):
     chunks, foldings. What the shape holds is proved from symbolic shapes, never from names, so the
     size may also come from another tensor. A 0 is written where the input has that size at the same
     place; a -1 only if nothing else will do, and only where it cannot mean two things. Where sizes
-    lie at other places, dims of 1 bring them there: [B, H, T, D] to [B*H, T, D] is a Reshape to
-    [1, -1, 0, 0] and a Squeeze.
+    lie at other places and the shape has a -1, dims of 1 bring them there: [B, H, T, D] to [-1, T,
+    D] is a Reshape to [1, -1, 0, 0] and a Squeeze. Without a -1 such a shape stays computed: the
+    Squeeze is a kernel of the device, and what it would save is on the CPU.
 
     Why:
         On DirectML the chain Shape, Gather, Unsqueeze, Concat runs on the CPU, and each new content
@@ -91,9 +92,7 @@ class UnflattenHeads(NodePass[ShapeSite]):
 
     def match(self, node: ir.Node, view: View) -> ShapeSite | Skip | None:
         """A constant for the shape of a Reshape, if its shape is no constant yet."""
-        if len(node.inputs) < 2:  # before opset 5 the shape was an attribute
-            return None
-        data, shape = node.inputs[:2]
+        data, shape = (*node.inputs, None)[:2]  # before opset 5 the shape was an attribute
         if data is None or shape is None or const_of(shape) is not None:
             return None
         if shape.is_graph_input():
@@ -108,7 +107,11 @@ class UnflattenHeads(NodePass[ShapeSite]):
         source, given = view.shapes.dims(data) or (), view.shapes.data(shape)
         copies = not attr_int(node, "allowzero", 0)
         target = target_of(source, sizes, given, view.shapes, copies=copies)
-        return Skip(node, target) if isinstance(target, str) else ShapeSite(node, data, target)
+        if isinstance(target, str):
+            return Skip(node, target)
+        # Each Unsqueeze or Squeeze is a kernel more than what computes the shape on the CPU.
+        dear = (target.before or target.after) and given is not None and -1 not in given
+        return None if dear else ShapeSite(node, data, target)
 
     def rewrite(self, match: ShapeSite, op: Builder) -> ir.Value:
         """The same Reshape with the constant; allowzero is 0 where it is not written."""

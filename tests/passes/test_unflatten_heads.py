@@ -154,23 +154,23 @@ MOVED = {
     "scores taken apart again": (
         """(float[B, T, 2, 16] q, float[B, 2, 16, S] k) => (float[B, 2, T, S] y)
         <int64[2] td = {-1, 16}, int64[1] minus = {-1}, int64[1] two = {2}, int64[1] d = {16}> {
-            sb = Shape <end = 1> (q) st = Shape <start = 1, end = 2> (q)
+            st = Shape <start = 1, end = 2> (q)
             ss = Shape <start = 3> (k) h = Transpose <perm = [0, 2, 1, 3]> (q)
             flat = Concat <axis = 0> (minus, st, d) q3 = Reshape (h, flat)
             other = Concat <axis = 0> (minus, d, ss) k3 = Reshape (k, other)
             scores = MatMul (q3, k3)
-            s = Concat <axis = 0> (sb, two, st, ss) y = Reshape (scores, s) }""",
+            s = Concat <axis = 0> (minus, two, st, ss) y = Reshape (scores, s) }""",
         ["Transpose", *("Reshape", "Squeeze") * 2, "MatMul", "Unsqueeze", "Reshape"],
         [-1, 2, 0, 0],
     ),
     "a sum of sizes that is never empty": (
         """(float[B, 4, T, 8] x, float[B, 4, P, 8] past) => (float[B, 4, 8, N] y)
         <int64[1] minus = {-1}, int64[2] hd = {4, 8}, int64[1] d = {8}> {
-            sb = Shape <end = 1> (x) both = Concat <axis = 2> (past, x)
+            both = Concat <axis = 2> (past, x)
             st = Shape <start = 2, end = 3> (both)
             flat = Concat <axis = 0> (minus, st, d) k3 = Reshape (both, flat)
             kt = Transpose <perm = [0, 2, 1]> (k3)
-            s = Concat <axis = 0> (sb, hd, st) y = Reshape (kt, s) }""",
+            s = Concat <axis = 0> (minus, hd, st) y = Reshape (kt, s) }""",
         ["Concat", "Reshape", "Squeeze", "Transpose", "Unsqueeze", "Reshape"],
         [-1, 4, 8, 0],
     ),
@@ -194,6 +194,19 @@ def test_a_size_that_lies_elsewhere_comes_to_its_place(case: str, opset: int) ->
         for a, b in zip(run(before, sizes), run(model, sizes), strict=True):
             np.testing.assert_allclose(b, a, rtol=1e-5)
     assert not graphfix.get_pass("unflatten-heads")(model).modified
+
+
+@pytest.mark.parametrize(
+    ("first", "left"), [("b", None), ("minus", ["Shape", "Unsqueeze", "Reshape"])]
+)
+def test_a_shape_that_would_cost_a_kernel_more_stays(first: str, left: list[str] | None) -> None:
+    """A Glow-TTS takes its channels apart in each flow. But a -1 would stop DirectML there."""
+    model, result = repaired(f"""(float[B, 16, T] x) => (float[B, 2, 8, T] y)
+        <int64[2] parts = {{2, 8}}, int64[1] minus = {{-1}}> {{
+            b = Shape <end = 1> (x) t = Shape <start = 2> (x)
+            s = Concat <axis = 0> ({first}, parts, t) y = Reshape <allowzero = 1> (x, s) }}""")
+    assert not result.skips
+    assert [x.op_type for x in model.graph] == (left or ["Shape", "Shape", "Concat", "Reshape"])
 
 
 SHAPE = re.compile(r"(\w+) = Shape <(?:start = (\d+))?(?:, )?(?:end = (\d+))?> \((\w+)\)")
