@@ -97,7 +97,7 @@ class FuseSpectrum(NodePass[SpectrumSite]):
         size = dims[half.axis]
         count = size // 2 if isinstance(size, int) else 0
         apart = (*dims[: half.axis], 2, count, *dims[half.axis + 1 :])
-        target = target_of(dims, apart, None, view.shapes, copies=False)
+        target = target_of(dims, apart, view.shapes)
         return Skip(node, target) if isinstance(target, str) else SpectrumSite(node, half, target)
 
     def rewrite(self, match: SpectrumSite, op: Builder) -> ir.Value:

@@ -120,7 +120,7 @@ class Matmul4d(NodePass[WideSite]):
         product = op.MatMul(rows, columns)
         lead = (shapes.dims(match.whole) or ())[:-2]
         made = [*_merged(lead, match.groups), a[-2], b[-1]]
-        found = target_of(made, [*lead, a[-2], b[-1]], None, shapes, copies=False)
+        found = target_of(made, [*lead, a[-2], b[-1]], shapes)
         if isinstance(found, Target):
             return found.build(product, op)
         outer = _sizes(match.whole, range(len(lead)), op)
@@ -168,7 +168,7 @@ def _narrowed(
     missing = len(wanted) - len(dims)
     if missing >= 0 and all(map(same, dims, wanted[missing:])):
         return value
-    found = target_of(dims, wanted, None, op.view.shapes, copies=False)
+    found = target_of(dims, wanted, op.view.shapes)
     if isinstance(found, Target):
         return found.build(value, op)
     absent = groups[-1][1] + 2 - len(dims)  # of the dims before the matrices, at the front

@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, const_of
+from graphfix.model.values import const_of
 from graphfix.model.view import View
 
-from ._sizes.reshape_targets import Target, target_of
+from ._sizes.reshape_targets import constant_target
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class ShapeSite(Match):
     """
 
     data: ir.Value
-    target: Target
+    target: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ class UnflattenHeads(NodePass[ShapeSite]):
     chunks, foldings. What the shape holds is proved from symbolic shapes, never from names, so the
     size may also come from another tensor. A 0 is written where the input has that size at the same
     place; a -1 only if nothing else will do, and only where it cannot mean two things. Where sizes
-    lie at other places and the shape has a -1, dims of 1 bring them there: [B, H, T, D] to [-1, T,
-    D] is a Reshape to [1, -1, 0, 0] and a Squeeze. Without a -1 such a shape stays computed: the
-    Squeeze is a kernel of the device, and what it would save is on the CPU.
+    lie at other places, as for [B, H, T, D] to [B*H, T, D], the shape stays computed: an Unsqueeze
+    or Squeeze could bring them there, but is a kernel of the device, and what it would save is on
+    the CPU.
 
     Why:
         On DirectML the chain Shape, Gather, Unsqueeze, Concat runs on the CPU, and each new content
@@ -104,15 +105,10 @@ class UnflattenHeads(NodePass[ShapeSite]):
         sizes = view.shapes.dims(node.outputs[0])
         if sizes is None:
             return Skip(node, f"what {shape.name} holds, even how many sizes, is not known")
-        source, given = view.shapes.dims(data) or (), view.shapes.data(shape)
-        copies = not attr_int(node, "allowzero", 0)
-        target = target_of(source, sizes, given, view.shapes, copies=copies)
-        if isinstance(target, str):
-            return Skip(node, target)
-        # Each Unsqueeze or Squeeze is a kernel more than what computes the shape on the CPU.
-        dear = (target.before or target.after) and given is not None and -1 not in given
-        return None if dear else ShapeSite(node, data, target)
+        source = view.shapes.dims(data) or ()
+        target = constant_target(source, sizes, view.shapes.data(shape), view.shapes)
+        return Skip(node, target) if isinstance(target, str) else ShapeSite(node, data, target)
 
     def rewrite(self, match: ShapeSite, op: Builder) -> ir.Value:
         """The same Reshape with the constant; allowzero is 0 where it is not written."""
-        return match.target.build(match.data, op)
+        return op.Reshape(match.data, np.array(match.target, np.int64))

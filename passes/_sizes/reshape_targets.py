@@ -35,39 +35,22 @@ class Target:
         return with_axes("Squeeze", value, self.after, op)
 
 
-def target_of(
-    source: Sequence[Dim],
-    sizes: Sequence[Dim],
-    given: Sequence[Dim] | None,
-    shapes: Shapes,
-    *,
-    copies: bool = True,
-) -> Target | str:
+def target_of(source: Sequence[Dim], sizes: Sequence[Dim], shapes: Shapes) -> Target | str:
     """What reshapes ``source`` to ``sizes`` by a constant, or why nothing does.
 
     A 0 copies a size from the same place, and there is one -1. So ``[B, H, T, D]`` to ``[B*H, T,
     D]`` is ``[1, -1, 0, 0]`` and a Squeeze: sizes that lie somewhere else come to their place by
     dims of 1 in what is made, or in what is given.
-
-    Args:
-        source: As for :func:`constant_target`, and so are the others.
-        sizes: The dims of the output.
-        given: What the computed shape holds.
-        shapes: Knows which dims are never 0.
-        copies: Whether a 0 in the computed shape is a size of the input, as without allowzero.
     """
-    direct = constant_target(source, sizes, given, shapes)
+    direct = constant_target(source, sizes, None, shapes)
     if not isinstance(direct, str):
         return Target(direct)
-    if not source or (copies and may_copy(source, sizes, given, shapes)):
-        return direct
     for axes, wide in _widened(sizes):
-        told = None if given is None or len(given) != len(sizes) else _with_ones(given, axes)
-        found = constant_target(source, wide, told, shapes)
+        found = constant_target(source, wide, None, shapes)
         if not isinstance(found, str):
             return Target(found, after=axes)
     for axes, wide in _widened(source):
-        found = constant_target(wide, sizes, given, shapes)
+        found = constant_target(wide, sizes, None, shapes)
         if not isinstance(found, str):
             return Target(found, before=axes)
     return direct
@@ -93,11 +76,7 @@ def _widened(dims: Sequence[Dim]) -> Iterator[tuple[tuple[int, ...], list[Dim]]]
     for count in range(1, _MOST_DIMS - len(dims) + 1):
         for start in range(len(dims) + 1):
             axes = tuple(range(start, start + count))
-            yield axes, _with_ones(dims, axes)
-
-
-def _with_ones(dims: Sequence[Dim], axes: tuple[int, ...]) -> list[Dim]:
-    return [*dims[: axes[0]], *(1 for _ in axes), *dims[axes[0] :]]
+            yield axes, [*dims[:start], *(1 for _ in axes), *dims[start:]]
 
 
 def with_axes(op_type: str, value: ir.Value, axes: Sequence[int], op: Builder) -> ir.Value:

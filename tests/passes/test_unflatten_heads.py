@@ -142,71 +142,42 @@ def test_a_computed_shape_becomes_a_constant(case: str) -> None:
     assert kinds.isdisjoint({"Shape", "Concat", "Gather", "Unsqueeze"})
 
 
-# What comes to its place first: the operators, and the constant.
+# Sizes that lie elsewhere: a Squeeze or an Unsqueeze would bring them to their place, at the price
+# of a kernel, which a Glow-TTS would pay in each of its flows.
 MOVED = {
     "keys folded for attention": (
         """(float[B, 2, T, 16] x) => (float[N, T, 16] y) <int64[1] minus = {-1}>
         { st = Shape <start = 2, end = 4> (x) s = Concat <axis = 0> (minus, st)
           y = Reshape (x, s) }""",
-        ["Reshape", "Squeeze"],
-        [1, -1, 0, 16],
+        "one -1 is not enough",
     ),
-    "scores taken apart again": (
-        """(float[B, T, 2, 16] q, float[B, 2, 16, S] k) => (float[B, 2, T, S] y)
-        <int64[2] td = {-1, 16}, int64[1] minus = {-1}, int64[1] two = {2}, int64[1] d = {16}> {
-            st = Shape <start = 1, end = 2> (q)
-            ss = Shape <start = 3> (k) h = Transpose <perm = [0, 2, 1, 3]> (q)
-            flat = Concat <axis = 0> (minus, st, d) q3 = Reshape (h, flat)
-            other = Concat <axis = 0> (minus, d, ss) k3 = Reshape (k, other)
-            scores = MatMul (q3, k3)
-            s = Concat <axis = 0> (minus, two, st, ss) y = Reshape (scores, s) }""",
-        ["Transpose", *("Reshape", "Squeeze") * 2, "MatMul", "Unsqueeze", "Reshape"],
-        [-1, 2, 0, 0],
+    "channels taken apart": (
+        """(float[B, 16, T] x) => (float[B, 2, 8, T] y) <int64[2] parts = {2, 8}>
+        { sb = Shape <end = 1> (x) st = Shape <start = 2, end = 3> (x)
+          s = Concat <axis = 0> (sb, parts, st) y = Reshape (x, s) }""",
+        "entry 3 (T) would have to be -1, which is ambiguous if B is 0",
     ),
-    "a sum of sizes that is never empty": (
-        """(float[B, 4, T, 8] x, float[B, 4, P, 8] past) => (float[B, 4, 8, N] y)
-        <int64[1] minus = {-1}, int64[2] hd = {4, 8}, int64[1] d = {8}> {
-            both = Concat <axis = 2> (past, x)
-            st = Shape <start = 2, end = 3> (both)
-            flat = Concat <axis = 0> (minus, st, d) k3 = Reshape (both, flat)
-            kt = Transpose <perm = [0, 2, 1]> (k3)
-            s = Concat <axis = 0> (minus, hd, st) y = Reshape (kt, s) }""",
-        ["Concat", "Reshape", "Squeeze", "Transpose", "Unsqueeze", "Reshape"],
-        [-1, 4, 8, 0],
+    "a sum of sizes": (
+        """(float[B, 8, T] x, float[B, 8, P] past) => (float[M, 4, 8, N] y)
+        <int64[1] minus = {-1}, int64[2] hd = {4, 8}> {
+            both = Concat <axis = 2> (past, x) st = Shape <start = 2, end = 3> (both)
+            s = Concat <axis = 0> (minus, hd, st) y = Reshape (both, s) }""",
+        "one -1 is not enough",
     ),
 }
 
 
 @pytest.mark.parametrize("opset", [12, 17])
 @pytest.mark.parametrize("case", MOVED)
-def test_a_size_that_lies_elsewhere_comes_to_its_place(case: str, opset: int) -> None:
-    text, ops, target = MOVED[case]
+def test_a_size_that_lies_elsewhere_stays_computed(case: str, opset: int) -> None:
+    text, reason = MOVED[case]
     if opset < 15:
         text = older(text)
-    head = HEAD.replace("17", str(opset))
-    model = ir.from_onnx_text(f"{head} m {text}")
-    before = ir.from_onnx_text(f"{head} m {text}")
+    model = ir.from_onnx_text(f"{HEAD.replace('17', str(opset))} m {text}")
     result = graphfix.get_pass("unflatten-heads")(model)
-    assert not result.skips
-    assert [x.op_type for x in model.graph] == ops
-    assert targets(model)[-1] == target
-    for sizes in ({"B": 1, "T": 1, "S": 1, "P": 0}, {"B": 2, "T": 7, "S": 3, "P": 4}):
-        for a, b in zip(run(before, sizes), run(model, sizes), strict=True):
-            np.testing.assert_allclose(b, a, rtol=1e-5)
-    assert not graphfix.get_pass("unflatten-heads")(model).modified
-
-
-@pytest.mark.parametrize(
-    ("first", "left"), [("b", None), ("minus", ["Shape", "Unsqueeze", "Reshape"])]
-)
-def test_a_shape_that_would_cost_a_kernel_more_stays(first: str, left: list[str] | None) -> None:
-    """A Glow-TTS takes its channels apart in each flow. But a -1 would stop DirectML there."""
-    model, result = repaired(f"""(float[B, 16, T] x) => (float[B, 2, 8, T] y)
-        <int64[2] parts = {{2, 8}}, int64[1] minus = {{-1}}> {{
-            b = Shape <end = 1> (x) t = Shape <start = 2> (x)
-            s = Concat <axis = 0> ({first}, parts, t) y = Reshape <allowzero = 1> (x, s) }}""")
-    assert not result.skips
-    assert [x.op_type for x in model.graph] == (left or ["Shape", "Shape", "Concat", "Reshape"])
+    assert not result.modified
+    ((_, told),) = result.skips
+    assert reason in told
 
 
 SHAPE = re.compile(r"(\w+) = Shape <(?:start = (\d+))?(?:, )?(?:end = (\d+))?> \((\w+)\)")
