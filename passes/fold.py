@@ -47,23 +47,26 @@ class Fold(Pass):
 
     Nodes whose result is the same in each run become constants, and an If that one of them decides
     becomes its branch. Equal computations become one. Chains of Reshape, Unsqueeze, Squeeze,
-    Transpose, Cast, Slice, Expand and Identity that cancel go, and others become one node. So does
-    a Transpose, or an Einsum that is one, where all that makes its input can be made in its order:
-    a table of positions that is laid out as [1, T, D] behind its sums and products. ``x + -y`` is a
-    difference. Integers
-    that are divided and rounded down, added up one number after the other, compared with one more
-    than a length, or summed from the end between two Slices take as few nodes as can be, and the
-    strides of a front end, taken off a length one after the other, are one division; dims of 1 in
-    front that broadcasting gives a tensor anyway go. Dims that are merged for a while and taken
+    Transpose, Cast, Slice, Expand and Identity that cancel go, and others become one node. A
+    Transpose goes, or an Einsum that is one, where what makes its input can make it in the other
+    order. ``x + -y`` becomes a difference, and ``Where(x > 20, x, Softplus(x))``, which is torch's
+    Softplus by dynamo, a Softplus.
+
+    Integers that are divided and rounded down, added up one number after the other, compared with
+    one more than a length, or summed from the end between two Slices take as few nodes as can be.
+    The strides of a front end, taken off a length one after the other, are one division. Dims of 1
+    in front that broadcasting gives a tensor anyway go. Dims that are merged for a while and taken
     apart again, [B, H, T, D] to [B*H, T, D] for an attention and back, stay apart where all that
     lies between allows it, with at most four dims, which is as many as DirectML's MatMul takes; so
-    does [B, 1] where lengths are summed to [B]. Shape arithmetic is planned for the model as a
-    whole: equal sizes of different tensors are taken from one Shape, sizes that stand side by side
-    at once, and a Reshape to a computed shape gets a constant where symbolic shapes prove one.
+    does [B, 1] where lengths are summed to [B].
+
+    Shape arithmetic is planned for the model as a whole: equal sizes of different tensors are taken
+    from one Shape, sizes that stand side by side at once, and a Reshape to a computed shape gets a
+    constant where symbolic shapes prove one.
 
     Why:
         Counted with `graphfix plan` over the 78 exports of the zoo that load: 11,972 kernels
-        per run become 8,839, those on the CPU 2,083 become 212. ONNX Runtime's optimizer
+        per run become 8,836, those on the CPU 2,083 become 216. ONNX Runtime's optimizer
         does none of this: it compares nodes, not what they hold, and asks each tensor for its own
         shape. Neither do onnx-ir's CommonSubexpressionElimination and onnxscript's constant folding
         (one kernel less in two of eight models, tried beside this pass). On DirectML a kernel whose
@@ -119,9 +122,10 @@ class Fold(Pass):
         divisions of one within 2^23 of either end, and a comparison with one more than the largest,
         which no size or length comes near: what is moved, compared or reused is the same to the
         bit; where 0 was added, a -0 keeps its sign. Where a Transpose goes, a function such as Exp
-        may be rounded another way, as kernels compute several elements at a time. Divisions of
-        lengths in float32 hold as far as that counts halves without a gap, up to 2^23, before and
-        after.
+        may be rounded another way, as kernels compute several elements at a time. From 15 on x and
+        ``Softplus(x)`` are one float32. Divisions of lengths in float32 hold as far as that counts
+        halves without a gap, up to 2^23, before and after.
+
         Constants are worked out in integers, by operators that move data, and in float32 and
         float64 by those that IEEE 754 rounds alike everywhere. No sum of floats is. ONNX Runtime
         may then fuse what it did not fuse before. Nothing of more than 4096 elements is made, and

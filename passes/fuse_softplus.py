@@ -14,8 +14,6 @@ from ._shared.fusible import FLOATS
 from ._shared.polynomial import Reader, number_of
 
 _ONE_MORE = {(1,): 1.0, (0,): 1.0}
-# From here on x and softplus(x) are one float32: what is more, exp(-x), is less than it rounds off.
-_ALIKE = 15.0
 
 
 @dataclass(frozen=True)
@@ -24,14 +22,12 @@ class FuseSoftplus(NodePass[ValueMatch]):
 
     The Swoosh of a Zipformer has one in each activation: as torch's ``logaddexp`` of 0, as
     ``log(1 + exp(x))``, or as icefall exports it, which does not overflow:
-    ``max(0, x) + log(1 + exp(-|0 - x|))``. torch's own Softplus leaves what is over 20 as it is,
-    and dynamo writes that out: ``Where(x > 20, x, Softplus(x))``.
+    ``max(0, x) + log(1 + exp(-|0 - x|))``.
 
     Why:
         One kernel on DirectML for three, or for eight: three feed-forwards and convolutions of a
-        Zipformer have 96 kernels on the device for 108, and for 138 as icefall exports them. By
-        dynamo, with torch's Softplus, a Zipformer of four layers has 559 for 599. Run on
-        onnxruntime-directml 1.24.4: its Softplus is within 3.8e-6 of the true value from -1e4 to
+        Zipformer have 96 kernels on the device for 108, and for 138 as icefall exports them. Run
+        on onnxruntime-directml 1.24.4: its Softplus is within 3.8e-6 of the true value from -1e4 to
         1e4, where the logarithm in pieces is infinite from 88.8 on; these models agree (6.6e-7).
 
     Before:
@@ -66,16 +62,14 @@ class FuseSoftplus(NodePass[ValueMatch]):
         Exact, except rounding, and where the exponential overflows: there is a number then, and
         no infinity. Where the large values of verification do that, as in the first layer of a
         model, the pieces stay. So they do where something else reads a part, or it is an output.
-        From 15 on x is Softplus(x) to float32; a choice with a lower limit stays, and one in
-        float16, where the CPU has no Softplus but the logarithm in pieces.
     """
 
     sentence = "a Softplus in pieces, each a kernel of its own"
-    anchors = ("Log", "Add", "Where")
+    anchors = ("Log", "Add")
 
     def match(self, node: ir.Node, view: View) -> ValueMatch | None:
-        """The logarithm, the sum with it that does not overflow, or the choice of large numbers."""
-        data = {"Log": _logarithm, "Add": _sum, "Where": _choice}[node.op_type](node, view)
+        """The logarithm, or the sum with it that does not overflow."""
+        data = _logarithm(node, view) if is_op(node, "Log") else _sum(node, view)
         known = data is not None and view.shapes.dtype(data) in FLOATS
         return ValueMatch(node, data) if data is not None and known else None
 
@@ -110,13 +104,3 @@ def _sum(node: ir.Node, view: View) -> ir.Value | None:
             return None
         return data if Reader(view, data).read(size.inputs[0]) in ({(1,): 1}, {(1,): -1}) else None
     return None
-
-
-def _choice(where: ir.Node, view: View) -> ir.Value | None:
-    """The x of ``Where(x > 20, x, softplus(x))``, in float32: others overflow on the CPU."""
-    asked, data = alone(where.inputs[0], "Greater"), where.inputs[1]
-    soft = alone(where.inputs[2], "Softplus")
-    if asked is None or soft is None or not asked.inputs[0] is data is soft.inputs[0]:
-        return None
-    limit, single = number_of(asked.inputs[1], view.shapes.rank(data)), ir.DataType.FLOAT
-    return data if (limit or 0) >= _ALIKE and view.shapes.dtype(data) == single else None

@@ -237,6 +237,19 @@ def _asked(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     return None
 
 
+def _choice(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    """``Where(x > 20, x, Softplus(x))``, torch's by dynamo: from 15 on both are one float32."""
+    asked, (data, soft) = source.producer(), node.inputs[1:]
+    plus = maker_of(soft)
+    if soft is None or not is_op(asked, "Greater") or not is_op(plus, "Softplus"):
+        return None
+    limit, dtype = constant_of(asked.inputs[1], 1), look.view.shapes.dtype(data)
+    if limit is None or limit.size != 1 or not asked.inputs[0] is data is plus.inputs[0]:
+        return None
+    alike = dtype == ir.DataType.FLOAT and limit.item() >= 15 and same_shape(node, soft, look)
+    return nothing(soft, node) if alike else None
+
+
 def _negated(value: ir.Value, op: Builder) -> list[ir.Value]:
     return [op.Not(value)]
 
@@ -255,6 +268,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Mul", "Div"), _times_one),
     **dict.fromkeys(("Add", "Sub"), _signed),
     "Not": _not,
+    "Where": _choice,
     "Pad": _pad,
     "Gather": _gather,
     "GatherND": _gather_nd,

@@ -129,6 +129,39 @@ def test_transposes_that_need_not_be(nodes: str, left: list[str] | None) -> None
     assert ops(fold(before, 1, 2, 5)) == (left or ops(before))
 
 
+CHOICE = "s = Softplus ({}) b = Greater ({}, {}) y = Where (b, {}, s)"
+
+
+@pytest.mark.parametrize("limit", ["20.0", "15.0"])
+def test_from_fifteen_on_a_number_is_its_softplus(limit: str) -> None:
+    before = model(f"""m (float[B, 3] x) => (float[B, 3] y) {{
+        t = Constant <value_float = {limit}> () {CHOICE.format("x", "x", "t", "x")} }}""")
+    after = fold(before)
+    assert ops(after) == ["Softplus"]
+    x = np.array([[-50, -3, 14.99], [15, 16.6, 20], [20.1, 6e4, 3e38]], np.float32)
+    np.testing.assert_array_equal(*(execute(m, {"x": x})[0] for m in (before, after)))
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (("x", "x", "low", "x"), "float"),
+        (("x", "x", "h", "x"), "float"),
+        (("h", "x", "t", "x"), "float"),
+        (("x", "h", "t", "x"), "float"),
+        (("x", "x", "t", "h"), "float"),
+        (("x", "x", "row", "x"), "float"),
+        (("x", "x", "half", "x"), "float16"),
+    ],
+)
+def test_another_choice_is_one(given: tuple[str, ...], kind: str) -> None:
+    """In float16 the CPU has a logarithm in pieces for a Softplus, which overflows."""
+    before = model(f"""m ({kind}[B, 3] x) => ({kind}[B, 3] y)
+        <float t = {{20}}, float low = {{14}}, float[1, 3] row = {{20, 20, 1}},
+         float16 half = {{19712}}> {{ h = Relu (x) {CHOICE.format(*given)} }}""")
+    assert "Where" in ops(fold(before))
+
+
 @pytest.mark.parametrize(
     ("nodes", "left"),
     [
