@@ -10,7 +10,7 @@ from graphfix.editing.builder import Builder
 from graphfix.model.values import const_of
 from graphfix.model.view import View
 
-from ._sizes.reshape_targets import constant_target
+from ._sizes.reshape_targets import target_of
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,11 @@ class UnflattenHeads(NodePass[ShapeSite]):
         sizes = view.shapes.dims(node.outputs[0])
         if sizes is None:
             return Skip(node, f"what {shape.name} holds, even how many sizes, is not known")
-        source = view.shapes.dims(data) or ()
-        target = constant_target(source, sizes, view.shapes.data(shape), view.shapes)
-        return Skip(node, target) if isinstance(target, str) else ShapeSite(node, data, target)
+        source, told = view.shapes.dims(data) or (), view.shapes.data(shape)
+        target = target_of(source, sizes, view.shapes, told)
+        if isinstance(target, str):
+            return Skip(node, target)
+        return None if target.before or target.after else ShapeSite(node, data, target.shape)
 
     def rewrite(self, match: ShapeSite, op: Builder) -> ir.Value:
         """The same Reshape with the constant; allowzero is 0 where it is not written."""

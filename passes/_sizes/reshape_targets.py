@@ -35,22 +35,25 @@ class Target:
         return with_axes("Squeeze", value, self.after, op)
 
 
-def target_of(source: Sequence[Dim], sizes: Sequence[Dim], shapes: Shapes) -> Target | str:
+def target_of(
+    source: Sequence[Dim], sizes: Sequence[Dim], shapes: Shapes, given: Sequence[Dim] | None = None
+) -> Target | str:
     """What reshapes ``source`` to ``sizes`` by a constant, or why nothing does.
 
     A 0 copies a size from the same place, and there is one -1. So ``[B, H, T, D]`` to ``[B*H, T,
     D]`` is ``[1, -1, 0, 0]`` and a Squeeze: sizes that lie somewhere else come to their place by
-    dims of 1 in what is made, or in what is given.
+    dims of 1 in what is made, or in what is given. The arguments are those of
+    :func:`constant_target`.
     """
-    direct = constant_target(source, sizes, None, shapes)
+    direct = constant_target(source, sizes, given, shapes)
     if not isinstance(direct, str):
         return Target(direct)
-    for axes, wide in _widened(sizes):
-        found = constant_target(source, wide, None, shapes)
+    for (axes, wide), (_, told) in zip(_widened(sizes), _widened(given or sizes), strict=False):
+        found = constant_target(source, wide, told, shapes)
         if not isinstance(found, str):
             return Target(found, after=axes)
     for axes, wide in _widened(source):
-        found = constant_target(wide, sizes, None, shapes)
+        found = constant_target(wide, sizes, given, shapes)
         if not isinstance(found, str):
             return Target(found, before=axes)
     return direct

@@ -145,39 +145,27 @@ def test_a_computed_shape_becomes_a_constant(case: str) -> None:
 # Sizes that lie elsewhere: a Squeeze or an Unsqueeze would bring them to their place, at the price
 # of a kernel, which a Glow-TTS would pay in each of its flows.
 MOVED = {
-    "keys folded for attention": (
-        """(float[B, 2, T, 16] x) => (float[N, T, 16] y) <int64[1] minus = {-1}>
-        { st = Shape <start = 2, end = 4> (x) s = Concat <axis = 0> (minus, st)
-          y = Reshape (x, s) }""",
-        "one -1 is not enough",
-    ),
-    "channels taken apart": (
-        """(float[B, 16, T] x) => (float[B, 2, 8, T] y) <int64[2] parts = {2, 8}>
-        { sb = Shape <end = 1> (x) st = Shape <start = 2, end = 3> (x)
+    "keys folded for attention": """(float[B, 2, T, 16] x) => (float[N, T, 16] y)
+        <int64[1] minus = {-1}> { st = Shape <start = 2, end = 4> (x)
+          s = Concat <axis = 0> (minus, st) y = Reshape (x, s) }""",
+    "channels taken apart": """(float[B, 16, T] x) => (float[B, 2, 8, T] y)
+        <int64[2] parts = {2, 8}> { sb = Shape <end = 1> (x) st = Shape <start = 2, end = 3> (x)
           s = Concat <axis = 0> (sb, parts, st) y = Reshape (x, s) }""",
-        "entry 3 (T) would have to be -1, which is ambiguous if B is 0",
-    ),
-    "a sum of sizes": (
-        """(float[B, 8, T] x, float[B, 8, P] past) => (float[M, 4, 8, N] y)
+    "a sum of sizes": """(float[B, 8, T] x, float[B, 8, P] past) => (float[M, 4, 8, N] y)
         <int64[1] minus = {-1}, int64[2] hd = {4, 8}> {
             both = Concat <axis = 2> (past, x) st = Shape <start = 2, end = 3> (both)
             s = Concat <axis = 0> (minus, hd, st) y = Reshape (both, s) }""",
-        "one -1 is not enough",
-    ),
 }
 
 
 @pytest.mark.parametrize("opset", [12, 17])
 @pytest.mark.parametrize("case", MOVED)
 def test_a_size_that_lies_elsewhere_stays_computed(case: str, opset: int) -> None:
-    text, reason = MOVED[case]
-    if opset < 15:
-        text = older(text)
+    text = MOVED[case] if opset >= 15 else older(MOVED[case])
     model = ir.from_onnx_text(f"{HEAD.replace('17', str(opset))} m {text}")
     result = graphfix.get_pass("unflatten-heads")(model)
     assert not result.modified
-    ((_, told),) = result.skips
-    assert reason in told
+    assert not result.skips
 
 
 SHAPE = re.compile(r"(\w+) = Shape <(?:start = (\d+))?(?:, )?(?:end = (\d+))?> \((\w+)\)")
