@@ -9,7 +9,7 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.dims import numbers_in
-from graphfix.model.values import is_op, users_of
+from graphfix.model.values import ints_of, is_op, users_of
 from graphfix.model.view import View
 
 from ._shared.cuts import cuts_of
@@ -107,16 +107,16 @@ class SliceGather(NodePass[PartSite]):
         sizes = [x for x in (*given, *made) if isinstance(x, int)]
         if len(sizes) < len(given) * 2 or 0 in sizes:
             return None
-        start, end, step = (cuts_of(node, len(given)) or {}).get(cut[0], (0, 0, 0))
+        cuts = cuts_of(node, len(given), lambda x: ints_of(x) or numbers_in(view.shapes.data(x)))
+        start, end, step = (cuts or {}).get(cut[0], (0, 0, 0))
         if step != 1 or not _is_computed(node.inputs[0]) or not _is_worked_on(node, view):
             return None
         start, end, _ = slice(start, end).indices(sizes[cut[0]])
         if end - start > _MOST:
             return Skip(
                 node,
-                f"DirectML makes no session of it, and a Gather would need {end - start:,} "
-                "indices; let something else read the Slice as well, as an output of the model "
-                "does",
+                f"DirectML makes no session of it; a Gather would need {end - start:,} indices: "
+                "let something else read the Slice as well, as an output of the model does",
             )
         data = node.inputs[0]
         return None if data is None else PartSite(node, data, cut[0], start, end)

@@ -68,8 +68,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:
-            verb = error.ctx and error.ctx.info_name
-            if instead := _GONE.get(f"{verb} {error.option_name}"):
+            if instead := _GONE.get(f"{error.ctx and error.ctx.info_name} {error.option_name}"):
                 told = f"{error.option_name} is no option any more; {instead}."
                 raise click.UsageError(told, error.ctx) from error
             raise

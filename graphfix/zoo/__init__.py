@@ -163,8 +163,7 @@ def zoo(
         if dask is not None:  # which of them a worker has begun is not known here
             progress(f"working on the cluster: {len(done)} of {len(recipes)} models are done")
         each(done[-1])
-    order = {recipe.id: i for i, recipe in enumerate(recipes)}
-    done.sort(key=lambda x: order[x.row["id"]])
+    done.sort(key=lambda x: [recipe.id for recipe in recipes].index(x.row["id"]))
     zoo_page.write(stored(folder, place), place / "index.html")
     return Zoo(tuple(done), place / "index.html", ep)
 

@@ -239,8 +239,7 @@ def _asked(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
 
 def _choice(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """``Where(x > 20, x, Softplus(x))``, torch's by dynamo: from 15 on both are one float32."""
-    asked, (data, soft) = source.producer(), node.inputs[1:]
-    plus = maker_of(soft)
+    asked, (data, soft), plus = source.producer(), node.inputs[1:], maker_of(node.inputs[2])
     if soft is None or not is_op(asked, "Greater") or not is_op(plus, "Softplus"):
         return None
     limit, dtype = constant_of(asked.inputs[1], 1), look.view.shapes.dtype(data)

@@ -1,5 +1,6 @@
 """What Slices of constants take along each axis."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,11 +14,13 @@ Cut = tuple[int, int, int]
 """Start, end and step, as ONNX has them."""
 
 
-def cuts_of(node: ir.Node, rank: int) -> dict[int, Cut] | None:
-    """What a Slice takes of which axis of a tensor; None if it is computed."""
+def cuts_of(
+    node: ir.Node, rank: int, read: Callable[[ir.Value], Sequence[int] | None] = ints_of
+) -> dict[int, Cut] | None:
+    """What a Slice takes of which axis of a tensor; None if ``read`` does not know it."""
     named = enumerate(("starts", "ends", "axes", "steps"), 1)
     given = [(input_at(node, i), attr_ints(node, name)) for i, name in named]
-    starts, ends, axes, steps = found = [y if x is None else ints_of(x) for x, y in given]
+    starts, ends, axes, steps = found = [y if x is None else read(x) for x, y in given]
     computed = any(x is not None and y is None for (x, _), y in zip(given, found, strict=True))
     if computed or starts is None or ends is None:
         return None

@@ -34,6 +34,8 @@ SITES = {
     "behind a Reshape": "z = Neg (x) p = Reshape (z, r) q = Slice (p, s, e, a) y = Relu (q)",
     "before a Reshape": """z = Neg (x) q = Slice (z, s, e, a) p = Reshape (q, flat) t = Relu (p)
         y = Unsqueeze (t, s)""",
+    "up to a computed size": """z = Neg (x) l = Shape (x) i = Gather (l, a) c = Sub (i, two)
+        q = Slice (z, s, c, a) y = Relu (q)""",
     "with a step of 1": "z = Neg (x) q = Slice (z, s, e, a, a) y = Relu (q)",
 }
 
