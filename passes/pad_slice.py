@@ -13,7 +13,7 @@ from graphfix.model.shapes import Dim
 from graphfix.model.values import const_of, input_at, ints_of, is_op, maker_of
 from graphfix.model.view import View
 
-from ._shared.cuts import cuts_of
+from ._shared.cuts import cuts_of, sliced
 from ._shared.fusible import only_user
 
 _END = np.iinfo(np.int64).max
@@ -188,13 +188,8 @@ def _cut(data: ir.Value, pads: Sequence[int], match: CropSite, op: Builder) -> i
     """What the negative pads leave."""
     half = len(pads) // 2
     ends = zip(match.axes, pads[:half], pads[half:], strict=True)
-    cut = [(i, max(0, -front), min(0, back)) for i, front, back in ends if min(front, back) < 0]
-    axes = [axis for axis, _, _ in cut]
-    starts = [front for _, front, _ in cut]
-    stops = [back or _END for _, _, back in cut]
-    if match.opset < 10:
-        return op.Slice(data, starts=starts, ends=stops, axes=axes)
-    return op.Slice(data, *(np.array(x, np.int64) for x in (starts, stops, axes)))
+    cuts = {i: (max(0, -a), min(0, b) or _END, 1) for i, a, b in ends if min(a, b) < 0}
+    return sliced(data, cuts, op)
 
 
 def _padded(data: ir.Value, pads: Sequence[int], match: CropSite, op: Builder) -> ir.Value:

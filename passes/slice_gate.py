@@ -49,8 +49,8 @@ class SliceGate(NodePass[Match]):
         gate (float[B, 4, T] x) => (float[B, 2, T] y)
         <int64[1] none = {0}, int64[1] two = {2}, int64[1] one = {1}, int64[1] four = {4}>
         {
-            first = Slice (x, none, two, one, one)
-            second = Slice (x, two, four, one, one)
+            first = Slice (x, none, two, one)
+            second = Slice (x, two, four, one)
             gate = Sigmoid (second)
             y = Mul (first, gate)
         }

@@ -66,11 +66,11 @@ class SplitGate(NodePass[HalvesSite]):
         >
         gate (float[B, 4, T] x) => (float[B, 2, T] y)
         <float[4, 4, 1] w = {1, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1}, int64[1] none = {0},
-         int64[1] two = {2}, int64[1] one = {1}, int64[1] four = {4}>
+         int64[1] two = {2}, int64[1] four = {4}>
         {
-            upper = Slice (w, none, two, none, one)
+            upper = Slice (w, none, two, none)
             first = Conv (x, upper)
-            lower = Slice (w, two, four, none, one)
+            lower = Slice (w, two, four, none)
             second = Conv (x, lower)
             gate = Sigmoid (second)
             y = Mul (first, gate)

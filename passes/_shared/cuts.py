@@ -31,8 +31,12 @@ def cuts_of(
 
 def sliced(value: ir.Value | None, cuts: dict[int, Cut], op: Builder) -> ir.Value:
     """What these take of a value."""
-    starts, ends, steps = (np.array(x, np.int64) for x in zip(*cuts.values(), strict=True))
-    return op.Slice(value, starts, ends, np.array([*cuts], np.int64), steps)
+    starts, ends, steps = zip(*cuts.values(), strict=True)
+    given = {"starts": starts, "ends": ends, "axes": [*cuts]}
+    if op.view.opset(op.site) < 10:  # without steps
+        return op.Slice(value, **{name: list(x) for name, x in given.items()})
+    more = [] if {*steps} == {1} else [steps]
+    return op.Slice(value, *(np.array(x, np.int64) for x in (*given.values(), *more)))
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,18 @@ def test_transposes_that_need_not_be(nodes: str, left: list[str] | None) -> None
     assert ops(fold(before, 1, 2, 5)) == (left or ops(before))
 
 
+def test_slices_before_opset_10_are_joined() -> None:
+    after = fold(
+        model(
+            """m (float[4, 6] x) => (float[2, 3] y) {
+            q = Slice <starts = [-5], ends = [4], axes = [1]> (x)
+            y = Slice <starts = [0], ends = [2]> (q) }""",
+            opset=9,
+        )
+    )
+    assert ops(after) == ["Slice"]
+
+
 CHOICE = "s = Softplus ({}) b = Greater ({}, {}) y = Where (b, {}, s)"
 
 

@@ -49,6 +49,15 @@ def test_parts_of_a_gate_are_slices(body: str) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_before_opset_10_a_slice_has_attributes() -> None:
+    text = f"m (float[B, 6, T] x) => (float[B, C, U] y) {{ {HALVES} {GLU} }}"
+    before, after = (model(text, opset=9) for _ in range(2))
+    graphfix.run(after, "slice-gate")
+    assert sorted(ops(after)) == ["Mul", "Sigmoid", "Slice", "Slice"]
+    x = np.random.default_rng(0).standard_normal((2, 6, 5), np.float32)
+    np.testing.assert_array_equal(*(execute(m, {"x": x})[0] for m in (before, after)))
+
+
 def test_of_many_parts_each_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 200
     parts = ", ".join(f"p{i}" for i in range(count))
