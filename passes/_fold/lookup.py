@@ -43,8 +43,9 @@ _ALWAYS = frozenset(
 _COMPUTED: Mapping[str, Callable[..., Ints]] = {
     "Div": lambda a, b: np.sign(a) * np.sign(b) * (abs(a) // np.maximum(abs(b), 1)),
     "Mod": lambda a, b: np.mod(a, np.where(b == 0, 1, b)),
-    **{x: OF_ONE[x] for x in ("Abs", "Not")},
-    **{x: OF_TWO[x] for x in ("And", "Max", "Min", "Or", *COMPARISONS)},
+    "Max": lambda *x: np.maximum.reduce(np.broadcast_arrays(*x)),
+    "Min": lambda *x: np.minimum.reduce(np.broadcast_arrays(*x)),
+    **{x: (OF_ONE | OF_TWO)[x] for x in ("Abs", "Not", "And", "Or", *COMPARISONS)},
     "Where": lambda condition, yes, no: np.asarray(np.where(condition != 0, yes, no)),
     "Cast": lambda a: a != 0,
 }

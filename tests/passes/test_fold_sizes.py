@@ -44,6 +44,17 @@ def test_sizes_at_every_opset(opset: int) -> None:
     assert len(ops(after)) <= (7 if opset >= 15 else 8)
 
 
+@pytest.mark.parametrize("given", ["s", "s, s", "s, k, s", "k, s, one"])
+@pytest.mark.parametrize("law", ["Max", "Min"])
+def test_the_largest_of_any_number_of_sizes(law: str, given: str) -> None:
+    """ONNX takes any number of tensors there, and one constant is known in whole."""
+    fold(
+        model(f"""m (float[B, T] x) => (float[P, Q] y, int64[2] z)
+        <int64[2] k = {{2, 3}}, int64[2] one = {{4, 1}}> {{
+            s = Shape (x) m = {law} ({given}) y = ConstantOfShape (m) z = {law} (k) }}""")
+    )
+
+
 @pytest.mark.parametrize(("opset", "asked"), [(14, {"k", "x"}), (18, {"i", "k"})])
 def test_a_number_beside_a_size_is_a_constant(opset: int, asked: set[str]) -> None:
     """A Shape of scores would keep their attention from being fused; before opset 15 it is less."""
