@@ -84,8 +84,7 @@ class UnflattenHeads(NodePass[ShapeSite]):
         without it a 0 copies what the input has at its place. So `x.reshape(B * T, -1)` of [B, T,
         8] makes [B, 0] of an empty sequence, and [0, 8] after the repair; other such shapes may not
         run then. A shape with two sizes that the input has nowhere, such as chunks of it, is
-        skipped; so is one without a -1 in which a size that moves may be 0, which without allowzero
-        copies another size.
+        skipped.
     """
 
     sentence = "its shape is recomputed in each run although it is constant"

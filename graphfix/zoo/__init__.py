@@ -140,7 +140,7 @@ def zoo(
         UsageError: There is no such model, a recipe names no passes, DirectML or the cluster is
             unavailable, or nothing can be written into ``out``.
     """
-    folder, place, done = file_of(models), file_of(out), list[ModelRow]()
+    folder, place, done = file_of(models), file_of(out), dict[str, ModelRow]()
     if jobs < 1:
         raise UsageError(f"-j {jobs}: at least 1.")
     recipes, requests = find(folder, names), list[Request]()
@@ -151,21 +151,20 @@ def zoo(
             bench = {**recipe.bench, "careful": careful}
             requests.append(Request(replace(recipe, bench=bench), ep, key))
         else:
-            done.append(ModelRow(row, fresh=False))
-            each(done[-1])
+            done[recipe.id] = ModelRow(row, fresh=False)
+            each(done[recipe.id])
     if requests:
         _can_be_done(requests, here=dask is None)
         _require_room(place)
     # Nothing else holds what makes the rows: where this loop is left, it ends its processes.
     for row in _here(requests, jobs, progress) if dask is None else _there(requests, dask):
         cache.keep(place / f"{row['id']}.json", row)
-        done.append(ModelRow(row, fresh=True))
+        done[row["id"]] = ModelRow(row, fresh=True)
         if dask is not None:  # which of them a worker has begun is not known here
             progress(f"working on the cluster: {len(done)} of {len(recipes)} models are done")
-        each(done[-1])
-    done.sort(key=lambda x: [recipe.id for recipe in recipes].index(x.row["id"]))
+        each(done[row["id"]])
     zoo_page.write(stored(folder, place), place / "index.html")
-    return Zoo(tuple(done), place / "index.html", ep)
+    return Zoo(tuple(done[x.id] for x in recipes), place / "index.html", ep)
 
 
 def stored(folder: Path, out: Path) -> list[Json]:

@@ -48,6 +48,7 @@ def target_of(
     direct = constant_target(source, sizes, given, shapes)
     if not isinstance(direct, str):
         return Target(direct)
+    # Where nothing is given, the sizes stand for it: there is no -1 among them either.
     for (axes, wide), (_, told) in zip(_widened(sizes), _widened(given or sizes), strict=False):
         found = constant_target(source, wide, told, shapes)
         if not isinstance(found, str):
