@@ -18,8 +18,8 @@ from graphfix.cli._between import passes_between
 from graphfix.core import changed_by, new_feeds, together
 from graphfix.errors import GraphfixError
 from graphfix.feeds.case_search import make_cases
+from graphfix.files import io
 from graphfix.half.trials import extremes
-from graphfix.model import io
 from graphfix.proof.verify import verify
 from graphfix.runtime import process
 

@@ -140,7 +140,7 @@ def look(path: Path, ledger: Ledger) -> None:
 def work(path: Path, ledger: Ledger) -> None:
     """The whole job on a model, with its proof."""
     import graphfix
-    from graphfix.ship.container_spec import wanted
+    from graphfix.shipping.container_spec import wanted
 
     name = name_of(path)
     with tempfile.TemporaryDirectory() as folder:

@@ -36,9 +36,9 @@ from steps import Store, content, run
 
 from graphfix.engine.pipeline import resolve
 from graphfix.errors import UsageError
+from graphfix.model_zoo.cache import sources
 from graphfix.runtime.python import require
 from graphfix.spec.quoting import quoted
-from graphfix.zoo.cache import sources
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

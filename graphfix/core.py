@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from graphfix.editing import exclusions, names
+from graphfix.editing import exclusions
 from graphfix.editing.builder import Builder, Edit
-from graphfix.model import shapes
-from graphfix.model.text import Line, module_path, path_of
-from graphfix.model.view import View, forget_index, keep_index
+from graphfix.facts import shapes
+from graphfix.facts.view import View, forget_index, keep_index
+from graphfix.graph import names
+from graphfix.graph.text import Line, module_path, path_of
 from graphfix.spec import options
 from graphfix.wording import Row, Shown, grouped, kebab_case, plural
 
@@ -108,7 +109,7 @@ class Change:
 
     Attributes:
         by: The name of the pass.
-        at: The path of the repaired node, as :func:`graphfix.model.text.path_of` prints it.
+        at: The path of the repaired node, as :func:`graphfix.graph.text.path_of` prints it.
         tensor: The name of the repaired tensor, which is the same before and after.
         removed: The nodes that went, as ONNX text.
         added: The nodes that came, as ONNX text.
@@ -267,7 +268,7 @@ class Pass(Check, ir.passes.InPlacePass):
     """Whether the job looks for what the pass must leave alone by running the model: the pass then
     has an option ``keep`` for the names, joined by ``+``, and rounds numbers to float16."""
     keeps_shapes: ClassVar[bool] = False
-    """Whether ``repair`` itself keeps :mod:`graphfix.model.shapes` up to date."""
+    """Whether ``repair`` itself keeps :mod:`graphfix.facts.shapes` up to date."""
 
     edits_by_builder: ClassVar[bool] = False
     """Whether ``repair`` adds and removes nodes only by a Builder, which says so."""

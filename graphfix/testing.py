@@ -2,8 +2,8 @@
 
 from typing import Unpack
 
+from graphfix.files.given import Given
 from graphfix.job.checking import check
-from graphfix.model.given import Given
 from graphfix.proof.verify import Options, verify
 
 

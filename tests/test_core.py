@@ -16,8 +16,9 @@ import graphfix
 from graphfix.core import Match, NodePass, Skip, together
 from graphfix.engine import pipeline, registry
 from graphfix.errors import PluginError, UsageError
-from graphfix.model import shapes
-from graphfix.model.values import Numbering, const_of, scalar_of
+from graphfix.facts import shapes
+from graphfix.facts.numbering import Numbering
+from graphfix.graph.constants import const_of, scalar_of
 from graphfix.spec import options
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from graphfix.core import Safety
     from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
+    from graphfix.facts.view import View
 
 
 def model(text: str) -> ir.Model:
@@ -33,7 +34,7 @@ def model(text: str) -> ir.Model:
 
 
 def lines(m: ir.Model) -> list[str]:
-    return [graphfix.model.text.line_of(node) for node in m.graph]
+    return [graphfix.graph.text.line_of(node) for node in m.graph]
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pytest
 from graphfix import json_types
 from graphfix.caches import cache_input
 from graphfix.errors import ModelError
+from graphfix.facts import fixed_inputs
 from graphfix.lengths import length_input
-from graphfix.model import fixed_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from onnxscript.rewriter.pattern import RewriteRule, RewriteRuleSet
 
 from graphfix.core import Change, Match, Pass, Skip
 from graphfix.editing.builder import PASS_KEY
-from graphfix.model.text import line_of, path_of
+from graphfix.graph.text import line_of, path_of
 
 
 class RulesPass(Pass):

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from graphfix.core import Change, Match, Pass, Skip
 from graphfix.editing.builder import PASS_KEY
 from graphfix.errors import GraphfixError
-from graphfix.model.text import line_of, path_of
+from graphfix.graph.text import line_of, path_of
 
 
 class SurgeonPass(Pass):

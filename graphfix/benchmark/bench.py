@@ -20,7 +20,7 @@ from graphfix.benchmark.timing import claim, ratio
 from graphfix.benchmark.timing_plan import notes_of, plan_of, sizes_of
 from graphfix.benchmark.untimed_run import Reference, look
 from graphfix.errors import ModelError, UsageError
-from graphfix.model.given import Given, on_disk, one_size, require_known
+from graphfix.files.given import Given, on_disk, one_size, require_known
 from graphfix.paths import StrPath
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import Ep

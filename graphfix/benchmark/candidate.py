@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.full_lengths import full_lengths
-from graphfix.model import io
+from graphfix.files import io
 from graphfix.paths import StrPath
 from graphfix.runtime.model_source import Source
 from graphfix.runtime.port import Array, Feeds

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from graphfix.benchmark.bench_result import AS_IT_IS, FIXED, Setup
 from graphfix.benchmark.candidate import Entrant
 from graphfix.errors import FeedError
+from graphfix.facts.fixed_inputs import arrays_since
 from graphfix.feeds.case import Case, Cases
 from graphfix.feeds.case_search import make_cases
-from graphfix.model.dims import fixed_since
-from graphfix.model.fixed_inputs import arrays_since
+from graphfix.graph.dims import fixed_since
 from graphfix.paths import StrPath
 from graphfix.runtime.port import Array
 from graphfix.spec.quoting import quoted

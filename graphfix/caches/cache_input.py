@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfix import json_types
-from graphfix.caches.in_front import fitted
 from graphfix.errors import ModelError
 from graphfix.runtime.port import Array, Feeds
+from graphfix.shipped.in_front import fitted
 
 if TYPE_CHECKING:
     import onnx_ir as ir

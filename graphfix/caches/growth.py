@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graphfix.editing.local_functions import inline
+from graphfix.facts import shapes
+from graphfix.facts.shapes import Shapes
+from graphfix.facts.symbolic.expressions import Dim, equal, replaced
 from graphfix.feeds.dim_groups import Tie
 from graphfix.feeds.input import plain, symbols
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.states import State, states_of
-from graphfix.model import shapes
-from graphfix.model.dims import name_dims
-from graphfix.model.local_functions import inline
-from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic.expressions import Dim, equal, replaced
+from graphfix.graph.dims import name_dims
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def path(
         if page.resolve() == taken.resolve():
             raise UsageError(f"--report {page}: is a model's file; name another")
     if page.exists():  # what is read is there
-        from graphfix.model import atomic_file, io
+        from graphfix.files import atomic_file, io
 
         read = [Path(x) for x in (feeds, *_options.plugins()) if x]
         for model in models:
@@ -54,7 +54,7 @@ def write(
     page: Path, template: str, data: Mapping[str, object], *, quiet: bool, **values: object
 ) -> None:
     """Write a page, and say where it is unless stdout is for data."""
-    from graphfix.model import atomic_file
+    from graphfix.files import atomic_file
     from graphfix.show.html import page_of
 
     atomic_file.put_text(page, page_of(template, data, **values))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphfix.runtime.python import Wanted
-    from graphfix.ship.stream_cost import Stream, StreamSide
+    from graphfix.shipping.stream_cost import Stream, StreamSide
 
 _MIB = 1 << 20
 
@@ -32,7 +32,7 @@ def show_stream(
 ) -> int:
     """Run the stream and print what came of it; the exit code."""
     with _terminal.progress(quiet=as_json) as tell:
-        from graphfix.ship.stream_bench import stream
+        from graphfix.shipping.stream_bench import stream
 
         done = stream(
             folder,
@@ -66,7 +66,7 @@ def _lengths(file: str) -> Sequence[int]:
 
 
 def _print(done: Stream) -> None:
-    from graphfix.ship.stream_cost import all_of
+    from graphfix.shipping.stream_cost import all_of
 
     if done.note:
         _terminal.remark(done.note)

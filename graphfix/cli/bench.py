@@ -140,7 +140,7 @@ def bench(
 def _feeds(first: str, model: str) -> MapFeeds | None:
     from graphfix.cli._between import passes_between
     from graphfix.core import new_feeds
-    from graphfix.model import io
+    from graphfix.files import io
 
     if model == first:
         return None

@@ -87,8 +87,8 @@ def check(
     _options.load_plugins()
     from graphfix.core import Findings
     from graphfix.engine import pipeline
+    from graphfix.files import io
     from graphfix.job import checking
-    from graphfix.model import io
 
     page = _page.path(report, models)
     asked = pipeline.resolve(spec) if spec is not None else checking.everything(ep)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from graphfix.engine.report import PassReport, Report
-    from graphfix.model.weights import Placement
+    from graphfix.files.weights import Placement
     from graphfix.runtime.provider import Ep
 
 

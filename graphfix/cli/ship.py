@@ -11,8 +11,8 @@ from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
     from graphfix.runtime.provider import Ep
-    from graphfix.ship.manifest import Container
-    from graphfix.ship.shipped import Shipped
+    from graphfix.shipped.manifest import Container
+    from graphfix.shipping.result import Shipped
 
 _MIB = 1 << 20
 _FULL = {
@@ -101,8 +101,8 @@ def ship(
     """
     _options.load_plugins()
     with _terminal.progress(quiet=as_json) as tell:
-        from graphfix.ship.build import ship_file
-        from graphfix.ship.container_spec import cache_sizes, pairs, wanted
+        from graphfix.shipping.build import ship_file
+        from graphfix.shipping.container_spec import cache_sizes, pairs, wanted
 
         done = ship_file(
             model,

@@ -53,7 +53,7 @@ def verify(
     _options.load_plugins()
     from graphfix.core import changed_by, new_feeds, together
     from graphfix.engine import pipeline
-    from graphfix.model import io
+    from graphfix.files import io
     from graphfix.proof.verify import verify as compare
     from graphfix.runtime import memory_need
 

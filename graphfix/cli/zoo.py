@@ -10,8 +10,8 @@ from graphfix.cli import _options, _terminal
 from graphfix.wording import plural
 
 if TYPE_CHECKING:
+    from graphfix.model_zoo.zoo import ModelRow
     from graphfix.runtime.provider import Ep
-    from graphfix.zoo import ModelRow
 
 
 _INTERRUPTED = 130
@@ -69,7 +69,7 @@ def zoo(
                     _terminal.paragraph(gate["text"], " " * 12)
 
     with _terminal.progress(quiet=as_json) as tell:
-        from graphfix.zoo import zoo as work
+        from graphfix.model_zoo.zoo import zoo as work
 
         try:
             found = work(

@@ -11,12 +11,13 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.directml.placement import Rules
+from graphfix.editing.local_functions import inlined
 from graphfix.errors import ModelError
-from graphfix.model.local_functions import inlined
-from graphfix.model.shapes import input_symbols
-from graphfix.model.symbolic.expressions import Dim, evaluator, symbols_of
-from graphfix.model.values import bodies_of, is_op
-from graphfix.model.view import View
+from graphfix.facts.shapes import input_symbols
+from graphfix.facts.symbolic.expressions import Dim, evaluator, symbols_of
+from graphfix.facts.view import View
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import bodies_of
 
 # Some sizes are 0 at large sizes of the inputs, too: T - 4 * floor(T / 4). What is so at small ones
 # only is a window that is longer than what it slides over.

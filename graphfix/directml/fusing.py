@@ -13,8 +13,10 @@ import onnx_ir as ir
 
 from graphfix.directml.kernel_table import Kernel
 from graphfix.directml.placement import Rules
-from graphfix.model.values import bodies_of, const_of, input_at, is_op, maker_of
-from graphfix.model.view import View
+from graphfix.facts.view import View
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import input_at, is_op, maker_of
+from graphfix.graph.walks import bodies_of
 
 OPEN = "a dim is symbolic"
 CONTROL_FLOW = "with {op} in the graph, nothing of it is fused"

@@ -15,7 +15,7 @@ from importlib import resources
 import onnx
 import onnx_ir as ir
 
-from graphfix.model.schemas import schema_of
+from graphfix.ops.schemas import schema_of
 
 _MISPLACED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators of ONNX Runtime in ONNX's domain, the first until opset 17

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graphfix.model.values import is_op, nodes_of
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import nodes_of
 
 CONSTANT = "a constant"
 COMPUTED = "computed from constants when the session is made"

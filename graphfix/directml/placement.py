@@ -15,8 +15,8 @@ import onnx_ir as ir
 from graphfix.directml import kernel_table
 from graphfix.directml.kernel_table import Kernel, standard
 from graphfix.directml.support_queries import refusal
-from graphfix.model.schemas import schema_of
-from graphfix.model.shapes import Shapes
+from graphfix.facts.shapes import Shapes
+from graphfix.ops.schemas import schema_of
 
 SHAPE_WORK = "computes a shape, from values that are on the CPU"
 

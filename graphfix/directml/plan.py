@@ -16,8 +16,8 @@ from graphfix.directml import fusing, node_tracing, visit_order
 from graphfix.directml.copies import copies
 from graphfix.directml.kernel_table import Kernel, kernel_for, versions
 from graphfix.directml.placement import Rules
-from graphfix.model.shapes import Shapes, is_named
-from graphfix.model.text import path_of
+from graphfix.facts.shapes import Shapes, is_named
+from graphfix.graph.text import path_of
 from graphfix.spec.quoting import quoted
 from graphfix.wording import Row, Shown, plural
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from graphfix.directml.kernel_table import Kernel
-from graphfix.model.shapes import Shapes
-from graphfix.model.values import attr_int, attr_ints, attr_text, input_at
+from graphfix.facts.shapes import Shapes
+from graphfix.graph.nodes import attr_int, attr_ints, attr_text, input_at
 
 
 def refusal(node: ir.Node, kernel: Kernel, shapes: Shapes) -> str | None:

@@ -10,13 +10,13 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 
-from graphfix.editing import names
 from graphfix.editing.orphans import discard, remove_orphans
-from graphfix.model import shapes
-from graphfix.model.text import Line, line_of, stands_in_place
-from graphfix.model.values import bodies_of, users_of
-from graphfix.model.view import View, forget_index
-from graphfix.model.walks import reached
+from graphfix.facts import shapes
+from graphfix.facts.view import View, forget_index
+from graphfix.graph import names
+from graphfix.graph.nodes import users_of
+from graphfix.graph.text import Line, line_of, stands_in_place
+from graphfix.graph.walks import bodies_of, reached
 
 Operand = ir.Value | npt.NDArray[np.generic] | None
 AttrValue = int | float | str | Sequence[int] | ir.TensorProtocol | ir.DataType

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 import onnx_ir as ir
 
-from graphfix.model.text import path_of
+from graphfix.graph.text import path_of
 
 Place = tuple[str, str]
 

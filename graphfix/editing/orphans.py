@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from graphfix.model.text import Line, stands_in_place
-from graphfix.model.values import bodies_of, users_of
+from graphfix.graph.nodes import users_of
+from graphfix.graph.text import Line, stands_in_place
+from graphfix.graph.walks import bodies_of
 
 
 def discard(body: ir.Graph) -> list[ir.Value]:

@@ -16,11 +16,11 @@ import onnx_ir as ir
 
 from graphfix.core import Check, Match, Pass, Result
 from graphfix.editing import exclusions
-from graphfix.editing.names import made_twice
 from graphfix.engine.report import ROUNDS, PassReport
 from graphfix.errors import GraphfixError, PassError
-from graphfix.model import shapes
-from graphfix.model.view import index
+from graphfix.facts import shapes
+from graphfix.facts.view import index
+from graphfix.graph.names import made_twice
 
 R = TypeVar("R")
 

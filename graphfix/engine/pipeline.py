@@ -10,16 +10,17 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.core import Check, Pass
-from graphfix.editing import exclusions, names
+from graphfix.editing import exclusions
+from graphfix.editing.snapshot import Snapshot
 from graphfix.engine import registry
 from graphfix.engine.fixpoint import Turns, name_of
 from graphfix.engine.report import Left, PassReport, Report
 from graphfix.errors import GraphfixError, PassError, UsageError
-from graphfix.model.given import Given, loaded
-from graphfix.model.prepare import one_name
-from graphfix.model.snapshot import Snapshot
-from graphfix.model.values import all_nodes
-from graphfix.model.view import forget_index
+from graphfix.facts.view import forget_index
+from graphfix.files.given import Given, loaded
+from graphfix.files.prepare import one_name
+from graphfix.graph import names
+from graphfix.graph.walks import all_nodes
 from graphfix.spec.quoting import divided, halves, unquoted
 
 Progress = Callable[[str], None]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from graphfix.core import Check, Pass
 
 GROUP = "graphfix.passes"
+_HELPERS = "common"  # the folder of passes/ that holds no pass
 
 # Named lists of passes, in the order that the passes need: shapes that tell the truth first; what
 # has masks and guards inside before masks, and these before guards that they make needless; rows
@@ -100,7 +101,8 @@ def pass_class(name: str) -> type[Check]:
     if name in _plugins:
         return _plugins[name]
     if name in _folder():
-        module = importlib.import_module(f"graphfix.passes.{name.replace('-', '_')}")
+        file = _folder()[name]
+        module = importlib.import_module(f"graphfix.passes.{file.parent.name}.{file.stem}")
         for cls in _passes_in(module):
             if cls.name == name:
                 return cls
@@ -176,7 +178,7 @@ def _folder() -> Mapping[str, Path]:
     spec = importlib.util.find_spec("graphfix.passes")
     if spec is None or spec.origin is None:
         raise PluginError("graphfix.passes is not installed; run 'pip install -e .' in the project")
-    files = Path(spec.origin).parent.glob("[a-z]*.py")
+    files = (x for x in Path(spec.origin).parent.glob("*/[a-z]*.py") if x.parent.name != _HELPERS)
     return {file.stem.replace("_", "-"): file for file in sorted(files)}
 
 
@@ -191,7 +193,12 @@ def _read(name: str, file: Path) -> Entry:
             _constant(node, "name"),
         ):
             summary = (ast.get_docstring(node) or "").split("\n\n")[0].replace("\n", " ")
-            return Entry(name, summary, _constant(node, "safety") or "exact", f"passes/{file.name}")
+            return Entry(
+                name,
+                summary,
+                _constant(node, "safety") or "exact",
+                f"passes/{file.parent.name}/{file.name}",
+            )
     raise PluginError(f"{file}: {_NO_PASS.format(name)}")
 
 

@@ -26,9 +26,9 @@ from graphfix.feeds.dim_groups import TIES
 from graphfix.feeds.run_cost import Work
 from graphfix.feeds.runnable_sizes import Limits
 from graphfix.feeds.signature import Signature
+from graphfix.files import io
+from graphfix.files.given import PathOrModel
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model import io
-from graphfix.model.given import PathOrModel
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import OverBudgetError, RunError

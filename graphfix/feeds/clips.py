@@ -17,8 +17,8 @@ from graphfix.feeds.case_search import wanted_sizes
 from graphfix.feeds.input import Input, plain, symbols
 from graphfix.feeds.runnable_sizes import REFLECTS, Limits
 from graphfix.feeds.signature import Signature
+from graphfix.graph.text import path_of
 from graphfix.lengths.length_input import KEY, LengthInput
-from graphfix.model.text import path_of
 from graphfix.runtime.port import Feeds
 
 Fill = Literal["zero", "noise", "large", "nan", "inf"]

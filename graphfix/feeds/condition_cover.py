@@ -14,13 +14,13 @@ from functools import cached_property
 import numpy as np
 
 from graphfix.errors import FeedError
+from graphfix.facts.symbolic.expressions import Dim, evaluator
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Case, PerRow
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.input import size_of, symbols
 from graphfix.feeds.run_cost import Work
 from graphfix.feeds.signature import Signature
-from graphfix.model.symbolic.expressions import Dim, evaluator
 
 Attempt = Callable[[int, Mapping[str, int], Style, PerRow], bool]
 

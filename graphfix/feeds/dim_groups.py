@@ -13,13 +13,13 @@ from typing import Literal, get_args
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.facts.mask_lookups import looked_up
+from graphfix.facts.shapes import Shapes
+from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.input import Input, plain, symbols, symbols_of
 from graphfix.feeds.states import states_of
-from graphfix.model.broadcast import BROADCAST
-from graphfix.model.mask_lookups import looked_up
-from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic.expressions import Dim
-from graphfix.model.values import is_op
+from graphfix.graph.nodes import is_op
+from graphfix.ops.broadcast import BROADCAST
 
 Tie = Literal["graph", "one-time", "past", "rows"]
 """How symbols that nothing in the graph relates are tied: by role; all times the same; a mask as

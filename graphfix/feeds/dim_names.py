@@ -4,11 +4,11 @@ import keyword
 
 import onnx_ir as ir
 
+from graphfix.editing.local_functions import inline
 from graphfix.errors import ModelError
-from graphfix.model.dims import dim_names, identifier, is_expression, is_nameless
-from graphfix.model.local_functions import inline
-from graphfix.model.prepare import plain_name
-from graphfix.model.symbolic.expressions import Dim
+from graphfix.facts.symbolic.expressions import Dim
+from graphfix.files.prepare import plain_name
+from graphfix.graph.dims import dim_names, identifier, is_expression, is_nameless
 
 
 def scratch(model: ir.Model) -> ir.Model:

@@ -5,8 +5,8 @@ from itertools import islice
 
 import onnx_ir as ir
 
-from graphfix.model.values import before, is_op
-from graphfix.model.walks import inputs_of, reached
+from graphfix.graph.nodes import before, is_op
+from graphfix.graph.walks import inputs_of, reached
 
 THROUGH = frozenset(
     {"Cast", "CastLike", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Slice"}

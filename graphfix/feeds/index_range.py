@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.graph_uses import THROUGH, say
 from graphfix.feeds.laws import BINARY, TESTS, UNARY, Law, Numbers, result
-from graphfix.model.symbolic.expressions import Dim
-from graphfix.model.values import attr_int, const_of, is_op, scalar_of
+from graphfix.graph.constants import const_of, scalar_of
+from graphfix.graph.nodes import attr_int, is_op
 
 Dims = Callable[[ir.Value | None], Sequence[Dim] | None]
 

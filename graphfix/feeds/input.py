@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy.typing as npt
 
 from graphfix.errors import FeedError
+from graphfix.facts.symbolic import expressions
+from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.roles import Role
-from graphfix.model.symbolic import expressions
-from graphfix.model.symbolic.expressions import Dim
 
 symbols = expressions.symbols_of
 """The names in a dim."""

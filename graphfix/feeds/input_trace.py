@@ -14,7 +14,8 @@ import onnx_ir as ir
 
 from graphfix.feeds.graph_uses import ARITHMETIC, THROUGH, above, into_softmax, is_positions, say
 from graphfix.feeds.laws import BINARY, UNARY, Law, result
-from graphfix.model.values import attr_int, const_of, is_op, scalar_of
+from graphfix.graph.constants import const_of, scalar_of
+from graphfix.graph.nodes import attr_int, is_op
 
 # A value at or below this takes its position out of a Softmax.
 FILL = -1e3

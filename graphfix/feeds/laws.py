@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
-from graphfix.model.number_laws import Law as Law
+from graphfix.ops.number_laws import COMPARISONS, OF_ONE, OF_TWO
+from graphfix.ops.number_laws import Law as Law
 
 Numbers = npt.NDArray[np.float64]
 

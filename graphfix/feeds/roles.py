@@ -13,11 +13,11 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from graphfix.facts.shapes import Shapes, shapes_of
+from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.index_range import Dims, IndexRange, index_range
 from graphfix.feeds.input_trace import Clues, clues_of
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model.shapes import Shapes, shapes_of
-from graphfix.model.symbolic.expressions import Dim
 
 Kind = Literal[
     "tokens",  # indices into a table; low <= x < high

@@ -11,11 +11,11 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
+from graphfix.facts.shapes import Dim, Shapes
+from graphfix.facts.symbolic.expressions import evaluator
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
-from graphfix.model.shapes import Dim, Shapes
-from graphfix.model.symbolic.expressions import evaluator
-from graphfix.model.values import is_op
+from graphfix.graph.nodes import is_op
 
 _PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 

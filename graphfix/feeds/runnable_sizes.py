@@ -6,11 +6,11 @@ from functools import cache, cached_property
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
+from graphfix.facts.pads import pads_of
+from graphfix.facts.symbolic.expressions import Dim
+from graphfix.facts.view import View
 from graphfix.feeds.signature import Signature
-from graphfix.model.pads import pads_of
-from graphfix.model.symbolic.expressions import Dim
-from graphfix.model.values import attr_text, is_op
-from graphfix.model.view import View
+from graphfix.graph.nodes import attr_text, is_op
 
 _POOLS = ("AveragePool", "LpPool", "MaxPool")
 _WINDOWS = ("Conv", "STFT", *_POOLS)

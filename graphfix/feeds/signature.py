@@ -12,14 +12,14 @@ from typing import TypeVar
 
 import onnx_ir as ir
 
+from graphfix.facts.shapes import Shapes, shapes_of
+from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.dim_groups import Tie, Ties
 from graphfix.feeds.dim_names import rename_dims, scratch
 from graphfix.feeds.input import Input, plain, size_of, symbols, symbols_of
 from graphfix.feeds.roles import UNUSED, Role, roles_of
+from graphfix.graph.dims import place_of
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model.dims import place_of
-from graphfix.model.shapes import Shapes, shapes_of
-from graphfix.model.symbolic.expressions import Dim
 from graphfix.runtime.port import Array
 from graphfix.spec.quoting import quoted
 

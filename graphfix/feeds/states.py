@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graphfix.model.dims import differs
+from graphfix.graph.dims import differs
 from graphfix.runtime.port import Array, Feeds
 
 # What a name says of which way a state goes; the rest says which state it is.

@@ -8,8 +8,9 @@ is float16 are a Cast to float16 and one back, which ONNX Runtime leaves where t
 
 import onnx_ir as ir
 
-from graphfix.model.stand_in import HALF, widened
-from graphfix.model.values import graphs_of, is_op, nodes_of
+from graphfix.files.stand_in import HALF, widened
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import graphs_of, nodes_of
 
 
 def rounded(model: ir.Model) -> ir.Model:

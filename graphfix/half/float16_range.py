@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.values import attr_float, attr_int
+from graphfix.graph.nodes import attr_float, attr_int
 from graphfix.runtime.port import Array
 
 LIMIT = 65504.0

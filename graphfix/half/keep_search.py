@@ -21,12 +21,12 @@ from graphfix.feeds.case_search import make_cases
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.run_cost import Work
 from graphfix.feeds.signature import Signature
+from graphfix.files.half_weights import KEPT
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import nodes_of, reached
 from graphfix.half.emulate import rounded
 from graphfix.half.overflow import overflowing
 from graphfix.half.trials import Kept, Progress, Trials, extremes, name_of
-from graphfix.model.half_weights import KEPT
-from graphfix.model.values import is_op, nodes_of
-from graphfix.model.walks import reached
 from graphfix.proof.compare import OutputDiff
 from graphfix.proof.verify import Original, Tolerance, Verdict
 from graphfix.runtime.local_session import Session

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from graphfix.feeds.case import Case
+from graphfix.graph.walks import nodes_of
 from graphfix.half import float16_range
 from graphfix.half.trials import Kept, Trials, name_of
-from graphfix.model.values import nodes_of
 
 _ROUNDS = 5
 

@@ -10,13 +10,13 @@ from functools import cached_property
 import onnx_ir as ir
 
 from graphfix.core import Pass
+from graphfix.editing.local_functions import inlined
+from graphfix.facts import shapes
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.signature import Signature
+from graphfix.graph.walks import nodes_of
 from graphfix.half.emulate import rounded, without_shapes
-from graphfix.model import shapes
-from graphfix.model.local_functions import inlined
-from graphfix.model.values import nodes_of
 from graphfix.proof.inner_tensors import Run, Sizes, Stream
 from graphfix.wording import grouped
 

@@ -9,10 +9,10 @@ import onnx_ir as ir
 from graphfix import rules
 from graphfix.core import Check, Finding, Findings, Match, Pass
 from graphfix.engine import pipeline
-from graphfix.model.given import Given, loaded, require_known
-from graphfix.model.prepare import one_name
-from graphfix.model.text import path_of
-from graphfix.model.view import View, forget_index, index
+from graphfix.facts.view import View, forget_index, index
+from graphfix.files.given import Given, loaded, require_known
+from graphfix.files.prepare import one_name
+from graphfix.graph.text import path_of
 from graphfix.rules import pass_severity as judged
 from graphfix.rules.rule import Provider, Rule
 

@@ -12,9 +12,9 @@ from graphfix.directml import hresult
 from graphfix.directml.hresult import Code
 from graphfix.engine import registry
 from graphfix.errors import PluginError, UsageError
+from graphfix.files.given import Given, loaded
+from graphfix.graph.text import line_of, module_path
 from graphfix.job.checking import check
-from graphfix.model.given import Given, loaded
-from graphfix.model.text import line_of, module_path
 from graphfix.rules import Rule
 from graphfix.spec.manual import Manual, RuleManual, manual_of, rule_manual_of
 from graphfix.wording import Row, Shown, clean, one_line, wrapped

@@ -9,12 +9,12 @@ from graphfix.core import Check, Pass, rounding
 from graphfix.editing.exclusions import NOTHING, WHOLE, Leaving
 from graphfix.engine.report import Left, Report
 from graphfix.errors import GraphfixError
+from graphfix.files import io
+from graphfix.graph.walks import all_nodes
 from graphfix.job.culprits import BadPlaces, Search
 from graphfix.job.prove import prove, why_not
 from graphfix.job.repair import make
 from graphfix.job.task import Task
-from graphfix.model import io
-from graphfix.model.values import all_nodes
 from graphfix.proof.verify import Held
 
 

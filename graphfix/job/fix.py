@@ -7,9 +7,9 @@ import onnx_ir as ir
 
 from graphfix.core import Check
 from graphfix.errors import UsageError, VerificationError
+from graphfix.files import given, io
 from graphfix.job.one_file import repair_file
 from graphfix.job.task import Options
-from graphfix.model import given, io
 from graphfix.paths import StrPath
 from graphfix.runtime.scratch import Folder
 

@@ -6,9 +6,9 @@ import onnx_ir as ir
 
 from graphfix.core import rounding
 from graphfix.engine.report import Report
+from graphfix.files import io, weights
 from graphfix.job.rounding_search import has_rounded
 from graphfix.job.task import Task
-from graphfix.model import io, weights
 
 # Weights that are no smaller than that are as large as they were.
 _SMALLER = 0.99

@@ -13,6 +13,9 @@ from graphfix.core import Check
 from graphfix.editing.exclusions import NOTHING, Leaving
 from graphfix.engine import pipeline
 from graphfix.engine.report import Report
+from graphfix.facts import shapes
+from graphfix.files import byte_ranges, io
+from graphfix.files.atomic_file import Draft
 from graphfix.job.culprits import BadPlaces
 from graphfix.job.fault_search import bad_places, ways
 from graphfix.job.kernel_counts import counted, rounds_for_nothing
@@ -20,8 +23,6 @@ from graphfix.job.prove import prove, why_not
 from graphfix.job.repair import make
 from graphfix.job.rounding_search import MARGINS, is_hopeless
 from graphfix.job.task import Options, Task
-from graphfix.model import byte_ranges, io, shapes
-from graphfix.model.atomic_file import Draft
 from graphfix.paths import StrPath, file_of
 from graphfix.proof.verify import Held
 from graphfix.runtime.memory_need import Need

@@ -9,14 +9,15 @@ from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from graphfix.directml import plan as planner
 from graphfix.directml.plan import Plan
+from graphfix.editing import local_functions
 from graphfix.engine.pipeline import Progress
 from graphfix.engine.report import Kernels
 from graphfix.errors import ModelError, UsageError
+from graphfix.facts.shapes import shapes_of
 from graphfix.feeds.signature import Signature
-from graphfix.model import io, local_functions, stand_in
-from graphfix.model.given import Dims, Given, loaded, one_size
-from graphfix.model.shapes import shapes_of
-from graphfix.model.values import nodes_of
+from graphfix.files import io, stand_in
+from graphfix.files.given import Dims, Given, loaded, one_size
+from graphfix.graph.walks import nodes_of
 from graphfix.runtime.optimizer import Optimizer
 
 # What ONNX Runtime says where the CPU has no kernel for a valid node.

@@ -7,10 +7,10 @@ import onnx_ir as ir
 
 from graphfix.core import Pass, changed_by, new_feeds
 from graphfix.engine.report import Report
+from graphfix.files import io
 from graphfix.job.rounding_search import has_rounded
 from graphfix.job.task import Task
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model import io
 from graphfix.probing.padded import PaddedVerdict
 from graphfix.proof.verify import Held, Tolerance
 

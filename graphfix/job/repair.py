@@ -8,9 +8,9 @@ from graphfix.editing.exclusions import NOTHING, WHOLE, Leaving, write_passes
 from graphfix.engine import pipeline
 from graphfix.engine.report import Left, Report
 from graphfix.errors import PassError
+from graphfix.files import io
 from graphfix.job.rounding_search import MARGINS, Settling
 from graphfix.job.task import Task
-from graphfix.model import io
 
 
 def make(

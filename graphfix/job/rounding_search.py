@@ -9,7 +9,7 @@ from graphfix.core import Check, Feeds, Pass, new_feeds, rounding, together
 from graphfix.engine import pipeline
 from graphfix.engine.report import PassReport, Report
 from graphfix.errors import ModelError
-from graphfix.model import io
+from graphfix.files import io
 from graphfix.paths import StrPath
 from graphfix.proof.verify import Tolerance
 

@@ -12,9 +12,9 @@ import onnx_ir as ir
 from graphfix.core import Check, Pass, rounding
 from graphfix.engine.pipeline import Progress
 from graphfix.engine.report import Report
+from graphfix.files.given import Dims, refuse_unknown, sizes_of
+from graphfix.files.weights import Placement
 from graphfix.job.rounding_search import gate
-from graphfix.model.given import Dims, refuse_unknown, sizes_of
-from graphfix.model.weights import Placement
 from graphfix.paths import StrPath, file_of
 from graphfix.proof.verify import Tolerance
 from graphfix.runtime import memory_need
@@ -34,7 +34,7 @@ class Options(TypedDict, total=False):
         dims: Sizes to verify at, by the name of the symbolic dim.
         feeds: An ``.npz`` with an array for each input, to verify with.
         tolerance: What may differ; :class:`graphfix.proof.compare.Tolerance` has the default.
-        external_data: Where the weights go, see :data:`graphfix.model.weights.Placement`.
+        external_data: Where the weights go, see :data:`graphfix.files.weights.Placement`.
         ep: Where the repaired model is verified; on DirectML it is held to the original on the CPU.
         kernels: Whether to count the kernels per run before and after
             (:func:`graphfix.job.planning.kernels`); by default if it is verified and not huge.

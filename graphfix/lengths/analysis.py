@@ -7,6 +7,11 @@ from dataclasses import dataclass, field, replace
 import onnx_ir as ir
 import sympy
 
+from graphfix.facts.view import View
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import is_op
+from graphfix.graph.text import kind_of
+from graphfix.graph.walks import captured, opset_of, reached
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.cell_moves import begin, follow, is_both_ways
 from graphfix.lengths.joint_axes import RefusedError, check_maskable
@@ -17,10 +22,6 @@ from graphfix.lengths.rule_site import GROWS, Rule, Site, Takes
 from graphfix.lengths.rules import MICROSOFT, rule_of
 from graphfix.lengths.rules.gather import written
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.model.text import kind_of
-from graphfix.model.values import captured, const_of, is_op, opset_of
-from graphfix.model.view import View
-from graphfix.model.walks import reached
 
 _KEEPS_PLACES = ("Transpose", "Cast", "Identity")
 

@@ -7,13 +7,13 @@ import onnx_ir as ir
 
 from graphfix.editing.builder import Builder, Texts
 from graphfix.errors import UsageError
+from graphfix.facts.view import View
+from graphfix.graph.dim_spelling import Spelling
+from graphfix.graph.text import path_of
+from graphfix.graph.walks import opset_of, values_of
 from graphfix.lengths.analysis import Analysis
 from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.length_nodes import OLDEST, Lengths
-from graphfix.model.dim_spelling import Spelling
-from graphfix.model.text import path_of
-from graphfix.model.values import opset_of, values_of
-from graphfix.model.view import View
 from graphfix.spec.quoting import quoted
 
 INPUT = "ilens"

@@ -13,14 +13,15 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 import sympy
 
+from graphfix.facts.shifted_rows import moved_rows
+from graphfix.facts.symbolic.signs import never_negative
+from graphfix.facts.view import View
+from graphfix.graph.constants import axes_of
+from graphfix.graph.nodes import attr_int, is_op, maker_of
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.number_effects import MANY, UNARY, keeps_finite
 from graphfix.lengths.rule_site import Rule, Site
-from graphfix.model.shifted_rows import moved_rows
-from graphfix.model.symbolic.signs import never_negative
-from graphfix.model.values import attr_int, axes_of, is_op, maker_of
-from graphfix.model.view import View
 
 _ALL_ALIKE = frozenset({*UNARY, *MANY, "Concat"})
 """Operators whose inputs may all be shifted, each in the same way."""

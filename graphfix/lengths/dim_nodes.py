@@ -11,7 +11,7 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.editing.builder import Builder
-from graphfix.model.symbolic.signs import never_negative
+from graphfix.facts.symbolic.signs import never_negative
 
 
 @dataclass

@@ -13,12 +13,12 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.editing.builder import Builder
+from graphfix.facts.symbolic.signs import never_negative
+from graphfix.graph.nodes import attr_int, is_op
 from graphfix.lengths.dim_nodes import Arithmetic, counting, extremum, lowers, size_of
 from graphfix.lengths.length_source import Source
 from graphfix.lengths.number_effects import extreme
 from graphfix.lengths.tail_state import Axis, Rows, State, Time, holds_rows, size_expr
-from graphfix.model.symbolic.signs import never_negative
-from graphfix.model.values import attr_int, is_op
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.errors import UsageError
+from graphfix.facts.shapes import Shapes, infer
+from graphfix.facts.symbolic.expressions import Dim, symbols_of
 from graphfix.lengths.length_input import Kind, LengthInput
 from graphfix.lengths.padded_axis import Place, chosen, input_named, named, symbolic
 from graphfix.lengths.same_size import OneSize, plain
-from graphfix.model.shapes import Shapes, infer
-from graphfix.model.symbolic.expressions import Dim, symbols_of
 
 
 @dataclass(frozen=True)

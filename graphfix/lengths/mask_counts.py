@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import onnx_ir as ir
 import sympy
 
+from graphfix.facts.affine import own_places
+from graphfix.facts.shapes import Shapes
+from graphfix.facts.symbolic.quotients import floored
+from graphfix.graph.constants import axes_of, scalar_of
+from graphfix.graph.nodes import attr_int, is_op
 from graphfix.lengths.tail_state import same_size, size_expr
-from graphfix.model.affine import own_places
-from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic.quotients import floored
-from graphfix.model.values import attr_int, axes_of, is_op, scalar_of
 
 Counts = dict[ir.Value, sympy.Expr]
 

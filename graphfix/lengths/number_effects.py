@@ -7,8 +7,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.lengths.tail_state import Sign, State, sign_in
-from graphfix.model.broadcast import LOGIC
-from graphfix.model.number_laws import OF_ONE, OF_TWO
+from graphfix.ops.broadcast import LOGIC
+from graphfix.ops.number_laws import OF_ONE, OF_TWO
 
 _ZERO_AT_ZERO = frozenset(
     {"Asin", "Asinh", "Atan", "Atanh", "BiasGelu", "Celu", "Elu", "Erf", "FastGelu", "Gelu"}

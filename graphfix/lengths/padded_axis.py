@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 
 from graphfix.errors import UsageError
+from graphfix.facts.shapes import Shapes
+from graphfix.facts.symbolic.expressions import Dim
+from graphfix.graph.nodes import is_op
 from graphfix.lengths.same_size import OneSize, plain
-from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic.expressions import Dim
-from graphfix.model.values import is_op
 from graphfix.spec.quoting import quoted
 
 Place = tuple[ir.Value, int]

@@ -9,6 +9,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 import sympy
 
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import attr_ints, input_at, is_op
 from graphfix.lengths.dim_nodes import lowers
 from graphfix.lengths.joint_axes import RefusedError, check_batch, check_maskable, check_rows
 from graphfix.lengths.length_nodes import LOOKED_THROUGH
@@ -19,7 +21,6 @@ from graphfix.lengths.repairs.frames import LastFrames
 from graphfix.lengths.repairs.repair import FrameRepair, Leak, Repair
 from graphfix.lengths.repairs.statistics import LengthData
 from graphfix.lengths.tail_state import ZERO, Axis, Other, Rows, State, Tail, Time, plain, size_expr
-from graphfix.model.values import attr_ints, const_of, input_at, is_op
 
 Numbers = npt.NDArray[np.generic]
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 import sympy
 
+from graphfix.facts.mask_lookups import looked_up
+from graphfix.facts.shapes import Shapes
+from graphfix.facts.symbolic.expressions import Dim, expr_of, symbols_of
+from graphfix.graph.nodes import is_op
 from graphfix.lengths.mask_counts import meetings
-from graphfix.model.broadcast import BROADCAST
-from graphfix.model.mask_lookups import looked_up
-from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic.expressions import Dim, expr_of, symbols_of
-from graphfix.model.values import is_op
+from graphfix.ops.broadcast import BROADCAST
 
 Pair = tuple[str, str]
 

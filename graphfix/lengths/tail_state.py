@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
-from graphfix.model.symbolic.expressions import dim_of, evaluator, expr_of
+from graphfix.facts.symbolic.expressions import dim_of, evaluator, expr_of
 
 _SQUARABLE = 1e18
 Sign = Literal[0, 1, 2]

@@ -10,8 +10,8 @@ from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.clips import Fill
 from graphfix.feeds.graph_uses import say
 from graphfix.feeds.roles import TELLS
-from graphfix.model import io
-from graphfix.model.given import PathOrModel
+from graphfix.files import io
+from graphfix.files.given import PathOrModel
 from graphfix.probing.in_container import PaddedDiff, cropped
 from graphfix.probing.unpadded import Alone, Clip, ClipTable
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half

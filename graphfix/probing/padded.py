@@ -10,9 +10,9 @@ from typing import get_args
 
 from graphfix.feeds.case import Dropped
 from graphfix.feeds.clips import FILLS, Fill
+from graphfix.files.given import Given, in_memory, require_known, sizes_of
 from graphfix.json_types import record
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model.given import Given, in_memory, require_known, sizes_of
 from graphfix.probing.containers import Job
 from graphfix.probing.in_container import PaddedDiff
 from graphfix.proof.compare import Tolerance

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
+from graphfix.facts.fixed_inputs import arrays_since
 from graphfix.feeds.case import Dropped
 from graphfix.feeds.case_search import wanted_sizes
 from graphfix.feeds.clips import Clips, time_of
 from graphfix.feeds.dim_groups import TIES
 from graphfix.feeds.signature import Signature
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model.fixed_inputs import arrays_since
 from graphfix.proof.output_record import kept_positive, silent_outputs
 from graphfix.runtime.compared_session import Opened
 from graphfix.runtime.port import Feeds

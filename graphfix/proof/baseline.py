@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
+from graphfix.facts.fixed_inputs import arrays_since
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Case, Cases, Dropped, Poison
 from graphfix.feeds.case_search import search
@@ -18,10 +19,9 @@ from graphfix.feeds.poison import poisoned
 from graphfix.feeds.roles import UNUSED
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.user_feeds import given_case
+from graphfix.files.given import PathOrModel
+from graphfix.graph.dims import fixed_since
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model.dims import fixed_since
-from graphfix.model.fixed_inputs import arrays_since
-from graphfix.model.given import PathOrModel
 from graphfix.paths import StrPath
 from graphfix.proof.branches import Branches
 from graphfix.proof.budget import Budget

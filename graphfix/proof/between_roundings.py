@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model.values import is_op
+from graphfix.graph.nodes import is_op
 from graphfix.proof.compare import Array, Tolerance, compare
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds

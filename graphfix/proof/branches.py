@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.facts.numbering import Numbering
+from graphfix.facts.shapes import shapes_of
 from graphfix.feeds.graph_uses import say
-from graphfix.model.shapes import shapes_of
-from graphfix.model.values import Numbering, bodies_of, is_op
-from graphfix.model.walks import reached
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import bodies_of, reached
 from graphfix.proof.compare import Array
 from graphfix.runtime.random_nodes import is_random
 

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from graphfix.model.values import attr_int, graphs_of, nodes_of, values_of
+from graphfix.graph.nodes import attr_int
+from graphfix.graph.walks import graphs_of, nodes_of, values_of
 from graphfix.runtime.port import Array as Array
 
 Mask = npt.NDArray[np.bool_]

@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.array_fill import along, index
 from graphfix.feeds.case import Case, PerRow
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
-from graphfix.model.symbolic.expressions import Dim
 from graphfix.proof.compare import Array, Mask, Tolerance
 
 Outputs = Mapping[str, Array]

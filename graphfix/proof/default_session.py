@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
-from graphfix.model.values import nodes_of
+from graphfix.graph.walks import nodes_of
 from graphfix.proof.baseline import Baseline, Ran
 from graphfix.proof.compare import Array
 from graphfix.proof.judge import Judge

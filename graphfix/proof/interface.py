@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 import onnx_ir as ir
 
 from graphfix.core import Interface
+from graphfix.facts.fixed_inputs import texts_of
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model.fixed_inputs import texts_of
 
 Values = Collection[ir.Value]
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from graphfix.caches.in_front import last
 from graphfix.core import Safety
 from graphfix.feeds.case import ORDINARY, Array, Poison
 from graphfix.proof.baseline import Ran
 from graphfix.proof.compare import LeaveOut, Mask, OutputDiff, Tolerance, compare, held_in_padding
 from graphfix.proof.content import Content
+from graphfix.shipped.in_front import last
 
 
 @dataclass

@@ -14,7 +14,7 @@ from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.graph_uses import say
 from graphfix.feeds.states import carried
-from graphfix.model import given, io
+from graphfix.files import given, io
 from graphfix.paths import StrPath
 from graphfix.proof import output_record as known
 from graphfix.proof.baseline import Baseline, Held, Outputs, Ran

@@ -7,9 +7,9 @@ import onnx_ir as ir
 
 from graphfix.directml.kernel_table import MOST_DIMS, standard
 from graphfix.directml.placement import Rules
-from graphfix.model.text import size_told
-from graphfix.model.values import attr_ints, attr_text
-from graphfix.model.view import View
+from graphfix.facts.view import View
+from graphfix.graph.nodes import attr_ints, attr_text
+from graphfix.graph.text import size_told
 from graphfix.rules.rule import Hazard, Rule, is_fixed, is_folded
 
 _MOST_DIMS = 8

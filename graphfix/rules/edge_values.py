@@ -10,10 +10,11 @@ import onnx_ir as ir
 
 from graphfix.core import Severity
 from graphfix.directml.placement import Rules
-from graphfix.model.pads import are_misread, can_be_split, is_negative, may_cut, pads_of
-from graphfix.model.text import size_told
-from graphfix.model.values import attr_int, const_of, input_at, ints_of, is_op, maker_of
-from graphfix.model.view import View
+from graphfix.facts.pads import are_misread, can_be_split, is_negative, may_cut, pads_of
+from graphfix.facts.view import View
+from graphfix.graph.constants import const_of, ints_of
+from graphfix.graph.nodes import attr_int, input_at, is_op, maker_of
+from graphfix.graph.text import size_told
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 _COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from graphfix.directml import kernel_table
-from graphfix.model.dim_spelling import Spelling
-from graphfix.model.schemas import BODIES, schema_of
-from graphfix.model.shapes import is_named
-from graphfix.model.symbolic.expressions import symbols_of
-from graphfix.model.values import all_nodes, is_op, nodes_of
-from graphfix.model.view import View
+from graphfix.facts.shapes import is_named
+from graphfix.facts.symbolic.expressions import symbols_of
+from graphfix.facts.view import View
+from graphfix.graph.dim_spelling import Spelling
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import all_nodes, nodes_of
+from graphfix.ops.schemas import BODIES, schema_of
 from graphfix.rules.rule import PROVIDERS, Hazard, Rule, is_fixed, is_folded
 from graphfix.spec.quoting import quoted
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from graphfix.model.values import before, is_op
-from graphfix.model.view import View
+from graphfix.facts.view import View
+from graphfix.graph.nodes import before, is_op
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 _LAYOUT = ("Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity")

@@ -6,9 +6,9 @@ import onnx_ir as ir
 
 from graphfix.directml import kernel_table, support_queries
 from graphfix.directml.kernel_table import Kernel
-from graphfix.model.schemas import BODIES, schema_of
-from graphfix.model.values import all_nodes
-from graphfix.model.view import View
+from graphfix.facts.view import View
+from graphfix.graph.walks import all_nodes
+from graphfix.ops.schemas import BODIES, schema_of
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 # The opset that the pass opset-ceiling takes a model down to.

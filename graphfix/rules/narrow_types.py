@@ -7,9 +7,11 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.directml import kernel_table
-from graphfix.model.schemas import schema_of
-from graphfix.model.values import all_nodes, attr_int, const_of, is_op, nodes_of
-from graphfix.model.view import View
+from graphfix.facts.view import View
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.walks import all_nodes, nodes_of
+from graphfix.ops.schemas import schema_of
 from graphfix.rules.rule import PROVIDERS, Hazard, Rule
 
 _LOWEST = -65504.0

@@ -11,12 +11,13 @@ import onnx_ir as ir
 
 from graphfix.core import Match, Severity
 from graphfix.directml import kernel_table
-from graphfix.model.large_integers import WIDE
-from graphfix.model.pads import are_misread, is_negative, may_cut, pads_of
-from graphfix.model.values import const_of, is_op
-from graphfix.model.view import View
-from graphfix.model.walks import reached
-from graphfix.model.zero_one import truth_of
+from graphfix.facts.large_integers import WIDE
+from graphfix.facts.pads import are_misread, is_negative, may_cut, pads_of
+from graphfix.facts.view import View
+from graphfix.facts.zero_one import truth_of
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import reached
 from graphfix.rules.rule import PROVIDERS, Provider, is_folded
 
 Judge = Callable[[Match, View], Severity]

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from graphfix.directml.placement import Rules
-from graphfix.model.values import attr_int
-from graphfix.model.view import View
+from graphfix.facts.view import View
+from graphfix.graph.nodes import attr_int
 from graphfix.rules.rule import Hazard, Rule, is_fixed
 
 _HALF_BYTES = (ir.DataType.INT4, ir.DataType.UINT4)

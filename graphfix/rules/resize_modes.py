@@ -7,9 +7,10 @@ import onnx_ir as ir
 
 from graphfix.directml.placement import Rules
 from graphfix.directml.support_queries import refusal
-from graphfix.model.shapes import same
-from graphfix.model.values import attr_int, attr_text, const_of
-from graphfix.model.view import View
+from graphfix.facts.shapes import same
+from graphfix.facts.view import View
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import attr_int, attr_text
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 

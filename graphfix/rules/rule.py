@@ -13,8 +13,8 @@ from typing import ClassVar, Literal
 import onnx_ir as ir
 
 from graphfix.core import Check, Finding, Match, Severity, Skip
-from graphfix.model.text import module_path, path_of
-from graphfix.model.view import View
+from graphfix.facts.view import View
+from graphfix.graph.text import module_path, path_of
 
 Provider = Literal["dml", "cpu"]
 PROVIDERS: tuple[Provider, ...] = ("dml", "cpu")

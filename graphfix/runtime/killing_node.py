@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model.values import bodies_of, nodes_of
+from graphfix.graph.walks import bodies_of, nodes_of
 from graphfix.runtime.run_errors import LoadDiedError, RunDiedError, RunError
 
 Run = Callable[[ir.Model], object]

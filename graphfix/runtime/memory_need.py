@@ -8,7 +8,7 @@ import onnx_ir as ir
 import psutil
 
 from graphfix.errors import UsageError
-from graphfix.model import weights
+from graphfix.files import weights
 
 log = logging.getLogger(__name__)
 

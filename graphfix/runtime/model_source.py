@@ -12,8 +12,8 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model import external_files, io, weights
-from graphfix.model.half_weights import Narrowed
+from graphfix.files import external_files, io, weights
+from graphfix.files.half_weights import Narrowed
 from graphfix.paths import StrPath
 
 Source = StrPath | bytes | ir.Model

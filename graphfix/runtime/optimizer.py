@@ -13,9 +13,11 @@ from typing import Any, Literal, Self
 import onnx
 import onnx_ir as ir
 
+from graphfix.editing import local_functions
 from graphfix.errors import ModelError
-from graphfix.model import local_functions, weights
-from graphfix.model.values import all_nodes, held_in
+from graphfix.files import weights
+from graphfix.graph.nodes import held_in
+from graphfix.graph.walks import all_nodes
 from graphfix.runtime.isolated_call import asked, call
 from graphfix.runtime.model_source import with_outputs
 from graphfix.runtime.onnx_inference import INFERRED

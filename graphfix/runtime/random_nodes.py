@@ -13,7 +13,10 @@ import zlib
 
 import onnx_ir as ir
 
-from graphfix.model.values import DRAWS, all_nodes, is_op, scalar_of
+from graphfix.facts.numbering import DRAWS
+from graphfix.graph.constants import scalar_of
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import all_nodes
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array, Feeds, Port
 from graphfix.runtime.provider import Ep

@@ -21,7 +21,7 @@ from typing import Self
 from filelock import BaseFileLock
 
 from graphfix.errors import UsageError
-from graphfix.model.file_lock import is_link, release, removed, removed_folder, take
+from graphfix.files.file_lock import is_link, release, removed, removed_folder, take
 
 _NAME = re.compile(r"graphfix-\w{8}")  # as tempfile makes them
 _HELD = ".held"

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from graphfix.files import atomic_file
 from graphfix.json_types import plain
-from graphfix.model import atomic_file
 from graphfix.show.drawing import drawing
 from graphfix.version import __version__
 from graphfix.wording import grouped as grouped

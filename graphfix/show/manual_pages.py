@@ -11,7 +11,7 @@ from pathlib import Path
 from graphfix.directml.hresult import CODES
 from graphfix.engine import registry
 from graphfix.errors import UsageError
-from graphfix.model import atomic_file
+from graphfix.files import atomic_file
 from graphfix.rules import rules
 from graphfix.spec.manual import Manual, RuleManual, manual_of, rule_manual_of
 

@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 
 from graphfix.cli import main
-from graphfix.model import atomic_file
+from graphfix.files import atomic_file
 from graphfix.runtime import process
 from tests import moments
 

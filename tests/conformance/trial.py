@@ -17,12 +17,12 @@ from graphfix.core import Pass, changed_by, together
 from graphfix.engine import pipeline, registry
 from graphfix.errors import GraphfixError
 from graphfix.feeds.full_lengths import full_lengths
+from graphfix.files import io
+from graphfix.graph.nodes import is_op
 from graphfix.half.keep_search import settle
 from graphfix.job import checking, planning
 from graphfix.job.rounding_search import MARGINS
 from graphfix.job.rounding_search import gate as half_gate
-from graphfix.model import io
-from graphfix.model.values import is_op
 from graphfix.proof.compare import HALF_GATE, Tolerance, compare, computes_in_half
 from graphfix.proof.interface import interface_changes
 from graphfix.runtime._results import flattened

@@ -14,7 +14,7 @@ import graphfix
 from graphfix.adapters.rewrite_rules import RulesPass
 from graphfix.adapters.surgeon import SurgeonPass
 from graphfix.errors import GraphfixError
-from graphfix.model.text import line_of
+from graphfix.graph.text import line_of
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
     m (float[N] x) => (float[N] y) { a = Relu (x) b = Relu (a) y = Neg (b) }"""

@@ -17,8 +17,8 @@ import graphfix
 from graphfix.cli import main
 from graphfix.directml import node_tracing
 from graphfix.errors import ModelError, UsageError
+from graphfix.files import stand_in
 from graphfix.job import planning
-from graphfix.model import stand_in
 
 MODELS = Path(__file__).parents[2] / "models"
 

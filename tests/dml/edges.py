@@ -26,7 +26,7 @@ from onnx import helper
 
 from graphfix.directml import kernel_table
 from graphfix.errors import GraphfixError
-from graphfix.model.schemas import schema_of
+from graphfix.ops.schemas import schema_of
 from graphfix.runtime import process
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.run_errors import RunError

@@ -16,8 +16,8 @@ import pytest
 
 from graphfix.errors import GraphfixError
 from graphfix.runtime import python
-from graphfix.ship.build import ship_file
-from graphfix.ship.container_spec import wanted
+from graphfix.shipping.build import ship_file
+from graphfix.shipping.container_spec import wanted
 
 ROOT = Path(__file__).parents[2]
 PREFIX = "Z:\\host"

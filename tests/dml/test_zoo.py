@@ -7,9 +7,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from graphfix.zoo import model_process, stages
-from graphfix.zoo.model_process import Request
-from graphfix.zoo.recipe import Recipe
+from graphfix.model_zoo import model_process, stages
+from graphfix.model_zoo.model_process import Request
+from graphfix.model_zoo.recipe import Recipe
 
 RESHAPE = """<ir_version: 8, opset_import: ["": 18]>
 g (float[T, 8] x) => (float[N, 4] y) <int64[2] s = {-1, 4}> {

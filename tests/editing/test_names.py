@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 import onnx_ir as ir
 
 from graphfix.core import Change, Pass
-from graphfix.editing import names
 from graphfix.engine import pipeline
-from graphfix.model.text import path_of
+from graphfix.graph import names
+from graphfix.graph.text import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,12 +17,12 @@ import graphfix
 from graphfix.core import Match, NodePass
 from graphfix.engine import pipeline, registry
 from graphfix.engine.report import ROUNDS
-from graphfix.model import shapes
+from graphfix.facts import shapes
 from graphfix.spec.manual import manual_of
 
 if TYPE_CHECKING:
     from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
+    from graphfix.facts.view import View
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 # A start that is the lowest integer only once it is computed: fold runs behind slice-start.

@@ -19,8 +19,8 @@ from graphfix.core import Match, Pass
 from graphfix.engine import pipeline, registry
 from graphfix.engine.fixpoint import Turns
 from graphfix.errors import PaddingError, UsageError
+from graphfix.facts.view import index
 from graphfix.job import planning
-from graphfix.model.view import index
 from graphfix.proof.compare import computes_in_half
 
 _spec = importlib.util.spec_from_file_location("counts", Path(__file__).with_name("counts.py"))

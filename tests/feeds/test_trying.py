@@ -14,8 +14,8 @@ import graphfix
 from graphfix.errors import UsageError
 from graphfix.feeds.case_search import make_cases
 from graphfix.probing.padded import padded
-from graphfix.ship.build import ship_file
-from graphfix.ship.container_spec import wanted
+from graphfix.shipping.build import ship_file
+from graphfix.shipping.container_spec import wanted
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 

@@ -11,13 +11,13 @@ import pytest
 
 import graphfix
 from graphfix import job
+from graphfix.facts import shapes
 from graphfix.feeds.case import Case
+from graphfix.files.half_weights import KEPT
 from graphfix.half import float16_range, keep_search
 from graphfix.half.emulate import rounded
 from graphfix.half.keep_search import settle
 from graphfix.half.trials import Kept, Trials
-from graphfix.model import shapes
-from graphfix.model.half_weights import KEPT
 from graphfix.proof.compare import HALF_GATE
 from graphfix.proof.verify import Verdict
 from graphfix.runtime.local_session import Session

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from graphfix.core import Check
     from graphfix.editing.builder import Builder
     from graphfix.editing.exclusions import Leaving
-    from graphfix.model.view import View
+    from graphfix.facts.view import View
 
 SITES = 7
 

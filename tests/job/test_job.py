@@ -15,14 +15,14 @@ import pytest
 import graphfix
 from graphfix.core import Match, NodePass, Safety
 from graphfix.errors import FeedError, ModelError, UsageError
+from graphfix.files import io
 from graphfix.job import planning
-from graphfix.model import io
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
+    from graphfix.facts.view import View
 
 ATTENTION = """<ir_version: 8, opset_import: ["" : 17]>
     m (float[B, T, 8] x, int64[B] lengths) => (float[B, T, 8] y)

@@ -17,7 +17,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import atomic_file, atomic_folder, io, leftovers
+from graphfix.files import atomic_file, atomic_folder, io, leftovers
 from tests.model.heavy import SIZE, data_of, make
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="forks; Windows has n
 # Each is a process of its own: what happens to it must not happen to the tests.
 WRITER = """
 import os, sys
-from graphfix.model import atomic_file, io
+from graphfix.files import atomic_file, io
 
 atomic_file.GRACE = float(os.environ.get("GRACE", "0"))
 

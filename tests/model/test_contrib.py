@@ -7,8 +7,8 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
-from graphfix.model.shapes import shapes_of
-from graphfix.model.symbolic.expressions import Dim, expr_of
+from graphfix.facts.shapes import shapes_of
+from graphfix.facts.symbolic.expressions import Dim, expr_of
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 SIZES = {"B": 2, "T": 3, "S": 5, "P": 4, "M": 9}

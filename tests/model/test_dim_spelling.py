@@ -7,10 +7,10 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.model.dim_spelling import Spelling
-from graphfix.model.dims import fixed_since
-from graphfix.model.shapes import infer, input_names, input_symbols
-from graphfix.model.view import View
+from graphfix.facts.shapes import infer, input_names, input_symbols
+from graphfix.facts.view import View
+from graphfix.graph.dim_spelling import Spelling
+from graphfix.graph.dims import fixed_since
 from graphfix.rules import rules
 from graphfix.rules.rule import Rule
 from graphfix.runtime.local_session import Session

@@ -13,10 +13,10 @@ from onnx import TensorProto, helper
 import graphfix
 from graphfix.engine import pipeline
 from graphfix.errors import FeedError, UsageError
+from graphfix.facts.shapes import shapes_of
 from graphfix.feeds.case_search import make_cases
-from graphfix.model import io
-from graphfix.model.dims import dim_names, is_nameless
-from graphfix.model.shapes import shapes_of
+from graphfix.files import io
+from graphfix.graph.dims import dim_names, is_nameless
 
 
 def split(tmp_path: Path, *dims: str | int | None) -> Path:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from graphfix.model import file_lock
+from graphfix.files import file_lock
 
 INSIDE = """
 import sys
 from pathlib import Path
-from graphfix.model import file_lock
+from graphfix.files import file_lock
 lock = file_lock.take(Path(sys.argv[1]))
 print("inside", flush=True)
 sys.stdin.read()

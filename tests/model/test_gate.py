@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from graphfix.editing import local_functions as calls
 from graphfix.engine import pipeline, registry
 from graphfix.errors import GraphfixError, ModelError
+from graphfix.files import gate, io
 from graphfix.job import checking
-from graphfix.model import attribute_values, gate, io
-from graphfix.model import local_functions as calls
+from graphfix.ops import attribute_values
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17]>'
 

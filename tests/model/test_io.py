@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import graphfix
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import atomic_file, byte_ranges, io, wire
+from graphfix.files import atomic_file, byte_ranges, io, wire
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17], producer_name: "me", model_version: 7>
     m (float[N, 4] x) => (float[N, 4] y) <float[4] w = {1, 2, 3, 4}>

@@ -7,9 +7,9 @@ import onnxruntime as ort
 import pytest
 import sympy
 
-from graphfix.model import gate
-from graphfix.model.shapes import Shapes, same, shapes_of
-from graphfix.model.symbolic import expressions, inferred, signs
+from graphfix.facts.shapes import Shapes, same, shapes_of
+from graphfix.facts.symbolic import expressions, inferred, signs
+from graphfix.files import gate
 
 WEIGHT = ", ".join(["0.1"] * 12)
 

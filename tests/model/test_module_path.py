@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphfix.model.text import module_path
+from graphfix.graph.text import module_path
 
 
 def scoped(name: str, **metadata: str) -> tuple[str, ...]:

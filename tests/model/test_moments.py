@@ -18,7 +18,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.errors import ModelError
-from graphfix.model import atomic_file, atomic_folder, byte_ranges, file_lock, io, leftovers
+from graphfix.files import atomic_file, atomic_folder, byte_ranges, file_lock, io, leftovers
 from tests import moments
 from tests.model.heavy import data_of, make
 

@@ -10,10 +10,10 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 
-from graphfix.model import io
-from graphfix.model.external_files import Weight
-from graphfix.model.small_constants import Held
-from graphfix.model.weights import tensors_in
+from graphfix.files import io
+from graphfix.files.external_files import Weight
+from graphfix.files.weights import tensors_in
+from graphfix.graph.small_constants import Held
 
 TEXT = """<ir_version: 9, opset_import: ["" : 17, "own" : 1]>
 m (float[unk, 4] x, bool c) => (float[N, 4] y)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from graphfix.model.shapes import infer
+from graphfix.facts.shapes import infer
 
 WAYS = {
     "TorchScript": """q = Div (a, by)  low = Less (a, zero)  neg = Less (by, zero)

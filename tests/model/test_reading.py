@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 from graphfix.errors import ModelError
-from graphfix.model import io, wire
+from graphfix.files import io, wire
 from tests.links import symlink
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import AttributeProto, TensorProto
 
 import graphfix
-from graphfix.model import wire
+from graphfix.files import wire
 
 # The fields that hold a tensor's elements where raw_data does not.
 TYPED = {

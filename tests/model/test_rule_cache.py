@@ -13,8 +13,8 @@ import onnx_ir as ir
 import pytest
 from onnx_shape_inference import registry
 
-from graphfix.model.shapes import infer
-from graphfix.model.symbolic import inference, rule_cache
+from graphfix.facts.shapes import infer
+from graphfix.facts.symbolic import inference, rule_cache
 from tests.lengths.graphs import Graph
 from tests.lengths.steps import STEPS
 from tests.model.sizes import SIZES

@@ -16,15 +16,15 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
-from graphfix.model.shapes import Shapes, infer
-from graphfix.model.symbolic.expressions import expr_of
+from graphfix.facts.shapes import Shapes, infer
+from graphfix.facts.symbolic.expressions import expr_of
 from tests.lengths.catalogue import ANYWHERE, generated
 from tests.lengths.graphs import FEATURES, Graph
 from tests.lengths.steps import STEPS
 from tests.model.sizes import SIZES
 
 if TYPE_CHECKING:
-    from graphfix.model.symbolic.expressions import Dim
+    from graphfix.facts.symbolic.expressions import Dim
 
 COUNT = int(os.environ.get("GRAPHFIX_GRAPHS", "0"))
 QUICK = 3

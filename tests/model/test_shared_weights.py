@@ -11,7 +11,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import io, wire
+from graphfix.files import io, wire
 
 WIDTH = 160  # so that the weight is big
 TEXT = f"""<ir_version: 8, opset_import: ["" : 17]>

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from graphfix.model.signatures import formals_of
+from graphfix.ops.signatures import formals_of
 
 pybind = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
 

@@ -7,9 +7,9 @@ import onnx_ir as ir
 import pytest
 import sympy
 
-from graphfix.model.shapes import infer
-from graphfix.model.symbolic.expressions import dim_of, evaluator, expr_of, settled
-from graphfix.model.symbolic.slice_ends import length_to
+from graphfix.facts.shapes import infer
+from graphfix.facts.symbolic.expressions import dim_of, evaluator, expr_of, settled
+from graphfix.facts.symbolic.slice_ends import length_to
 
 T = expr_of(ir.SymbolicDim("T"))
 SIZES = np.arange(1, 300)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from onnx_shape_inference import SYM_DATA_KEY, registry
 
 import graphfix
-from graphfix.model.shapes import Shapes, same, shapes_of
-from graphfix.model.symbolic import expressions, overrides, signs
+from graphfix.facts.shapes import Shapes, same, shapes_of
+from graphfix.facts.symbolic import expressions, overrides, signs
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 

@@ -8,9 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 import graphfix
-from graphfix.model import io
-from graphfix.model.external_files import Weight
-from graphfix.model.values import Numbering, const_of, const_tensor, users_of
+from graphfix.facts.numbering import Numbering
+from graphfix.files import io
+from graphfix.files.external_files import Weight
+from graphfix.graph.constants import const_of, const_tensor
+from graphfix.graph.nodes import users_of
 
 if TYPE_CHECKING:
     from pathlib import Path

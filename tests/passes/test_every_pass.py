@@ -11,9 +11,9 @@ import pytest
 import graphfix
 from graphfix.core import Pass, changed_by
 from graphfix.engine import pipeline, registry
-from graphfix.model import shapes
-from graphfix.model.text import line_of, operand
-from graphfix.model.values import is_op
+from graphfix.facts import shapes
+from graphfix.graph.nodes import is_op
+from graphfix.graph.text import line_of, operand
 from graphfix.spec.manual import manual_of
 from tests.passes.models import refusals
 

@@ -11,11 +11,11 @@ import pytest
 import graphfix
 from graphfix.engine import pipeline
 from graphfix.errors import FeedError, UsageError
-from graphfix.model import fixed_inputs
+from graphfix.facts import fixed_inputs
 from graphfix.probing.padded import padded
-from graphfix.ship.build import ship_file
-from graphfix.ship.container_spec import wanted
-from graphfix.ship.session import Session
+from graphfix.shipped.session import Session
+from graphfix.shipping.build import ship_file
+from graphfix.shipping.container_spec import wanted
 from tests.passes.models import execute
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'

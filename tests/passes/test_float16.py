@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import graphfix
 from graphfix.engine import pipeline
 from graphfix.errors import UsageError
-from graphfix.model import io
-from graphfix.model.half_weights import Narrowed, extent_of, narrowed
+from graphfix.files import io
+from graphfix.files.half_weights import Narrowed, extent_of, narrowed
 from tests.passes.models import opened, refusals
 
 RNG = np.random.default_rng(7)

@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 import graphfix
+from graphfix.files.half_weights import KEPT
 from graphfix.half import float16_range
-from graphfix.model.half_weights import KEPT
 from graphfix.proof.compare import HALF_GATE, compare
 from graphfix.proof.verdict import Verdict
 from tests.passes.models import execute, refusals

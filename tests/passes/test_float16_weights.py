@@ -8,8 +8,8 @@ import pytest
 
 import graphfix
 from graphfix.errors import UsageError
-from graphfix.model.values import graphs_of
-from graphfix.passes.float16 import Float16
+from graphfix.graph.walks import graphs_of
+from graphfix.passes.half.float16 import Float16
 from tests.passes.test_float16 import FLOAT, HALF, add, agree, f, halved, parse, run, same_numbers
 
 __all__ = ["same_numbers"]  # a fixture

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.model.shapes import shapes_of
+from graphfix.facts.shapes import shapes_of
 from graphfix.runtime.local_session import Session
 from tests.passes.models import refusals
 from tests.passes.typed import typed

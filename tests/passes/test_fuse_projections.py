@@ -10,9 +10,9 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
+from graphfix.facts.shapes import shapes_of
+from graphfix.files import io
 from graphfix.job import planning
-from graphfix.model import io
-from graphfix.model.shapes import shapes_of
 from graphfix.runtime.local_session import Session
 from tests.passes.models import ops, refusals
 

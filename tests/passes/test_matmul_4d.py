@@ -38,7 +38,7 @@ def check_same(before: ir.Model, after: ir.Model, given_: dict[str, np.ndarray])
 
 
 def ranks(m: ir.Model) -> list[int]:
-    view = graphfix.model.view.View(m)
+    view = graphfix.facts.view.View(m)
     return [view.shapes.rank(x) for node in view.nodes("MatMul") for x in node.inputs]
 
 

@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.passes import older_operators
+from graphfix.passes.defects import older_operators
 from tests.passes.models import opened, ops
 
 HEAD = """(float[B, 4, T, 6] q, float[B, 4, S, 6] k, float[B, 4, S, 6] v, float[B, 2, S, 6] k2,

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.model.values import const_of
+from graphfix.graph.constants import const_of
 from graphfix.runtime.local_session import Session
 from tests.passes.models import ops, refusals
 

@@ -8,7 +8,7 @@ import pytest
 
 import graphfix
 from graphfix.core import Skip
-from graphfix.model.shapes import infer
+from graphfix.facts.shapes import infer
 from tests.passes.models import data, execute, model
 
 ZEROS = ", {kind}[3] z = {{1, 2, 3}}"

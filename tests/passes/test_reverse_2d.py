@@ -46,7 +46,7 @@ def check_same(before: ir.Model, after: ir.Model, given_: dict[str, np.ndarray])
 
 
 def ranks(m: ir.Model) -> list[int | None]:
-    view = graphfix.model.view.View(m)
+    view = graphfix.facts.view.View(m)
     return [view.shapes.rank(node.inputs[0]) for node in view.nodes("ReverseSequence")]
 
 

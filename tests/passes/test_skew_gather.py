@@ -11,8 +11,8 @@ import onnxruntime as ort
 import pytest
 
 import graphfix
+from graphfix.graph.constants import const_of
 from graphfix.job import planning
-from graphfix.model.values import const_of
 from tests.passes.models import opened, ops
 
 WIDTH = 3

@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.model.view import View
-from graphfix.passes.slice_gate import SliceGate
+from graphfix.facts.view import View
+from graphfix.passes.defects.slice_gate import SliceGate
 from tests.passes.models import execute, model, ops
 
 HALVES = "a, b = Split <axis = 1> (x)"

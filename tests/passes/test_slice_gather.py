@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
-from graphfix.model.values import ints_of
+from graphfix.graph.constants import ints_of
 from tests.passes.models import execute, refusals
 
 CONSTANTS = """<int64[1] s = {0}, int64[1] e = {18}, int64[1] a = {1}, int64[1] two = {2},

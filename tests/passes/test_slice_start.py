@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
-from graphfix.model.values import ints_of
+from graphfix.graph.constants import ints_of
 from tests.passes.models import execute
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphfix.caches.cache_input import CacheInput
-from graphfix.caches.in_front import last
 from graphfix.core import changed_by
 from graphfix.engine import pipeline
 from graphfix.errors import PaddingError, UsageError
 from graphfix.proof.verify import verify
+from graphfix.shipped.in_front import last
 from tests.passes.cached import FORMS, SIZE, WIDTH, WINDOW, step, table
 from tests.passes.models import data, model, opened
 

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
-from graphfix.model import view
+from graphfix.facts import view
 from tests.passes.models import data, execute, model
 
 ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" / "zoo")) / "models"
-frozen = importlib.import_module("graphfix.passes._sizes.frozen")
+frozen = importlib.import_module("graphfix.passes.sizes.dims.frozen")
 
 
 def test_the_inputs_are_asked_for_their_dims_once(monkeypatch: pytest.MonkeyPatch) -> None:

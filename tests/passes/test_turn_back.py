@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import graphfix
-from graphfix.model.view import View
-from graphfix.passes import turn_back
-from graphfix.passes._shared.rows import rows_of
+from graphfix.facts.view import View
+from graphfix.passes.common.rows import rows_of
+from graphfix.passes.fusions import turn_back
 from tests.passes.models import execute, model, ops
 
 THERE, BACK = "t = Transpose <perm = [1, 0, 2]> (x)", "y = Transpose <perm = [1, 0, 2]> (h)"

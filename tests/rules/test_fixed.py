@@ -5,9 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
+from graphfix.facts import view as views
+from graphfix.facts.view import View
 from graphfix.job import checking
-from graphfix.model import view as views
-from graphfix.model.view import View
 from graphfix.rules.rule import is_fixed, is_folded
 
 

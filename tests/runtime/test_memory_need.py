@@ -16,7 +16,7 @@ import pytest
 import graphfix
 from graphfix.cli import main
 from graphfix.errors import UsageError
-from graphfix.model import wire
+from graphfix.files import wire
 from graphfix.runtime import memory_need
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.errors import ModelError
-from graphfix.model import io
+from graphfix.files import io
 from graphfix.runtime import optimizer, process, python
 from graphfix.runtime.optimizer import Optimizer
 from graphfix.runtime.run_errors import LoadDiedError

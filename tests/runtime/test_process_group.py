@@ -14,12 +14,12 @@ import numpy as np
 import psutil
 import pytest
 
+from graphfix.model_zoo import model_process
+from graphfix.model_zoo.recipe import Recipe
 from graphfix.runtime.process import Runner, stop_all
 from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.run_errors import RunError, StoppedError
 from graphfix.runtime.time_limits import SECONDS
-from graphfix.zoo import model_process
-from graphfix.zoo.recipe import Recipe
 
 killed = pytest.mark.skipif(
     sys.platform == "win32", reason="who is ended by force there leaves what is at work to its end"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from graphfix.model import file_lock
+from graphfix.files import file_lock
 from graphfix.runtime import scratch
 from graphfix.runtime.scratch import Folder
 

@@ -7,8 +7,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from graphfix.ship.build import ship_file
-from graphfix.ship.container_spec import wanted
+from graphfix.shipping.build import ship_file
+from graphfix.shipping.container_spec import wanted
 
 # A mean over the frames and a convolution along them: both are wrong in a container as it is.
 MEAN = """

@@ -8,9 +8,9 @@ import pytest
 from graphfix.cli import main
 from graphfix.errors import UsageError
 from graphfix.job import planning
-from graphfix.ship.manifest import Manifest
-from graphfix.ship.stream_bench import stream
-from graphfix.ship.stream_cost import SESSIONS
+from graphfix.shipped.manifest import Manifest
+from graphfix.shipping.stream_bench import stream
+from graphfix.shipping.stream_cost import SESSIONS
 
 Pair = tuple[Path, Path]
 FIRST, CLIPS = "first clip", "all clips"

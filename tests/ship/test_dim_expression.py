@@ -7,7 +7,7 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfix.ship.dim_expression import names_in, size_of
+from graphfix.shipped.dim_expression import names_in, size_of
 
 
 def _texts() -> st.SearchStrategy[str]:

@@ -12,7 +12,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import GraphfixError, ModelError
-from graphfix.ship.manifest import NAME
+from graphfix.shipped.manifest import NAME
 
 Pair = tuple[Path, Path]
 FEEDS = {"x": np.ones((1, 4, 5), np.float32), "language": np.array([2])}

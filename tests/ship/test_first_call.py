@@ -11,16 +11,16 @@ import pytest
 
 import graphfix
 from graphfix.errors import FeedError
-from graphfix.model import atomic_file, io
+from graphfix.files import atomic_file, io
 from graphfix.proof.compare import Tolerance
-from graphfix.ship import stream_bench
-from graphfix.ship.build import ship_file
-from graphfix.ship.chosen_inputs import constants_of, decided
-from graphfix.ship.container_spec import wanted
-from graphfix.ship.first_call import first_call
-from graphfix.ship.manifest import NAME, Manifest
-from graphfix.ship.stream_proof import prove
-from graphfix.ship.stream_steps import plan_that_runs, sequences
+from graphfix.shipped.manifest import NAME, Manifest
+from graphfix.shipping import stream_bench
+from graphfix.shipping.build import ship_file
+from graphfix.shipping.chosen_inputs import constants_of, decided
+from graphfix.shipping.container_spec import wanted
+from graphfix.shipping.first_call import first_call
+from graphfix.shipping.stream_proof import prove
+from graphfix.shipping.stream_steps import plan_that_runs, sequences
 from tests.passes.cached import CAUSAL, SIZES, table
 from tests.ship.conftest import saved
 

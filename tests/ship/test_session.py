@@ -13,9 +13,9 @@ import pytest
 
 import graphfix
 from graphfix.errors import FeedError, ModelError
-from graphfix.ship.build import ship_file
-from graphfix.ship.container_spec import wanted
-from graphfix.ship.manifest import Manifest
+from graphfix.shipped.manifest import Manifest
+from graphfix.shipping.build import ship_file
+from graphfix.shipping.container_spec import wanted
 
 Pair = tuple[Path, Path]
 CPU = ["CPUExecutionProvider"]
@@ -170,7 +170,7 @@ def test_another_dtype_of_the_same_shape_is_not_what_came_before(mean: Pair) -> 
 
 
 def test_what_is_remembered_has_an_end(mean: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphfix.ship.session._REMEMBERED", 2)
+    monkeypatch.setattr("graphfix.shipped.session._REMEMBERED", 2)
     session = graphfix.Session(mean[1], CPU)
     for length in range(1, 9):
         session.run(None, clip(length))

@@ -9,9 +9,9 @@ import onnx
 import pytest
 
 import graphfix
-from graphfix.ship.build import ship_file
-from graphfix.ship.container_spec import wanted
-from graphfix.ship.manifest import Manifest
+from graphfix.shipped.manifest import Manifest
+from graphfix.shipping.build import ship_file
+from graphfix.shipping.container_spec import wanted
 from tests.lengths.padding import session
 from tests.shares import SHARES, model
 

@@ -14,10 +14,10 @@ import graphfix
 from graphfix.cli import main
 from graphfix.errors import ModelError, PaddingError, UsageError
 from graphfix.runtime.run_errors import RunError
-from graphfix.ship import build, end_to_end
-from graphfix.ship.container_spec import wanted
-from graphfix.ship.end_to_end import SessionProof
-from graphfix.ship.manifest import Manifest
+from graphfix.shipped.manifest import Manifest
+from graphfix.shipping import build, end_to_end
+from graphfix.shipping.container_spec import wanted
+from graphfix.shipping.end_to_end import SessionProof
 from tests.ship.conftest import MEAN, saved
 
 Pair = tuple[Path, Path]

@@ -10,8 +10,8 @@ import pytest
 import graphfix
 from graphfix.cli import main
 from graphfix.engine import registry
-from graphfix.ship.build import ship_file
-from graphfix.ship.container_spec import wanted
+from graphfix.shipping.build import ship_file
+from graphfix.shipping.container_spec import wanted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ import pytest
 from graphfix.cli import main
 from graphfix.half import keep_search
 from graphfix.half.keep_search import Found
-from graphfix.ship.build import ship_file
-from graphfix.ship.container_spec import wanted
+from graphfix.shipping.build import ship_file
+from graphfix.shipping.container_spec import wanted
 from tests.ship.conftest import MASKED, saved
 
 if TYPE_CHECKING:

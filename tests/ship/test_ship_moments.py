@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from graphfix.errors import ModelError
-from graphfix.model import atomic_file, atomic_folder, leftovers
-from graphfix.ship.manifest import NAME
-from graphfix.ship.session import Session
+from graphfix.files import atomic_file, atomic_folder, leftovers
+from graphfix.shipped.manifest import NAME
+from graphfix.shipped.session import Session
 
 Pair = tuple[Path, Path]
 X = np.zeros((1, 4, 5), np.float32)

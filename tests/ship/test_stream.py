@@ -16,17 +16,17 @@ import graphfix
 from graphfix.caches.growth import unify
 from graphfix.cli import main
 from graphfix.errors import FeedError, UsageError
+from graphfix.files import io
 from graphfix.job import planning
-from graphfix.model import io
 from graphfix.proof.compare import Tolerance
-from graphfix.ship import stream_bench
-from graphfix.ship.build import ship_file
-from graphfix.ship.chunks import Chunk, chunks
-from graphfix.ship.container_spec import wanted
-from graphfix.ship.manifest import NAME, Manifest
-from graphfix.ship.stream_plan import plan
-from graphfix.ship.stream_proof import prove
-from graphfix.ship.stream_steps import sequences
+from graphfix.shipped.chunks import Chunk, chunks
+from graphfix.shipped.manifest import NAME, Manifest
+from graphfix.shipping import stream_bench
+from graphfix.shipping.build import ship_file
+from graphfix.shipping.container_spec import wanted
+from graphfix.shipping.stream_plan import plan
+from graphfix.shipping.stream_proof import prove
+from graphfix.shipping.stream_steps import sequences
 from tests.passes.cached import FORMS, WIDTH, WINDOW
 from tests.passes.models import model, opened
 from tests.ship.conftest import saved
@@ -183,7 +183,7 @@ def test_positions_that_are_counted_go_on_in_caches_that_roll(tmp_path: Path) ->
 def test_what_rolls_wrongly_is_shipped_with_caches_that_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    makers = importlib.import_module("graphfix.passes._cache.makers").Makers
+    makers = importlib.import_module("graphfix.passes.sizes.cache.makers").Makers
     monkeypatch.setattr(makers, "rolled", makers.counted)
     _, folder = shipped(SUMS, tmp_path, (FULL,))
     assert not Manifest.read(folder).stream.rolls

@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.errors import ModelError
-from graphfix.ship.dim_expression import size_of
-from graphfix.ship.valid_sizes import Clip, Sizing, _OutputShapes
+from graphfix.shipped.dim_expression import size_of
+from graphfix.shipping.valid_sizes import Clip, Sizing, _OutputShapes
 
 PLAN = Sizing("T", None, ("T",), ({"T": 400},))
 LENGTHS = (40, 59, 60, 77, 200)

@@ -20,7 +20,7 @@ from graphfix.engine import pipeline, registry
 from graphfix.errors import UsageError
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.signature import Signature
-from graphfix.ship.container_spec import wanted
+from graphfix.shipping.container_spec import wanted
 from graphfix.spec.quoting import divided, halves, quoted, unquoted
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(

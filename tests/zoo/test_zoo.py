@@ -15,17 +15,16 @@ import numpy as np
 import onnx
 import pytest
 
-from graphfix import zoo
 from graphfix.benchmark import bench
 from graphfix.benchmark.timing import Timing, claim
 from graphfix.cli import main
 from graphfix.errors import UsageError
+from graphfix.model_zoo import cache, clock, model_process, stages, zoo
+from graphfix.model_zoo.figures import FIGURES, dynamic_reshapes, mask_wheres
+from graphfix.model_zoo.model_process import Request, received
+from graphfix.model_zoo.recipe import Recipe, find
+from graphfix.model_zoo.zoo_job import ZooJob
 from graphfix.runtime import process, python
-from graphfix.zoo import cache, clock, model_process, stages
-from graphfix.zoo.figures import FIGURES, dynamic_reshapes, mask_wheres
-from graphfix.zoo.model_process import Request, received
-from graphfix.zoo.recipe import Recipe, find
-from graphfix.zoo.zoo_job import ZooJob
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
 HEADS = (
@@ -541,7 +540,7 @@ class TestFailures:
             finally:
                 raise RuntimeError("release unlocked lock")
 
-        monkeypatch.setattr("graphfix.zoo.wait", wait)
+        monkeypatch.setattr("graphfix.model_zoo.wait", wait)
         model("a")
         assert main(["zoo"]) == 130
         assert "interrupted; 0 results in" in " ".join(capsys.readouterr().err.split())

@@ -17,9 +17,9 @@ import onnx
 import pytest
 
 from graphfix.cli import main
-from graphfix.zoo import dask_workers
-from graphfix.zoo.model_process import Request
-from graphfix.zoo.recipe import Recipe
+from graphfix.model_zoo import dask_workers
+from graphfix.model_zoo.model_process import Request
+from graphfix.model_zoo.recipe import Recipe
 from tests.systems import wine
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import onnx
 import pytest
 
-from graphfix.zoo import cache
-from graphfix.zoo.recipe import find
+from graphfix.model_zoo import cache
+from graphfix.model_zoo.recipe import find
 from tests.systems import wine
 
 if TYPE_CHECKING:

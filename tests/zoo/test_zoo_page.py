@@ -13,10 +13,10 @@ from urllib.parse import unquote
 import onnx
 import pytest
 
-from graphfix.zoo import model_process, zoo_page
-from graphfix.zoo.figures import FIGURES, figure, gather
-from graphfix.zoo.model_process import Request
-from graphfix.zoo.recipe import Recipe
+from graphfix.model_zoo import model_process, zoo_page
+from graphfix.model_zoo.figures import FIGURES, figure, gather
+from graphfix.model_zoo.model_process import Request
+from graphfix.model_zoo.recipe import Recipe
 from tests import browser
 
 ROOT = Path(__file__).parents[2]

@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
+from graphfix.graph.nodes import attr_float, attr_int
 from graphfix.lengths.length_nodes import Lengths
 from graphfix.lengths.repairs.repair import Repair, input_of, zeroed
 from graphfix.lengths.tail_state import ANY, State, holds_rows, with_tails
-from graphfix.model.values import attr_float, attr_int
 
 MASK_FILTER = -10000.0
 """What the mask of keys of an attention adds to a score, unless it says otherwise."""

@@ -8,10 +8,10 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.editing.builder import Builder
+from graphfix.graph.nodes import attr_float, attr_int, input_at
 from graphfix.lengths.length_nodes import Lengths
 from graphfix.lengths.repairs.repair import Repair, input_of, zeroed
 from graphfix.lengths.tail_state import Other, State, Time, holds_rows, plain, size_of
-from graphfix.model.values import attr_float, attr_int, input_at
 
 
 @dataclass(frozen=True)

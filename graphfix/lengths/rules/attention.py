@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from graphfix.graph.nodes import attr_float, attr_int
 from graphfix.lengths.joint_axes import RefusedError, check_maskable, join
 from graphfix.lengths.repairs.fill_tail import MASK_FILTER, STANDARD_MASK, HideKeys, MaskKeys, Slots
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.tail_state import LOW, Axis, State, carries_time, time_of
-from graphfix.model.values import attr_float, attr_int
 
 # As low as this a mask hides, whatever is valid: no score is as large.
 _LOWEST = -1e30

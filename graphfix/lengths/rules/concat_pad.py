@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import sympy
 
+from graphfix.facts.pads import mode_of
+from graphfix.facts.symbolic.signs import never_negative
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import attr_int, attr_ints, is_op
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, join, only_time
 from graphfix.lengths.repairs.frames import Append, FillUp, PadFrames
 from graphfix.lengths.repairs.repair import Leak
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.model.pads import mode_of
-from graphfix.model.symbolic.signs import never_negative
-from graphfix.model.values import attr_int, attr_ints, const_of, is_op
 
 _LARGE = 1e18
 """What is larger may be none when it is squared."""

@@ -2,12 +2,12 @@
 
 import dataclasses
 
+from graphfix.graph.nodes import attr_int, attr_ints, attr_text
 from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.rules.quantize import unbiased
 from graphfix.lengths.rules.reduce import masked_mean
 from graphfix.lengths.tail_state import Axis, State, Tail, Time, carries_time, same_size, time_of
-from graphfix.model.values import attr_int, attr_ints, attr_text
 
 
 def conv(site: Site, *, bias: int | None = 2) -> State:

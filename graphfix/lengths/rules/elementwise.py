@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import onnx_ir as ir
 import sympy
 
+from graphfix.facts.symbolic.signs import never_negative
+from graphfix.graph.nodes import attr_int, is_op, maker_of
 from graphfix.lengths import number_effects
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, join
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.result_tail import tail_of
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.model.symbolic.signs import never_negative
-from graphfix.model.values import attr_int, is_op, maker_of
 
 _ASKS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 _PARAMETERS = {"Clip": 1, "Dropout": 1, "CastLike": 1}

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.facts.mask_lookups import looked_up, own_rows
+from graphfix.graph.constants import scalar_of
+from graphfix.graph.nodes import attr_int, before, is_op, maker_of
+from graphfix.graph.walks import reached
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, check_apart, join, only_time
 from graphfix.lengths.number_effects import MANY, UNARY
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.result_tail import hidden
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.model.mask_lookups import looked_up, own_rows
-from graphfix.model.values import attr_int, before, is_op, maker_of, scalar_of
-from graphfix.model.walks import reached
 
 _HANDS_ON = frozenset({"Concat", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze"})
 _HANDS_ON |= {"Tile", "Transpose", "Unsqueeze", *UNARY, *MANY}

@@ -3,11 +3,11 @@
 import dataclasses
 from collections.abc import Sequence
 
+from graphfix.graph.nodes import attr_int
 from graphfix.lengths.joint_axes import RefusedError, check_apart, join
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.rules.quantize import unbiased
 from graphfix.lengths.tail_state import ANY, FINITE, ZERO, Axis, State, Tail, carries_time
-from graphfix.model.values import attr_int
 
 
 def matmul(site: Site, turned: Sequence[int] = ()) -> State:

@@ -5,12 +5,12 @@ For a Softmax, what lies in the tail must weigh nothing.
 
 from collections.abc import Sequence
 
+from graphfix.graph.nodes import attr_int
 from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.repairs.repair import Leak
 from graphfix.lengths.repairs.statistics import MaskedGroupNorm, MaskedNorm
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.tail_state import ANY, FINITE, ZERO, State, carries_time, size_of
-from graphfix.model.values import attr_int
 
 _LEAK: Leak = "statistics pollution"
 _PARAMETER = "a parameter of it carries time"

@@ -4,9 +4,10 @@ import dataclasses
 
 import onnx_ir as ir
 
+from graphfix.graph.constants import scalar_of
+from graphfix.graph.nodes import input_at
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.tail_state import ZERO, State, Tail, plain
-from graphfix.model.values import input_at, scalar_of
 
 
 def quantize_dynamically(site: Site) -> list[State | None]:

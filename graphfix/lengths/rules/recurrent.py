@@ -2,11 +2,11 @@
 
 import sympy
 
+from graphfix.graph.nodes import attr_int, is_op, maker_of
 from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.repairs.statistics import SequenceLens
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.tail_state import ZERO, Axis, Rows, State, Time, fixed_axis, plain, same_size
-from graphfix.model.values import attr_int, is_op, maker_of
 
 
 def recur(site: Site) -> list[State | None]:

@@ -2,12 +2,12 @@
 
 import dataclasses
 
+from graphfix.graph.nodes import attr_int
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.repairs.statistics import MaskedMean
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.model.values import attr_int
 
 _ZERO = ("ReduceLogSum", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import sympy
 
+from graphfix.facts.symbolic.floats import is_whole
+from graphfix.graph.text import size_told
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.model.symbolic.floats import is_whole
-from graphfix.model.text import size_told
 from graphfix.spec.quoting import quoted
 
 Piece = tuple[facts.Atom, int]

@@ -2,10 +2,10 @@
 
 import dataclasses
 
+from graphfix.graph.constants import const_of
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.tail_state import FINITE, State, Tail, sign_in, with_tails
-from graphfix.model.values import const_of
 
 
 def of_sizes(site: Site) -> State:

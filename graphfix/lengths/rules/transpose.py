@@ -2,11 +2,11 @@
 
 import dataclasses
 
+from graphfix.graph.nodes import attr_int, attr_ints
 from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.result_tail import content
 from graphfix.lengths.tail_state import LAST, Axis, Other, State, Tail, carries_time, fixed_axis
-from graphfix.model.values import attr_int, attr_ints
 
 
 def transpose(site: Site) -> State:

@@ -1,0 +1,234 @@
+"""Do the same work for each model of a folder, and write one page about all of them."""
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from graphfix.errors import UsageError
+from graphfix.model_zoo import cache, zoo_page
+from graphfix.model_zoo.figures import Json
+from graphfix.model_zoo.model_process import Request, apart, end_all
+from graphfix.model_zoo.recipe import Recipe, find, ids
+from graphfix.paths import StrPath, file_of
+from graphfix.runtime.provider import Ep
+from graphfix.wording import Proof, Row, Tell, plural
+
+__all__ = ["ModelRow", "Recipe", "Zoo", "find", "stored", "zoo"]
+
+# Short, as Windows hears no Ctrl-C while it waits.
+_POLL_SECONDS = 0.2
+_PATIENCE_SECONDS = 1.0  # with a process that is to end by itself
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """The row of one model.
+
+    Attributes:
+        row: What was found, as plain data.
+        fresh: Whether it was found now, or known.
+    """
+
+    row: Json
+    fresh: bool
+
+    def told(self) -> Row:
+        """What was found, in a line."""
+        row = self.row
+        found = [] if self.fresh else ["known"]
+        if "repair" in row["stages"]:
+            passes = row["stages"]["repair"].get("passes", [])
+            found.append(plural(sum(len(p["changes"]) for p in passes), "repair"))
+        found += [x for name in ("crashes", "worst", "ratio") if (x := _figure(row, name))]
+        if self.fresh:
+            found.append(f"{row['seconds']:.0f} s")
+        colour, word = ("green", "ok") if row["ok"] else ("red", "failed")
+        return Row(word, f"{row['id']}: {', '.join(found)}", colour)
+
+
+def _figure(row: Json, name: str) -> str:
+    figure = row["figures"][name]
+    before, after = figure["before"], figure["after"]
+    if after is None:
+        return ""
+    if name == "crashes":
+        words = ("runs", "crashes")
+        now = "runs now" if before and not after else f"{words[int(after)]} on DirectML"
+        return f"crashed on DirectML, {now}" if before else now
+    return f"worst difference {after:.2g}" if name == "worst" else f"{after:.2f} of the time"
+
+
+@dataclass(frozen=True, repr=False)
+class Zoo(Proof):
+    """What was found for a folder of models.
+
+    Attributes:
+        models: What was found for each, in the order of the folder.
+        page: The page about all of them.
+        ep: Where the repaired models ran.
+    """
+
+    models: tuple[ModelRow, ...]
+    page: Path
+    ep: Ep
+
+    @property
+    def failed(self) -> list[str]:
+        """The models that miss what their recipe asks for."""
+        return [x.row["id"] for x in self.models if not x.row["ok"]]
+
+    @property
+    def ok(self) -> bool:
+        """Whether each is as its recipe asks for."""
+        return not self.failed
+
+    def rows(self, *, verbose: bool = False) -> list[Row]:
+        """All in a line, and where the page is; it shows what each gave."""
+        del verbose
+        colour = "green" if self.ok else "red"
+        return [Row("models", str(self), colour), Row("page", str(self.page))]
+
+    def __str__(self) -> str:
+        count, failed = len(self.models), self.failed
+        if not failed:
+            return f"all {count} are as they should be"
+        return f"{len(failed)} of {count} are not as they should be: {', '.join(failed)}"
+
+    def to_json(self) -> Json:
+        """As plain data."""
+        return {"schema": 1, "ok": self.ok, "ep": self.ep, "rows": [x.row for x in self.models]}
+
+
+def zoo(
+    models: StrPath = "models",
+    names: Sequence[str] = (),
+    *,
+    out: StrPath = "build/zoo",
+    ep: Ep = "cpu",
+    jobs: int = 1,
+    force: bool = False,
+    careful: bool = False,
+    dask: str | None = None,
+    each: Callable[[ModelRow], None] = lambda _: None,
+    progress: Tell = lambda _: None,
+) -> Zoo:
+    """Repair, check, verify and time a folder of models, and write a page about them.
+
+    Args:
+        models: The folder: folders with a model.toml, or plain .onnx files.
+        names: Which of them; all by default.
+        out: The folder for results and page.
+        ep: Where the repaired models are to run.
+        jobs: How many models to work on at a time, on this machine.
+        force: Whether to do it all again, also what did not change.
+        careful: Whether to time for longer, also what was timed quickly.
+        dask: The address of a Dask scheduler, to work there.
+        each: Called with what was found for a model, as soon as it is there.
+        progress: Called with a short text at each step.
+
+    Raises:
+        UsageError: There is no such model, a recipe names no passes, DirectML or the cluster is
+            unavailable, or nothing can be written into ``out``.
+    """
+    folder, place, done = file_of(models), file_of(out), dict[str, ModelRow]()
+    if jobs < 1:
+        raise UsageError(f"-j {jobs}: at least 1.")
+    recipes, requests = find(folder, names), list[Request]()
+    for recipe in recipes:
+        key = cache.key_of(recipe, ep)
+        row = None if force else cache.known(place / f"{recipe.id}.json", key)
+        if row is None or (careful and not row["stages"].get("bench", {}).get("careful")):
+            bench = {**recipe.bench, "careful": careful}
+            requests.append(Request(replace(recipe, bench=bench), ep, key))
+        else:
+            done[recipe.id] = ModelRow(row, fresh=False)
+            each(done[recipe.id])
+    if requests:
+        _can_be_done(requests, here=dask is None)
+        _require_room(place)
+    # Nothing else holds what makes the rows: where this loop is left, it ends its processes.
+    for row in _here(requests, jobs, progress) if dask is None else _there(requests, dask):
+        cache.keep(place / f"{row['id']}.json", row)
+        done[row["id"]] = ModelRow(row, fresh=True)
+        if dask is not None:  # which of them a worker has begun is not known here
+            progress(f"working on the cluster: {len(done)} of {len(recipes)} models are done")
+        each(done[row["id"]])
+    zoo_page.write(stored(folder, place), place / "index.html")
+    return Zoo(tuple(done[x.id] for x in recipes), place / "index.html", ep)
+
+
+def stored(folder: Path, out: Path) -> list[Json]:
+    """The rows that are known of the models in ``folder``, in order, old ones among them."""
+    rows = [cache.known(out / f"{name}.json") for name in ids(folder)]
+    return [row for row in rows if row is not None]
+
+
+def _there(requests: Sequence[Request], dask: str) -> Iterator[Json]:
+    from graphfix.model_zoo.dask_workers import rows
+
+    if requests:
+        yield from rows(dask, requests, tell=logging.getLogger("graphfix").warning)
+
+
+def _here(requests: Sequence[Request], jobs: int, progress: Tell) -> Iterator[Json]:
+    stages: dict[str, str] = {}  # of the models that are worked on, by their line
+
+    def one(number: int, request: Request) -> Json:
+        line = f"model {number} of {len(requests)}, {request.recipe.id}"
+        stages[line] = "starting"
+        try:
+            return apart(request, lambda stage: stages.update({line: stage}))
+        finally:
+            del stages[line]
+
+    with ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(one, i, request) for i, request in enumerate(requests, 1)}
+        try:
+            while running:
+                done, running = wait(running, _POLL_SECONDS, FIRST_COMPLETED)
+                if now := "\n".join(f"{line}: {stage}" for line, stage in [*stages.items()]):
+                    progress(now)
+                for future in done:
+                    yield future.result()
+        except BaseException as error:  # Ctrl-C, or nobody wants the rest
+            pool.shutdown(wait=False, cancel_futures=True)
+            patience = time.monotonic() + _PATIENCE_SECONDS
+            while not all(x.done() for x in running):  # one may just be starting
+                end_all(at_once=time.monotonic() > patience)
+                time.sleep(_POLL_SECONDS)
+            # Where Ctrl-C comes as threading.Condition takes its lock, that raises another error.
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise error.__context__ from None
+            raise
+
+
+def _can_be_done(requests: Sequence[Request], *, here: bool) -> None:
+    """Say what is wrong before anything is run, not after half of it."""
+    from graphfix.engine import pipeline
+
+    for request in requests:
+        try:
+            pipeline.resolve(request.recipe.passes)
+        except UsageError as error:
+            raise UsageError(f"the recipe of {request.recipe.id}: {error}") from error
+    if here and requests[0].ep == "dml":
+        from graphfix.runtime.python import require
+
+        require("dml")
+
+
+def _require_room(out: Path) -> None:
+    """Raise UsageError where no results can be put; nothing is made of the folder yet."""
+    # A drive that is not there has no folder above.
+    there = next((x for x in (out, *out.absolute().parents) if x.exists()), out)
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        reason = "is a file" if there.is_file() else f"cannot be written: {error.strerror or error}"
+        where = f"--out {out}" if there == out else f"--out {out}: {there}"
+        raise UsageError(f"{where}: {reason}; name a folder for the results") from error

@@ -1,0 +1,1 @@
+"""What operators are: their schemas and signatures, and what is known of each."""

@@ -1,0 +1,1 @@
+"""Build a folder from an export: one graph of fixed size per container, and the manifest."""

@@ -1,0 +1,74 @@
+"""``graphfix bench --ship``: what a shipped folder gains over the original."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from graphfix.runtime.python import Wanted, choose, here
+from graphfix.shipped.manifest import Manifest
+from graphfix.shipping import clip_stream, step_stream
+from graphfix.shipping.stream_cost import Of, Progress, Stream, that_runs, timed
+
+_COUNT = 30
+
+
+def stream(
+    folder: str | Path,
+    against: str | Path,
+    *,
+    ep: Wanted = "auto",
+    lengths: Sequence[int] | None = None,
+    clips: int = _COUNT,
+    processes: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Stream:
+    """Run a stream of clips, or of steps, on a model and on what was shipped of it.
+
+    Args:
+        folder: What ``graphfix ship`` made.
+        against: The model that takes any length: the original. Where it does not run, it is
+            repaired for DirectML first, and a note says so.
+        ep: Where; ``"auto"`` is DirectML if there is one, else the CPU.
+        lengths: The length of each clip; drawn from a twelfth of the longest container on, if not
+            given. Of a decoder, how many entries each step adds; by default a prompt, and then
+            single ones.
+        clips: How many clips are drawn, or how many single steps follow the prompt.
+        processes: How many processes of each; no ratio comes of fewer than six.
+        seed: The same seed draws the same clips and orders.
+        progress: Called with a short text at each step.
+
+    Raises:
+        UsageError: The provider is unavailable, or a clip or step fits into no container.
+        ModelError: A file cannot be read.
+    """
+    tell = progress or (lambda _: None)
+    where, note = choose(ep)
+    folder, source, runner = Path(folder), Path(against), here(where)
+    manifest = Manifest.read(folder)
+    of: Of = "clip" if manifest.stream is None else "step"
+    with ExitStack() as stack:
+        tell(f"making {of}s")
+        if manifest.stream is None:
+            counts = clip_stream.lengths_of(manifest, lengths, clips, seed)
+            made = clip_stream.clips_of(source, manifest, counts, seed)
+            runs, repaired = that_runs(source, made[0], runner, stack)
+            tell("counting kernels")
+            original = clip_stream.original(runs, made, counts, runner)
+            shipped = clip_stream.shipped(folder, manifest, made, runner)
+        else:
+            counts = step_stream.counts_of(manifest, lengths, clips)
+            steps = step_stream.Steps(source, manifest, counts, seed)
+            runs, repaired = that_runs(source, {**steps.empty, **steps.feeds[0]}, runner, stack)
+            tell("counting kernels")
+            original = steps.original(runs, runner)
+            shipped = steps.shipped(folder, runner)
+        sides, claims = timed(
+            of,
+            {str(source): original, str(folder): shipped},
+            processes=processes,
+            seed=seed,
+            tell=lambda said: tell(f"timing: {said}"),
+        )
+    why = f"the original does not run: {repaired}; it was repaired for DirectML"
+    return Stream(where, note, counts, of, *sides, claims, (why,) if repaired else ())
