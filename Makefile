@@ -42,7 +42,7 @@ test-all: $(STAMP)  ## Run every test
 
 GRAPHS ?= 5000
 graphs: $(STAMP)  ## Hold rules and shapes against ONNX Runtime on generated graphs (GRAPHS=5000)
-	GRAPHFIX_GRAPHS=$(GRAPHS) $(BIN)/python -m pytest -q -n $(WORKERS) tests/lengths tests/model
+	GRAPHFIX_GRAPHS=$(GRAPHS) $(BIN)/python -m pytest -q -n $(WORKERS) tests/lengths tests/facts
 
 FUZZ ?= 5000
 fuzz: $(STAMP)  ## Make one fault in so many valid models, for check and run (FUZZ=5000)
@@ -116,7 +116,7 @@ dml:  ## Set up the real DirectML under Wine in build/dml (Debian, as root; 4 mi
 	dml/setup.sh
 
 WINDOWS ?= tests
-windows: $(STAMP)  ## Run the tests natively in the Windows Python of make dml (WINDOWS="tests/model tests/cli")
+windows: $(STAMP)  ## Run the tests natively in the Windows Python of make dml (WINDOWS="tests/files tests/cli")
 	$(PIP) install --quiet 'uv>=0.7'
 	UV=$(BIN)/uv dml/windows.sh $(WINDOWS)
 

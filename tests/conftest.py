@@ -33,7 +33,7 @@ MARKERS = {
     "exports": "exports",
     **dict.fromkeys(("conformance", "hostile", "mutants"), "fuzz"),
     **dict.fromkeys(("bench", "benchmark", "docs", "half", "probing"), "process"),
-    **dict.fromkeys(("runtime", "ship", "show", "zoo"), "process"),
+    **dict.fromkeys(("runtime", "shipping", "shipped", "show", "model_zoo"), "process"),
 }
 # Elsewhere, these files kill what they start.
 KILLED = {"test_atomic_file", "test_ended", "test_interrupts", "test_kills", "test_moments"}

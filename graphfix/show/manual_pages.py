@@ -79,7 +79,8 @@ def _catalogue(manuals: Sequence[Manual]) -> str:
     parts = [_HEAD, _table("| pass | promise | what it does |", rows)]
     parts += ["Profiles are named lists of passes, in this order:", "\n".join(profiles)]
     for manual in manuals:
-        parts += _section(manual)
+        module = registry.pass_class(manual.name).__module__
+        parts += _section(manual, "/".join(module.split(".")[-2:]) + ".py")
     return _page(parts)
 
 
@@ -115,8 +116,8 @@ def _rule_section(manual: RuleManual, module: str) -> Iterator[str]:
     yield f"Clean:\n\n```\n{manual.clean}\n```"
 
 
-def _section(manual: Manual) -> Iterator[str]:
-    yield from _head(manual, f"[source]({manual.name.replace('-', '_')}.py), {manual.promise}")
+def _section(manual: Manual, file: str) -> Iterator[str]:
+    yield from _head(manual, f"[source]({file}), {manual.promise}")
     if manual.spec is not None:
         yield f"Run as `-p {manual.spec}`:"
     yield f"Before:\n\n```\n{manual.before}\n```"

@@ -91,7 +91,7 @@ def test_a_repaired_model_runs_and_an_exported_one_does_not(windows: str, tmp_pa
 
 def test_what_is_shipped_runs_on_directml_in_process(windows: str, tmp_path: Path) -> None:
     model = ROOT / "models/sensevoice_audio/model.onnx"
-    # Made on this side, which is faster; tests/ship are run on the other one by make windows.
+    # Made on this side, which is faster; tests/shipping are run on the other one by make windows.
     assert ship_file(model, tmp_path / "shipped", wanted(["samples=1s"], 16000)).ok
     done = run(windows, "-c", RUNS, there(tmp_path / "shipped"))
     assert done.stdout.split() == ["DmlExecutionProvider", "True", "True"], done.stderr

@@ -22,7 +22,7 @@ from graphfix.shipping.first_call import first_call
 from graphfix.shipping.stream_proof import prove
 from graphfix.shipping.stream_steps import plan_that_runs, sequences
 from tests.passes.cached import CAUSAL, SIZES, table
-from tests.ship.conftest import saved
+from tests.shipping.conftest import saved
 
 if TYPE_CHECKING:
     from pathlib import Path

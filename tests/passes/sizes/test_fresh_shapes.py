@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import graphfix
 from tests.passes.models import data
 
-ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" / "zoo")) / "models"
+ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[4] / "shared" / "zoo")) / "models"
 Dims = list[int | str | None]
 
 NODES = {

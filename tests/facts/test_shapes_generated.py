@@ -18,10 +18,10 @@ import pytest
 
 from graphfix.facts.shapes import Shapes, infer
 from graphfix.facts.symbolic.expressions import expr_of
+from tests.facts.sizes import SIZES
 from tests.lengths.catalogue import ANYWHERE, generated
 from tests.lengths.graphs import FEATURES, Graph
 from tests.lengths.steps import STEPS
-from tests.model.sizes import SIZES
 
 if TYPE_CHECKING:
     from graphfix.facts.symbolic.expressions import Dim

@@ -15,9 +15,9 @@ from onnx_shape_inference import registry
 
 from graphfix.facts.shapes import infer
 from graphfix.facts.symbolic import inference, rule_cache
+from tests.facts.sizes import SIZES
 from tests.lengths.graphs import Graph
 from tests.lengths.steps import STEPS
-from tests.model.sizes import SIZES
 
 COUNT = int(os.environ.get("GRAPHFIX_GRAPHS", "0"))
 QUICK = 2

@@ -9,7 +9,7 @@ import pytest
 import graphfix
 from graphfix.half.emulate import rounded
 from graphfix.runtime.local_session import Session
-from tests.passes.test_float16 import HALF, add, agree, f, halved, same_numbers
+from tests.passes.half.test_float16 import HALF, add, agree, f, halved, same_numbers
 
 __all__ = ["same_numbers"]  # a fixture
 

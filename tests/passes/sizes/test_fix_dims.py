@@ -535,7 +535,7 @@ def test_a_file_is_verified_at_its_sizes(tmp_path: Path) -> None:
     assert not again.changed
 
 
-ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" / "zoo")) / "models"
+ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[4] / "shared" / "zoo")) / "models"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from graphfix.shipped.manifest import Manifest
 from graphfix.shipping import build, end_to_end
 from graphfix.shipping.container_spec import wanted
 from graphfix.shipping.end_to_end import SessionProof
-from tests.ship.conftest import MEAN, saved
+from tests.shipping.conftest import MEAN, saved
 
 Pair = tuple[Path, Path]
 

@@ -15,13 +15,13 @@ import pytest
             "onnx-shape-inference",
             "onnx_shape_inference._symbolic_shapes",
             "parse_symbolic_expression",
-            "graphfix/model/symbolic/expressions.py",
+            "graphfix/facts/symbolic/expressions.py",
         ),
         (
             "onnx-ir",
             "onnx_ir.passes.common.inliner",
             "_make_unique_name",
-            "graphfix/model/local_functions.py",
+            "graphfix/editing/local_functions.py",
         ),
     ],
 )

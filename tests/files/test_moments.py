@@ -20,7 +20,7 @@ import pytest
 from graphfix.errors import ModelError
 from graphfix.files import atomic_file, atomic_folder, byte_ranges, file_lock, io, leftovers
 from tests import moments
-from tests.model.heavy import data_of, make
+from tests.files.heavy import data_of, make
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="forks; signals as POSIX has them")
 

@@ -12,7 +12,7 @@ from graphfix.half import keep_search
 from graphfix.half.keep_search import Found
 from graphfix.shipping.build import ship_file
 from graphfix.shipping.container_spec import wanted
-from tests.ship.conftest import MASKED, saved
+from tests.shipping.conftest import MASKED, saved
 
 if TYPE_CHECKING:
     from pathlib import Path

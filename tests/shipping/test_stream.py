@@ -29,7 +29,7 @@ from graphfix.shipping.stream_proof import prove
 from graphfix.shipping.stream_steps import sequences
 from tests.passes.cached import FORMS, WIDTH, WINDOW
 from tests.passes.models import model, opened
-from tests.ship.conftest import saved
+from tests.shipping.conftest import saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

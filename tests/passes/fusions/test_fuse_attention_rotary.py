@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.passes.test_fuse_attention import count, fused
+from tests.passes.fusions.test_fuse_attention import count, fused
 
 NUMBERS = """<int64[3] merge = {0,0,16}, int64[4] split = {0,0,2,8}, float scale = {0.3},
     int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] four = {4},

@@ -18,7 +18,7 @@ import graphfix
 from graphfix.facts import view
 from tests.passes.models import data, execute, model
 
-ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" / "zoo")) / "models"
+ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[4] / "shared" / "zoo")) / "models"
 frozen = importlib.import_module("graphfix.passes.sizes.dims.frozen")
 
 

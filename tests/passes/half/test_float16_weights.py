@@ -10,7 +10,17 @@ import graphfix
 from graphfix.errors import UsageError
 from graphfix.graph.walks import graphs_of
 from graphfix.passes.half.float16 import Float16
-from tests.passes.test_float16 import FLOAT, HALF, add, agree, f, halved, parse, run, same_numbers
+from tests.passes.half.test_float16 import (
+    FLOAT,
+    HALF,
+    add,
+    agree,
+    f,
+    halved,
+    parse,
+    run,
+    same_numbers,
+)
 
 __all__ = ["same_numbers"]  # a fixture
 

@@ -10,8 +10,8 @@ from graphfix.files.half_weights import KEPT
 from graphfix.half import float16_range
 from graphfix.proof.compare import HALF_GATE, compare
 from graphfix.proof.verdict import Verdict
+from tests.passes.half.test_float16 import HALF, add, agree, f, halved, parse, same_numbers
 from tests.passes.models import execute, refusals
-from tests.passes.test_float16 import HALF, add, agree, f, halved, parse, same_numbers
 
 __all__ = ["same_numbers"]  # a fixture
 

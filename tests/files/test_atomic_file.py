@@ -18,7 +18,7 @@ import pytest
 import graphfix
 from graphfix.errors import ModelError, UsageError
 from graphfix.files import atomic_file, atomic_folder, io, leftovers
-from tests.model.heavy import SIZE, data_of, make
+from tests.files.heavy import SIZE, data_of, make
 
 if TYPE_CHECKING:
     from collections.abc import Callable
