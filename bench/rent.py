@@ -140,7 +140,7 @@ def look(path: Path, ledger: Ledger) -> None:
 def work(path: Path, ledger: Ledger) -> None:
     """The whole job on a model, with its proof."""
     import graphfix
-    from graphfix.shipping.container_spec import wanted
+    from graphfix.shipping.container_spec import parse_containers
 
     name = name_of(path)
     with tempfile.TemporaryDirectory() as folder:
@@ -149,7 +149,9 @@ def work(path: Path, ledger: Ledger) -> None:
             lambda: graphfix.repair_file(path, target),
             lambda: graphfix.repair_file(path, target, "directml,float16"),
             lambda: graphfix.padded(path),
-            lambda: graphfix.ship_file(path, Path(folder) / "s", wanted(["T=200", "B=1"])),
+            lambda: graphfix.ship_file(
+                path, Path(folder) / "s", parse_containers(["T=200", "B=1"])
+            ),
         )
         for job in jobs:
             with ledger.watch(name):
@@ -163,13 +165,13 @@ def leave_out(paths: list[Path], ledger: Ledger) -> None:
     from graphfix.job import planning
 
     by = {name_of(path): path for path in paths}
-    whole = pipeline.parse("fast")
+    whole = pipeline.parse_passes("fast")
 
     @functools.cache  # the whole profile, once a model
     def kernels(path: Path, name: str) -> int | None:
         model = graphfix.load(path)
         graphfix.run(model, [x for x in whole if x.name != name])
-        found = planning.kernels_of(model)
+        found = planning.kernels_per_run(model)
         return None if found is None else found["all"]
 
     for name in {x.name for x in whole}:
@@ -208,7 +210,7 @@ def page(ledger: Ledger, models: int) -> str:
     ]
     from graphfix.engine import registry
 
-    for name in sorted(registry.names(), key=lambda x: (len(ledger.passes[x].changes), x)):
+    for name in sorted(registry.pass_names(), key=lambda x: (len(ledger.passes[x].changes), x)):
         one = ledger.passes[name]
         lines.append(
             f"| `{name}` | {len(one.changes)} | {one.changes.total():,} | {lost(name, one)} |"

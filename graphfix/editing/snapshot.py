@@ -1,4 +1,4 @@
-"""A model as it was: taken before an edit, rolled back if the edit fails halfway.
+"""A copy of a model taken before an edit, rolled back if the edit fails halfway.
 
 Weights are shared, not copied.
 """
@@ -9,17 +9,17 @@ from graphfix.facts import shapes
 
 
 class Snapshot:
-    """What a model is now; :meth:`put_back` makes it so again, with a graph of its own."""
+    """A copy of a model; :meth:`roll_back` makes the model so again, with a graph of its own."""
 
     def __init__(self, model: ir.Model) -> None:
         self._model, self._copy = model, model.clone()
 
-    def put_back(self) -> None:
-        """Make the model what it was, whatever was done to it since."""
+    def roll_back(self) -> None:
+        """Restore the model to the copy, whatever was done to it since."""
         model, before = self._model, self._copy.clone()
         model.graph, model.ir_version = before.graph, before.ir_version
         model.functions.clear()
         model.functions.update(before.functions)
         model.metadata_props.clear()
         model.metadata_props.update(before.metadata_props)
-        shapes.forget(model)
+        shapes.drop_shapes(model)

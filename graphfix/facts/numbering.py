@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from graphfix.graph.constants import SMALL, Array, const_of, const_tensor
-from graphfix.graph.nodes import tensor_in
-from graphfix.graph.walks import _GRAPH, _GRAPHS, reached
+from graphfix.graph.constants import MAX_CONSTANT_ELEMENTS, Array, const_of, const_tensor
+from graphfix.graph.nodes import tensor_of_attr
+from graphfix.graph.walks import _GRAPH, _GRAPHS, reachable_from
 
-_MASK = 1 << 24  # elements: causal, of 4,096 places
+_MAX_MASK_ELEMENTS = 1 << 24  # elements: causal, of 4,096 places
 
 
-DRAWS = (
+RANDOM_OPS = (
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
     *("Multinomial", "Bernoulli"),
 )
@@ -23,14 +23,14 @@ DRAWS = (
 
 
 # Two nodes of one of these types with the same inputs still give different results.
-_RANDOM = frozenset({*DRAWS, "Dropout"})
+_NONDETERMINISTIC_OPS = frozenset({*RANDOM_OPS, "Dropout"})
 
 
 _NOT_COMPARED = (_GRAPH, _GRAPHS, ir.AttributeType.TENSORS, ir.AttributeType.SPARSE_TENSOR)
 
 
 @dataclass(eq=False)
-class Numbering:
+class ValueNumbering:
     """Value numbers: two values with the same number always hold the same contents.
 
     TorchScript writes the same Unsqueeze, Cast and Equal again in each layer; equal numbers are how
@@ -45,97 +45,104 @@ class Numbering:
     _contents: Callable[[ir.Value], Hashable | None]
     _constant: Callable[[ir.Value], Array | None] = const_of
     _numbers: dict[ir.Value, int] = field(default_factory=dict)
-    _by_key: dict[object, int] = field(default_factory=dict)
+    _number_by_key: dict[object, int] = field(default_factory=dict)
     # What each node was given when what it makes got a number.
-    _given: dict[ir.Node, Sequence[ir.Value | None]] = field(default_factory=dict)
+    _inputs_when_numbered: dict[ir.Node, Sequence[ir.Value | None]] = field(default_factory=dict)
 
-    def of(self, value: ir.Value) -> int:
-        """The number of ``value``. Linear in the nodes above it that have no number yet."""
+    def number_of(self, value: ir.Value) -> int:
+        """Return the number of ``value``; linear in the nodes above it without a number yet."""
         numbers = self._numbers
         if (number := numbers.get(value)) is not None:
             return number
         pending = [value]
         computed: dict[ir.Value, Sequence[ir.Value | None]] = {}  # those that wait for what they
         while pending:  # are computed from, with that
-            top = pending[-1]
-            if top in numbers:
+            current = pending[-1]
+            if current in numbers:
                 pending.pop()
                 continue
             key: object = None
-            if (given := computed.get(top)) is None:
-                key = self._known(top)
+            if (sources := computed.get(current)) is None:
+                key = self._content_key(current)
                 if key is None:
-                    given = computed[top] = _sources(top)
-            if given is not None:
-                missing = [x for x in given if x is not None and x not in numbers]
+                    sources = computed[current] = _inputs_behind(current)
+            if sources is not None:
+                missing = [x for x in sources if x is not None and x not in numbers]
                 if missing:
                     pending.extend(missing)
                     continue
-                key = self._key(top, given)
+                key = self._computation_key(current, sources)
             pending.pop()
-            numbers[top] = self._by_key.setdefault(key, len(self._by_key))
-            if (node := top.producer()) is not None:
-                self._given[node] = node.inputs
+            numbers[current] = self._number_by_key.setdefault(key, len(self._number_by_key))
+            if (node := current.producer()) is not None:
+                self._inputs_when_numbered[node] = node.inputs
         return numbers[value]
 
-    def renewed(self, contents: Callable[[ir.Value], Hashable | None]) -> Numbering:
-        """The same for a graph that nodes came to, and went from.
+    def update_after_edit(self, contents: Callable[[ir.Value], Hashable | None]) -> ValueNumbering:
+        """Drop numbers that an edit of the graph made wrong, and return this numbering.
 
         What is computed from other tensors now has no number any more, nor has what follows from
         it; the rest keeps its own. What inference has found of a tensor must be as it was.
         """
         self._contents = contents
-        changed = (x for x, inputs in self._given.items() if x.inputs is not inputs)
-        for node in reached(changed, ir.Node.successors):
+        changed = (x for x, inputs in self._inputs_when_numbered.items() if x.inputs is not inputs)
+        for node in reachable_from(changed, ir.Node.successors):
             for value in node.outputs:
                 self._numbers.pop(value, None)
         return self
 
-    def _known(self, value: ir.Value) -> Hashable | None:
+    def _content_key(self, value: ir.Value) -> Hashable | None:
         array = self._constant(value)
         if array is not None:
             return ("const", str(array.dtype), array.shape, array.tobytes())
-        mask = const_tensor(value, _MASK)  # each layer of a decoder has its own, and all are one
+        mask = const_tensor(
+            value, _MAX_MASK_ELEMENTS
+        )  # each layer of a decoder has its own, and all are one
         if mask is not None and mask.dtype == ir.DataType.BOOL:
             return ("mask", tuple(mask.shape), hashlib.sha256(mask.tobytes()).digest())
         return self._contents(value)
 
-    def _key(self, value: ir.Value, given: Sequence[ir.Value | None]) -> object:
+    def _computation_key(self, value: ir.Value, sources: Sequence[ir.Value | None]) -> object:
         node = value.producer()
-        if node is None or given is _OPAQUE:
+        if node is None or sources is _UNKNOWN_INPUTS:
             return id(value)
-        said = tuple(sorted([(name, _attribute(x)) for name, x in node.attributes.data.items()]))
+        attributes = tuple(
+            sorted([(name, _attribute_key(x)) for name, x in node.attributes.data.items()])
+        )
         numbers = self._numbers
-        inputs = tuple([None if x is None else numbers[x] for x in given])
+        inputs = tuple([None if x is None else numbers[x] for x in sources])
         # How many parts a Split makes may be said by its outputs alone.
-        return (node.domain, node.op_type, said, inputs, (value.index(), len(node.outputs)))
+        return (node.domain, node.op_type, attributes, inputs, (value.index(), len(node.outputs)))
 
 
-_OPAQUE: Sequence[ir.Value | None] = [None]
+_UNKNOWN_INPUTS: Sequence[ir.Value | None] = [None]
 
 
-def _sources(value: ir.Value) -> Sequence[ir.Value | None]:
-    """What ``value`` is computed from; ``_OPAQUE`` if equal inputs do not promise equal outputs."""
+def _inputs_behind(value: ir.Value) -> Sequence[ir.Value | None]:
+    """Return the inputs that determine ``value``; ``_UNKNOWN_INPUTS`` if none do."""
     node = value.producer()
-    return _OPAQUE if node is None or _is_opaque(node) else node.inputs
+    return _UNKNOWN_INPUTS if node is None or _is_opaque(node) else node.inputs
 
 
-def _attribute(attribute: ir.Attr) -> str:
+def _attribute_key(attribute: ir.Attr) -> str:
     if attribute.type != ir.AttributeType.TENSOR:
         return str(attribute)
-    tensor = tensor_in(attribute)
+    tensor = tensor_of_attr(attribute)
     return f"{tensor.dtype}{list(tensor.shape)}{tensor.tobytes().hex()}"
 
 
 def _is_opaque(node: ir.Node) -> bool:
-    """Whether equal inputs do not promise equal outputs, or cannot be seen to."""
+    """Return whether equal inputs do not promise equal outputs, or cannot be seen to."""
     domain = node.domain
-    if (domain and domain != "ai.onnx") or node.op_type in _RANDOM:
+    if (domain and domain != "ai.onnx") or node.op_type in _NONDETERMINISTIC_OPS:
         return True
     attributes = node.attributes.data
     return bool(attributes) and any(
         attr.is_ref()
         or attr.type in _NOT_COMPARED
-        or (attr.type == ir.AttributeType.TENSOR and tensor_in(attr).size > SMALL)
+        or (
+            attr.type == ir.AttributeType.TENSOR
+            and tensor_of_attr(attr).size > MAX_CONSTANT_ELEMENTS
+        )
         for attr in attributes.values()
     )

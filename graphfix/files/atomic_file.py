@@ -1,4 +1,4 @@
-"""Files that come into being whole or not at all, whoever else writes, reads or dies meanwhile.
+"""Files written whole or not at all, whoever else writes, reads or dies meanwhile.
 
 A write has a token. What it writes is called ``.NAME.TOKEN.part`` until it is whole, and then
 replaces the file of that name. Weights that go into a file of their own are called
@@ -20,9 +20,15 @@ from pathlib import Path
 from filelock import BaseFileLock
 
 from graphfix.errors import ModelError
-from graphfix.files.byte_ranges import umask, write
-from graphfix.files.file_lock import release, removed, renamed, take
-from graphfix.files.leftovers import data_in, lock_file, mentioned, part, sweep
+from graphfix.files.byte_ranges import current_umask, write_chunks
+from graphfix.files.file_lock import acquire_lock, release_lock, remove_file, rename_path
+from graphfix.files.leftovers import (
+    data_files,
+    lock_path,
+    mentioned_tokens,
+    part_path,
+    sweep_leftovers,
+)
 from graphfix.files.wire import Chunk
 
 GRACE = 1.0
@@ -52,7 +58,7 @@ class Draft:
 
 
 @dataclass
-class Write:
+class WriteJob:
     """Some files of one folder that are written together.
 
     Attributes:
@@ -61,7 +67,7 @@ class Write:
         token: What tells this write from any other.
         drafts: What they are called for now, in the same order.
         written: Those that have their names.
-        done: Whether all have.
+        all_written: Whether all have.
     """
 
     targets: Sequence[Path]
@@ -69,104 +75,104 @@ class Write:
     token: str = ""
     drafts: list[Draft] = field(default_factory=list)
     written: list[Path] = field(default_factory=list)
-    done: bool = False
+    all_written: bool = False
     _locks: list[BaseFileLock] = field(default_factory=list)
-    _data: list[Path] = field(default_factory=list)
-    _done_with: set[str] = field(default_factory=set)
+    _data_files: list[Path] = field(default_factory=list)
+    _finished_tokens: set[str] = field(default_factory=set)
 
     @property
     def folder(self) -> Path:
-        """Where they are."""
+        """The folder of the files."""
         return self.targets[0].parent
 
     def data_name(self, name: str) -> str:
-        """The name of a file of weights that belong to ``name``."""
+        """Return the name of a file of weights that belong to ``name``."""
         return f"{name}.{self.token}.data"
 
-    def put_data(self, name: str, chunks: Iterable[Chunk]) -> None:
+    def write_data(self, name: str, chunks: Iterable[Chunk]) -> None:
         """Write the file of weights that :meth:`data_name` has named, beside the targets."""
         path = self.folder / name  # nobody else has this name
-        self._data.append(path)
-        write(path, chunks)
-        path.chmod(0o666 & ~umask())
-        to_disk(path)
+        self._data_files.append(path)
+        write_chunks(path, chunks)
+        path.chmod(0o666 & ~current_umask())
+        flush_to_disk(path)
 
-    def _open(self) -> None:
-        self.token = locked(self.folder, self._locks)
+    def _create_drafts(self) -> None:
+        self.token = lock_new_token(self.folder, self._locks)
         for target in self.targets:
-            path = part(target, self.token)
+            path = part_path(target, self.token)
             path.touch(0o600, exist_ok=False)
             self.drafts.append(Draft(path))
 
-    def _put(self) -> None:
-        """Give each draft its name."""
+    def _name_drafts(self) -> None:
+        """Rename each draft to its target."""
         for draft, target in zip(self.drafts, self.targets, strict=True):
-            mode = target.stat().st_mode if target.exists() else 0o666 & ~umask()
-            to_disk(draft.path)
+            mode = target.stat().st_mode if target.exists() else 0o666 & ~current_umask()
+            flush_to_disk(draft.path)
             draft.path.chmod(mode)
-        to_disk(self.folder)  # the weights have their name before a model that refers to them
-        replaced = self._replaced()
-        self._lock(replaced)
+        flush_to_disk(self.folder)  # the weights have their name before a model that refers to them
+        old_tokens = self._replaced_tokens()
+        self._lock_tokens(old_tokens)
         for path in self.about:  # first: at no moment it stands beside what it is not of
-            removed(path)
+            remove_file(path)
         for draft, target in zip(self.drafts, self.targets, strict=True):
-            renamed(draft.path, target)
+            rename_path(draft.path, target)
             self.written.append(target)
-        self.done = True
-        to_disk(self.folder)
-        if replaced:
+        self.all_written = True
+        flush_to_disk(self.folder)
+        if old_tokens:
             time.sleep(GRACE)
-            self._lock(replaced)  # those of a write that was still at work before
+            self._lock_tokens(old_tokens)  # those of a write that was still at work before
 
-    def _replaced(self) -> set[str]:
-        """The tokens of the weights of models that are about to be replaced."""
-        known = {x for x, _ in data_in(self.folder)} - {self.token}
+    def _replaced_tokens(self) -> set[str]:
+        """Return the tokens of the weights of models that are about to be replaced."""
+        tokens = {x for x, _ in data_files(self.folder)} - {self.token}
         with suppress(OSError):  # what nobody can read needs none of them
-            return mentioned(self.targets, known) if known else set()
+            return mentioned_tokens(self.targets, tokens) if tokens else set()
         return set()
 
-    def _lock(self, tokens: Iterable[str]) -> None:
+    def _lock_tokens(self, tokens: Iterable[str]) -> None:
         """Lock other tokens, so that nobody sweeps what has them before this write does."""
         for token in tokens:
             with suppress(OSError):  # without it, what has the token stays
-                lock = take(lock_file(self.folder, token))
+                lock = acquire_lock(lock_path(self.folder, token))
                 if lock is not None:
                     self._locks.append(lock)
-                    self._done_with.add(token)
+                    self._finished_tokens.add(token)
 
-    def _is_used(self) -> bool:
+    def _is_data_used(self) -> bool:
         try:
-            return not self._data or bool(mentioned(self.targets, {self.token}))
+            return not self._data_files or bool(mentioned_tokens(self.targets, {self.token}))
         except OSError:
             return True
 
-    def _clear(self) -> None:
-        """Remove what did not get its name. What cannot be removed now, the next write removes."""
+    def _clean_up(self) -> None:
+        """Remove drafts without a final name; the next write removes what cannot go now."""
         # Asked of the files: an interruption may come between a name and the note of it.
         unread = all(draft.path.exists() for draft in self.drafts)
         for draft in self.drafts:
-            removed(draft.path)
-        for path in self._data if unread else ():  # no model refers to it yet
-            removed(path)
+            remove_file(draft.path)
+        for path in self._data_files if unread else ():  # no model refers to it yet
+            remove_file(path)
         # Another write may have replaced these files already, and left their weights to this one:
         # just now, for all that is known, so there may be readers of them.
-        replaced = self.done and not self._is_used()
+        replaced = self.all_written and not self._is_data_used()
         if replaced:
             time.sleep(GRACE)
-            self._done_with.add(self.token)
+            self._finished_tokens.add(self.token)
         for lock in self._locks:
-            release(lock, remove=False)
-        if self.done and not replaced:
-            removed(lock_file(self.folder, self.token))
-        sweep(self.folder, self._done_with)
+            release_lock(lock, remove=False)
+        if self.all_written and not replaced:
+            remove_file(lock_path(self.folder, self.token))
+        sweep_leftovers(self.folder, self._finished_tokens)
 
 
-def locked(folder: Path, locks: list[BaseFileLock]) -> str:
-    """A new token; its lock is added to ``locks``, if the file system has locks."""
+def lock_new_token(folder: Path, locks: list[BaseFileLock]) -> str:
+    """Return a new token; add its lock to ``locks``, if the file system has locks."""
     while True:
         token = secrets.token_hex(8)
         try:
-            lock = take(lock_file(folder, token))
+            lock = acquire_lock(lock_path(folder, token))
         except OSError as error:
             if error.errno in _NO_LOCKS:
                 return token
@@ -177,8 +183,8 @@ def locked(folder: Path, locks: list[BaseFileLock]) -> str:
 
 
 @contextmanager
-def writing(paths: Sequence[Path], about: Sequence[Path] = ()) -> Iterator[Write]:
-    """Drafts that become ``paths`` if the block keeps all of them, and vanish otherwise.
+def draft_files(paths: Sequence[Path], about: Sequence[Path] = ()) -> Iterator[WriteJob]:
+    """Yield drafts that become ``paths`` if the block keeps all of them, and vanish otherwise.
 
     They get their names one after the other: if one cannot, or the process dies, each name stands
     for the old file or for the new one, whole. What is ``about`` the files of before is removed
@@ -192,66 +198,68 @@ def writing(paths: Sequence[Path], about: Sequence[Path] = ()) -> Iterator[Write
         KeyboardInterrupt: With the paths, if it came when they were written already.
         ModelError: A path is no place for a file, or the folder or the disk does not allow it.
     """
-    made = Write([target_of(x) for x in paths], [target_of(x) for x in about if x.exists()])
+    job = WriteJob(
+        [resolve_target(x) for x in paths], [resolve_target(x) for x in about if x.exists()]
+    )
     try:
         try:
-            sweep(made.folder)
-            made._open()
-            yield made
-            if all(draft.kept for draft in made.drafts):
-                made._put()
+            sweep_leftovers(job.folder)
+            job._create_drafts()
+            yield job
+            if all(draft.kept for draft in job.drafts):
+                job._name_drafts()
         finally:
-            made._clear()
+            job._clean_up()
     except KeyboardInterrupt:
-        if made.done:
+        if job.all_written:
             raise KeyboardInterrupt(*map(str, paths)) from None
         raise
     except OSError as error:
-        refusal = cannot(error, *paths)
-        if made.written and not made.done:
-            refusal = ModelError(f"{refusal}; written: {', '.join(map(str, made.written))}")
+        refusal = write_error(error, *paths)
+        if job.written and not job.all_written:
+            refusal = ModelError(f"{refusal}; written: {', '.join(map(str, job.written))}")
         raise refusal from error
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Draft]:
-    """A draft that becomes ``path`` if the block keeps it, and vanishes otherwise.
+def draft_file(path: Path) -> Iterator[Draft]:
+    """Yield a draft that becomes ``path`` if the block keeps it, and vanishes otherwise.
 
     Raises:
         ModelError: The folder or the disk does not allow it.
     """
-    with writing([path]) as made:
-        yield made.drafts[0]
+    with draft_files([path]) as job:
+        yield job.drafts[0]
 
 
-def put_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a file of text, all at once or not at all.
 
     Raises:
         ModelError: The folder or the disk does not allow it.
     """
-    with replacing(path) as draft:
+    with draft_file(path) as draft:
         draft.path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
         draft.keep()
 
 
-def cannot(error: OSError, *paths: Path) -> ModelError:
-    """What to say of files that cannot be written."""
+def write_error(error: OSError, *paths: Path) -> ModelError:
+    """Return the error for files that cannot be written, with advice where the disk is full."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     advice = "; free some space or name another folder with -o" if full else ""
     names = ", ".join(map(str, paths))
     return ModelError(f"{names}: cannot be written: {error.strerror or error}{advice}")
 
 
-def target_of(path: Path) -> Path:
-    """The file that writing to ``path`` replaces: where a link of the user's leads.
+def resolve_target(path: Path) -> Path:
+    """Return the file that writing to ``path`` replaces: where a link of the user's leads.
 
     Raises:
         ModelError: There is no folder for it, or it is there and no file that can be written.
     """
     if not path.name:
         raise ModelError(f"{str(path)!r}: is no name of a file; name one with -o")
-    refuse_name(path)
+    refuse_windows_name(path)
     try:
         real = path.resolve() if path.is_symlink() else path
         if not real.parent.is_dir():
@@ -268,8 +276,10 @@ def target_of(path: Path) -> Path:
     return real
 
 
-def refuse_name(path: Path) -> None:
-    """Refuse what Windows takes for no name; after a colon, it writes into a hidden part of a file.
+def refuse_windows_name(path: Path) -> None:
+    """Raise ModelError for a name that Windows does not take as it is.
+
+    After a colon, it writes into a hidden part of a file.
 
     Raises:
         ModelError: With what cannot be in a name there.
@@ -280,8 +290,8 @@ def refuse_name(path: Path) -> None:
         raise ModelError(f"{path}: no name on Windows has {signs} in it; choose another")
 
 
-def to_disk(path: Path) -> None:
-    """See to it that a file, or the names in a folder, outlive a loss of power."""
+def flush_to_disk(path: Path) -> None:
+    """Flush a file, or the names in a folder, so that they outlive a loss of power."""
     if path.is_dir():
         if sys.platform == "win32":
             return

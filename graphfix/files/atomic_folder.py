@@ -12,64 +12,72 @@ from pathlib import Path
 from filelock import BaseFileLock
 
 from graphfix.errors import ModelError
-from graphfix.files.atomic_file import Draft, cannot, locked, refuse_name, to_disk
-from graphfix.files.byte_ranges import umask
-from graphfix.files.file_lock import release, renamed
-from graphfix.files.leftovers import part, sweep
+from graphfix.files.atomic_file import (
+    Draft,
+    flush_to_disk,
+    lock_new_token,
+    refuse_windows_name,
+    write_error,
+)
+from graphfix.files.byte_ranges import current_umask
+from graphfix.files.file_lock import release_lock, rename_path
+from graphfix.files.leftovers import part_path, sweep_leftovers
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Draft]:
-    """A new folder that becomes ``path`` if the block keeps it, and vanishes otherwise.
+def draft_folder(path: Path) -> Iterator[Draft]:
+    """Yield a new folder that becomes ``path`` if the block keeps it, and vanishes otherwise.
 
     Raises:
         KeyboardInterrupt: With the path, if it came when the folder had its name already.
         ModelError: Its name, the folder around it or the disk does not allow it.
     """
-    refuse_name(path)
+    refuse_windows_name(path)
     real = path.resolve()
-    around = [x for x in real.parents if not x.exists()]
+    missing_parents = [x for x in real.parents if not x.exists()]
     locks: list[BaseFileLock] = []
-    done = False
+    committed = False
     try:
         try:
             real.parent.mkdir(parents=True, exist_ok=True)
-            sweep(real.parent)
-            token = locked(real.parent, locks)
-            draft = Draft(part(real, token, "new"))
+            sweep_leftovers(real.parent)
+            token = lock_new_token(real.parent, locks)
+            draft = Draft(part_path(real, token, "new"))
             draft.path.mkdir()
             yield draft
             if draft.kept:
-                draft.path.chmod(0o777 & ~umask())
-                to_disk(draft.path)
-                _put(draft.path, real, part(real, token, "old"))
-                done = True
-                to_disk(real.parent)
+                draft.path.chmod(0o777 & ~current_umask())
+                flush_to_disk(draft.path)
+                _swap_in(draft.path, real, part_path(real, token, "old"))
+                committed = True
+                flush_to_disk(real.parent)
         finally:
             for lock in locks:
-                release(lock, remove=False)
-            sweep(real.parent)
-            for folder in () if done else around:  # what was made for it, the innermost first
+                release_lock(lock, remove=False)
+            sweep_leftovers(real.parent)
+            for folder in (
+                () if committed else missing_parents
+            ):  # what was made for it, the innermost first
                 with suppress(OSError):
                     folder.rmdir()
     except KeyboardInterrupt:
-        if done:
+        if committed:
             raise KeyboardInterrupt(str(path)) from None
         raise
     except OSError as error:
-        raise cannot(error, path) from error
+        raise write_error(error, path) from error
 
 
-def _put(made: Path, folder: Path, earlier: Path) -> None:
-    """Give ``made`` the name ``folder``; what had it is then called ``earlier``."""
+def _swap_in(new_folder: Path, folder: Path, earlier: Path) -> None:
+    """Rename ``new_folder`` to ``folder``; what had that name is then called ``earlier``."""
     try:
         if folder.exists():
-            renamed(folder, earlier)
+            rename_path(folder, earlier)
         try:
-            renamed(made, folder)
+            rename_path(new_folder, folder)
         except OSError:
             if earlier.exists():
-                renamed(earlier, folder)
+                rename_path(earlier, folder)
             raise
     except OSError as error:
         reason = error.strerror or error

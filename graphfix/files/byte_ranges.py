@@ -1,4 +1,4 @@
-"""Files that are streamed from ranges of others, and which of them must stay as they are."""
+"""Files written from byte ranges of others, and checks that no input is overwritten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.files.wire import Chunk, Narrow, Span
+from graphfix.files.wire import Chunk, Float16Span, Span
 from graphfix.paths import StrPath
 
 _BUFFER = 1 << 24
@@ -22,8 +22,8 @@ PIECE = 1 << 18
 
 
 @dataclass(frozen=True)
-class Stamp:
-    """Which file it was, and in which state: another content has another stamp.
+class FileStamp:
+    """Identity and state of a file: another content has another stamp.
 
     Attributes:
         device: Of ``stat``, as the others.
@@ -38,39 +38,41 @@ class Stamp:
     time: int
 
     @classmethod
-    def of(cls, path: Path) -> Stamp | None:
-        """The stamp of a file, or None if there is none."""
+    def of_file(cls, path: Path) -> FileStamp | None:
+        """Return the stamp of a file, or None if there is none."""
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError:
             return None
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def refuse_overwrite(
-    inputs: Iterable[Path], target: Path, others: Iterable[StrPath | None] = ()
+    inputs: Iterable[Path], target: Path, extra_inputs: Iterable[StrPath | None] = ()
 ) -> None:
     """Raise UsageError if ``target`` is a file that is read, by whatever name.
 
     Args:
         inputs: The file of the model, then those that it refers to.
         target: What is to be written.
-        others: What else is read for the work, such as feeds.
+        extra_inputs: What else is read for the work, such as feeds.
     """
     for i, source in enumerate(inputs):
-        if _are_one(target, source):
-            what = f"holds weights of the input ({source})" if i else "is the input itself"
-            raise UsageError(f"{target} {what}; name another file with -o")
-    for other in others:
-        if other is not None and _are_one(target, Path(other)):
-            raise UsageError(f"{target} is read for this work ({other}); name another file with -o")
+        if _is_same_file(target, source):
+            relation = f"holds weights of the input ({source})" if i else "is the input itself"
+            raise UsageError(f"{target} {relation}; name another file with -o")
+    for extra_input in extra_inputs:
+        if extra_input is not None and _is_same_file(target, Path(extra_input)):
+            raise UsageError(
+                f"{target} is read for this work ({extra_input}); name another file with -o"
+            )
 
 
-def _are_one(one: Path, other: Path) -> bool:
-    return one.exists() and other.exists() and one.samefile(other)
+def _is_same_file(lhs: Path, rhs: Path) -> bool:
+    return lhs.exists() and rhs.exists() and lhs.samefile(rhs)
 
 
-def write(path: Path, chunks: Iterable[Chunk]) -> None:
+def write_chunks(path: Path, chunks: Iterable[Chunk]) -> None:
     """Write ``chunks`` to ``path``; ranges of files are never held in memory."""
     sources: dict[str, FileIO] = {}
     try:
@@ -79,8 +81,8 @@ def write(path: Path, chunks: Iterable[Chunk]) -> None:
                 if isinstance(chunk, Span):
                     if chunk.path not in sources:
                         sources[chunk.path] = Path(chunk.path).open("rb", buffering=0)  # noqa: SIM115
-                    move = _narrow if isinstance(chunk, Narrow) else _copy
-                    move(sources[chunk.path], chunk, out)
+                    copy_span = _copy_as_float16 if isinstance(chunk, Float16Span) else _copy_span
+                    copy_span(sources[chunk.path], chunk, out)
                 else:
                     _write_all(out, memoryview(chunk))
     finally:
@@ -93,55 +95,55 @@ def _write_all(out: FileIO, data: memoryview) -> None:
         data = data[out.write(data) :]
 
 
-def _copy(source: FileIO, span: Span, out: FileIO) -> None:
+def _copy_span(source: FileIO, span: Span, out: FileIO) -> None:
     """Copy a range."""
     short = ModelError(f"{span.path}: ends before byte {span.offset + span.length:,}")
     source.seek(span.offset)
-    for data in blocks(source, span.length, short):
+    for data in read_blocks(source, span.length, short):
         _write_all(out, memoryview(data))
 
 
-def blocks(source: BinaryIO, count: int, short: Exception) -> Iterator[bytes]:
-    """So many bytes of a file, a piece at a time; ``short`` is raised where they are not there."""
-    left = count
-    while left:
-        data = source.read(min(left, _BUFFER))
+def read_blocks(source: BinaryIO, count: int, short: Exception) -> Iterator[bytes]:
+    """Yield so many bytes of a file, in pieces; raise ``short`` where they are not there."""
+    remaining = count
+    while remaining:
+        data = source.read(min(remaining, _BUFFER))
         if not data:
             raise short
         yield data
-        left -= len(data)
+        remaining -= len(data)
 
 
-def _narrow(source: FileIO, span: Span, out: FileIO) -> None:
+def _copy_as_float16(source: FileIO, span: Span, out: FileIO) -> None:
     """Copy float32 as float16."""
     count = span.length // 2
     half = np.empty(min(count, PIECE), "<f2")
     short = ModelError(f"{span.path}: ends before byte {span.offset + 2 * span.length:,}")
     source.seek(span.offset)
     with np.errstate(over="ignore"):
-        for wide in floats(source, count, short):
+        for wide in read_float32(source, count, short):
             half[: wide.size] = wide
             _write_all(out, half[: wide.size].view(np.uint8).data)
 
 
-def floats(source: FileIO, count: int, short: Exception) -> Iterator[npt.NDArray[np.float32]]:
-    """So many float32 of a file, a piece at a time; ``short`` is raised where they are not there.
+def read_float32(source: FileIO, count: int, short: Exception) -> Iterator[npt.NDArray[np.float32]]:
+    """Yield so many float32 of a file, in pieces; raise ``short`` where they are not there.
 
     The same memory holds each piece: new pages cost as much as converting what is put into them.
     """
-    left = 4 * count
+    remaining = 4 * count
     piece = np.empty(min(count, PIECE), "<f4")
     data = piece.view(np.uint8).data
-    while left:
-        done = source.readinto(data[:left])
-        if not done or done % 4:
+    while remaining:
+        received = source.readinto(data[:remaining])
+        if not received or received % 4:
             raise short
-        yield piece[: done // 4]
-        left -= done
+        yield piece[: received // 4]
+        remaining -= received
 
 
-def umask() -> int:
-    """What the user's files are not allowed."""
+def current_umask() -> int:
+    """Return the umask of the process."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

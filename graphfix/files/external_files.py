@@ -1,4 +1,4 @@
-"""What a model says lies in other files: one gate for all of it, and the weights that went through.
+"""References of a model to other files: one gate for them all, and the weights behind it.
 
 ONNX Runtime is followed in what it reads (1.31.1, tried): a location is relative, and leads to a
 file in the model's folder, or in the folder of the file that the model's own link leads to, which
@@ -22,16 +22,16 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.files.byte_ranges import Stamp, blocks
+from graphfix.files.byte_ranges import FileStamp, read_blocks
 
 Array = npt.NDArray[Any]
 
-_KEPT = 1 << 20  # a weight of more bytes is read again rather than kept
+_MAX_CACHED_BYTES = 1 << 20  # a weight of more bytes is read again rather than kept
 _EXTERNAL = onnx.TensorProto.EXTERNAL
 
 
 class Weight(ir.ExternalTensor):
-    """A tensor in a file that was found to be where a model may have it.
+    """A tensor in an external file that lies where a model may have it.
 
     It is read, not mapped: a mapping ends the process if the file becomes shorter, and on Windows
     holds the file as long as it lives.
@@ -42,7 +42,7 @@ class Weight(ir.ExternalTensor):
         folder: The model's folder.
     """
 
-    __slots__ = ("_kept", "_seen", "file")
+    __slots__ = ("_array_ref", "_small_array", "file")
 
     def __init__(self, tensor: ir.ExternalTensor, file: Path, folder: Path) -> None:
         super().__init__(
@@ -57,41 +57,41 @@ class Weight(ir.ExternalTensor):
             base_dir=folder,
         )
         self.file = file
-        self._kept: Array | None = None
-        self._seen: weakref.ref[Array] | None = None
+        self._small_array: Array | None = None
+        self._array_ref: weakref.ref[Array] | None = None
 
     def numpy(self) -> Array:
-        """The values; those of a big weight are read again once nobody holds them."""
-        array = self._kept if self._seen is None else self._seen()
+        """Return the values; those of a big weight are read again once nobody holds them."""
+        array = self._small_array if self._array_ref is None else self._array_ref()
         if array is None:
-            array = self._values()
+            array = self._read_values()
             array.flags.writeable = False
-            self._seen = weakref.ref(array)
-            if array.nbytes <= _KEPT:
-                self._kept = array
+            self._array_ref = weakref.ref(array)
+            if array.nbytes <= _MAX_CACHED_BYTES:
+                self._small_array = array
         return array
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
-        """The values, for numpy."""
+        """Return the values for numpy."""
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
     def tobytes(self) -> bytes:
-        """The bytes as they lie in the file."""
-        return self._bytes().tobytes()
+        """Return the bytes as they lie in the file."""
+        return self._read_bytes().tobytes()
 
     def tofile(self, file: BinaryIO) -> None:
         """Write the bytes to ``file``, a piece at a time."""
-        with self._open() as source:
-            for data in blocks(source, self.nbytes, self._short()):
+        with self._open_at_offset() as source:
+            for data in read_blocks(source, self.nbytes, self._truncation_error()):
                 file.write(data)
 
     def release(self) -> None:
-        """Let go of the values."""
-        self._kept = self._seen = None
+        """Drop the cached values."""
+        self._small_array = self._array_ref = None
 
-    def _values(self) -> Array:
-        data = self._bytes()
+    def _read_values(self) -> Array:
+        data = self._read_bytes()
         if self.dtype.bitwidth >= 8:
             dtype = np.dtype(self.dtype.numpy())
             flat = data.view(dtype.newbyteorder("<")).astype(dtype, copy=False)
@@ -101,14 +101,14 @@ class Weight(ir.ExternalTensor):
         )
         return ir.TensorProtoTensor(packed).numpy().copy()
 
-    def _bytes(self) -> Array:
+    def _read_bytes(self) -> Array:
         data = np.empty(self.nbytes, np.uint8)
-        with self._open() as source:
+        with self._open_at_offset() as source:
             if source.readinto(data.data) < len(data):
-                raise self._short()
+                raise self._truncation_error()
         return data
 
-    def _open(self) -> BufferedReader:
+    def _open_at_offset(self) -> BufferedReader:
         try:
             source = self.file.open("rb")
         except OSError as error:
@@ -116,12 +116,12 @@ class Weight(ir.ExternalTensor):
         source.seek(self.offset or 0)
         return source
 
-    def _short(self) -> ModelError:
+    def _truncation_error(self) -> ModelError:
         return ModelError(f"{self.file}: has become shorter while it was read; copy it again")
 
 
 @dataclass(frozen=True)
-class Outside:
+class ExternalFiles:
     """The files that a model refers to.
 
     Attributes:
@@ -132,27 +132,29 @@ class Outside:
 
     model: Path
     files: dict[str, Path]
-    stamps: dict[Path, Stamp | None]
+    stamps: dict[Path, FileStamp | None]
 
     @property
-    def inputs(self) -> list[Path]:
+    def input_files(self) -> list[Path]:
         """Every file that is read: the model's, then those that it refers to."""
         return [self.model, *dict.fromkeys(self.files.values())]
 
     def require_unchanged(self) -> None:
         """Raise ModelError if a file is no longer what was loaded."""
         for path, stamp in self.stamps.items():
-            if Stamp.of(path) != stamp:
+            if FileStamp.of_file(path) != stamp:
                 raise ModelError(
                     f"{path}: has changed since it was read, so nothing was written; run it again"
                 )
 
-    def weight(self, tensor: ir.ExternalTensor) -> Weight:
-        """A tensor of the model whose bytes lie elsewhere, to be read from there."""
+    def as_weight(self, tensor: ir.ExternalTensor) -> Weight:
+        """Return an external tensor of the model as a :class:`Weight` in its checked file."""
         return Weight(tensor, self.files[str(tensor.location)], self.model.parent)
 
 
-def look(path: Path, tensors: Iterable[onnx.TensorProto], stamp: Stamp | None) -> Outside:
+def find_external_files(
+    path: Path, tensors: Iterable[onnx.TensorProto], stamp: FileStamp | None
+) -> ExternalFiles:
     """Find the files that the tensors of a model refer to.
 
     Args:
@@ -163,7 +165,7 @@ def look(path: Path, tensors: Iterable[onnx.TensorProto], stamp: Stamp | None) -
     Raises:
         ModelError: A file is missing, too short, no file at all, or outside the model's folder.
     """
-    found = Outside(path, {}, {path: stamp})
+    external = ExternalFiles(path, {}, {path: stamp})
     folders = list(dict.fromkeys((path.parent.resolve(), path.resolve().parent)))
     sizes: dict[str, int] = {}
     for tensor in tensors:
@@ -171,58 +173,60 @@ def look(path: Path, tensors: Iterable[onnx.TensorProto], stamp: Stamp | None) -
             continue
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
-        what = f"{path}: the weights of {tensor.name!r} are said to be in {location!r}"
+        claim = f"{path}: the weights of {tensor.name!r} are said to be in {location!r}"
         if location not in sizes:
-            file = _find(folders, location, what)
-            found.files[location] = file
-            found.stamps[file] = Stamp.of(file)
+            file = _find_file(folders, location, claim)
+            external.files[location] = file
+            external.stamps[file] = FileStamp.of_file(file)
             sizes[location] = file.stat().st_size
-        offset, length = _range(entries, what)
-        size = _size_of(tensor, what)
+        offset, length = _byte_range(entries, claim)
+        size = _byte_size(tensor, claim)
         if length not in (None, 0, size):
-            raise ModelError(f"{what}, {length:,} bytes, but such a tensor has {size:,}")
+            raise ModelError(f"{claim}, {length:,} bytes, but such a tensor has {size:,}")
         if sizes[location] < offset + size:
             raise ModelError(
-                f"{what} up to byte {offset + size:,}, but that file has {sizes[location]:,}; "
+                f"{claim} up to byte {offset + size:,}, but that file has {sizes[location]:,}; "
                 "it is truncated: copy it again"
             )
-    return found
+    return external
 
 
-def tensors_of(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
-    """Every tensor of a model, wherever it may stand."""
-    found: list[onnx.TensorProto] = []
-    _in_graph(proto.graph, found)
+def proto_tensors(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
+    """Return every tensor of a model, wherever it may stand."""
+    tensors: list[onnx.TensorProto] = []
+    _collect_from_graph(proto.graph, tensors)
     for training in proto.training_info:
-        _in_graph(training.initialization, found)
-        _in_graph(training.algorithm, found)
+        _collect_from_graph(training.initialization, tensors)
+        _collect_from_graph(training.algorithm, tensors)
     for function in proto.functions:
-        _in_attributes(function.attribute_proto, found)
+        _collect_from_attributes(function.attribute_proto, tensors)
         for node in function.node:
-            _in_attributes(node.attribute, found)
-    return found
+            _collect_from_attributes(node.attribute, tensors)
+    return tensors
 
 
-def _in_graph(graph: onnx.GraphProto, found: list[onnx.TensorProto]) -> None:
-    found += graph.initializer
+def _collect_from_graph(graph: onnx.GraphProto, tensors: list[onnx.TensorProto]) -> None:
+    tensors += graph.initializer
     for node in graph.node:
         if attributes := node.attribute:
-            _in_attributes(attributes, found)
+            _collect_from_attributes(attributes, tensors)
 
 
-def _in_attributes(given: Iterable[onnx.AttributeProto], found: list[onnx.TensorProto]) -> None:
-    for attribute in given:
+def _collect_from_attributes(
+    attributes: Iterable[onnx.AttributeProto], tensors: list[onnx.TensorProto]
+) -> None:
+    for attribute in attributes:
         # Whatever its type is said to be: another reader may look at the field.
         if attribute.HasField("t"):
-            found.append(attribute.t)
+            tensors.append(attribute.t)
         if attribute.HasField("g"):
-            _in_graph(attribute.g, found)
-        found += attribute.tensors
+            _collect_from_graph(attribute.g, tensors)
+        tensors += attribute.tensors
         for graph in attribute.graphs:
-            _in_graph(graph, found)
+            _collect_from_graph(graph, tensors)
 
 
-def anchored(proto: onnx.ModelProto, files: dict[str, Path]) -> Path | None:
+def rebase_references(proto: onnx.ModelProto, files: dict[str, Path]) -> Path | None:
     """Make all references in ``proto`` start from one folder, and return it.
 
     So they are found by who is told that folder and has never seen the model's file, nor links.
@@ -240,27 +244,27 @@ def anchored(proto: onnx.ModelProto, files: dict[str, Path]) -> Path | None:
         folder = Path(os.path.commonpath([file.parent for file in files.values()]))
     except ValueError as error:
         raise ModelError("the weights of the model lie on several drives") from error
-    for tensor in tensors_of(proto):
+    for tensor in proto_tensors(proto):
         for entry in tensor.external_data:
             if entry.key == "location" and entry.value in files:
                 entry.value = files[entry.value].relative_to(folder).as_posix()
     return folder
 
 
-def leads_to(folder: Path, location: str, file: Path) -> bool:
-    """Whether a model that is written into ``folder`` finds ``file`` at ``location``.
+def resolves_to(folder: Path, location: str, file: Path) -> bool:
+    """Return whether a model written into ``folder`` finds ``file`` at ``location``.
 
     Not by a link that leads elsewhere: that is allowed only where the model itself is one, too.
     """
     return file.is_relative_to(folder) and (folder / location).resolve() == file
 
 
-def _find(folders: list[Path], location: str, what: str) -> Path:
-    """The file that ``location`` stands for."""
+def _find_file(folders: list[Path], location: str, claim: str) -> Path:
+    """Return the file that ``location`` stands for."""
     if not location:
-        raise ModelError(f"{what}, which names no file; export the model again")
+        raise ModelError(f"{claim}, which names no file; export the model again")
     outside = ModelError(
-        f"{what}, which is outside the model's folder; ONNX Runtime refuses that too: "
+        f"{claim}, which is outside the model's folder; ONNX Runtime refuses that too: "
         "move the file beside the model and save the model again"
     )
     # Also what is absolute on another system only: C:\x, \\host\x.
@@ -273,33 +277,33 @@ def _find(folders: list[Path], location: str, what: str) -> Path:
         mode = file.stat().st_mode
     except FileNotFoundError:
         raise ModelError(
-            f"{what}, but there is no such file in {folders[0]}; put it there"
+            f"{claim}, but there is no such file in {folders[0]}; put it there"
         ) from None
     except (OSError, ValueError, RuntimeError) as error:  # a name with a zero, links in a circle
         reason = getattr(error, "strerror", None) or error
-        raise ModelError(f"{what}, which cannot be read: {reason}") from error
+        raise ModelError(f"{claim}, which cannot be read: {reason}") from error
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
-        raise ModelError(f"{what}, which is {kind}, not a file")
+        raise ModelError(f"{claim}, which is {kind}, not a file")
     return file
 
 
-def _range(entries: dict[str, str], what: str) -> tuple[int, int | None]:
-    found: list[int | None] = []
+def _byte_range(entries: dict[str, str], claim: str) -> tuple[int, int | None]:
+    numbers: list[int | None] = []
     for key in ("offset", "length"):
         text = entries.get(key)
         # What int() takes is more: signs, blanks, underscores, digits of other scripts.
         if text is not None and not (text.isascii() and text.isdigit() and len(text) < 20):
-            raise ModelError(f"{what} with {key} {text!r}, which is no number of bytes")
-        found.append(None if text is None else int(text))
-    return found[0] or 0, found[1]
+            raise ModelError(f"{claim} with {key} {text!r}, which is no number of bytes")
+        numbers.append(None if text is None else int(text))
+    return numbers[0] or 0, numbers[1]
 
 
-def _size_of(tensor: onnx.TensorProto, what: str) -> int:
+def _byte_size(tensor: onnx.TensorProto, claim: str) -> int:
     try:
         bits = ir.DataType(tensor.data_type).bitwidth
     except (ValueError, TypeError):
-        raise ModelError(f"{what}, but tensors of type {tensor.data_type} cannot be") from None
+        raise ModelError(f"{claim}, but tensors of type {tensor.data_type} cannot be") from None
     if any(dim < 0 for dim in tensor.dims):
-        raise ModelError(f"{what}, but its shape {list(tensor.dims)} is none")
+        raise ModelError(f"{claim}, but its shape {list(tensor.dims)} is none")
     return cast("int", -(-math.prod(tensor.dims) * bits // 8))

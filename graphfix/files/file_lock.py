@@ -1,4 +1,4 @@
-"""Locks that go with the process that has them, and renames and removals as Windows allows them."""
+"""File locks that end with their process, and renames and removals as Windows allows them."""
 
 import contextlib
 import os
@@ -15,8 +15,8 @@ _SCAN = 2.0  # seconds that a virus scanner may look at a file that is new
 _IN_USE = (5, 32)  # ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION
 
 
-def take(path: Path) -> BaseFileLock | None:
-    """Lock a file, which is created if there is none; None if another process has it.
+def acquire_lock(path: Path) -> BaseFileLock | None:
+    """Lock a file, which is created if there is none; return None if another process has it.
 
     Raises:
         OSError: The file cannot be opened.
@@ -33,18 +33,18 @@ def take(path: Path) -> BaseFileLock | None:
             return lock
 
 
-def release(lock: BaseFileLock, *, remove: bool) -> None:
-    """Release a lock; remove its file if nothing is left that it stands for."""
+def release_lock(lock: BaseFileLock, *, remove: bool) -> None:
+    """Release a lock; remove its file if nothing remains that it protects."""
     path = Path(lock.lock_file)
     if remove and sys.platform != "win32":  # before another process can take it
-        removed(path)
+        remove_file(path)
     lock.release()
     if remove and sys.platform == "win32":  # where an open file cannot be removed
-        removed(path)
+        remove_file(path)
 
 
-def renamed(path: Path, target: Path) -> None:
-    """Give a file or a folder another name; a file that has that name goes.
+def rename_path(path: Path, target: Path) -> None:
+    """Rename a file or a folder, replacing a file that has the new name.
 
     On Windows somebody may look into what is new for a moment, as virus scanners do.
     """
@@ -60,8 +60,8 @@ def renamed(path: Path, target: Path) -> None:
             return
 
 
-def removed(path: Path) -> bool:
-    """Remove a file; whether it is gone. What somebody has open on Windows cannot be removed."""
+def remove_file(path: Path) -> bool:
+    """Remove a file; return whether it is gone: on Windows, an open one cannot be removed."""
     try:
         path.unlink(missing_ok=True)
     except OSError:
@@ -69,16 +69,16 @@ def removed(path: Path) -> bool:
     return not os.path.lexists(path)
 
 
-def removed_folder(path: Path) -> bool:
-    """Remove a folder with all that is in it; whether it is gone. Of a link, only the link goes."""
+def remove_folder(path: Path) -> bool:
+    """Remove a folder and its contents, of a link only the link; return whether it is gone."""
     if is_link(path):
-        return removed(path)
+        return remove_file(path)
     shutil.rmtree(path, onerror=_remove_read_only)
     return not path.exists()
 
 
 def _remove_read_only(remove: Callable[[str], object], path: str, _: object) -> None:
-    """Windows removes no file that is read-only, which others do."""
+    """Make a file writable and remove it: Windows does not remove one that is read-only."""
     if sys.platform == "win32" and not is_link(Path(path)):
         with contextlib.suppress(OSError):
             os.chmod(path, stat.S_IREAD | stat.S_IWRITE)  # noqa: PTH101
@@ -86,11 +86,11 @@ def _remove_read_only(remove: Callable[[str], object], path: str, _: object) -> 
 
 
 def is_link(path: Path) -> bool:
-    """Whether a name leads elsewhere, as a link does or, on Windows, a junction."""
+    """Return whether a path is a link or, on Windows, a junction."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    if sys.platform == "win32" and found.st_reparse_tag == stat.IO_REPARSE_TAG_MOUNT_POINT:
+    if sys.platform == "win32" and status.st_reparse_tag == stat.IO_REPARSE_TAG_MOUNT_POINT:
         return True
-    return stat.S_ISLNK(found.st_mode)
+    return stat.S_ISLNK(status.st_mode)

@@ -19,11 +19,11 @@ Functions = Mapping[Name, onnx.FunctionProto]
 
 # A graph that gets more than this many nodes as its functions are written out is a trap: some
 # kilobytes that take gigabytes. An export with all of its operators as functions gets 20,000.
-_MOST_NODES = 300_000
+_MAX_NODES = 300_000
 
 
-def _innermost_first(calls: Mapping[K, Collection[K]]) -> Iterator[K]:
-    """The keys, each behind those that it calls; of a circle, one is behind the rest.
+def _callees_first(calls: Mapping[K, Collection[K]]) -> Iterator[K]:
+    """Yield the keys, each behind those that it calls; of a cycle, one is behind the rest.
 
     Args:
         calls: What each calls; what is no key is passed over.
@@ -33,8 +33,8 @@ def _innermost_first(calls: Mapping[K, Collection[K]]) -> Iterator[K]:
         stack = [] if root in entered else [(root, iter(calls[root]))]
         entered.add(root)
         while stack:
-            key, called = stack[-1]
-            inner = next((x for x in called if x in calls and x not in entered), None)
+            key, callees = stack[-1]
+            inner = next((x for x in callees if x in calls and x not in entered), None)
             if inner is None:
                 stack.pop()
                 yield key
@@ -43,7 +43,7 @@ def _innermost_first(calls: Mapping[K, Collection[K]]) -> Iterator[K]:
                 stack.append((inner, iter(calls[inner])))
 
 
-def require_end(proto: onnx.ModelProto, functions: Functions) -> None:
+def require_finite_calls(proto: onnx.ModelProto, functions: Functions) -> None:
     """Raise MalformedError if functions call each other in a circle, or double without end.
 
     Args:
@@ -52,33 +52,35 @@ def require_end(proto: onnx.ModelProto, functions: Functions) -> None:
     """
     if not functions:
         return
-    calls = {key: _calls(x.node, functions) for key, x in functions.items()}
+    calls = {key: _count_nodes_and_calls(x.node, functions) for key, x in functions.items()}
     total: dict[Name, int] = {}
-    for key in _innermost_first({key: called for key, (_, called) in calls.items()}):
-        count, called = calls[key]
-        if any(x not in total for x in called):
+    for key in _callees_first({key: callees for key, (_, callees) in calls.items()}):
+        count, callees = calls[key]
+        if any(x not in total for x in callees):
             raise MalformedError(f"the function {key[1]!r} calls itself")
-        total[key] = count + sum(total[x] for x in called)
-    _, called = _calls(proto.graph.node, functions)
-    if max([sum(total[x] for x in called), *total.values()]) > _MOST_NODES:
+        total[key] = count + sum(total[x] for x in callees)
+    _, callees = _count_nodes_and_calls(proto.graph.node, functions)
+    if max([sum(total[x] for x in callees), *total.values()]) > _MAX_NODES:
         raise MalformedError(
-            f"its functions come to more than {_MOST_NODES:,} nodes once they are written out"
+            f"its functions come to more than {_MAX_NODES:,} nodes once they are written out"
         )
 
 
-def _calls(nodes: Iterable[onnx.NodeProto], functions: Functions) -> tuple[int, list[Name]]:
-    """How many nodes there are, with those in their bodies, and which functions they call."""
-    count, called = 0, []
+def _count_nodes_and_calls(
+    nodes: Iterable[onnx.NodeProto], functions: Functions
+) -> tuple[int, list[Name]]:
+    """Return the number of nodes, bodies included, and the functions that they call."""
+    count, callees = 0, []
     pending = [*nodes]
     while pending:
         node = pending.pop()
         count += 1
         key = node.domain, node.op_type, node.overload
         if key in functions:
-            called.append(key)
+            callees.append(key)
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 pending.extend(attribute.g.node)
             for graph in attribute.graphs:
                 pending.extend(graph.node)
-    return count, called
+    return count, callees

@@ -1,4 +1,4 @@
-"""A model as a caller has it: a file, a ModelProto, an ONNXProgram of torch, a model of onnx-ir."""
+"""Models, dims and feeds in the forms in which a caller may give them."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,84 +16,88 @@ from graphfix.paths import StrPath
 from graphfix.wording import did_you_mean
 
 PathOrModel = StrPath | ir.Model
-Given = Any
+ModelLike = Any
 """A path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, or what has ``model_proto``."""
 Dims = Mapping[str, int | Sequence[int]]
 """Sizes by the name of a dim, where one may be given alone."""
 
 
-def in_memory(given: Given) -> PathOrModel:
-    """A path as it is, anything else as a model of onnx-ir.
+def as_path_or_model(model_like: ModelLike) -> PathOrModel:
+    """Return a path as it is, anything else as a model of onnx-ir.
 
     Raises:
         UsageError: It is no model.
     """
-    if isinstance(given, (str, os.PathLike, ir.Model)):
-        return given
-    proto = given if isinstance(given, onnx.ModelProto) else getattr(given, "model_proto", None)
+    if isinstance(model_like, (str, os.PathLike, ir.Model)):
+        return model_like
+    proto = (
+        model_like
+        if isinstance(model_like, onnx.ModelProto)
+        else getattr(model_like, "model_proto", None)
+    )
     if not isinstance(proto, onnx.ModelProto):
         raise UsageError(
-            f"{type(given).__name__} is no model; give a path, an onnx.ModelProto or an "
+            f"{type(model_like).__name__} is no model; give a path, an onnx.ModelProto or an "
             "onnx_ir.Model"
         )
     return ir.from_proto(proto)
 
 
-def loaded(given: Given) -> ir.Model:
-    """The model of onnx-ir; the very one that is given, if it is one.
+def as_model(model_like: ModelLike) -> ir.Model:
+    """Return the model of onnx-ir, loaded from its file if need be; the same object if it is one.
 
     Raises:
         ModelError: The file cannot be read.
         UsageError: It is no model.
     """
-    model = in_memory(given)
+    model = as_path_or_model(model_like)
     return model if isinstance(model, ir.Model) else io.load(model)
 
 
-def on_disk(given: Given, path: Path) -> StrPath:
-    """A path as it is; of anything else ``path``, where the model is saved.
+def as_model_file(model_like: ModelLike, path: Path) -> StrPath:
+    """Return a path as it is; save any other model at ``path`` and return that.
 
     Raises:
         UsageError: It is no model.
     """
-    held = in_memory(given)
-    if not isinstance(held, ir.Model):
-        return held
-    io.save(held, path)
+    path_or_model = as_path_or_model(model_like)
+    if not isinstance(path_or_model, ir.Model):
+        return path_or_model
+    io.save(path_or_model, path)
     return path
 
 
-def sizes_of(dims: Dims | None) -> dict[str, Sequence[int]]:
-    """Sizes by the name of a dim, where one may be given alone.
+def sizes_by_dim(dims: Dims | None) -> dict[str, Sequence[int]]:
+    """Return the sizes of each dim by its name; a single size becomes a sequence.
 
     Raises:
         UsageError: They are no sizes.
     """
-    found: dict[str, Sequence[int]] = {}
+    sizes_by_name: dict[str, Sequence[int]] = {}
     try:
         for name, x in (dims or {}).items():
-            found[name] = tuple(map(index, x if isinstance(x, Iterable) else (x,)))
+            sizes_by_name[name] = tuple(map(index, x if isinstance(x, Iterable) else (x,)))
     except (AttributeError, TypeError) as error:
         example = "such as {'T': [7, 40]}"
         raise UsageError(f"dims={dims!r}: give sizes by the name of a dim, {example}") from error
-    return found
+    return sizes_by_name
 
 
-def one_size(dims: Dims | None) -> dict[str, int]:
-    """The same where a dim has one size.
+def one_size_by_dim(dims: Dims | None) -> dict[str, int]:
+    """Return the one size of each dim by its name.
 
     Raises:
         UsageError: They are no sizes, or a dim is given several.
     """
-    found = sizes_of(dims)
-    for name, sizes in found.items():
+    sizes_by_name = sizes_by_dim(dims)
+    for name, sizes in sizes_by_name.items():
         if len(set(sizes)) != 1:
             raise UsageError(f"{name}: one size is needed here; give one of {list(sizes)}")
-    return {name: sizes[0] for name, sizes in found.items()}
+    return {name: sizes[0] for name, sizes in sizes_by_name.items()}
 
 
-def arrays_of(feeds: StrPath | Mapping[str, Any] | None) -> StrPath | dict[str, Any] | None:
-    """A file of feeds as it is; of anything else an array for each input.
+def normalize_feeds(feeds: StrPath | Mapping[str, Any] | None) -> StrPath | dict[str, Any] | None:
+    """Return a file of feeds as it is; anything else as an array for each input.
 
     Raises:
         UsageError: They are no feeds.
@@ -105,15 +109,15 @@ def arrays_of(feeds: StrPath | Mapping[str, Any] | None) -> StrPath | dict[str, 
     return {name: np.asarray(array) for name, array in feeds.items()}
 
 
-def require_known(**given: tuple[object, Sequence[str]]) -> None:
-    """Raise UsageError for an option that is none of those that it can be."""
-    for name, (value, known) in given.items():
-        if value not in known:
-            raise UsageError(f"{name}={value!r}: give one of {', '.join(map(repr, known))}")
+def require_valid_choices(**options: tuple[object, Sequence[str]]) -> None:
+    """Raise UsageError for an option whose value is not among its choices."""
+    for name, (value, choices) in options.items():
+        if value not in choices:
+            raise UsageError(f"{name}={value!r}: give one of {', '.join(map(repr, choices))}")
 
 
-def refuse_unknown(options: Mapping[str, object], known: type) -> None:
-    """Raise UsageError for an option that the TypedDict ``known`` has not."""
-    names = known.__annotations__
+def refuse_unknown_options(options: Mapping[str, object], accepted: type) -> None:
+    """Raise UsageError for an option that the TypedDict ``accepted`` lacks."""
+    names = accepted.__annotations__
     for name in options.keys() - names.keys():
         raise UsageError(f"there is no option {name!r}{did_you_mean(name, names)}")

@@ -1,4 +1,4 @@
-"""Models from and to files: weights are never read, and nothing is ever half written."""
+"""Loading and saving of models: weights are never read, and nothing is ever half written."""
 
 import mmap
 from collections.abc import Iterator, Sequence
@@ -11,13 +11,13 @@ import onnx_ir as ir
 
 from graphfix.errors import ModelError, UsageError
 from graphfix.files import atomic_file, byte_ranges, external_files, gate, weights, wire
-from graphfix.files.byte_ranges import Stamp
-from graphfix.files.endless_loops import refusal
-from graphfix.files.extra_fields import Original
-from graphfix.files.prepare import make_ready
+from graphfix.files.byte_ranges import FileStamp
+from graphfix.files.endless_loops import find_endless_loop
+from graphfix.files.extra_fields import OriginalFile
+from graphfix.files.prepare import prepare_model
 from graphfix.files.weights import Placement
-from graphfix.graph.walks import tops_of
-from graphfix.paths import StrPath, file_of
+from graphfix.graph.walks import top_graphs
+from graphfix.paths import StrPath, require_path
 
 _SOURCE = "graphfix.source"
 _ORIGINAL = "graphfix.original"
@@ -40,27 +40,29 @@ def load(path: StrPath) -> ir.Model:
         ModelError: The file is missing, unreadable, not ONNX, truncated, or its external data is
             missing, too short or outside the model's folder; or it says what no operator allows.
     """
-    path = file_of(path)
+    path = require_path(path)
     for _ in range(_TRIES - 1):
-        stamp = Stamp.of(path)
+        stamp = FileStamp.of_file(path)
         try:
-            return _load(path)
+            return _load_once(path)
         except ModelError:
-            if Stamp.of(path) == stamp:
+            if FileStamp.of_file(path) == stamp:
                 raise  # else it was just replaced, and its old weights are gone
-    return _load(path)
+    return _load_once(path)
 
 
-def _load(path: Path) -> ir.Model:
-    stamp = Stamp.of(path)
+def _load_once(path: Path) -> ir.Model:
+    stamp = FileStamp.of_file(path)
     try:
-        proto = _read(path)
-        found = external_files.look(path, external_files.tensors_of(proto), stamp)
+        proto = _read_proto(path)
+        external = external_files.find_external_files(
+            path, external_files.proto_tensors(proto), stamp
+        )
         try:
-            in_order = gate.check(proto)
-            model = _model_of(proto, found)
+            in_order = gate.check_model_proto(proto)
+            model = _build_model(proto, external)
             if not in_order:
-                for graph in tops_of(model):
+                for graph in top_graphs(model):
                     graph.sort()
         except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
             reason = _first_line(error)
@@ -69,34 +71,34 @@ def _load(path: Path) -> ir.Model:
         raise ModelError(
             f"{path}: not a well-formed ONNX graph: a name or text in it is not in UTF-8"
         ) from error
-    if (endless_loop := refusal(model)) is not None:
+    if (endless_loop := find_endless_loop(model)) is not None:
         raise ModelError(f"{path}: {endless_loop}")
     model.meta[_SOURCE] = path
-    model.meta[_OUTSIDE] = found
-    model.meta[_ORIGINAL] = Original(proto, partial(_model_of, found=found))
+    model.meta[_OUTSIDE] = external
+    model.meta[_ORIGINAL] = OriginalFile(proto, partial(_build_model, found=external))
     return model
 
 
-def _model_of(proto: onnx.ModelProto, found: external_files.Outside) -> ir.Model:
+def _build_model(proto: onnx.ModelProto, found: external_files.ExternalFiles) -> ir.Model:
     model = ir.from_proto(proto)
-    make_ready(model, found)
+    prepare_model(model, found)
     return model
 
 
-def source_of(model: ir.Model) -> Path | None:
-    """The file that ``model`` was loaded from by :func:`load`."""
+def source_path(model: ir.Model) -> Path | None:
+    """Return the file that ``model`` was loaded from by :func:`load`, or None."""
     return model.meta.get(_SOURCE)
 
 
-def inputs_of(model: ir.Model) -> list[Path]:
-    """Every file that ``model`` was loaded from: its own, then those of its weights."""
-    found = _outside(model)
-    return [] if found is None else found.inputs
+def input_files(model: ir.Model) -> list[Path]:
+    """Return every file that ``model`` was loaded from: its own, then those of its weights."""
+    external = _external_references(model)
+    return [] if external is None else external.input_files
 
 
-def _outside(model: ir.Model) -> external_files.Outside | None:
-    found = model.meta.get(_OUTSIDE)
-    return found if isinstance(found, external_files.Outside) else None
+def _external_references(model: ir.Model) -> external_files.ExternalFiles | None:
+    external = model.meta.get(_OUTSIDE)
+    return external if isinstance(external, external_files.ExternalFiles) else None
 
 
 def save(model: ir.Model, path: StrPath, *, external_data: Placement = "auto") -> None:
@@ -115,12 +117,12 @@ def save(model: ir.Model, path: StrPath, *, external_data: Placement = "auto") -
         UsageError: ``path`` is the file that the model came from.
         ModelError: It cannot be written, or is over 2 GB with its weights inside.
     """
-    with drafting(model, path, external_data=external_data) as draft:
+    with draft_model(model, path, external_data=external_data) as draft:
         draft.keep()
 
 
 @contextmanager
-def drafting(
+def draft_model(
     model: ir.Model,
     path: StrPath,
     *,
@@ -139,23 +141,23 @@ def drafting(
         UsageError: ``path`` is the file that the model came from.
         ModelError: It cannot be written, or is over 2 GB with its weights inside.
     """
-    path, source = file_of(path), source_of(model)
+    path, source = require_path(path), source_path(model)
     if path.suffix in _TEXT:
         raise UsageError(f"{path}: a model is written as .onnx, not as text; name such a file")
-    byte_ranges.refuse_overwrite(inputs_of(model), path)
-    with atomic_file.writing([path], about) as writing:
+    byte_ranges.refuse_overwrite(input_files(model), path)
+    with atomic_file.draft_files([path], about) as writing:
         (path,), (draft,) = writing.targets, writing.drafts
-        if not changed and source is not None and _weights_stay(model, path, external_data):
-            byte_ranges.write(draft.path, [_whole(source)])
+        if not changed and source is not None and _can_weights_stay(model, path, external_data):
+            byte_ranges.write_chunks(draft.path, [_whole_file(source)])
         else:
-            store = weights.Store(writing.data_name(path.name))
-            _write(writing, store, [_serialize(model, path, external_data, store)])
+            store = weights.WeightStore(writing.data_name(path.name))
+            _write_drafts(writing, store, [_serialize_model(model, path, external_data, store)])
         yield draft
         _require_unchanged(model, draft)
 
 
 @contextmanager
-def drafting_together(
+def draft_models(
     models: Sequence[tuple[ir.Model, Path]], name: str, *, external_data: Placement = "auto"
 ) -> Iterator[list[atomic_file.Draft]]:
     """Write models of one origin as drafts that refer to one file of weights.
@@ -173,59 +175,59 @@ def drafting_together(
         ModelError: Something cannot be written.
     """
     for model, path in models:
-        byte_ranges.refuse_overwrite(inputs_of(model), path)
-    with atomic_file.writing([path for _, path in models]) as writing:
-        store = weights.Store(writing.data_name(name))
+        byte_ranges.refuse_overwrite(input_files(model), path)
+    with atomic_file.draft_files([path for _, path in models]) as writing:
+        store = weights.WeightStore(writing.data_name(name))
         pieces = []
         for (model, _), path in zip(models, writing.targets, strict=True):
-            source = source_of(model)
-            inside = source is not None and source.resolve() in _files_of(model).values()
+            source = source_path(model)
+            inside = source is not None and source.resolve() in _files_by_location(model).values()
             placement: Placement = "separate" if inside else external_data
-            pieces.append(_serialize(model, path, placement, store))
-        _write(writing, store, pieces)
+            pieces.append(_serialize_model(model, path, placement, store))
+        _write_drafts(writing, store, pieces)
         yield writing.drafts
         for (model, _), draft in zip(models, writing.drafts, strict=True):
             _require_unchanged(model, draft)
 
 
-def _write(
-    writing: atomic_file.Write, store: weights.Store, models: Sequence[list[wire.Chunk]]
+def _write_drafts(
+    writing: atomic_file.WriteJob, store: weights.WeightStore, models: Sequence[list[wire.Chunk]]
 ) -> None:
     if store.data:
-        writing.put_data(store.name, store.data)
+        writing.write_data(store.name, store.data)
     for draft, chunks in zip(writing.drafts, models, strict=True):
-        byte_ranges.write(draft.path, chunks)
+        byte_ranges.write_chunks(draft.path, chunks)
 
 
-def _files_of(model: ir.Model) -> dict[str, Path]:
-    """What each location stands for, in ``model`` and in what its file says beside it."""
-    found = _outside(model)
-    return ({} if found is None else found.files) | weights.files_of(model)
+def _files_by_location(model: ir.Model) -> dict[str, Path]:
+    """Return the file of each location, in ``model`` and in what its file says beside it."""
+    external = _external_references(model)
+    return ({} if external is None else external.files) | weights.files_by_location(model)
 
 
 def _require_unchanged(model: ir.Model, draft: atomic_file.Draft) -> None:
-    found = _outside(model)
-    if draft.kept and found is not None:
-        found.require_unchanged()
+    external = _external_references(model)
+    if draft.kept and external is not None:
+        external.require_unchanged()
 
 
-def _whole(source: Path) -> wire.Span:
+def _whole_file(source: Path) -> wire.Span:
     return wire.Span(str(source), 0, source.stat().st_size)
 
 
-def _weights_stay(model: ir.Model, path: Path, placement: Placement) -> bool:
-    """Whether a copy of the file finds its weights from where ``path`` is."""
-    found = _outside(model)
-    if placement in ("inline", "separate") or found is None:
+def _can_weights_stay(model: ir.Model, path: Path, placement: Placement) -> bool:
+    """Return whether a model at ``path`` still finds its weights where they lie."""
+    external = _external_references(model)
+    if placement in ("inline", "separate") or external is None:
         return False
-    here, inside = path.parent.resolve(), found.model.resolve()
+    target_folder, model_file = path.parent.resolve(), external.model.resolve()
     return all(
-        file == inside or external_files.leads_to(here, location, file)
-        for location, file in found.files.items()
+        file == model_file or external_files.resolves_to(target_folder, location, file)
+        for location, file in external.files.items()
     )
 
 
-def _read(path: Path) -> onnx.ModelProto:
+def _read_proto(path: Path) -> onnx.ModelProto:
     try:
         if not path.exists():
             raise ModelError(f"{path}: no such file")
@@ -237,7 +239,7 @@ def _read(path: Path) -> onnx.ModelProto:
             raise ModelError(f"{path}: the file is empty; export or download it again")
         if path.suffix in _TEXT:
             raise ModelError(f"{path}: a model as text; {_AS_BINARY}")
-        proto = _read_mapped(path) or onnx.load(path, load_external_data=False)
+        proto = _read_without_weights(path) or onnx.load(path, load_external_data=False)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ModelError, UnicodeDecodeError):
@@ -254,44 +256,46 @@ def _read(path: Path) -> onnx.ModelProto:
     return proto
 
 
-def _read_mapped(path: Path) -> onnx.ModelProto | None:
-    """The model without its big weights, or None if only the ordinary reader understands it."""
+def _read_without_weights(path: Path) -> onnx.ModelProto | None:
+    """Read the model without its big weights; None if only the ordinary reader can."""
     if path.stat().st_size < wire.BIG or path.suffix not in (".onnx", ".pb", ".part"):
         return None
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         try:
             # A page that is looked at brings its neighbours, up to 2 MB; they count as memory.
-            def let_go() -> None:
+            def release_pages() -> None:
                 if hasattr(mmap, "MADV_DONTNEED"):
-                    whole.madvise(mmap.MADV_DONTNEED)
+                    mapped.madvise(mmap.MADV_DONTNEED)
 
-            with memoryview(whole) as view:
-                slim = wire.slim(view, path.name, let_go)
-        except wire.MalformedError:
+            with memoryview(mapped) as view:
+                slim = wire.strip_weights(view, path.name, release_pages)
+        except wire.BrokenMessageError:
             raise
         except (wire.NotUnderstoodError, RecursionError):
-            if len(whole) > _LIMIT:
+            if len(mapped) > _LIMIT:
                 raise
             return None
     return onnx.load_model_from_string(slim)
 
 
-def _serialize(
-    model: ir.Model, path: Path, placement: Placement, store: weights.Store
+def _serialize_model(
+    model: ir.Model, path: Path, placement: Placement, store: weights.WeightStore
 ) -> list[wire.Chunk]:
-    """What the model file is made of; its separate weights are put into ``store``."""
+    """Return the chunks of the model file; put separate weights into ``store``."""
     try:
         proto = ir.to_proto(model)
     except OSError:
         raise
     except Exception as error:  # onnx-ir wraps whatever it met
         raise ModelError(f"{path}: cannot be written: {_first_line(error)}") from error
-    source, loaded = source_of(model), model.meta.get(_ORIGINAL)
-    as_it_was = isinstance(loaded, Original) and loaded.restore(proto)
-    if as_it_was and source is not None and _weights_stay(model, path, placement):
-        return [_whole(source)]
+    source, loaded = source_path(model), model.meta.get(_ORIGINAL)
+    as_it_was = isinstance(loaded, OriginalFile) and loaded.restore(proto)
+    if as_it_was and source is not None and _can_weights_stay(model, path, placement):
+        return [_whole_file(source)]
     room = _LIMIT - proto.ByteSize()
-    plan = weights.plan(proto, _files_of(model), source, path, placement, room, store)
+    plan = weights.plan_weights(
+        proto, _files_by_location(model), source, path, placement, room, store
+    )
     if plan.size + proto.ByteSize() > _LIMIT:
         raise ModelError(
             f"{path}: the model is over 2 GB, the limit of one ONNX file; "
@@ -303,7 +307,7 @@ def _serialize(
         key = entries["location"], entries.get("offset", ""), entries.get("length", "")
         return plan.inline.get(key)
 
-    return wire.fill(message, resolve) if plan.inline else [message]
+    return wire.fill_weights(message, resolve) if plan.inline else [message]
 
 
 def _first_line(error: BaseException) -> str:

@@ -6,7 +6,7 @@ names and values only.
 
 import onnx
 
-from graphfix.files.malformed import MalformedError, name_of
+from graphfix.files.malformed import MalformedError, name_of_node
 
 _TYPES = onnx.AttributeProto
 
@@ -16,18 +16,18 @@ _TYPES = onnx.AttributeProto
 _GRAPH, _TENSOR = onnx.GraphProto(name="g"), onnx.TensorProto(name="t", data_type=1, dims=[0])
 
 
-def require_node(node: onnx.NodeProto, domain: str, version: int) -> None:
+def require_valid_node(node: onnx.NodeProto, domain: str, version: int) -> None:
     """Raise MalformedError if the checker refuses a node, whatever its attributes hold.
 
     Args:
-        node: A node of an operator that :func:`version_of` knows.
+        node: A node of an operator that :func:`schema_version` knows.
         domain: Its operator set; empty for the standard one.
         version: The version of that.
     """
-    one = onnx.NodeProto()
-    one.CopyFrom(node)
-    one.domain = domain
-    for attribute in one.attribute:
+    bare_node = onnx.NodeProto()
+    bare_node.CopyFrom(node)
+    bare_node.domain = domain
+    for attribute in bare_node.attribute:
         if attribute.type == _TYPES.GRAPH and attribute.HasField("g"):
             attribute.g.CopyFrom(_GRAPH)
         elif attribute.type == _TYPES.TENSOR and attribute.HasField("t"):
@@ -35,31 +35,34 @@ def require_node(node: onnx.NodeProto, domain: str, version: int) -> None:
     context = onnx.checker.C.CheckerContext()
     context.ir_version, context.opset_imports = onnx.IR_VERSION, {domain: version}
     try:
-        onnx.checker.check_node(one, context)
+        onnx.checker.check_node(bare_node, context)
     except onnx.checker.ValidationError as error:
         reason = str(error).partition("\n")[0].rstrip(".")
-        raise MalformedError(f"{node.op_type} of {name_of(node)!r}: {reason}") from None
+        raise MalformedError(f"{node.op_type} of {name_of_node(node)!r}: {reason}") from None
 
 
-def require_bodies(node: onnx.NodeProto) -> None:
-    """Raise MalformedError if the graphs in a node have not as many inputs and outputs as it needs.
+def require_matching_bodies(node: onnx.NodeProto) -> None:
+    """Raise MalformedError if a node's graphs have a wrong number of inputs or outputs.
 
     https://onnx.ai/onnx/operators/onnx__Loop.html: a body takes the number of the trip, the
     condition and what is carried, and returns the condition, what is carried, and what is stacked.
     """
-    given, made = len(node.input), len(node.output)
+    input_count, output_count = len(node.input), len(node.output)
     for attribute in node.attribute:
         body = attribute.g
-        takes, returns = len(body.input), len(body.output)
+        body_inputs, body_outputs = len(body.input), len(body.output)
         if node.op_type == "If":
-            fits = not takes and returns == made
+            fits = not body_inputs and body_outputs == output_count
         elif node.op_type == "Loop":
-            carried = max(given - 2, 0)
-            fits = takes == carried + 2 and returns > max(carried, made)
+            carried = max(input_count - 2, 0)
+            fits = body_inputs == carried + 2 and body_outputs > max(carried, output_count)
         else:
-            fits = takes <= given and returns >= made
+            fits = body_inputs <= input_count and body_outputs >= output_count
         if attribute.HasField("g") and not fits:
             raise MalformedError(
-                f"the {attribute.name} of {node.op_type} of {name_of(node)!r} has {takes} inputs "
-                f"and {returns} outputs, which does not fit the {given} and {made} of the node"
+                f"the {attribute.name} of {node.op_type} of {name_of_node(node)!r} has "
+                f"{body_inputs} inputs "
+                ""
+                f"and {body_outputs} outputs, which does not fit the {input_count} and "
+                f"{output_count} of the node"
             )

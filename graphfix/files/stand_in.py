@@ -1,4 +1,4 @@
-"""A model in place of another, for ONNX Runtime's optimizer to be shown on the CPU.
+"""Stand-ins for models, on which ONNX Runtime's optimizer can be watched on the CPU.
 
 The CPU has no kernels for float16, and puts Casts around every node of such a model before it
 fuses anything; weights of gigabytes would only be read and written. The stand-in has wider types
@@ -11,88 +11,94 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.graph.nodes import held_in
+from graphfix.graph.nodes import tensor_attributes
 from graphfix.graph.walks import all_nodes, graphs_of
 
 # A Cast between the two stays one.
-BOTH = {ir.DataType.FLOAT16: ir.DataType.FLOAT, ir.DataType.FLOAT: ir.DataType.DOUBLE}
+WIDER_FLOATS = {ir.DataType.FLOAT16: ir.DataType.FLOAT, ir.DataType.FLOAT: ir.DataType.DOUBLE}
 # Where double is not taken, such as for the scales of a Resize.
-HALF = {ir.DataType.FLOAT16: ir.DataType.FLOAT}
+WIDER_HALF = {ir.DataType.FLOAT16: ir.DataType.FLOAT}
 
-_LARGE = 16_384
-_TOO_MUCH = 256_000_000
+_LARGE_ELEMENTS = 16_384
+_HEAVY_BYTES = 256_000_000
 _PLACEHOLDER = "graphfix.weight."
 
 
-def has_half(model: ir.Model) -> bool:
-    """Whether a model computes in float16."""
-    return any(x.dtype == ir.DataType.FLOAT16 for x in _values(model)) or any(
+def uses_float16(model: ir.Model) -> bool:
+    """Return whether a model computes in float16."""
+    return any(x.dtype == ir.DataType.FLOAT16 for x in _all_values(model)) or any(
         attribute.value == ir.DataType.FLOAT16 for _, attribute in _dtype_attributes(model)
     )
 
 
-def is_heavy(model: ir.Model) -> bool:
-    """Whether a model's weights are too much to be read and written for a look at the graph."""
-    tensors = (x.const_value for x in _initializers(model))
-    return sum(x.nbytes for x in tensors if x is not None) > _TOO_MUCH
+def has_heavy_weights(model: ir.Model) -> bool:
+    """Return whether the weights are too much to read and write for a look at the graph."""
+    tensors = (x.const_value for x in _all_initializers(model))
+    return sum(x.nbytes for x in tensors if x is not None) > _HEAVY_BYTES
 
 
-def widened(model: ir.Model, types: Mapping[ir.DataType, ir.DataType]) -> ir.Model:
-    """A copy with other element types."""
+def widened_copy(model: ir.Model, types: Mapping[ir.DataType, ir.DataType]) -> ir.Model:
+    """Return a copy of a model with other element types."""
     copy = model.clone()
-    for value in _values(copy):
+    for value in _all_values(copy):
         if isinstance(value.type, ir.TensorType) and value.type.dtype in types:
             value.type = ir.TensorType(types[value.type.dtype])
         if value.const_value is not None and value.const_value.dtype in types:
-            value.const_value = _as(value.const_value, types[value.const_value.dtype])
+            value.const_value = _cast_tensor(value.const_value, types[value.const_value.dtype])
     for node, attribute in list(_dtype_attributes(copy)):
         wide = types.get(ir.DataType(attribute.value))
         if wide is not None:
             node.attributes[attribute.name] = ir.AttrInt64(attribute.name, int(wide))
     for node in list(all_nodes(copy)):
-        for name, tensor in held_in(node):
+        for name, tensor in tensor_attributes(node):
             if tensor.dtype in types:
-                node.attributes[name] = ir.AttrTensor(name, _as(tensor, types[tensor.dtype]))
+                node.attributes[name] = ir.AttrTensor(
+                    name, _cast_tensor(tensor, types[tensor.dtype])
+                )
     return copy
 
 
-def narrowed(model: ir.Model, types: Mapping[ir.DataType, ir.DataType]) -> None:
+def narrow_types(model: ir.Model, types: Mapping[ir.DataType, ir.DataType]) -> None:
     """Give the values of what was made of a widened copy the types of the original."""
     back = {wide: narrow for narrow, wide in types.items()}
-    for value in _values(model):
+    for value in _all_values(model):
         if isinstance(value.type, ir.TensorType) and value.type.dtype in back:
             value.type = ir.TensorType(back[value.type.dtype])
 
 
-def without_weights(model: ir.Model) -> ir.Model:
-    """A copy with a random node, which is never folded, instead of each large float weight."""
+def copy_without_weights(model: ir.Model) -> ir.Model:
+    """Return a copy with a random node, never folded, instead of each large float weight."""
     copy = model.clone()
     graph, nodes = copy.graph, []
     for name, value in list(graph.initializers.items()):
         tensor = value.const_value
-        given = value.is_graph_input() or value.is_graph_output()
-        if tensor is None or tensor.size < _LARGE or given:
+        is_interface = value.is_graph_input() or value.is_graph_output()
+        if tensor is None or tensor.size < _LARGE_ELEMENTS or is_interface:
             continue
         dims = ir.AttrInt64s("shape", list(tensor.shape.numpy()))
         nodes.append(ir.Node("", "RandomUniform", [], [dims], name=f"{_PLACEHOLDER}{name}"))
         if tensor.dtype != ir.DataType.FLOAT:
-            to = ir.AttrInt64("to", int(tensor.dtype))
+            dtype_attr = ir.AttrInt64("to", int(tensor.dtype))
             cast = f"{_PLACEHOLDER}cast.{name}"
-            nodes.append(ir.Node("", "Cast", nodes[-1].outputs, [to], name=cast))
-        made = nodes[-1].outputs[0]
-        value.replace_all_uses_with(made)
+            nodes.append(ir.Node("", "Cast", nodes[-1].outputs, [dtype_attr], name=cast))
+        placeholder = nodes[-1].outputs[0]
+        value.replace_all_uses_with(placeholder)
         del graph.initializers[name]
-        made.name, made.type, made.shape = name, ir.TensorType(tensor.dtype), value.shape
+        placeholder.name, placeholder.type, placeholder.shape = (
+            name,
+            ir.TensorType(tensor.dtype),
+            value.shape,
+        )
     if nodes:
         graph.insert_before(graph[0], nodes) if len(graph) else graph.extend(nodes)
     return copy
 
 
-def with_weights(model: ir.Model) -> None:
-    """Turn the nodes of :func:`without_weights` into initializers, and what follows from them."""
+def restore_weights(model: ir.Model) -> None:
+    """Turn the nodes of :func:`copy_without_weights`, and what follows, into initializers."""
     graph = model.graph
     for node in list(graph):
-        if not (node.name or "").startswith(_PLACEHOLDER) and not _is_folded(node):
+        if not (node.name or "").startswith(_PLACEHOLDER) and not _is_of_placeholders(node):
             continue
         for value in node.outputs:
             if value.name and not value.is_graph_output():
@@ -101,12 +107,14 @@ def with_weights(model: ir.Model) -> None:
             graph.remove(node)
 
 
-def _is_folded(node: ir.Node) -> bool:
-    given = [x for x in node.inputs if x is not None]
+def _is_of_placeholders(node: ir.Node) -> bool:
+    inputs = [x for x in node.inputs if x is not None]
     return (
-        bool(given)
-        and all(x.is_initializer() for x in given)
-        and any((x.const_value.name or "").startswith(_PLACEHOLDER) for x in given if x.const_value)
+        bool(inputs)
+        and all(x.is_initializer() for x in inputs)
+        and any(
+            (x.const_value.name or "").startswith(_PLACEHOLDER) for x in inputs if x.const_value
+        )
     )
 
 
@@ -114,33 +122,33 @@ def _make_initializer(graph: ir.Graph, value: ir.Value) -> None:
     dims = [x if isinstance(x, int) else 0 for x in value.shape or ()]
     dtype = value.dtype or ir.DataType.FLOAT
     # Nothing reads it; only its size is asked for.
-    held = ir.LazyTensor(
+    lazy_tensor = ir.LazyTensor(
         lambda: ir.tensor(np.zeros(dims, dtype.numpy())),
         dtype=dtype,
         shape=ir.Shape(dims),
         name=f"{_PLACEHOLDER}{value.name}",
     )
-    new = ir.Value(name=value.name, type=value.type, shape=value.shape, const_value=held)
+    new = ir.Value(name=value.name, type=value.type, shape=value.shape, const_value=lazy_tensor)
     value.replace_all_uses_with(new)
     value.name = f"{value.name}.gone"
     graph.initializers[new.name or ""] = new
 
 
-def _as(tensor: ir.TensorProtocol, dtype: ir.DataType) -> ir.TensorProtocol:
+def _cast_tensor(tensor: ir.TensorProtocol, dtype: ir.DataType) -> ir.TensorProtocol:
     return ir.tensor(tensor.numpy().astype(dtype.numpy()), dtype=dtype, name=tensor.name)
 
 
-def _initializers(model: ir.Model) -> Iterator[ir.Value]:
+def _all_initializers(model: ir.Model) -> Iterator[ir.Value]:
     for graph in graphs_of(model.graph):
         yield from graph.initializers.values()
 
 
-def _values(model: ir.Model) -> Iterator[ir.Value]:
+def _all_values(model: ir.Model) -> Iterator[ir.Value]:
     for graph in graphs_of(model.graph):
         yield from graph.inputs
     for node in all_nodes(model):
         yield from node.outputs
-    yield from _initializers(model)
+    yield from _all_initializers(model)
 
 
 def _dtype_attributes(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Attr]]:

@@ -1,4 +1,4 @@
-"""Where the weights of a model lie, and where they shall lie when it is saved."""
+"""Placement of a model's weights: where they lie, and where saving puts them."""
 
 import functools
 import math
@@ -12,11 +12,11 @@ import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.files import external_files
-from graphfix.files.external_files import tensors_of
-from graphfix.files.half_weights import MARK, Narrowed, file_of
-from graphfix.files.wire import BIG, Chunk, Narrow, Span
-from graphfix.graph.nodes import tensor_in
-from graphfix.graph.walks import all_graphs, tops_of
+from graphfix.files.external_files import proto_tensors
+from graphfix.files.half_weights import FLOAT16_MARK, NarrowedTensor, file_of_tensor
+from graphfix.files.wire import BIG, Chunk, Float16Span, Span
+from graphfix.graph.nodes import tensor_of_attr
+from graphfix.graph.walks import all_graphs, top_graphs
 
 Placement = Literal["auto", "keep", "inline", "separate"]
 """Where weights go: as they were, but not over 2 GB in one file (auto); as they were (keep);
@@ -31,52 +31,54 @@ _GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
 
 
 def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
-    """Every tensor of the model whose bytes are only referred to."""
-    for tensor in tensors_in(model):
+    """Yield every tensor of the model whose bytes are only referred to."""
+    for tensor in model_tensors(model):
         if _is_external(type(tensor)):
             yield cast("ir.ExternalTensor", tensor)
 
 
 @functools.cache
 def _is_external(kind: type) -> bool:
-    """Asked of the types, of which there are few: of each tensor it takes onnx-ir far longer."""
+    """Return whether a type is of external tensors; asked of each tensor, onnx-ir takes longer."""
     return issubclass(kind, ir.ExternalTensor)
 
 
-def size_of(model: ir.Model) -> int:
-    """The bytes of all weights: the initializers, and the big constants in nodes."""
+def weight_bytes(model: ir.Model) -> int:
+    """Return the bytes of all weights: the initializers, and the big constants in nodes."""
     values = (x for graph in all_graphs(model) for x in graph.initializers.values())
     tensors = (x.const_value for x in values if x.const_value is not None)
-    held = (x for x in tensors if not isinstance(x, ir.ExternalTensor))
-    return sum(x.nbytes for x in (*external_tensors(model), *held))
+    internal = (x for x in tensors if not isinstance(x, ir.ExternalTensor))
+    return sum(x.nbytes for x in (*external_tensors(model), *internal))
 
 
-def files_of(model: ir.Model) -> dict[str, Path]:
-    """The file that each location in a model stands for.
+def files_by_location(model: ir.Model) -> dict[str, Path]:
+    """Return the file that each location in a model stands for.
 
     Raises:
         ModelError: One location stands for two files: the model was put together from several.
     """
-    found: dict[tuple[str, str], Path] = {}
+    file_by_reference: dict[tuple[str, str], Path] = {}
     for tensor in external_tensors(model):
         # Asked of the file system once each: thousands of weights are in the same few files.
         key = str(tensor.base_dir), str(tensor.location)
-        if key not in found:
-            found[key] = file_of(tensor.wide if isinstance(tensor, Narrowed) else tensor)
+        if key not in file_by_reference:
+            file_by_reference[key] = file_of_tensor(
+                tensor.wide if isinstance(tensor, NarrowedTensor) else tensor
+            )
     files: dict[str, Path] = {}
-    for (_, location), file in found.items():
+    for (_, location), file in file_by_reference.items():
         if files.setdefault(location, file) != file:
             raise ModelError(f"weights from several files of one name: {files[location]}, {file}")
     return files
 
 
-def tensors_in(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    """Every constant of the model: initializers, and those in attributes, at any depth."""
-    for graph in tops_of(model):
-        yield from _tensors_in(graph)
+def model_tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    """Yield every constant of the model: initializers and attributes, at any depth."""
+    for graph in top_graphs(model):
+        yield from _graph_tensors(graph)
 
 
-def _tensors_in(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
+def _graph_tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
     for value in graph.initializers.values():
         if value.const_value is not None:
             yield value.const_value
@@ -86,16 +88,16 @@ def _tensors_in(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
             if attribute.is_ref():
                 continue
             if kind is _TENSOR:
-                yield tensor_in(attribute)
+                yield tensor_of_attr(attribute)
             elif kind is _TENSORS:
                 yield from attribute.value
             elif kind in (_GRAPH, _GRAPHS):
                 for body in [attribute.as_graph()] if kind is _GRAPH else attribute.as_graphs():
-                    yield from _tensors_in(body)
+                    yield from _graph_tensors(body)
 
 
 @dataclass
-class Store:
+class WeightStore:
     """A file of separate weights in the making, which several models may share.
 
     Attributes:
@@ -107,24 +109,24 @@ class Store:
     name: str
     data: list[Chunk] = field(default_factory=list)
     size: int = 0
-    _known: dict[Span, int] = field(default_factory=dict)
+    _offset_by_span: dict[Span, int] = field(default_factory=dict)
 
-    def put(self, weight: Span | bytes, length: int) -> int:
-        """Add a weight and return its offset; what another model has put there is there once."""
-        if isinstance(weight, Span) and weight in self._known:
-            return self._known[weight]
+    def add_weight(self, weight: Span | bytes, length: int) -> int:
+        """Add a weight and return its offset; a span that is there already is shared."""
+        if isinstance(weight, Span) and weight in self._offset_by_span:
+            return self._offset_by_span[weight]
         gap = -self.size % (_ALIGN if length >= _ALIGN_FROM else 64)
-        at = self.size + gap
+        offset = self.size + gap
         self.data += [bytes(gap), weight]
-        self.size = at + length
+        self.size = offset + length
         if isinstance(weight, Span):
-            self._known[weight] = at
-        return at
+            self._offset_by_span[weight] = offset
+        return offset
 
 
 @dataclass
-class Plan:
-    """What saving does with each weight.
+class WeightPlan:
+    """The place of each weight in a model that is saved.
 
     Attributes:
         inline: What becomes part of the model file, by location, offset and length, as text, and
@@ -136,16 +138,16 @@ class Plan:
     size: int = 0
 
 
-def plan(
+def plan_weights(
     proto: onnx.ModelProto,
     files: Mapping[str, Path],
     source: Path | None,
     target: Path,
     placement: Placement,
     room: int,
-    store: Store,
-) -> Plan:
-    """Decide for each weight in ``proto``, and make its reference say so.
+    store: WeightStore,
+) -> WeightPlan:
+    """Decide where each weight in ``proto`` goes, and make its reference say so.
 
     Args:
         proto: The model as it is to be written; references in it are changed.
@@ -156,49 +158,55 @@ def plan(
         room: How many bytes of weights fit into the model file.
         store: Where separate weights go.
     """
-    here = target.parent.resolve()
-    inside = None if source is None else source.resolve()
-    stay = {x for x, file in files.items() if external_files.leads_to(here, x, file)}
-    if any(x.endswith(MARK) for x in files):
+    target_folder = target.parent.resolve()
+    source_file = None if source is None else source.resolve()
+    staying_locations = {
+        x for x, file in files.items() if external_files.resolves_to(target_folder, x, file)
+    }
+    if any(x.endswith(FLOAT16_MARK) for x in files):
         # What is converted goes into a new file, and what is not with it: one file, not two.
-        stay = set()
-    lie = {location: (str(file), file == inside) for location, file in files.items()}
-    found = []
-    for tensor in tensors_of(proto):
-        span, goes = None, "inline"
+        staying_locations = set()
+    file_by_location = {
+        location: (str(file), file == source_file) for location, file in files.items()
+    }
+    decisions = []
+    for tensor in proto_tensors(proto):
+        span, destination = None, "inline"
         if tensor.data_location == _EXTERNAL:
             entries = {entry.key: entry.value for entry in tensor.external_data}
             location = entries["location"]
-            file, is_inside = lie[location]
-            made_of = Narrow if location.endswith(MARK) else Span
-            span = made_of(file, int(entries.get("offset", 0)), _size_of(tensor))
+            file, is_inside = file_by_location[location]
+            span_type = Float16Span if location.endswith(FLOAT16_MARK) else Span
+            span = span_type(file, int(entries.get("offset", 0)), _tensor_bytes(tensor))
             if not is_inside:
-                goes = "stay" if location in stay else "separate"
-        goes = placement if placement in ("inline", "separate") else goes
-        found.append((tensor, span, goes))
+                destination = "stay" if location in staying_locations else "separate"
+        destination = placement if placement in ("inline", "separate") else destination
+        decisions.append((tensor, span, destination))
     if placement == "auto":
-        inline = sum(x.length for _, x, goes in found if x is not None and goes == "inline")
+        inline = sum(
+            x.length for _, x, destination in decisions if x is not None and destination == "inline"
+        )
         if inline > room:
-            found = [(tensor, span, "separate") for tensor, span, _ in found]
-    made = Plan()
-    for tensor, span, goes in found:
-        if goes == "separate":
+            decisions = [(tensor, span, "separate") for tensor, span, _ in decisions]
+    weight_plan = WeightPlan()
+    for tensor, span, destination in decisions:
+        if destination == "separate":
             length = len(tensor.raw_data) if span is None else span.length
             if span is not None or length >= BIG:
-                at = store.put(bytes(tensor.raw_data) if span is None else span, length)
-                _refer(tensor, store.name, at, length)
-        elif goes == "inline" and span is not None:
-            made.inline[_complete(tensor, span)] = span
-            made.size += span.length
-    return made
+                offset = store.add_weight(bytes(tensor.raw_data) if span is None else span, length)
+                _set_reference(tensor, store.name, offset, length)
+        elif destination == "inline" and span is not None:
+            weight_plan.inline[_complete_reference(tensor, span)] = span
+            weight_plan.size += span.length
+    return weight_plan
 
 
-def _size_of(tensor: onnx.TensorProto) -> int:
+def _tensor_bytes(tensor: onnx.TensorProto) -> int:
     return cast("int", -(-(math.prod(tensor.dims) * ir.DataType(tensor.data_type).bitwidth) // 8))
 
 
-def _complete(tensor: onnx.TensorProto, span: Span) -> tuple[str, str, str]:
-    """Make a reference say all it may, so that it is the key of what it refers to."""
+def _complete_reference(tensor: onnx.TensorProto, span: Span) -> tuple[str, str, str]:
+    """Make a reference say offset and length, and return it as the key of its span."""
     entries = {entry.key: entry for entry in tensor.external_data}
     for key, number in (("offset", span.offset), ("length", span.length)):
         if key not in entries:
@@ -208,7 +216,7 @@ def _complete(tensor: onnx.TensorProto, span: Span) -> tuple[str, str, str]:
     return entries["location"].value, str(span.offset), str(span.length)
 
 
-def _refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+def _set_reference(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
     tensor.ClearField("raw_data")
     del tensor.external_data[:]
     tensor.data_location = _EXTERNAL

@@ -1,4 +1,4 @@
-"""How the dims that a file declares are spelled in symbolic shapes, and back.
+"""Spelling of declared dims as symbols in symbolic shapes, and back.
 
 Inference reads the text of a dim as an expression: ``batch-size`` would be a difference, and
 ``seq len`` no dim at all. A text is an expression only if the model's own names make it one:
@@ -13,15 +13,15 @@ from collections.abc import Collection, Mapping
 
 import onnx_ir as ir
 
-from graphfix.graph.dims import identifier, is_expression, is_nameless, is_symbol
+from graphfix.graph.dims import as_identifier, is_expression, is_nameless, is_symbol
 
 Dim = int | ir.SymbolicDim
 
 # Signs of a sum or a product, and those that names have, too.
-_JOINED, _PARTED = re.compile(r"[+*]"), re.compile(r"[-/%]")
+_SUM_OR_PRODUCT, _HYPHEN_LIKE = re.compile(r"[+*]"), re.compile(r"[-/%]")
 
 
-class Spelling:
+class DimSpelling:
     """The names of a model's dims, and the symbols that stand for them.
 
     Args:
@@ -37,32 +37,32 @@ class Spelling:
         for text in texts:
             if text in plain or _is_computed(ir.SymbolicDim(text), plain):
                 continue
-            symbol = identifier(text)
+            symbol = as_identifier(text)
             while symbol in plain or symbol in self._names:  # "a-b" beside "a_b"
                 symbol += "_"
             self._symbols[text], self._names[symbol] = symbol, text
 
     @property
     def symbols(self) -> Mapping[str, str]:
-        """The symbols of names that are none themselves."""
+        """The symbol of each name that is not a symbol itself."""
         return self._symbols
 
-    def symbol(self, name: str) -> str:
-        """The symbol that stands for a name."""
+    def symbol_of(self, name: str) -> str:
+        """Return the symbol that stands for a name."""
         return self._symbols.get(name, name)
 
-    def name(self, symbol: str) -> str:
-        """What the file calls a symbol."""
+    def name_of(self, symbol: str) -> str:
+        """Return the name that the file has for a symbol."""
         return self._names.get(symbol, symbol)
 
-    def read(self, dim: Dim) -> Dim:
-        """What stands in symbolic shapes for a dim of the file."""
+    def to_symbolic(self, dim: Dim) -> Dim:
+        """Return the dim that stands in symbolic shapes for a declared dim."""
         if isinstance(dim, int) or dim.value not in self._symbols:
             return dim
         return ir.SymbolicDim(self._symbols[dim.value])
 
-    def write(self, dim: Dim) -> Dim:
-        """What to write into a file; nothing of an expression in symbols that the file lacks."""
+    def to_declared(self, dim: Dim) -> Dim:
+        """Return the dim to write into a file; without a name if the file lacks its symbols."""
         if isinstance(dim, int) or dim.value is None:
             return dim
         if dim.value in self._names:
@@ -74,7 +74,7 @@ class Spelling:
 def _is_computed(dim: ir.SymbolicDim, plain: Collection[str]) -> bool:
     if is_expression(dim, plain):
         return True
-    if not dim.value or not _JOINED.search(dim.value) or _PARTED.search(dim.value):
+    if not dim.value or not _SUM_OR_PRODUCT.search(dim.value) or _HYPHEN_LIKE.search(dim.value):
         return False
     try:
         return not dim.free_symbols().isdisjoint(plain)

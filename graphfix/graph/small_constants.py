@@ -1,4 +1,4 @@
-"""Small constants of a file, each looked at once."""
+"""Small constants of a file, each decoded once."""
 
 import functools
 import math
@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from graphfix.graph.constants import SMALL
+from graphfix.graph.constants import MAX_CONSTANT_ELEMENTS
 
 
-class Held(ir.TensorProtoTensor):
-    """A small tensor of a file that keeps what onnx-ir recompiles each time it is asked.
+class CachedTensor(ir.TensorProtoTensor):
+    """A small tensor of a file that caches what onnx-ir computes anew on each access.
 
     Every pass asks each constant for its size and numbers: on a graph of 100,000 nodes, a quarter
     of which are constants, that was a twelfth of all the work. The numbers of a tensor of a file do
@@ -23,7 +23,7 @@ class Held(ir.TensorProtoTensor):
 
     def __init__(self, tensor: ir.TensorProtoTensor, dims: tuple[int, ...]) -> None:
         super().__init__(tensor.raw)
-        self._shape, self._size = _shape(dims), math.prod(dims)
+        self._shape, self._size = _shared_shape(dims), math.prod(dims)
         self._dtype = tensor.dtype
         self._array: npt.NDArray[np.generic] | None = None
 
@@ -44,20 +44,20 @@ class Held(ir.TensorProtoTensor):
         return self._size
 
     def numpy(self) -> npt.NDArray[Any]:
-        """The elements, read when they are asked for the first time."""
+        """Return the elements, read on first use."""
         if self._array is None:
             self._array = super().numpy()
             self._array.flags.writeable = False
         return self._array
 
 
-def held(tensor: ir.TensorProtoTensor) -> ir.TensorProtoTensor:
-    """A small tensor of a file as a :class:`Held`; any other as it is."""
+def cache_if_small(tensor: ir.TensorProtoTensor) -> ir.TensorProtoTensor:
+    """Return a small tensor of a file as a :class:`CachedTensor`; any other as it is."""
     dims = tuple(tensor.raw.dims)
-    return Held(tensor, dims) if math.prod(dims) <= SMALL else tensor
+    return CachedTensor(tensor, dims) if math.prod(dims) <= MAX_CONSTANT_ELEMENTS else tensor
 
 
 @functools.cache
-def _shape(dims: tuple[int, ...]) -> ir.Shape:
-    """The shape of all constants that have it: a model has thousands, of a handful of shapes."""
+def _shared_shape(dims: tuple[int, ...]) -> ir.Shape:
+    """Return the one shape object of all constants with these dims: thousands share a handful."""
     return ir.Shape(dims, frozen=True)

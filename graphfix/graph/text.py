@@ -1,4 +1,4 @@
-"""Graphs as text: one line a node, in the syntax of ONNX text, and where a node is."""
+"""Nodes as text: one line each, in the syntax of ONNX text, and labels that name them."""
 
 from __future__ import annotations
 
@@ -9,62 +9,69 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from graphfix.graph.constants import const_tensor
-from graphfix.graph.dims import MINTED
-from graphfix.graph.nodes import is_op, tensor_in
-from graphfix.graph.walks import reached
-from graphfix.wording import a_or_an
+from graphfix.graph.dims import GENERATED_SYMBOL
+from graphfix.graph.nodes import is_op, tensor_of_attr
+from graphfix.graph.walks import reachable_from
+from graphfix.wording import with_article
 
 # What says which pass wrote a node, and what its name begins with.
-_PASS, _OURS = "graphfix.pass", re.compile(r"gf_")
+_PASS, _PASS_PREFIX = "graphfix.pass", re.compile(r"gf_")
 # A constant of so many elements is written out.
-_FEW = 8
-_FIXED = ("Constant", "Identity")
+_MAX_INLINE_ELEMENTS = 8
+_CONSTANT_LIKE = ("Constant", "Identity")
 
 
-def size_told(dim: object) -> str:
-    """A size in the names of the model's inputs, if it has one."""
-    return "a size known only at run time" if MINTED.search(str(dim)) else str(dim)
+def size_text(dim: object) -> str:
+    """Return a size in the names of the model's inputs, or say that it has none before a run."""
+    return "a size known only at run time" if GENERATED_SYMBOL.search(str(dim)) else str(dim)
 
 
-def path_of(node: ir.Node) -> str:
-    """Where a node is, in the user's names: its own name, else the tensor it makes."""
+def node_label(node: ir.Node) -> str:
+    """Return a label of a node in the user's names: its own name, else the tensor it makes."""
     if node.name:
         return node.name
-    made = next((x.name for x in node.outputs if x.name), None)
-    return f"{node.op_type} of {made}" if made else node.op_type
+    output_name = next((x.name for x in node.outputs if x.name), None)
+    return f"{node.op_type} of {output_name}" if output_name else node.op_type
 
 
-def kind_of(node: ir.Node) -> str:
-    """Its operator, with the domain where that is not the standard's."""
+def qualified_op_type(node: ir.Node) -> str:
+    """Return the operator of a node, with its domain where that is not the standard one."""
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
-def told(node: ir.Node) -> str:
-    """A node in a sentence, by what a user finds in the model that was given.
+def describe_node(node: ir.Node) -> str:
+    """Describe a node in a sentence, by names that a user finds in the original model.
 
     Example: ``Add 'node_add_3'``. One that a pass has written is named by what it makes, or by the
     nearest of the user's own that follow from it: ``the Mul before Softmax 'node_softmax' (fold
     wrote it)``.
     """
-    if not _is_ours(node):
-        return f"{node.op_type} {path_of(node)!r}"
-    by = node.metadata_props.get(_PASS, "graphfix")
-    made = next((x.name for x in node.outputs if x.name and not _OURS.match(x.name)), None)
-    if made:
-        return f"the {node.op_type} that makes {made!r} ({by} wrote it)"
+    if not _is_written_by_pass(node):
+        return f"{node.op_type} {node_label(node)!r}"
+    pass_name = node.metadata_props.get(_PASS, "graphfix")
+    output_name = next(
+        (x.name for x in node.outputs if x.name and not _PASS_PREFIX.match(x.name)), None
+    )
+    if output_name:
+        return f"the {node.op_type} that makes {output_name!r} ({pass_name} wrote it)"
     # The first node of the user's own that follows, one step after the other.
-    after = next((x for x in reached([node], ir.Node.successors) if not _is_ours(x)), None)
-    if after is not None:
-        return f"the {node.op_type} before {after.op_type} {path_of(after)!r} ({by} wrote it)"
-    return f"{a_or_an(node.op_type)} that {by} wrote"
+    successor = next(
+        (x for x in reachable_from([node], ir.Node.successors) if not _is_written_by_pass(x)), None
+    )
+    if successor is not None:
+        return (
+            f"the {node.op_type} before {successor.op_type} {node_label(successor)!r} "
+            f"({pass_name} wrote it)"
+        )
+    return f"{with_article(node.op_type)} that {pass_name} wrote"
 
 
-def _is_ours(node: ir.Node) -> bool:
-    return _PASS in node.metadata_props and bool(_OURS.match(node.name or "gf_"))
+def _is_written_by_pass(node: ir.Node) -> bool:
+    return _PASS in node.metadata_props and bool(_PASS_PREFIX.match(node.name or "gf_"))
 
 
 def module_path(node: ir.Node) -> tuple[str, ...]:
-    """The PyTorch modules that a node is in, outermost first, as far as the exporter says.
+    """Return the PyTorch modules that a node is in, outermost first, as the exporter says.
 
     Example: ``("encoder", "layers.0", "self_attn")``. The dynamo exporter writes the scopes beside
     the node, outermost first and the node's own name last; TorchScript makes them the node's name,
@@ -82,8 +89,8 @@ def module_path(node: ir.Node) -> tuple[str, ...]:
     return tuple(re.findall(r"[^.]+(?:\.\d+)*", names[-1] if names else ""))
 
 
-def line_of(node: ir.Node, name: Callable[[ir.Value | None], str] | None = None) -> str:
-    """A node as one line of ONNX text; small constants stand where they are used.
+def node_text(node: ir.Node, name: Callable[[ir.Value | None], str] | None = None) -> str:
+    """Return a node as one line of ONNX text; small constants stand where they are used.
 
     Example: ``y = Reshape <allowzero = 0> (x, {0, 0, 2, 16})``
 
@@ -91,11 +98,11 @@ def line_of(node: ir.Node, name: Callable[[ir.Value | None], str] | None = None)
         node: The node.
         name: How to write a tensor, if not by its name or its contents.
     """
-    return Line.of(node, name or operand).text()
+    return NodeText.from_node(node, name or operand_text).render()
 
 
-class Line(NamedTuple):
-    """What :func:`line_of` writes of a node, to be written later: the graph may change, or go.
+class NodeText(NamedTuple):
+    """A node captured for its line of ONNX text, rendered later: the graph may change, or go.
 
     Attributes:
         outputs: What it makes: names, or small constants.
@@ -110,77 +117,83 @@ class Line(NamedTuple):
     inputs: tuple[str | ir.TensorProtocol, ...]
 
     @classmethod
-    def of(
+    def from_node(
         cls, node: ir.Node, name: Callable[[ir.Value | None], str | ir.TensorProtocol] | None = None
-    ) -> Line:
-        """The line of ``node`` as it is now."""
-        name = name or _kept
-        given = node.attributes.data
+    ) -> NodeText:
+        """Capture ``node`` as it is now."""
+        name = name or _lazy_operand
+        attributes = node.attributes.data
         return cls(
             tuple([name(x) for x in node.outputs]),
-            kind_of(node),
-            tuple([_attribute(x) for x in given.values()]) if given else (),
+            qualified_op_type(node),
+            tuple([_lazy_attribute(x) for x in attributes.values()]) if attributes else (),
             tuple([name(x) for x in node.inputs]),
         )
 
-    def text(self) -> str:
-        """The line."""
-        outputs, inputs = (", ".join(map(_text, x)) for x in (self.outputs, self.inputs))
-        attributes = ", ".join(x if isinstance(x, str) else _said(x) for x in self.attributes)
+    def render(self) -> str:
+        """Render the line of ONNX text."""
+        outputs, inputs = (", ".join(map(_render_operand, x)) for x in (self.outputs, self.inputs))
+        attributes = ", ".join(
+            x if isinstance(x, str) else _render_attribute(x) for x in self.attributes
+        )
         middle = f" <{attributes}> " if attributes else " "
         return f"{outputs} = {self.kind}{middle}({inputs})"
 
 
-def stands_in_place(node: ir.Node) -> bool:
-    """Whether ``node`` is a small constant, which the lines of those that read it tell."""
-    return is_op(node, "Constant") and const_tensor(node.outputs[0], limit=_FEW) is not None
+def is_inlined_constant(node: ir.Node) -> bool:
+    """Return whether ``node`` is a small constant, written in the lines of its readers."""
+    return (
+        is_op(node, "Constant")
+        and const_tensor(node.outputs[0], limit=_MAX_INLINE_ELEMENTS) is not None
+    )
 
 
-def operand(value: ir.Value | None) -> str:
-    """A tensor in a line: its name, or a small constant."""
-    return _text(_kept(value))
+def operand_text(value: ir.Value | None) -> str:
+    """Return the text of a tensor in a line: its name, or a small constant."""
+    return _render_operand(_lazy_operand(value))
 
 
-def _kept(value: ir.Value | None) -> str | ir.TensorProtocol:
-    """What stands for a tensor: its name, or a small constant."""
+def _lazy_operand(value: ir.Value | None) -> str | ir.TensorProtocol:
+    """Return the name of a tensor, or a small constant to be rendered later."""
     if value is None:
         return ""
     node = value.producer()
-    if node is not None and node.op_type not in _FIXED:  # nearly always
+    if node is not None and node.op_type not in _CONSTANT_LIKE:  # nearly always
         return value.name or ""
-    tensor = const_tensor(value, limit=_FEW)
+    tensor = const_tensor(value, limit=_MAX_INLINE_ELEMENTS)
     if tensor is None:
         return value.name or ""
     # What lies in another file is read now: later that may be another one.
-    return _text(tensor) if isinstance(tensor, ir.ExternalTensor) else tensor
+    return _render_operand(tensor) if isinstance(tensor, ir.ExternalTensor) else tensor
 
 
-def _text(kept: str | ir.TensorProtocol) -> str:
-    if isinstance(kept, str):
-        return kept
-    array = kept.numpy()
+def _render_operand(operand_or_tensor: str | ir.TensorProtocol) -> str:
+    if isinstance(operand_or_tensor, str):
+        return operand_or_tensor
+    array = operand_or_tensor.numpy()
     body = ", ".join(f"{x:g}" if array.dtype.kind == "f" else str(x) for x in array.reshape(-1))
     return f"{{{body}}}" if array.ndim else body
 
 
-def _attribute(attr: ir.Attr) -> str | ir.Attr:
-    """An attribute, or the text of one that holds a graph or a tensor that is not written."""
+def _lazy_attribute(attr: ir.Attr) -> str | ir.Attr:
+    """Return an attribute, or its text if it holds a graph or a tensor that is not written."""
     if attr.is_ref():
         return attr
     if attr.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
         return f"{attr.name} = ..."
     if attr.type == ir.AttributeType.TENSOR:
-        tensor = tensor_in(attr)
-        if tensor.size > _FEW:
+        tensor = tensor_of_attr(attr)
+        if tensor.size > _MAX_INLINE_ELEMENTS:
             return f"{attr.name} = ..."
         if isinstance(tensor, ir.ExternalTensor):
-            return _said(attr)
+            return _render_attribute(attr)
     return attr
 
 
-def _said(attr: ir.Attr) -> str:
+def _render_attribute(attr: ir.Attr) -> str:
     if attr.is_ref():
         return f"{attr.name} = @{attr.ref_attr_name}"
     if attr.type == ir.AttributeType.TENSOR:
-        return f"{attr.name} = {{{', '.join(str(x) for x in tensor_in(attr).numpy().reshape(-1))}}}"
+        elements = ", ".join(str(x) for x in tensor_of_attr(attr).numpy().reshape(-1))
+        return f"{attr.name} = {{{elements}}}"
     return f"{attr.name} = {list(attr.value) if isinstance(attr.value, tuple) else attr.value}"

@@ -1,4 +1,4 @@
-"""What was done already, by content: the same bytes, recipe and graphfix give the same result."""
+"""The cache of rows, by content: same bytes, recipe and graphfix give the same row."""
 
 import contextlib
 import functools
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from graphfix import version
 from graphfix.files import atomic_file
-from graphfix.json_types import plain
+from graphfix.json_types import to_plain
 from graphfix.model_zoo.figures import Json
 from graphfix.model_zoo.recipe import Recipe
 from graphfix.runtime.provider import Ep
@@ -21,12 +21,12 @@ _DECIDES = ("onnx", "onnx-ir", "onnx-shape-inference", "onnxscript", "onnxruntim
 
 
 def key_of(recipe: Recipe, ep: Ep) -> str:
-    """A hash of all that the result depends on: files, recipe, graphfix's source, provider."""
-    runs_on = [f"{name} {_version(name)}" for name in _DECIDES]
-    digest = hashlib.sha256(f"{SCHEMA} {sources()} {runs_on} {ep}".encode())
+    """Return a hash of all that a row depends on: files, recipe, source, provider."""
+    runs_on = [f"{name} {_package_version(name)}" for name in _DECIDES]
+    digest = hashlib.sha256(f"{SCHEMA} {hash_sources()} {runs_on} {ep}".encode())
     # Not where the files are: the same model elsewhere is the same model.
-    said = {k: v for k, v in vars(recipe).items() if k not in ("model", "feeds")}
-    digest.update(json.dumps(said, sort_keys=True).encode())
+    settings = {k: v for k, v in vars(recipe).items() if k not in ("model", "feeds")}
+    digest.update(json.dumps(settings, sort_keys=True).encode())
     for file in recipe.files:
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
@@ -34,8 +34,8 @@ def key_of(recipe: Recipe, ep: Ep) -> str:
 
 
 @functools.cache
-def sources() -> str:
-    """A hash of graphfix's source and its passes; the same on every system."""
+def hash_sources() -> str:
+    """Return a hash of the source of graphfix and its passes; the same on every system."""
     digest = hashlib.sha256(version.__version__.encode())
     homes = [Path(version.__file__).parent]
     passes = importlib.util.find_spec("graphfix.passes")  # elsewhere in an editable install
@@ -46,8 +46,8 @@ def sources() -> str:
     return digest.hexdigest()
 
 
-def known(path: Path, key: str | None = None) -> Json | None:
-    """The result that lies at ``path``, if there is one, and with ``key`` only if it is of that."""
+def load_row(path: Path, key: str | None = None) -> Json | None:
+    """Load the row at ``path``, or None; with ``key``, only if the row has that key."""
     try:
         row = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -57,15 +57,19 @@ def known(path: Path, key: str | None = None) -> Json | None:
     return row if key is None or row.get("key") == key else None
 
 
-def keep(path: Path, row: Json) -> None:
-    """Write a result, whole or not at all."""
+def save_row(path: Path, row: Json) -> None:
+    """Write a row, all at once or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_file.put_text(path, json.dumps(plain(row), indent=1) + "\n")
+    atomic_file.write_text(path, json.dumps(to_plain(row), indent=1) + "\n")
 
 
-def _version(name: str) -> str:
+def _package_version(name: str) -> str:
     # On Windows onnxruntime is the package onnxruntime-directml, and with CUDA another one.
-    for one in (name, f"{name}-directml", f"{name}-gpu") if name == "onnxruntime" else (name,):
+    for package in (name, f"{name}-directml", f"{name}-gpu") if name == "onnxruntime" else (name,):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            return f"{metadata.version(one)} ({one})" if one != name else metadata.version(one)
+            return (
+                f"{metadata.version(package)} ({package})"
+                if package != name
+                else metadata.version(package)
+            )
     return "none"

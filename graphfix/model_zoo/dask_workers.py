@@ -1,4 +1,4 @@
-"""The only import of Dask: the same work, on the workers of a cluster.
+"""The only import of Dask: runs the requests on the workers of a cluster.
 
 A worker that dies takes its work with it; the scheduler gives it to another one. Work that kills
 three more workers after the first is not given out again (Dask's ``allowed-failures``).
@@ -13,8 +13,14 @@ from typing import Any, TypeVar
 from graphfix.errors import UsageError
 from graphfix.model_zoo import cache
 from graphfix.model_zoo.figures import Json
-from graphfix.model_zoo.model_process import TRAVELS, Request, apart, failed, received
-from graphfix.runtime.scratch import Folder
+from graphfix.model_zoo.model_process import (
+    TRAVELS,
+    Request,
+    failed_row,
+    read_request,
+    run_in_process,
+)
+from graphfix.runtime.scratch import ScratchFolder
 from graphfix.wording import Tell
 
 T = TypeVar("T")
@@ -33,14 +39,14 @@ RESOURCE = "dml"
 """The resource that workers with DirectML are started with: ``--resources dml=1``."""
 
 
-def rows(
+def iter_rows(
     address: str,
     requests: Sequence[Request],
     *,
     tell: Tell,
     work: Callable[[Json], Json] | None = None,
 ) -> Iterator[Json]:
-    """The row of each request, as they come.
+    """Yield the row of each request, in the order of completion.
 
     Args:
         address: Of the scheduler, ``tcp://HOST:8786``.
@@ -59,25 +65,27 @@ def rows(
             "--dask needs dask.distributed: pip install distributed, here and at the workers"
         ) from error
     try:
-        client = _heard(lambda: Client(address, timeout=ANSWER_SECONDS))
+        client = _call_interruptibly(lambda: Client(address, timeout=ANSWER_SECONDS))
     except (OSError, ValueError) as error:
         raise UsageError(
             f"--dask {address}: no scheduler answers there ({error}); start one with 'dask "
             "scheduler'"
         ) from error
     with config.set(_QUIET), client:
-        _remark_on_workers(client.scheduler_info(n_workers=-1)["workers"].values(), requests, tell)
-        waiting, sent = iter(requests), {}
+        _warn_of_missing_workers(
+            client.scheduler_info(n_workers=-1)["workers"].values(), requests, tell
+        )
+        pending, sent = iter(requests), {}
         answers = as_completed()
 
-        def send() -> None:
-            """The next one: not all at once, since the scheduler holds what it has to give out."""
-            request = next(waiting, None)
+        def submit_next() -> None:
+            """Submit the next request; not all at once, since the scheduler holds what it has."""
+            request = next(pending, None)
             if request is None:
                 return
             future = client.submit(
-                work or at_worker,
-                {**request.to_send(), "sources": cache.sources()},
+                work or run_at_worker,
+                {**request.to_send(), "sources": cache.hash_sources()},
                 key=f"graphfix-{request.recipe.id}-{request.key}",
                 resources={RESOURCE: 1} if request.ep == "dml" else None,
                 pure=False,
@@ -86,44 +94,46 @@ def rows(
             answers.add(future)
 
         for _ in range(AHEAD):
-            send()
+            submit_next()
         for future in answers:
-            send()
+            submit_next()
             request = sent.pop(future)
-            why = future.exception()
-            if why is None:
+            failure = future.exception()
+            if failure is None:
                 yield future.result()
             else:
-                yield failed(request, f"on the cluster: {type(why).__name__}: {why}")
+                yield failed_row(request, f"on the cluster: {type(failure).__name__}: {failure}")
 
 
-def _heard(call: Callable[[], T]) -> T:
-    """What ``call`` returns or raises, while Ctrl-C is heard: Windows hears none while it waits."""
+def _call_interruptibly(call: Callable[[], T]) -> T:
+    """Call in a thread and return its result, so that Windows hears Ctrl-C meanwhile."""
     future: Future[T] = Future()
 
-    def work() -> None:
+    def run_call() -> None:
         try:
             future.set_result(call())
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=work, daemon=True, name=ASKING).start()
+    threading.Thread(target=run_call, daemon=True, name=ASKING).start()
     while not future.done():
         wait([future], timeout=_POLL_SECONDS)
     return future.result()
 
 
-def at_worker(data: Json) -> Json:
-    """What a worker does: the work, in a process of its own, if it has the same graphfix."""
-    with Folder() as folder:
-        request = received(data, folder.path)
-        if data["sources"] == cache.sources():
-            return apart(request)
+def run_at_worker(data: Json) -> Json:
+    """Run a request on a worker, in a new process, if it has the same graphfix."""
+    with ScratchFolder() as folder:
+        request = read_request(data, folder.path)
+        if data["sources"] == cache.hash_sources():
+            return run_in_process(request)
         host = socket.gethostname()
-        return failed(request, f"the worker at {host} has another graphfix; install the same there")
+        return failed_row(
+            request, f"the worker at {host} has another graphfix; install the same there"
+        )
 
 
-def _remark_on_workers(
+def _warn_of_missing_workers(
     workers: Collection[Mapping[str, Any]], requests: Sequence[Request], tell: Tell
 ) -> None:
     if not workers:

@@ -1,4 +1,4 @@
-"""The figures that models are compared by: of each, what it is before and after the repair.
+"""The figures that models are compared by, each before and after the repair.
 
 Stages measure them; the page has a column for each, and a recipe may set the most that one may be
 after the repair, as a gate. Of all of them, less is better.
@@ -37,9 +37,9 @@ CANNOT_TELL = "cannot tell"
 
 
 class Figure(TypedDict):
-    """One figure of one model; None where it is not known, and then ``why`` says why not.
+    """One figure of one model; None where it is unknown, with the reason in ``why``.
 
-    One that is measured with some noise has the ``interval`` that it lies in, after the repair.
+    A noisy figure has the ``interval`` that it lies in, after the repair.
     """
 
     before: float | None
@@ -48,28 +48,28 @@ class Figure(TypedDict):
     interval: NotRequired[tuple[float, float]]
 
 
-def gather(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:
-    """The figures that stages have measured; what a later one knows overrules an earlier one."""
-    found = {name: figure(None, None, "it was not measured") for name in FIGURES}
+def merge_figures(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:
+    """Return the figures of all stages; what a later one knows overrules an earlier one."""
+    merged = {name: make_figure(None, None, "it was not measured") for name in FIGURES}
     for result in stages.values():
         for name, new in result.get("figures", {}).items():
-            if not is_known(found[name]) or is_known(new):
-                found[name] = new
-    return found
+            if not is_known(merged[name]) or is_known(new):
+                merged[name] = new
+    return merged
 
 
-def is_known(one: Figure) -> bool:
-    """Whether it is known before the repair or after it."""
-    return one["before"] is not None or one["after"] is not None
+def is_known(values: Figure) -> bool:
+    """Return whether a figure is known before the repair or after it."""
+    return values["before"] is not None or values["after"] is not None
 
 
-def figure(before: float | None, after: float | None, why: str = "") -> Figure:
-    """A figure; ``why`` says why one of the two is None, and is dropped where neither is."""
+def make_figure(before: float | None, after: float | None, why: str = "") -> Figure:
+    """Return a figure; ``why`` is kept only where one of the two numbers is None."""
     return {"before": before, "after": after, "why": why if None in (before, after) else ""}
 
 
-def mask_wheres(model: ir.Model) -> int:
-    """How many Wheres hide scores from a Softmax, those that additive-mask refuses among them.
+def count_mask_wheres(model: ir.Model) -> int:
+    """Count the Wheres that hide scores from a Softmax, refused ones included.
 
     The places of that pass, except a Where that sets hidden weights to zero after the Softmax.
     """
@@ -79,7 +79,7 @@ def mask_wheres(model: ir.Model) -> int:
     )
 
 
-def dynamic_reshapes(model: ir.Model) -> int:
-    """How many Reshapes have a shape that is computed when the model runs."""
+def count_dynamic_reshapes(model: ir.Model) -> int:
+    """Count the Reshapes whose shape is computed when the model runs."""
     shapes = (x.inputs[1:2] for x in model.graph.all_nodes() if is_op(x, "Reshape"))
-    return sum(const_of(x) is None for given in shapes for x in given)
+    return sum(const_of(x) is None for shape_inputs in shapes for x in shape_inputs)

@@ -1,4 +1,4 @@
-"""The work on one model, in a process of its own: a model that kills it stops no other.
+"""The work on one model, in a process of its own: if the model kills it, the others go on.
 
 A request can be made plain data, with the bytes of the model's files if it goes to another machine;
 the answer is the model's row of the zoo, plain data too. ``python -m graphfix.zoo FOLDER`` does the
@@ -16,12 +16,12 @@ from pathlib import Path
 
 from graphfix.errors import ModelError
 from graphfix.model_zoo import cache, gates
-from graphfix.model_zoo.figures import Json, gather
+from graphfix.model_zoo.figures import Json, merge_figures
 from graphfix.model_zoo.recipe import Recipe
 from graphfix.model_zoo.zoo_job import ZooJob
-from graphfix.runtime.process_group import Together
+from graphfix.runtime.process_group import ProcessGroup
 from graphfix.runtime.provider import Ep
-from graphfix.runtime.scratch import Folder
+from graphfix.runtime.scratch import ScratchFolder
 from graphfix.version import __version__
 from graphfix.wording import Tell
 
@@ -29,7 +29,7 @@ TRAVELS = 200_000_000
 """A model of more bytes than this does not travel: its folder must be there under the same path."""
 JOB_SECONDS = 3600.0
 _POLL_SECONDS = 0.2
-_running: dict[subprocess.Popen[bytes], Together] = {}
+_running: dict[subprocess.Popen[bytes], ProcessGroup] = {}
 _SHOWN = ("id", "name", "shows", "source", "license", "exporter", "weights", "passes", "notes")
 
 
@@ -48,13 +48,13 @@ class Request:
     key: str
 
     def to_json(self) -> Json:
-        """As plain data, for a process that sees the same files."""
-        said = dataclasses.asdict(self.recipe)
-        paths = {key: str(said[key].absolute()) for key in ("model", "feeds") if said[key]}
-        return {"recipe": {**said, **paths}, "ep": self.ep, "key": self.key}
+        """Return the request as plain data, for a process that sees the same files."""
+        recipe = dataclasses.asdict(self.recipe)
+        paths = {key: str(recipe[key].absolute()) for key in ("model", "feeds") if recipe[key]}
+        return {"recipe": {**recipe, **paths}, "ep": self.ep, "key": self.key}
 
     def to_send(self) -> Json:
-        """As plain data for another machine: ``contents`` has the bytes of the recipe's files.
+        """Return the request as plain data for another machine, with the contents of its files.
 
         Files that are too large, or not in the model's folder, are to be found there by their path.
         """
@@ -69,8 +69,8 @@ class Request:
         return data
 
 
-def received(data: Json, folder: Path) -> Request:
-    """The request that was made into ``data``; what came with it is put into ``folder``.
+def read_request(data: Json, folder: Path) -> Request:
+    """Read a request from plain data; write the files that came with it into ``folder``.
 
     Raises:
         ModelError: The files did not come with it, and are not here.
@@ -79,45 +79,47 @@ def received(data: Json, folder: Path) -> Request:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    said = dict(data["recipe"])
+    recipe = dict(data["recipe"])
     for key in ("model", "feeds"):
-        if (name := said[key]) is None:
+        if (name := recipe[key]) is None:
             continue
-        said[key] = folder / name  # what did not come with it has a whole path
-        if not said[key].is_file():
+        recipe[key] = folder / name  # what did not come with it has a whole path
+        if not recipe[key].is_file():
             raise ModelError(
                 f"{name} is not on this machine, and it is too large to be sent: let its "
                 "folder be found here under the same path"
             )
-    return Request(Recipe(**said), data["ep"], data["key"])
+    return Request(Recipe(**recipe), data["ep"], data["key"])
 
 
-def work(request: Request, tell: Tell = lambda _: None) -> Json:
-    """Do all stages, here and now, and judge them: the row of one model."""
+def run_request(request: Request, tell: Tell = lambda _: None) -> Json:
+    """Run all stages here and judge them; return the row of the model."""
     from graphfix.model_zoo import stages  # seconds of imports
 
     start = time.perf_counter()
     recipe, ep = request.recipe, request.ep
-    with Folder() as scratch:
-        results = stages.run(ZooJob(recipe, ep, scratch.path / "model.fixed.onnx", tell=tell))
-    figures = gather(results)
-    judged = gates.judge(recipe, ep, results, figures)
-    return _row(request, judged, figures, results, round(time.perf_counter() - start, 3))
+    with ScratchFolder() as scratch:
+        results = stages.run_stages(
+            ZooJob(recipe, ep, scratch.path / "model.fixed.onnx", tell=tell)
+        )
+    figures = merge_figures(results)
+    judged = gates.judge_gates(recipe, ep, results, figures)
+    return _make_row(request, judged, figures, results, round(time.perf_counter() - start, 3))
 
 
-def failed(request: Request, reason: str) -> Json:
-    """The row of a model whose work did not end; it is tried again next time."""
+def failed_row(request: Request, reason: str) -> Json:
+    """Return the row of a model whose work did not end; it is tried again next time."""
     gate = {"gate": "work", "ok": False, "text": reason}
-    return {**_row(request, [gate], gather({}), {}, 0.0), "key": ""}
+    return {**_make_row(request, [gate], merge_figures({}), {}, 0.0), "key": ""}
 
 
-def apart(request: Request, tell: Tell = lambda _: None) -> Json:
-    """Do the work in a process of its own; its death, or an hour without an end, is a result."""
-    with Folder() as scratch:
+def run_in_process(request: Request, tell: Tell = lambda _: None) -> Json:
+    """Run a request in a new process; return its row, also if it dies or takes an hour."""
+    with ScratchFolder() as scratch:
         folder = scratch.path
         (folder / "request.json").write_text(json.dumps(request.to_json()), encoding="utf-8")
-        heard = folder / "stderr"
-        with heard.open("wb") as errors:
+        error_file = folder / "stderr"
+        with error_file.open("wb") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "graphfix.zoo", str(folder)],
                 stdin=subprocess.PIPE,  # whose end it hears when we are killed
@@ -126,13 +128,13 @@ def apart(request: Request, tell: Tell = lambda _: None) -> Json:
                 # What it cannot remove because it was ended goes with this folder.
                 env={**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))},
             )
-        _running[process] = Together(process)
+        _running[process] = ProcessGroup(process)
         end, stage = time.monotonic() + JOB_SECONDS, folder / "stage"
         try:
-            while _works(process):
+            while _is_still_running(process):
                 if time.monotonic() > end:
-                    why = f"its process did not end within {JOB_SECONDS / 60:.0f} minutes"
-                    return failed(request, why)
+                    reason = f"its process did not end within {JOB_SECONDS / 60:.0f} minutes"
+                    return failed_row(request, reason)
                 with suppress(OSError):  # it has not begun
                     tell(stage.read_text(encoding="utf-8") or "starting")
         finally:
@@ -140,16 +142,16 @@ def apart(request: Request, tell: Tell = lambda _: None) -> Json:
             process.kill()  # where it has not ended by itself
             process.wait()
             process.stdin.close()  # type: ignore[union-attr]
-        answer = cache.known(folder / "row.json")
+        answer = cache.load_row(folder / "row.json")
         if answer is not None:
             return answer
-        said = heard.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        words = f": {said[-1]}" if said else ""
-        return failed(request, f"its process died, exit code {process.returncode}{words}")
+        error_lines = error_file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        words = f": {error_lines[-1]}" if error_lines else ""
+        return failed_row(request, f"its process died, exit code {process.returncode}{words}")
 
 
-def _works(process: subprocess.Popen[bytes]) -> bool:
-    """Wait for a moment; whether the process is still at work."""
+def _is_still_running(process: subprocess.Popen[bytes]) -> bool:
+    """Wait for a moment, and return whether the process still runs."""
     try:
         process.wait(_POLL_SECONDS)
     except subprocess.TimeoutExpired:
@@ -157,8 +159,8 @@ def _works(process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def end_all(*, at_once: bool = False) -> None:
-    """End the processes that are at work, so that nobody waits for them."""
+def end_processes(*, at_once: bool = False) -> None:
+    """End the running processes."""
     for process in list(_running):
         if at_once:
             process.kill()
@@ -166,8 +168,10 @@ def end_all(*, at_once: bool = False) -> None:
             process.terminate()
 
 
-def _row(request: Request, judged: list[Json], figures: Json, stages: Json, seconds: float) -> Json:
-    """The row of one model; it is ok if no gate failed."""
+def _make_row(
+    request: Request, judged: list[Json], figures: Json, stages: Json, seconds: float
+) -> Json:
+    """Return the row of one model; it is ok if no gate failed."""
     return {
         "schema": cache.SCHEMA,
         "graphfix": __version__,

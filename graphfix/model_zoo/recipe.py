@@ -1,4 +1,4 @@
-"""Recipes: what ``model.toml`` says of a model, read with an error for whatever does not fit.
+"""Recipes: the ``model.toml`` of a model, read with an error for whatever does not fit.
 
 A folder of ``.onnx`` files needs none: each file then has the recipe that asks for nothing.
 """
@@ -69,13 +69,16 @@ class Recipe:
 
     @property
     def files(self) -> list[Path]:
-        """What the recipe's work reads: the model, its weights and its inputs."""
-        return [self.model, *_weights(self.model), *([] if self.feeds is None else [self.feeds])]
+        """Return the files that the work reads: the model, its weights and its inputs."""
+        return [
+            self.model,
+            *_weight_files_of(self.model),
+            *([] if self.feeds is None else [self.feeds]),
+        ]
 
 
-def find(folder: Path, names: Sequence[str] = ()) -> list[Recipe]:
-    """The recipes of a folder: one for each folder in it with ``model.toml``, and one that asks for
-    nothing for each other ``.onnx`` file in it or one level down.
+def find_recipes(folder: Path, names: Sequence[str] = ()) -> list[Recipe]:
+    """Return the recipes in a folder; an ``.onnx`` file without ``model.toml`` gets an empty one.
 
     Args:
         folder: Holds them; or is itself the folder of one model.
@@ -86,45 +89,47 @@ def find(folder: Path, names: Sequence[str] = ()) -> list[Recipe]:
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder; name one with --models")
-    places = _places(folder)
+    places = _paths_by_id(folder)
     if not places:
         raise UsageError(f"{folder}: has neither folders with a {FILE} nor .onnx files in it")
     for name in names:
         if name not in places:
             hint = did_you_mean(name, places)
             raise UsageError(f"{folder}: has no model {name!r}{hint} It has {', '.join(places)}")
-    found, wrong = [], []
+    recipes, problems = [], []
     for name in dict.fromkeys(names or places):
         try:
-            place = places[name]
-            found.append(read(place) if place.name == FILE else Recipe(name, place))
+            path = places[name]
+            recipes.append(read_recipe(path) if path.name == FILE else Recipe(name, path))
         except UsageError as error:
-            wrong.append(str(error))
-    if wrong:
-        raise UsageError("; ".join(wrong))
-    return found
+            problems.append(str(error))
+    if problems:
+        raise UsageError("; ".join(problems))
+    return recipes
 
 
-def ids(folder: Path) -> list[str]:
-    """What the models of a folder are called, in order."""
-    return list(_places(folder))
+def model_ids(folder: Path) -> list[str]:
+    """Return the ids of the models in a folder, in order."""
+    return list(_paths_by_id(folder))
 
 
-def _places(folder: Path) -> dict[str, Path]:
-    """Each model's recipe, or its file if it has none, by what the model is called."""
+def _paths_by_id(folder: Path) -> dict[str, Path]:
+    """Return each model's recipe, or its file if it has none, by the model's id."""
     if (folder / FILE).is_file():
         return {folder.resolve().name: folder / FILE}
-    places: dict[str, Path] = {}
-    known: dict[str, Path] = {}
-    for name, place in _entries(folder):
-        other = known.setdefault(os.path.normcase(name), place)  # it names a file of results
-        if other is not place:
-            raise UsageError(f"{place} and {other} are both called {name!r}; rename one")
-        places[name] = place
-    return dict(sorted(places.items()))
+    paths: dict[str, Path] = {}
+    path_by_case: dict[str, Path] = {}
+    for name, path in _iter_models(folder):
+        previous = path_by_case.setdefault(
+            os.path.normcase(name), path
+        )  # it names a file of results
+        if previous is not path:
+            raise UsageError(f"{path} and {previous} are both called {name!r}; rename one")
+        paths[name] = path
+    return dict(sorted(paths.items()))
 
 
-def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
+def _iter_models(folder: Path) -> Iterator[tuple[str, Path]]:
     for entry in folder.iterdir():
         if _is_model(entry):
             yield entry.stem, entry
@@ -145,8 +150,8 @@ def _is_model(path: Path) -> bool:
     )
 
 
-def read(path: Path) -> Recipe:
-    """The recipe in a ``model.toml``.
+def read_recipe(path: Path) -> Recipe:
+    """Read the recipe in a ``model.toml``.
 
     Raises:
         UsageError: It cannot be read, has a key that is none, or a value that does not fit.
@@ -160,23 +165,23 @@ def read(path: Path) -> Recipe:
         raise UsageError(f"{path}: is no recipe: its brackets go too deep") from None
     except ValueError as error:  # also a number of more digits than Python reads
         raise UsageError(f"{path}: is no TOML: {error}") from error
-    said = _fitting(path, "", data, _FORM)
-    feeds, expect = said.get("feeds", {}), said.get("expect", {})
+    values = _check_value(path, "", data, _FORM)
+    feeds, expect = values.get("feeds", {}), values.get("expect", {})
     npz = feeds.get("file")
     return Recipe(
         id=path.resolve().parent.name,
-        model=_file(path, "model", said.get("model", "model.onnx")),
-        **{key: said[key] for key in (*_TEXTS, *_TABLES) if key in said},
+        model=_file_beside(path, "model", values.get("model", "model.onnx")),
+        **{key: values[key] for key in (*_TEXTS, *_TABLES) if key in values},
         notes=feeds.get("notes", ""),
-        feeds=_file(path, "feeds.file", npz) if npz else None,
+        feeds=_file_beside(path, "feeds.file", npz) if npz else None,
         repairs=expect.get("repairs"),
         near_misses=expect.get("near-misses"),
         findings=expect.get("findings"),
     )
 
 
-def _fitting(path: Path, at: str, value: object, form: Form) -> Any:  # noqa: ANN401  (TOML)
-    """A value of the file, if it has the form that it must have.
+def _check_value(path: Path, parent_key: str, value: object, form: Form) -> Any:  # noqa: ANN401  (TOML)
+    """Return a value of the file, if it has the required form.
 
     Raises:
         UsageError: It has not, or is a table with a key that is none; where, and what would do.
@@ -185,44 +190,46 @@ def _fitting(path: Path, at: str, value: object, form: Form) -> Any:  # noqa: AN
         try:
             return form(value)
         except ValueError as error:
-            raise UsageError(f"{path}: {at} must be {error}, not {value!r}") from None
+            raise UsageError(f"{path}: {parent_key} must be {error}, not {value!r}") from None
     if not isinstance(value, dict):
-        raise UsageError(f"{path}: {at} must be a table, [{at}], not {value!r}")
-    found = {}
+        raise UsageError(f"{path}: {parent_key} must be a table, [{parent_key}], not {value!r}")
+    checked = {}
     for key, inner in value.items():
-        where = f"{at}.{key}" if at else key
-        known = form.get(_ANY) or form.get(key)
-        if known is None:
+        inner_key = f"{parent_key}.{key}" if parent_key else key
+        inner_form = form.get(_ANY) or form.get(key)
+        if inner_form is None:
             hint = did_you_mean(key, form)
             known_keys = ", ".join(form)
-            raise UsageError(f"{path}: {where} is no key of a recipe{hint} Known are {known_keys}")
-        found[key] = _fitting(path, where, inner, known)
-    return found
+            raise UsageError(
+                f"{path}: {inner_key} is no key of a recipe{hint} Known are {known_keys}"
+            )
+        checked[key] = _check_value(path, inner_key, inner, inner_form)
+    return checked
 
 
-def _text(value: object) -> str:
+def _parse_text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("text")
     return value
 
 
-def _count(value: object, least: int = 0) -> int:
+def _parse_count(value: object, least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"a whole number, {least} or more")
     return value
 
 
-def _size(value: object) -> int:
-    return _count(value, 1)
+def _parse_size(value: object) -> int:
+    return _parse_count(value, 1)
 
 
-def _sizes(value: object) -> list[int]:
+def _parse_sizes(value: object) -> list[int]:
     if not isinstance(value, list) or not value:
         raise ValueError("a list of sizes such as [1, 7]")
-    return [_size(size) for size in value]
+    return [_parse_size(size) for size in value]
 
 
-def _number(value: object) -> float:
+def _parse_number(value: object) -> float:
     # "not >= 0" is also true of NaN.
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise ValueError("a number, 0 or more")
@@ -233,30 +240,35 @@ _ANY = "*"
 _TEXTS = ("name", "shows", "source", "license", "exporter", "weights", "passes")
 _TABLES = ("dims", "tolerance", "gates", "bench")
 _FORM: Form = {
-    **dict.fromkeys((*_TEXTS, "model"), _text),
-    "dims": {_ANY: _sizes},
-    "feeds": {"notes": _text, "file": _text},
-    "tolerance": dict.fromkeys(("max_abs", "cosine", "half"), _number),
-    "expect": {key: {_ANY: _count} for key in ("repairs", "near-misses", "findings")},
-    "gates": dict.fromkeys(FIGURES, _number),
-    "bench": {"dims": {_ANY: _size}, "other": {_ANY: _size}, "processes": _size, "runs": _size},
+    **dict.fromkeys((*_TEXTS, "model"), _parse_text),
+    "dims": {_ANY: _parse_sizes},
+    "feeds": {"notes": _parse_text, "file": _parse_text},
+    "tolerance": dict.fromkeys(("max_abs", "cosine", "half"), _parse_number),
+    "expect": {key: {_ANY: _parse_count} for key in ("repairs", "near-misses", "findings")},
+    "gates": dict.fromkeys(FIGURES, _parse_number),
+    "bench": {
+        "dims": {_ANY: _parse_size},
+        "other": {_ANY: _parse_size},
+        "processes": _parse_size,
+        "runs": _parse_size,
+    },
 }
 """What a recipe may hold: of each key, what makes its value or refuses it, or the keys in it."""
 
 
-def _file(path: Path, key: str, name: str) -> Path:
+def _file_beside(path: Path, key: str, name: str) -> Path:
     file = path.parent / name
     if not file.is_file():
         raise UsageError(f"{path}: {key} is {name!r}, and there is no such file beside it")
     return file
 
 
-def _weights(model: Path) -> list[Path]:
-    """The files that hold a model's weights, as far as the model can be read and they are there."""
+def _weight_files_of(model: Path) -> list[Path]:
+    """Return the files of a model's weights, as far as the model can be read."""
     from graphfix.files import io
 
     try:
-        own, *weights = io.inputs_of(io.load(model))
+        own, *weights = io.input_files(io.load(model))
     except ModelError:  # the work itself says what is wrong with the file
         return []
     home = model.parent.resolve()

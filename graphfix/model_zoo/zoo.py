@@ -1,4 +1,4 @@
-"""Do the same work for each model of a folder, and write one page about all of them."""
+"""A folder of models, and the same work for each: recipe, stages, cache and page."""
 
 import logging
 import tempfile
@@ -11,13 +11,13 @@ from pathlib import Path
 from graphfix.errors import UsageError
 from graphfix.model_zoo import cache, zoo_page
 from graphfix.model_zoo.figures import Json
-from graphfix.model_zoo.model_process import Request, apart, end_all
-from graphfix.model_zoo.recipe import Recipe, find, ids
-from graphfix.paths import StrPath, file_of
+from graphfix.model_zoo.model_process import Request, end_processes, run_in_process
+from graphfix.model_zoo.recipe import Recipe, find_recipes, model_ids
+from graphfix.paths import StrPath, require_path
 from graphfix.runtime.provider import Ep
 from graphfix.wording import Proof, Row, Tell, plural
 
-__all__ = ["ModelRow", "Recipe", "Zoo", "find", "stored", "zoo"]
+__all__ = ["ModelRow", "Recipe", "Zoo", "find_recipes", "stored_rows", "zoo"]
 
 # Short, as Windows hears no Ctrl-C while it waits.
 _POLL_SECONDS = 0.2
@@ -29,28 +29,28 @@ class ModelRow:
     """The row of one model.
 
     Attributes:
-        row: What was found, as plain data.
-        fresh: Whether it was found now, or known.
+        row: The results, as plain data.
+        fresh: Whether they were computed now, and not taken from the cache.
     """
 
     row: Json
     fresh: bool
 
-    def told(self) -> Row:
-        """What was found, in a line."""
+    def to_row(self) -> Row:
+        """Return the results as one line."""
         row = self.row
-        found = [] if self.fresh else ["known"]
+        details = [] if self.fresh else ["known"]
         if "repair" in row["stages"]:
             passes = row["stages"]["repair"].get("passes", [])
-            found.append(plural(sum(len(p["changes"]) for p in passes), "repair"))
-        found += [x for name in ("crashes", "worst", "ratio") if (x := _figure(row, name))]
+            details.append(plural(sum(len(p["changes"]) for p in passes), "repair"))
+        details += [x for name in ("crashes", "worst", "ratio") if (x := _figure_text(row, name))]
         if self.fresh:
-            found.append(f"{row['seconds']:.0f} s")
+            details.append(f"{row['seconds']:.0f} s")
         colour, word = ("green", "ok") if row["ok"] else ("red", "failed")
-        return Row(word, f"{row['id']}: {', '.join(found)}", colour)
+        return Row(word, f"{row['id']}: {', '.join(details)}", colour)
 
 
-def _figure(row: Json, name: str) -> str:
+def _figure_text(row: Json, name: str) -> str:
     figure = row["figures"][name]
     before, after = figure["before"], figure["after"]
     if after is None:
@@ -64,10 +64,10 @@ def _figure(row: Json, name: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Zoo(Proof):
-    """What was found for a folder of models.
+    """The results for a folder of models.
 
     Attributes:
-        models: What was found for each, in the order of the folder.
+        models: The result of each model, in the order of the folder.
         page: The page about all of them.
         ep: Where the repaired models ran.
     """
@@ -78,16 +78,16 @@ class Zoo(Proof):
 
     @property
     def failed(self) -> list[str]:
-        """The models that miss what their recipe asks for."""
+        """Return the ids of the models that miss what their recipe asks for."""
         return [x.row["id"] for x in self.models if not x.row["ok"]]
 
     @property
     def ok(self) -> bool:
-        """Whether each is as its recipe asks for."""
+        """Return whether every model meets its recipe."""
         return not self.failed
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
-        """All in a line, and where the page is; it shows what each gave."""
+        """Return the summary in one line, and where the page is."""
         del verbose
         colour = "green" if self.ok else "red"
         return [Row("models", str(self), colour), Row("page", str(self.page))]
@@ -99,7 +99,7 @@ class Zoo(Proof):
         return f"{len(failed)} of {count} are not as they should be: {', '.join(failed)}"
 
     def to_json(self) -> Json:
-        """As plain data."""
+        """Return the result as plain data for JSON."""
         return {"schema": 1, "ok": self.ok, "ep": self.ep, "rows": [x.row for x in self.models]}
 
 
@@ -134,71 +134,73 @@ def zoo(
         UsageError: There is no such model, a recipe names no passes, DirectML or the cluster is
             unavailable, or nothing can be written into ``out``.
     """
-    folder, place, done = file_of(models), file_of(out), dict[str, ModelRow]()
+    folder, out_folder, rows_by_id = require_path(models), require_path(out), dict[str, ModelRow]()
     if jobs < 1:
         raise UsageError(f"-j {jobs}: at least 1.")
-    recipes, requests = find(folder, names), list[Request]()
+    recipes, requests = find_recipes(folder, names), list[Request]()
     for recipe in recipes:
         key = cache.key_of(recipe, ep)
-        row = None if force else cache.known(place / f"{recipe.id}.json", key)
+        row = None if force else cache.load_row(out_folder / f"{recipe.id}.json", key)
         if row is None or (careful and not row["stages"].get("bench", {}).get("careful")):
             bench = {**recipe.bench, "careful": careful}
             requests.append(Request(replace(recipe, bench=bench), ep, key))
         else:
-            done[recipe.id] = ModelRow(row, fresh=False)
-            each(done[recipe.id])
+            rows_by_id[recipe.id] = ModelRow(row, fresh=False)
+            each(rows_by_id[recipe.id])
     if requests:
-        _can_be_done(requests, here=dask is None)
-        _require_room(place)
+        _require_runnable(requests, locally=dask is None)
+        _require_writable(out_folder)
     # Nothing else holds what makes the rows: where this loop is left, it ends its processes.
-    for row in _here(requests, jobs, progress) if dask is None else _there(requests, dask):
-        cache.keep(place / f"{row['id']}.json", row)
-        done[row["id"]] = ModelRow(row, fresh=True)
+    for row in (
+        _run_locally(requests, jobs, progress) if dask is None else _run_on_cluster(requests, dask)
+    ):
+        cache.save_row(out_folder / f"{row['id']}.json", row)
+        rows_by_id[row["id"]] = ModelRow(row, fresh=True)
         if dask is not None:  # which of them a worker has begun is not known here
-            progress(f"working on the cluster: {len(done)} of {len(recipes)} models are done")
-        each(done[row["id"]])
-    zoo_page.write(stored(folder, place), place / "index.html")
-    return Zoo(tuple(done[x.id] for x in recipes), place / "index.html", ep)
+            progress(f"working on the cluster: {len(rows_by_id)} of {len(recipes)} models are done")
+        each(rows_by_id[row["id"]])
+    zoo_page.write_page(stored_rows(folder, out_folder), out_folder / "index.html")
+    return Zoo(tuple(rows_by_id[x.id] for x in recipes), out_folder / "index.html", ep)
 
 
-def stored(folder: Path, out: Path) -> list[Json]:
-    """The rows that are known of the models in ``folder``, in order, old ones among them."""
-    rows = [cache.known(out / f"{name}.json") for name in ids(folder)]
+def stored_rows(folder: Path, out: Path) -> list[Json]:
+    """Return the rows of the models in ``folder`` that are stored in ``out``, in order."""
+    rows = [cache.load_row(out / f"{name}.json") for name in model_ids(folder)]
     return [row for row in rows if row is not None]
 
 
-def _there(requests: Sequence[Request], dask: str) -> Iterator[Json]:
-    from graphfix.model_zoo.dask_workers import rows
+def _run_on_cluster(requests: Sequence[Request], dask: str) -> Iterator[Json]:
+    from graphfix.model_zoo.dask_workers import iter_rows
 
     if requests:
-        yield from rows(dask, requests, tell=logging.getLogger("graphfix").warning)
+        yield from iter_rows(dask, requests, tell=logging.getLogger("graphfix").warning)
 
 
-def _here(requests: Sequence[Request], jobs: int, progress: Tell) -> Iterator[Json]:
+def _run_locally(requests: Sequence[Request], jobs: int, progress: Tell) -> Iterator[Json]:
     stages: dict[str, str] = {}  # of the models that are worked on, by their line
 
-    def one(number: int, request: Request) -> Json:
+    def run_one(number: int, request: Request) -> Json:
         line = f"model {number} of {len(requests)}, {request.recipe.id}"
         stages[line] = "starting"
         try:
-            return apart(request, lambda stage: stages.update({line: stage}))
+            return run_in_process(request, lambda stage: stages.update({line: stage}))
         finally:
             del stages[line]
 
     with ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(one, i, request) for i, request in enumerate(requests, 1)}
+        running = {pool.submit(run_one, i, request) for i, request in enumerate(requests, 1)}
         try:
             while running:
-                done, running = wait(running, _POLL_SECONDS, FIRST_COMPLETED)
+                finished, running = wait(running, _POLL_SECONDS, FIRST_COMPLETED)
                 if now := "\n".join(f"{line}: {stage}" for line, stage in [*stages.items()]):
                     progress(now)
-                for future in done:
+                for future in finished:
                     yield future.result()
         except BaseException as error:  # Ctrl-C, or nobody wants the rest
             pool.shutdown(wait=False, cancel_futures=True)
             patience = time.monotonic() + _PATIENCE_SECONDS
             while not all(x.done() for x in running):  # one may just be starting
-                end_all(at_once=time.monotonic() > patience)
+                end_processes(at_once=time.monotonic() > patience)
                 time.sleep(_POLL_SECONDS)
             # Where Ctrl-C comes as threading.Condition takes its lock, that raises another error.
             if isinstance(error.__context__, KeyboardInterrupt):
@@ -206,29 +208,31 @@ def _here(requests: Sequence[Request], jobs: int, progress: Tell) -> Iterator[Js
             raise
 
 
-def _can_be_done(requests: Sequence[Request], *, here: bool) -> None:
-    """Say what is wrong before anything is run, not after half of it."""
+def _require_runnable(requests: Sequence[Request], *, locally: bool) -> None:
+    """Raise UsageError for a bad recipe or provider before anything is run."""
     from graphfix.engine import pipeline
 
     for request in requests:
         try:
-            pipeline.resolve(request.recipe.passes)
+            pipeline.resolve_passes(request.recipe.passes)
         except UsageError as error:
             raise UsageError(f"the recipe of {request.recipe.id}: {error}") from error
-    if here and requests[0].ep == "dml":
-        from graphfix.runtime.python import require
+    if locally and requests[0].ep == "dml":
+        from graphfix.runtime.python import require_provider
 
-        require("dml")
+        require_provider("dml")
 
 
-def _require_room(out: Path) -> None:
-    """Raise UsageError where no results can be put; nothing is made of the folder yet."""
+def _require_writable(out: Path) -> None:
+    """Raise UsageError if no results can be written to the folder; it is not created yet."""
     # A drive that is not there has no folder above.
-    there = next((x for x in (out, *out.absolute().parents) if x.exists()), out)
+    existing = next((x for x in (out, *out.absolute().parents) if x.exists()), out)
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        reason = "is a file" if there.is_file() else f"cannot be written: {error.strerror or error}"
-        where = f"--out {out}" if there == out else f"--out {out}: {there}"
-        raise UsageError(f"{where}: {reason}; name a folder for the results") from error
+        reason = (
+            "is a file" if existing.is_file() else f"cannot be written: {error.strerror or error}"
+        )
+        option = f"--out {out}" if existing == out else f"--out {out}: {existing}"
+        raise UsageError(f"{option}: {reason}; name a folder for the results") from error

@@ -31,15 +31,15 @@ class ZooJob:
 
     @property
     def before(self) -> Path:
-        """The model as given."""
+        """Return the path of the model as exported."""
         return self.recipe.model
 
     @property
     def tolerance(self) -> Tolerance:
-        """What the recipe lets differ."""
+        """Return the tolerance of the recipe."""
         return Tolerance(**self.recipe.tolerance)
 
-    def repaired(self, target: Path, ep: Ep = "cpu") -> Report:
+    def repair_into(self, target: Path, ep: Ep = "cpu") -> Report:
         """Repair the model into ``target`` and verify it, as ``graphfix run`` does."""
         from graphfix.job import repair_file
 
@@ -58,7 +58,7 @@ class ZooJob:
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the work.
+    """One stage of the work on a model.
 
     Attributes:
         name: What its result is called in the JSON.

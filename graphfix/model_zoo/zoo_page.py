@@ -19,55 +19,55 @@ _COLUMNS = (
 )
 
 
-def write(rows: Sequence[Json], path: Path) -> None:
+def write_page(rows: Sequence[Json], path: Path) -> None:
     """Write the page, all at once or not at all.
 
     Raises:
         ModelError: The folder or the disk does not allow it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_file.put_text(path, page(rows))
+    atomic_file.write_text(path, render_page(rows))
 
 
-def page(rows: Sequence[Json]) -> str:
-    """The page of all models as HTML.
+def render_page(rows: Sequence[Json]) -> str:
+    """Return the page of all models as HTML.
 
     Args:
         rows: What :func:`graphfix.model_zoo.model_process.work` gives for each.
     """
     empty = [name for name in _COLUMNS if not any(is_known(x["figures"][name]) for x in rows)]
-    return html.page_of(
+    return html.render_data_page(
         "zoo.html",
         {"schema": 1, "graphfix": __version__, "rows": list(rows)},
         rows=rows,
         columns={name: FIGURES[name] for name in _COLUMNS},
-        unknown=html.grouped(
+        unknown=html.group_pairs(
             (rows[0]["figures"][name]["why"], FIGURES[name]) for name in empty if rows
         ),
-        cell=cell,
-        missed=html.missed,
+        cell=figure_cell,
+        missed=html.group_by_reason,
         places={"dml": "DirectML", "cpu": "the CPU"},
-        skipped=_skipped,
+        skipped=_skipped_by_reason,
     )
 
 
-def cell(name: str, one: Figure) -> str:
-    """A figure as the table shows it: ``12 → 0``, or one number, or a dash."""
-    before, after = one["before"], one["after"]
-    if one["why"].startswith(CANNOT_TELL):
+def figure_cell(name: str, values: Figure) -> str:
+    """Return a figure as the table shows it: ``12 → 0``, or one number, or a dash."""
+    before, after = values["before"], values["after"]
+    if values["why"].startswith(CANNOT_TELL):
         return CANNOT_TELL
-    if not is_known(one):
+    if not is_known(values):
         return "-"
     if name in ("worst", "ratio"):  # only what is after the repair says something
         if not after:
             return "-" if after is None else "0"
-        return html.number(after) if name == "worst" else f"{after:.2f}"
+        return html.format_number(after) if name == "worst" else f"{after:.2f}"
     if name == "crashes":
         return " → ".join(_RUNS[None if x is None else int(x)] for x in (before, after))
-    number = html.number if name == "padding" else "{:g}".format
+    number = html.format_number if name == "padding" else "{:g}".format
     return " → ".join("-" if x is None else number(x) for x in (before, after))
 
 
-def _skipped(stages: Json) -> dict[str, list[str]]:
-    """The stages that were not done, by the reason."""
-    return html.grouped((x["skipped"], name) for name, x in stages.items() if "skipped" in x)
+def _skipped_by_reason(stages: Json) -> dict[str, list[str]]:
+    """Return the stages that were skipped, by reason."""
+    return html.group_pairs((x["skipped"], name) for name, x in stages.items() if "skipped" in x)

@@ -1,4 +1,4 @@
-"""Which operators take their inputs side by side, where a dim of 1 stands for any size."""
+"""Operators that broadcast their inputs, where a dim of 1 stands for any size."""
 
 import onnx_ir as ir
 
@@ -25,10 +25,10 @@ BY_ELEMENT = frozenset(
 """Operators that make each element of one element of their first input."""
 
 # Before, all inputs have one shape, or an attribute names the axis where the second begins.
-_FIRST = 7
-_FIRST_OF_MANY = dict.fromkeys(("Min", "Max", "Sum", "Mean"), 8)
+_FIRST_OPSET = 7
+_FIRST_OPSET_OF = dict.fromkeys(("Min", "Max", "Sum", "Mean"), 8)
 
 
-def is_broadcast(node: ir.Node | None, opset: int) -> bool:
-    """Whether ``node``, at its version of the standard opset, broadcasts each of its inputs."""
-    return is_op(node, *BROADCAST) and opset >= _FIRST_OF_MANY.get(node.op_type, _FIRST)
+def broadcasts_inputs(node: ir.Node | None, opset: int) -> bool:
+    """Return whether ``node``, at its standard opset, broadcasts each of its inputs."""
+    return is_op(node, *BROADCAST) and opset >= _FIRST_OPSET_OF.get(node.op_type, _FIRST_OPSET)

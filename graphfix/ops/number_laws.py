@@ -1,4 +1,4 @@
-"""What operators make of numbers, element by element, as numpy has it."""
+"""Numpy functions that compute what elementwise operators do."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,12 +8,12 @@ import numpy as np
 Law = Callable[..., Any]
 
 COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
-_CALLED_THE_SAME = (
+_NAMED_AS_IN_NUMPY = (
     *("Abs", "Ceil", "Cos", "Cosh", "Exp", "Floor", "IsInf", "IsNaN", "Log"),
     *("Round", "Sign", "Sin", "Sinh", "Sqrt", "Tanh"),
 )
-OF_ONE: dict[str, Law] = {
-    **{name: getattr(np, name.lower()) for name in _CALLED_THE_SAME},
+UNARY_LAWS: dict[str, Law] = {
+    **{name: getattr(np, name.lower()) for name in _NAMED_AS_IN_NUMPY},
     "Identity": lambda x: x,
     "Neg": np.negative,
     "Not": np.logical_not,
@@ -23,7 +23,7 @@ OF_ONE: dict[str, Law] = {
     "Softplus": lambda x: np.log1p(np.exp(x)),
     "Softsign": lambda x: x / (1 + np.abs(x)),
 }
-OF_TWO: dict[str, Law] = {
+BINARY_LAWS: dict[str, Law] = {
     **{name: getattr(np, name.lower()) for name in ("Add", "Equal", "Greater", "Less")},
     **{name: getattr(np, f"logical_{name.lower()}") for name in ("And", "Or", "Xor")},
     "Div": np.divide,

@@ -1,8 +1,8 @@
-"""What a Slice takes, in Python's terms."""
+"""ONNX's Slice in Python's terms."""
 
 
-def slice_of(start: int, end: int, step: int, size: int) -> slice:
-    """The slice of a list that takes what ONNX's ``start:end:step`` takes of an axis.
+def python_slice(start: int, end: int, step: int, size: int) -> slice:
+    """Return the Python slice that takes what ONNX's ``start:end:step`` takes of an axis.
 
     Backwards, one that begins before the first begins there, where Python has nothing. ONNX Runtime
     takes the greatest integers as an end that is not given, backwards too.
@@ -11,6 +11,6 @@ def slice_of(start: int, end: int, step: int, size: int) -> slice:
     return slice(max(start, -size), None if open_end else end, step)
 
 
-def length_in(start: int, end: int, step: int, size: int) -> int:
-    """How many elements that is."""
-    return len(range(*slice_of(start, end, step, size).indices(size)))
+def sliced_length(start: int, end: int, step: int, size: int) -> int:
+    """Return how many elements ONNX's ``start:end:step`` takes of an axis."""
+    return len(range(*python_slice(start, end, step, size).indices(size)))

@@ -1,4 +1,4 @@
-"""Many tokens in parts that containers have a size for."""
+"""Splits many tokens into chunks that containers have a size for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ class Chunk:
     """A part of the tokens, and the container that it runs in.
 
     Attributes:
-        start: The first of them.
-        valid: How many they are.
-        size: What the container takes; what is left of it is filled up in front.
+        start: The index of its first token.
+        valid: How many tokens it has.
+        size: How many the container takes; the difference is padding in front.
     """
 
     start: int
@@ -21,8 +21,10 @@ class Chunk:
     size: int
 
 
-def chunks(count: int, sizes: Sequence[int], *, partial: bool, joins: bool = True) -> list[Chunk]:
-    """``count`` tokens in parts: the largest that fit, and what does not fit first.
+def split_into_chunks(
+    count: int, sizes: Sequence[int], *, partial: bool, joins: bool = True
+) -> list[Chunk]:
+    """Split ``count`` tokens into the largest sizes that fit; a padded chunk comes first.
 
     37 of 16 are 5, filled up to 16, then 16 and 16. Where nothing may be filled up, the small ones
     come last: 16, 16 and five times 1.
@@ -44,19 +46,22 @@ def chunks(count: int, sizes: Sequence[int], *, partial: bool, joins: bool = Tru
         )
     if partial:
         largest = sizes[-1]
-        rest = count % largest
-        fits = next((x for x in sizes if x >= rest), largest)
-        made = [Chunk(0, rest, fits)] if rest else []
-        return [*made, *(Chunk(at, largest, largest) for at in range(rest, count, largest))]
-    made, at = [], 0
-    while at < count:
-        size = next((x for x in reversed(sizes) if x <= count - at), None)
+        remainder = count % largest
+        fits = next((x for x in sizes if x >= remainder), largest)
+        parts = [Chunk(0, remainder, fits)] if remainder else []
+        return [
+            *parts,
+            *(Chunk(start, largest, largest) for start in range(remainder, count, largest)),
+        ]
+    parts, start = [], 0
+    while start < count:
+        size = next((x for x in reversed(sizes) if x <= count - start), None)
         if size is None:
-            told = ", ".join(map(str, sizes))
+            size_list = ", ".join(map(str, sizes))
             raise FeedError(
-                f"{count} new entries are no sum of the sizes that containers have ({told}); "
+                f"{count} new entries are no sum of the sizes that containers have ({size_list}); "
                 "nothing was run. Ship with a container of 1 too"
             )
-        made.append(Chunk(at, size, size))
-        at += size
-    return made
+        parts.append(Chunk(start, size, size))
+        start += size
+    return parts

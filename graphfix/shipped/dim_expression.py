@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 
-_LAWS: dict[object, Callable[..., Fraction | int]] = {
+_OPERATIONS: dict[object, Callable[..., Fraction | int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -27,7 +27,7 @@ _LAWS: dict[object, Callable[..., Fraction | int]] = {
 
 
 def size_of(dim: int | str, sizes: Mapping[str, int]) -> int:
-    """The size of a dim where the named dims have these sizes.
+    """Return the size of a dim, given the sizes of the named dims.
 
     Raises:
         ValueError: The text is no such expression, a name has no size, or the result is no size.
@@ -37,7 +37,7 @@ def size_of(dim: int | str, sizes: Mapping[str, int]) -> int:
     if (size := sizes.get(dim)) is not None:
         return size
     try:
-        value = _value(_parsed(dim), sizes)
+        value = _evaluate(_parse_expression(dim), sizes)
     except (KeyError, ZeroDivisionError, TypeError, RecursionError) as error:
         raise ValueError(
             f"the size {dim[:200]} cannot be computed from {dict(sizes)}: {error}"
@@ -49,35 +49,37 @@ def size_of(dim: int | str, sizes: Mapping[str, int]) -> int:
 
 @lru_cache(maxsize=256)
 def names_in(dim: int | str) -> frozenset[str]:
-    """The names of dims in an expression.
+    """Return the names of dims in an expression.
 
     Raises:
         ValueError: The text is no such expression.
     """
     if isinstance(dim, int):
         return frozenset()
-    names = {x.id for x in ast.walk(_parsed(dim)) if isinstance(x, ast.Name)}
-    return frozenset(names - _LAWS.keys())
+    names = {x.id for x in ast.walk(_parse_expression(dim)) if isinstance(x, ast.Name)}
+    return frozenset(names - _OPERATIONS.keys())
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str) -> ast.expr:
+def _parse_expression(text: str) -> ast.expr:
     try:
         return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ValueError(f"{text[:200]!r} is no size") from None
 
 
-def _value(node: ast.expr, sizes: Mapping[str, int]) -> Fraction:
+def _evaluate(node: ast.expr, sizes: Mapping[str, int]) -> Fraction:
     match node:
         case ast.Constant(value=int(number)):
             return Fraction(number)
         case ast.Name(id=name):
             return Fraction(sizes[name])
         case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return -_value(inner, sizes)
-        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _LAWS:
-            return Fraction(_LAWS[type(sign)](_value(left, sizes), _value(right, sizes)))
-        case ast.Call(func=ast.Name(id=name), args=given, keywords=[]) if name in _LAWS:
-            return Fraction(_LAWS[name](*(_value(x, sizes) for x in given)))
+            return -_evaluate(inner, sizes)
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATIONS:
+            return Fraction(
+                _OPERATIONS[type(sign)](_evaluate(left, sizes), _evaluate(right, sizes))
+            )
+        case ast.Call(func=ast.Name(id=name), args=given, keywords=[]) if name in _OPERATIONS:
+            return Fraction(_OPERATIONS[name](*(_evaluate(x, sizes) for x in given)))
     raise ValueError(f"{ast.unparse(node)[:200]!r} is no size")

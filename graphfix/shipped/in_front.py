@@ -7,19 +7,19 @@ import numpy as np
 from graphfix.runtime.port import Array
 
 
-def fitted(array: Array, shape: Sequence[int], fill: float = 0.0) -> Array:
-    """An array filled up in front to a shape, or without its first entries where it is longer."""
+def fit_in_front(array: Array, shape: Sequence[int], fill: float = 0.0) -> Array:
+    """Fill an array up in front to a shape, or cut its first entries where it is longer."""
     if array.shape == tuple(shape):
         return array
     sizes = tuple(zip(array.shape, shape, strict=True))
     cut = array[tuple(slice(max(0, n - size), None) for n, size in sizes)]
     if cut.shape == tuple(shape):
         return cut
-    whole = np.full(shape, fill, array.dtype)
-    whole[tuple(slice(max(0, size - n), None) for n, size in sizes)] = cut
-    return whole
+    result = np.full(shape, fill, array.dtype)
+    result[tuple(slice(max(0, size - n), None) for n, size in sizes)] = cut
+    return result
 
 
-def last(array: Array, axis: int, count: int) -> Array:
-    """The last entries along an axis, as many as there are if these are fewer."""
+def last_entries(array: Array, axis: int, count: int) -> Array:
+    """Return the last entries along an axis, or all if there are fewer."""
     return array[(slice(None),) * axis + (slice(max(0, array.shape[axis] - count), None),)]

@@ -1,4 +1,4 @@
-"""Clips and steps through a session of a shipped folder, in a process that may die of it.
+"""Clips and steps through a session of a shipped folder, in a process that a crash may end.
 
 The functions are called there, see :func:`graphfix.runtime.isolated_call.call`. A
 container that was verified is run here as it will be used, with all of ONNX Runtime's
@@ -12,18 +12,18 @@ from graphfix.runtime.port import Array, Feeds
 from graphfix.shipped.session import Session
 from graphfix.shipped.stream import Stream
 
-_made: dict[str, Session] = {}
+_open_sessions: dict[str, Session] = {}
 
 
 def run(folder: str, feeds: Feeds) -> Feeds:
-    """What the folder makes of a clip, by the names of its outputs."""
-    session = _session(folder)
+    """Run a clip; return the outputs of the folder by name."""
+    session = _session_of(folder)
     names = [x.name for x in session.get_outputs()]
     return dict(zip(names, session.run(names, feeds), strict=True))
 
 
 def play(folder: str, arrays: Feeds) -> Feeds:
-    """What a stream of the folder makes of a sequence of steps.
+    """Run a sequence of steps through a stream of the folder.
 
     Args:
         folder: The folder.
@@ -33,18 +33,18 @@ def play(folder: str, arrays: Feeds) -> Feeds:
     Returns:
         ``0/NAME`` for the outputs of the first step, and so on; ``refused`` for whether that was.
     """
-    fed: dict[str, dict[str, Array]] = {}
+    feeds_by_step: dict[str, dict[str, Array]] = {}
     for key, array in arrays.items():
         step, _, name = key.partition("/")
-        fed.setdefault(step, {})[name] = array
-    stream = _session(folder).stream(fed.pop("states", None))
-    beyond = fed.pop("beyond", None)
-    found = stream.play([fed[str(place)] for place in range(len(fed))])
-    return {**found, "refused": np.array(beyond is None or refuses(stream, beyond))}
+        feeds_by_step.setdefault(step, {})[name] = array
+    stream = _session_of(folder).stream(feeds_by_step.pop("states", None))
+    beyond = feeds_by_step.pop("beyond", None)
+    outputs = stream.play([feeds_by_step[str(index)] for index in range(len(feeds_by_step))])
+    return {**outputs, "refused": np.array(beyond is None or refuses_step(stream, beyond))}
 
 
-def refuses(stream: Stream, feeds: Feeds) -> bool:
-    """Whether a stream says that its caches are full."""
+def refuses_step(stream: Stream, feeds: Feeds) -> bool:
+    """Return whether a stream refuses a step since its caches are full."""
     try:
         stream.run(None, feeds)
     except FeedError as error:
@@ -53,13 +53,13 @@ def refuses(stream: Stream, feeds: Feeds) -> bool:
 
 
 def close(folder: str, _: Feeds) -> Feeds:
-    """Let go of a folder: Windows neither renames nor deletes one with a file that is in use."""
-    if folder in _made:
-        _made.pop(folder).close()
+    """Close the session of a folder: Windows does not rename or delete files in use."""
+    if folder in _open_sessions:
+        _open_sessions.pop(folder).close()
     return {}
 
 
-def _session(folder: str) -> Session:
-    if folder not in _made:
-        _made[folder] = Session(folder, providers=["CPUExecutionProvider"])
-    return _made[folder]
+def _session_of(folder: str) -> Session:
+    if folder not in _open_sessions:
+        _open_sessions[folder] = Session(folder, providers=["CPUExecutionProvider"])
+    return _open_sessions[folder]

@@ -42,8 +42,8 @@ class Port:
     dims: tuple[Dim, ...]
     rows: int | None
 
-    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Its shape at these sizes.
+    def shape_at(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the shape at these sizes.
 
         Raises:
             ValueError: A dim cannot be computed from them.
@@ -53,11 +53,11 @@ class Port:
 
 @dataclass(frozen=True)
 class InputPort(Port):
-    """An input of the original model, and what goes into it behind the clip.
+    """An input of the original model, and the value of its padding.
 
     Attributes:
-        kind: What it is for.
-        pad: What it holds where there is no content.
+        kind: The role of the input.
+        pad: The value where there is no content.
     """
 
     kind: Kind = "data"
@@ -66,7 +66,7 @@ class InputPort(Port):
 
 @dataclass(frozen=True)
 class Axis:
-    """What is padded.
+    """The padded axis.
 
     Attributes:
         dim: The name of the dim that a clip's length is a size of.
@@ -120,7 +120,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class StateLink:
-    """What an output gives in one step, and an input takes in the next.
+    """A state: an output of one step that is an input of the next.
 
     Attributes:
         input: The input.
@@ -135,7 +135,7 @@ class StateLink:
 
 @dataclass(frozen=True)
 class Opening:
-    """A model that runs once for each encoding: what it gives stays as it is in all steps.
+    """A model that runs once for each encoding; its outputs stay the same in all steps.
 
     Attributes:
         container: The model.
@@ -150,7 +150,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Streaming:
-    """What a host has to know of a model that continues its states.
+    """How a host runs a model that continues its states.
 
     Attributes:
         caches: The dims that are lengths of caches.
@@ -172,7 +172,7 @@ class Streaming:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that a host has to know.
+    """Everything that a host has to know of a shipped model.
 
     Attributes:
         axis: What is padded.
@@ -203,16 +203,16 @@ class Manifest:
 
     @property
     def opening(self) -> Opening | None:
-        """What runs once for each encoding."""
+        """Return the model that runs once for each encoding, or None."""
         return None if self.stream is None else self.stream.opening
 
     def to_text(self) -> str:
-        """As JSON."""
+        """Return the manifest as JSON."""
         return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """The manifest of a shipped folder.
+        """Read the manifest of a shipped folder.
 
         Raises:
             ModelError: There is none, or it is not one that this version understands.
@@ -228,33 +228,33 @@ class Manifest:
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{path}: is no JSON ({error}); ship the model again") from error
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, dict) else None
+            schema = data.get("schema") if isinstance(data, dict) else None
             raise ModelError(
-                f"{path}: has schema {found!r:.80}, and this graphfix reads {SCHEMA}; "
+                f"{path}: has schema {schema!r:.80}, and this graphfix reads {SCHEMA}; "
                 "ship the model again"
             )
         try:
-            manifest = _manifest(data)
-            _require_sound(manifest)
+            manifest = _manifest_from_json(data)
+            _require_valid(manifest)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            told = error if type(error) is ValueError else repr(error)
-            raise ModelError(f"{path}: is malformed ({told}); ship the model again") from error
+            problem = error if type(error) is ValueError else repr(error)
+            raise ModelError(f"{path}: is malformed ({problem}); ship the model again") from error
         return manifest
 
 
-def _manifest(data: dict[str, Any]) -> Manifest:
+def _manifest_from_json(data: dict[str, Any]) -> Manifest:
     return Manifest(
         axis=Axis(**data["axis"]),
         inputs=tuple(InputPort(**{**x, "dims": tuple(x["dims"])}) for x in data["inputs"]),
         outputs=tuple(Port(**{**x, "dims": tuple(x["dims"])}) for x in data["outputs"]),
         containers=tuple(Container(**x) for x in data["containers"]),
         weights=tuple(data["weights"]),
-        stream=_streaming(data.get("stream")),
+        stream=_streaming_from_json(data.get("stream")),
         **{key: data[key] for key in ("batch", "lengths", "provenance", "verdict")},
     )
 
 
-def _streaming(data: dict[str, Any] | None) -> Streaming | None:
+def _streaming_from_json(data: dict[str, Any] | None) -> Streaming | None:
     if data is None:
         return None
     caches = tuple(Cache(**x) for x in data["caches"])
@@ -267,94 +267,102 @@ def _streaming(data: dict[str, Any] | None) -> Streaming | None:
     return Streaming(caches, states, rolls, partial, joins, opening)
 
 
-def _require_sound(manifest: Manifest) -> None:
-    """Raise ValueError where a field holds what it cannot: before a session relies on it."""
+def _require_valid(manifest: Manifest) -> None:
+    """Raise ValueError where a field has an impossible value, before a session relies on it."""
     axis, inputs = manifest.axis, {x.name: x for x in manifest.inputs}
     for file in (*manifest.weights, *(x.file for x in manifest.containers)):
-        _require(_is_beside(file), f"{file!r:.80} is no file beside it")
-    _require(bool(manifest.containers), "there are no containers")
+        _require_that(_is_file_name(file), f"{file!r:.80} is no file beside it")
+    _require_that(bool(manifest.containers), "there are no containers")
     sizes = manifest.containers[0].sizes
     for container in manifest.containers:
-        _require(container.sizes.keys() == sizes.keys(), "containers have sizes of different dims")
+        _require_that(
+            container.sizes.keys() == sizes.keys(), "containers have sizes of different dims"
+        )
         for name, size in container.sizes.items():
-            told = f"the size of {name!r:.80} is {size!r:.80}, which is no size"
-            _require(_is_whole(size) and 0 <= size < _MOST, told)
+            problem = f"the size of {name!r:.80} is {size!r:.80}, which is no size"
+            _require_that(_is_whole_number(size) and 0 <= size < _MOST, problem)
     for group, ports in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
-        _require(len(ports) > 0, f"there are no {group}")
-        _require(len({x.name for x in ports}) == len(ports), f"two {group} have the same name")
+        _require_that(len(ports) > 0, f"there are no {group}")
+        _require_that(len({x.name for x in ports}) == len(ports), f"two {group} have the same name")
         for port in ports:
             _require_port(port, sizes)
     if manifest.stream is not None:
         _require_stream(manifest.stream, manifest)
     batch, lengths = manifest.batch, manifest.lengths
-    _require(batch is None or batch in sizes, f"batch is {batch!r:.80}, which has no size")
-    _require(isinstance(lengths, str | None), f"lengths is {lengths!r:.80}, which is no name")
+    _require_that(batch is None or batch in sizes, f"batch is {batch!r:.80}, which has no size")
+    _require_that(isinstance(lengths, str | None), f"lengths is {lengths!r:.80}, which is no name")
     sized = axis.dim in sizes and axis.input in inputs
-    _require(sized, "axis names a dim without a size, or an input that there is not")
+    _require_that(sized, "axis names a dim without a size, or an input that there is not")
     _require_axis(axis.axis, inputs[axis.input], "axis")
     rated = axis.rate is None or (_is_number(axis.rate) and axis.rate > 0)
-    _require(rated, f"rate is {axis.rate!r:.80}, which is no number above 0")
-    fits = _is_whole(axis.shortest) and 1 <= axis.shortest <= sizes[axis.dim]
-    _require(fits, f"shortest is {axis.shortest!r:.80}, which is no length of a clip that fits")
+    _require_that(rated, f"rate is {axis.rate!r:.80}, which is no number above 0")
+    fits = _is_whole_number(axis.shortest) and 1 <= axis.shortest <= sizes[axis.dim]
+    _require_that(
+        fits, f"shortest is {axis.shortest!r:.80}, which is no length of a clip that fits"
+    )
 
 
 def _require_stream(stream: Streaming, manifest: Manifest) -> None:
     inputs = {x.name: x for x in manifest.inputs}
     outputs = {x.name: x for x in manifest.outputs}
     for state in stream.states:
-        there = state.input in inputs and state.output in outputs
-        _require(there, f"the state {state.input!r:.80} is no input, or has no output")
+        exists = state.input in inputs and state.output in outputs
+        _require_that(exists, f"the state {state.input!r:.80} is no input, or has no output")
         if state.axis is not None:
             _require_axis(state.axis, inputs[state.input], f"axis of {state.input!r:.80}")
     opening = stream.opening
     if opening is not None:
         file = opening.container.file
-        _require(_is_beside(file), f"{file!r:.80} is no file beside it")
-        known = {*opening.inputs, *opening.gives} <= inputs.keys()
-        _require(known, f"{file!r:.80} takes or gives what is no input")
+        _require_that(_is_file_name(file), f"{file!r:.80} is no file beside it")
+        are_inputs = {*opening.inputs, *opening.gives} <= inputs.keys()
+        _require_that(are_inputs, f"{file!r:.80} takes or gives what is no input")
     for cache in stream.caches:
         sized = all(cache.dim in x.sizes for x in manifest.containers)
-        _require(sized, f"the cache {cache.dim!r:.80} has no size")
-        _require(isinstance(cache.told, str), f"told is {cache.told!r:.80}, which is no name")
+        _require_that(sized, f"the cache {cache.dim!r:.80} has no size")
+        _require_that(isinstance(cache.told, str), f"told is {cache.told!r:.80}, which is no name")
 
 
 def _require_port(port: Port, sizes: dict[str, int]) -> None:
     name = f"{port.name!r:.80}"
     texts: tuple[object, ...] = (port.name, port.type)
-    told = f"{name} has a name or a type that is no text"
-    _require(all(isinstance(x, str) for x in texts), told)
+    problem = f"{name} has a name or a type that is no text"
+    _require_that(all(isinstance(x, str) for x in texts), problem)
     for dim in port.dims:
-        _require(_is_whole(dim) or isinstance(dim, str), f"{name} has a dim {dim!r:.80}")
+        _require_that(
+            _is_whole_number(dim) or isinstance(dim, str), f"{name} has a dim {dim!r:.80}"
+        )
         missing = sorted(names_in(dim) - sizes.keys())
-        _require(not missing, f"{name} has a dim of {missing!r:.80}, which have no size")
-        told = f"{name} has a dim {dim!r:.80}, which is no size"
-        _require(0 <= size_of(dim, sizes) < _MOST, told)
+        _require_that(not missing, f"{name} has a dim of {missing!r:.80}, which have no size")
+        problem = f"{name} has a dim {dim!r:.80}, which is no size"
+        _require_that(0 <= size_of(dim, sizes) < _MOST, problem)
     if port.rows is not None:
         _require_axis(port.rows, port, f"rows of {name}")
     if isinstance(port, InputPort):
-        _require(_is_number(port.pad), f"pad of {name} is {port.pad!r:.80}, which is no number")
+        _require_that(
+            _is_number(port.pad), f"pad of {name} is {port.pad!r:.80}, which is no number"
+        )
 
 
-def _require_axis(axis: object, port: Port, what: str) -> None:
+def _require_axis(axis: object, port: Port, label: str) -> None:
     count = len(port.dims)
-    told = f"{what} is {axis!r:.80}, and there are {count} dims"
-    _require(_is_whole(axis) and axis in range(count), told)
+    problem = f"{label} is {axis!r:.80}, and there are {count} dims"
+    _require_that(_is_whole_number(axis) and axis in range(count), problem)
 
 
-def _require(holds: bool, problem: str) -> None:
+def _require_that(holds: bool, problem: str) -> None:
     if not holds:
         raise ValueError(problem)
 
 
-def _is_beside(file: object) -> bool:
-    """Whether it names a file in the manifest's folder: on Windows C:x is in another one."""
+def _is_file_name(file: object) -> bool:
+    """Return whether it names a file in the manifest's folder: on Windows C:x is elsewhere."""
     is_name = isinstance(file, str) and file not in ("", ".", "..")
     return is_name and {*str(file)}.isdisjoint("/\\\0") and not Path(str(file)).drive
 
 
-def _is_whole(given: object) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool)
+def _is_whole_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(given: object) -> bool:
-    return _is_whole(given) or (isinstance(given, float) and math.isfinite(given))
+def _is_number(value: object) -> bool:
+    return _is_whole_number(value) or (isinstance(value, float) and math.isfinite(value))

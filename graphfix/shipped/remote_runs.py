@@ -1,4 +1,4 @@
-"""The containers of a folder in sessions of another process: arrays go there and back."""
+"""Runs the containers of a folder in sessions of another process."""
 
 from __future__ import annotations
 
@@ -7,58 +7,58 @@ from pathlib import Path
 from typing import Any
 
 from graphfix.runtime.port import Array, Feeds
-from graphfix.runtime.scratch import Closing
+from graphfix.runtime.scratch import Closable
 from graphfix.shipped.manifest import Container, Manifest
 
 
-class RemoteRuns(Closing):
-    """What a :class:`graphfix.shipped.stream.Stream` runs containers by, on any provider.
+class RemoteRunner(Closable):
+    """Runs containers for a :class:`graphfix.ship.stream.Stream`, on any provider.
 
     Args:
         folder: The folder.
-        opened: Makes a session of a file.
+        open_session: Opens a session of a file.
     """
 
-    def __init__(self, folder: Path, opened: Callable[[Path], Any]) -> None:
+    def __init__(self, folder: Path, open_session: Callable[[Path], Any]) -> None:
         self.folder, self.manifest = folder, Manifest.read(folder)
-        self.made: dict[str, Any] = {}
-        self._opened = opened
+        self.sessions: dict[str, Any] = {}
+        self._open_session = open_session
 
-    def hold(self, array: Array) -> OnHost:
-        """An array, to be an input of several runs."""
-        return OnHost(array)
+    def hold(self, array: Array) -> HostArray:
+        """Return an array as an input of several runs."""
+        return HostArray(array)
 
     def step(
         self,
         container: Container,
         fed: Mapping[str, Any],
-        wanted: Sequence[str],
-        kept: Sequence[str],
+        output_names: Sequence[str],
+        state_names: Sequence[str],
         run_options: object = None,
     ) -> tuple[list[Array], list[Any]]:
-        """The outputs of a run that are wanted, and those that are fed back."""
-        if container.file not in self.made:
-            self.made[container.file] = self._opened(self.folder / container.file)
-        made = self.ran(container, {k: x.numpy() for k, x in fed.items()})
-        return [made[x] for x in wanted], [OnHost(made[x]) for x in kept]
+        """Run a container; return the requested outputs, and those that are fed back."""
+        if container.file not in self.sessions:
+            self.sessions[container.file] = self._open_session(self.folder / container.file)
+        outputs = self.run_container(container, {k: x.numpy() for k, x in fed.items()})
+        return [outputs[x] for x in output_names], [HostArray(outputs[x]) for x in state_names]
 
-    def ran(self, container: Container, feeds: Feeds) -> Feeds:
-        """All outputs of a container."""
-        found: Feeds = self.made[container.file].run(feeds)
-        return found
+    def run_container(self, container: Container, feeds: Feeds) -> Feeds:
+        """Run a container and return all its outputs."""
+        outputs: Feeds = self.sessions[container.file].run(feeds)
+        return outputs
 
     def close(self) -> None:
-        """Let go of all sessions."""
-        for session in self.made.values():
+        """Close all sessions."""
+        for session in self.sessions.values():
             session.close()
 
 
-class OnHost:
+class HostArray:
     """An array on the host."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
 
     def numpy(self) -> Array:
-        """The array."""
+        """Return the array."""
         return self._array

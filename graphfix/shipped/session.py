@@ -13,14 +13,14 @@ import numpy as np
 from onnxruntime import InferenceSession, OrtValue, RunOptions, SessionOptions
 
 from graphfix.errors import FeedError, ModelError
-from graphfix.paths import StrPath, file_of
+from graphfix.paths import StrPath, require_path
 from graphfix.runtime.port import Array, Feeds
 from graphfix.shipped import container_fit
 from graphfix.shipped.container_fit import DTYPES, ClipFit
 from graphfix.shipped.manifest import NAME, Container, Manifest, Port
-from graphfix.shipped.sessions import Sessions
+from graphfix.shipped.sessions import SessionPool
 from graphfix.shipped.stream import Stream
-from graphfix.wording import grouped
+from graphfix.wording import group_pairs
 
 Given = Mapping[str, Array | Sequence[Array]]
 
@@ -77,30 +77,32 @@ class Session:
         warm: bool = False,
         fallback: StrPath | None = None,
     ) -> None:
-        self.folder = file_of(folder)
-        self.manifest = about = Manifest.read(self.folder)
-        self._opened = Sessions(providers, sess_options, share=share)
-        self._device = "dml" if self._opened.on_directml else "cpu"
-        self._fallback = None if fallback is None else file_of(fallback)
-        self._outputs = {x.name: x for x in about.outputs}
-        self._known: dict[str, set[str]] = {}
-        self._fit = lru_cache(_REMEMBERED)(lambda x, n: ClipFit(about, about.containers[x], n))
+        self.folder = require_path(folder)
+        self.manifest = manifest = Manifest.read(self.folder)
+        self._sessions = SessionPool(providers, sess_options, share=share)
+        self._device = "dml" if self._sessions.on_directml else "cpu"
+        self._fallback = None if fallback is None else require_path(fallback)
+        self._outputs = {x.name: x for x in manifest.outputs}
+        self._input_names: dict[str, set[str]] = {}
+        self._fit = lru_cache(_REMEMBERED)(
+            lambda x, n: ClipFit(manifest, manifest.containers[x], n)
+        )
         if warm:
-            self._warm()
+            self._warm_up()
 
     def get_inputs(self) -> list[NodeArg]:
-        """The inputs of the original model."""
+        """Return the inputs of the original model."""
         return [NodeArg(x.name, x.type, list(x.dims)) for x in self.manifest.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
-        """The outputs of the original model."""
+        """Return the outputs of the original model."""
         return [NodeArg(x.name, x.type, list(x.dims)) for x in self.manifest.outputs]
 
     def get_providers(self) -> list[str]:
-        """The execution providers that the containers run on."""
-        made = next(iter(self._opened.made.values()), None)
-        made = made or self._session(self.manifest.containers[0])
-        return cast("list[str]", made.get_providers())
+        """Return the execution providers that the containers run on."""
+        session = next(iter(self._sessions.open_sessions.values()), None)
+        session = session or self._session_of(self.manifest.containers[0])
+        return cast("list[str]", session.get_providers())
 
     def run(
         self,
@@ -126,22 +128,27 @@ class Session:
                 container, or too short for the model to make anything of it.
         """
         if self.manifest.stream is not None:
-            return self._run_step(output_names, input_feed, run_options)
-        wanted = self._wanted(output_names)
+            return self._run_single_step(output_names, input_feed, run_options)
+        names = self._resolve_output_names(output_names)
         if not isinstance(input_feed, Mapping):
             raise FeedError(f"inputs are a dict of arrays by name, not {type(input_feed).__name__}")
         if lists := {k: v for k, v in input_feed.items() if isinstance(v, (list, tuple))}:
-            found = self._run_clips(wanted, self._clips(input_feed, lists), run_options)
-            return [[one[i] for one in found] for i in range(len(wanted))]
+            results = self._run_clips(names, self._split_lists(input_feed, lists), run_options)
+            return [[clip_outputs[i] for clip_outputs in results] for i in range(len(names))]
         feeds = {name: np.asarray(array) for name, array in input_feed.items()}
         container_fit.require_inputs(self.manifest, feeds)
-        found = self._run_clips(wanted, container_fit.split(self.manifest, feeds), run_options)
-        if len(found) == 1:
-            return found[0]
-        return [_whole(self._outputs[x], [one[i] for one in found]) for i, x in enumerate(wanted)]
+        results = self._run_clips(
+            names, container_fit.split_batch(self.manifest, feeds), run_options
+        )
+        if len(results) == 1:
+            return results[0]
+        return [
+            _join_rows(self._outputs[x], [clip_outputs[i] for clip_outputs in results])
+            for i, x in enumerate(names)
+        ]
 
     def stream(self, states: Feeds | None = None) -> Stream:
-        """The states of one sequence, from where ``run`` of the stream goes on step by step.
+        """Return a stream that continues the states of one sequence step by step.
 
         Args:
             states: What they are at first, in the original's shapes; empty caches and zeros by
@@ -153,11 +160,11 @@ class Session:
         """
         return Stream(self, states)
 
-    def _run_step(
+    def _run_single_step(
         self, output_names: Sequence[str] | None, feed: Given, options: RunOptions | None
     ) -> list[Any]:
-        """One step of a model with states that the host keeps."""
-        wanted = self._wanted(output_names)
+        """Run one step of a model whose states the host keeps."""
+        names = self._resolve_output_names(output_names)
         assert self.manifest.stream is not None
         links = self.manifest.stream.states
         feeds = {name: np.asarray(array) for name, array in feed.items()}
@@ -166,48 +173,48 @@ class Session:
                 f"the state {missing[0]!r} is missing; stream() keeps states, and run takes all"
             )
         stream = Stream(self, {x.input: feeds.pop(x.input) for x in links})
-        given = {x.output for x in links}
-        free = [x for x in wanted if x not in given]
+        state_outputs = {x.output for x in links}
+        free = [x for x in names if x not in state_outputs]
         # Without names it gives all, of which nothing is wanted.
-        found = dict(zip(free, stream.run(free, feeds, options), strict=bool(free)))
-        found |= stream.states() if given & {*wanted} else {}
-        return [found[x] for x in wanted]
+        outputs = dict(zip(free, stream.run(free, feeds, options), strict=bool(free)))
+        outputs |= stream.states() if state_outputs & {*names} else {}
+        return [outputs[x] for x in names]
 
     def hold(self, array: Array) -> OrtValue:
-        """An array on the device that containers run on."""
+        """Copy an array to the device that containers run on."""
         return OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), self._device)
 
     def step(
         self,
         container: Container,
         fed: Mapping[str, OrtValue],
-        wanted: Sequence[str],
-        kept: Sequence[str],
+        output_names: Sequence[str],
+        state_names: Sequence[str],
         run_options: RunOptions | None = None,
     ) -> tuple[list[Array], list[OrtValue]]:
-        """Run a container on what is held: outputs for the host, and those that stay."""
-        session = self._session(container)
+        """Run a container on held arrays; return the outputs, and the states on the device."""
+        session = self._session_of(container)
         binding = session.io_binding()
-        if (known := self._known.get(container.file)) is None:
-            known = self._known[container.file] = {x.name for x in session.get_inputs()}
+        if (input_names := self._input_names.get(container.file)) is None:
+            input_names = self._input_names[container.file] = {x.name for x in session.get_inputs()}
         for name, value in fed.items():
-            if name in known:
+            if name in input_names:
                 binding.bind_ortvalue_input(name, value)
-        for name in wanted:
+        for name in output_names:
             binding.bind_output(name, "cpu")
-        for name in kept:
+        for name in state_names:
             binding.bind_output(name, self._device)
-        with self._opened.running:
+        with self._sessions.run_lock:
             session.run_with_iobinding(binding, run_options)
-        made = binding.get_outputs()
-        return [x.numpy() for x in made[: len(wanted)]], list(made[len(wanted) :])
+        arrays = binding.get_outputs()
+        return [x.numpy() for x in arrays[: len(output_names)]], list(arrays[len(output_names) :])
 
     def close(self) -> None:
-        """Let go of every session that was made; the next run makes its own again."""
-        self._opened.clear()
+        """Drop every session; the next run creates its own again."""
+        self._sessions.drop_sessions()
 
-    def _clips(self, feed: Given, lists: Mapping[str, Sequence[Array]]) -> list[Feeds]:
-        """The clips that are given as lists, each as it would be fed alone."""
+    def _split_lists(self, feed: Given, lists: Mapping[str, Sequence[Array]]) -> list[Feeds]:
+        """Return the clips of an input of lists, each as it would be fed alone."""
         counts = {name: len(clips) for name, clips in lists.items()}
         if len(set(counts.values())) != 1:
             raise FeedError(f"the lists of clips have different lengths: {counts}")
@@ -217,44 +224,46 @@ class Session:
         ]
         for clip in clips:
             container_fit.require_inputs(self.manifest, clip)
-            if len(container_fit.split(self.manifest, clip)) != 1:
+            if len(container_fit.split_batch(self.manifest, clip)) != 1:
                 raise FeedError("each clip of a list has one row; give a batch as one array")
         return clips
 
     def _run_clips(
-        self, wanted: Sequence[str], clips: Sequence[Feeds], run_options: RunOptions | None
+        self, names: Sequence[str], clips: Sequence[Feeds], run_options: RunOptions | None
     ) -> list[list[Array]]:
-        """The outputs of each clip; clips of one container share its rows."""
+        """Return the outputs of each clip; clips of one container share its rows."""
         lengths = [container_fit.length_of(self.manifest, clip) for clip in clips]
-        groups = grouped((self._smallest(length), i) for i, length in enumerate(lengths))
-        found: list[list[Array]] = [[] for _ in clips]
-        for place, members in groups.items():
-            if place is None:
+        groups = group_pairs(
+            (self._smallest_container(length), i) for i, length in enumerate(lengths)
+        )
+        results: list[list[Array]] = [[] for _ in clips]
+        for index, members in groups.items():
+            if index is None:
                 for i in members:
-                    found[i] = self._run_fallback(wanted, clips[i], lengths[i], run_options)
+                    results[i] = self._run_fallback(names, clips[i], lengths[i], run_options)
                 continue
-            container = self.manifest.containers[place]
+            container = self.manifest.containers[index]
             rows = container_fit.rows_in(self.manifest, container)
             for start in range(0, len(members), rows):
                 part = members[start : start + rows]
-                fits = [self._fit(place, lengths[i]) for i in part]
-                fed = container_fit.together(self.manifest, rows, [clips[i] for i in part], fits)
-                arrays = self._opened.run(self._session(container), wanted, fed, run_options)
+                fits = [self._fit(index, lengths[i]) for i in part]
+                fed = container_fit.join_clips(self.manifest, rows, [clips[i] for i in part], fits)
+                arrays = self._sessions.run(self._session_of(container), names, fed, run_options)
                 for row, (i, fit) in enumerate(zip(part, fits, strict=True)):
-                    pairs = zip(wanted, arrays, strict=True)
-                    found[i] = [fit.cut(self._outputs[name], x, row) for name, x in pairs]
-        return found
+                    pairs = zip(names, arrays, strict=True)
+                    results[i] = [fit.cut_output(self._outputs[name], x, row) for name, x in pairs]
+        return results
 
-    def _wanted(self, output_names: Sequence[str] | None) -> Sequence[str]:
+    def _resolve_output_names(self, output_names: Sequence[str] | None) -> Sequence[str]:
         names = output_names or [*self._outputs]  # as ONNX Runtime, which takes none for all
         for name in names:
             if name not in self._outputs:
-                known = ", ".join(self._outputs)
-                raise FeedError(f"there is no output {name!r}; there are {known}")
+                available = ", ".join(self._outputs)
+                raise FeedError(f"there is no output {name!r}; there are {available}")
         return names
 
-    def _smallest(self, length: int) -> int | None:
-        """Which container holds a clip; None where the fallback has to."""
+    def _smallest_container(self, length: int) -> int | None:
+        """Return the index of the smallest container that holds a clip; None for the fallback."""
         dim, shortest = self.manifest.axis.dim, self.manifest.axis.shortest
         if length < shortest:
             raise FeedError(
@@ -273,58 +282,58 @@ class Session:
         )
 
     def _run_fallback(
-        self, wanted: Sequence[str], clip: Feeds, length: int, run_options: RunOptions | None
+        self, names: Sequence[str], clip: Feeds, length: int, run_options: RunOptions | None
     ) -> list[Array]:
         assert self._fallback is not None
-        session = self._opened.get(self._fallback)
-        known = {x.name for x in session.get_inputs()}
-        fed = {name: array for name, array in clip.items() if name in known}
+        session = self._sessions.session_of(self._fallback)
+        input_names = {x.name for x in session.get_inputs()}
+        fed = {name: array for name, array in clip.items() if name in input_names}
         lengths = self.manifest.lengths
-        if lengths is not None and lengths in known and lengths not in fed:
+        if lengths is not None and lengths in input_names and lengths not in fed:
             fed[lengths] = np.asarray([length], np.int64)
-        return self._opened.run(session, wanted, fed, run_options)
+        return self._sessions.run(session, names, fed, run_options)
 
-    def _session(self, container: Container) -> InferenceSession:
+    def _session_of(self, container: Container) -> InferenceSession:
         path = self.folder / container.file
-        if (made := self._opened.made.get(path)) is not None:
-            return made
+        if (session := self._sessions.open_sessions.get(path)) is not None:
+            return session
         try:
-            made = self._opened.get(path)
+            session = self._sessions.session_of(path)
             opening, outputs = self.manifest.opening, [*self._outputs]
             if opening is not None and opening.container == container:
                 outputs = [*opening.gives.values()]
-            self._require_ports(path, made, outputs)
-            return made
+            self._require_ports(path, session, outputs)
+            return session
         finally:  # the folder may be another now, and its containers not those of the manifest
             if Manifest.read(self.folder) != self.manifest:
-                self._opened.made.pop(path, None)
+                self._sessions.open_sessions.pop(path, None)
                 raise ModelError(
                     f"{self.folder}: was shipped again since this session was made; make another"
                 )
 
-    def _require_ports(self, path: Path, made: InferenceSession, outputs: Iterable[str]) -> None:
+    def _require_ports(self, path: Path, session: InferenceSession, outputs: Iterable[str]) -> None:
         """Raise ModelError where a container is not what the manifest says."""
         stream = self.manifest.stream
-        told = [] if stream is None else [x.told for x in stream.caches]
-        known = {*told, self.manifest.lengths, *(x.name for x in self.manifest.inputs)}
-        unfed = {x.name for x in made.get_inputs()} - known
-        if missing := unfed | ({*outputs} - {x.name for x in made.get_outputs()}):
+        cache_inputs = [] if stream is None else [x.told for x in stream.caches]
+        fed_names = {*cache_inputs, self.manifest.lengths, *(x.name for x in self.manifest.inputs)}
+        unfed = {x.name for x in session.get_inputs()} - fed_names
+        if missing := unfed | ({*outputs} - {x.name for x in session.get_outputs()}):
             raise ModelError(
                 f"{path}: {min(missing)!r:.80} is in one of it and {NAME}, and not in the other; "
                 "ship the model again"
             )
 
-    def _warm(self) -> None:
+    def _warm_up(self) -> None:
         first = [self.manifest.opening.container] if self.manifest.opening else []
         for container in (*first, *self.manifest.containers):
-            session = self._session(container)
+            session = self._session_of(container)
             ports = [x for x in session.get_inputs() if x.type in DTYPES]
             zeros = {x.name: np.zeros(x.shape, DTYPES[x.type]) for x in ports}
             if self.manifest.stream is None and self.manifest.lengths in zeros:
                 # A clip that fills it.
                 zeros[self.manifest.lengths or ""][:] = container.sizes[self.manifest.axis.dim]
-            self._opened.run(session, [x.name for x in session.get_outputs()], zeros)
+            self._sessions.run(session, [x.name for x in session.get_outputs()], zeros)
 
 
-def _whole(port: Port, parts: Sequence[Array]) -> Array:
+def _join_rows(port: Port, parts: Sequence[Array]) -> Array:
     return parts[0] if port.rows is None else np.concatenate(parts, port.rows)

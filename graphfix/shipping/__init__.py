@@ -1,1 +1,1 @@
-"""Build a folder from an export: one graph of fixed size per container, and the manifest."""
+"""From an export to a fast folder: containers, the manifest, the session that pads."""

@@ -1,10 +1,10 @@
 """``graphfix ship``: one folder from an export, proved before it gets its name.
 
-If a proof fails, less and less is done to the model, until what is made of it passes::
+If a proof fails, less and less is done to the model, until the result passes::
 
-    everything asked for; a pass that rounds uses half of the gate, then less    _at_margins
-        without the repairs that a search finds to blame                         _in_other_ways
-            and without the passes that round, if they may gain nothing          _in_other_ways
+    everything asked for; a pass that rounds uses half of the gate, then less _ship_at_margins
+        without the repairs that a search finds to blame                      _ship_without_culprits
+            and without the passes that round, if they may gain nothing       _ship_without_culprits
                 nothing is shipped, and the first proof that failed says why
 """
 
@@ -13,34 +13,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from graphfix.engine import pipeline
-from graphfix.feeds.states import State
+from graphfix.feeds.states import StatePair
 from graphfix.files import atomic_file, io
-from graphfix.files.given import Given, on_disk, sizes_of
+from graphfix.files.given import ModelLike, as_model_file, sizes_by_dim
 from graphfix.graph.dims import name_dims
-from graphfix.job.fault_search import ways
-from graphfix.job.remaining_findings import checked
-from graphfix.job.rounding_search import MARGINS, gate, is_hopeless
+from graphfix.job.fault_search import iter_alternatives
+from graphfix.job.remaining_findings import compare_hazards
+from graphfix.job.rounding_search import MARGINS, is_hopeless, rounding_tolerance
 from graphfix.lengths.length_input import LengthInput
-from graphfix.paths import StrPath, file_of
+from graphfix.paths import StrPath, require_path
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS, Ep
-from graphfix.runtime.python import require
-from graphfix.runtime.scratch import Folder
+from graphfix.runtime.python import require_provider
+from graphfix.runtime.scratch import ScratchFolder
 from graphfix.shipped.manifest import NAME, InputPort, Manifest
 from graphfix.shipping import result as shipped
-from graphfix.shipping.chosen_inputs import constants_of, with_constants
-from graphfix.shipping.container_repair import FailedContainer, Order, default_passes
+from graphfix.shipping.chosen_inputs import constants_of, fix_inputs
+from graphfix.shipping.container_repair import FailedContainer, ShipOrder, default_passes
 from graphfix.shipping.container_spec import ContainerSpec, spec_of
-from graphfix.shipping.end_to_end import end_to_end
-from graphfix.shipping.model_facts import read
+from graphfix.shipping.end_to_end import prove_end_to_end
+from graphfix.shipping.model_facts import read_facts
 from graphfix.shipping.result import Shipped
 from graphfix.shipping.stream_build import ship_stream
-from graphfix.shipping.stream_plan import continues
-from graphfix.shipping.target_folder import refuse
+from graphfix.shipping.stream_plan import has_growing_states
+from graphfix.shipping.target_folder import require_replaceable
 
 
 def ship(
-    source: Given,
+    source: ModelLike,
     folder: StrPath,
     containers: ContainerSpec | Mapping[str, int | Sequence[int]] | str | Iterable[str],
     *,
@@ -51,7 +51,7 @@ def ship(
     tolerance: Tolerance | None = None,
     strict: bool = False,
     cache: int | Sequence[int] = (),
-    states: Sequence[State] | Mapping[str, str] = (),
+    states: Sequence[StatePair] | Mapping[str, str] = (),
     stream: bool = False,
     progress: pipeline.Progress | None = None,
 ) -> Shipped:
@@ -88,17 +88,20 @@ def ship(
         FeedError: It runs at none of the lengths.
         PaddingError: Padding reaches a node that cannot be analysed.
     """
-    scratch = Folder()  # it goes at the end of this function
-    source, folder = file_of(on_disk(source, scratch.path / "model.onnx")), file_of(folder)
-    containers, cache = spec_of(containers), sizes_of({"cache": cache})["cache"]
-    states = [State(*x) for x in states.items()] if isinstance(states, Mapping) else states
+    scratch = ScratchFolder()  # it goes at the end of this function
+    source, folder = (
+        require_path(as_model_file(source, scratch.path / "model.onnx")),
+        require_path(folder),
+    )
+    containers, cache = spec_of(containers), sizes_by_dim({"cache": cache})["cache"]
+    states = [StatePair(*x) for x in states.items()] if isinstance(states, Mapping) else states
     tell = progress or (lambda _: None)
-    require(ep)
-    refuse(source, folder)
+    require_provider(ep)
+    require_replaceable(source, folder)
     tell("reading the model")
     model = io.load(source)
     name_dims(model)
-    if stream or cache or states or continues(model):
+    if stream or cache or states or has_growing_states(model):
         return ship_stream(
             source,
             folder,
@@ -114,95 +117,103 @@ def ship(
             tell=tell,
         )
     spec = passes or default_passes(float16=float16)
-    model = with_constants(model, spec)
-    reading = read(model, str(source), containers, axis, constants_of(source, model))
+    model = fix_inputs(model, spec)
+    facts = read_facts(model, str(source), containers, axis, constants_of(source, model))
     usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
     if tolerance is not None and not tolerance.whole:
         usual = tolerance
-    order = Order(source, reading, spec, usual, usual, ep, tell)
-    allowed = tolerance or gate(order.passes(reading.containers[0])) or usual
+    order = ShipOrder(source, facts, spec, usual, usual, ep, tell)
+    allowed = tolerance or rounding_tolerance(order.passes_at(facts.containers[0])) or usual
     order = dataclasses.replace(order, tolerance=allowed)
-    result = _at_margins(order, folder)
-    return result if result.ok or strict else _in_other_ways(order, folder, result)
+    result = _ship_at_margins(order, folder)
+    return result if result.ok or strict else _ship_without_culprits(order, folder, result)
 
 
-def _at_margins(order: Order, folder: Path) -> Shipped:
-    """Ship; what a pass that rounds found on a few inputs may miss the gate on more."""
-    for margin in MARGINS if order.rounding() else MARGINS[:1]:
-        result = _ship(dataclasses.replace(order, margin=margin), folder)
+def _ship_at_margins(order: ShipOrder, folder: Path) -> Shipped:
+    """Ship with decreasing margins: a rounding tried on few inputs may miss the gate on more."""
+    for margin in MARGINS if order.calibrated_passes() else MARGINS[:1]:
+        result = _ship_once(dataclasses.replace(order, margin=margin), folder)
         if result.ok or any(map(is_hopeless, result.reports)):
             break
     return result
 
 
-def _in_other_ways(order: Order, folder: Path, result: Shipped) -> Shipped:
-    """What is shipped without the repairs that are to blame; else what failed."""
+def _ship_without_culprits(order: ShipOrder, folder: Path, result: Shipped) -> Shipped:
+    """Ship without the repairs that are to blame; if that fails, return the first result."""
     pairs = zip(result.manifest.containers, result.reports, strict=True)
-    made = {one.file: (one.sizes, report) for one, report in pairs}
-    failed = [FailedContainer(x, *made[x.file]) for x in result.padding if not x.verdict.ok]
-    found = order.bad_places(failed) if failed else order.found
-    why = str(failed[0].proof if failed else result.whole).rstrip(".")
-    for way in ways(order.passes(order.reading.containers[0]), why, found):
-        tolerance = order.tolerance if way.rounds else order.usual
-        other = dataclasses.replace(order, found=way.found, leave=way.leave, tolerance=tolerance)
-        again = _ship(other, folder)
-        if again.ok:
-            return dataclasses.replace(again, left=way.found.left, searched=found.searched)
-    return dataclasses.replace(result, searched=found.searched)
+    built = {container.file: (container.sizes, report) for container, report in pairs}
+    failed = [FailedContainer(x, *built[x.file]) for x in result.padding if not x.verdict.ok]
+    culprits = order.find_culprits(failed) if failed else order.culprits
+    reason = str(failed[0].proof if failed else result.whole).rstrip(".")
+    for alternative in iter_alternatives(
+        order.passes_at(order.facts.containers[0]), reason, culprits
+    ):
+        tolerance = order.tolerance if alternative.rounds else order.usual
+        retry_order = dataclasses.replace(
+            order, culprits=alternative.culprits, leave=alternative.leave, tolerance=tolerance
+        )
+        retry = _ship_once(retry_order, folder)
+        if retry.ok:
+            return dataclasses.replace(
+                retry, left=alternative.culprits.left, searched=culprits.searched
+            )
+    return dataclasses.replace(result, searched=culprits.searched)
 
 
-def _ship(order: Order, folder: Path) -> Shipped:
+def _ship_once(order: ShipOrder, folder: Path) -> Shipped:
     """Repair, prove, and give the folder its name."""
-    source, reading, tell = order.source, order.reading, order.tell
-    made, reports = order.repaired()
+    source, facts, tell = order.source, order.facts, order.tell
+    models, reports = order.repair_all()
     tell("checking what is left")
-    hazards = checked(order.original(), made)
+    hazards = compare_hazards(order.load_original(), models)
 
-    def make(scratch: Path) -> Shipped:
-        sizes = [container[reading.axis.dim] for container in reading.containers]
+    def fill_folder(scratch: Path) -> Shipped:
+        sizes = [container[facts.axis.dim] for container in facts.containers]
         paths = [scratch / f"{source.stem}.{size}.onnx" for size in sizes]
-        shipped.put_models(made, paths, source.stem)
-        manifest = _manifest(order, LengthInput.of(made[-1]), paths)
-        atomic_file.put_text(scratch / NAME, manifest.to_text())
+        shipped.write_models(models, paths, source.stem)
+        manifest = _build_manifest(order, LengthInput.from_metadata(models[-1]), paths)
+        atomic_file.write_text(scratch / NAME, manifest.to_text())
         padding = []
-        for path, container in zip(paths, reading.containers, strict=True):
-            for where in dict.fromkeys(("cpu", order.ep)):
-                tell(f"proving {path.name} on {LABELS[where]}")
-                padding.append(order.prove(path, container, path.name, where))
-        whole = None
+        for path, container in zip(paths, facts.containers, strict=True):
+            for provider in dict.fromkeys(("cpu", order.ep)):
+                tell(f"proving {path.name} on {LABELS[provider]}")
+                padding.append(order.prove(path, container, path.name, provider))
+        session_proof = None
         if all(x.verdict.ok for x in padding):
             tell("proving what a session gives")
-            whole = end_to_end(scratch, reading.clips, order.tolerance)
+            session_proof = prove_end_to_end(scratch, facts.clips, order.tolerance)
         return Shipped(
             folder=None,
             manifest=manifest,
             reports=reports,
             checked=hazards,
             padding=tuple(padding),
-            whole=whole,
-            unrounded=shipped.unrounded_by(order.rounding(), reports),
+            whole=session_proof,
+            unrounded=shipped.reasons_not_rounded(order.calibrated_passes(), reports),
         )
 
-    return shipped.into(folder, make)
+    return shipped.write_folder(folder, fill_folder)
 
 
-def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> Manifest:
-    source, reading = order.source, order.reading
-    own = {x.name for x in reading.inputs}
+def _build_manifest(
+    order: ShipOrder, length_input: LengthInput | None, paths: Sequence[Path]
+) -> Manifest:
+    source, facts = order.source, order.facts
+    own = {x.name for x in facts.inputs}
     return Manifest(
-        axis=reading.axis,
-        batch=reading.batch,
-        lengths=None if told is None or told.input in own else told.input,
-        inputs=reading.inputs if told is None else tuple(map(_of_the_clip, reading.inputs)),
-        outputs=reading.outputs,
-        containers=shipped.planned(source, paths, reading.containers, order.tell),
-        weights=shipped.weights_beside(paths),
-        provenance=shipped.provenance(source, order.spec, reading.names, order.found.left),
+        axis=facts.axis,
+        batch=facts.batch,
+        lengths=None if length_input is None or length_input.input in own else length_input.input,
+        inputs=facts.inputs if length_input is None else tuple(map(_as_clip_input, facts.inputs)),
+        outputs=facts.outputs,
+        containers=shipped.containers_with_kernels(source, paths, facts.containers, order.tell),
+        weights=shipped.weight_files_of(paths),
+        provenance=shipped.provenance_of(source, order.spec, facts.names, order.culprits.left),
     )
 
 
-def _of_the_clip(item: InputPort) -> InputPort:
-    """An input of a model that is told the valid lengths: a share is one of these, fed as it is."""
+def _as_clip_input(item: InputPort) -> InputPort:
+    """Return an input for a model with a lengths input: relative lengths are fed unchanged."""
     return dataclasses.replace(item, kind="data") if item.kind == "relative-lengths" else item
 
 

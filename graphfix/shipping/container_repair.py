@@ -1,4 +1,4 @@
-"""What is shipped: a repaired model for each container, and the proof of one."""
+"""Repairs a model for each container, and proves each container."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,22 +6,22 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from graphfix.core import Check, Pass, rounding
-from graphfix.editing.exclusions import NOTHING, Leaving, write_passes
+from graphfix.core import Check, Pass, calibrated_passes
+from graphfix.editing.exclusions import NO_EXCLUSIONS, Exclusions, record_pass_exclusions
 from graphfix.engine import pipeline, registry
-from graphfix.engine.fixpoint import name_of
+from graphfix.engine.fixpoint import spec_of_check
 from graphfix.engine.report import Report
 from graphfix.errors import GraphfixError, PaddingError, UsageError
 from graphfix.files import io
 from graphfix.graph.dims import name_dims
-from graphfix.job.culprits import BadPlaces, Search
+from graphfix.job.culprits import Culprits, CulpritSearch
 from graphfix.job.fault_search import tensors_of
-from graphfix.job.rounding_search import MARGINS, Settling
+from graphfix.job.rounding_search import MARGINS, Calibration
 from graphfix.probing.padded import PaddedVerdict, padded
 from graphfix.proof.compare import Tolerance
 from graphfix.runtime.provider import LABELS, Ep
-from graphfix.shipping.model_facts import Reading
-from graphfix.spec.quoting import quoted
+from graphfix.shipping.model_facts import ModelFacts
+from graphfix.spec.quoting import quote_name
 
 Sizes = Mapping[str, int]
 
@@ -32,32 +32,32 @@ _BEFORE_FAST = ("directml", "mask-length", _MASK)
 
 
 def default_passes(*, float16: bool = False) -> str:
-    """``directml``, what makes it safe to pad, fixed sizes, then what makes it fast."""
+    """Return the default passes: ``directml``, safe padding, fixed sizes, then the fusions."""
     return ",".join([*_BEFORE_FAST, _DIMS, _FAST, *(["float16"] if float16 else [])])
 
 
-def _place_of_mask(items: Sequence[Sequence[str]]) -> int:
-    """Where ``ilens-mask`` goes: it does not analyse what is fused, or rounds."""
+def _mask_index(items: Sequence[Sequence[str]]) -> int:
+    """Return where ``ilens-mask`` goes: before passes that fuse or round."""
     for i, (name, *_) in enumerate(items):
         if name in (_FAST, *_FUSING, *_ROUND):
             return i
     return next((i for i, x in enumerate(items) if x[0] != INPUT), len(items) - 1) + 1
 
 
-def require_sized(report: Report, container: object) -> None:
-    """Refuse a container whose sizes the model could not be given.
+def require_sizes_applied(report: Report, container: object) -> None:
+    """Refuse a container whose sizes the model cannot have.
 
     Raises:
         UsageError: It could not.
     """
-    for done in report.passes:
-        if done.name == _DIMS and done.skips and not done.changes:
-            raise UsageError(f"there can be no container of {container}: {done.skips[0][1]}")
+    for pass_report in report.passes:
+        if pass_report.name == _DIMS and pass_report.skips and not pass_report.changes:
+            raise UsageError(f"there can be no container of {container}: {pass_report.skips[0][1]}")
 
 
 @dataclass(frozen=True)
 class ContainerProof:
-    """The proof of one container on one provider.
+    """The proof of one container on one execution provider.
 
     Attributes:
         file: The container.
@@ -75,10 +75,10 @@ class ContainerProof:
 
 @dataclass(frozen=True)
 class FailedContainer:
-    """A container that is not what the model is.
+    """A container whose proof failed.
 
     Attributes:
-        proof: What was found.
+        proof: The failed proof.
         container: Its sizes.
         report: What the passes did when nothing was left out.
     """
@@ -89,109 +89,117 @@ class FailedContainer:
 
 
 @dataclass(frozen=True)
-class Order:
-    """What is to be shipped.
+class ShipOrder:
+    """What to ship: a model, its containers, the passes and the tolerance.
 
     Attributes:
         source: The model.
-        reading: What was read off it: axes, containers, clips.
+        facts: What is known of it: axes, containers, clips.
         spec: The passes, as text; the sizes of a container are put in.
-        tolerance: What may differ.
-        usual: What may differ where nothing is rounded.
+        tolerance: The tolerance of the proof.
+        usual: The tolerance where nothing is rounded.
         ep: Where containers are proved.
         tell: Called with a short text at each step.
-        found: The bad places, and what runs instead of passes.
+        culprits: The places to skip, and what runs instead of passes.
         leave: What is to be skipped.
         margin: Which share of the gate a pass that rounds may use.
     """
 
     source: Path
-    reading: Reading
+    facts: ModelFacts
     spec: str
     tolerance: Tolerance
     usual: Tolerance
     ep: Ep
     tell: pipeline.Progress
-    found: BadPlaces = field(default_factory=BadPlaces)
-    leave: Leaving = NOTHING
+    culprits: Culprits = field(default_factory=Culprits)
+    leave: Exclusions = NO_EXCLUSIONS
     margin: float = MARGINS[0]
 
-    def repaired(self) -> tuple[tuple[ir.Model, ...], tuple[Report, ...]]:
-        """A model for each container, and what was done to each."""
-        found = []
-        for container in self.reading.containers:
-            self.tell(f"repairing for {container[self.reading.axis.dim]}")
-            found.append(self.make(container, self.passes(container), self.leave))
-        made, reports = zip(*found, strict=True)
-        return made, reports
+    def repair_all(self) -> tuple[tuple[ir.Model, ...], tuple[Report, ...]]:
+        """Return a repaired model for each container, and the report of each."""
+        repaired = []
+        for container in self.facts.containers:
+            self.tell(f"repairing for {container[self.facts.axis.dim]}")
+            repaired.append(self.repair_container(container, self.passes_at(container), self.leave))
+        models, reports = zip(*repaired, strict=True)
+        return models, reports
 
-    def make(
-        self, container: Sizes, passes: Sequence[Check], leave: Leaving
+    def repair_container(
+        self, container: Sizes, passes: Sequence[Check], leave: Exclusions
     ) -> tuple[ir.Model, Report]:
-        """What passes make of the model at the sizes of a container, and what they did.
+        """Return the model repaired at the sizes of a container, and the report of the passes.
 
         Raises:
             PaddingError: Padding reaches a node that cannot be analysed.
             UsageError: The model cannot have these sizes.
         """
-        model = self.original()
-        sizes = {n: (container[g],) for g, known in self.reading.names.items() for n in known}
-        settle = Settling(passes, sizes, None, self.tolerance, self.tell, self.margin)
+        model = self.load_original()
+        sizes = {n: (container[g],) for g, own_names in self.facts.names.items() for n in own_names}
+        settle = Calibration(passes, sizes, None, self.tolerance, self.tell, self.margin)
         try:
             report = pipeline.run(model, passes, settle=settle, leave=leave)
         except PaddingError as error:
-            fixed = ":".join(f"{quoted(name)}={size}" for name, (size,) in sizes.items())
+            fixed = ":".join(f"{quote_name(name)}={size}" for name, (size,) in sizes.items())
             raise PaddingError(
                 f"{error}. What can be had is fixed sizes without padding: "
                 f"graphfix run {self.source} -p directml,fix-dims:{fixed}"
             ) from error
-        require_sized(report, container[self.reading.axis.dim])
-        write_passes(model, leave)
+        require_sizes_applied(report, container[self.facts.axis.dim])
+        record_pass_exclusions(model, leave)
         return model, replace(report, source=str(self.source))
 
-    def original(self) -> ir.Model:
-        """The model as it is given, with a name for each dim."""
+    def load_original(self) -> ir.Model:
+        """Load the model as exported, with a name for each dim."""
         model = io.load(self.source)
         name_dims(model)
         return model
 
-    def prove(self, made: Path | ir.Model, sizes: Sizes, name: str, ep: Ep) -> ContainerProof:
-        """Clips alone on the original against the same clips in a container.
+    def prove(self, candidate: Path | ir.Model, sizes: Sizes, name: str, ep: Ep) -> ContainerProof:
+        """Compare single clips on the original with the same clips in a container.
 
         Their lengths are the container's own, if the original runs at it, down to a twelfth of it.
         """
-        reading = self.reading
-        size = sizes[reading.axis.dim]
-        dims = {names[0]: [sizes[group]] for group, names in reading.names.items()}
-        fitting = [x.length for x in reading.clips if size / 13 <= x.length <= size]
-        dims[reading.names[reading.axis.dim][0]] = fitting
-        found = padded(
-            made,
+        facts = self.facts
+        size = sizes[facts.axis.dim]
+        dims = {names[0]: [sizes[group]] for group, names in facts.names.items()}
+        fitting = [x.length for x in facts.clips if size / 13 <= x.length <= size]
+        dims[facts.names[facts.axis.dim][0]] = fitting
+        verdict = padded(
+            candidate,
             original=self.source,
             dims=dims,
             container=size,
-            axis=f"{reading.axis.input}.{reading.axis.axis}",
+            axis=f"{facts.axis.input}.{facts.axis.axis}",
             tolerance=self.tolerance,
             ep=ep,
-            progress=lambda what: self.tell(f"proving {name} on {LABELS[ep]} {what}"),
+            progress=lambda step: self.tell(f"proving {name} on {LABELS[ep]} {step}"),
         )
-        return ContainerProof(name, ep, found)
+        return ContainerProof(name, ep, verdict)
 
-    def bad_places(self, failed: Sequence[FailedContainer]) -> BadPlaces:
-        """What to leave out where containers fail, or to do in another way.
+    def find_culprits(self, failed: Sequence[FailedContainer]) -> Culprits:
+        """Search for the places to skip, or to repair in another way, where containers fail.
 
         Args:
             failed: Each container that has failed; what is found suits all of them.
         """
         plain = replace(self, tolerance=self.usual)
 
-        def proves(passes: Sequence[Check], leave: Leaving, _single: bool) -> str:
-            for one in failed:
-                own = dict(zip(map(name_of, chosen), self._searched(one.container), strict=True))
+        def failure_with(passes: Sequence[Check], leave: Exclusions, _single: bool) -> str:
+            for failure in failed:
+                own = dict(
+                    zip(
+                        map(spec_of_check, chosen),
+                        self._searchable_passes(failure.container),
+                        strict=True,
+                    )
+                )
                 try:
-                    here = [own.get(name_of(x), x) for x in passes]
-                    model, _ = plain.make(one.container, here, leave)
-                    verdict = plain.prove(model, one.container, "trial", one.proof.ep).verdict
+                    trial_passes = [own.get(spec_of_check(x), x) for x in passes]
+                    model, _ = plain.repair_container(failure.container, trial_passes, leave)
+                    verdict = plain.prove(
+                        model, failure.container, "trial", failure.proof.ep
+                    ).verdict
                 except GraphfixError as error:
                     return str(error)
                 if not verdict.ok:
@@ -199,53 +207,55 @@ class Order:
             return ""
 
         first = failed[0]
-        chosen = self._searched(first.container)
-        why = "" if self.rounding() else str(first.proof.verdict).rstrip(".")
-        done = [x for one in failed for x in one.report.passes]
-        tensors = tensors_of(self.original())
-        return Search(chosen, done, tensors, proves, self.tell).run(why, alone=False)
+        chosen = self._searchable_passes(first.container)
+        reason = "" if self.calibrated_passes() else str(first.proof.verdict).rstrip(".")
+        pass_reports = [x for failure in failed for x in failure.report.passes]
+        tensors = tensors_of(self.load_original())
+        return CulpritSearch(chosen, pass_reports, tensors, failure_with, self.tell).run(
+            reason, proves_unrepaired=False
+        )
 
-    def rounding(self) -> list[Pass]:
-        """The passes that round."""
-        return rounding(self.passes(self.reading.containers[0]))
+    def calibrated_passes(self) -> list[Pass]:
+        """Return the passes that round."""
+        return calibrated_passes(self.passes_at(self.facts.containers[0]))
 
-    def _searched(self, container: Sizes) -> list[Check]:
-        """The passes that a search is about: what must stay in float32 is found by itself."""
-        rounds = self.rounding()
-        return [x for x in self.passes(container) if x not in rounds]
+    def _searchable_passes(self, container: Sizes) -> list[Check]:
+        """Return the passes that the search is about: those that do not round."""
+        rounds = self.calibrated_passes()
+        return [x for x in self.passes_at(container) if x not in rounds]
 
-    def passes(self, container: Sizes) -> list[Check]:
-        """The passes at the sizes of a container, with those that stand in for others."""
-        return list(self.found.passes(self._asked(container)))
+    def passes_at(self, container: Sizes) -> list[Check]:
+        """Return the passes at the sizes of a container, with their stand-ins."""
+        return list(self.culprits.replace_passes(self._requested_passes(container)))
 
-    def _asked(self, container: Sizes) -> Iterator[Check]:
-        reading = self.reading
-        items = pipeline.split(self.spec)
+    def _requested_passes(self, container: Sizes) -> Iterator[Check]:
+        facts = self.facts
+        items = pipeline.split_spec(self.spec)
         names = [item[0] for item in items]
         if _MASK not in names:
-            at = names.index(_DIMS) if _DIMS in names else _place_of_mask(items)
+            at = names.index(_DIMS) if _DIMS in names else _mask_index(items)
             fast = names[at : at + 1] == [_FAST]
             items[at:at] = [[x] for x in _BEFORE_FAST] if fast else [[_MASK]]
         names = [item[0] for item in items]
         if _DIMS not in names:
             items.insert(names.index(_MASK) + 1, [_DIMS])
         # One row first: it has one length, and no axis holds rows beside frames.
-        alone = [g for g in reading.names if g == reading.batch and container[g] == 1]
-        if alone:
-            yield _fixed(reading, container, alone)
-        rest = [g for g in reading.names if g not in alone]
-        for name, *given in items:
-            if name == _MASK and not given:
-                place = f"{reading.axis.input}.{reading.axis.axis}"
-                yield registry.get_pass(_MASK, axis=place, from_=reading.tells)
+        single_row_groups = [g for g in facts.names if g == facts.batch and container[g] == 1]
+        if single_row_groups:
+            yield _fix_dims_pass(facts, container, single_row_groups)
+        other_groups = [g for g in facts.names if g not in single_row_groups]
+        for name, *options in items:
+            if name == _MASK and not options:
+                place = f"{facts.axis.input}.{facts.axis.axis}"
+                yield registry.get_pass(_MASK, axis=place, from_=facts.validity_input)
             elif name == _DIMS:
-                if given:
+                if options:
                     raise UsageError(f"{_DIMS} gets its sizes from --container")
-                yield _fixed(reading, container, rest)
+                yield _fix_dims_pass(facts, container, other_groups)
             else:
-                yield from pipeline.parse(":".join([name, *given]))
+                yield from pipeline.parse_passes(":".join([name, *options]))
 
 
-def _fixed(reading: Reading, container: Sizes, groups: Sequence[str]) -> Check:
-    sizes = tuple((n, container[g]) for g in groups for n in reading.names[g])
+def _fix_dims_pass(facts: ModelFacts, container: Sizes, groups: Sequence[str]) -> Check:
+    sizes = tuple((n, container[g]) for g in groups for n in facts.names[g])
     return registry.get_pass(_DIMS, dims=sizes)

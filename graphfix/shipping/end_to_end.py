@@ -1,4 +1,4 @@
-"""What users get: clips through a session of the shipped folder, against the original alone."""
+"""The proof through a session: clips in the shipped folder against the original."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphfix.probing.unpadded import Clip
 from graphfix.proof.compare import OutputDiff, Tolerance, compare
-from graphfix.runtime.isolated_call import call
+from graphfix.runtime.isolated_call import call_in_worker
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import RunError
 from graphfix.runtime.time_limits import run_seconds
@@ -19,7 +19,7 @@ _SESSION_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class SessionProof:
-    """What came of running a session against the original.
+    """The result of comparing a session with the original.
 
     Attributes:
         ok: Whether every output of every clip is within the tolerance.
@@ -35,11 +35,11 @@ class SessionProof:
 
     @property
     def worst(self) -> OutputDiff | None:
-        """What is furthest from the original, failed ones first."""
-        return max(self.diffs, key=lambda d: (not d.ok, d.badness, d.max_abs), default=None)
+        """Return the output furthest from the original, failed ones first."""
+        return max(self.diffs, key=lambda d: (not d.ok, d.excess_ratio, d.max_abs), default=None)
 
     def to_json(self) -> dict[str, object]:
-        """As plain data."""
+        """Return the result as plain data for JSON."""
         worst = self.worst
         return {
             "ok": self.ok,
@@ -54,36 +54,39 @@ class SessionProof:
             return self.reason or "nothing was compared"
         if not worst.ok:
             return f"output {worst.output!r} {worst.reason}, for a {worst.case}"
-        return f"the same for {plural(len({d.case for d in self.diffs}), self.of)}: {worst.told}"
+        return (
+            f"the same for {plural(len({d.case for d in self.diffs}), self.of)}: "
+            f"{worst.difference_text}"
+        )
 
 
 @contextmanager
-def session_apart(folder: Path) -> Iterator[Callable[[str, Feeds, str], Feeds]]:
-    """What asks a session of a folder in another process; see :mod:`.isolated_session`."""
+def open_isolated_session(folder: Path) -> Iterator[Callable[[str, Feeds, str], Feeds]]:
+    """Yield a function that calls a session in another process; see :mod:`.isolated_session`."""
 
-    def ask(verb: str, arrays: Feeds, doing: str) -> Feeds:
+    def call_session(verb: str, arrays: Feeds, doing: str) -> Feeds:
         function = f"graphfix.shipped.isolated_session:{verb}"
         seconds = _SESSION_SECONDS + run_seconds()
-        return call(function, str(folder.resolve()), arrays, seconds, doing)
+        return call_in_worker(function, str(folder.resolve()), arrays, seconds, doing)
 
     try:
-        yield ask
+        yield call_session
     finally:
         with suppress(RunError):
-            ask("close", {}, "closing")
+            call_session("close", {}, "closing")
 
 
-def end_to_end(folder: Path, clips: Sequence[Clip], tolerance: Tolerance) -> SessionProof:
-    """Run clips through a session on the CPU, and compare what comes out, shapes and all."""
+def prove_end_to_end(folder: Path, clips: Sequence[Clip], tolerance: Tolerance) -> SessionProof:
+    """Run clips through a session on the CPU, and compare the outputs, shapes included."""
     diffs: list[OutputDiff] = []
-    with session_apart(folder) as ask:
+    with open_isolated_session(folder) as ask:
         for clip in clips:
             try:
-                found = ask("run", clip.feeds, "running a clip")
+                outputs = ask("run", clip.feeds, "running a clip")
             except RunError as error:
-                told = f"a clip of {clip.length} does not run: {error}"
-                return SessionProof(False, tuple(diffs), told)
-            for name, array in found.items():
+                reason = f"a clip of {clip.length} does not run: {error}"
+                return SessionProof(False, tuple(diffs), reason)
+            for name, array in outputs.items():
                 case = f"clip of {clip.length}"
                 diffs.append(compare(name, case, clip.outputs[name], array, tolerance))
     return SessionProof(bool(diffs) and all(d.ok for d in diffs), tuple(diffs))

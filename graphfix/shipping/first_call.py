@@ -1,4 +1,4 @@
-"""The first call of a merged encoder-decoder: what it makes of the encoder's output, for all steps.
+"""The first call of a merged encoder-decoder, which computes the encoder's caches.
 
 Optimum's merged decoders have an If: the branch of the first call also gives the caches of the
 encoder, and that of every other call takes them. Steps run the second one, with empty caches at
@@ -16,17 +16,17 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from graphfix.facts import shapes
 from graphfix.facts.symbolic.expressions import Dim
-from graphfix.feeds.input import plain
+from graphfix.feeds.input import single_symbol
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.states import states_of
+from graphfix.feeds.states import find_states
 from graphfix.graph.constants import const_of
 from graphfix.graph.dims import name_dims
 from graphfix.graph.nodes import is_op
 from graphfix.runtime.port import Array
 from graphfix.shipped.manifest import Container, InputPort, Opening
-from graphfix.shipping.chosen_inputs import decided
-from graphfix.shipping.model_facts import input_port
-from graphfix.spec.quoting import quoted
+from graphfix.shipping.chosen_inputs import fix_and_fold_inputs
+from graphfix.shipping.model_facts import input_port_of
+from graphfix.spec.quoting import quote_name
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class FirstCall:
     """What only the first call of a model computes.
 
     Attributes:
-        branch: The input that chooses the branch.
-        gives: The inputs of later calls that it makes, each with the output that gives it.
-        inputs: What it makes them of, as a manifest has it.
+        branch: The input that selects the branch.
+        gives: The inputs of later calls that it computes, each with its output.
+        inputs: The inputs that it reads, as a manifest has them.
         names: The names of its dims in the model of later calls.
     """
 
@@ -45,114 +45,119 @@ class FirstCall:
     inputs: tuple[InputPort, ...]
     names: Mapping[str, str]
 
-    def renamed(self, names: Mapping[str, str]) -> FirstCall:
-        """The same where the dims of later calls have got other names."""
+    def rename_dims(self, names: Mapping[str, str]) -> FirstCall:
+        """Return the same first call after the dims of later calls were renamed."""
         return replace(self, names={k: names.get(x, x) for k, x in self.names.items()})
 
-    def ports(self) -> tuple[InputPort, ...]:
-        """The inputs, with dims as later calls name them."""
+    def input_ports(self) -> tuple[InputPort, ...]:
+        """Return the inputs, with dims as later calls name them."""
         return tuple(
             replace(x, dims=tuple(self.names.get(str(d), d) for d in x.dims)) for x in self.inputs
         )
 
-    def opening(self, container: Container) -> Opening:
-        """What a manifest has of it."""
+    def to_opening(self, container: Container) -> Opening:
+        """Return the first call as the manifest describes it."""
         return Opening(container, tuple(x.name for x in self.inputs), dict(self.gives))
 
-    def leave(self, later: ir.Model) -> None:
+    def remove_inputs_from(self, later: ir.Model) -> None:
         """Remove the inputs from a model of later calls, which does not read them."""
         names = {x.name for x in self.inputs}
         later.graph.inputs[:] = [x for x in later.graph.inputs if x.name not in names]
 
-    def feeds(self) -> dict[str, Array]:
-        """What chooses it."""
+    def branch_feeds(self) -> dict[str, Array]:
+        """Return the feeds that select the first call."""
         return {self.branch: np.array([False])}
 
-    def model(self, original: ir.Model) -> ir.Model:
-        """The graph that makes them, its dims named as those of later calls."""
-        model = _first(original, self.branch, self.gives.values())
+    def extract_model(self, original: ir.Model) -> ir.Model:
+        """Return the graph of the first call, its dims named as those of later calls."""
+        model = _first_branch(original, self.branch, self.gives.values())
         for value in model.graph.inputs:
-            value.shape = ir.Shape([self.names.get(plain(x) or "", x) for x in value.shape or ()])
-        shapes.forget(model)
+            value.shape = ir.Shape(
+                [self.names.get(single_symbol(x) or "", x) for x in value.shape or ()]
+            )
+        shapes.drop_shapes(model)
         return model
 
 
-def branch_input(model: ir.Model) -> str:
-    """The input that only says which branch of an If runs, as optimum's ``use_cache_branch``."""
+def branch_input_of(model: ir.Model) -> str:
+    """Return the input that only selects the branch of an If, as ``use_cache_branch``, or ""."""
     flags = (x for x in model.graph.inputs if x.dtype == ir.DataType.BOOL and x.uses())
-    return next((x.name or "" for x in flags if _only_chooses(x)), "")
+    return next((x.name or "" for x in flags if _only_selects_branch(x)), "")
 
 
-def _only_chooses(value: ir.Value) -> bool:
+def _only_selects_branch(value: ir.Value) -> bool:
     return all(
         (is_op(use.node, "If") and use.idx == 0)
         or (
-            is_op(use.node, "Squeeze", "Reshape", "Identity") and _only_chooses(use.node.outputs[0])
+            is_op(use.node, "Squeeze", "Reshape", "Identity")
+            and _only_selects_branch(use.node.outputs[0])
         )
         for use in value.uses()
     )
 
 
-def first_call(original: ir.Model, later: ir.Model) -> FirstCall | None:
-    """What only the first call computes of inputs that later ones do not read; None if nothing.
+def find_first_call(original: ir.Model, later: ir.Model) -> FirstCall | None:
+    """Return what only the first call computes of inputs that later calls do not read, or None.
 
     Args:
         original: The model with both branches.
         later: The model of later calls, from which these inputs are removed.
     """
-    branch = branch_input(original)
+    branch = branch_input_of(original)
     outputs = {x.name: x for x in later.graph.outputs}
-    gives = {
+    cache_outputs = {
         x.input: x.output
-        for x in states_of(original)
+        for x in find_states(original)
         if const_of(outputs.get(x.output)) is not None  # empty, where the first call gives it
     }
-    if not branch or not gives:
+    if not branch or not cache_outputs:
         return None
-    first = _first(original, branch, gives.values())
-    made_of = {x.name for x in first.graph.inputs}
-    if not made_of <= {x.name for x in later.graph.inputs if not x.uses()}:
+    first = _first_branch(original, branch, cache_outputs.values())
+    encoder_inputs = {x.name for x in first.graph.inputs}
+    if not encoder_inputs <= {x.name for x in later.graph.inputs if not x.uses()}:
         return None
-    names = _names(first, later, gives)
+    names = _match_dim_names(first, later, cache_outputs)
     signature = Signature(first)
     if not {*signature.symbols()} <= names.keys():
         return None
-    ports = tuple(input_port(signature, x, {}) for x in signature.inputs)
-    found = FirstCall(branch, gives, ports, names)
-    found.leave(later)
-    return found
+    ports = tuple(input_port_of(signature, x, {}) for x in signature.inputs)
+    call = FirstCall(branch, cache_outputs, ports, names)
+    call.remove_inputs_from(later)
+    return call
 
 
-def _first(original: ir.Model, branch: str, outputs: Iterable[str]) -> ir.Model:
-    model = decided(original.clone(), f"fix-input:{quoted(branch)}=false")
+def _first_branch(original: ir.Model, branch: str, outputs: Iterable[str]) -> ir.Model:
+    model = fix_and_fold_inputs(original.clone(), f"fix-input:{quote_name(branch)}=false")
     name_dims(model)
-    wanted = {*outputs}
+    output_names = {*outputs}
     graph = model.graph
-    graph.outputs[:] = [x for x in graph.outputs if x.name in wanted]
+    graph.outputs[:] = [x for x in graph.outputs if x.name in output_names]
     for value in graph.outputs:
         value.shape = None  # its dims are inferred by the names that the inputs have
     RemoveUnusedNodesPass()(model)
     graph.inputs[:] = [x for x in graph.inputs if x.uses()]
     for value in graph.inputs:  # a dim that is called "encoder_sequence_length / 2" is no half
         dims = enumerate(value.shape or ())
-        value.shape = ir.Shape([_symbol(f"{value.name}_{i}", x) for i, x in dims])
-    shapes.forget(model)
+        value.shape = ir.Shape([_plain_dim(f"{value.name}_{i}", x) for i, x in dims])
+    shapes.drop_shapes(model)
     return model
 
 
-def _symbol(name: str, dim: Dim) -> Dim:
-    return dim if isinstance(dim, int) or plain(dim) else ir.SymbolicDim(name)
+def _plain_dim(name: str, dim: Dim) -> Dim:
+    return dim if isinstance(dim, int) or single_symbol(dim) else ir.SymbolicDim(name)
 
 
-def _names(first: ir.Model, later: ir.Model, gives: Mapping[str, str]) -> dict[str, str]:
-    """What later calls call the dims of the first."""
-    known = shapes.infer(first, usual=True)
-    made = {x.name: known.dims(x) for x in first.graph.outputs}
-    found: dict[str, str] = {}
+def _match_dim_names(
+    first: ir.Model, later: ir.Model, cache_outputs: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the names that later calls use for the dims of the first."""
+    inferred = shapes.infer(first, usual=True)
+    output_dims = {x.name: inferred.dims(x) for x in first.graph.outputs}
+    names: dict[str, str] = {}
     for value in later.graph.inputs:
-        dims = made.get(gives.get(value.name or ""))
+        dims = output_dims.get(cache_outputs.get(value.name or ""))
         for old, new in zip(dims or (), value.shape or (), strict=False):
-            here, there = plain(old), plain(new)
-            if here is not None and there is not None:
-                found[here] = there
-    return found
+            first_name, later_name = single_symbol(old), single_symbol(new)
+            if first_name is not None and later_name is not None:
+                names[first_name] = later_name
+    return names

@@ -1,4 +1,4 @@
-"""What is known of a model that is to be shipped: what is padded, by what it is told, its shapes.
+"""What shipping has to know of a model: the padded axis, masks or lengths, and its shapes.
 
 Dims are written in the names that the containers have sizes for: one for each group of dims that
 are always equal, however many names the exporter gave them.
@@ -12,18 +12,18 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import FeedError, UsageError
-from graphfix.feeds.clips import Clips, time_of
+from graphfix.feeds.clips import ClipMaker, find_padded_group
 from graphfix.feeds.dim_groups import TIES
-from graphfix.feeds.input import Input, plain, symbols
+from graphfix.feeds.input import Input, single_symbol, symbols
 from graphfix.feeds.signature import Signature
-from graphfix.probing.unpadded import Clip, clips_for
-from graphfix.runtime.compared_session import open_given
+from graphfix.probing.unpadded import Clip, clip_lengths_for
+from graphfix.runtime.compared_session import open_original
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import RunError
 from graphfix.shipped.manifest import Axis, InputPort, Port
 from graphfix.shipping.container_spec import ContainerSpec
-from graphfix.shipping.valid_sizes import Sizing, outputs_of, text_of, type_of
-from graphfix.spec.quoting import quoted
+from graphfix.shipping.valid_sizes import Sizing, dim_text, ort_type_of, output_ports_of
+from graphfix.spec.quoting import quote_name
 
 Run = Callable[[Feeds], Feeds]
 
@@ -31,18 +31,18 @@ _REFUSED = {"cu-lengths": "it says where joined clips begin and end, so clips ca
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What is known of a model.
+class ModelFacts:
+    """What shipping has to know of a model.
 
     Attributes:
-        axis: What is padded; its dim is called as containers call it.
-        batch: What containers call the batch; None if the model has none.
+        axis: The padded axis; its dim has the name that containers use.
+        batch: The containers' name of the batch; None if the model has none.
         inputs: Its inputs.
         outputs: Its outputs.
-        tells: The input of the model itself that says what is valid, or "".
+        validity_input: The model's own mask or lengths input, or "".
         names: The model's own names of the dims, for each name of the containers.
         containers: The sizes of each container, the smallest first.
-        clips: Clips alone, for the proof.
+        clips: Single clips, for the proof.
         dropped: Lengths that the original does not run at, with ONNX Runtime's reason.
     """
 
@@ -50,115 +50,123 @@ class Reading:
     batch: str | None
     inputs: tuple[InputPort, ...]
     outputs: tuple[Port, ...]
-    tells: str
+    validity_input: str
     names: Mapping[str, tuple[str, ...]]
     containers: tuple[Mapping[str, int], ...]
     clips: tuple[Clip, ...]
     dropped: tuple[str, ...]
 
 
-def read(
+def read_facts(
     model: ir.Model,
     source: str,
-    wanted: ContainerSpec,
+    spec: ContainerSpec,
     axis: str = "",
     constants: Feeds | None = None,
-) -> Reading:
+) -> ModelFacts:
     """Read a model, and run clips of several lengths on it.
 
     Args:
         model: The model, with names for all dims of its inputs.
         source: Its file.
-        wanted: The containers.
+        spec: The sizes of the containers.
         axis: The dim that is padded, by name or as ``audio.2``, if several could be.
         constants: What the file is fed besides: ``model`` has constants there.
 
     Raises:
-        UsageError: A size is missing, or the model is none that can be put into containers.
+        UsageError: A size is missing, or the model cannot be put into containers.
         FeedError: It runs at none of the lengths.
         ModelError: The shape of an output cannot be inferred.
     """
     reasons: dict[str, str] = {}
-    with open_given(source) as session:
+    with open_original(source) as session:
 
-        def run(feeds: Feeds) -> Feeds:
+        def run_with_constants(feeds: Feeds) -> Feeds:
             return session.run({**feeds, **(constants or {})})
 
         for tie in TIES:
             signature = Signature(model, tie)
-            plan = _plan(signature, wanted, axis)
-            maker = _maker(signature, plan)
-            clips = _clips(signature, plan, maker, run, reasons)
+            sizing = _size_containers(signature, spec, axis)
+            maker = _clip_maker(signature, sizing)
+            clips = _run_clips(signature, sizing, maker, run_with_constants, reasons)
             if clips:
-                shortest = _runs_from(_shortest(maker, plan), clips[0].length, maker, run)
+                shortest = _shortest_running_length(
+                    _shortest_valid_length(maker, sizing),
+                    clips[0].length,
+                    maker,
+                    run_with_constants,
+                )
                 break
     if not clips:
-        told = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
-        raise FeedError(f"the model runs at none of the lengths ({told})")
-    _require_sizes(signature, plan, clips, reasons)
-    rename = {s: signature.group(s) for s in signature.symbols()}
-    return Reading(
-        axis=_axis(signature, plan.time, wanted.rate, shortest),
+        examples = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
+        raise FeedError(f"the model runs at none of the lengths ({examples})")
+    _require_running_sizes(signature, sizing, clips, reasons)
+    rename = {s: signature.group_of(s) for s in signature.symbols()}
+    return ModelFacts(
+        axis=_find_axis(signature, sizing.time, spec.rate, shortest),
         batch=signature.batch,
-        inputs=tuple(input_port(signature, x, rename) for x in signature.inputs),
-        outputs=outputs_of(model, signature, plan, clips),
-        tells=_tells(signature, plan.time),
-        names={g: tuple(map(signature.user_name, signature.members(g))) for g in plan.groups},
-        containers=plan.containers,
+        inputs=tuple(input_port_of(signature, x, rename) for x in signature.inputs),
+        outputs=output_ports_of(model, signature, sizing, clips),
+        validity_input=_validity_input(signature, sizing.time),
+        names={g: tuple(map(signature.user_name, signature.symbols_in(g))) for g in sizing.groups},
+        containers=sizing.containers,
         clips=clips,
         dropped=tuple(f"{name}: {reason}" for name, reason in reasons.items()),
     )
 
 
-def _plan(signature: Signature, wanted: ContainerSpec, axis: str) -> Sizing:
-    groups = tuple(dict.fromkeys(signature.group(s) for s in signature.symbols()))
+def _size_containers(signature: Signature, spec: ContainerSpec, axis: str) -> Sizing:
+    groups = tuple(dict.fromkeys(signature.group_of(s) for s in signature.symbols()))
     if not groups:
         raise UsageError(
             "the model has no symbolic dim, so nothing can be padded: it is one size, as a "
             "container would be. What is left is its repair: graphfix run MODEL"
         )
-    if groups == (signature.batch,) and not axis and not _names_batch(signature, wanted):
+    if groups == (signature.batch,) and not axis and not _is_batch_named(signature, spec):
         name = signature.user_name(groups[0])
         raise UsageError(
             f"only {name}, the batch, may vary, so there is no clip to pad and no container to "
             "make; what can be had is fixed sizes: graphfix run MODEL -p "
-            f"directml,fix-dims:{quoted(name)}=1 -o fixed.onnx. If {name} is no batch but what is "
-            f"padded, say --axis {quoted(name)}"
+            f"directml,fix-dims:{quote_name(name)}=1 -o fixed.onnx. If {name} is no batch "
+            "but what is "
+            f"padded, say --axis {quote_name(name)}"
         )
     if signature.past:
         names = ", ".join(signature.user_name(x) for x in sorted(signature.past))
         raise UsageError(
             f"the model continues a cache ({names} grows from run to run), and a cache has no "
             "container; fix its dims instead: graphfix run MODEL -p directml,fix-dims:"
-            + ":".join(f"{quoted(signature.user_name(g))}=SIZE" for g in groups)
+            + ":".join(f"{quote_name(signature.user_name(g))}=SIZE" for g in groups)
         )
-    sizes = sizes_by_group(signature, wanted, {"T": lambda: time_of(signature, axis, {})})
-    time = time_of(signature, axis, {signature.user_name(g): s for g, s in sizes.items()})
+    sizes = sizes_by_group(signature, spec, {"T": lambda: find_padded_group(signature, axis, {})})
+    time = find_padded_group(signature, axis, {signature.user_name(g): s for g, s in sizes.items()})
 
-    def example(group: str) -> str:
+    def example_sizes(group: str) -> str:
         seconds = " or in seconds, with --rate" if group == time else ""
         return f"{signature.user_name(group)}=500,3000{seconds}"
 
-    require_sizes(signature, sizes, groups, time, example)
-    others = {g: sizes[g][0] for g in groups}
-    return Sizing(time, signature.batch, groups, tuple({**others, time: n} for n in sizes[time]))
+    require_sizes(signature, sizes, groups, time, example_sizes)
+    fixed_sizes = {g: sizes[g][0] for g in groups}
+    return Sizing(
+        time, signature.batch, groups, tuple({**fixed_sizes, time: n} for n in sizes[time])
+    )
 
 
 def sizes_by_group(
-    signature: Signature, wanted: ContainerSpec, stands_for: Mapping[str, Callable[[], str]]
+    signature: Signature, spec: ContainerSpec, stands_for: Mapping[str, Callable[[], str]]
 ) -> dict[str, tuple[int, ...]]:
-    """The sizes that are asked for, by the dim; that of the batch is 1 if nothing is said of it.
+    """Return the requested sizes by group of dims; the batch is 1 unless it is given.
 
     Args:
         signature: The inputs.
-        wanted: The sizes, by the name of a dim, its place, ``B`` or one that ``stands_for`` has.
-        stands_for: What a name that no dim has stands for.
+        spec: The sizes, by the name of a dim, its place, ``B`` or a key of ``stands_for``.
+        stands_for: The dim that a name stands for which no dim has.
 
     Raises:
         UsageError: No input has a dim of that name.
     """
     sizes: dict[str, tuple[int, ...]] = {}
-    for name, given in wanted.sizes.items():
+    for name, group_sizes in spec.sizes.items():
         symbol, short = signature.symbol_of(name), name.upper()
         if symbol is None and short in ("B", "BATCH"):
             if signature.batch is None:
@@ -167,9 +175,9 @@ def sizes_by_group(
         if symbol is None and short in stands_for:
             symbol = stands_for[short]()
         if symbol is None:
-            known = ", ".join(map(signature.user_name, signature.symbols()))
-            raise UsageError(f"no input has a dim {name!r}; there are: {known}")
-        sizes[signature.group(symbol)] = given
+            dim_names = ", ".join(map(signature.user_name, signature.symbols()))
+            raise UsageError(f"no input has a dim {name!r}; there are: {dim_names}")
+        sizes[signature.group_of(symbol)] = group_sizes
     if signature.batch is not None:
         sizes.setdefault(signature.batch, (1,))
     return sizes
@@ -194,71 +202,73 @@ def require_sizes(
             raise UsageError(f"--container {name}: only {signature.user_name(several)} has several")
 
 
-def _names_batch(signature: Signature, wanted: ContainerSpec) -> bool:
-    """Whether a size of the batch is asked for by its own name: it may be what is padded."""
+def _is_batch_named(signature: Signature, spec: ContainerSpec) -> bool:
+    """Return whether a size of the batch is requested by its own name: it may be padded."""
     return any(
         name.upper() not in ("B", "BATCH") and signature.symbol_of(name) == signature.batch
-        for name in wanted.sizes
+        for name in spec.sizes
     )
 
 
-def _maker(signature: Signature, plan: Sizing) -> Clips:
-    sizes, known = plan.containers[0], (plan.time, signature.batch)
-    dims = {signature.user_name(g): (n,) for g, n in sizes.items() if g not in known}
-    return Clips(signature, plan.time, dims)
+def _clip_maker(signature: Signature, sizing: Sizing) -> ClipMaker:
+    sizes, variable_dims = sizing.containers[0], (sizing.time, signature.batch)
+    dims = {signature.user_name(g): (n,) for g, n in sizes.items() if g not in variable_dims}
+    return ClipMaker(signature, sizing.time, dims)
 
 
-def _shortest(maker: Clips, plan: Sizing) -> int:
-    """The length from which on all is a clip, up to the smallest container."""
+def _shortest_valid_length(maker: ClipMaker, sizing: Sizing) -> int:
+    """Return the length from which every length is a clip, up to the smallest container."""
 
     def is_clip(length: int) -> bool:
         try:
-            return maker.refusal(length) is None
+            return maker.too_short_reason(length) is None
         except FeedError:
             return False
 
-    size = min(container[plan.time] for container in plan.containers)
+    size = min(container[sizing.time] for container in sizing.containers)
     return 1 + bisect.bisect_left(range(1, size), True, key=is_clip)
 
 
-def _runs_from(shortest: int, ran: int, maker: Clips, run: Run) -> int:
-    """The length from which on the original runs, up to one at which it did."""
+def _shortest_running_length(shortest: int, running_length: int, maker: ClipMaker, run: Run) -> int:
+    """Return the shortest length from which the original runs, up to one at which it ran."""
 
-    def runs(length: int) -> bool:
+    def runs_at(length: int) -> bool:
         try:
-            run(maker.alone(length, 0, 0))
+            run(maker.make_clip(length, 0, 0))
         except (FeedError, RunError):
             return False
         return True
 
-    return shortest + bisect.bisect_left(range(shortest, ran), True, key=runs)
+    return shortest + bisect.bisect_left(range(shortest, running_length), True, key=runs_at)
 
 
-def _clips(
-    signature: Signature, plan: Sizing, maker: Clips, run: Run, reasons: dict[str, str]
+def _run_clips(
+    signature: Signature, sizing: Sizing, maker: ClipMaker, run: Run, reasons: dict[str, str]
 ) -> tuple[Clip, ...]:
-    """Clips of lengths from a container's own down to a twelfth, as far as the original runs."""
-    lengths = {n for size in plan.containers for n in clips_for(size[plan.time])}
-    if (shortest := _shortest(maker, plan)) > 1:
+    """Run clips from each container's length down to a twelfth; return those that run."""
+    lengths = {n for size in sizing.containers for n in clip_lengths_for(size[sizing.time])}
+    if (shortest := _shortest_valid_length(maker, sizing)) > 1:
         lengths.add(shortest)
-    made = []
+    clips = []
     for row, length in enumerate(sorted(lengths)):
         try:
-            feeds = maker.alone(length, 0, row)
-            made.append(Clip(length, feeds, run(feeds)))
+            feeds = maker.make_clip(length, 0, row)
+            clips.append(Clip(length, feeds, run(feeds)))
         except (FeedError, RunError) as error:
-            reasons.setdefault(f"{quoted(signature.user_name(plan.time))}={length}", str(error))
-    return tuple(made)
+            reasons.setdefault(
+                f"{quote_name(signature.user_name(sizing.time))}={length}", str(error)
+            )
+    return tuple(clips)
 
 
-def _require_sizes(
-    signature: Signature, plan: Sizing, clips: Sequence[Clip], reasons: Mapping[str, str]
+def _require_running_sizes(
+    signature: Signature, sizing: Sizing, clips: Sequence[Clip], reasons: Mapping[str, str]
 ) -> None:
-    """Raise UsageError for a container that is no size of the model's, such as past its table."""
+    """Raise UsageError for a container at whose size the original does not run."""
     ran = {clip.length for clip in clips}
-    name = quoted(signature.user_name(plan.time))
-    for container in plan.containers:
-        size = container[plan.time]
+    name = quote_name(signature.user_name(sizing.time))
+    for container in sizing.containers:
+        size = container[sizing.time]
         if size not in ran:
             raise UsageError(
                 f"--container {name}={size}: the model as given does not run at that size, padded "
@@ -266,18 +276,18 @@ def _require_sizes(
             )
 
 
-def _axis(signature: Signature, time: str, rate: float | None, shortest: int) -> Axis:
-    members = set(signature.members(time))
+def _find_axis(signature: Signature, time: str, rate: float | None, shortest: int) -> Axis:
+    members = set(signature.symbols_in(time))
     for item in signature.inputs:
         for place, dim in enumerate(item.dims):
-            if plain(dim) in members and item.role.kind in ("data", "tokens"):
+            if single_symbol(dim) in members and item.role.kind in ("data", "tokens"):
                 return Axis(time, item.name, place, rate, shortest)
     name = signature.user_name(time)
     raise UsageError(f"no input of data or tokens has the dim {name} by itself; name another one")
 
 
-def input_port(signature: Signature, item: Input, rename: Mapping[str, str]) -> InputPort:
-    """An input as a manifest has it.
+def input_port_of(signature: Signature, item: Input, rename: Mapping[str, str]) -> InputPort:
+    """Return an input as the manifest describes it.
 
     Raises:
         UsageError: It is none that can be filled up.
@@ -290,21 +300,21 @@ def input_port(signature: Signature, item: Input, rename: Mapping[str, str]) -> 
     pad = {"mask": item.role.padded, "tokens": item.role.low, "positions": item.role.low}
     return InputPort(
         name=item.name,
-        type=type_of(ir.DataType.from_numpy(np.dtype(item.dtype))),
-        dims=tuple(text_of(d, rename) for d in item.dims),
+        type=ort_type_of(ir.DataType.from_numpy(np.dtype(item.dtype))),
+        dims=tuple(dim_text(d, rename) for d in item.dims),
         rows=signature.row_axis(item.dims),
         kind=kind,  # type: ignore[arg-type]  # the refused one is gone
         pad=float(pad.get(kind, 0.0)),
     )
 
 
-def _tells(signature: Signature, time: str) -> str:
-    """The input of the model that says what is valid: a mask, or lengths.
+def _validity_input(signature: Signature, time: str) -> str:
+    """Return the model's input that says what is valid, a mask or lengths, or "".
 
     One that is a mask for each pair of positions says what sees what, not how long a clip is; one
     that is 0 where there is content has no sum that is the length.
     """
-    members = set(signature.members(time))
+    members = set(signature.symbols_in(time))
     for kind in ("mask", "lengths"):
         for item in signature.inputs:
             long = sum(bool(symbols(dim) & members) for dim in item.dims)

@@ -1,4 +1,4 @@
-"""What ``graphfix ship`` has made, or why it made nothing."""
+"""The result of ``graphfix ship``, and the files of the folder."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,11 +8,11 @@ from typing import Any
 
 import onnx_ir as ir
 
-from graphfix.core import Check, rounding
-from graphfix.engine.report import Left, Report
+from graphfix.core import Check, calibrated_passes
+from graphfix.engine.report import FailedRepair, Report
 from graphfix.files import atomic_file, atomic_folder, io
 from graphfix.job import planning
-from graphfix.job.remaining_findings import Checked
+from graphfix.job.remaining_findings import HazardComparison
 from graphfix.shipped.manifest import NAME, Container, Manifest
 from graphfix.shipping.container_repair import ContainerProof
 from graphfix.shipping.end_to_end import SessionProof
@@ -40,30 +40,30 @@ class Shipped(Proof):
     folder: Path | None
     manifest: Manifest
     reports: tuple[Report, ...]
-    checked: Checked
+    checked: HazardComparison
     padding: tuple[ContainerProof, ...]
     whole: SessionProof | None
     sizes: Mapping[str, int] = field(default_factory=dict)
-    left: tuple[Left, ...] = ()
+    left: tuple[FailedRepair, ...] = ()
     searched: str = ""
     unrounded: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether everything was proved."""
+        """Return whether everything was proved."""
         return all(x.verdict.ok for x in self.padding) and (self.whole is None or self.whole.ok)
 
     @property
-    def faults(self) -> tuple[Left, ...]:
-        """Passes that raised and were rolled back, each once."""
-        return tuple(dict.fromkeys(x for done in self.reports for x in done.left))
+    def faults(self) -> tuple[FailedRepair, ...]:
+        """Return the passes that raised and were rolled back, each once."""
+        return tuple(dict.fromkeys(x for report in self.reports for x in report.left))
 
     def __str__(self) -> str:
-        found = [*map(str, self.padding), *([] if self.whole is None else [str(self.whole)])]
-        return f"{self.folder or 'nothing was written'}; {'; '.join(found)}"
+        proofs = [*map(str, self.padding), *([] if self.whole is None else [str(self.whole)])]
+        return f"{self.folder or 'nothing was written'}; {'; '.join(proofs)}"
 
     def to_json(self) -> dict[str, object]:
-        """As plain data."""
+        """Return the result as plain data for JSON."""
         return {
             "schema": 1,
             "ok": self.ok,
@@ -79,26 +79,26 @@ class Shipped(Proof):
         }
 
 
-def put_models(models: Sequence[ir.Model], paths: Sequence[Path], name: str) -> None:
-    """Write models beside each other, with one file of weights, which gets this name.
+def write_models(models: Sequence[ir.Model], paths: Sequence[Path], name: str) -> None:
+    """Write models beside each other, with one shared file of weights of this name.
 
     Raises:
         ModelError: Something cannot be written.
     """
     pairs = list(zip(models, paths, strict=True))
-    with io.drafting_together(pairs, name, external_data="auto") as several:
-        for one in several:
-            one.keep()
+    with io.draft_models(pairs, name, external_data="auto") as drafts:
+        for draft in drafts:
+            draft.keep()
 
 
-def into(folder: Path, make: Callable[[Path], Shipped]) -> Shipped:
-    """What ``make`` has put into a folder; it gets its name, and a verdict, if all is proved.
+def write_folder(folder: Path, make: Callable[[Path], Shipped]) -> Shipped:
+    """Fill a draft folder; give it its name, and a verdict, if everything is proved.
 
     Args:
         folder: Where it goes.
         make: Fills the folder that it is given, and proves what is in it.
     """
-    with atomic_folder.replacing(folder) as draft:
+    with atomic_folder.draft_folder(folder) as draft:
         result = make(draft.path)
         if result.whole is None or not result.ok:
             return result
@@ -109,32 +109,39 @@ def into(folder: Path, make: Callable[[Path], Shipped]) -> Shipped:
             "session": str(result.whole),
         }
         manifest = replace(result.manifest, verdict=verdict)
-        atomic_file.put_text(draft.path / NAME, manifest.to_text())
+        atomic_file.write_text(draft.path / NAME, manifest.to_text())
         draft.keep()
     files = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
     return replace(result, manifest=manifest, folder=folder, sizes=files)
 
 
-def planned(
+def containers_with_kernels(
     source: Path, paths: Sequence[Path], sizes: Sequence[Mapping[str, int]], tell: Tell
 ) -> tuple[Container, ...]:
-    """The containers as a manifest has them, with the kernels of the original and of each."""
-    before, found = _kernels(source), []
+    """Return the manifest's containers, with the kernels of the original and of each."""
+    original_kernels, containers = _kernels_per_run(source), []
     for path, size in zip(paths, sizes, strict=True):
         tell(f"planning {path.name} for DirectML")
-        found.append(Container(path.name, dict(size), {"before": before, "after": _kernels(path)}))
-    return tuple(found)
+        containers.append(
+            Container(
+                path.name, dict(size), {"before": original_kernels, "after": _kernels_per_run(path)}
+            )
+        )
+    return tuple(containers)
 
 
-def weights_beside(paths: Sequence[Path]) -> tuple[str, ...]:
-    """The files that the models of a folder share."""
+def weight_files_of(paths: Sequence[Path]) -> tuple[str, ...]:
+    """Return the files of weights that the models of a folder share."""
     return tuple(sorted(x.name for x in paths[0].parent.iterdir() if x not in paths))
 
 
-def provenance(
-    source: Path, spec: str, names: Mapping[str, Sequence[str]], left: Sequence[Left] = ()
+def provenance_of(
+    source: Path,
+    spec: str,
+    names: Mapping[str, Sequence[str]],
+    exclusions: Sequence[FailedRepair] = (),
 ) -> dict[str, Any]:
-    """Where a folder comes from, for its manifest."""
+    """Return where a folder comes from, for its manifest."""
     with source.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {
@@ -143,17 +150,17 @@ def provenance(
         "passes": spec,
         "graphfix": __version__,
         "names": {group: list(own) for group, own in names.items()},
-        "left": [asdict(x) for x in left],
+        "left": [asdict(x) for x in exclusions],
     }
 
 
-def unrounded_by(passes: Iterable[Check], reports: Sequence[Report]) -> tuple[str, ...]:
-    """Why those of these passes that round did nothing, where they were not left out."""
-    names = {x.name for x in rounding(passes)}
-    idle = [x for done in reports for x in done.passes if x.name in names and not x.changes]
-    return tuple(dict.fromkeys(why for one in idle for _, why in one.skips))
+def reasons_not_rounded(passes: Iterable[Check], reports: Sequence[Report]) -> tuple[str, ...]:
+    """Return why passes that round changed nothing, each reason once."""
+    names = {x.name for x in calibrated_passes(passes)}
+    idle = [x for report in reports for x in report.passes if x.name in names and not x.changes]
+    return tuple(dict.fromkeys(reason for pass_report in idle for _, reason in pass_report.skips))
 
 
-def _kernels(path: Path) -> dict[str, int] | None:
-    glance: Any = planning.glance(path)
+def _kernels_per_run(path: Path) -> dict[str, int] | None:
+    glance: Any = planning.plan_summary(path)
     return None if glance is None else dict(glance["run"])

@@ -4,15 +4,21 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from graphfix.runtime.python import Wanted, choose, here
+from graphfix.runtime.python import Wanted, choose_provider, runner_for
 from graphfix.shipped.manifest import Manifest
 from graphfix.shipping import clip_stream, step_stream
-from graphfix.shipping.stream_cost import Of, Progress, Stream, that_runs, timed
+from graphfix.shipping.stream_cost import (
+    Of,
+    Progress,
+    StreamBenchmark,
+    runnable_original,
+    time_sides,
+)
 
 _COUNT = 30
 
 
-def stream(
+def bench_stream(
     folder: str | Path,
     against: str | Path,
     *,
@@ -22,8 +28,8 @@ def stream(
     processes: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Stream:
-    """Run a stream of clips, or of steps, on a model and on what was shipped of it.
+) -> StreamBenchmark:
+    """Time a stream of clips, or of steps, on a model and on its shipped folder.
 
     Args:
         folder: What ``graphfix ship`` made.
@@ -43,32 +49,36 @@ def stream(
         ModelError: A file cannot be read.
     """
     tell = progress or (lambda _: None)
-    where, note = choose(ep)
-    folder, source, runner = Path(folder), Path(against), here(where)
+    provider, note = choose_provider(ep)
+    folder, source, runner = Path(folder), Path(against), runner_for(provider)
     manifest = Manifest.read(folder)
     of: Of = "clip" if manifest.stream is None else "step"
     with ExitStack() as stack:
         tell(f"making {of}s")
         if manifest.stream is None:
-            counts = clip_stream.lengths_of(manifest, lengths, clips, seed)
-            made = clip_stream.clips_of(source, manifest, counts, seed)
-            runs, repaired = that_runs(source, made[0], runner, stack)
+            counts = clip_stream.choose_lengths(manifest, lengths, clips, seed)
+            clip_feeds = clip_stream.make_clips(source, manifest, counts, seed)
+            runs, repaired = runnable_original(source, clip_feeds[0], runner, stack)
             tell("counting kernels")
-            original = clip_stream.original(runs, made, counts, runner)
-            shipped = clip_stream.shipped(folder, manifest, made, runner)
+            original = clip_stream.original_workload(runs, clip_feeds, counts, runner)
+            shipped = clip_stream.shipped_workload(folder, manifest, clip_feeds, runner)
         else:
-            counts = step_stream.counts_of(manifest, lengths, clips)
-            steps = step_stream.Steps(source, manifest, counts, seed)
-            runs, repaired = that_runs(source, {**steps.empty, **steps.feeds[0]}, runner, stack)
+            counts = step_stream.choose_counts(manifest, lengths, clips)
+            steps = step_stream.TimedSteps(source, manifest, counts, seed)
+            runs, repaired = runnable_original(
+                source, {**steps.initial_feeds, **steps.feeds[0]}, runner, stack
+            )
             tell("counting kernels")
-            original = steps.original(runs, runner)
-            shipped = steps.shipped(folder, runner)
-        sides, claims = timed(
+            original = steps.original_workload(runs, runner)
+            shipped = steps.shipped_workload(folder, runner)
+        sides, claims = time_sides(
             of,
             {str(source): original, str(folder): shipped},
             processes=processes,
             seed=seed,
-            tell=lambda said: tell(f"timing: {said}"),
+            tell=lambda message: tell(f"timing: {message}"),
         )
-    why = f"the original does not run: {repaired}; it was repaired for DirectML"
-    return Stream(where, note, counts, of, *sides, claims, (why,) if repaired else ())
+    repair_note = f"the original does not run: {repaired}; it was repaired for DirectML"
+    return StreamBenchmark(
+        provider, note, counts, of, *sides, claims, (repair_note,) if repaired else ()
+    )

@@ -1,4 +1,4 @@
-"""What a stream of runs costs, counted and timed: the original beside what was shipped of it.
+"""What a stream of runs costs, counted and timed: the original beside its shipped folder.
 
 What a run launches and recompiles is counted, as predicted for DirectML. Time is taken by the clock
 of :mod:`graphfix.benchmark`: one model a process, alternately, a copy of the original along.
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphfix.benchmark.interleave import FailedError, Phases, take_turns
-from graphfix.benchmark.timing import Claim, Timing, claim
+from graphfix.benchmark.timing import Claim, Timing, compare_timings
 from graphfix.engine import pipeline
 from graphfix.errors import FeedError, ModelError
 from graphfix.files import io
@@ -20,7 +20,7 @@ from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.run_errors import RunError
-from graphfix.runtime.scratch import Folder
+from graphfix.runtime.scratch import ScratchFolder
 from graphfix.shipped.manifest import Container
 
 Progress = pipeline.Progress
@@ -30,19 +30,19 @@ SESSIONS = "making sessions"
 _PROCESSES = 6
 
 
-def first(of: Of) -> str:
-    """The phase of the first of them."""
+def first_phase(of: Of) -> str:
+    """Return the name of the phase of the first run."""
     return f"first {of}"
 
 
-def all_of(of: Of) -> str:
-    """The phase of all of them together."""
+def total_phase(of: Of) -> str:
+    """Return the name of the phase of all runs together."""
     return f"all {of}s"
 
 
-def phases(of: Of, opening: float, took: Sequence[float]) -> Phases:
-    """The phases of a process that has made its sessions and run all."""
-    return {SESSIONS: (opening,), first(of): (took[0],), all_of(of): (sum(took),)}
+def phase_times(of: Of, opening: float, took: Sequence[float]) -> Phases:
+    """Return the times by phase of a process that has opened its sessions and run all."""
+    return {SESSIONS: (opening,), first_phase(of): (took[0],), total_phase(of): (sum(took),)}
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class StreamCost:
 
 @dataclass(frozen=True)
 class StreamSide:
-    """The original, or what was shipped.
+    """One side of the comparison: the original, or what was shipped.
 
     Attributes:
         name: Its file or folder.
@@ -84,8 +84,8 @@ class StreamSide:
 
 
 @dataclass(frozen=True)
-class Stream:
-    """What was found.
+class StreamBenchmark:
+    """The result of timing a stream on both sides.
 
     Attributes:
         ep: Where it ran.
@@ -109,11 +109,11 @@ class Stream:
 
     @property
     def ok(self) -> bool:
-        """Whether both got through."""
+        """Return whether both sides ran to the end."""
         return not (self.original.error or self.shipped.error)
 
     def to_json(self) -> dict[str, object]:
-        """As plain data."""
+        """Return the result as plain data for JSON."""
         return {
             "schema": 1,
             "ok": self.ok,
@@ -121,30 +121,30 @@ class Stream:
             "note": self.note,
             "of": self.of,
             "lengths": list(self.lengths),
-            "original": _plain(self.original),
-            "shipped": _plain(self.shipped),
+            "original": _side_to_json(self.original),
+            "shipped": _side_to_json(self.shipped),
             "ratios": {phase: x.to_json() for phase, x in self.claims.items()},
             "notes": list(self.notes),
         }
 
 
 @dataclass(frozen=True)
-class Member:
-    """What is timed.
+class Workload:
+    """A side to be timed.
 
     Attributes:
-        cost: What it costs, as predicted.
-        run: Runs all in a process of its own, and notes the bytes moved and the peak of memory.
+        cost: Its predicted cost.
+        run: Runs it in a new process, and records the bytes moved and the peak of memory.
     """
 
     cost: StreamCost
     run: Callable[[dict[str, int]], Phases]
 
 
-def timed(
-    of: Of, members: Mapping[str, Member], *, processes: int | None, seed: int, tell: Progress
+def time_sides(
+    of: Of, members: Mapping[str, Workload], *, processes: int | None, seed: int, tell: Progress
 ) -> tuple[tuple[StreamSide, StreamSide], dict[str, Claim]]:
-    """Both sides, and how many times as long what is shipped took, by phase.
+    """Time both sides; return them, and the time ratios by phase.
 
     Args:
         of: What is run.
@@ -153,39 +153,45 @@ def timed(
         seed: The same seed draws the same orders.
         tell: Called with a short text before each process.
     """
-    both = [*members.values()]
-    seen: list[dict[str, int]] = [{}, {}, {}]
+    workloads = [*members.values()]
+    records: list[dict[str, int]] = [{}, {}, {}]
     courses = take_turns(
-        [*zip((*both, both[0]), seen, strict=True)],  # the original twice: it and its copy
-        lambda member: _run(*member),
+        [
+            *zip((*workloads, workloads[0]), records, strict=True)
+        ],  # the original twice: it and its copy
+        lambda member: _run_workload(*member),
         turns=_PROCESSES if processes is None else processes,
         seed=seed,
         tell=tell,
     )
-    names = (SESSIONS, first(of), all_of(of))
-    one, other = (
+    names = (SESSIONS, first_phase(of), total_phase(of))
+    original, shipped = (
         StreamSide(
             name,
-            replace(member.cost, **seen[i]),
-            {x: t for x in names if (t := courses[i].timing(x)).processes},
+            replace(member.cost, **records[i]),
+            {x: t for x in names if (t := courses[i].timing_of(x)).processes},
             courses[i].error,
         )
         for i, (name, member) in enumerate(members.items())
     )
-    told = () if any(course.error for course in courses) else names
-    claims = {x: claim(*(courses[i].timing(x) for i in (1, 0, 2))) for x in told}
-    return (one, other), claims
+    compared_phases = () if any(course.error for course in courses) else names
+    claims = {
+        x: compare_timings(*(courses[i].timing_of(x) for i in (1, 0, 2))) for x in compared_phases
+    }
+    return (original, shipped), claims
 
 
-def _run(member: Member, seen: dict[str, int]) -> Phases:
+def _run_workload(member: Workload, record: dict[str, int]) -> Phases:
     try:
-        return member.run(seen)
+        return member.run(record)
     except (ModelError, RunError, FeedError) as error:
         raise FailedError(f"does not run: {error}") from error
 
 
-def that_runs(source: Path, feeds: Feeds, runner: Runner, stack: ExitStack) -> tuple[Path, str]:
-    """The original; repaired for DirectML, and why, if it does not run.
+def runnable_original(
+    source: Path, feeds: Feeds, runner: Runner, stack: ExitStack
+) -> tuple[Path, str]:
+    """Return the original; if it does not run, one repaired for DirectML, and the reason.
 
     Args:
         source: The original.
@@ -200,30 +206,30 @@ def that_runs(source: Path, feeds: Feeds, runner: Runner, stack: ExitStack) -> t
     except (ModelError, RunError) as error:
         model = io.load(source)
         pipeline.run(model, "directml")
-        path = stack.enter_context(Folder()).path / source.name
+        path = stack.enter_context(ScratchFolder()).path / source.name
         io.save(model, path)
         return path, str(error)
 
 
-def note(seen: dict[str, int], session: RemoteSession, moved: int) -> None:
-    """Note the bytes that moved, and the most memory of a session's process, if it is available."""
-    seen["moved"] = moved
+def record_traffic(record: dict[str, int], session: RemoteSession, moved_bytes: int) -> None:
+    """Record the bytes moved, and the peak memory of a session's process if available."""
+    record["moved"] = moved_bytes
     if most := session.peak_memory():
-        seen["peak"] = max(most, seen.get("peak", 0))
+        record["peak"] = max(most, record.get("peak", 0))
 
 
-def count_of_original(model: Path, runs: int, others: int) -> StreamCost:
-    """What so many runs launch; of each whose lengths are others, the shapes are compiled again."""
-    glance: Any = planning.glance(model)
+def cost_of_original(model: Path, runs: int, other_lengths: int) -> StreamCost:
+    """Return the cost of so many runs; those of another length recompile their kernels."""
+    glance: Any = planning.plan_summary(model)
     if glance is None:
         return StreamCost()
     run = glance["run"]
     launched, on_cpu, copies = (run[x] * runs for x in ("dispatches", "cpu", "copies"))
-    return StreamCost(launched, run["remade"] * others, on_cpu, copies=copies)
+    return StreamCost(launched, run["remade"] * other_lengths, on_cpu, copies=copies)
 
 
-def count_of_containers(containers: Sequence[Container]) -> StreamCost:
-    """What these containers launch, one after the other."""
+def cost_of_containers(containers: Sequence[Container]) -> StreamCost:
+    """Return the cost of running these containers one after the other."""
     runs = [x.kernels.get("after") or {} for x in containers]
     if not all(runs):
         return StreamCost()
@@ -231,7 +237,7 @@ def count_of_containers(containers: Sequence[Container]) -> StreamCost:
     return StreamCost(sums["dispatches"], 0, sums["cpu"], copies=sums["copies"])
 
 
-def _plain(side: StreamSide) -> dict[str, object]:
+def _side_to_json(side: StreamSide) -> dict[str, object]:
     return {
         "name": side.name,
         **asdict(side.count),

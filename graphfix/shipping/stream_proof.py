@@ -12,54 +12,62 @@ from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.run_errors import RunError
-from graphfix.shipped.remote_runs import RemoteRuns
+from graphfix.shipped.remote_runs import RemoteRunner
 from graphfix.shipped.stream import Stream
-from graphfix.shipping.end_to_end import SessionProof, session_apart
-from graphfix.shipping.stream_steps import Steps
+from graphfix.shipping.end_to_end import SessionProof, open_isolated_session
+from graphfix.shipping.stream_steps import StepSequence
 
 
-def prove(folder: Path, steps: Sequence[Steps], tolerance: Tolerance) -> SessionProof:
-    """Run the sequences through a stream of a session on the CPU, and compare what comes out."""
-    with session_apart(folder) as ask:
+def prove(folder: Path, steps: Sequence[StepSequence], tolerance: Tolerance) -> SessionProof:
+    """Run the sequences through a stream of a session on the CPU, and compare the outputs."""
+    with open_isolated_session(folder) as ask:
 
-        def play(one: Steps) -> Feeds:
-            arrays = {f"states/{k}": x for k, x in one.states.items()}
-            arrays |= {f"beyond/{k}": x for k, x in one.beyond.items()}
-            for place, feeds in enumerate(one.feeds):
-                arrays |= {f"{place}/{k}": x for k, x in feeds.items()}
-            return ask("play", arrays, f"running {one.name}")
+        def play_sequence(sequence: StepSequence) -> Feeds:
+            arrays = {f"states/{k}": x for k, x in sequence.states.items()}
+            arrays |= {f"beyond/{k}": x for k, x in sequence.overflow_feeds.items()}
+            for index, feeds in enumerate(sequence.feeds):
+                arrays |= {f"{index}/{k}": x for k, x in feeds.items()}
+            return ask("play", arrays, f"running {sequence.name}")
 
-        return _compared(steps, play, tolerance)
-
-
-def prove_on(folder: Path, steps: Sequence[Steps], tolerance: Tolerance, ep: Ep) -> SessionProof:
-    """The same on another provider."""
-    with RemoteRuns(folder, lambda path: open_session(path, ep)) as runner:
-
-        def play(one: Steps) -> Feeds:
-            return {**Stream(runner, one.states or None).play(one.feeds), "refused": np.array(True)}
-
-        found = _compared(steps, play, tolerance)
-    return replace(found, reason=found.reason and f"on {LABELS[ep]}, {found.reason}")
+        return _compare_sequences(steps, play_sequence, tolerance)
 
 
-def _compared(
-    steps: Sequence[Steps], play: Callable[[Steps], Feeds], tolerance: Tolerance
+def prove_on_provider(
+    folder: Path, steps: Sequence[StepSequence], tolerance: Tolerance, ep: Ep
+) -> SessionProof:
+    """Run the sequences on another provider, and compare the outputs."""
+    with RemoteRunner(folder, lambda path: open_session(path, ep)) as runner:
+
+        def play_sequence(sequence: StepSequence) -> Feeds:
+            return {
+                **Stream(runner, sequence.states or None).play(sequence.feeds),
+                "refused": np.array(True),
+            }
+
+        proof = _compare_sequences(steps, play_sequence, tolerance)
+    return replace(proof, reason=proof.reason and f"on {LABELS[ep]}, {proof.reason}")
+
+
+def _compare_sequences(
+    steps: Sequence[StepSequence], play: Callable[[StepSequence], Feeds], tolerance: Tolerance
 ) -> SessionProof:
     diffs: list[OutputDiff] = []
-    for one in steps:
+    for sequence in steps:
         try:
-            made = play(one)
+            actual = play(sequence)
         except (RunError, FeedError) as error:
-            return SessionProof(False, tuple(diffs), f"{one.name}: {error}", "step")
-        for place, outputs in enumerate(one.outputs):
-            case = f"step {place + 1} of {one.name}"
+            return SessionProof(False, tuple(diffs), f"{sequence.name}: {error}", "step")
+        for index, outputs in enumerate(sequence.outputs):
+            case = f"step {index + 1} of {sequence.name}"
             for name, array in outputs.items():
-                pair = array, made[f"{place}/{name}"]
-                if one.skipped and not place and array.ndim > 1:
-                    pair = pair[0][:, one.skipped :], pair[1][:, one.skipped :]
+                pair = array, actual[f"{index}/{name}"]
+                if sequence.padded_entries and not index and array.ndim > 1:
+                    pair = (
+                        pair[0][:, sequence.padded_entries :],
+                        pair[1][:, sequence.padded_entries :],
+                    )
                 diffs.append(compare(name, case, *pair, tolerance))
-        if not made["refused"]:
-            told = "a step behind full caches is run, and what falls out of them is seen"
-            return SessionProof(False, tuple(diffs), told, "step")
+        if not actual["refused"]:
+            reason = "a step behind full caches is run, and what falls out of them is seen"
+            return SessionProof(False, tuple(diffs), reason, "step")
     return SessionProof(bool(diffs) and all(d.ok for d in diffs), tuple(diffs), of="step")

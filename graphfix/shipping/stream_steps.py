@@ -8,22 +8,22 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.caches.growth import unify
+from graphfix.caches.growth import unify_dims
 from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.dim_groups import Tie
-from graphfix.feeds.states import State
+from graphfix.feeds.states import StatePair
 from graphfix.files import io
-from graphfix.runtime.compared_session import open_given
+from graphfix.runtime.compared_session import open_original
 from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.run_errors import RunError
 from graphfix.shipped.container_fit import DTYPES
 from graphfix.shipped.dim_expression import names_in
-from graphfix.shipped.in_front import last
+from graphfix.shipped.in_front import last_entries
 from graphfix.shipped.manifest import InputPort
 from graphfix.shipping.chosen_inputs import constants_of
 from graphfix.shipping.container_spec import ContainerSpec
-from graphfix.shipping.first_call import FirstCall, first_call
-from graphfix.shipping.stream_plan import StreamPlan, plan
+from graphfix.shipping.first_call import FirstCall, find_first_call
+from graphfix.shipping.stream_plan import StreamPlan, plan_stream
 
 Run = Callable[[Feeds], Mapping[str, Array]]
 
@@ -34,35 +34,35 @@ SINGLE = 40
 
 
 @dataclass(frozen=True)
-class Steps:
-    """One sequence of steps of the original.
+class StepSequence:
+    """A sequence of steps of the original, with its outputs.
 
     Attributes:
-        name: What is special about it.
-        states: What the states are at first; {} for empty caches.
-        feeds: What each step is fed, states aside.
-        outputs: What the original makes of each, states aside.
-        skipped: How many of the first new entries of the first step are padding.
-        beyond: What one step more is fed, which full caches refuse; {} if they roll.
+        name: What the sequence tests.
+        states: The initial states; {} for empty caches.
+        feeds: The feeds of each step, without states.
+        outputs: The original's outputs of each step, without states.
+        padded_entries: How many of the first new entries of the first step are padding.
+        overflow_feeds: The feeds of one more step, which full caches refuse; {} if they roll.
     """
 
     name: str
     states: Feeds
     feeds: tuple[Feeds, ...]
     outputs: tuple[Feeds, ...]
-    skipped: int = 0
-    beyond: Feeds = field(default_factory=dict)
+    padded_entries: int = 0
+    overflow_feeds: Feeds = field(default_factory=dict)
 
 
 # Sequences of the original, and whether its full caches may roll.
-Played = tuple[tuple[Steps, ...], bool]
+PlayedSequences = tuple[tuple[StepSequence, ...], bool]
 
 
-class Sequences:
-    """Sequences of steps, run on the original once.
+class SequenceRunner:
+    """Makes sequences of steps, and runs each on the original once.
 
     Args:
-        plan: What is known of the model.
+        plan: The plan of the model.
         run: Runs the original.
         seed: The same seed makes the same inputs.
     """
@@ -71,128 +71,156 @@ class Sequences:
         self._plan = plan
         self._run = run
         self._random = np.random.default_rng(seed)
-        self._links = {x.input: x for x in plan.states}
-        self._kept = [x for x in plan.inputs if x.name in self._links]
-        self._free = [x for x in plan.inputs if x.name not in self._links]
+        self._state_links = {x.input: x for x in plan.states}
+        self._state_ports = [x for x in plan.inputs if x.name in self._state_links]
+        self._free_ports = [x for x in plan.inputs if x.name not in self._state_links]
         self._sizes = dict(plan.containers[-1])
-        given = {x.output for x in plan.states}
-        self._seen_outputs = [x.name for x in plan.outputs if x.name not in given]
+        state_outputs = {x.output for x in plan.states}
+        self._free_outputs = [x.name for x in plan.outputs if x.name not in state_outputs]
 
-    def rolls(self) -> bool:
-        """Whether nothing of the original reads what falls out of full caches."""
+    def can_roll(self) -> bool:
+        """Return whether the original ignores what falls out of full caches."""
         if set(self._plan.caches) <= self._plan.windows.keys():
             return True
         size = max(self._sizes[x] for x in self._plan.caches)
         length = size + 5
         try:
             for new in sorted({1, self._plan.containers[-1][self._plan.new]}):
-                feeds = self._fed(length, new)
-                states = self._filled(length, self._random.standard_normal)
-                other = {k: self._forgotten(k, x, size) for k, x in states.items()}
-                one, two = (self._run({**feeds, **x}) for x in (states, other))
-                if not all(map(np.array_equal, self._seen(one, size), self._seen(two, size))):
+                feeds = self._make_feeds(length, new)
+                states = self._make_states(length, self._random.standard_normal)
+                scrambled = {k: self._scramble_oldest(k, x, size) for k, x in states.items()}
+                expected, actual = (self._run({**feeds, **x}) for x in (states, scrambled))
+                if not all(
+                    map(
+                        np.array_equal,
+                        self._newest_entries(expected, size),
+                        self._newest_entries(actual, size),
+                    )
+                ):
                     return False
         except (RunError, ValueError):
             return False
         return True
 
-    def made(self, *, rolls: bool, joins: bool) -> Iterator[Steps]:
-        """Each sequence in turn; where parts do not join, each step as a container has a size."""
+    def iter_sequences(self, *, rolls: bool, joins: bool) -> Iterator[StepSequence]:
+        """Yield each sequence; if steps cannot be split, every step has a container's size."""
         sizes = sorted({x[self._plan.new] for x in self._plan.containers})
-        levels = self._levels()
+        levels = self._cache_levels()
         grows = bool(self._plan.caches) and not rolls
-        full = levels[-1] if grows else 4 * SINGLE
+        capacity = levels[-1] if grows else 4 * SINGLE
 
-        def held(counts: Sequence[int], length: int = 0) -> list[int]:
-            """The steps that caches hold, up to the first that they do not, behind so many."""
+        def fitting_counts(counts: Sequence[int], length: int = 0) -> list[int]:
+            """Return the leading counts that still fit into caches that hold ``length`` entries."""
             ends = zip(counts, accumulate(counts), strict=True)
-            return [n for n, end in ends if not grows or length + end <= full]
+            return [n for n, end in ends if not grows or length + end <= capacity]
 
-        counts = self._long(levels, full, rolls) if joins else [sizes[-1]] + [sizes[0]] * SINGLE
-        first = self.sequence("to the end of the caches", held(counts))
-        taken = sum(held(counts))
+        counts = (
+            self._counts_up_to_capacity(levels, capacity, rolls)
+            if joins
+            else [sizes[-1]] + [sizes[0]] * SINGLE
+        )
+        longest = self.run_sequence("to the end of the caches", fitting_counts(counts))
+        cached_entries = sum(fitting_counts(counts))
         step = 1 if joins else sizes[0]
-        beyond = self._given(self._fed(taken, step)) if grows and taken + step > full else {}
-        yield replace(first, beyond=beyond)
+        overflow_feeds = (
+            self._drop_first_call_outputs(self._make_feeds(cached_entries, step))
+            if grows and cached_entries + step > capacity
+            else {}
+        )
+        yield replace(longest, overflow_feeds=overflow_feeds)
         if not joins:
-            yield self.sequence("each size", held([*sizes, *reversed(sizes)]))
+            yield self.run_sequence("each size", fitting_counts([*sizes, *reversed(sizes)]))
             return
         for count in sorted({1, sizes[-1] + 3, 2 * sizes[-1] - 1}):
-            if count <= full or rolls:
-                yield self.sequence(f"a prompt of {count}", [count])
-                yield self.sequence(f"steps behind a prompt of {count}", held([count, 1, 1]))
-        few = max(1, min(7, full - 4))
+            if count <= capacity or rolls:
+                yield self.run_sequence(f"a prompt of {count}", [count])
+                yield self.run_sequence(
+                    f"steps behind a prompt of {count}", fitting_counts([count, 1, 1])
+                )
+        prompt_length = max(1, min(7, capacity - 4))
         if self._plan.caches:
-            made = self._run({**self._fed(0, few), **self.empty()})
-            states = {x.input: made[x.output] for x in self._plan.states}
-            yield self.sequence(f"going on behind {few}", held([1, 1, 1], few), states, few)
-        if self._masks() and full > 6:
-            yield self.sequence("prompts filled up on the left", [4, 1, 1], skipped=2)
-        if any(names_in(d) & {*self._plan.held} for x in self._free for d in x.dims):
-            yield self.sequence("shorter caches of the encoder", held([2, 1]), shorter=True)
+            outputs = self._run({**self._make_feeds(0, prompt_length), **self.empty_states()})
+            states = {x.input: outputs[x.output] for x in self._plan.states}
+            yield self.run_sequence(
+                f"going on behind {prompt_length}",
+                fitting_counts([1, 1, 1], prompt_length),
+                states,
+                prompt_length,
+            )
+        if self._has_cache_mask() and capacity > 6:
+            yield self.run_sequence("prompts filled up on the left", [4, 1, 1], padded_entries=2)
+        if any(names_in(d) & {*self._plan.fixed_caches} for x in self._free_ports for d in x.dims):
+            yield self.run_sequence(
+                "shorter caches of the encoder", fitting_counts([2, 1]), shorter=True
+            )
 
-    def _levels(self) -> list[int]:
+    def _cache_levels(self) -> list[int]:
         grows = self._plan.caches
         return sorted({min(x[d] for d in grows) for x in self._plan.containers if grows}) or [0]
 
-    def _long(self, levels: Sequence[int], full: int, rolls: bool) -> list[int]:
+    def _counts_up_to_capacity(
+        self, levels: Sequence[int], capacity: int, rolls: bool
+    ) -> list[int]:
         first = max(1, min(37, levels[0] // 3 or 1))
         steps, length = [first], first
-        single = min(SINGLE, max(0, full - length)) if not rolls else SINGLE
+        single = min(SINGLE, max(0, capacity - length)) if not rolls else SINGLE
         for level in levels:
-            ahead = level - 3 - length - (single if level == full else 0)
+            ahead = level - 3 - length - (single if level == capacity else 0)
             if ahead > 1:
                 steps.append(ahead)
                 length += ahead
-            for _ in range(6 if level != full else single):
-                if length < full or rolls:
+            for _ in range(6 if level != capacity else single):
+                if length < capacity or rolls:
                     steps.append(1)
                     length += 1
         if not rolls:
-            steps += [1] * max(0, full - length)
+            steps += [1] * max(0, capacity - length)
         return steps
 
     # One sequence
 
-    def sequence(
+    def run_sequence(
         self,
         name: str,
         counts: Sequence[int],
         states: Feeds | None = None,
         length: int = 0,
         *,
-        skipped: int = 0,
+        padded_entries: int = 0,
         shorter: bool = False,
-    ) -> Steps:
-        """One sequence of steps that add so many entries each.
+    ) -> StepSequence:
+        """Run the original on steps that each add a number of entries.
 
         Args:
-            name: What is special about it.
+            name: What the sequence tests.
             counts: How many new entries each step adds.
-            states: What the states are at first; empty caches and zeros by default.
+            states: The initial states; empty caches and zeros by default.
             length: How many entries they hold.
-            skipped: How many of the first new entries are padding, in all rows but the first.
+            padded_entries: How many of the first new entries are padding, except in the first row.
             shorter: Whether caches that do not grow are shorter than containers hold.
 
         Raises:
             FeedError: The original does not run the first step.
             UsageError: It does not run another.
         """
-        state = dict(states or self.empty())
+        state = dict(states or self.empty_states())
         feeds, outputs = [], []
         first = self._plan.first
-        kept: dict[str, Array] = {}
-        for place, count in enumerate(counts):
-            last = place == len(counts) - 1
-            fed = self._fed(length, count, skipped, shorter=shorter, last=last) | kept
-            called: Feeds = {}
+        steady_feeds: dict[str, Array] = {}
+        for index, count in enumerate(counts):
+            last = index == len(counts) - 1
+            step_feeds = (
+                self._make_feeds(length, count, padded_entries, shorter=shorter, last=last)
+                | steady_feeds
+            )
+            first_call_feeds: Feeds = {}
             try:
-                if first is not None and not place:
-                    kept |= self._encoded(first, fed, shorter=shorter)
-                    called = {} if states else first.feeds()
-                made = self._run({**fed, **kept, **state, **called})
+                if first is not None and not index:
+                    steady_feeds |= self._run_first_call(first, step_feeds, shorter=shorter)
+                    first_call_feeds = {} if states else first.branch_feeds()
+                results = self._run({**step_feeds, **steady_feeds, **state, **first_call_feeds})
             except RunError as error:
-                if not place:
+                if not index:
                     raise FeedError(
                         f"the original does not run {count} new entries behind {length}: {error}"
                     ) from error
@@ -201,57 +229,87 @@ class Sequences:
                     f"the original does not run behind {length} entries, so caches of {most} "
                     f"cannot be proved; say --cache {length} ({error})"
                 ) from error
-            if not place:
-                kept = {k: x for k, x in fed.items() if self._is_steady(k)} | kept
-            state = {x.input: made[x.output] for x in self._plan.states}
-            grown = (state[x.input].shape[x.axis] for x in self._plan.states if x.axis is not None)
-            length = next(grown, length + count)
-            feeds.append(self._given(fed))
-            outputs.append({k: made[k] for k in self._seen_outputs})
-        return Steps(name, states or {}, tuple(feeds), tuple(outputs), skipped)
+            if not index:
+                steady_feeds = {
+                    k: x for k, x in step_feeds.items() if self._is_steady(k)
+                } | steady_feeds
+            state = {x.input: results[x.output] for x in self._plan.states}
+            cache_lengths = (
+                state[x.input].shape[x.axis] for x in self._plan.states if x.axis is not None
+            )
+            length = next(cache_lengths, length + count)
+            feeds.append(self._drop_first_call_outputs(step_feeds))
+            outputs.append({k: results[k] for k in self._free_outputs})
+        return StepSequence(name, states or {}, tuple(feeds), tuple(outputs), padded_entries)
 
-    def _encoded(self, first: FirstCall, fed: Feeds, *, shorter: bool) -> dict[str, Array]:
-        """What the first call makes of the encoder's output."""
-        fed = self._fed(0, 1, shorter=shorter) | {x.name: fed[x.name] for x in first.inputs}
-        made = self._run({**fed, **self.empty(), **first.feeds()})
-        return {into: made[name] for into, name in first.gives.items()}
+    def _run_first_call(self, first: FirstCall, feeds: Feeds, *, shorter: bool) -> dict[str, Array]:
+        """Return the caches that the first call computes from the encoder's output."""
+        feeds = self._make_feeds(0, 1, shorter=shorter) | {
+            x.name: feeds[x.name] for x in first.inputs
+        }
+        outputs = self._run({**feeds, **self.empty_states(), **first.branch_feeds()})
+        return {into: outputs[name] for into, name in first.gives.items()}
 
-    def _given(self, fed: Feeds) -> Feeds:
-        """What a stream is fed: it makes itself what the first call gives."""
-        made = self._plan.first.gives if self._plan.first else {}
-        return {k: x for k, x in fed.items() if k not in made}
+    def _drop_first_call_outputs(self, feeds: Feeds) -> Feeds:
+        """Return the feeds of a stream: without what the first call computes."""
+        first_call_outputs = self._plan.first.gives if self._plan.first else {}
+        return {k: x for k, x in feeds.items() if k not in first_call_outputs}
 
     def _is_steady(self, name: str) -> bool:
-        used = {n for d in next(x for x in self._free if x.name == name).dims for n in names_in(d)}
-        return bool(used & {*self._plan.held}) and not used & {self._plan.new, *self._plan.caches}
+        dims = {
+            n for d in next(x for x in self._free_ports if x.name == name).dims for n in names_in(d)
+        }
+        return bool(dims & {*self._plan.fixed_caches}) and not dims & {
+            self._plan.new,
+            *self._plan.caches,
+        }
 
-    def _fed(
-        self, length: int, new: int, skipped: int = 0, *, shorter: bool = False, last: bool = False
+    def _make_feeds(
+        self,
+        length: int,
+        new: int,
+        padded_entries: int = 0,
+        *,
+        shorter: bool = False,
+        last: bool = False,
     ) -> dict[str, Array]:
         sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, length), self._plan.new: new}
         if shorter:
-            sizes |= {x: max(1, sizes[x] - 2) for x in self._plan.held}
-        return {x.name: self._array(x, sizes, length, skipped, last=last) for x in self._free}
+            sizes |= {x: max(1, sizes[x] - 2) for x in self._plan.fixed_caches}
+        return {
+            x.name: self._make_array(x, sizes, length, padded_entries, last=last)
+            for x in self._free_ports
+        }
 
-    def _array(
-        self, port: InputPort, sizes: Mapping[str, int], length: int, skipped: int, *, last: bool
+    def _make_array(
+        self,
+        port: InputPort,
+        sizes: Mapping[str, int],
+        length: int,
+        padded_entries: int,
+        *,
+        last: bool,
     ) -> Array:
-        shape = port.shape(sizes)
-        if self._plan.first and port in self._plan.first.ports():
+        shape = port.shape_at(sizes)
+        if self._plan.first and port in self._plan.first.input_ports():
             return self._random.standard_normal(shape).astype(DTYPES[port.type])
-        item = self._plan.signature.item(port.name).at(sizes)
+        item = self._plan.signature.input_named(port.name).bounded_by_sizes(sizes)
         role, dtype = item.role, np.dtype(item.dtype)
         steps = shape[-1] if shape and self._plan.new in names_in(port.dims[-1]) else 0
         if role.kind == "tokens":
             return self._random.integers(role.low, role.high, shape).astype(dtype)
         if role.kind == "positions" and steps:
-            places = np.arange(length, length + steps) - self._pads(shape, skipped)
-            return np.broadcast_to(np.maximum(places, 0), shape).astype(dtype)
+            positions = np.arange(length, length + steps) - self._padding_per_row(
+                shape, padded_entries
+            )
+            return np.broadcast_to(np.maximum(positions, 0), shape).astype(dtype)
         if role.kind == "mask":
             mask = np.full(shape, role.valid, dtype)
             if any({*self._plan.caches} & names_in(x) for x in port.dims[-1:]):
                 for row in range(len(mask)):
-                    mask[row, ..., : int(self._pads(shape, skipped)[row, 0])] = role.padded
+                    mask[row, ..., : int(self._padding_per_row(shape, padded_entries)[row, 0])] = (
+                        role.padded
+                    )
             return mask
         if role.kind in ("choice", "int", "lengths"):
             choices = [*role.choices] or [0, 1] if role.kind == "choice" else [role.low]
@@ -262,61 +320,65 @@ class Sequences:
             return self._random.standard_normal(shape).astype(dtype)
         return self._random.integers(role.low, max(role.low + 1, min(role.high, 2)), shape, dtype)
 
-    def _pads(self, shape: Sequence[int], skipped: int) -> Array:
-        """How much of each row is padding: all of it in the last row, none in the first of many."""
+    def _padding_per_row(self, shape: Sequence[int], padded_entries: int) -> Array:
+        """Return the padding of each row: none in the first of several, all of it in the others."""
         rows = shape[0] if len(shape) > 1 else 1
-        pads = np.full((rows, 1), skipped)
+        pads = np.full((rows, 1), padded_entries)
         if rows > 1:
             pads[0] = 0
         return pads
 
-    def _masks(self) -> bool:
-        masks = (x for x in self._free if x.kind == "mask" and x.dims)
+    def _has_cache_mask(self) -> bool:
+        masks = (x for x in self._free_ports if x.kind == "mask" and x.dims)
         return any({*self._plan.caches} & names_in(x.dims[-1]) for x in masks)
 
     # States
 
-    def empty(self) -> dict[str, Array]:
-        """Empty caches, and zeros for every other state."""
-        return self._filled(0, np.zeros)
+    def empty_states(self) -> dict[str, Array]:
+        """Return empty caches, and zeros for every other state."""
+        return self._make_states(0, np.zeros)
 
-    def before(self) -> dict[str, Array]:
-        """What the first step of the original is fed besides: no caches of an encoder either."""
+    def initial_feeds(self) -> dict[str, Array]:
+        """Return the states and caches that the original is fed in its first step."""
         first = self._plan.first
         if first is None:
-            return self.empty()
-        unread = {k: x for k, x in self._fed(0, 1).items() if k in first.gives}
-        return {**self.empty(), **unread, **first.feeds()}
+            return self.empty_states()
+        unread = {k: x for k, x in self._make_feeds(0, 1).items() if k in first.gives}
+        return {**self.empty_states(), **unread, **first.branch_feeds()}
 
-    def _filled(self, length: int, make: Callable[[tuple[int, ...]], Array]) -> dict[str, Array]:
-        """States behind so many entries, of the numbers that ``make`` gives."""
+    def _make_states(
+        self, length: int, make: Callable[[tuple[int, ...]], Array]
+    ) -> dict[str, Array]:
+        """Return states of ``length`` entries, whose numbers ``make`` makes."""
         sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, length)}
-        item = self._plan.signature.item
-        return {x.name: make(x.shape(sizes)).astype(item(x.name).dtype) for x in self._kept}
+        item = self._plan.signature.input_named
+        return {
+            x.name: make(x.shape_at(sizes)).astype(item(x.name).dtype) for x in self._state_ports
+        }
 
-    def _forgotten(self, name: str, array: Array, size: int) -> Array:
-        axis = self._links[name].axis
+    def _scramble_oldest(self, name: str, array: Array, size: int) -> Array:
+        axis = self._state_links[name].axis
         if axis is None:
             return array
-        other = array.copy()
-        other[(slice(None),) * axis + (slice(0, -size),)] *= -50
-        return other
+        scrambled = array.copy()
+        scrambled[(slice(None),) * axis + (slice(0, -size),)] *= -50
+        return scrambled
 
-    def _seen(self, made: Mapping[str, Array], size: int) -> Iterator[Array]:
+    def _newest_entries(self, outputs: Mapping[str, Array], size: int) -> Iterator[Array]:
         axes = {x.output: x.axis for x in self._plan.states}
-        for name, array in made.items():
+        for name, array in outputs.items():
             axis = axes.get(name)
-            yield array if axis is None else last(array, axis, size)
+            yield array if axis is None else last_entries(array, axis, size)
 
 
-def plan_that_runs(
+def choose_running_plan(
     source: Path,
     model: ir.Model,
     containers: ContainerSpec,
     cache: Sequence[int],
-    states: Iterable[State],
+    states: Iterable[StatePair],
 ) -> tuple[StreamPlan, Feeds, Tie]:
-    """What is known of a model, what its file is fed besides, and how long its masks are.
+    """Return the plan whose inputs the model accepts, its constant feeds and its mask length.
 
     Args:
         source: The file.
@@ -331,36 +393,38 @@ def plan_that_runs(
     """
     constants = constants_of(source, model)
     states = tuple(states)
-    first = first_call(io.load(source), model)
+    first = find_first_call(io.load(source), model)
     for tie in _TIES:
         copy = model.clone()
-        signature = unify(copy, tie)
-        names = {x: signature.group(x) for x in signature.symbols()}
-        found = plan(copy, containers.renamed(names), cache, states)
+        signature = unify_dims(copy, tie)
+        names = {x: signature.group_of(x) for x in signature.symbols()}
+        chosen = plan_stream(copy, containers.rename_dims(names), cache, states)
         if first is not None:
-            known = first.renamed(names)
-            found = replace(found, first=known, inputs=(*found.inputs, *known.ports()))
-        if _runs(found, str(source), constants):
+            renamed_first = first.rename_dims(names)
+            chosen = replace(
+                chosen, first=renamed_first, inputs=(*chosen.inputs, *renamed_first.input_ports())
+            )
+        if _accepts_inputs(chosen, str(source), constants):
             break
-    return found, constants, tie
+    return chosen, constants, tie
 
 
-def _runs(plan: StreamPlan, source: str, constants: Feeds) -> bool:
-    """Whether the original takes the inputs that a plan makes."""
+def _accepts_inputs(plan: StreamPlan, source: str, constants: Feeds) -> bool:
+    """Return whether the original accepts the inputs that a plan makes."""
     size = min(x[plan.new] for x in plan.containers)
-    with open_given(source) as session:
-        made = Sequences(plan, lambda feeds: session.run({**constants, **feeds}))
+    with open_original(source) as session:
+        runner = SequenceRunner(plan, lambda feeds: session.run({**constants, **feeds}))
         try:
-            made.sequence("a try", [size, size])
+            runner.run_sequence("a try", [size, size])
         except (FeedError, UsageError):
             return False
     return True
 
 
-def sequences(
+def run_sequences(
     plan: StreamPlan, source: str, constants: Feeds, *, joins: bool = True, may_roll: bool = True
-) -> Played:
-    """Sequences of the original, and whether its full caches may roll.
+) -> PlayedSequences:
+    """Run all sequences on the original; return them, and whether full caches may roll.
 
     Args:
         plan: What is known of the model.
@@ -373,7 +437,7 @@ def sequences(
         FeedError: It does not run.
         UsageError: It does not run with as many entries as the caches are to hold.
     """
-    with open_given(source) as session:
-        made = Sequences(plan, lambda feeds: session.run({**constants, **feeds}))
-        rolls = may_roll and bool(plan.caches) and made.rolls()
-        return tuple(made.made(rolls=rolls, joins=joins)), rolls
+    with open_original(source) as session:
+        runner = SequenceRunner(plan, lambda feeds: session.run({**constants, **feeds}))
+        rolls = may_roll and bool(plan.caches) and runner.can_roll()
+        return tuple(runner.iter_sequences(rolls=rolls, joins=joins)), rolls

@@ -1,4 +1,4 @@
-"""The folder that is shipped: what may be replaced."""
+"""The target folder of ``graphfix ship``: what may be replaced."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ from graphfix.shipped.manifest import NAME, Manifest
 _REPORT = "report.html"  # made by graphfix 0.2
 
 
-def refuse(source: Path, folder: Path) -> None:
-    """Refuse a folder that is not ours to replace, or in which a session could open no file.
+def require_replaceable(source: Path, folder: Path) -> None:
+    """Refuse a folder that is not ours to replace, or whose files a session cannot open.
 
     Raises:
         UsageError: It holds something that ``graphfix ship`` did not make, or is no folder; or a
@@ -27,8 +27,8 @@ def refuse(source: Path, folder: Path) -> None:
         return
     if not folder.is_dir():
         raise UsageError(f"-o {folder}: is a file; name a folder")
-    there = {x.name for x in folder.iterdir()}
-    if not there:
+    existing = {x.name for x in folder.iterdir()}
+    if not existing:
         return
     try:
         manifest = Manifest.read(folder)
@@ -37,7 +37,7 @@ def refuse(source: Path, folder: Path) -> None:
             f"-o {folder}: is not empty, and 'graphfix ship' did not make it; name another folder"
         ) from None
     ours = {NAME, _REPORT, *manifest.weights, *(x.file for x in manifest.containers)}
-    if strange := sorted(there - ours):
+    if strange := sorted(existing - ours):
         raise UsageError(
             f"-o {folder}: holds {', '.join(strange[:3])}, which 'graphfix ship' did not make; "
             "move it away, or name another folder"

@@ -1,8 +1,8 @@
-"""How much of each output is valid for a clip: dims as inference has them, held to what clips show.
+"""How much of each output is valid for a clip: inferred dims, checked against clips.
 
-Where inference leaves a size that only a run knows, what the exporter declared is tried, the
-expression without what is not known, a multiple of the length, and what the model itself computes
-of it, such as the end of a Slice; each counts only if every clip has shown it.
+Where inference leaves a size that only a run knows, these are tried: the exporter's own dim, the
+expression without the unknown part, a multiple of the length, and what the model itself computes,
+such as the end of a Slice; each counts only if every clip confirms it.
 """
 
 import functools
@@ -15,12 +15,12 @@ import onnx_ir as ir
 
 from graphfix.errors import ModelError, UsageError
 from graphfix.facts import shapes
-from graphfix.facts.symbolic.expressions import Dim, without
-from graphfix.feeds.case import Case, named
+from graphfix.facts.symbolic.expressions import Dim, with_zero_sizes
+from graphfix.feeds.case import Case, key_by_user_name
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
 from graphfix.probing.unpadded import Clip
-from graphfix.proof.content import Content
+from graphfix.proof.content import ContentMasks
 from graphfix.shipped.dim_expression import size_of
 from graphfix.shipped.manifest import Port
 
@@ -32,10 +32,10 @@ _ORT_TYPES = {ir.DataType.FLOAT: "float", ir.DataType.DOUBLE: "double"}
 
 @dataclass(frozen=True)
 class Sizing:
-    """What is padded and fixed, in the names that containers have sizes for.
+    """Which dims are padded and which are fixed, by the names that containers use.
 
     Attributes:
-        time: What is padded.
+        time: The padded dim.
         batch: The batch; None if there is none.
         groups: All names.
         containers: The sizes of each container, the smallest first.
@@ -46,18 +46,18 @@ class Sizing:
     groups: tuple[str, ...]
     containers: tuple[Mapping[str, int], ...]
 
-    def alone(self, clip: Clip) -> dict[str, int]:
-        """The sizes of a clip alone: one row, and its own length."""
+    def clip_sizes(self, clip: Clip) -> dict[str, int]:
+        """Return the sizes of a single clip: one row, and its own length."""
         sizes = {**self.containers[0], self.time: clip.length}
         if self.batch is not None:
             sizes[self.batch] = 1
         return sizes
 
 
-def outputs_of(
+def output_ports_of(
     model: ir.Model, signature: Signature, plan: Sizing, clips: Sequence[Clip]
 ) -> tuple[Port, ...]:
-    """The outputs of a model, with what is valid of each.
+    """Return the outputs of a model, with the valid part of each.
 
     Raises:
         ModelError: The shape of an output cannot be inferred.
@@ -65,36 +65,36 @@ def outputs_of(
     """
     users = {signature.user_name(s): s for s in signature.symbols()}
     declared = {
-        x.name: tuple(_legible(d, users) for d in x.shape or ()) for x in model.graph.outputs
+        x.name: tuple(_use_input_name(d, users) for d in x.shape or ()) for x in model.graph.outputs
     }
-    content = Content(signature)
-    content.learn([(_case(signature, plan, clip), clip.outputs) for clip in clips])
+    content = ContentMasks(signature)
+    content.learn_dims([(_case_of(signature, plan, clip), clip.outputs) for clip in clips])
     rows = max(size.get(plan.batch or "", 1) for size in plan.containers)
-    rename = {s: signature.group(s) for s in signature.symbols()}
-    found = []
-    computed = functools.cache(lambda: _computed(model, signature))
+    rename = {s: signature.group_of(s) for s in signature.symbols()}
+    ports = []
+    computed = functools.cache(lambda: _computed_sizes(model, signature))
     for value in model.graph.outputs:
         name = value.name or ""
-        seen = _OutputShapes(name, plan, clips, rename, frozenset(rename), computed)
-        dims = seen.dims(content.dims.get(name), declared[name])
+        output_shapes = _OutputShapes(name, plan, clips, rename, frozenset(rename), computed)
+        dims = output_shapes.find_dims(content.dims.get(name), declared[name])
         axis = signature.row_axis(dims)
         if rows > 1 and axis is None:
             raise UsageError(
                 f"the output {name!r} has no axis of rows, so the clips of a container with "
                 f"{rows} of them cannot be told apart; say B=1"
             )
-        kind = type_of(value.dtype or ir.DataType.FLOAT)
-        found.append(Port(name, kind, tuple(text_of(d, rename) for d in dims), axis))
-    return tuple(found)
+        kind = ort_type_of(value.dtype or ir.DataType.FLOAT)
+        ports.append(Port(name, kind, tuple(dim_text(d, rename) for d in dims), axis))
+    return tuple(ports)
 
 
-def type_of(dtype: ir.DataType) -> str:
-    """An element type as ONNX Runtime writes it, such as ``tensor(float)``."""
+def ort_type_of(dtype: ir.DataType) -> str:
+    """Return an element type as ONNX Runtime writes it, such as ``tensor(float)``."""
     return f"tensor({_ORT_TYPES.get(dtype, dtype.name.lower())})"
 
 
-def text_of(dim: Dim, rename: Mapping[str, str]) -> int | str:
-    """A dim in the names that containers have sizes for."""
+def dim_text(dim: Dim, rename: Mapping[str, str]) -> int | str:
+    """Return a dim as text, in the names that containers use."""
     if isinstance(dim, int):
         return dim
     return _WORD.sub(lambda word: rename.get(word[0], word[0]), str(dim.value))
@@ -102,82 +102,90 @@ def text_of(dim: Dim, rename: Mapping[str, str]) -> int | str:
 
 @dataclass(frozen=True)
 class _OutputShapes:
-    """What clips have shown of an output."""
+    """The shapes of one output over all clips."""
 
     name: str
     plan: Sizing
     clips: Sequence[Clip]
     rename: Mapping[str, str]
-    known: frozenset[str]
+    input_dims: frozenset[str]
     computed: Callable[[], tuple[Dim, ...]] = tuple
 
-    def dims(self, inferred: Sequence[Dim] | None, declared: Sequence[Dim]) -> tuple[Dim, ...]:
-        """The dims that every clip has shown.
+    def find_dims(self, inferred: Sequence[Dim] | None, declared: Sequence[Dim]) -> tuple[Dim, ...]:
+        """Return the dims that agree with every clip.
 
         Raises:
             ModelError: There are none.
         """
-        shapes = [self._shape(clip) for clip in self.clips]
-        if len({len(shape) for shape in shapes}) != 1:
+        observed = [self._shape_in(clip) for clip in self.clips]
+        if len({len(shape) for shape in observed}) != 1:
             raise ModelError(
-                f"the output {self.name!r} has {sorted(map(len, shapes))} dims, which depends on "
+                f"the output {self.name!r} has {sorted(map(len, observed))} dims, which depends on "
                 "the clip, so it is not known how much of it is valid"
             )
-        found: list[Dim] = []
-        for axis, sizes in enumerate(zip(*shapes, strict=True)):
-            tried = list(self._tried(_at(inferred, axis), _at(declared, axis), sizes))
+        dims: list[Dim] = []
+        for axis, sizes in enumerate(zip(*observed, strict=True)):
+            candidates = list(
+                self._dim_candidates(_dim_at(inferred, axis), _dim_at(declared, axis), sizes)
+            )
             more = () if len({x.length for x in self.clips}) < _ENOUGH else self.computed()
-            fits = next((d for d in chain(tried, more) if self._sizes(d) == sizes), None)
+            fits = next(
+                (d for d in chain(candidates, more) if self._sizes_in_clips(d) == sizes), None
+            )
             if fits is None:
-                told = f" (tried {', '.join(map(str, tried))})" if tried else ""
+                tries = f" (tried {', '.join(map(str, candidates))})" if candidates else ""
                 raise ModelError(
                     f"the shape of the output {self.name!r} follows no size of the inputs that "
-                    f"could be told: axis {axis} is {_listed(sizes)} for clips of "
-                    f"{_listed([x.length for x in self.clips])}{told}, so it is not known how "
+                    f"could be told: axis {axis} is {_join_first(sizes)} for clips of "
+                    f"{_join_first([x.length for x in self.clips])}{tries}, so it is not known how "
                     "much of it is valid"
                 )
-            found.append(fits)
-        return tuple(found)
+            dims.append(fits)
+        return tuple(dims)
 
-    def _shape(self, clip: Clip) -> tuple[int, ...]:
+    def _shape_in(self, clip: Clip) -> tuple[int, ...]:
         array = clip.outputs.get(self.name)
         if array is None:
             raise ModelError(f"the output {self.name!r} is no tensor, and only those are shipped")
         return array.shape
 
-    def _tried(
+    def _dim_candidates(
         self, inferred: Dim | None, declared: Dim | None, sizes: Sequence[int]
     ) -> Iterator[Dim]:
-        """What the dim could be, the surest first."""
-        given = [d for d in (inferred, declared) if d is not None]
-        yield from (d for d in given if symbols(d) <= self.known)
+        """Yield what the dim could be, the surest first."""
+        known_dims = [d for d in (inferred, declared) if d is not None]
+        yield from (d for d in known_dims if symbols(d) <= self.input_dims)
         if len(set(sizes)) == 1:
             yield sizes[0]
-        yield from (without(d, symbols(d) - self.known) for d in given if symbols(d) & self.known)
-        if (line := _line([x.length for x in self.clips], sizes)) is not None:
+        yield from (
+            with_zero_sizes(d, symbols(d) - self.input_dims)
+            for d in known_dims
+            if symbols(d) & self.input_dims
+        )
+        if (line := _fit_line([x.length for x in self.clips], sizes)) is not None:
             yield ir.SymbolicDim(f"{line[0]}*{self.plan.time} + {line[1]}")
 
-    def _sizes(self, dim: Dim) -> tuple[int | None, ...]:
-        return tuple(self._size(dim, clip) for clip in self.clips)
+    def _sizes_in_clips(self, dim: Dim) -> tuple[int | None, ...]:
+        return tuple(self._size_in_clip(dim, clip) for clip in self.clips)
 
-    def _size(self, dim: Dim, clip: Clip) -> int | None:
+    def _size_in_clip(self, dim: Dim, clip: Clip) -> int | None:
         try:
-            return size_of(text_of(dim, self.rename), self.plan.alone(clip))
+            return size_of(dim_text(dim, self.rename), self.plan.clip_sizes(clip))
         except ValueError:
             return None
 
 
-def _computed(model: ir.Model, signature: Signature) -> tuple[Dim, ...]:
-    """The sizes that the model computes of those of its inputs, the shortest first."""
-    known, names = shapes.infer(model, usual=True), set(signature.symbols())
-    held = (known.data(x) or () for node in model.graph for x in node.outputs)
-    sizes = {str(x): x for each in held for x in each if not isinstance(x, int)}
+def _computed_sizes(model: ir.Model, signature: Signature) -> tuple[Dim, ...]:
+    """Return the sizes that the model computes from those of its inputs, the shortest first."""
+    inferred, names = shapes.infer(model, usual=True), set(signature.symbols())
+    shape_data = (inferred.known_elements(x) or () for node in model.graph for x in node.outputs)
+    sizes = {str(x): x for each in shape_data for x in each if not isinstance(x, int)}
     order = sorted(sizes, key=lambda x: (len(x), x))
     return tuple(sizes[x] for x in order if symbols(sizes[x]) <= names)
 
 
-def _line(lengths: Sequence[int], sizes: Sequence[int]) -> tuple[int, int] | None:
-    """``n * T + c`` of whole numbers, if clips of enough lengths have shown it."""
+def _fit_line(lengths: Sequence[int], sizes: Sequence[int]) -> tuple[int, int] | None:
+    """Return ``(n, c)`` of ``n * T + c`` in whole numbers, if clips of enough lengths agree."""
     pairs = sorted(set(zip(lengths, sizes, strict=True)))
     if len(pairs) < _ENOUGH:
         return None
@@ -189,8 +197,8 @@ def _line(lengths: Sequence[int], sizes: Sequence[int]) -> tuple[int, int] | Non
     return (n, c) if all(n * length + c == size for length, size in pairs) else None
 
 
-def _legible(dim: Dim, users: Mapping[str, str]) -> Dim:
-    """A declared dim under the name that inputs have it by, or none if none has."""
+def _use_input_name(dim: Dim, users: Mapping[str, str]) -> Dim:
+    """Return a declared dim under the name that inputs use, or without a name."""
     if isinstance(dim, int) or dim.value is None:
         return dim
     if dim.value in users:
@@ -202,15 +210,15 @@ def _legible(dim: Dim, users: Mapping[str, str]) -> Dim:
     return dim
 
 
-def _at(dims: Sequence[Dim] | None, axis: int) -> Dim | None:
+def _dim_at(dims: Sequence[Dim] | None, axis: int) -> Dim | None:
     dim = dims[axis] if dims is not None and axis < len(dims) else None
     return None if isinstance(dim, ir.SymbolicDim) and not dim.value else dim
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _join_first(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:4])) + (", ..." if len(numbers) > 4 else "")
 
 
-def _case(signature: Signature, plan: Sizing, clip: Clip) -> Case:
-    sizes = named(signature, signature.sizes(plan.alone(clip)))
+def _case_of(signature: Signature, plan: Sizing, clip: Clip) -> Case:
+    sizes = key_by_user_name(signature, signature.symbol_sizes(plan.clip_sizes(clip)))
     return Case(f"{clip.length}", sizes, dict(clip.feeds))

@@ -1,4 +1,4 @@
-"""Arithmetic with constants read as a polynomial: whatever the order, it is one and the same."""
+"""Arithmetic with constants read as a polynomial, whatever the order of its operators."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.facts.view import View
-from graphfix.graph.constants import const_of, number_in
+from graphfix.graph.constants import const_of, uniform_number
 from graphfix.graph.nodes import attr_int, is_op
 
 Powers = tuple[int, ...]
@@ -21,11 +21,11 @@ _NODES = 24
 _SLACK = {ir.DataType.FLOAT: 1e-5, ir.DataType.FLOAT16: 2e-3}
 
 
-class Reader:
+class PolynomialReader:
     """Reads tensors as polynomials in a few of them, the atoms.
 
     Attributes:
-        nodes: The nodes that were read: what computes the polynomial.
+        nodes: The nodes that were read: they compute the polynomial.
     """
 
     def __init__(self, view: View, *atoms: ir.Value) -> None:
@@ -35,7 +35,7 @@ class Reader:
         self.nodes: dict[ir.Node, None] = {}
 
     def read(self, value: ir.Value | None) -> Polynomial | None:
-        """``value`` as a polynomial; None if it is not one, or one of too many nodes."""
+        """Return ``value`` as a polynomial, or None if it is none, or of too many nodes."""
         if value is None:
             return None
         for i, atom in enumerate(self._atoms):
@@ -50,53 +50,53 @@ class Reader:
         if not is_op(node, "Add", "Sub", "Mul", "Div", "Pow", "Neg"):
             return None
         self.nodes[node] = None
-        read = [self.read(x) for x in node.inputs]
-        terms = [x for x in read if x is not None]
-        return _combined(node.op_type, terms) if len(terms) == len(read) else None
+        operands = [self.read(x) for x in node.inputs]
+        terms = [x for x in operands if x is not None]
+        return _apply_operator(node.op_type, terms) if len(terms) == len(operands) else None
 
 
-def _combined(op_type: str, terms: Sequence[Polynomial]) -> Polynomial | None:
+def _apply_operator(op_type: str, terms: Sequence[Polynomial]) -> Polynomial | None:
     first, second = terms[0], terms[-1]
     if op_type == "Neg":
-        return _scaled(first, -1)
+        return _scale_polynomial(first, -1)
     if op_type == "Add":
-        return _sum(first, second)
+        return _add_polynomials(first, second)
     if op_type == "Sub":
-        return _sum(first, _scaled(second, -1))
+        return _add_polynomials(first, _scale_polynomial(second, -1))
     if op_type == "Mul":
-        return _product(first, second)
-    number = _number_in(second)
+        return _multiply_polynomials(first, second)
+    number = _constant_term(second)
     if number is None:
         return None
     if op_type == "Div":
-        return _scaled(first, 1 / number) if number else None
+        return _scale_polynomial(first, 1 / number) if number else None
     if number not in range(1, _DEGREE + 1):
         return None
-    return functools.reduce(_product, [first] * int(number))
+    return functools.reduce(_multiply_polynomials, [first] * int(number))
 
 
-def _sum(a: Polynomial, b: Polynomial) -> Polynomial:
-    found = {key: a.get(key, 0.0) + b.get(key, 0.0) for key in {**a, **b}}
-    return {key: value for key, value in found.items() if value}
+def _add_polynomials(a: Polynomial, b: Polynomial) -> Polynomial:
+    total = {key: a.get(key, 0.0) + b.get(key, 0.0) for key in {**a, **b}}
+    return {key: value for key, value in total.items() if value}
 
 
-def _scaled(a: Polynomial, factor: float) -> Polynomial:
+def _scale_polynomial(a: Polynomial, factor: float) -> Polynomial:
     return {key: value * factor for key, value in a.items()}
 
 
-def _product(a: Polynomial, b: Polynomial) -> Polynomial:
-    found: dict[Powers, float] = {}
-    for left, x in a.items():
-        for right, y in b.items():
-            key = tuple(i + j for i, j in zip(left, right, strict=True))
+def _multiply_polynomials(a: Polynomial, b: Polynomial) -> Polynomial:
+    product: dict[Powers, float] = {}
+    for lhs_powers, x in a.items():
+        for rhs_powers, y in b.items():
+            key = tuple(i + j for i, j in zip(lhs_powers, rhs_powers, strict=True))
             if sum(key) <= _DEGREE:
-                found[key] = found.get(key, 0.0) + x * y
+                product[key] = product.get(key, 0.0) + x * y
             else:
-                found[(_DEGREE + 1,) * len(key)] = float("nan")  # equal to no polynomial
-    return found
+                product[(_DEGREE + 1,) * len(key)] = float("nan")  # equal to no polynomial
+    return product
 
 
-def _number_in(a: Polynomial) -> float | None:
+def _constant_term(a: Polynomial) -> float | None:
     if len(a) != 1:
         return None
     ((key, value),) = a.items()
@@ -104,12 +104,12 @@ def _number_in(a: Polynomial) -> float | None:
 
 
 def number_of(value: ir.Value | None, rank: int | None = 0) -> float | None:
-    """The number that ``value`` is, if it is a constant of one element; through Casts.
+    """Return the number that ``value`` is, if a constant of one element, through Casts.
 
     Args:
         value: The tensor.
-        rank: The rank of what it is to be combined with, whose shape it may not change; None if
-            that is not known, and only a constant of rank 0 is sure not to.
+        rank: The rank of the tensor it is combined with, whose shape it may not change; None if
+            unknown: then only constants of rank 0 count.
     """
     array = const_of(value)
     if array is None and value is not None:
@@ -123,18 +123,18 @@ def number_of(value: ir.Value | None, rank: int | None = 0) -> float | None:
                 array = array.astype(dtype.numpy())
     if array is None or array.size != 1 or array.ndim > (rank or 0):
         return None
-    number = number_in(array)
+    number = uniform_number(array)
     return None if number is None or not np.isfinite(number) else float(number)
 
 
-def close(a: Polynomial, b: Polynomial, dtype: ir.DataType, slack: float = 0.0) -> bool:
-    """Whether two polynomials have the same products, with the same factors.
+def are_close(a: Polynomial, b: Polynomial, dtype: ir.DataType, slack: float = 0.0) -> bool:
+    """Return whether two polynomials have the same terms, with nearly the same factors.
 
     Args:
-        a: One.
+        a: One polynomial.
         b: The other.
         dtype: The type that the factors are written in.
-        slack: How far a factor may be off; by default as far as the type makes it.
+        slack: The relative error allowed in a factor; by default that of the type.
     """
     within = slack or _SLACK[dtype]
     return a.keys() == b.keys() and all(abs(a[k] - b[k]) <= within * abs(b[k]) for k in b)

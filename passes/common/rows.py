@@ -1,11 +1,11 @@
-"""Which operators keep the first axes of their inputs as they are, in whatever order those lie."""
+"""Operators that keep the first axes of their inputs, in whatever order those lie."""
 
 import onnx_ir as ir
 
 from graphfix.facts.view import View
 from graphfix.graph.constants import axes_of, ints_of
 from graphfix.graph.nodes import attr_int, input_at, is_op
-from graphfix.ops.broadcast import BY_ELEMENT, is_broadcast
+from graphfix.ops.broadcast import BY_ELEMENT, broadcasts_inputs
 
 from .fusible import MICROSOFT
 
@@ -20,24 +20,23 @@ _TURNS = ("transA", "transBatchA", "transBatchB")
 _SOFTMAX = 13  # before, it takes all axes from one on together
 
 
-def rows_of(node: ir.Node, lead: int, view: View) -> tuple[int, ...] | None:
-    """Which inputs of a node have its rows: the first ``lead`` axes, which its outputs have too.
+def row_inputs_of(node: ir.Node, lead: int, view: View) -> tuple[int, ...] | None:
+    """Return which inputs of a node have its rows: the first ``lead`` axes, as outputs have.
 
-    With those axes in another order in these inputs it computes the same in that order. Other
-    inputs are the same for each row. One that is known when the model is loaded may have fewer axes
-    than the output, whose last ones they are. None if it is no such node, or if its ranks are not
-    known.
+    If those axes lie in another order in these inputs, the node computes the same in that order.
+    Other inputs are the same for each row. One that is known at load time may have fewer axes than
+    the output, aligned at the last. None for other nodes, or if ranks are unknown.
     """
     ranks = [None if x is None else view.shapes.rank(x) for x in node.inputs]
-    places = _places(node, ranks, lead, view)
+    indices = _row_input_indices(node, ranks, lead, view)
     rank = view.shapes.rank(node.outputs[0])
-    if not places or rank is None or rank < lead or node.outputs[0] in view.fixed:
+    if not indices or rank is None or rank < lead or node.outputs[0] in view.constant_values:
         return None
-    short = [node.inputs[i] for i in places if (ranks[i] or 0) < lead]
-    return places if all(x in view.fixed for x in short) else None
+    short = [node.inputs[i] for i in indices if (ranks[i] or 0) < lead]
+    return indices if all(x in view.constant_values for x in short) else None
 
 
-def _places(
+def _row_input_indices(
     node: ir.Node, ranks: list[int | None], lead: int, view: View
 ) -> tuple[int, ...] | None:
     first = ranks[0] if ranks else None
@@ -48,13 +47,13 @@ def _places(
     if is_op(node, "MatMul") or node.domain == MICROSOFT:
         turns = any(attr_int(node, x, 0) for x in _TURNS)
         return (0,) if ranks[1] == 2 and first > lead and not turns else None
-    if is_op(node, *BY_ELEMENT) or is_broadcast(node, view.opset(node)):
-        return _side_by_side(node, ranks, lead, view)
+    if is_op(node, *BY_ELEMENT) or broadcasts_inputs(node, view.opset_of_node(node)):
+        return _broadcast_row_inputs(node, ranks, lead, view)
     if is_op(node, *_ALONG):
         axis = attr_int(node, "axis", _ALONG[node.op_type]) % first
-        known = "Softmax" not in node.op_type or view.opset(node) >= _SOFTMAX
-        places = range(len(ranks)) if is_op(node, "Concat") else (0,)
-        return tuple(places) if known and axis >= lead else None
+        is_single_axis = "Softmax" not in node.op_type or view.opset_of_node(node) >= _SOFTMAX
+        indices = range(len(ranks)) if is_op(node, "Concat") else (0,)
+        return tuple(indices) if is_single_axis and axis >= lead else None
     if is_op(node, *_REDUCES):
         axes = axes_of(node)
         return (0,) if axes and all(x % first >= lead for x in axes) else None
@@ -63,22 +62,22 @@ def _places(
         keeps = sizes[:lead] == (0,) * lead and not attr_int(node, "allowzero", 0)
         return (0,) if keeps and len(sizes) > lead else None
     if is_op(node, "Gather") and attr_int(node, "axis", 0) == 0:
-        return (1,) if node.inputs[0] in view.fixed else None
+        return (1,) if node.inputs[0] in view.constant_values else None
     return None
 
 
-def _side_by_side(
+def _broadcast_row_inputs(
     node: ir.Node, ranks: list[int | None], lead: int, view: View
 ) -> tuple[int, ...] | None:
-    """Those that have one of the first axes, with more than 1 in it; if not all, known ones."""
-    rank, places = view.shapes.rank(node.outputs[0]), []
+    """Return the inputs with one of the first axes longer than 1, or None."""
+    rank, indices = view.shapes.rank(node.outputs[0]), []
     for i, (value, own) in enumerate(zip(node.inputs, ranks, strict=True)):
         if value is None:
             continue
         if own is None or rank is None:
             return None
         if any(x != 1 for x in (view.shapes.dims(value) or ())[: max(0, lead - (rank - own))]):
-            if own < rank and value not in view.fixed:
+            if own < rank and value not in view.constant_values:
                 return None
-            places.append(i)
-    return tuple(places)
+            indices.append(i)
+    return tuple(indices)

@@ -10,7 +10,7 @@ from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_int
 from graphfix.graph.walks import all_graphs
 from graphfix.ops.schemas import schema_of
-from graphfix.ops.signatures import IN_ONNX
+from graphfix.ops.signatures import CONTRIB_IN_ONNX_DOMAIN
 
 Schema = onnx.defs.OpSchema
 
@@ -26,20 +26,20 @@ _ORDINARY = (
 )
 
 
-class Meanings:
-    """The nodes of one model, as they would be read under opset ``to``."""
+class OlderMeaning:
+    """What the nodes of one model would mean under opset ``to``."""
 
     def __init__(self, view: View, to: int) -> None:
         self._view = view
         self._to = to
 
-    def changed(self, node: ir.Node, opset: int) -> str | None:
-        """Why ``node``, of the standard domain, would not mean the same; None if it would."""
+    def why_changed(self, node: ir.Node, opset: int) -> str | None:
+        """Return why ``node``, of the standard domain, would mean something else, or None."""
         newest = onnx.defs.onnx_opset_version()
         if opset > newest:
             return f"onnx {onnx.__version__} knows opsets up to {newest} only; update it"
         new = schema_of(node.op_type, opset)
-        if new is None and node.op_type in IN_ONNX:
+        if new is None and node.op_type in CONTRIB_IN_ONNX_DOMAIN:
             return None
         if new is None:
             return f"onnx {onnx.__version__} knows no operator {node.op_type} in opset {opset}"
@@ -51,96 +51,103 @@ class Meanings:
         old = schema_of(node.op_type, self._to)
         if old is None:
             return (
-                f"{node.op_type} is new in opset {_first(node.op_type)}: "
+                f"{node.op_type} is new in opset {_first_opset(node.op_type)}: "
                 f"opset {self._to} has no such operator"
             )
         return (
-            _signature(node, old, new)
-            or self._types(node, old, new)
-            or self._rereadings(node, old.since_version, new.since_version)
+            _signature_reason(node, old, new)
+            or self._type_reason(node, old, new)
+            or self._reread_reason(node, old.since_version, new.since_version)
         )
 
-    def _rereadings(self, node: ir.Node, old: int, new: int) -> str | None:
+    def _reread_reason(self, node: ir.Node, old: int, new: int) -> str | None:
         for version, reread in _REREAD.get(node.op_type, ()):
-            if old < version <= new and (why := reread(node, self._view)) is not None:
-                return f"{why} (changed in {node.op_type}-{version})"
+            if old < version <= new and (reason := reread(node, self._view)) is not None:
+                return f"{reason} (changed in {node.op_type}-{version})"
         return None
 
-    def _types(self, node: ir.Node, old: Schema, new: Schema) -> str | None:
+    def _type_reason(self, node: ir.Node, old: Schema, new: Schema) -> str | None:
         bound: dict[str, str] = {}
-        for value, before, after in _pairs(node, old, new):
-            took, takes = _allowed(old, before.type_str), _allowed(new, after.type_str)
-            text = self._type_of(value)
-            if text is None:
-                doubtful = {x for x in takes - took if _holds(x, self._used)}
-                if doubtful or before.type_str != after.type_str:
-                    which = ", ".join(sorted(doubtful)) or f"what {before.name} may be"
-                    return f"the type of {value.name!r} is not known, and {which} is new"
+        for value, before, after in _parameter_pairs(node, old, new):
+            old_types, new_types = (
+                _allowed_types(old, before.type_str),
+                _allowed_types(new, after.type_str),
+            )
+            type_text = self._type_text(value)
+            if type_text is None:
+                possible = {
+                    x for x in new_types - old_types if _has_element_type(x, self._possible_types)
+                }
+                if possible or before.type_str != after.type_str:
+                    added_types = ", ".join(sorted(possible)) or f"what {before.name} may be"
+                    return f"the type of {value.name!r} is not known, and {added_types} is new"
                 continue
-            if text not in took:
+            if type_text not in old_types:
                 since = f"{node.op_type}-{old.since_version}"
-                return f"{value.name!r} is {text}, which {since} does not allow"
-            other = bound.setdefault(before.type_str, text)
-            if before.is_homogeneous and other != text:
+                return f"{value.name!r} is {type_text}, which {since} does not allow"
+            bound_type = bound.setdefault(before.type_str, type_text)
+            if before.is_homogeneous and bound_type != type_text:
                 since = f"{node.op_type}-{old.since_version}"
-                return f"{value.name!r} is {text} beside {other}, and {since} wants one type"
+                return (
+                    f"{value.name!r} is {type_text} beside {bound_type}, and {since} wants one type"
+                )
         return None
 
-    def _type_of(self, value: ir.Value) -> str | None:
+    def _type_text(self, value: ir.Value) -> str | None:
         if value.type is not None and not isinstance(value.type, ir.TensorType):
-            return _spelled(value.type)
+            return _spell_type(value.type)
         dtype = self._view.shapes.dtype(value)
         if dtype is None or dtype == ir.DataType.UNDEFINED:
             return None
-        return f"tensor({_word(dtype)})"
+        return f"tensor({_dtype_word(dtype)})"
 
     @cached_property
-    def _used(self) -> frozenset[str]:
-        """The element types that a tensor of the model may have whose own is not known."""
-        found: set[ir.DataType | None] = set(_ORDINARY)
+    def _possible_types(self) -> frozenset[str]:
+        """Return the element types that a tensor of unknown type may have."""
+        dtypes: set[ir.DataType | None] = set(_ORDINARY)
         for graph in all_graphs(self._view.model):
-            found.update(x.dtype for x in (*graph.inputs, *graph.initializers.values()))
+            dtypes.update(x.dtype for x in (*graph.inputs, *graph.initializers.values()))
             for node in graph:
-                found.update(_named_by(node))
-                found.update(self._view.shapes.dtype(x) for x in node.outputs)
-        return frozenset(_word(x) for x in found if x is not None)
+                dtypes.update(_attribute_dtypes(node))
+                dtypes.update(self._view.shapes.dtype(x) for x in node.outputs)
+        return frozenset(_dtype_word(x) for x in dtypes if x is not None)
 
 
 @lru_cache(maxsize=256)
-def _first(op_type: str) -> int:
+def _first_opset(op_type: str) -> int:
     return min(v for v in range(1, READ_UP_TO + 1) if schema_of(op_type, v) is not None)
 
 
-def _signature(node: ir.Node, old: Schema, new: Schema) -> str | None:
-    """Why the attributes, inputs and outputs of ``node`` do not fit the older schema."""
-    was = f"{node.op_type}-{old.since_version}"
+def _signature_reason(node: ir.Node, old: Schema, new: Schema) -> str | None:
+    """Return why attributes, inputs or outputs of ``node`` do not fit the older schema."""
+    old_name = f"{node.op_type}-{old.since_version}"
     for name in node.attributes:
         if name not in old.attributes:
-            return f"its attribute {name!r} is unknown to {was}"
+            return f"its attribute {name!r} is unknown to {old_name}"
     for name, attribute in new.attributes.items():
         if name in node.attributes or name not in old.attributes:
             continue
         before, after = old.attributes[name].default_value, attribute.default_value
         if before.SerializeToString() != after.SerializeToString():
-            return f"its attribute {name!r} is not given, and {was} has another default"
-    for kind, given, most in (
+            return f"its attribute {name!r} is not given, and {old_name} has another default"
+    for kind, values, most in (
         ("inputs", node.inputs, old.max_input),
         ("outputs", node.outputs, old.max_output),
     ):
-        if (count := _last(given)) > most:
-            return f"it has {count} {kind}, and {was} has at most {most}"
+        if (count := _count_present(values)) > most:
+            return f"it has {count} {kind}, and {old_name} has at most {most}"
     return None
 
 
-def _last(values: Sequence[ir.Value | None]) -> int:
-    """How many values there are, without absent ones at the end."""
+def _count_present(values: Sequence[ir.Value | None]) -> int:
+    """Return the number of values, without absent ones at the end."""
     return max((i + 1 for i, x in enumerate(values) if x is not None and x.name != ""), default=0)
 
 
-def _pairs(
+def _parameter_pairs(
     node: ir.Node, old: Schema, new: Schema
 ) -> Iterator[tuple[ir.Value, Schema.FormalParameter, Schema.FormalParameter]]:
-    """Each value beside its parameter in both schemas; a variadic one takes all that follow."""
+    """Yield each value with its parameter in both schemas; a variadic one covers the rest."""
     for values, before, after in (
         (node.inputs, old.inputs, new.inputs),
         (node.outputs, old.outputs, new.outputs),
@@ -150,30 +157,30 @@ def _pairs(
                 yield value, before[min(i, len(before) - 1)], after[min(i, len(after) - 1)]
 
 
-def _allowed(schema: Schema, type_str: str) -> frozenset[str]:
+def _allowed_types(schema: Schema, type_str: str) -> frozenset[str]:
     allowed = {x.type_param_str: x.allowed_type_strs for x in schema.type_constraints}
     return frozenset(allowed.get(type_str, [type_str]))
 
 
-def _holds(type_str: str, words: frozenset[str]) -> bool:
-    return type_str[type_str.rfind("(") + 1 :].rstrip(")") in words
+def _has_element_type(type_str: str, type_words: frozenset[str]) -> bool:
+    return type_str[type_str.rfind("(") + 1 :].rstrip(")") in type_words
 
 
-def _word(dtype: ir.DataType) -> str:
-    """An element type as schemas write it."""
+def _dtype_word(dtype: ir.DataType) -> str:
+    """Return an element type as schemas write it."""
     return str(ir.DataType(dtype).name).lower()
 
 
-def _spelled(kind: ir.TypeProtocol) -> str | None:
+def _spell_type(kind: ir.TypeProtocol) -> str | None:
     if isinstance(kind, ir.TensorType):
-        return f"tensor({_word(kind.dtype)})"
+        return f"tensor({_dtype_word(kind.dtype)})"
     if isinstance(kind, ir.SequenceType):
-        return f"seq({_spelled(kind.elem_type)})"
-    return f"optional({_spelled(kind.elem_type)})" if isinstance(kind, ir.OptionalType) else None
+        return f"seq({_spell_type(kind.elem_type)})"
+    return f"optional({_spell_type(kind.elem_type)})" if isinstance(kind, ir.OptionalType) else None
 
 
-def _named_by(node: ir.Node) -> Iterator[ir.DataType]:
-    """The types that the attributes of a node name."""
+def _attribute_dtypes(node: ir.Node) -> Iterator[ir.DataType]:
+    """Yield the types that the attributes of a node name."""
     for attribute in node.attributes.values():
         if attribute.is_ref():
             if attribute.name in _DTYPES:
@@ -206,7 +213,7 @@ def _divides_otherwise(node: ir.Node, view: View) -> str | None:
         return "whether it divides integers is not known"
     if (attr_int(node, "fmod", 0) == 1) == (dtype in _FLOATS):
         return None
-    return f"fmod={attr_int(node, 'fmod', 0)} was not defined for {_word(dtype)}"
+    return f"fmod={attr_int(node, 'fmod', 0)} was not defined for {_dtype_word(dtype)}"
 
 
 def _is_ref(node: ir.Node, name: str) -> bool:

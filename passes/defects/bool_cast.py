@@ -7,9 +7,9 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.facts.large_integers import WIDE, is_made_wide
+from graphfix.facts.large_integers import WIDE_TYPES, has_wide_constant
 from graphfix.facts.view import View
-from graphfix.facts.zero_one import truth_of
+from graphfix.facts.zero_one import zero_one_sources
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import attr_int, is_op
 
@@ -18,7 +18,7 @@ _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 
 @dataclass(frozen=True)
 class TruthSite(Match):
-    """A Cast to bool, what it casts and its type."""
+    """A Cast to bool, its input and the type of that."""
 
     data: ir.Value
     dtype: ir.DataType
@@ -78,35 +78,38 @@ class BoolCast(NodePass[TruthSite]):
     anchors = ("Cast", "CastLike")
 
     def match(self, node: ir.Node, view: View) -> TruthSite | Skip | None:
-        """A cast to bool of what may be something else than 0 and 1."""
+        """Return the site if a float, or an integer beyond 32 bits, is cast to bool."""
         data = node.inputs[0]
         if data is None or not _makes_bool(node, view) or const_of(data) is not None:
             return None
         dtype = view.shapes.dtype(data)
-        if truth_of(data, view) == []:
+        if zero_one_sources(data, view) == []:
             return None
         if dtype is None:
             return Skip(node, f"the type of {data.name!r} is not known")
-        if dtype not in _FLOATS and not (dtype in WIDE and is_made_wide(data, view)):
+        if dtype not in _FLOATS and not (dtype in WIDE_TYPES and has_wide_constant(data, view)):
             return None
-        if view.opset(node) < (7 if dtype == ir.DataType.INT64 else 11):
-            return Skip(node, f"in opset {view.opset(node)} Equal takes no {dtype.name.lower()}")
+        if view.opset_of_node(node) < (7 if dtype == ir.DataType.INT64 else 11):
+            return Skip(
+                node, f"in opset {view.opset_of_node(node)} Equal takes no {dtype.name.lower()}"
+            )
         return TruthSite(node, data, dtype)
 
     def message(self, site: Match) -> str:
-        """What goes wrong."""
-        if isinstance(site, TruthSite) and site.dtype in WIDE:
+        """Describe what DirectML gets wrong."""
+        if isinstance(site, TruthSite) and site.dtype in WIDE_TYPES:
             return (
                 "an integer beyond 32 bits is cast to bool: on DirectML only its lower half counts"
             )
         return "a float is cast to bool: on DirectML 0.5, -1 and -3.4e38 become False"
 
     def rewrite(self, match: TruthSite, op: Builder) -> ir.Value:
-        """``x != 0``."""
+        """Build ``x != 0``."""
         return op.Not(op.Equal(match.data, np.zeros((), match.dtype.numpy())))
 
 
 def _makes_bool(node: ir.Node, view: View) -> bool:
+    """Return whether a Cast or CastLike has a bool result."""
     if is_op(node, "CastLike"):
         return view.shapes.dtype(node.inputs[1]) == ir.DataType.BOOL
     return attr_int(node, "to", 0) == ir.DataType.BOOL

@@ -10,21 +10,21 @@ from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import axes_of
-from graphfix.graph.nodes import attr_int, is_op, maker_of
+from graphfix.graph.nodes import attr_int, is_op, producer_of
 
 from ..common.fusible import FLOATS
-from ..common.norm_site import squared
+from ..common.norm_site import square_of
 from ..common.polynomial import number_of
 from ..common.reshape_targets import with_axes
 
 
 @dataclass(frozen=True)
 class VarianceSite(Match):
-    """A mean of squares less the square of the mean.
+    """A variance that is the mean of squares less the square of the mean.
 
     Attributes:
-        mean: The mean.
-        reduce: The ReduceMean that makes it, or a ReduceSum.
+        mean: The mean of the data.
+        reduce: The ReduceMean that computes it, or a ReduceSum.
     """
 
     mean: ir.Value
@@ -33,7 +33,7 @@ class VarianceSite(Match):
 
 @dataclass(frozen=True)
 class CentreVariance(NodePass[VarianceSite]):
-    """Computes a variance from what differs from the mean, not from the mean of all squares.
+    """Computes a variance from the differences from the mean, not from the mean of all squares.
 
     Flax (``use_fast_variance``) and the function bodies of ONNX's own LayerNormalization and
     MeanVarianceNormalization write a variance as the mean of the squares less the square of the
@@ -84,40 +84,46 @@ class CentreVariance(NodePass[VarianceSite]):
     anchors = ("Sub",)
 
     def match(self, node: ir.Node, view: View) -> VarianceSite | Skip | None:
-        """A difference of a mean of squares and the square of a mean, over the same axes."""
-        squares, centre = _mean(node.inputs[0], view), squared(node.inputs[1])
-        mean = _mean(centre[0], view) if centre else None
-        square = squared(squares.inputs[0]) if squares else None
+        """Return the site if a variance is a mean of squares less a squared mean."""
+        squares, centre = _mean_reduction_of(node.inputs[0], view), square_of(node.inputs[1])
+        mean = _mean_reduction_of(centre[0], view) if centre else None
+        square = square_of(squares.inputs[0]) if squares else None
         if squares is None or centre is None or mean is None or square is None:
             return None
-        keeps = {attr_int(x, "keepdims", 1) for x in (mean, squares)}
-        if square[0] is not mean.inputs[0] or axes_of(mean) != axes_of(squares) or len(keeps) > 1:
+        keepdims = {attr_int(x, "keepdims", 1) for x in (mean, squares)}
+        if (
+            square[0] is not mean.inputs[0]
+            or axes_of(mean) != axes_of(squares)
+            or len(keepdims) > 1
+        ):
             return None
         floats = view.shapes.dtype(square[0]) in FLOATS
         return VarianceSite(node, centre[0], mean) if axes_of(mean) and floats else None
 
     def rewrite(self, match: VarianceSite, op: Builder) -> ir.Value:
-        """The mean of the squares of what differs from the mean."""
+        """Build the mean of the squared differences from the mean."""
         reduce, mean, last = match.reduce, match.mean, match.mean.producer()
         if not attr_int(reduce, "keepdims", 1):
             mean = with_axes("Unsqueeze", mean, axes_of(reduce) or (), op)
-        apart = op.Sub(reduce.inputs[0], mean)
-        made = op.again(reduce, op.Mul(apart, apart), *reduce.inputs[1:])
+        centred = op.Sub(reduce.inputs[0], mean)
+        variance = op.clone_node(reduce, op.Mul(centred, centred), *reduce.inputs[1:])
         if last is None or last is reduce:
-            return made
-        return op.again(last, *(made if x is reduce.outputs[0] else x for x in last.inputs))
+            return variance
+        return op.clone_node(
+            last, *(variance if x is reduce.outputs[0] else x for x in last.inputs)
+        )
 
 
-def _mean(value: ir.Value | None, view: View) -> ir.Node | None:
-    """The ReduceMean that makes ``value``, or the ReduceSum, if it is multiplied with 1 / n."""
-    node = maker_of(value)
+def _mean_reduction_of(value: ir.Value | None, view: View) -> ir.Node | None:
+    """Return the ReduceMean, or ReduceSum scaled by 1 / n, that makes ``value``; or None."""
+    node = producer_of(value)
     if is_op(node, "ReduceMean"):
         return node
     for total, number in permutations(node.inputs) if is_op(node, "Mul") else ():
-        reduce, share = maker_of(total), number_of(number, 0)
+        reduce, share = producer_of(total), number_of(number, 0)
         if is_op(reduce, "ReduceSum") and share is not None:
             dims, axes = view.shapes.dims(reduce.inputs[0]) or (), axes_of(reduce) or ()
             sizes = [x for x in (dims[a] for a in axes) if isinstance(x, int)] if dims else []
-            known = sizes and len(sizes) == len(axes)
-            return reduce if known and abs(prod(sizes) * share - 1) < 1e-6 else None
+            is_static = sizes and len(sizes) == len(axes)
+            return reduce if is_static and abs(prod(sizes) * share - 1) < 1e-6 else None
     return None

@@ -11,9 +11,9 @@ from graphfix.facts.view import View
 from graphfix.graph.constants import const_of, scalar_of
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
-_FIRST_OF_INTEGERS = 12
-_FIRST_OF_LIMITS = 11
-_WORD = 2**31
+_INTEGER_OPSET = 12
+_INPUT_LIMITS_OPSET = 11
+_INT32_LIMIT = 2**31
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class LimitSite(Match):
     """A Clip whose limits are in the wrong order.
 
     Attributes:
-        data: What is clipped.
-        least: Its min.
-        most: Its max, which is below that.
+        data: The tensor that is clipped.
+        least: The min of the Clip.
+        most: Its max, which is below the min.
         dtype: The type of all three.
     """
 
@@ -76,9 +76,9 @@ class ClipMinmax(NodePass[LimitSite]):
     anchors = ("Clip",)
 
     def match(self, node: ir.Node, view: View) -> LimitSite | Skip | None:
-        """A Clip with two constants in the wrong order."""
-        data, opset = node.inputs[0], view.opset(node)
-        if data is None or const_of(data) is not None or opset < _FIRST_OF_LIMITS:
+        """Return the site if the constant min of a Clip is above its max."""
+        data, opset = node.inputs[0], view.opset_of_node(node)
+        if data is None or const_of(data) is not None or opset < _INPUT_LIMITS_OPSET:
             return None
         least, most = (scalar_of(x) for x in (*node.inputs[1:3], None, None)[:2])
         dtype = view.shapes.dtype(data)
@@ -86,13 +86,13 @@ class ClipMinmax(NodePass[LimitSite]):
             return None
         if dtype in _FLOATS:
             return LimitSite(node, data, least, most, dtype)
-        if not dtype.is_integer() or opset < _FIRST_OF_INTEGERS:
+        if not dtype.is_integer() or opset < _INTEGER_OPSET:
             return None
-        if not -_WORD <= most < least < _WORD:
+        if not -_INT32_LIMIT <= most < least < _INT32_LIMIT:
             return Skip(node, "its limits are beyond 32 bits; write the constant that is meant")
         return LimitSite(node, data, least, most, dtype)
 
     def rewrite(self, match: LimitSite, op: Builder) -> ir.Value:
-        """``Min(Max(x, min), max)``."""
+        """Build ``Min(Max(x, min), max)``."""
         least, most = (np.array(x, match.dtype.numpy()) for x in (match.least, match.most))
         return op.Min(op.Max(match.data, least), most)

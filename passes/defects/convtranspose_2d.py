@@ -22,14 +22,14 @@ class LineSite(Match):
     """A 1-D ConvTranspose with output_padding.
 
     Attributes:
-        data: What is convolved.
+        data: The input of the convolution.
         weight: The kernel.
-        plain: Whether its output_padding is 0, so that it need only not be written.
+        has_zero_padding: Whether output_padding is 0, so that the attribute can be removed.
     """
 
     data: ir.Value
     weight: ir.Value
-    plain: bool
+    has_zero_padding: bool
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Convtranspose2d(NodePass[LineSite]):
     anchors = ("ConvTranspose",)
 
     def match(self, node: ir.Node, view: View) -> LineSite | Skip | None:
-        """A ConvTranspose that DirectML refuses."""
+        """Return the site if DirectML refuses the 1-D ConvTranspose."""
         data, weight = node.inputs[:2]
         if data is None or weight is None:
             return None
@@ -94,7 +94,7 @@ class Convtranspose2d(NodePass[LineSite]):
             x.is_ref() for x in node.attributes.values()
         ):
             return Skip(node, "its attributes are parameters of the local function it is in")
-        if _is_same(node) and max(attr_ints(node, "strides") or (1,)) > 1:
+        if _has_same_auto_pad(node) and max(attr_ints(node, "strides") or (1,)) > 1:
             return Skip(node, "auto_pad=SAME with a stride makes another length there: write pads")
         padding = attr_ints(node, "output_padding")
         if padding is None or len(padding) != 1:
@@ -108,32 +108,37 @@ class Convtranspose2d(NodePass[LineSite]):
         return LineSite(node, data, weight, padding == (0,))
 
     def rewrite(self, match: LineSite, op: Builder) -> ir.Value:
-        """The same with one more axis, or without the attribute."""
-        rest = match.node.inputs[2:]
-        given = {name: x.value for name, x in match.node.attributes.items()}
-        if match.plain:
-            del given["output_padding"]
-            return op.ConvTranspose(match.data, match.weight, *rest, **given)
+        """Build a 2-D ConvTranspose, or the same node without output_padding."""
+        optional_inputs = match.node.inputs[2:]
+        attributes = {name: x.value for name, x in match.node.attributes.items()}
+        if match.has_zero_padding:
+            del attributes["output_padding"]
+            return op.ConvTranspose(match.data, match.weight, *optional_inputs, **attributes)
         row = with_axes("Unsqueeze", match.data, _AXIS, op)
-        kernel = op.once(
+        kernel = op.build_once(
             ("kernel", match.weight),
             lambda: with_axes("Unsqueeze", match.weight, _AXIS, op),
             match.weight,
         )
-        wide = op.ConvTranspose(row, kernel, *rest, **{k: _widened(k, x) for k, x in given.items()})
+        wide = op.ConvTranspose(
+            row,
+            kernel,
+            *optional_inputs,
+            **{k: _attribute_in_2d(k, x) for k, x in attributes.items()},
+        )
         return with_axes("Squeeze", wide, _AXIS, op)
 
 
-def _is_same(node: ir.Node) -> bool:
-    """Whether the pads follow from the length, so that DirectML computes them."""
+def _has_same_auto_pad(node: ir.Node) -> bool:
+    """Return whether auto_pad is SAME, so that DirectML computes the pads."""
     pad = node.attributes.get("auto_pad")
     if pad is None or pad.is_ref() or "output_shape" in node.attributes:
         return False
     return pad.as_string().startswith("SAME")
 
 
-def _widened(name: str, value: AttrValue) -> AttrValue:
-    """An attribute of one axis as that of two, of which the first is of length 1."""
+def _attribute_in_2d(name: str, value: AttrValue) -> AttrValue:
+    """Return a 1-D attribute with an entry for a first axis of length 1."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         return value
     if name == "pads":

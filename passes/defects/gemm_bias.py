@@ -10,7 +10,7 @@ from graphfix.core import Change, Match, Pass
 from graphfix.directml import fusing
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
-from graphfix.graph.text import line_of, path_of
+from graphfix.graph.text import node_label, node_text
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class BareSite(Match):
     """A Gemm without a C.
 
     Attributes:
-        after: The activation after it.
+        activation: The activation behind it.
     """
 
-    after: ir.Node
+    activation: ir.Node
 
 
 @dataclass(frozen=True)
@@ -66,17 +66,17 @@ class GemmBias(Pass):
     keeps_shapes = True  # no tensor that was there gets another one
 
     def sites(self, model: ir.Model) -> Iterator[BareSite]:
-        """Every Gemm that DirectML cannot fuse and fuses all the same."""
-        for gemm, after in fusing.bare_gemms(View(model)):
-            yield BareSite(gemm, after)
+        """Yield every Gemm without a bias that DirectML fuses with an activation."""
+        for gemm, activation in fusing.gemms_without_bias(View(model)):
+            yield BareSite(gemm, activation)
 
     def message(self, site: Match) -> str:
-        """What goes wrong."""
-        after = site.after.op_type if isinstance(site, BareSite) else "activation"
-        return f"the Gemm has no C, and a {after} is fused into it: DirectML makes no session"
+        """Describe what goes wrong."""
+        activation = site.activation.op_type if isinstance(site, BareSite) else "activation"
+        return f"the Gemm has no C, and a {activation} is fused into it: DirectML makes no session"
 
     def repair(self, model: ir.Model) -> Iterator[Change]:
-        """Add nothing to each."""
+        """Add a zero bias to each Gemm."""
         view = View(model)
         builder = Builder(self.name, view)
         for site in list(self.sites(model)):
@@ -84,8 +84,8 @@ class GemmBias(Pass):
             dtype = view.shapes.dtype(node.inputs[0])
             if dtype is None:
                 raise RuntimeError(f"{node.name} runs on DirectML, and its type is not known")
-            before = line_of(node)
-            builder.start(node)
-            builder.rewire(2, builder.constant(np.array(-0.0, dtype.numpy())))
-            added = (*builder.finish(), line_of(node))
-            yield Change(self.name, path_of(node), node.outputs[0].name or "", (before,), added)
+            before = node_text(node)
+            builder.start_site(node)
+            builder.set_input(2, builder.constant(np.array(-0.0, dtype.numpy())))
+            added = (*builder.finish_site(), node_text(node))
+            yield Change(self.name, node_label(node), node.outputs[0].name or "", (before,), added)

@@ -10,7 +10,7 @@ from graphfix.core import Change, Pass, ValueMatch
 from graphfix.directml import empty_outputs
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
-from graphfix.graph.text import path_of
+from graphfix.graph.text import node_label
 
 _OPTIONAL = 15  # the opset that Optional is of
 
@@ -61,41 +61,46 @@ class HostOutput(Pass):
     sentence = "where it makes an empty output, DirectML gives back none of the others"
 
     def sites(self, model: ir.Model) -> Iterator[ValueMatch]:
-        """Every output that may be empty, with others beside it."""
-        for value in empty_outputs.spoiling(View(model)):
+        """Yield every output that may be empty and has others beside it."""
+        for value in empty_outputs.find_empty_outputs(View(model)):
             node = value.producer()
             if node is not None:
                 yield ValueMatch(node, value)
 
     def repair(self, model: ir.Model) -> Iterator[Change]:
-        """Let each pass through what DirectML has no kernel for, at the end of the graph."""
+        """Copy each through an operator that DirectML lacks, at the end of the graph."""
         builder = Builder(self.name, View(model))
-        build = _held if model.graph.opset_imports.get("", 0) >= _OPTIONAL else _looped
+        build = (
+            _copy_by_optional
+            if model.graph.opset_imports.get("", 0) >= _OPTIONAL
+            else _copy_by_loop
+        )
         for site in list(self.sites(model)):
-            at, tensor = path_of(site.node), site.value.name or ""
-            builder.start(site.node)
-            builder.append(site.value, lambda x: build(x, builder))
-            yield Change(self.name, at, tensor, (), builder.finish())
+            at, tensor = node_label(site.node), site.value.name or ""
+            builder.start_site(site.node)
+            builder.wrap_output(site.value, lambda x: build(x, builder))
+            yield Change(self.name, at, tensor, (), builder.finish_site())
 
 
-def _held(value: ir.Value, op: Builder) -> ir.Value:
+def _copy_by_optional(value: ir.Value, op: Builder) -> ir.Value:
+    """Build an Optional and take its element, which copies the value to the CPU."""
     return op.OptionalGetElement(op.Optional(value))
 
 
-def _looped(value: ir.Value, op: Builder) -> ir.Value:
-    """A Loop that gives back, after one turn, what it is given."""
-    turn, on, given = (ir.Value(name=op.new_name()) for _ in range(3))
-    for x, dtype in ((turn, ir.DataType.INT64), (on, ir.DataType.BOOL)):
+def _copy_by_loop(value: ir.Value, op: Builder) -> ir.Value:
+    """Build a Loop that returns its input after one iteration."""
+    iteration, condition, data = (ir.Value(name=op.new_name()) for _ in range(3))
+    for x, dtype in ((iteration, ir.DataType.INT64), (condition, ir.DataType.BOOL)):
         x.type, x.shape = ir.TensorType(dtype), ir.Shape([])
-    given.type = value.type  # of any shape
-    nodes = [ir.node("Identity", [x]) for x in (on, given)]
-    for node, like in zip(nodes, (on, given), strict=True):
+    data.type = value.type  # of any shape
+    nodes = [ir.node("Identity", [x]) for x in (condition, data)]
+    for node, like in zip(nodes, (condition, data), strict=True):
         node.name = node.outputs[0].name = op.new_name()
         node.outputs[0].type, node.outputs[0].shape = like.type, like.shape
     outputs = [node.outputs[0] for node in nodes]
-    body = ir.Graph([turn, on, given], outputs, nodes=nodes, name=op.new_name())
-    made = op.Loop(np.array(1), np.array(True), value)
-    loop = made.producer()
+    body = ir.Graph([iteration, condition, data], outputs, nodes=nodes, name=op.new_name())
+    output = op.Loop(np.array(1), np.array(True), value)
+    loop = output.producer()
     assert loop is not None
     loop.attributes.add(ir.AttrGraph("body", body))
-    return made
+    return output

@@ -9,7 +9,7 @@ from graphfix.core import Change, Pass, ValueMatch
 from graphfix.directml import fusing
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
-from graphfix.graph.text import path_of
+from graphfix.graph.text import node_label
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,15 @@ class KeepOutput(Pass):
     sentence = "an activation is fused into it, and its output is lost: DirectML makes no session"
 
     def sites(self, model: ir.Model) -> Iterator[ValueMatch]:
-        """Every output that is lost."""
-        for lost in fusing.lost_outputs(View(model)):
+        """Yield every output that DirectML loses."""
+        for lost in fusing.find_lost_outputs(View(model)):
             yield ValueMatch(lost.home, lost.value)
 
     def repair(self, model: ir.Model) -> Iterator[Change]:
         """Put an Identity before each, at the end of the graph."""
         builder = Builder(self.name, View(model))
         for site in list(self.sites(model)):
-            at, tensor = path_of(site.node), site.value.name or ""
-            builder.start(site.node)
-            builder.append(site.value, builder.Identity)
-            yield Change(self.name, at, tensor, (), builder.finish())
+            at, tensor = node_label(site.node), site.value.name or ""
+            builder.start_site(site.node)
+            builder.wrap_output(site.value, builder.Identity)
+            yield Change(self.name, at, tensor, (), builder.finish_site())

@@ -11,15 +11,15 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Skip
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import Dim, same
-from graphfix.facts.symbolic.expressions import times
+from graphfix.facts.shapes import Dim, same_dim
+from graphfix.facts.symbolic.expressions import multiply_dims
 from graphfix.facts.view import View
 
 from ..common.fusible import FLOATS
-from ..common.reshape_targets import Target, reshaped, target_of
+from ..common.reshape_targets import ReshapeTarget, build_reshape, reshape_target_of
 
 # Which factor has a dim: both, of one size; one, and the other is repeated; neither, and it is 1.
-_Has = Literal["both", "first", "second", "neither"]
+_Owner = Literal["both", "first", "second", "neither"]
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class WideSite(Match):
 
     Attributes:
         groups: Which of the dims before the matrices become one: starts and ends.
-        whole: The factor that has all of them.
+        full_factor: The factor that has all of them.
     """
 
     groups: tuple[tuple[int, int], ...]
-    whole: ir.Value
+    full_factor: ir.Value
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Matmul4d(NodePass[WideSite]):
     anchors = ("MatMul",)
 
     def match(self, node: ir.Node, view: View) -> WideSite | Skip | None:
-        """A product that DirectML refuses."""
+        """Return the site if DirectML refuses the product."""
         first, second = node.inputs
         a, b = view.shapes.dims(first), view.shapes.dims(second)
         if first is None or second is None or a is None or b is None:
@@ -96,57 +96,71 @@ class Matmul4d(NodePass[WideSite]):
             return Skip(node, "one of its factors is a vector")
         if 0 in (*a, *b):
             return Skip(node, "one of its sizes is 0: it is a product of nothing")
-        leads = _leads(a, b)
-        kinds = [_has(x, y) for x, y in zip(*leads, strict=True)]
-        if None in kinds:
-            at = kinds.index(None)
-            told = f"its factors have {leads[0][at]} and {leads[1][at]} at axis {at}"
-            return Skip(node, f"{told}, which may differ")
-        groups = _runs(kinds)
-        both = ((first, a, "second"), (second, b, "first"))
-        whole = next((x for x, y, no in both if no not in kinds and len(y) == len(kinds) + 2), None)
-        if len(groups) > MATRIX_DIMS - 2 or whole is None:
+        batch_dims = _leading_dims(a, b)
+        owners = [_owner_of_dim(x, y) for x, y in zip(*batch_dims, strict=True)]
+        if None in owners:
+            at = owners.index(None)
+            difference = (
+                f"its factors have {batch_dims[0][at]} and {batch_dims[1][at]} at axis {at}"
+            )
+            return Skip(node, f"{difference}, which may differ")
+        groups = _group_dims(owners)
+        candidates = ((first, a, "second"), (second, b, "first"))
+        full_factor = next(
+            (
+                x
+                for x, y, absent_owner in candidates
+                if absent_owner not in owners and len(y) == len(owners) + 2
+            ),
+            None,
+        )
+        if len(groups) > MATRIX_DIMS - 2 or full_factor is None:
             return Skip(node, "now one factor is repeated, now the other: four dims are not enough")
-        return WideSite(node, groups, whole)
+        return WideSite(node, groups, full_factor)
 
     def rewrite(self, match: WideSite, op: Builder) -> ir.Value:
-        """The same product in four dims, and its dims again."""
+        """Build the same product in at most four dims, and restore its dims."""
         first, second = (x for x in match.node.inputs if x is not None)
         shapes = op.view.shapes
         a, b = (shapes.dims(x) or () for x in (first, second))
-        leads = _leads(a, b)
-        rows = _narrowed(first, [*_merged(leads[0], match.groups), *a[-2:]], match.groups, op)
-        columns = _narrowed(second, [*_merged(leads[1], match.groups), *b[-2:]], match.groups, op)
+        batch_dims = _leading_dims(a, b)
+        rows = _reshape_factor(
+            first, [*_merge_dims(batch_dims[0], match.groups), *a[-2:]], match.groups, op
+        )
+        columns = _reshape_factor(
+            second, [*_merge_dims(batch_dims[1], match.groups), *b[-2:]], match.groups, op
+        )
         product = op.MatMul(rows, columns)
-        lead = (shapes.dims(match.whole) or ())[:-2]
-        made = [*_merged(lead, match.groups), a[-2], b[-1]]
-        found = target_of(made, [*lead, a[-2], b[-1]], shapes)
-        if isinstance(found, Target):
-            return found.build(product, op)
-        outer = _sizes(match.whole, range(len(lead)), op)
-        inner = _sizes(product, range(len(made) - 2, len(made)), op)
-        return reshaped(product, op.Concat(outer, inner, axis=0), op)
+        lead = (shapes.dims(match.full_factor) or ())[:-2]
+        merged = [*_merge_dims(lead, match.groups), a[-2], b[-1]]
+        target = reshape_target_of(merged, [*lead, a[-2], b[-1]], shapes)
+        if isinstance(target, ReshapeTarget):
+            return target.build(product, op)
+        outer = _gather_sizes(match.full_factor, range(len(lead)), op)
+        inner = _gather_sizes(product, range(len(merged) - 2, len(merged)), op)
+        return build_reshape(product, op.Concat(outer, inner, axis=0), op)
 
 
-def _sizes(value: ir.Value, axes: Sequence[int], op: Builder) -> ir.Value:
+def _gather_sizes(value: ir.Value, axes: Sequence[int], op: Builder) -> ir.Value:
+    """Build the sizes of these axes, int64."""
     return op.Gather(op.Shape(value), np.array(axes, np.int64))
 
 
-def _leads(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
-    """The dims before the matrices, as many of each: the missing ones are 1."""
+def _leading_dims(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
+    """Return the dims before the matrices, as many of each factor: missing ones are 1."""
     first, second = ([*[1] * (max(len(a), len(b)) - len(x)), *x[:-2]] for x in (a, b))
     return first, second
 
 
-def _has(a: Dim, b: Dim) -> _Has | None:
-    """Which factor has a dim, or None if the two may differ."""
+def _owner_of_dim(a: Dim, b: Dim) -> _Owner | None:
+    """Return which factor has a dim, or None if the two may differ."""
     if a == 1:
         return "neither" if b == 1 else "second"
-    return "first" if b == 1 else "both" if same(a, b) else None
+    return "first" if b == 1 else "both" if same_dim(a, b) else None
 
 
-def _runs(kinds: Sequence[_Has | None]) -> tuple[tuple[int, int], ...]:
-    """Dims beside each other of which the same factors have some: starts and ends."""
+def _group_dims(kinds: Sequence[_Owner | None]) -> tuple[tuple[int, int], ...]:
+    """Return the groups of adjacent dims that the same factors have: starts and ends."""
     starts, last = [0], "neither"
     for i, kind in enumerate(kinds):
         if kind != "neither":
@@ -156,28 +170,29 @@ def _runs(kinds: Sequence[_Has | None]) -> tuple[tuple[int, int], ...]:
     return tuple(zip(starts, [*starts[1:], len(kinds)], strict=True))
 
 
-def _merged(lead: Sequence[Dim], groups: Sequence[tuple[int, int]]) -> list[Dim]:
-    return [reduce(times, lead[start:end]) for start, end in groups]
+def _merge_dims(lead: Sequence[Dim], groups: Sequence[tuple[int, int]]) -> list[Dim]:
+    """Return the product of the dims in each group."""
+    return [reduce(multiply_dims, lead[start:end]) for start, end in groups]
 
 
-def _narrowed(
-    value: ir.Value, wanted: Sequence[Dim], groups: Sequence[tuple[int, int]], op: Builder
+def _reshape_factor(
+    value: ir.Value, new_dims: Sequence[Dim], groups: Sequence[tuple[int, int]], op: Builder
 ) -> ir.Value:
-    """A factor in the dims that are wanted, if it has not got them."""
+    """Build a factor with ``new_dims``, or return it if it has them."""
     dims = op.view.shapes.dims(value) or ()
-    missing = len(wanted) - len(dims)
-    if missing >= 0 and all(map(same, dims, wanted[missing:])):
+    missing = len(new_dims) - len(dims)
+    if missing >= 0 and all(map(same_dim, dims, new_dims[missing:])):
         return value
-    found = target_of(dims, wanted, op.view.shapes)
-    if isinstance(found, Target):
-        return found.build(value, op)
+    target = reshape_target_of(dims, new_dims, op.view.shapes)
+    if isinstance(target, ReshapeTarget):
+        return target.build(value, op)
     absent = groups[-1][1] + 2 - len(dims)  # of the dims before the matrices, at the front
     sizes: list[ir.Value | np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = []
-    for (start, end), size in zip(groups, wanted, strict=False):
+    for (start, end), size in zip(groups, new_dims, strict=False):
         axes = range(max(start - absent, 0), end - absent)
         if isinstance(size, int):
             sizes.append(np.array([size], np.int64))
         else:
-            sizes.append(op.ReduceProd(_sizes(value, axes, op)))
-    matrix = _sizes(value, range(len(dims) - 2, len(dims)), op)
-    return reshaped(value, op.Concat(*sizes, matrix, axis=0), op)
+            sizes.append(op.ReduceProd(_gather_sizes(value, axes, op)))
+    matrix = _gather_sizes(value, range(len(dims) - 2, len(dims)), op)
+    return build_reshape(value, op.Concat(*sizes, matrix, axis=0), op)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
-from graphfix.directml.placement import Rules
+from graphfix.directml.placement import PlacementRules
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 
@@ -70,26 +70,26 @@ class MatmulVector(NodePass[VectorSite]):
     anchors = ("MatMul", "MatMulInteger", "QLinearMatMul")
 
     def match(self, node: ir.Node, view: View) -> VectorSite | None:
-        """A product with a vector of more than one number."""
+        """Return the site if DirectML multiplies with a vector of several numbers."""
         place = 3 if node.op_type == "QLinearMatMul" else 1
         data, vector = node.inputs[0], node.inputs[place]
         rank, dims = view.shapes.rank(data), view.shapes.dims(vector)
         if vector is None or not rank or dims is None or len(dims) != 1 or dims[0] == 1:
             return None
-        if Rules(view.model.graph.opset_imports, view.shapes).kernel(node) is None:
+        if PlacementRules(view.model.graph.opset_imports, view.shapes).kernel_of(node) is None:
             return None  # it runs on the CPU
         return VectorSite(node, vector, place, rank)
 
     def message(self, site: Match) -> str:
-        """What goes wrong."""
+        """Describe what DirectML gets wrong."""
         return (
             f"a {site.node.op_type} with a vector: DirectML takes its first number for all of them"
         )
 
     def rewrite(self, match: VectorSite, op: Builder) -> ir.Value:
-        """The same product, and the dim of 1 away again."""
+        """Build the product with a column, and squeeze the result."""
         vector = match.vector
         key = ("column", vector)
-        column = op.once(key, lambda: with_axes("Unsqueeze", vector, (1,), op), vector)
+        column = op.build_once(key, lambda: with_axes("Unsqueeze", vector, (1,), op), vector)
         inputs = [column if i == match.place else x for i, x in enumerate(match.node.inputs)]
         return with_axes("Squeeze", op.make(match.node.op_type, *inputs), [match.rank - 1], op)

@@ -8,17 +8,22 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import Dim, same
+from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import attr_float, attr_int, before, input_at
+from graphfix.graph.nodes import attr_float, attr_int, input_at, value_before
 
 from ..common.fusible import FLOATS
 
 # The opset from which on it is another, or is at all.
-_OPSET = {"GroupNormalization": 21, "Attention": 23, "RMSNormalization": 23, "RotaryEmbedding": 23}
+_FIRST_OPSET = {
+    "GroupNormalization": 21,
+    "Attention": 23,
+    "RMSNormalization": 23,
+    "RotaryEmbedding": 23,
+}
 # What an operator may be told; a newer version of it may be told more.
-_TOLD = {
+_KNOWN_ATTRIBUTES = {
     "Attention": ("scale", "is_causal", "softcap", "softmax_precision", "qk_matmul_output_mode"),
     "GroupNormalization": ("num_groups", "epsilon", "stash_type"),
     "RMSNormalization": ("axis", "epsilon", "stash_type"),
@@ -29,7 +34,7 @@ _NUMPY = {ir.DataType.FLOAT: np.float32, ir.DataType.FLOAT16: np.float16}
 
 @dataclass(frozen=True)
 class OlderOperators(NodePass[Match]):
-    """Writes what is new in opset 21 or 23 in operators that DirectML has.
+    """Replaces operators that are new in opset 21 or 23 with those that DirectML has.
 
     Attention becomes two products, a mask and a Softmax, as torch writes it below opset 23, with a
     guard for rows that are masked throughout; RMSNormalization becomes
@@ -94,31 +99,35 @@ class OlderOperators(NodePass[Match]):
     anchors = ("Attention", "GroupNormalization", "RMSNormalization", "RotaryEmbedding")
 
     def match(self, node: ir.Node, view: View) -> Match | Skip | None:
-        """One of them, in the standard domain."""
-        if view.opset(node) < _OPSET[node.op_type]:
+        """Return the site if the operator is new in opset 21 or 23."""
+        if view.opset_of_node(node) < _FIRST_OPSET[node.op_type]:
             return None
         if view.shapes.dtype(node.inputs[0]) not in FLOATS:
             return Skip(node, "it is not of float32 or float16")
-        told = {name for name, given in node.attributes.items() if not given.is_ref()}
-        if told.difference(_TOLD[node.op_type]) or len(told) < len(node.attributes):
+        attribute_names = {
+            name for name, attribute in node.attributes.items() if not attribute.is_ref()
+        }
+        if attribute_names.difference(_KNOWN_ATTRIBUTES[node.op_type]) or len(
+            attribute_names
+        ) < len(node.attributes):
             return Skip(node, "it has an attribute that this pass does not know")
-        reason = _WHY[node.op_type](node, view)
+        reason = _REASONS[node.op_type](node, view)
         return Match(node) if reason is None else Skip(node, reason)
 
     def message(self, site: Match) -> str:
-        """What it is."""
+        """Describe which opset the operator is new in."""
         kind = site.node.op_type
-        return f"{kind} is new in opset {_OPSET[kind]}: DirectML does not have it"
+        return f"{kind} is new in opset {_FIRST_OPSET[kind]}: DirectML does not have it"
 
     def rewrite(self, match: Match, op: Builder) -> ir.Value:
-        """What does the same."""
-        return _MADE[match.node.op_type](match.node, op)
+        """Build the same from older operators."""
+        return _BUILDERS[match.node.op_type](match.node, op)
 
 
-def _of_attention(node: ir.Node, view: View) -> str | None:
-    """Why an Attention stays."""
-    others = (x for x in node.outputs[1:] if x.uses() or x.is_graph_output())
-    if any(x is not None for x in node.inputs[4:]) or any(others):
+def _reason_against_attention(node: ir.Node, view: View) -> str | None:
+    """Return why an Attention is kept, or None."""
+    extra_outputs = (x for x in node.outputs[1:] if x.uses() or x.is_graph_output())
+    if any(x is not None for x in node.inputs[4:]) or any(extra_outputs):
         return "it has a cache, or gives its scores as well"
     if attr_float(node, "softcap", 0.0) or attr_int(node, "softmax_precision", 1) != 1:
         return "it has a softcap, or another precision for its Softmax"
@@ -131,23 +140,23 @@ def _of_attention(node: ir.Node, view: View) -> str | None:
     if (mask := input_at(node, 3)) is None:
         return None
     dims, dtype = view.shapes.dims(mask), view.shapes.dtype(mask)
-    if not dims or not same(dims[-1], keys[2]):
+    if not dims or not same_dim(dims[-1], keys[2]):
         return "its mask is not seen to be as long as its keys"
-    plain = dtype in (ir.DataType.BOOL, view.shapes.dtype(node.inputs[0]))
-    return None if plain else "its mask is of another type than its queries"
+    has_known_type = dtype in (ir.DataType.BOOL, view.shapes.dtype(node.inputs[0]))
+    return None if has_known_type else "its mask is of another type than its queries"
 
 
-def _attention(node: ir.Node, op: Builder) -> ir.Value:
-    """What torch writes below opset 23."""
+def _build_attention(node: ir.Node, op: Builder) -> ir.Value:
+    """Build two products, a mask and a Softmax, as torch does below opset 23."""
     query, keys, values = node.inputs[:3]
     mask = input_at(node, 3)
-    known = const_of(before(mask, "Expand"))
-    if known is not None and known.dtype == np.bool_ and known.all():
+    mask_array = const_of(value_before(mask, "Expand"))
+    if mask_array is not None and mask_array.dtype == np.bool_ and mask_array.all():
         mask = None
     shapes = op.view.shapes
-    dims, kept = shapes.dims(query) or (), shapes.dims(keys) or ()
+    dims, key_dims = shapes.dims(query) or (), shapes.dims(keys) or ()
     number = _NUMPY[shapes.dtype(query) or ir.DataType.FLOAT]
-    keys, values = (_repeated(x, dims[1], kept[1], op) for x in (keys, values))
+    keys, values = (_repeat_heads(x, dims[1], key_dims[1], op) for x in (keys, values))
     scores = op.MatMul(query, op.Transpose(keys, perm=[0, 1, 3, 2]))
     assert isinstance(dims[3], int)
     scale = attr_float(node, "scale", 1 / math.sqrt(dims[3]))
@@ -168,52 +177,56 @@ def _attention(node: ir.Node, op: Builder) -> ir.Value:
     return op.MatMul(weights, values)
 
 
-def _repeated(value: ir.Value | None, heads: Dim, own: Dim, op: Builder) -> ir.Value | None:
-    """Keys or values with as many heads as the queries."""
-    if heads == own or not isinstance(heads, int) or not isinstance(own, int):
+def _repeat_heads(
+    value: ir.Value | None, heads: Dim, own_heads: Dim, op: Builder
+) -> ir.Value | None:
+    """Build keys or values with as many heads as the queries."""
+    if heads == own_heads or not isinstance(heads, int) or not isinstance(own_heads, int):
         return value
-    apart = op.Unsqueeze(value, np.array([2], np.int64))
-    more = op.Expand(apart, np.array([1, 1, heads // own, 1, 1], np.int64))
+    unsqueezed = op.Unsqueeze(value, np.array([2], np.int64))
+    expanded = op.Expand(unsqueezed, np.array([1, 1, heads // own_heads, 1, 1], np.int64))
     features = (op.view.shapes.dims(value) or (None,))[-1]
     assert isinstance(features, int)
-    return op.Reshape(more, np.array([0, heads, -1, features], np.int64))
+    return op.Reshape(expanded, np.array([0, heads, -1, features], np.int64))
 
 
-def _of_norm(node: ir.Node, view: View) -> str | None:
-    """Why an RMSNormalization stays."""
+def _reason_against_rms_norm(node: ir.Node, view: View) -> str | None:
+    """Return why an RMSNormalization is kept, or None."""
     last = attr_int(node, "axis", -1) in (-1, (view.shapes.rank(node.inputs[0]) or 0) - 1)
     fits = last and view.shapes.rank(node.inputs[1]) == 1
     return None if fits else "it is over several axes, or its scale is not for the last one"
 
 
-def _norm(node: ir.Node, op: Builder) -> ir.Value:
-    """ONNX Runtime's own."""
+def _build_rms_norm(node: ir.Node, op: Builder) -> ir.Value:
+    """Build ONNX Runtime's SimplifiedLayerNormalization."""
     epsilon = attr_float(node, "epsilon", 1e-5)
     return op.SimplifiedLayerNormalization(*node.inputs, axis=-1, epsilon=epsilon)
 
 
-def _of_groups(node: ir.Node, view: View) -> str | None:
-    """Why a GroupNormalization stays."""
+def _reason_against_group_norm(node: ir.Node, view: View) -> str | None:
+    """Return why a GroupNormalization is kept, or None."""
     dims = view.shapes.dims(node.inputs[0])
-    known = dims is not None and len(dims) > 2 and isinstance(dims[1], int)
-    return None if known else "the number of its channels is not known"
+    is_static = dims is not None and len(dims) > 2 and isinstance(dims[1], int)
+    return None if is_static else "the number of its channels is not known"
 
 
-def _groups(node: ir.Node, op: Builder) -> ir.Value:
-    """What torch writes below opset 21."""
-    data, *given = node.inputs
+def _build_group_norm(node: ir.Node, op: Builder) -> ir.Value:
+    """Build an InstanceNormalization of groups, as torch does below opset 21."""
+    data, *scale_and_bias = node.inputs
     dims, groups = op.view.shapes.dims(data) or (), attr_int(node, "num_groups", 1)
     number = _NUMPY[op.view.shapes.dtype(data) or ir.DataType.FLOAT]
     flat = op.Reshape(data, np.array([0, groups, -1], np.int64))
-    plain = (np.ones(groups, number), np.zeros(groups, number))
-    rows = op.InstanceNormalization(flat, *plain, epsilon=attr_float(node, "epsilon", 1e-5))
-    each = np.array([dims[1], *[1] * (len(dims) - 2)], np.int64)
-    scale, bias = (op.Reshape(x, each) for x in given)
+    identity_scale = (np.ones(groups, number), np.zeros(groups, number))
+    rows = op.InstanceNormalization(
+        flat, *identity_scale, epsilon=attr_float(node, "epsilon", 1e-5)
+    )
+    channel_shape = np.array([dims[1], *[1] * (len(dims) - 2)], np.int64)
+    scale, bias = (op.Reshape(x, channel_shape) for x in scale_and_bias)
     return op.Add(op.Mul(op.Reshape(rows, op.Shape(data)), scale), bias)
 
 
-def _of_rotary(node: ir.Node, view: View) -> str | None:
-    """Why a RotaryEmbedding stays."""
+def _reason_against_rotary(node: ir.Node, view: View) -> str | None:
+    """Return why a RotaryEmbedding is kept, or None."""
     if len(node.inputs) > 3 and node.inputs[3] is not None:
         return "it looks up the angles of positions"
     if attr_int(node, "interleaved", 0):
@@ -224,16 +237,33 @@ def _of_rotary(node: ir.Node, view: View) -> str | None:
     return None if dims[-1] == 2 * angles[-1] else "it turns some of the features only"
 
 
-def _rotary(node: ir.Node, op: Builder) -> ir.Value:
-    """``x * cos + rotate(x) * sin``."""
+def _build_rotary(node: ir.Node, op: Builder) -> ir.Value:
+    """Build ``x * cos + rotate(x) * sin``."""
     data, *angles = node.inputs[:3]
     half = (op.view.shapes.dims(angles[0]) or (None,))[-1]
     assert isinstance(half, int)
     heads = np.array([1], np.int64)
     cos, sin = (op.Unsqueeze(op.Concat(x, x, axis=-1), heads) for x in angles)
-    first, second = op.make_all("Split", (True, True), data, np.array([half, half]), axis=3)
+    first, second = op.make_outputs("Split", (True, True), data, np.array([half, half]), axis=3)
     return op.Add(op.Mul(data, cos), op.Mul(op.Concat(op.Neg(second), first, axis=-1), sin))
 
 
-_WHY = dict(zip(_TOLD, (_of_attention, _of_groups, _of_norm, _of_rotary), strict=True))
-_MADE = dict(zip(_TOLD, (_attention, _groups, _norm, _rotary), strict=True))
+_REASONS = dict(
+    zip(
+        _KNOWN_ATTRIBUTES,
+        (
+            _reason_against_attention,
+            _reason_against_group_norm,
+            _reason_against_rms_norm,
+            _reason_against_rotary,
+        ),
+        strict=True,
+    )
+)
+_BUILDERS = dict(
+    zip(
+        _KNOWN_ATTRIBUTES,
+        (_build_attention, _build_group_norm, _build_rms_norm, _build_rotary),
+        strict=True,
+    )
+)

@@ -11,7 +11,7 @@ from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import nodes_of
 from graphfix.ops.schemas import schema_of
 
-from ._opsets import Meanings
+from ._opsets import OlderMeaning
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,14 @@ class ImportSite(Match):
 
     Attributes:
         graph: The main graph or the body of a local function.
-        where: Its name.
+        graph_name: Its name.
         key: How it spells the standard domain.
-        opset: What it imports.
-        revised: How many of its nodes have a newer version than they would get.
+        opset: The opset that it imports.
+        revised: How many of its nodes have a newer version than the lower opset has.
     """
 
     graph: ir.Graph
-    where: str
+    graph_name: str
     key: str
     opset: int
     revised: int
@@ -101,18 +101,18 @@ class OpsetCeiling(Pass):
             raise ValueError(f"to={self.to} must be at least 21: older revisions changed meanings")
 
     def sites(self, model: ir.Model) -> Iterator[ImportSite | Skip]:
-        """Each import that can be lowered, or each node that keeps the model where it is."""
-        found = list(self._imports(model))
-        if not found:
+        """Yield each import that can be lowered, or each node that prevents it."""
+        imports = list(self._newer_imports(model))
+        if not imports:
             return
-        meanings = Meanings(View(model), self.to)
+        meanings = OlderMeaning(View(model), self.to)
         blocked = [
-            Skip(node, f"the model stays at opset {site.opset}: {why}")
-            for site in found
-            for node in _standard(site.graph)
-            if (why := meanings.changed(node, site.opset)) is not None
+            Skip(node, f"the model stays at opset {site.opset}: {reason}")
+            for site in imports
+            for node in _standard_nodes(site.graph)
+            if (reason := meanings.why_changed(node, site.opset)) is not None
         ]
-        yield from blocked or found
+        yield from blocked or imports
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Lower every import, if no node is in the way."""
@@ -122,31 +122,35 @@ class OpsetCeiling(Pass):
                 continue
             site.graph.opset_imports[site.key] = self.to
             before, after = (f'opset_import "" : {x}' for x in (site.opset, self.to))
-            yield Change(self.name, site.where, "", (before,), (after,))
+            yield Change(self.name, site.graph_name, "", (before,), (after,))
 
     def message(self, site: Match) -> str:
-        """How many nodes run under a version that DirectML has no kernel for."""
+        """Describe how many nodes have a version without a DirectML kernel."""
         assert isinstance(site, ImportSite)
         return (
-            f"{site.where} is of opset {site.opset}, in which {site.revised} of its nodes are "
+            f"{site.graph_name} is of opset {site.opset}, in which {site.revised} of its nodes are "
             f"newer than opset {self.to}; it can be of opset {self.to}"
         )
 
-    def _imports(self, model: ir.Model) -> Iterator[ImportSite]:
+    def _newer_imports(self, model: ir.Model) -> Iterator[ImportSite]:
+        """Yield the imports of an opset above the ceiling."""
         graphs = [(model.graph.name or "the graph", model.graph)]
         graphs += [(f"function {f.name}", f.graph) for f in model.functions.values()]
-        for where, graph in graphs:
+        for graph_name, graph in graphs:
             for key in ("", "ai.onnx"):
                 opset = graph.opset_imports.get(key, 0)
-                if opset > self.to and (nodes := list(_standard(graph))):
+                if opset > self.to and (nodes := list(_standard_nodes(graph))):
                     revised = [x for x in nodes if self._is_revised(x, opset)]
-                    yield ImportSite((revised or nodes)[0], graph, where, key, opset, len(revised))
+                    yield ImportSite(
+                        (revised or nodes)[0], graph, graph_name, key, opset, len(revised)
+                    )
 
     def _is_revised(self, node: ir.Node, opset: int) -> bool:
+        """Return whether an operator has a newer version than at the ceiling."""
         schema = schema_of(node.op_type, opset)
         return schema is None or schema.since_version > self.to
 
 
-def _standard(graph: ir.Graph) -> Iterator[ir.Node]:
-    """The nodes of the standard domain in a graph and in the graphs inside it."""
+def _standard_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
+    """Return the nodes of the standard domain in a graph and its subgraphs."""
     return (node for node in nodes_of(graph) if is_op(node, node.op_type))

@@ -8,17 +8,17 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.facts.pads import can_be_split, is_negative, may_cut, mode_of, pads_of
+from graphfix.facts.pads import can_split_pads, has_negative_pad, may_be_negative, pad_mode, pads_of
 from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of, ints_of
-from graphfix.graph.nodes import input_at, is_op, maker_of
+from graphfix.graph.nodes import input_at, is_op, producer_of
 
-from ..common.cuts import cuts_of, sliced
+from ..common.cuts import build_slice, cuts_of
 from ..common.fusible import only_user
 
 _END = np.iinfo(np.int64).max
-_FAR = np.iinfo(np.int32).max
+_PAST_END = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,18 @@ class CropSite(Match):
     """A Pad with negative pads.
 
     Attributes:
-        data: What is padded.
-        pads: What is put in front of each axis, then what is put behind each.
+        data: The tensor that is padded.
+        pads: The pads before each axis, then those behind each.
         axes: The axes that they are for.
-        opset: The opset that governs it.
-        follows: The pads, where one of them follows a size.
+        opset: The opset of the node.
+        dynamic_pads: The tensor of pads, if one of them follows a size.
     """
 
     data: ir.Value
     pads: tuple[Dim, ...]
     axes: tuple[int, ...]
     opset: int
-    follows: ir.Value | None = None
+    dynamic_pads: ir.Value | None = None
 
 
 @dataclass(frozen=True)
@@ -102,103 +102,106 @@ class PadSlice(NodePass[CropSite]):
     anchors = ("Pad",)
 
     def match(self, node: ir.Node, view: View) -> CropSite | Skip | None:
-        """A Pad with a pad below 0."""
+        """Return the site if a Pad has, or may have, a pad below 0."""
         data, pads = node.inputs[0], pads_of(node, view)
         if data is None:
             return None
-        follows = pads is None or not all(isinstance(x, int) for x in pads)
-        if const_of(data) is not None and not follows:
+        is_dynamic = pads is None or not all(isinstance(x, int) for x in pads)
+        if const_of(data) is not None and not is_dynamic:
             return None  # it is padded when the model is loaded
         if any(x.is_ref() for x in node.attributes.values()):
             return Skip(node, "its attributes are parameters of the local function it is in")
         if pads is None:
             return Skip(node, "its pads are known only in a run; were one below 0, it would cut")
-        if not is_negative(pads) and not any(map(may_cut, pads)):
-            return _of_nothing(node, pads, view)
-        opset, given = view.opset(node), node.inputs[1] if follows else None
-        if not can_be_split(node, pads, opset):
+        if not has_negative_pad(pads) and not any(map(may_be_negative, pads)):
+            return _match_slice_then_pad(node, pads, view)
+        opset, dynamic_pads = view.opset_of_node(node), node.inputs[1] if is_dynamic else None
+        if not can_split_pads(node, pads, opset):
             return Skip(node, "it cuts, but one of its pads follows a size: write a Slice")
-        along = input_at(node, 3)
-        axes = tuple(range(len(pads) // 2)) if along is None else ints_of(along)
+        axes_input = input_at(node, 3)
+        axes = tuple(range(len(pads) // 2)) if axes_input is None else ints_of(axes_input)
         if axes is None:
             return Skip(node, "it cuts, but its axes are known only in a run")
-        return CropSite(node, data, pads, axes, opset, given)
+        return CropSite(node, data, pads, axes, opset, dynamic_pads)
 
     def message(self, site: Match) -> str:
-        """What goes wrong."""
+        """Describe what DirectML gets wrong."""
         if isinstance(site, CropSite) and site.data is not site.node.inputs[0]:
             return "a Slice may leave nothing to pad: DirectML does not write the padding then"
         return "Pad cuts with negative pads: DirectML's have no sign, and numbers are lost"
 
     def rewrite(self, match: CropSite, op: Builder) -> ir.Value:
-        """``Slice(Pad(x))`` for a constant, ``Pad(Slice(x))`` for copies."""
-        if match.follows is not None:
-            return _in_a_run(match, match.follows, op)
+        """Build ``Slice(Pad(x))`` for a constant, ``Pad(Slice(x))`` for copies."""
+        if match.dynamic_pads is not None:
+            return _crop_at_run_time(match, match.dynamic_pads, op)
         pads = tuple(x for x in match.pads if isinstance(x, int))
-        if mode_of(match.node) == "constant":
-            return _cut(_padded(match.data, pads, match, op), pads, match, op)
-        return _padded(_cut(match.data, pads, match, op), pads, match, op)
+        if pad_mode(match.node) == "constant":
+            return _crop_data(_pad_data(match.data, pads, match, op), pads, match, op)
+        return _pad_data(_crop_data(match.data, pads, match, op), pads, match, op)
 
 
-def _of_nothing(node: ir.Node, pads: Sequence[Dim], view: View) -> CropSite | None:
-    """A Pad of a Slice that leaves out the first or last of an axis, as the Pad that does both.
+def _match_slice_then_pad(node: ir.Node, pads: Sequence[Dim], view: View) -> CropSite | None:
+    """Return a Slice of one element off an axis, and the Pad behind it, as one Pad; or None.
 
-    Longer cuts, which may be longer than the axis, are none: what is padded is shorter then.
+    Longer cuts do not match: they may be longer than the axis, and then less is padded.
     """
-    cut, rank = maker_of(node.inputs[0]), len(pads) // 2
-    if mode_of(node) != "constant" or not is_op(cut, "Slice") or only_user(cut) is not node:
+    cut, rank = producer_of(node.inputs[0]), len(pads) // 2
+    if pad_mode(node) != "constant" or not is_op(cut, "Slice") or only_user(cut) is not node:
         return None
-    cuts, data, both = cuts_of(cut, rank), cut.inputs[0], list(pads)
+    cuts, data, merged_pads = cuts_of(cut, rank), cut.inputs[0], list(pads)
     dims = view.shapes.dims(data)
     if cuts is None or data is None or dims is None or len(dims) != rank or input_at(node, 3):
         return None
     for axis, (start, end, step) in cuts.items():
         place = axis + rank * (end == -1)
-        first, last = start == 1 and end >= _FAR, (start, end) == (0, -1)
-        if not (first or last) or step != 1 or both[place] != 0:
+        first, last = start == 1 and end >= _PAST_END, (start, end) == (0, -1)
+        if not (first or last) or step != 1 or merged_pads[place] != 0:
             return None
-        both[place] = -1
+        merged_pads[place] = -1
     if all(isinstance(dims[axis], int) for axis in cuts):
         return None
-    return CropSite(node, data, tuple(both), (*range(rank),), view.opset(node))
+    return CropSite(node, data, tuple(merged_pads), (*range(rank),), view.opset_of_node(node))
 
 
-def _in_a_run(match: CropSite, pads: ir.Value, op: Builder) -> ir.Value:
-    """``Slice(Pad(x, max(pads, 0)), -min(pads, 0))``: what is cut is known in a run only."""
+def _crop_at_run_time(match: CropSite, pads: ir.Value, op: Builder) -> ir.Value:
+    """Build ``Slice(Pad(x, max(pads, 0)), -min(pads, 0))``, for cuts known only in a run."""
     zero, half = np.array(0, np.int64), len(match.pads) // 2
-    below = [may_cut(x) or (isinstance(x, int) and x < 0) for x in match.pads]
+    below = [may_be_negative(x) or (isinstance(x, int) and x < 0) for x in match.pads]
     cut = [i for i in range(half) if below[i] or below[i + half]]
-    more = op.once(("more", pads), lambda: op.Max(pads, zero), pads)
-    less = op.once(("less", pads), lambda: op.Min(pads, zero), pads)
+    more = op.build_once(("more", pads), lambda: op.Max(pads, zero), pads)
+    less = op.build_once(("less", pads), lambda: op.Min(pads, zero), pads)
     key = (less, *cut)
 
-    def starts() -> ir.Value:
+    def build_starts() -> ir.Value:
         return op.Neg(op.Gather(less, np.array(cut, np.int64), axis=0))
 
-    def ends() -> ir.Value:
+    def build_ends() -> ir.Value:
         behind = op.Gather(less, np.array(cut, np.int64) + half, axis=0)
         return op.Where(op.Equal(behind, zero), np.array(_END, np.int64), behind)
 
-    padded = op.again(match.node, match.data, more, *match.node.inputs[2:])
+    padded = op.clone_node(match.node, match.data, more, *match.node.inputs[2:])
     axes = np.array([match.axes[i] for i in cut], np.int64)
-    start, end = op.once(("starts", *key), starts, less), op.once(("ends", *key), ends, less)
+    start, end = (
+        op.build_once(("starts", *key), build_starts, less),
+        op.build_once(("ends", *key), build_ends, less),
+    )
     return op.Slice(padded, start, end, axes)
 
 
-def _cut(data: ir.Value, pads: Sequence[int], match: CropSite, op: Builder) -> ir.Value:
-    """What the negative pads leave."""
+def _crop_data(data: ir.Value, pads: Sequence[int], match: CropSite, op: Builder) -> ir.Value:
+    """Build the Slice that the negative pads stand for."""
     half = len(pads) // 2
     ends = zip(match.axes, pads[:half], pads[half:], strict=True)
     cuts = {i: (max(0, -a), min(0, b) or _END, 1) for i, a, b in ends if min(a, b) < 0}
-    return sliced(data, cuts, op)
+    return build_slice(data, cuts, op)
 
 
-def _padded(data: ir.Value, pads: Sequence[int], match: CropSite, op: Builder) -> ir.Value:
-    """With what the other pads add."""
+def _pad_data(data: ir.Value, pads: Sequence[int], match: CropSite, op: Builder) -> ir.Value:
+    """Build the Pad that the positive pads stand for."""
     added = [max(0, x) for x in pads]
     if not any(added):
         return data
     if match.opset >= 11:
-        return op.again(match.node, data, np.array(added, np.int64), *match.node.inputs[2:])
-    given = {name: x.value for name, x in match.node.attributes.items()}
-    return op.Pad(data, **{**given, "pads": added})
+        return op.clone_node(match.node, data, np.array(added, np.int64), *match.node.inputs[2:])
+    attributes = {name: x.value for name, x in match.node.attributes.items()}
+    return op.Pad(data, **{**attributes, "pads": added})

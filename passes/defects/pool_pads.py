@@ -15,9 +15,9 @@ from graphfix.graph.nodes import attr_int, attr_ints
 
 # From here on the standard does not count a window that starts in the padding at the end, as
 # ONNX Runtime's CPU kernels never did.
-_REVISED = 22
+_REVISED_OPSET = 22
 # From here on all CPU kernels divide an average by what a window holds.
-_DIVIDED = 19
+_DIVISOR_OPSET = 19
 
 # What goes wrong.
 _COUNTED = "count_include_pad=1: DirectML counts what lies behind the padding at the end, too"
@@ -32,19 +32,19 @@ class PoolSite(Match):
     """A pool with ceil_mode=1.
 
     Attributes:
-        pads: The pads that make as many windows without it.
-        why: What goes wrong.
-        counted: What it pads with and counts, if it counts that: starts, then ends.
+        pads: The pads that make as many windows without ceil_mode.
+        problem: What goes wrong.
+        counted_pads: The pads that an average counts, starts and then ends; None if it counts none.
     """
 
     pads: tuple[int, ...]
-    why: str
-    counted: tuple[int, ...] | None = None
+    problem: str
+    counted_pads: tuple[int, ...] | None = None
 
     @property
     def severity(self) -> Severity:
-        """How bad that is where DirectML has a kernel."""
-        return _SEVERITY.get(self.why, "note")
+        """Return how bad the problem is where DirectML has a kernel."""
+        return _SEVERITY.get(self.problem, "note")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class PoolPads(NodePass[PoolSite]):
     anchors = ("AveragePool", "LpPool", "MaxPool")
 
     def match(self, node: ir.Node, view: View) -> PoolSite | Skip | None:
-        """A pool whose windows DirectML counts otherwise, or has no kernel for."""
+        """Return the site if DirectML counts the windows otherwise, or has no kernel."""
         kernel, auto = attr_ints(node, "kernel_shape"), node.attributes.get("auto_pad")
         if not attr_int(node, "ceil_mode", 0) or not kernel:
             return None
@@ -111,55 +111,77 @@ class PoolPads(NodePass[PoolSite]):
         counts = attr_int(node, "count_include_pad", 0) and max(strides) > 1
         dims = view.shapes.dims(node.inputs[0])
         # What makes a window on DirectML, too; with a stride of 1 nothing is rounded.
-        own = [k - a - b if s > 1 else 1 for a, (b, s, k) in zip(pads, axes, strict=False)]
-        if _has(dims, own) and not lost and not counts and view.opset(node) < _REVISED:
+        min_sizes = [k - a - b if s > 1 else 1 for a, (b, s, k) in zip(pads, axes, strict=False)]
+        if (
+            _has_min_sizes(dims, min_sizes)
+            and not lost
+            and not counts
+            and view.opset_of_node(node) < _REVISED_OPSET
+        ):
             return None
         if set(attr_ints(node, "dilations") or ()) - {1}:
             return Skip(node, "it has dilations, and pads as long as its windows are not allowed")
-        if counts and view.opset(node) < _DIVIDED:
-            crash = "" if _has(dims, own) else f" ({_SHORT})"
-            why = "CPUs differ in how it counts padding; export it at opset 19 or up"
-            return Skip(node, why + crash)
+        if counts and view.opset_of_node(node) < _DIVISOR_OPSET:
+            crash = "" if _has_min_sizes(dims, min_sizes) else f" ({_SHORT})"
+            problem = "CPUs differ in how it counts padding; export it at opset 19 or up"
+            return Skip(node, problem + crash)
         if counts and any(pads) and lost:
             return Skip(node, "it counts the padding, and windows start in it")
-        counted = pads if counts else None
-        if counted:
+        counted_pads = pads if counts else None
+        if counted_pads:
             pads, axes = (0,) * len(pads), [(0, stride, size) for _, stride, size in axes]
-        wanted = tuple(min(end + stride, size) - 1 for end, stride, size in axes)
+        end_pads = tuple(min(end + stride, size) - 1 for end, stride, size in axes)
         half = len(kernel)
-        front = pads[:half] if not counted else [sum(counted[i::half]) for i in range(half)]
+        front = (
+            pads[:half] if not counted_pads else [sum(counted_pads[i::half]) for i in range(half)]
+        )
         # ONNX Runtime rounds a length below 0 towards it: of less by a stride there is no window.
-        rounded = [s - a - b for s, a, b in zip(kernel, front, wanted, strict=True)]
-        least = [x if stride > 1 else 1 for x, stride in zip(rounded, strides, strict=True)]
-        if not _has(dims, least):
-            few = f"of fewer than {max(least)} elements it has no window, and with pads one"
+        rounded = [s - a - b for s, a, b in zip(kernel, front, end_pads, strict=True)]
+        padded_min_sizes = [
+            x if stride > 1 else 1 for x, stride in zip(rounded, strides, strict=True)
+        ]
+        if not _has_min_sizes(dims, padded_min_sizes):
+            few = (
+                f"of fewer than {max(padded_min_sizes)} elements it has no window, and with "
+                "pads one"
+            )
             return Skip(node, f"{few}; fix-dims helps where that does not occur")
-        why = _COUNTED if counts else _LOST if lost else _NONE if _has(dims, own) else _SHORT
-        return PoolSite(node, (*pads[:half], *wanted), why, counted)
+        problem = (
+            _COUNTED
+            if counts
+            else _LOST
+            if lost
+            else _NONE
+            if _has_min_sizes(dims, min_sizes)
+            else _SHORT
+        )
+        return PoolSite(node, (*pads[:half], *end_pads), problem, counted_pads)
 
     def message(self, site: Match) -> str:
-        """What goes wrong."""
-        return site.why if isinstance(site, PoolSite) else super().message(site)
+        """Describe what DirectML gets wrong."""
+        return site.problem if isinstance(site, PoolSite) else super().message(site)
 
     def rewrite(self, match: PoolSite, op: Builder) -> ir.Value:
-        """The same pool, with pads."""
+        """Build the same pool, with pads."""
         node, source = match.node, match.node.inputs
-        gone = {"auto_pad", "ceil_mode"}  # VALID takes no pads
-        if match.counted is not None:
-            gone.add("count_include_pad")
-            if any(match.counted):
-                source = (op.Pad(source[0], _amounts(match.counted)),)
-        given = {name: x.value for name, x in node.attributes.items() if name not in gone}
-        there = [bool(x.name) for x in node.outputs]
-        made = op.make_all(node.op_type, there, *source, **given | {"pads": list(match.pads)})
-        for old, new in zip(node.outputs[1:], made[1:], strict=True):
+        dropped = {"auto_pad", "ceil_mode"}  # VALID takes no pads
+        if match.counted_pads is not None:
+            dropped.add("count_include_pad")
+            if any(match.counted_pads):
+                source = (op.Pad(source[0], _pads_input(match.counted_pads)),)
+        attributes = {name: x.value for name, x in node.attributes.items() if name not in dropped}
+        output_flags = [bool(x.name) for x in node.outputs]
+        outputs = op.make_outputs(
+            node.op_type, output_flags, *source, **attributes | {"pads": list(match.pads)}
+        )
+        for old, new in zip(node.outputs[1:], outputs[1:], strict=True):
             if old.name:  # where it found what it gives
-                op.replace(old, new)
-        return made[0]
+                op.replace_value(old, new)
+        return outputs[0]
 
 
-def _has(dims: Sequence[Dim] | None, least: Sequence[int]) -> bool:
-    """Whether each axis of the input has as many elements as that, if it has any."""
+def _has_min_sizes(dims: Sequence[Dim] | None, least: Sequence[int]) -> bool:
+    """Return whether each axis of the input is 0 or at least this long."""
     if max(least) < 2:
         return True
     axes = list(dims or ())[-len(least) :]
@@ -169,7 +191,7 @@ def _has(dims: Sequence[Dim] | None, least: Sequence[int]) -> bool:
     )
 
 
-def _amounts(pads: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """What a Pad takes: numbers for batch and channels, too."""
+def _pads_input(pads: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Return the pads as a Pad takes them, with 0 for batch and channels."""
     half = len(pads) // 2
     return np.array([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64)

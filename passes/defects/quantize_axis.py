@@ -13,9 +13,9 @@ from graphfix.graph.nodes import attr_int
 
 from ..common.fusible import FLOATS, MICROSOFT
 
-_REVISED = 21
-_BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
-_HALF_BYTES = (ir.DataType.INT4, ir.DataType.UINT4)
+_REVISED_OPSET = 21
+_EIGHT_BIT_TYPES = (ir.DataType.INT8, ir.DataType.UINT8)
+_FOUR_BIT_TYPES = (ir.DataType.INT4, ir.DataType.UINT4)
 
 
 @dataclass(frozen=True)
@@ -81,21 +81,26 @@ class QuantizeAxis(NodePass[AxisSite]):
     anchors = ("DequantizeLinear", "QuantizeLinear")
 
     def match(self, node: ir.Node, view: View) -> AxisSite | Skip | None:
-        """Scales along another axis than the last."""
+        """Return the site if the scales lie along another axis than the last."""
         inputs = tuple(x for x in node.inputs if x is not None)
         rank, scales = view.shapes.rank(node.inputs[0]), view.shapes.dims(node.inputs[1])
-        if view.opset(node) < _REVISED or rank is None or scales is None or len(scales) != 1:
+        if (
+            view.opset_of_node(node) < _REVISED_OPSET
+            or rank is None
+            or scales is None
+            or len(scales) != 1
+        ):
             return None
         axis = attr_int(node, "axis", 1) % rank if rank else 0
         if axis >= rank - 1 or scales[0] == 1:
             return None
-        whole = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
-        integer = view.shapes.dtype(whole)
+        quantized = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+        integer = view.shapes.dtype(quantized)
         numbers = {view.shapes.dtype(x) for x in (node.inputs[0], node.inputs[1], node.outputs[0])}
         numbers -= {integer}
-        if integer in _HALF_BYTES and numbers.issubset(FLOATS):
+        if integer in _FOUR_BIT_TYPES and numbers.issubset(FLOATS):
             return Skip(node, "its integers are of 4 bits, and com.microsoft's on DirectML of 8")
-        if integer not in _BYTES or not numbers.issubset(FLOATS) or len(numbers) != 1:
+        if integer not in _EIGHT_BIT_TYPES or not numbers.issubset(FLOATS) or len(numbers) != 1:
             return None  # of other types there is no kernel, nor of two
         if attr_int(node, "precision", 0):
             return None  # of opset 23 that is on the CPU
@@ -106,7 +111,7 @@ class QuantizeAxis(NodePass[AxisSite]):
         return AxisSite(node, inputs, axis, integer, missing=scales[0])
 
     def rewrite(self, match: AxisSite, op: Builder) -> ir.Value:
-        """Microsoft's, with zero points."""
+        """Build com.microsoft's operator, with zero points."""
         inputs: list[ir.Value | Array] = [*match.inputs]
         if match.missing:
             inputs.append(np.zeros(match.missing, match.integer.numpy()))

@@ -8,11 +8,11 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import PASS_KEY, Builder
-from graphfix.facts.shapes import Dim, Shapes, is_named, same
+from graphfix.facts.shapes import Dim, Shapes, is_known_dim, same_dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array, ints_of
 from graphfix.graph.nodes import attr_int
-from graphfix.graph.text import size_told
+from graphfix.graph.text import size_text
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class ZeroSite(Match):
     """A Reshape that does not need its allowzero.
 
     Attributes:
-        data: What is reshaped.
-        shape: The shape it gets: the old one, or a constant in which a number stands for the -1.
+        data: The tensor that is reshaped.
+        shape: The new shape: the old one, or a constant with a number instead of the -1.
     """
 
     data: ir.Value
@@ -92,7 +92,7 @@ class ReshapeAllowzero(NodePass[ZeroSite]):
     assume_nonempty: bool = True
 
     def match(self, node: ir.Node, view: View) -> ZeroSite | Skip | None:
-        """A Reshape with allowzero=1, if it can do without."""
+        """Return the site if a Reshape with allowzero=1 does not need it."""
         attribute = node.attributes.get("allowzero")
         if attribute is not None and attribute.is_ref():
             return Skip(node, f"its allowzero is {attribute.ref_attr_name!r} of the local function")
@@ -101,47 +101,53 @@ class ReshapeAllowzero(NodePass[ZeroSite]):
         data, shape = node.inputs[:2]
         if data is None or shape is None:
             return None
-        held = view.shapes.data(shape)
-        if PASS_KEY in node.metadata_props and held is not None and -1 not in held:
+        shape_values = view.shapes.known_elements(shape)
+        if PASS_KEY in node.metadata_props and shape_values is not None and -1 not in shape_values:
             return None  # ours, for a size that may be 0; without a -1 DirectML reads it
-        doubts = _doubts(_entries(node, shape, view), view.shapes.dims(data), view.shapes)
+        doubts = _possible_zeros(
+            _shape_entries(node, shape, view), view.shapes.dims(data), view.shapes
+        )
         if doubts is None:
-            why = f"what {shape.name!r} holds is not known"
+            reason = f"what {shape.name!r} holds is not known"
         elif (empty := next((i for i, x in doubts if x == 0), None)) is not None:
             return Skip(node, f"entry {empty} of its shape is 0: it is meant to be empty")
         else:
-            entries = " and ".join(f"{i} ({size_told(x)})" for i, x in doubts)
-            why = (
+            entries = " and ".join(f"{i} ({size_text(x)})" for i, x in doubts)
+            reason = (
                 f"nothing says that entry {entries} of {shape.name!r} is never 0" if doubts else ""
             )
-        if why and not self.assume_nonempty:
-            return Skip(node, f"{why}; assume-nonempty=yes takes it that no tensor is empty")
-        note = f"rests on assume-nonempty: {why}" if why else ""
-        resolved = _resolved(shape, view.shapes.dims(node.outputs[0]))
+        if reason and not self.assume_nonempty:
+            return Skip(node, f"{reason}; assume-nonempty=yes takes it that no tensor is empty")
+        note = f"rests on assume-nonempty: {reason}" if reason else ""
+        resolved = _resolve_minus_one(shape, view.shapes.dims(node.outputs[0]))
         return ZeroSite(node, data, shape if resolved is None else resolved, note=note)
 
     def message(self, site: Match) -> str:
-        """What DirectML makes of it, as far as the shape is known."""
+        """Describe what DirectML does with the shape, as far as it is known."""
         shape = site.node.inputs[1]
         target = None if shape is None else ints_of(shape)
         fails = target is None or -1 in target
         return "Reshape has allowzero=1" + (": DirectML cannot read a -1 in it" if fails else "")
 
     def rewrite(self, match: ZeroSite, op: Builder) -> ir.Value:
-        """The same Reshape; allowzero is 0 where it is not written."""
+        """Build the same Reshape without allowzero."""
         return op.Reshape(match.data, match.shape)
 
 
-def _entries(node: ir.Node, shape: ir.Value, view: View) -> Sequence[Dim] | None:
-    """What the shape holds. What is not known is the size that comes out, or a -1."""
-    told = (view.shapes.data(shape), ints_of(shape), view.shapes.dims(node.outputs[0]))
-    return next((x for x in told if x is not None), None)
+def _shape_entries(node: ir.Node, shape: ir.Value, view: View) -> Sequence[Dim] | None:
+    """Return the entries of the shape, else the dims that result, or None."""
+    candidates = (
+        view.shapes.known_elements(shape),
+        ints_of(shape),
+        view.shapes.dims(node.outputs[0]),
+    )
+    return next((x for x in candidates if x is not None), None)
 
 
-def _doubts(
+def _possible_zeros(
     entries: Sequence[Dim] | None, source: Sequence[Dim] | None, shapes: Shapes
 ) -> list[tuple[int, Dim]] | None:
-    """The entries that might be 0, with their places; None if there is no telling."""
+    """Return the entries that might be 0, with their places; None if none is known."""
     if entries is None:
         return None
     if -1 in entries:  # ONNX and torch forbid any other to be 0
@@ -149,13 +155,13 @@ def _doubts(
     return [
         (i, entry)
         for i, entry in enumerate(entries)
-        if not (source is not None and i < len(source) and same(source[i], entry))
-        and not (is_named(entry) and shapes.never_empty(entry))
+        if not (source is not None and i < len(source) and same_dim(source[i], entry))
+        and not (is_known_dim(entry) and shapes.is_never_empty(entry))
     ]
 
 
-def _resolved(shape: ir.Value, sizes: Sequence[Dim] | None) -> Array | None:
-    """A constant shape with the number that its -1 stands for, if it has one and it is known."""
+def _resolve_minus_one(shape: ir.Value, sizes: Sequence[Dim] | None) -> Array | None:
+    """Return a constant shape with the known size instead of its -1, or None."""
     target = ints_of(shape)
     if target is None or sizes is None or target.count(-1) != 1:
         return None

@@ -8,13 +8,13 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
-from graphfix.directml.placement import Rules
+from graphfix.directml.placement import PlacementRules
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import Dim, same
+from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_int, is_op
 
-from ..common.reshape_targets import reshaped, with_axes
+from ..common.reshape_targets import build_reshape, with_axes
 
 _INT64_MIN = np.iinfo(np.int64).min
 _LAYOUT = ("Expand", "Identity", "Reshape", "Squeeze", "Tile", "Unsqueeze")
@@ -25,18 +25,18 @@ class SequenceSite(Match):
     """A ReverseSequence of more than two dims.
 
     Attributes:
-        data: What is reversed.
-        lengths: How much of each row.
-        time: The axis along which it is; the other of the first two is that of the rows.
+        data: The tensor that is reversed.
+        lengths: How much of each row is reversed.
+        time: The time axis, 0 or 1; the other one is that of the rows.
         dims: The dims of ``data``.
-        whole: Whether each row is reversed from end to end.
+        reverses_all: Whether each row is reversed from end to end.
     """
 
     data: ir.Value
     lengths: ir.Value
     time: int
     dims: tuple[Dim, ...]
-    whole: bool
+    reverses_all: bool
 
 
 @dataclass(frozen=True)
@@ -91,40 +91,46 @@ class Reverse2d(NodePass[SequenceSite]):
     anchors = ("ReverseSequence",)
 
     def match(self, node: ir.Node, view: View) -> SequenceSite | None:
-        """One that has a length for a row of more than one element at each time."""
+        """Return the site if rows have more than one element at each time."""
         data, lengths = node.inputs
         dims = view.shapes.dims(data)
         if data is None or lengths is None or dims is None or all(x == 1 for x in dims[2:]):
             return None
-        kernel = Rules(view.model.graph.opset_imports, view.shapes).kernel(node)
+        kernel = PlacementRules(view.model.graph.opset_imports, view.shapes).kernel_of(node)
         if 0 in dims or kernel is None:
             return None  # there is nothing to be wrong, or it runs on the CPU
         time = attr_int(node, "time_axis", 0)
-        return SequenceSite(node, data, lengths, time, dims, _are_all(lengths, dims[time], view))
+        return SequenceSite(node, data, lengths, time, dims, _holds_only(lengths, dims[time], view))
 
     def rewrite(self, match: SequenceSite, op: Builder) -> ir.Value:
-        """The same elements."""
-        if match.whole:
+        """Build a reversing Slice, or a ReverseSequence of two dims."""
+        if match.reverses_all:
             ends = ([-1], [_INT64_MIN], [match.time], [-1])
             return op.Slice(match.data, *(np.array(x, np.int64) for x in ends))
         swapped = [1, 0, *range(2, len(match.dims))]
         data = op.Transpose(match.data, perm=swapped) if match.time else match.data
-        each = _each(match.lengths, match.data, match.dims, op)
-        back = op.ReverseSequence(op.Flatten(data, axis=1), each, batch_axis=1, time_axis=0)
+        element_lengths = _repeat_lengths(match.lengths, match.data, match.dims, op)
+        flat_output = op.ReverseSequence(
+            op.Flatten(data, axis=1), element_lengths, batch_axis=1, time_axis=0
+        )
         # A 0 of the first two dims is copied; one of the others is not.
-        known = all(isinstance(x, int) for x in match.dims[2:])
+        is_static = all(isinstance(x, int) for x in match.dims[2:])
         sizes = op.Shape(data)
-        made = op.Reshape(back, sizes) if known else reshaped(back, sizes, op)
-        return op.Transpose(made, perm=swapped) if match.time else made
+        output = (
+            op.Reshape(flat_output, sizes) if is_static else build_reshape(flat_output, sizes, op)
+        )
+        return op.Transpose(output, perm=swapped) if match.time else output
 
 
-def _each(lengths: ir.Value, data: ir.Value, dims: Sequence[Dim], op: Builder) -> ir.Value:
-    """A length for each element beside the time axis, in a vector."""
-    rest = [x for x in dims[2:] if isinstance(x, int)]
+def _repeat_lengths(
+    lengths: ir.Value, data: ir.Value, dims: Sequence[Dim], op: Builder
+) -> ir.Value:
+    """Build a length for each element beside the time axis, as a vector."""
+    static_dims = [x for x in dims[2:] if isinstance(x, int)]
     size: ir.Value | np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-    if len(rest) == len(dims) - 2:
+    if len(static_dims) == len(dims) - 2:
         column = with_axes("Unsqueeze", lengths, (1,), op)
-        size = np.array([1, prod(rest)], np.int64)
+        size = np.array([1, prod(static_dims)], np.int64)
     else:
         column = with_axes("Unsqueeze", lengths, tuple(range(1, len(dims) - 1)), op)
         ends = (np.array([x], np.int64) for x in (2, len(dims)))
@@ -132,12 +138,12 @@ def _each(lengths: ir.Value, data: ir.Value, dims: Sequence[Dim], op: Builder) -
     return op.Reshape(op.Expand(column, size), np.array([-1], np.int64))
 
 
-def _are_all(value: ir.Value | None, size: Dim, view: View) -> bool:
-    """Whether all numbers in a tensor are known to be ``size``."""
+def _holds_only(value: ir.Value | None, size: Dim, view: View) -> bool:
+    """Return whether all numbers in a tensor are known to be ``size``."""
     while value is not None:
-        held = view.shapes.data(value)
-        if held is not None:
-            return all(same(x, size) for x in held)
+        numbers = view.shapes.known_elements(value)
+        if numbers is not None:
+            return all(same_dim(x, size) for x in numbers)
         node = value.producer()
         value = node.inputs[0] if node is not None and is_op(node, *_LAYOUT) else None
     return False

@@ -11,12 +11,12 @@ from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_int, is_op
 
-from ..common.cuts import sliced
+from ..common.cuts import build_slice
 
 
 @dataclass(frozen=True)
 class SliceGate(NodePass[Match]):
-    """Cuts a gate with Slices: DirectML takes the parts of a Split for one tensor there.
+    """Replaces the Split of a gated linear unit with Slices, where DirectML mixes up its parts.
 
     A gated linear unit, `torch.nn.functional.glu`, is a Split, the Sigmoid of its second part, and
     a Mul with the first. Conformers have one in each layer.
@@ -65,31 +65,33 @@ class SliceGate(NodePass[Match]):
     anchors = ("Split",)
 
     def match(self, node: ir.Node, view: View) -> Match | None:
-        """A Split whose parts have sizes that are known."""
-        known = all(isinstance(x, int) for x in _sizes(node, view))
-        return Match(node) if known and any(_opens_another(x) for x in node.outputs) else None
+        """Return the site if a Split of known sizes gates one part with another."""
+        is_static = all(isinstance(x, int) for x in _part_sizes(node, view))
+        return (
+            Match(node) if is_static and any(_gates_other_part(x) for x in node.outputs) else None
+        )
 
     def rewrite(self, match: Match, op: Builder) -> ir.Value:
-        """The first part, after the others."""
+        """Build a Slice for each part, and return the first."""
         axis, ends = attr_int(match.node, "axis", 0), [0]
-        for size in _sizes(match.node, op.view):
+        for size in _part_sizes(match.node, op.view):
             ends.append(ends[-1] + int(str(size)))
         cuts = [{axis: (start, end, 1)} for start, end in pairwise(ends)]
-        first, *rest = [sliced(match.node.inputs[0], x, op) for x in cuts]
-        for part, made in zip(match.node.outputs[1:], rest, strict=True):
-            op.supplant(part, made)
+        first, *other_parts = [build_slice(match.node.inputs[0], x, op) for x in cuts]
+        for part, piece in zip(match.node.outputs[1:], other_parts, strict=True):
+            op.replace_and_remove(part, piece)
         return first
 
 
-def _sizes(split: ir.Node, view: View) -> list[Dim | None]:
-    """How long each part is."""
+def _part_sizes(split: ir.Node, view: View) -> list[Dim | None]:
+    """Return how long each part is; None where unknown."""
     axis = attr_int(split, "axis", 0)
     return [None if x is None else x[axis] for x in map(view.shapes.dims, split.outputs)]
 
 
-def _opens_another(part: ir.Value) -> bool:
-    """Whether its Sigmoid is multiplied with another part of the same Split."""
+def _gates_other_part(part: ir.Value) -> bool:
+    """Return whether its Sigmoid is multiplied with another part of the same Split."""
     gates = [x.node.outputs[0] for x in part.uses() if is_op(x.node, "Sigmoid")]
     products = [x.node for gate in gates for x in gate.uses() if is_op(x.node, "Mul")]
-    others = [x for product in products for x in product.inputs if x is not part and x is not None]
-    return any(x.producer() is part.producer() for x in others)
+    factors = [x for product in products for x in product.inputs if x is not part and x is not None]
+    return any(x.producer() is part.producer() for x in factors)

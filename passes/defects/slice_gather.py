@@ -10,17 +10,17 @@ from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import ints_of
-from graphfix.graph.dims import numbers_in
-from graphfix.graph.nodes import is_op, users_of
+from graphfix.graph.dims import static_dims
+from graphfix.graph.nodes import is_op, use_count
 
 from ..common.cuts import cuts_of
 
 # What a Gather is given stands in the file: 32 kB are not much beside any model.
-_MOST = 4096
+_MAX_INDICES = 4096
 _VIEWS = ("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity")
 # Each but Or and Xor was run there. Others that go by elements are loaded: Cast, Equal, Less and
 # IsNaN, which make another type, Where, Gelu and Mish.
-_IN_PLACE = frozenset(
+_ELEMENTWISE = frozenset(
     {"Abs", "Add", "And", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Erf", "Exp", "Floor"}
     | {"HardSigmoid", "LeakyRelu", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Not", "Or"}
     | {"PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus"}
@@ -30,13 +30,13 @@ _IN_PLACE = frozenset(
 
 @dataclass(frozen=True)
 class PartSite(Match):
-    """A Slice that takes elements that lie side by side.
+    """A Slice that takes adjacent elements.
 
     Attributes:
-        data: What is sliced.
+        data: The tensor that is sliced.
         axis: The axis.
-        start: The first entry that is kept.
-        end: Behind the last one.
+        start: The first entry that is taken.
+        end: The entry behind the last one.
     """
 
     data: ir.Value
@@ -97,47 +97,53 @@ class SliceGather(NodePass[PartSite]):
     anchors = ("Slice",)
 
     def match(self, node: ir.Node, view: View) -> PartSite | Skip | None:
-        """A Slice that is a part of a buffer, between two that compute."""
-        given = view.shapes.dims(node.inputs[0])
-        made = view.shapes.dims(node.outputs[0])
-        if node.graph is not view.model.graph or not given or not made:
+        """Return the site if a Slice takes part of a buffer between two operators."""
+        in_dims = view.shapes.dims(node.inputs[0])
+        out_dims = view.shapes.dims(node.outputs[0])
+        if node.graph is not view.model.graph or not in_dims or not out_dims:
             return None
-        cut = [i for i, (a, b) in enumerate(zip(given, made, strict=True)) if a != b]
-        if len(cut) != 1 or any(dim != 1 for dim in given[: cut[0]]):
+        cut_axes = [i for i, (a, b) in enumerate(zip(in_dims, out_dims, strict=True)) if a != b]
+        if len(cut_axes) != 1 or any(dim != 1 for dim in in_dims[: cut_axes[0]]):
             return None
-        sizes = [x for x in (*given, *made) if isinstance(x, int)]
-        if len(sizes) < len(given) * 2 or 0 in sizes:
+        sizes = [x for x in (*in_dims, *out_dims) if isinstance(x, int)]
+        if len(sizes) < len(in_dims) * 2 or 0 in sizes:
             return None
-        cuts = cuts_of(node, len(given), lambda x: ints_of(x) or numbers_in(view.shapes.data(x)))
-        start, end, step = (cuts or {}).get(cut[0], (0, 0, 0))
-        if step != 1 or not _is_computed(node.inputs[0]) or not _is_worked_on(node, view):
+        cuts = cuts_of(
+            node, len(in_dims), lambda x: ints_of(x) or static_dims(view.shapes.known_elements(x))
+        )
+        start, end, step = (cuts or {}).get(cut_axes[0], (0, 0, 0))
+        if (
+            step != 1
+            or not _is_computed_for_one_reader(node.inputs[0])
+            or not _has_elementwise_reader(node, view)
+        ):
             return None
-        start, end, _ = slice(start, end).indices(sizes[cut[0]])
-        if end - start > _MOST:
+        start, end, _ = slice(start, end).indices(sizes[cut_axes[0]])
+        if end - start > _MAX_INDICES:
             return Skip(
                 node,
                 f"DirectML makes no session of it; a Gather would need {end - start:,} indices: "
                 "let something else read the Slice as well, as an output of the model does",
             )
         data = node.inputs[0]
-        return None if data is None else PartSite(node, data, cut[0], start, end)
+        return None if data is None else PartSite(node, data, cut_axes[0], start, end)
 
     def message(self, site: Match) -> str:
-        """What DirectML does with it."""
+        """Describe what DirectML does with the Slice."""
         return (
             "a part of a tensor that nothing else reads is computed on element by element: "
             "DirectML makes no session of that"
         )
 
     def rewrite(self, match: PartSite, op: Builder) -> ir.Value:
-        """The same rows, one by one."""
+        """Build a Gather of the same rows."""
         rows = np.arange(match.start, match.end, dtype=np.int64)
         return op.Gather(match.data, rows, axis=match.axis)
 
 
-def _is_computed(value: ir.Value | None) -> bool:
-    """Whether a node computes ``value`` for this reader alone, views between them aside."""
-    while value is not None and users_of(value) == 1 and not value.is_graph_output():
+def _is_computed_for_one_reader(value: ir.Value | None) -> bool:
+    """Return whether a node computes ``value`` for this reader alone, except views between."""
+    while value is not None and use_count(value) == 1 and not value.is_graph_output():
         node = value.producer()
         if node is None or is_op(node, "Constant"):
             return False
@@ -147,22 +153,23 @@ def _is_computed(value: ir.Value | None) -> bool:
     return False
 
 
-def _is_worked_on(node: ir.Node, view: View) -> bool:
-    """Whether the only reader goes by elements and makes as many; views between them aside."""
+def _has_elementwise_reader(node: ir.Node, view: View) -> bool:
+    """Return whether the only reader, behind views, is elementwise and keeps the size."""
     value = node.outputs[0]
-    size = _elements(value, view)
+    size = _count_elements(value, view)
     while len(uses := tuple(value.uses())) == 1 and not value.is_graph_output():
         user = uses[0].node
         if user.graph is not node.graph:
             return False
-        if is_op(user, *_IN_PLACE):
-            return size is not None and _elements(user.outputs[0], view) == size
+        if is_op(user, *_ELEMENTWISE):
+            return size is not None and _count_elements(user.outputs[0], view) == size
         if not is_op(user, *_VIEWS) or uses[0].idx != 0:
             return False
         value = user.outputs[0]
     return False
 
 
-def _elements(value: ir.Value, view: View) -> int | None:
-    sizes = numbers_in(view.shapes.dims(value))
+def _count_elements(value: ir.Value, view: View) -> int | None:
+    """Return the number of elements, or None if a dim is unknown."""
+    sizes = static_dims(view.shapes.dims(value))
     return None if sizes is None else math.prod(sizes)

@@ -17,7 +17,7 @@ _NO_SHAPE = 23
 
 @dataclass(frozen=True)
 class StartSite(Match):
-    """A Slice, and where it would start if it were written as it is meant."""
+    """A Slice, and its starts with 0 instead of the lowest integer."""
 
     starts: tuple[int, ...]
 
@@ -69,24 +69,27 @@ class SliceStart(NodePass[StartSite]):
     anchors = ("Slice",)
 
     def match(self, node: ir.Node, view: View) -> StartSite | None:
-        """A Slice that DirectML runs, with such a start."""
-        data, *given = (*node.inputs, None, None, None)[:6]
+        """Return the site if a Slice on DirectML starts at the lowest integer."""
+        data, *slice_inputs = (*node.inputs, None, None, None)[:6]
         if data is None or len(node.inputs) < 3 or const_of(data) is not None:
             return None
-        if view.opset(node) < _NO_SHAPE and view.shapes.data(node.outputs[0]) is not None:
+        if (
+            view.opset_of_node(node) < _NO_SHAPE
+            and view.shapes.known_elements(node.outputs[0]) is not None
+        ):
             return None
-        starts, ends = ints_of(given[0]), ints_of(given[1])
+        starts, ends = ints_of(slice_inputs[0]), ints_of(slice_inputs[1])
         if starts is None or ends is None:
             return None
-        steps = (1,) * len(starts) if given[3] is None else ints_of(given[3])
+        steps = (1,) * len(starts) if slice_inputs[3] is None else ints_of(slice_inputs[3])
         if steps is None or not len(starts) == len(ends) == len(steps):
             return None
         cuts = zip(starts, ends, steps, strict=True)
-        meant = tuple(0 if a <= _LOWEST and b < 0 < step else a for a, b, step in cuts)
-        return StartSite(node, meant) if meant != starts else None
+        new_starts = tuple(0 if a <= _LOWEST and b < 0 < step else a for a, b, step in cuts)
+        return StartSite(node, new_starts) if new_starts != starts else None
 
     def rewrite(self, match: StartSite, op: Builder) -> ir.Value:
-        """The same Slice, from 0."""
-        data, first, *rest = match.node.inputs
+        """Build the same Slice, from 0."""
+        data, first, *other_inputs = match.node.inputs
         dtype = np.int64 if (old := const_of(first)) is None else old.dtype
-        return op.Slice(data, np.array(match.starts, dtype), *rest)
+        return op.Slice(data, np.array(match.starts, dtype), *other_inputs)

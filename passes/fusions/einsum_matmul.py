@@ -9,11 +9,11 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import Dim, same
+from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.view import View
 
 from ..common.fusible import FLOATS
-from .attention.product import labels_of
+from .attention.product import einsum_labels
 
 # As many dims as DirectML's MatMul takes.
 _RANK = 4
@@ -123,7 +123,7 @@ class EinsumMatmul(NodePass[EinsumSite]):
 
     def match(self, node: ir.Node, view: View) -> EinsumSite | None:
         """An Einsum of two tensors that is no GEMM on DirectML."""
-        labels = labels_of(node, view)
+        labels = einsum_labels(node, view)
         if labels is None or view.shapes.dtype(node.outputs[0]) not in FLOATS:
             return None
         for a, b in ((0, 1), (1, 0)):
@@ -171,7 +171,7 @@ def _site(
     if not summed or not rows or not columns or set(out) != {*rows, *columns, *batch}:
         return None
     is_gemm = len(summed) == 1 and len(rows) == len(columns) == 1
-    if is_gemm or len(out) > _RANK or not all(same(mine[x], sizes[x]) for x in both):
+    if is_gemm or len(out) > _RANK or not all(same_dim(mine[x], sizes[x]) for x in both):
         return None
     site = EinsumSite(
         *(node, (left, a), (right, b), rows, columns, batch, summed, out, sizes | mine)

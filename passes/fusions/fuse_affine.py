@@ -8,9 +8,9 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
-from graphfix.graph.nodes import is_op, maker_of
+from graphfix.graph.nodes import is_op, producer_of
 
-from ..common.fusible import lies_along, only_user, varying
+from ..common.fusible import lies_along, only_user, only_varying_input
 
 _OPSET = 9
 
@@ -88,12 +88,12 @@ class FuseAffine(NodePass[AffineSite]):
 
     def match(self, node: ir.Node, view: View) -> AffineSite | None:
         """A sum with a constant for each channel, of a product with one."""
-        place = varying(node, view)
-        mul = None if place is None else maker_of(node.inputs[place])
+        place = only_varying_input(node, view)
+        mul = None if place is None else producer_of(node.inputs[place])
         if place is None or not is_op(mul, "Mul") or only_user(mul) is not node:
             return None
-        at = varying(mul, view)
-        if at is None or view.opset(node) < _OPSET:
+        at = only_varying_input(mul, view)
+        if at is None or view.opset_of_node(node) < _OPSET:
             return None
         data, scale, bias = mul.inputs[at], mul.inputs[1 - at], node.inputs[1 - place]
         dims = view.shapes.dims(data)

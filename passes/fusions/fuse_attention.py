@@ -8,8 +8,13 @@ from graphfix.core import NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 
-from .attention.mha_inputs import bias_of_terms, joined_biases, key_padding_of, size_of_product
-from .attention.site import Attention, attention_at, measures_of
+from .attention.mha_inputs import (
+    build_attention_bias,
+    build_key_padding,
+    build_product_shape,
+    concat_biases,
+)
+from .attention.site import Attention, attention_at, shape_readers_of
 
 
 @dataclass(frozen=True)
@@ -109,41 +114,47 @@ class FuseAttention(NodePass[Attention]):
     anchors = ("MatMul", "Einsum")
 
     def match(self, node: ir.Node, view: View) -> Attention | Skip | None:
-        """An attention, at its second product."""
+        """Return the attention that ends in this product, or why it is skipped."""
         return attention_at(node, view)
 
     def rewrite(self, match: Attention, op: Builder) -> ir.Value:
-        """MultiHeadAttention(query, key, value, bias, key_padding_mask, attention_bias)."""
+        """Build MultiHeadAttention of query, key, value, biases and the key padding mask."""
         view, sizes = op.view, match.sizes
-        for shape in measures_of(match.scored, view):  # it would be computed for its size alone
-            op.at(shape)
-            op.supplant(shape.outputs[0], size_of_product(match.scored, op))
-        op.at(match.product)
-        dtype = view.shapes.dtype(match.operands[0].place.value) or ir.DataType.FLOAT
-        query, key, value = (fit.build(fit.place.value, op) for fit in match.operands)
+        for shape in shape_readers_of(
+            match.scores_node, view
+        ):  # it would be computed for its size alone
+            op.insert_before(shape)
+            op.replace_and_remove(shape.outputs[0], build_product_shape(match.scores_node, op))
+        op.insert_before(match.product)
+        dtype = view.shapes.dtype(match.operands[0].tensor.value) or ir.DataType.FLOAT
+        query, key, value = (fit.build(fit.tensor.value, op) for fit in match.operands)
         parts = [fit.bias for fit in match.operands]
-        if match.groups.each > 1 and parts[0] is not None:
+        if match.groups.group_size > 1 and parts[0] is not None:
             # It differs among the heads that become one.
             query, parts[0] = op.Add(query, parts[0]), None
         widths = [sizes.width, sizes.width, match.operands[2].dims[2]]
-        pasts = [fit.place.past for fit in match.operands[1:]]
+        pasts = [fit.tensor.past for fit in match.operands[1:]]
         earlier = [None if past is None else past.value for past in pasts]
-        bias = joined_biases(parts, widths, dtype, op)
-        inputs = [match.groups.queries(query, op), key, value, bias, None, None, *earlier]
+        bias = concat_biases(parts, widths, dtype, op)
+        inputs = [match.groups.group_queries(query, op), key, value, bias, None, None, *earlier]
         attributes: dict[str, int | float] = {"num_heads": sizes.heads, "scale": match.scale}
-        if match.keys is not None:
-            inputs[4] = key_padding_of(match.keys, sizes, key, op)
-            attributes["mask_filter_value"] = match.keys.low
-        if match.terms:
+        if match.key_mask is not None:
+            inputs[4] = build_key_padding(match.key_mask, sizes, key, op)
+            attributes["mask_filter_value"] = match.key_mask.low
+        if match.bias_terms:
             keys = [(key, 1), *((x, 2) for x in earlier[:1] if x is not None)]
-            inputs[5] = match.groups.bias(bias_of_terms(match.terms, sizes, query, keys, op), op)
+            inputs[5] = match.groups.repeat_bias(
+                build_attention_bias(match.bias_terms, sizes, query, keys, op), op
+            )
         while inputs[-1] is None:
             inputs.pop()
-        there = [True, *(True for past in pasts if past is not None)]
-        made = op.make_all("com.microsoft.MultiHeadAttention", there, *inputs, **attributes)
-        for past, present in zip(pasts, made[1:], strict=False):
+        output_flags = [True, *(True for past in pasts if past is not None)]
+        outputs = op.make_outputs(
+            "com.microsoft.MultiHeadAttention", output_flags, *inputs, **attributes
+        )
+        for past, present in zip(pasts, outputs[1:], strict=False):
             if past is not None:
-                op.replace(past.node.outputs[0], present, [past.reader])
-                if past.others:
-                    op.move_readers(present)
-        return match.out.build(match.groups.undone(made[0], op), op)
+                op.replace_value(past.node.outputs[0], present, [past.reader])
+                if past.other_readers:
+                    op.move_readers_behind(present)
+        return match.result.build(match.groups.ungroup_result(outputs[0], op), op)

@@ -22,11 +22,11 @@ _SHARE = 16.0
 
 @dataclass(frozen=True)
 class GeluSite(Match):
-    """What computes a Gelu.
+    """Nodes that compute a Gelu.
 
     Attributes:
-        gelu: Which, and of what.
-        bias: The tensor and the bias of the sum that it is taken of, if the two go along.
+        gelu: The kind of Gelu and its input.
+        bias: The tensor and the bias of the sum before it, if the sum is fused as well.
     """
 
     gelu: Gelu
@@ -103,35 +103,35 @@ class FuseGelu(NodePass[GeluSite]):
     approximate: bool = False
 
     def match(self, node: ir.Node, view: View) -> GeluSite | Skip | None:
-        """The last node of a Gelu."""
-        found = gelu_of(node, view)
-        if not isinstance(found, Gelu):
-            return found
-        apart = found.kind == "FastGelu" and not self.approximate
-        if apart and not any(is_op(x, "Tanh", "Gelu") for x in (*found.nodes, node)):
+        """Return the site if the node is the last one of a Gelu or SiLU."""
+        gelu = gelu_of(node, view)
+        if not isinstance(gelu, Gelu):
+            return gelu
+        is_tanh_form = gelu.kind == "FastGelu" and not self.approximate
+        if is_tanh_form and not any(is_op(x, "Tanh", "Gelu") for x in (*gelu.nodes, node)):
             return None
-        bias = None if apart or found.kind == "QuickGelu" else bias_of(found, view)
-        return GeluSite(node, found, bias)
+        bias = None if is_tanh_form or gelu.kind == "QuickGelu" else bias_of(gelu, view)
+        return GeluSite(node, gelu, bias)
 
     def message(self, site: Match) -> str:
-        """What it is."""
+        """Describe the Gelu at a site."""
         kind = site.gelu.kind if isinstance(site, GeluSite) else "Gelu"
         if kind == "FastGelu" and not self.approximate:
             return "a Gelu with Tanh, which ONNX Runtime fuses and DirectML then computes with Erf"
         return f"{ABOUT[kind]} in pieces, each a kernel of its own"
 
     def rewrite(self, match: GeluSite, op: Builder) -> ir.Value:
-        """The one operator; of the form with Tanh ``x * Sigmoid(a * x + b * x ** 3)``.
+        """Build one operator; for the Tanh form ``x * Sigmoid(a * x + b * x ** 3)``.
 
         With f = min(1, (a + b * x ** 2) / 16) that is QuickGelu(x * f, alpha=16) / f.
         """
-        gelu, given = match.gelu, match.bias or (match.gelu.data,)
+        gelu, inputs = match.gelu, match.bias or (match.gelu.data,)
         if gelu.kind == "FastGelu" and not self.approximate:
             x = gelu.data
             factor = op.HardSigmoid(op.Mul(x, x), alpha=_CUBE / _SHARE, beta=_LINE / _SHARE)
             curved = op.make(f"{MICROSOFT}.QuickGelu", op.Mul(x, factor), alpha=_SHARE)
             return op.Div(curved, factor)
         if gelu.kind == "QuickGelu":
-            return op.make(f"{MICROSOFT}.QuickGelu", *given, alpha=gelu.alpha)
+            return op.make(f"{MICROSOFT}.QuickGelu", *inputs, alpha=gelu.alpha)
         with_bias = gelu.kind == "Gelu" and match.bias is not None
-        return op.make(f"{MICROSOFT}.{'BiasGelu' if with_bias else gelu.kind}", *given)
+        return op.make(f"{MICROSOFT}.{'BiasGelu' if with_bias else gelu.kind}", *inputs)

@@ -8,15 +8,15 @@ from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import scalar_of
-from graphfix.graph.nodes import attr_float, attr_ints, input_at, is_op, maker_of
+from graphfix.graph.nodes import attr_float, attr_ints, input_at, is_op, producer_of
 
-from ..common.fusible import FLOATS, MICROSOFT, only_user, swaps_last
+from ..common.fusible import FLOATS, MICROSOFT, only_user, swaps_last_axes
 from ..common.polynomial import number_of
 from ..common.reshape_targets import with_axes
-from .attention.operand_path import read_once
+from .attention.operand_path import is_read_once
 
 # What a product with relative positions goes through until it is added to scores.
-_LAYS_OUT = (
+_LAYOUT_OPS = (
     *("Reshape", "Transpose", "Squeeze", "Unsqueeze"),
     *("Pad", "Slice", "Gather", "GatherElements"),
 )
@@ -24,12 +24,12 @@ _LAYS_OUT = (
 
 @dataclass(frozen=True)
 class Operand:
-    """One factor of a product, before what the product itself can do.
+    """One factor of a product, without the Transpose and number that the product absorbs.
 
     Attributes:
         value: The tensor.
         swapped: Whether its last two axes are swapped.
-        factor: What it is multiplied with.
+        factor: The number that it is multiplied with.
     """
 
     value: ir.Value
@@ -42,23 +42,23 @@ class ProductSite(Match):
     """The last node of a product.
 
     Attributes:
-        left: The first operand.
-        right: The second.
-        alpha: What the product is multiplied with.
+        lhs: The first operand.
+        rhs: The second operand.
+        alpha: The number that the product is multiplied with.
     """
 
-    left: Operand
-    right: Operand
+    lhs: Operand
+    rhs: Operand
     alpha: float
 
 
 @dataclass(frozen=True)
-class TurnedSite(Match):
-    """A Transpose of what a product with a weight makes, [B, T, W] to [B, W, T].
+class TransposedProductSite(Match):
+    """A Transpose behind a product with a weight, [B, T, W] to [B, W, T].
 
     Attributes:
         product: The product.
-        steps: What is added or multiplied in between, last first: Add or Mul, and [W] or [B, T, 1].
+        steps: The Adds and Muls in between, last first, each with its operand, [W] or [B, T, 1].
     """
 
     product: ir.Node
@@ -67,10 +67,10 @@ class TurnedSite(Match):
 
 @dataclass(frozen=True)
 class FactorSite(Match):
-    """A factor of what was laid out otherwise since its product.
+    """A constant factor behind the layout operators that follow a product.
 
     Attributes:
-        value: What it scales.
+        value: The tensor that is scaled.
         product: The MatMul or FusedMatMul.
         alpha: The factor.
     """
@@ -80,7 +80,7 @@ class FactorSite(Match):
     alpha: float
 
 
-Site = ProductSite | TurnedSite | FactorSite
+Site = ProductSite | TransposedProductSite | FactorSite
 
 
 @dataclass(frozen=True)
@@ -134,121 +134,127 @@ class FuseMatmul(NodePass[Site]):
     anchors = ("MatMul", "Mul", "Div", "Transpose")
 
     def match(self, node: ir.Node, view: View) -> Site | Skip | None:
-        """The last node of a product: the MatMul, or the last factor or the Transpose after it."""
+        """Return the site if Transposes or factors can be fused into a MatMul."""
         if is_op(node, "Transpose"):
-            return _turned(node, view)
-        product, alpha = _taken_apart(node, view)
+            return _match_transposed_product(node, view)
+        product, alpha = _product_and_factor(node, view)
         if product is None:
-            return _factor(node, view)
+            return _match_factor(node, view)
         if product.inputs[0] is None or product.inputs[1] is None:
             return None
         user = only_user(node)
-        if user is not None and _taken_apart(user, view)[0] is product:
+        if user is not None and _product_and_factor(user, view)[0] is product:
             return None  # which is the last node then
         dtype = view.shapes.dtype(product.inputs[0])
         scales = dtype == ir.DataType.FLOAT
-        left, right = (_operand_of(x, product, view, scales=scales) for x in product.inputs if x)
-        alpha *= left.factor * right.factor
-        if not (left.swapped or right.swapped or alpha != 1):
+        lhs, rhs = (_operand_of(x, product, view, scales=scales) for x in product.inputs if x)
+        alpha *= lhs.factor * rhs.factor
+        if not (lhs.swapped or rhs.swapped or alpha != 1):
             return None
         if dtype not in FLOATS:
-            known = "is not known here" if dtype is None else f"is {dtype.name.lower()}"
-            return Skip(node, f"the type of {product.inputs[0].name!r} {known}")
-        return ProductSite(node, left, right, alpha)
+            type_text = "is not known here" if dtype is None else f"is {dtype.name.lower()}"
+            return Skip(node, f"the type of {product.inputs[0].name!r} {type_text}")
+        return ProductSite(node, lhs, rhs, alpha)
 
     def rewrite(self, match: Site, op: Builder) -> ir.Value:
-        """The one operator."""
+        """Build one MatMul or FusedMatMul."""
         if isinstance(match, FactorSite):
-            given = {name: x.value for name, x in match.product.attributes.items()}
-            given["alpha"] = match.alpha * attr_float(match.product, "alpha", 1.0)
-            with op.placed(match.product):
-                made = op.make(f"{MICROSOFT}.FusedMatMul", *match.product.inputs, **given)
-            op.supplant(match.product.outputs[0], made)
+            fused_attributes = {name: x.value for name, x in match.product.attributes.items()}
+            fused_attributes["alpha"] = match.alpha * attr_float(match.product, "alpha", 1.0)
+            with op.inserting_before(match.product):
+                product = op.make(
+                    f"{MICROSOFT}.FusedMatMul", *match.product.inputs, **fused_attributes
+                )
+            op.replace_and_remove(match.product.outputs[0], product)
             return match.value
-        if isinstance(match, TurnedSite):
+        if isinstance(match, TransposedProductSite):
             data, weight = match.product.inputs
-            made = op.make(f"{MICROSOFT}.FusedMatMul", weight, data, transA=1, transB=1)
-            for kind, other in reversed(match.steps):
-                made = op.make(kind, made, _column(other, op))
-            return made
+            product = op.make(f"{MICROSOFT}.FusedMatMul", weight, data, transA=1, transB=1)
+            for kind, term in reversed(match.steps):
+                product = op.make(kind, product, _transpose_column(term, op))
+            return product
         attributes: dict[str, float | int] = {} if match.alpha == 1 else {"alpha": match.alpha}
-        for side, operand in (("A", match.left), ("B", match.right)):
+        for side, operand in (("A", match.lhs), ("B", match.rhs)):
             if operand.swapped:
                 attributes[f"trans{side}"] = 1
         kind = f"{MICROSOFT}.FusedMatMul" if attributes else "MatMul"
-        return op.make(kind, match.left.value, match.right.value, **attributes)
+        return op.make(kind, match.lhs.value, match.rhs.value, **attributes)
 
 
-def _factor(node: ir.Node, view: View) -> FactorSite | None:
-    """A factor after what lays out a product of two computed tensors, and does nothing else."""
+def _match_factor(node: ir.Node, view: View) -> FactorSite | None:
+    """Return the site of a factor behind layout operators of a product, or None."""
     scaled = _scale_of(node, view)
     if scaled is None or view.shapes.dtype(scaled[0]) not in FLOATS:
         return None
     user, maker = node, scaled[0].producer()
-    while maker is not None and only_user(maker) is user and is_op(maker, *_LAYS_OUT):
+    while maker is not None and only_user(maker) is user and is_op(maker, *_LAYOUT_OPS):
         padding = input_at(maker, 2) if is_op(maker, "Pad") else None
         if padding is not None and scalar_of(padding) != 0:
             return None
-        user, maker = maker, maker_of(maker.inputs[0])
+        user, maker = maker, producer_of(maker.inputs[0])
     product = maker if maker is not None and maker.op_type in ("MatMul", "FusedMatMul") else None
-    if product is None or user is node or not read_once(product.outputs[0]):
+    if product is None or user is node or not is_read_once(product.outputs[0]):
         return None
-    fixed = any(x in view.fixed for x in product.inputs)
+    fixed = any(x in view.constant_values for x in product.inputs)
     return None if fixed else FactorSite(node, scaled[0], product, scaled[1])
 
 
-def _turned(node: ir.Node, view: View) -> TurnedSite | None:
-    """The product with a weight that a Transpose of its rows and columns ends."""
+def _match_transposed_product(node: ir.Node, view: View) -> TransposedProductSite | None:
+    """Return the site of a Transpose behind a product with a weight, or None."""
     value, user, steps = node.inputs[0], node, list[tuple[str, ir.Value]]()
-    if not _swaps(node) or view.shapes.rank(value) != 3 or view.shapes.dtype(value) not in FLOATS:
+    if (
+        not _swaps_last_axes(node)
+        or view.shapes.rank(value) != 3
+        or view.shapes.dtype(value) not in FLOATS
+    ):
         return None
     while value is not None and (maker := value.producer()) is not None:
         if only_user(maker) is not user:
             return None
         if is_op(maker, "MatMul"):
             ranks = [view.shapes.rank(x) for x in maker.inputs]
-            fits = ranks == [3, 2] and maker.inputs[1] in view.fixed
-            return TurnedSite(node, maker, tuple(steps)) if fits else None
+            fits = ranks == [3, 2] and maker.inputs[1] in view.constant_values
+            return TransposedProductSite(node, maker, tuple(steps)) if fits else None
         sides = (maker.inputs, maker.inputs[::-1]) if is_op(maker, "Add", "Mul") else ()
-        found = [(x, y) for x, y in sides if y is not None and _is_column(y, view)]
-        if len(found) != 1:
+        pairs = [(x, y) for x, y in sides if y is not None and _is_column(y, view)]
+        if len(pairs) != 1:
             return None
-        steps.append((maker.op_type, found[0][1]))
-        value, user = found[0][0], maker
+        steps.append((maker.op_type, pairs[0][1]))
+        value, user = pairs[0][0], maker
     return None
 
 
 def _is_column(value: ir.Value, view: View) -> bool:
-    """Whether a value is a bias, [W], or has one number for each frame, [B, T, 1]."""
+    """Return whether a value is a bias, [W], or has one number a frame, [B, T, 1]."""
     dims = view.shapes.dims(value) or ()
-    return value in view.fixed if len(dims) == 1 else len(dims) == 3 and dims[-1] == 1
+    return value in view.constant_values if len(dims) == 1 else len(dims) == 3 and dims[-1] == 1
 
 
-def _column(value: ir.Value, op: Builder) -> ir.Value:
-    """The same for what is transposed, [W, 1] or [B, 1, T]."""
+def _transpose_column(value: ir.Value, op: Builder) -> ir.Value:
+    """Build the bias or frame values of the transposed product, [W, 1] or [B, 1, T]."""
     if op.view.shapes.rank(value) == 1:
         return with_axes("Unsqueeze", value, (1,), op)
     first = value.producer()
     row = first.inputs[0] if is_op(first, "Unsqueeze") else None
     if row is not None and op.view.shapes.rank(row) == 2:
-        return op.once(("row", value), lambda: with_axes("Unsqueeze", row, (1,), op), value)
-    return op.once(("turned", value), lambda: op.Transpose(value, perm=[0, 2, 1]), value)
+        return op.build_once(("row", value), lambda: with_axes("Unsqueeze", row, (1,), op), value)
+    return op.build_once(("turned", value), lambda: op.Transpose(value, perm=[0, 2, 1]), value)
 
 
-def _taken_apart(node: ir.Node, view: View) -> tuple[ir.Node | None, float]:
-    """The MatMul that ``node`` ends, and the factor after it."""
+def _product_and_factor(node: ir.Node, view: View) -> tuple[ir.Node | None, float]:
+    """Return the MatMul that ``node`` ends, or None, and the factor behind it."""
     alpha = 1.0
     while (scaled := _scale_of(node, view)) is not None:
-        value, by = scaled
+        value, number = scaled
         maker = value.producer()
         if maker is None or only_user(maker) is not node:
             return None, alpha
-        alpha, node = alpha * by, maker
+        alpha, node = alpha * number, maker
     return (node if is_op(node, "MatMul") else None), alpha
 
 
 def _operand_of(value: ir.Value, user: ir.Node, view: View, *, scales: bool) -> Operand:
-    """What ``user`` multiplies, with the Transpose and the factors before it taken off.
+    """Return the operand of ``user`` without the Transpose and factors before it.
 
     Args:
         value: The input of ``user``.
@@ -257,7 +263,7 @@ def _operand_of(value: ir.Value, user: ir.Node, view: View, *, scales: bool) -> 
         scales: Whether factors may be taken off as well.
     """
     node, swapped, factor = value.producer(), False, 1.0
-    source = node.inputs[0] if node is not None and _swaps(node) else None
+    source = node.inputs[0] if node is not None and _swaps_last_axes(node) else None
     if node is not None and source is not None and only_user(node) is user:
         value, user, swapped = source, node, True
     while scales and (node := value.producer()) is not None and only_user(node) is user:
@@ -269,7 +275,7 @@ def _operand_of(value: ir.Value, user: ir.Node, view: View, *, scales: bool) -> 
 
 
 def _scale_of(node: ir.Node, view: View) -> tuple[ir.Value, float] | None:
-    """What ``node`` multiplies with a number, and the number."""
+    """Return the tensor that ``node`` multiplies with a number, and the number; or None."""
     if not is_op(node, "Mul", "Div"):
         return None
     for i in (0, 1) if is_op(node, "Mul") else (1,):
@@ -280,9 +286,9 @@ def _scale_of(node: ir.Node, view: View) -> tuple[ir.Value, float] | None:
     return None
 
 
-def _swaps(node: ir.Node) -> bool:
-    """Whether a Transpose in each run swaps the last two axes; of a weight it does so once."""
+def _swaps_last_axes(node: ir.Node) -> bool:
+    """Return whether a Transpose swaps the last two axes in each run, not once as a weight's."""
     source = node.inputs[0] if is_op(node, "Transpose") else None
     if source is None or source.is_initializer() or is_op(source.producer(), "Constant"):
         return False
-    return swaps_last(attr_ints(node, "perm") or ())
+    return swaps_last_axes(attr_ints(node, "perm") or ())

@@ -93,23 +93,24 @@ class FuseNorm(Pass):
     residual: bool = True
 
     @property
-    def _parts(self) -> tuple[NormPieces | NormResidual, ...]:
+    def _sub_passes(self) -> tuple[NormPieces | NormResidual, ...]:
+        """Return the passes that this one consists of."""
         return (NormPieces(), NormResidual()) if self.residual else (NormPieces(),)
 
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
-        """Norms in pieces, then norms with a sum before them."""
-        for part in self._parts:
-            yield from part.sites(model)
+        """Yield norms in pieces, then norms with a sum before them."""
+        for sub_pass in self._sub_passes:
+            yield from sub_pass.sites(model)
 
-    def chooses(self) -> bool:
-        """Its parts do, under its name without options."""
+    def supports_site_exclusion(self) -> bool:
+        """Return whether single sites can be excluded: the parts use the name without options."""
         return self.residual
 
     def message(self, site: Match) -> str:
-        """What it is."""
+        """Describe the norm at a site."""
         return (NormPieces() if isinstance(site, NormSite) else NormResidual()).message(site)
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
-        """First the norms, then the sums before them: also those of norms just made."""
-        for part in self._parts:
-            yield from part.repair(model)
+        """Fuse the norms, then the sums before them, also those of new norms."""
+        for sub_pass in self._sub_passes:
+            yield from sub_pass.repair(model)

@@ -10,11 +10,11 @@ from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import ints_of
-from graphfix.graph.nodes import attr_int, input_at, is_op, maker_of
-from graphfix.wording import a_or_an
+from graphfix.graph.nodes import attr_int, input_at, is_op, producer_of
+from graphfix.wording import with_article
 
-from ..common.fusible import FLOATS, MICROSOFT, is_own_constant, is_plain, only_user
-from ..common.lookup import alone
+from ..common.fusible import FLOATS, MICROSOFT, is_own_constant, is_plain_gemm, only_user
+from ..common.lookup import exclusive_producer
 from ..common.reshape_targets import with_axes
 
 _ATTENTION = (MICROSOFT, "MultiHeadAttention")
@@ -24,32 +24,32 @@ _BIAS, _MASK, _ADDEND, _PAST = 3, 4, 5, 6
 
 @dataclass(frozen=True)
 class ProjectedSite(Match):
-    """An attention of one tensor.
+    """An attention whose queries, keys and values are projections of one tensor.
 
     Attributes:
-        data: What queries, keys and values are made from, [B, T, D].
-        weights: What it is multiplied with for each, [D, W], or for all, [D, 3 * W].
+        data: The tensor, [B, T, D].
+        weights: The weights of the three, [D, W] each, or one for all, [D, 3 * W].
         width: W.
-        bias: What is added to all, if something is before the attention.
-        aside: Which of the three something else reads as well.
-        gemm: What makes all three of [T, D], if the batch of 1 comes behind it.
+        bias: The bias of all three, if one is added before the attention.
+        shared_part: Which of the three has another reader.
+        gemm: The Gemm that makes all three of [T, D], if a batch of 1 is added behind it.
     """
 
     data: ir.Value
     weights: tuple[ir.Value, ...]
     width: int
     bias: ir.Value | None = None
-    aside: ir.Value | None = None
+    shared_part: ir.Value | None = None
     gemm: ir.Node | None = None
 
 
 @dataclass(frozen=True)
 class BiasSite(Match):
-    """The bias of queries, keys and values that are one product, before an attention with a past.
+    """The bias of packed queries, keys and values before an attention with a past.
 
     Attributes:
-        product: What it is added to.
-        bias: It, [3 * W].
+        product: The product that the bias is added to.
+        bias: The bias, [3 * W].
         attention: The attention.
     """
 
@@ -133,19 +133,19 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
     keeps_shapes = True
 
     def match(self, node: ir.Node, view: View) -> ProjectedSite | BiasSite | Skip | None:
-        """An attention of three products of one tensor; the bias of one that has a past."""
+        """Return the site if projections of one tensor, or their bias, can be fused."""
         if is_op(node, "Add"):
-            return _bias(node, view)
-        packed = _packed(node, view)
+            return _match_bias(node, view)
+        packed = _match_packed(node, view)
         if packed is not None:
             return packed
-        made = [x for x in map(_product, node.inputs[:3]) if x is not None]
-        data = made[0].inputs[0] if made else None
-        if data is None or len(made) < 3 or any(x.inputs[0] is not data for x in made):
+        products = [x for x in map(_projection_of, node.inputs[:3]) if x is not None]
+        data = products[0].inputs[0] if products else None
+        if data is None or len(products) < 3 or any(x.inputs[0] is not data for x in products):
             return None
-        weights = tuple(x.inputs[1] for x in made if x.inputs[1] is not None)
-        width = _width(weights, view)
-        reason = _refused(node, made, view) or _unfit(weights)
+        weights = tuple(x.inputs[1] for x in products if x.inputs[1] is not None)
+        width = _common_width(weights, view)
+        reason = _reason_against_fusing(node, products, view) or _reason_against_concat(weights)
         if reason is None and view.shapes.rank(data) != 3:
             reason = f"{data.name!r}, which it is made from, is not known to have three dims"
         if reason is not None or width is None:
@@ -153,18 +153,18 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         return ProjectedSite(node, data, weights, width)
 
     def message(self, site: Match) -> str:
-        """What it is."""
+        """Describe the projections or the bias at a site."""
         if isinstance(site, BiasSite):
             return "a bias before an attention, a kernel of its own, that the attention could add"
         return "an attention and the three products that it is of, each a kernel of its own"
 
     def rewrite(self, match: ProjectedSite | BiasSite, op: Builder) -> ir.Value:
-        """Attention(input, weights, bias, mask_index, past, attention_bias)."""
+        """Build Attention(input, weights, bias, mask_index, past, attention_bias)."""
         if isinstance(match, BiasSite):
-            op.reroute(match.node.outputs[0], [(match.attention, _BIAS)], match.bias)
+            op.redirect_uses(match.node.outputs[0], [(match.attention, _BIAS)], match.bias)
             return match.product
-        if match.aside is not None:
-            _make_aside(match, match.aside, op)
+        if match.shared_part is not None:
+            _compute_shared_part(match, match.shared_part, op)
         node, weights, data = match.node, match.weights, match.data
         joined = weights[0]
         if match.gemm is not None:
@@ -173,7 +173,7 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
                 joined = op.Transpose(joined, perm=[1, 0])
         if len(weights) > 1:
             key = ("side by side", *weights)
-            joined = op.once(key, lambda: op.Concat(*weights, axis=1), *weights)
+            joined = op.build_once(key, lambda: op.Concat(*weights, axis=1), *weights)
         dtype = op.view.shapes.dtype(match.data) or ir.DataType.FLOAT
         bias = match.bias or input_at(node, _BIAS)
         inputs = [
@@ -191,39 +191,39 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         return op.make(f"{MICROSOFT}.Attention", *inputs, num_heads=heads, **attributes)
 
 
-def _product(value: ir.Value | None) -> ir.Node | None:
-    """The MatMul that makes ``value`` with a weight on its right side."""
-    node = maker_of(value)
+def _projection_of(value: ir.Value | None) -> ir.Node | None:
+    """Return the MatMul with a weight as second operand that makes ``value``, or None."""
+    node = producer_of(value)
     if not is_op(node, "MatMul") or node.inputs[1] is None:
         return None
-    return node if _laid_out(node.inputs[1]).producer() is None else None
+    return node if _matrix_before_reshape(node.inputs[1]).producer() is None else None
 
 
-def _laid_out(weight: ir.Value) -> ir.Value:
-    """What a Reshape makes a matrix of when the model is loaded, as of an Einsum's; or itself."""
+def _matrix_before_reshape(weight: ir.Value) -> ir.Value:
+    """Return the matrix that a constant Reshape makes ``weight`` of, or ``weight`` itself."""
     maker = weight.producer()
-    whole = maker.inputs[0] if is_op(maker, "Reshape") and ints_of(maker.inputs[1]) else None
-    return whole or weight
+    matrix = maker.inputs[0] if is_op(maker, "Reshape") and ints_of(maker.inputs[1]) else None
+    return matrix or weight
 
 
-def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
-    """An attention of the three parts of one product."""
-    split = maker_of(node.inputs[0])
-    width = _part(split, node.inputs[:3], view)
+def _match_packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
+    """Return the site of an attention of the three parts of one product."""
+    split = producer_of(node.inputs[0])
+    width = _packed_width(split, node.inputs[:3], view)
     if split is None or width is None:
         return None
-    if (rows := _of_rows(node, split, width, view)) is not None:
+    if (rows := _match_gemm(node, split, width, view)) is not None:
         return rows
-    whole, bias = split.inputs[0], None
-    add = maker_of(whole)
+    projected, bias = split.inputs[0], None
+    add = producer_of(projected)
     if is_op(add, "Add"):
         if only_user(add) is not split:
             return None
         for i in (0, 1):
-            if _product(add.inputs[i]) is not None:
-                whole, bias = add.inputs[i], add.inputs[1 - i]
+            if _projection_of(add.inputs[i]) is not None:
+                projected, bias = add.inputs[i], add.inputs[1 - i]
                 break
-    product = _product(whole)
+    product = _projection_of(projected)
     if product is None or product.inputs[0] is None or product.inputs[1] is None:
         return None
     if only_user(product) is not (split if bias is None else add):
@@ -232,48 +232,54 @@ def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
         view.shapes.dims(bias) != (3 * width,) or input_at(node, _BIAS) is not None
     ):
         return Skip(node, f"{bias.name!r}, which is added before, is not its only bias")
-    read = [x for x in split.outputs if any(use.node is not node for use in x.uses())]
+    shared_parts = [x for x in split.outputs if any(use.node is not node for use in x.uses())]
     for part in split.outputs:
-        if part.is_graph_output() or (len(read) > 1 and part in read):
+        if part.is_graph_output() or (len(shared_parts) > 1 and part in shared_parts):
             return Skip(node, f"{part.name!r}, which it reads, is an output or goes elsewhere")
     weights = (product.inputs[1],)
-    reason = _unlike(node, product, view) or _unfit(weights)
+    reason = _unsupported_feature(node, product, view) or _reason_against_concat(weights)
     if reason is not None:
         return Skip(node, reason)
-    return ProjectedSite(node, product.inputs[0], weights, width, bias, read[0] if read else None)
+    return ProjectedSite(
+        node, product.inputs[0], weights, width, bias, shared_parts[0] if shared_parts else None
+    )
 
 
-def _of_rows(node: ir.Node, split: ir.Node, width: int, view: View) -> ProjectedSite | None:
-    """An attention of one Gemm of [T, D], behind which comes the batch of 1."""
-    lifted = alone(split.inputs[0], "Unsqueeze")
-    gemm = alone(lifted.inputs[0], "Gemm") if lifted is not None else None
+def _match_gemm(node: ir.Node, split: ir.Node, width: int, view: View) -> ProjectedSite | None:
+    """Return the site of an attention of one Gemm of [T, D], with the batch of 1 behind it."""
+    lifted = exclusive_producer(split.inputs[0], "Unsqueeze")
+    gemm = exclusive_producer(lifted.inputs[0], "Gemm") if lifted is not None else None
     dims = view.shapes.dims(split.inputs[0])
-    if gemm is None or len(gemm.inputs) < 3 or not is_plain(gemm) or not dims or dims[0] != 1:
+    if gemm is None or len(gemm.inputs) < 3 or not is_plain_gemm(gemm) or not dims or dims[0] != 1:
         return None
     data, weight, bias = gemm.inputs
     fits = is_own_constant(weight, view) and view.shapes.dims(bias) == (3 * width,)
     if data is None or weight is None or not fits or input_at(node, _BIAS) is not None:
         return None
-    if _unlike(node, gemm, view) is not None:
+    if _unsupported_feature(node, gemm, view) is not None:
         return None
     return ProjectedSite(node, data, (weight,), width, bias, gemm=gemm)
 
 
-def _make_aside(match: ProjectedSite, part: ir.Value, op: Builder) -> None:
-    """Make what something else reads of the product by a product of its own."""
+def _compute_shared_part(match: ProjectedSite, part: ir.Value, op: Builder) -> None:
+    """Compute the part that has another reader by a product of its own."""
     split = part.producer()
     assert split is not None
     first = split.outputs.index(part) * match.width
     ends = np.array([first]), np.array([first + match.width])
-    with op.placed(split):
-        made = op.MatMul(match.data, op.Slice(match.weights[0], *ends, np.array([1])))
+    with op.inserting_before(split):
+        product = op.MatMul(match.data, op.Slice(match.weights[0], *ends, np.array([1])))
         if match.bias is not None:
-            made = op.Add(made, op.Slice(match.bias, *ends, np.array([0])))
-    op.reroute(part, [(x.node, x.idx) for x in part.uses() if x.node is not match.node], made)
+            product = op.Add(product, op.Slice(match.bias, *ends, np.array([0])))
+    op.redirect_uses(
+        part, [(x.node, x.idx) for x in part.uses() if x.node is not match.node], product
+    )
 
 
-def _part(split: ir.Node | None, values: Sequence[ir.Value | None], view: View) -> int | None:
-    """W, if a Split parts [B, T, 3 * W] into these queries, keys and values."""
+def _packed_width(
+    split: ir.Node | None, values: Sequence[ir.Value | None], view: View
+) -> int | None:
+    """Return W if a Split parts [B, T, 3 * W] into queries, keys and values, or None."""
     if not is_op(split, "Split") or tuple(values) != tuple(split.outputs):
         return None
     sizes = [view.shapes.dims(x) for x in split.outputs]
@@ -283,15 +289,15 @@ def _part(split: ir.Node | None, values: Sequence[ir.Value | None], view: View) 
     return width if isinstance(width, int) else None
 
 
-def _bias(node: ir.Node, view: View) -> BiasSite | None:
-    """What is added to queries, keys and values at once, if their attention has a past."""
+def _match_bias(node: ir.Node, view: View) -> BiasSite | None:
+    """Return the site of a bias of packed queries, keys and values, or None."""
     split = only_user(node)
     attention = only_user(split) if split is not None else None
     if split is None or attention is None or attention.op_identifier()[:2] != _ATTENTION:
         return None
-    width = _part(split, attention.inputs[:3], view)
-    past, own = input_at(attention, _PAST), input_at(attention, _BIAS)
-    if width is None or past is None or own is not None:
+    width = _packed_width(split, attention.inputs[:3], view)
+    past, own_bias = input_at(attention, _PAST), input_at(attention, _BIAS)
+    if width is None or past is None or own_bias is not None:
         return None
     if any(x.is_graph_output() or {y.node for y in x.uses()} != {attention} for x in split.outputs):
         return None
@@ -302,24 +308,24 @@ def _bias(node: ir.Node, view: View) -> BiasSite | None:
     return None
 
 
-def _width(weights: Sequence[ir.Value], view: View) -> int | None:
-    """W, if all weights are [D, W] of one size."""
+def _common_width(weights: Sequence[ir.Value], view: View) -> int | None:
+    """Return W if all weights are [D, W] of one size, or None."""
     sizes = {view.shapes.dims(x) or () for x in weights}
     dims = sizes.pop() if len(sizes) == 1 else ()
     return dims[1] if len(dims) == 2 and isinstance(dims[1], int) else None
 
 
-def _refused(node: ir.Node, products: Sequence[ir.Node], view: View) -> str | None:
-    """Why an attention of one tensor stays as it is."""
-    kept = [x for x in products if only_user(x) is not node]
-    if len(kept) > 1:
-        names = " and ".join(str(x.outputs[0].name) for x in kept)
+def _reason_against_fusing(node: ir.Node, products: Sequence[ir.Node], view: View) -> str | None:
+    """Return why an attention of projections is not fused, or None."""
+    shared_products = [x for x in products if only_user(x) is not node]
+    if len(shared_products) > 1:
+        names = " and ".join(str(x.outputs[0].name) for x in shared_products)
         return f"{names}, which it reads, are outputs or go elsewhere as well"
-    return _unlike(node, products[0], view)
+    return _unsupported_feature(node, products[0], view)
 
 
-def _unlike(node: ir.Node, product: ir.Node, view: View) -> str | None:
-    """What an attention has or does that Attention on DirectML has not."""
+def _unsupported_feature(node: ir.Node, product: ir.Node, view: View) -> str | None:
+    """Return what the node has or does that DirectML's Attention cannot, or None."""
     if any(input_at(node, i) is not None for i in range(_PAST, len(node.inputs))):
         return "it has a past, which DirectML's Attention does not take"
     if any(x.name and (x.uses() or x.is_graph_output()) for x in node.outputs[1:]):
@@ -334,17 +340,17 @@ def _unlike(node: ir.Node, product: ir.Node, view: View) -> str | None:
     return None
 
 
-def _unfit(weights: Sequence[ir.Value]) -> str | None:
-    """Why weights are not put side by side."""
-    for weight in dict.fromkeys((*weights, *map(_laid_out, weights))):
-        held = weight.is_initializer() and not weight.is_graph_input()
+def _reason_against_concat(weights: Sequence[ir.Value]) -> str | None:
+    """Return why the weights are not concatenated, or None."""
+    for weight in dict.fromkeys((*weights, *map(_matrix_before_reshape, weights))):
+        is_constant = weight.is_initializer() and not weight.is_graph_input()
         layout = () if weight in weights else ("Reshape",)
-        if _laid_out(weight) is weight and not held:
+        if _matrix_before_reshape(weight) is weight and not is_constant:
             return f"the weight {weight.name!r} is an input, so it would be copied in each run"
         if weight.is_graph_output():
             return f"the weight {weight.name!r} is an output"
         for use in weight.uses():
             if not is_op(use.node, "MatMul", "Concat", "Slice", *layout):
-                other, name = a_or_an(use.node.op_type), weight.name
-                return f"the weight {name!r}, which goes into {other} too, would be held twice"
+                operator, name = with_article(use.node.op_type), weight.name
+                return f"the weight {name!r}, which goes into {operator} too, would be held twice"
     return None

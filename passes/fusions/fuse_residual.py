@@ -7,15 +7,15 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.pads import mode_of, pads_of
-from graphfix.facts.shapes import all_same
+from graphfix.facts.pads import pad_mode, pads_of
+from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array, const_of
-from graphfix.graph.nodes import attr_int, attr_ints, attr_text, is_op, maker_of
+from graphfix.graph.nodes import attr_int, attr_ints, attr_text, is_op, producer_of
 
 from ..common.fusible import only_user
 
-_WEIGHT = 1 << 18  # numbers of a weight: 2,048 channels of 128 taps
+_MAX_WEIGHT_SIZE = 1 << 18  # numbers of a weight: 2,048 channels of 128 taps
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class ResidualSite(Match):
 
     Attributes:
         conv: The Conv.
-        weight: What it is to have for a weight.
-        perm: How its output is transposed before the sum; None if it is not.
+        weight: Its new weight, with the input added.
+        perm: The permutation of its output before the sum; None if it is not transposed.
     """
 
     conv: ir.Node
@@ -80,35 +80,35 @@ class FuseResidual(NodePass[ResidualSite]):
     anchors = ("Add",)
 
     def match(self, node: ir.Node, view: View) -> ResidualSite | None:
-        """The sum."""
-        for value, other in (node.inputs, node.inputs[::-1]):
-            conv, user, perm = maker_of(value), node, None
+        """Return the site if a node adds a depthwise Conv and its own input."""
+        for value, residual in (node.inputs, node.inputs[::-1]):
+            conv, user, perm = producer_of(value), node, None
             if is_op(conv, "Transpose"):
                 if only_user(conv) is not node:
                     continue
                 user, perm = conv, attr_ints(conv, "perm")
-                conv = maker_of(conv.inputs[0])
-            if not is_op(conv, "Conv") or only_user(conv) is not user or other is None:
+                conv = producer_of(conv.inputs[0])
+            if not is_op(conv, "Conv") or only_user(conv) is not user or residual is None:
                 continue
-            if not all_same(view.shapes.dims(value), view.shapes.dims(other)):
+            if not same_dims(view.shapes.dims(value), view.shapes.dims(residual)):
                 continue
-            weight = _with_itself(conv, other, perm, view)
+            weight = _add_residual_tap(conv, residual, perm, view)
             if weight is not None:
                 return ResidualSite(node, conv, weight, perm)
         return None
 
     def rewrite(self, match: ResidualSite, op: Builder) -> ir.Value:
-        """The Conv with another weight."""
+        """Build the Conv with the residual in its weight."""
         data, _, *bias = match.conv.inputs
-        made = op.again(match.conv, data, match.weight, *bias)
-        return made if match.perm is None else op.Transpose(made, perm=match.perm)
+        conv_output = op.clone_node(match.conv, data, match.weight, *bias)
+        return conv_output if match.perm is None else op.Transpose(conv_output, perm=match.perm)
 
 
-def _with_itself(
-    conv: ir.Node, other: ir.Value, perm: tuple[int, ...] | None, view: View
+def _add_residual_tap(
+    conv: ir.Node, residual: ir.Value, perm: tuple[int, ...] | None, view: View
 ) -> Array | None:
-    """The weight with 1 added where it reads what ``other`` has; None if that is no one tap."""
-    weight = const_of(conv.inputs[1], _WEIGHT)
+    """Return the weight plus 1 at the one tap that reads ``residual``, or None."""
+    weight = const_of(conv.inputs[1], _MAX_WEIGHT_SIZE)
     if weight is None or weight.dtype != np.float32 or weight.shape[1] != 1:
         return None
     rank = weight.ndim - 2
@@ -118,11 +118,11 @@ def _with_itself(
         return None
     if set(attr_ints(conv, "strides") or (1,)) != {1}:
         return None
-    before = _before(conv.inputs[0], other, perm, view)
+    front_sizes = _sizes_before_residual(conv.inputs[0], residual, perm, view)
     pads = attr_ints(conv, "pads") or (0,) * (2 * rank)
-    if before is None or min(pads) < 0 or any(before[:2]):
+    if front_sizes is None or min(pads) < 0 or any(front_sizes[:2]):
         return None
-    begins = [a + b for a, b in zip(before[2:], pads[:rank], strict=True)]
+    begins = [a + b for a, b in zip(front_sizes[2:], pads[:rank], strict=True)]
     steps = attr_ints(conv, "dilations") or (1,) * rank
     taps = [b // s for b, s in zip(begins, steps, strict=True)]
     inside = all(t < n for t, n in zip(taps, weight.shape[2:], strict=True))
@@ -133,22 +133,26 @@ def _with_itself(
     return np.add(weight, tap)
 
 
-def _before(
-    data: ir.Value | None, other: ir.Value, perm: tuple[int, ...] | None, view: View
+def _sizes_before_residual(
+    data: ir.Value | None, residual: ir.Value, perm: tuple[int, ...] | None, view: View
 ) -> tuple[int, ...] | None:
-    """How much stands before ``other``, transposed back, on each axis of the Conv's input."""
-    dims, node = view.shapes.dims(data), maker_of(data)
+    """Return how much precedes ``residual`` on each axis of the Conv's input, or None."""
+    dims, node = view.shapes.dims(data), producer_of(data)
     if data is None or dims is None:
         return None
-    if _is_it(data, other, perm):
+    if _is_transposed_residual(data, residual, perm):
         return (0,) * len(dims)
-    if is_op(node, "Pad") and mode_of(node) == "constant" and _is_it(node.inputs[0], other, perm):
+    if (
+        is_op(node, "Pad")
+        and pad_mode(node) == "constant"
+        and _is_transposed_residual(node.inputs[0], residual, perm)
+    ):
         pads = [x for x in pads_of(node, view) or () if isinstance(x, int) and x >= 0]
         return tuple(pads[: len(dims)]) if len(pads) == 2 * len(dims) else None
     if is_op(node, "Concat"):
         axis, length = attr_int(node, "axis", 0) % len(dims), 0
         for value in node.inputs:
-            if _is_it(value, other, perm):
+            if _is_transposed_residual(value, residual, perm):
                 return tuple(length * (i == axis) for i in range(len(dims)))
             sizes = view.shapes.dims(value)
             size = sizes[axis] if sizes else None
@@ -158,10 +162,16 @@ def _before(
     return None
 
 
-def _is_it(value: ir.Value | None, other: ir.Value, perm: tuple[int, ...] | None) -> bool:
-    """Whether ``value``, with its axes in this order, is ``other``."""
+def _is_transposed_residual(
+    value: ir.Value | None, residual: ir.Value, perm: tuple[int, ...] | None
+) -> bool:
+    """Return whether ``value``, with its axes in this order, is ``residual``."""
     if value is None or perm is None:
-        return value is other
+        return value is residual
     node = value.producer()
-    back = attr_ints(node, "perm") if is_op(node, "Transpose") else None
-    return node is not None and node.inputs[0] is other and back == tuple(np.argsort(perm).tolist())
+    inverse_perm = attr_ints(node, "perm") if is_op(node, "Transpose") else None
+    return (
+        node is not None
+        and node.inputs[0] is residual
+        and inverse_perm == tuple(np.argsort(perm).tolist())
+    )

@@ -7,29 +7,29 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import same
+from graphfix.facts.shapes import same_dim
 from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_ints, is_op
 
 from ..common.fusible import FLOATS
 from ..common.reshape_targets import with_axes
-from .attention.axis_layout import layout_of
+from .attention.axis_layout import operand_layout
 from .attention.rotary import Rotation, rotation_of
 
 
 @dataclass(frozen=True)
 class RotarySite(Match):
-    """Queries or keys that are turned.
+    """Queries or keys that are rotated.
 
     Attributes:
-        rotation: How.
-        given: What is turned, before its heads are moved: [B, T, H, D], or [B, T, D] of one head;
+        rotation: The rotation.
+        source: The tensor before its heads are moved, [B, T, H, D], or [B, T, D] of one head;
             None if nothing moves them.
         heads: The number of heads.
     """
 
     rotation: Rotation
-    given: ir.Value | None
+    source: ir.Value | None
     heads: int
 
 
@@ -98,43 +98,45 @@ class FuseRotary(NodePass[RotarySite]):
     anchors = ("Add", "Concat")
 
     def match(self, node: ir.Node, view: View) -> RotarySite | None:
-        """The last node of a rotary embedding."""
+        """Return the site if the node is the last one of a rotary embedding."""
         dims = view.shapes.dims(node.outputs[0])
         if dims is None or len(dims) != 4 or view.shapes.dtype(node.outputs[0]) not in FLOATS:
             return None
-        rotation = rotation_of(node, layout_of(dims, ("batch", "batch", "query", "feature")), view)
+        rotation = rotation_of(
+            node, operand_layout(dims, ("batch", "batch", "query", "feature")), view
+        )
         if rotation is None or not isinstance(dims[1], int):
             return None
-        moved = rotation.source.producer()
-        if is_op(moved, "Transpose") and attr_ints(moved, "perm") == (0, 2, 1, 3):
-            return RotarySite(node, rotation, moved.inputs[0], dims[1])
-        if is_op(moved, "Unsqueeze") and dims[1] == 1:
-            return RotarySite(node, rotation, moved.inputs[0], 1)
+        mover = rotation.source.producer()
+        if is_op(mover, "Transpose") and attr_ints(mover, "perm") == (0, 2, 1, 3):
+            return RotarySite(node, rotation, mover.inputs[0], dims[1])
+        if is_op(mover, "Unsqueeze") and dims[1] == 1:
+            return RotarySite(node, rotation, mover.inputs[0], 1)
         # A norm ends so, or a float16 tensor is turned in float; the rest is fuse-attention's.
-        return RotarySite(node, rotation, None, dims[1]) if is_op(moved, "Mul", "Cast") else None
+        return RotarySite(node, rotation, None, dims[1]) if is_op(mover, "Mul", "Cast") else None
 
     def rewrite(self, match: RotarySite, op: Builder) -> ir.Value:
-        """RotaryEmbedding of [B, T, H * D], and then the heads as they were; or of [B, H, T, D]."""
-        width, given = match.rotation.width, match.given
-        if given is None:
+        """Build RotaryEmbedding of [B, T, H * D] and restore the heads, or of [B, H, T, D]."""
+        width, source = match.rotation.width, match.source
+        if source is None:
             return match.rotation.build(match.rotation.source, match.heads, op)
-        flat = _flat(given, match.heads * width, op.view)
+        flat = _flat_source_of(source, match.heads * width, op.view)
         if flat is None:
-            flat = op.Reshape(given, np.array([0, 0, match.heads * width], np.int64))
+            flat = op.Reshape(source, np.array([0, 0, match.heads * width], np.int64))
         turned = match.rotation.build(flat, match.heads, op)
         if match.heads == 1:
             return with_axes("Unsqueeze", turned, (1,), op)
-        apart = op.Reshape(turned, np.array([0, 0, match.heads, width], np.int64))
-        return op.Transpose(apart, perm=(0, 2, 1, 3))
+        by_head = op.Reshape(turned, np.array([0, 0, match.heads, width], np.int64))
+        return op.Transpose(by_head, perm=(0, 2, 1, 3))
 
 
-def _flat(value: ir.Value, width: int, view: View) -> ir.Value | None:
-    """[B, T, H * D] of which a Reshape has made ``value``, if one has; one head is so already."""
+def _flat_source_of(value: ir.Value, width: int, view: View) -> ir.Value | None:
+    """Return the [B, T, H * D] that ``value`` is a Reshape of, or ``value`` of one head."""
     node = value.producer()
     source = node.inputs[0] if is_op(node, "Reshape") else None
-    dims, mine = view.shapes.dims(source), view.shapes.dims(value)
-    if mine is not None and len(mine) == 3:
+    dims, own_dims = view.shapes.dims(source), view.shapes.dims(value)
+    if own_dims is not None and len(own_dims) == 3:
         return value
-    if dims is None or mine is None or len(dims) != 3 or dims[2] != width:
+    if dims is None or own_dims is None or len(dims) != 3 or dims[2] != width:
         return None
-    return source if all(map(same, dims[:2], mine[:2])) else None
+    return source if all(map(same_dim, dims[:2], own_dims[:2])) else None

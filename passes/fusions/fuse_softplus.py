@@ -10,8 +10,8 @@ from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op
 
 from ..common.fusible import FLOATS
-from ..common.lookup import alone
-from ..common.polynomial import Reader, number_of
+from ..common.lookup import exclusive_producer
+from ..common.polynomial import PolynomialReader, number_of
 
 _ONE_MORE = {(1,): 1.0, (0,): 1.0}
 
@@ -68,39 +68,53 @@ class FuseSoftplus(NodePass[ValueMatch]):
     anchors = ("Log", "Add")
 
     def match(self, node: ir.Node, view: View) -> ValueMatch | None:
-        """The logarithm, or the sum with it that does not overflow."""
-        data = _logarithm(node, view) if is_op(node, "Log") else _sum(node, view)
-        known = data is not None and view.shapes.dtype(data) in FLOATS
-        return ValueMatch(node, data) if data is not None and known else None
+        """Return the site if the node is the last one of a Softplus."""
+        data = (
+            _input_of_log_form(node, view)
+            if is_op(node, "Log")
+            else _input_of_stable_form(node, view)
+        )
+        is_float = data is not None and view.shapes.dtype(data) in FLOATS
+        return ValueMatch(node, data) if data is not None and is_float else None
 
     def rewrite(self, match: ValueMatch, op: Builder) -> ir.Value:
-        """The one operator."""
+        """Build one Softplus."""
         return op.Softplus(match.value)
 
 
-def _logarithm(log: ir.Node, view: View) -> ir.Value | None:
-    """The x of ``log(1 + exp(x))``."""
-    total = alone(log.inputs[0], "Add")
+def _input_of_log_form(log: ir.Node, view: View) -> ir.Value | None:
+    """Return the x of ``log(1 + exp(x))``, or None."""
+    total = exclusive_producer(log.inputs[0], "Add")
     for value in total.inputs if total is not None else ():
-        exponential = alone(value, "Exp")
+        exponential = exclusive_producer(value, "Exp")
         if value is not None and exponential is not None:
-            whole = Reader(view, value).read(log.inputs[0])
-            return exponential.inputs[0] if whole == _ONE_MORE else None
+            polynomial = PolynomialReader(view, value).read(log.inputs[0])
+            return exponential.inputs[0] if polynomial == _ONE_MORE else None
     return None
 
 
-def _sum(node: ir.Node, view: View) -> ir.Value | None:
-    """The x of ``max(0, x) + softplus(-|x|)``, once its logarithm is fused."""
-    for larger, rest in (node.inputs, reversed(node.inputs)):
-        top, soft = alone(larger, "Max", "Relu"), alone(rest, "Softplus")
-        below = None if soft is None else alone(soft.inputs[0], "Neg")
-        size = None if below is None else alone(below.inputs[0], "Abs")
+def _input_of_stable_form(node: ir.Node, view: View) -> ir.Value | None:
+    """Return the x of ``max(0, x) + softplus(-|x|)``, once its logarithm is fused."""
+    for larger, softplus_term in (node.inputs, reversed(node.inputs)):
+        top, soft = (
+            exclusive_producer(larger, "Max", "Relu"),
+            exclusive_producer(softplus_term, "Softplus"),
+        )
+        below = None if soft is None else exclusive_producer(soft.inputs[0], "Neg")
+        size = None if below is None else exclusive_producer(below.inputs[0], "Abs")
         if top is None or size is None:
             continue
         rank = view.shapes.rank(node.outputs[0])
-        others = [x for x in top.inputs if number_of(x, rank) != 0]
-        data, zeros = others[0] if len(others) == 1 else None, len(top.inputs) - len(others)
+        nonzero_inputs = [x for x in top.inputs if number_of(x, rank) != 0]
+        data, zeros = (
+            nonzero_inputs[0] if len(nonzero_inputs) == 1 else None,
+            len(top.inputs) - len(nonzero_inputs),
+        )
         if data is None or zeros != is_op(top, "Max") or view.shapes.rank(data) != rank:
             return None
-        return data if Reader(view, data).read(size.inputs[0]) in ({(1,): 1}, {(1,): -1}) else None
+        return (
+            data
+            if PolynomialReader(view, data).read(size.inputs[0]) in ({(1,): 1}, {(1,): -1})
+            else None
+        )
     return None

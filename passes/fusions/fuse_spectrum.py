@@ -10,11 +10,11 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op
 
-from ..common.cuts import Half, half_of, sliced
+from ..common.cuts import HalfCut, build_slice, half_cut_of
 from ..common.fusible import FLOATS, only_user
-from ..common.lookup import alone
-from ..common.norm_site import squared
-from ..common.reshape_targets import Target, target_of
+from ..common.lookup import exclusive_producer
+from ..common.norm_site import square_of
+from ..common.reshape_targets import ReshapeTarget, reshape_target_of
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class SpectrumSite(Match):
         target: What puts them along an axis of their own.
     """
 
-    half: Half
-    target: Target
+    half: HalfCut
+    target: ReshapeTarget
 
 
 @dataclass(frozen=True)
@@ -83,30 +83,30 @@ class FuseSpectrum(NodePass[SpectrumSite]):
 
     def match(self, node: ir.Node, view: View) -> SpectrumSite | Skip | None:
         """The root of a sum of squares, or that sum where there is no root."""
-        total = alone(node.inputs[0], "Add") if is_op(node, "Sqrt") else node
+        total = exclusive_producer(node.inputs[0], "Add") if is_op(node, "Sqrt") else node
         if not is_op(total, "Add") or (total is node and is_op(only_user(node), "Sqrt")):
             return None
-        squares = [x for x in map(squared, total.inputs) if x is not None]
-        halves = [x for value, _ in squares if (x := half_of(value, view)) is not None]
+        squares = [x for x in map(square_of, total.inputs) if x is not None]
+        halves = [x for value, _ in squares if (x := half_cut_of(value, view)) is not None]
         if len(halves) != 2 or {only_user(x) for _, x in squares} != {total}:
             return None
-        half, dims = halves[0][0], view.shapes.dims(halves[0][0].whole)
+        half, dims = halves[0][0], view.shapes.dims(halves[0][0].source)
         both = halves[1][0] == half and {halves[0][1], halves[1][1]} == {0, 1}
-        if not both or not dims or view.shapes.dtype(half.whole) not in FLOATS:
+        if not both or not dims or view.shapes.dtype(half.source) not in FLOATS:
             return None
         size = dims[half.axis]
         count = size // 2 if isinstance(size, int) else 0
         apart = (*dims[: half.axis], 2, count, *dims[half.axis + 1 :])
-        target = target_of(dims, apart, view.shapes)
+        target = reshape_target_of(dims, apart, view.shapes)
         return Skip(node, target) if isinstance(target, str) else SpectrumSite(node, half, target)
 
     def rewrite(self, match: SpectrumSite, op: Builder) -> ir.Value:
         """The norm along an axis of the two."""
         kind = "ReduceL2" if is_op(match.node, "Sqrt") else "ReduceSumSquare"
-        half, opset = match.half, op.view.opset(match.node)
-        both, axis = match.target.build(half.whole, op), [half.axis]
+        half, opset = match.half, op.view.opset_of_node(match.node)
+        both, axis = match.target.build(half.source, op), [half.axis]
         if opset < 18:
             made = op.make(kind, both, axes=axis, keepdims=0)
         else:
             made = op.make(kind, both, np.array(axis, np.int64), keepdims=0)
-        return sliced(made, dict(half.rest), op) if half.rest else made
+        return build_slice(made, dict(half.other_cuts), op) if half.other_cuts else made

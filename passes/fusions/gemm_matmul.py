@@ -9,12 +9,12 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Skip
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import all_same, same
+from graphfix.facts.shapes import same_dim, same_dims
 from graphfix.facts.view import View
-from graphfix.graph.nodes import attr_int, input_at, is_op, maker_of
+from graphfix.graph.nodes import attr_int, input_at, is_op, producer_of
 
 from ..common.fusible import only_user
-from ..common.reshape_targets import constant_target, may_copy
+from ..common.reshape_targets import constant_target, may_copy_at_zero
 
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
@@ -24,17 +24,17 @@ class FlatSite(Match):
     """A Gemm between two Reshapes, at the second.
 
     Attributes:
-        data: What the first Reshape flattens.
+        data: The input of the first Reshape.
         weight: The second factor.
-        bias: What is added, or None.
-        turned: Whether the second factor is turned.
-        sizes: What reshapes ``data`` to the dims of the result; None if it has them.
+        bias: The bias that is added, or None.
+        transposes_weight: Whether the Gemm transposes the second factor.
+        sizes: The target that reshapes ``data`` to the dims of the result; None if it has them.
     """
 
     data: ir.Value
     weight: ir.Value
     bias: ir.Value | None
-    turned: bool = False
+    transposes_weight: bool = False
     sizes: ir.Value | tuple[int, ...] | None = None
 
 
@@ -90,58 +90,64 @@ class GemmMatmul(NodePass[FlatSite]):
     anchors = _VIEWS
 
     def match(self, node: ir.Node, view: View) -> FlatSite | Skip | None:
-        """The view after a Gemm that gives back the dims which the view before it took."""
+        """Return the site if the view behind a Gemm restores the dims before it."""
         product = node.inputs[0]
-        gemm = maker_of(product)
+        gemm = producer_of(product)
         if not is_op(gemm, "Gemm") or only_user(gemm) is not node:
             return None
         rows, weight = gemm.inputs[0], gemm.inputs[1]
-        first = maker_of(rows)
+        first = producer_of(rows)
         if not is_op(first, *_VIEWS) or first.inputs[0] is None or weight is None:
             return None
         data = first.inputs[0]
-        before, after = view.shapes.dims(data), view.shapes.dims(node.outputs[0])
-        flat, made = view.shapes.dims(rows), view.shapes.dims(product)
-        if before is None or after is None or flat is None or made is None:
+        data_dims, out_dims = view.shapes.dims(data), view.shapes.dims(node.outputs[0])
+        row_dims, product_dims = view.shapes.dims(rows), view.shapes.dims(product)
+        if data_dims is None or out_dims is None or row_dims is None or product_dims is None:
             return None
-        if not 3 <= len(after) <= MATRIX_DIMS or not same(after[-1], made[-1]):
+        if not 3 <= len(out_dims) <= MATRIX_DIMS or not same_dim(out_dims[-1], product_dims[-1]):
             return None
         sizes: ir.Value | tuple[int, ...] | str | None = None
-        if not all_same(before, (*after[:-1], flat[-1])):
+        if not same_dims(data_dims, (*out_dims[:-1], row_dims[-1])):
             # As the heads of torch's MultiheadAttention, [T, B * H, D], are flattened.
-            told = view.shapes.data(node.inputs[1]) if is_op(node, "Reshape") else None
-            sizes = constant_target(before, after, told, view.shapes)
-            copies = not told or 0 in told or may_copy(before, after, told, view.shapes)
+            target_values = (
+                view.shapes.known_elements(node.inputs[1]) if is_op(node, "Reshape") else None
+            )
+            sizes = constant_target(data_dims, out_dims, target_values, view.shapes)
+            copies = (
+                not target_values
+                or 0 in target_values
+                or may_copy_at_zero(data_dims, out_dims, target_values, view.shapes)
+            )
             if isinstance(sizes, str) and not copies:
                 sizes = node.inputs[1]
-            if not same(flat[-1], made[-1]):
+            if not same_dim(row_dims[-1], product_dims[-1]):
                 return None
         if isinstance(sizes, str):
             return None
-        turned = bool(attr_int(gemm, "transB", 0))
-        reason = _refused(gemm, made[-1], view)
-        if turned and weight not in view.fixed:
+        transposes_weight = bool(attr_int(gemm, "transB", 0))
+        reason = _reason_against_matmul(gemm, product_dims[-1], view)
+        if transposes_weight and weight not in view.constant_values:
             reason = "it turns a factor, which a MatMul does not"
         if reason:
             return Skip(node, reason)
-        return FlatSite(node, data, weight, input_at(gemm, 2), turned, sizes)
+        return FlatSite(node, data, weight, input_at(gemm, 2), transposes_weight, sizes)
 
     def rewrite(self, match: FlatSite, op: Builder) -> ir.Value:
-        """A MatMul and an Add."""
+        """Build a MatMul and an Add."""
         data, weight = match.data, match.weight
         if match.sizes is not None:
             sizes = match.sizes
             data = op.Reshape(data, np.array(sizes) if isinstance(sizes, tuple) else sizes)
-        if match.turned:
-            weight = op.once(
+        if match.transposes_weight:
+            weight = op.build_once(
                 ("turned", weight), lambda: op.Transpose(match.weight, perm=[1, 0]), weight
             )
-        made = op.MatMul(data, weight)
-        return made if match.bias is None else op.Add(made, match.bias)
+        product = op.MatMul(data, weight)
+        return product if match.bias is None else op.Add(product, match.bias)
 
 
-def _refused(gemm: ir.Node, width: object, view: View) -> str | None:
-    """Why a Gemm between Reshapes stays."""
+def _reason_against_matmul(gemm: ir.Node, width: object, view: View) -> str | None:
+    """Return why a Gemm between Reshapes is kept, or None."""
     if any(x.is_ref() for x in gemm.attributes.values()):
         return "its attributes are parameters of the local function it is in"
     if attr_int(gemm, "transA", 0):

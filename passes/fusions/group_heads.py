@@ -8,29 +8,31 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import all_same
+from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import attr_int, attr_ints, is_op, maker_of
+from graphfix.graph.nodes import attr_int, attr_ints, is_op, producer_of
 
 from ..common.fusible import is_weight, only_user
-from .attention.rotary_halves import part_of
+from .attention.rotary_halves import last_axis_cut
 
 Heads = tuple[ir.Value, int, int]
 
 
 @dataclass
 class PartUsers:
-    """Who reads the parts of all heads.
+    """The readers of the parts of all heads.
 
     Attributes:
-        rows: How many put one in rows.
-        aside: Who else reads one, by its place and whether its heads come before time: what is
-            read, a node, and which input of it.
+        row_readers: How many put a part in rows.
+        head_readers: The other readers, by the place of the part and whether its heads come before
+            time: the value that is read, the node, and which input of it.
     """
 
-    rows: int = 0
-    aside: dict[tuple[int, bool], list[tuple[ir.Value, ir.Node, int]]] = field(default_factory=dict)
+    row_readers: int = 0
+    head_readers: dict[tuple[int, bool], list[tuple[ir.Value, ir.Node, int]]] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,10 @@ class GroupedSite(Match):
 
     Attributes:
         product: The MatMul that makes queries, keys and values, head by head.
-        bias: What is added to them, if something is.
-        head: How many heads there are, how many parts a head has, and how many features a part.
+        bias: Its bias, if it has one.
+        head: The number of heads, of parts in a head, and of features in a part.
         place: Which of the parts it is.
-        users: Who reads the parts.
+        users: The readers of the parts.
     """
 
     product: ir.Node
@@ -54,7 +56,7 @@ class GroupedSite(Match):
 
 @dataclass(frozen=True)
 class GroupHeads(NodePass[GroupedSite]):
-    """Lets one product make all queries, all keys and all values, and not head by head.
+    """Makes all queries, all keys and all values by one product, instead of head by head.
 
     GPT-NeoX, BLOOM, GPT BigCode and DeBERTa keep queries, keys and values of a head side by side,
     so that they are cut from each head and put together again. The columns of the weight, and the
@@ -113,91 +115,104 @@ class GroupHeads(NodePass[GroupedSite]):
     anchors = ("Reshape",)
 
     def match(self, node: ir.Node, view: View) -> GroupedSite | None:
-        """A Reshape that puts a part of each head in rows."""
-        found = _in_rows(node, view)
-        apart = None if found is None else found[0].producer()
-        if found is None or not is_op(apart, "Reshape"):
+        """Return the site if a Reshape puts one part of each head in rows."""
+        part = _part_in_rows(node, view)
+        head_split = None if part is None else part[0].producer()
+        if part is None or not is_op(head_split, "Reshape"):
             return None
-        heads, parts, place = found
-        rows, dims, made = (view.shapes.dims(x) for x in (apart.inputs[0], heads, node.outputs[0]))
-        if not rows or not dims or not made or not all_same(rows[:-1], made[:-1]):
+        heads, parts, place = part
+        rows, dims, out_dims = (
+            view.shapes.dims(x) for x in (head_split.inputs[0], heads, node.outputs[0])
+        )
+        if not rows or not dims or not out_dims or not same_dims(rows[:-1], out_dims[:-1]):
             return None
-        if not all_same(rows[:-1], dims[: len(rows) - 1]):
+        if not same_dims(rows[:-1], dims[: len(rows) - 1]):
             return None
         count, width = dims[len(rows) - 1], rows[-1]
         if not isinstance(count, int) or not isinstance(width, int):
             return None
-        product, user, bias = maker_of(apart.inputs[0]), apart, None
+        product, user, bias = producer_of(head_split.inputs[0]), head_split, None
         if is_op(product, "Add"):
             fixed = [x for x in product.inputs if is_weight(x, (width,), view)]
-            if len(fixed) != 1 or only_user(product) is not apart:
+            if len(fixed) != 1 or only_user(product) is not head_split:
                 return None
             (bias,), user = fixed, product
-            product = maker_of(next(x for x in product.inputs if x is not bias))
+            product = producer_of(next(x for x in product.inputs if x is not bias))
         if not is_op(product, "MatMul") or only_user(product) is not user:
             return None
         if not is_weight(product.inputs[1], (None, width), view):
             return None
         users = PartUsers()
-        if not _read(heads, found, view, users) or len(users.aside) > users.rows:
+        if (
+            not _collect_part_users(heads, part, view, users)
+            or len(users.head_readers) > users.row_readers
+        ):
             return None
         size = (count, parts, width // count // parts)
         return GroupedSite(node, product, bias, size, place, users)
 
     def rewrite(self, match: GroupedSite, op: Builder) -> ir.Value:
-        """A part of the rows, which are made once for all parts."""
+        """Return one part of the rows, which are built once for all parts."""
 
-        def build() -> ir.Value:
+        def build_split() -> ir.Value:
             data, weight = match.product.inputs
             count, parts, width = match.head
-            with op.placed(match.product):  # others may read a part before this site
-                rows = op.MatMul(data, _ordered(weight, 1, match.head, op))
+            with op.inserting_before(match.product):  # others may read a part before this site
+                rows = op.MatMul(data, _order_by_part(weight, 1, match.head, op))
                 if match.bias is not None:
-                    rows = op.Add(rows, _ordered(match.bias, 0, match.head, op))
-                given = {"num_outputs": parts} if op.view.opset(match.node) >= 18 else {}
-                made = op.make_all("Split", (True,) * parts, rows, axis=-1, **given)
-                for (place, swapped), uses in match.users.aside.items():
+                    rows = op.Add(rows, _order_by_part(match.bias, 0, match.head, op))
+                split_attributes = (
+                    {"num_outputs": parts} if op.view.opset_of_node(match.node) >= 18 else {}
+                )
+                row_parts = op.make_outputs(
+                    "Split", (True,) * parts, rows, axis=-1, **split_attributes
+                )
+                for (place, swapped), uses in match.users.head_readers.items():
                     front = len(op.view.shapes.dims(uses[0][0]) or ()) - 2
-                    part = op.Reshape(made[place], np.array([*[0] * front, count, width], np.int64))
+                    part = op.Reshape(
+                        row_parts[place], np.array([*[0] * front, count, width], np.int64)
+                    )
                     if swapped:
                         part = op.Transpose(
                             part, perm=[*range(front - 1), front, front - 1, front + 1]
                         )
                     for value, node, index in uses:
-                        op.reroute(value, [(node, index)], part)
-            return made[0]
+                        op.redirect_uses(value, [(node, index)], part)
+            return row_parts[0]
 
-        split = op.once(("heads", match.product), build, match.product.outputs[0]).producer()
+        split = op.build_once(
+            ("heads", match.product), build_split, match.product.outputs[0]
+        ).producer()
         assert split is not None
         return split.outputs[match.place]
 
 
-def _ordered(
+def _order_by_part(
     value: ir.Value | None, front: int, head: tuple[int, int, int], op: Builder
 ) -> ir.Value:
-    """A weight, or a bias, whose last axis is ordered by parts, and not by heads."""
-    apart = op.Reshape(value, np.array([*[-1] * front, *head], np.int64))
-    ordered = op.Transpose(apart, perm=[*range(front), front + 1, front, front + 2])
+    """Build a weight or bias whose last axis is ordered by parts instead of heads."""
+    by_head = op.Reshape(value, np.array([*[-1] * front, *head], np.int64))
+    ordered = op.Transpose(by_head, perm=[*range(front), front + 1, front, front + 2])
     return op.Reshape(ordered, np.array([*[-1] * front, math.prod(head)], np.int64))
 
 
-def _in_rows(node: ir.Node, view: View) -> Heads | None:
-    """What a Reshape puts in rows, if that is a part of each head."""
+def _part_in_rows(node: ir.Node, view: View) -> Heads | None:
+    """Return the heads and the part that a Reshape puts in rows, or None."""
     part = node.inputs[0]
     rows, dims = (view.shapes.dims(x) for x in (node.outputs[0], part))
-    if not rows or not dims or len(dims) != len(rows) + 1 or not all_same(rows[:-1], dims[:-2]):
+    if not rows or not dims or len(dims) != len(rows) + 1 or not same_dims(rows[:-1], dims[:-2]):
         return None
-    back = _swapped(part)
-    cut = _cut(part if back is None else back, view)
-    if cut is None or back is None:
+    swap_source = _source_of_axis_swap(part)
+    cut = _part_of_heads(part if swap_source is None else swap_source, view)
+    if cut is None or swap_source is None:
         return cut
-    heads = _swapped(cut[0])
+    heads = _source_of_axis_swap(cut[0])
     return None if heads is None else (heads, *cut[1:])
 
 
-def _swapped(value: ir.Value | None) -> ir.Value | None:
-    """What the two axes before the last are exchanged of."""
-    node = maker_of(value)
+def _source_of_axis_swap(value: ir.Value | None) -> ir.Value | None:
+    """Return the tensor whose two axes before the last ``value`` swaps, or None."""
+    node = producer_of(value)
     perm = attr_ints(node, "perm") if is_op(node, "Transpose") else None
     if node is None or not perm or len(perm) < 3:
         return None
@@ -205,53 +220,53 @@ def _swapped(value: ir.Value | None) -> ir.Value | None:
     return node.inputs[0] if perm == (*range(n - 3), n - 2, n - 3, n - 1) else None
 
 
-def _cut(part: ir.Value | None, view: View) -> Heads | None:
-    """(heads, how many equal parts each has, which of them this is)."""
-    node, dims = maker_of(part), view.shapes.dims(part)
+def _part_of_heads(part: ir.Value | None, view: View) -> Heads | None:
+    """Return (heads, number of equal parts in each, which part this is), or None."""
+    node, dims = producer_of(part), view.shapes.dims(part)
     if part is None or node is None or not dims or node.inputs[0] is None:
         return None
     if is_op(node, "Gather"):
-        whole, index = view.shapes.dims(node.inputs[0]) or (), const_of(node.inputs[1])
-        parts = whole[-2] if len(whole) == len(dims) + 1 else None
+        source_dims, index = view.shapes.dims(node.inputs[0]) or (), const_of(node.inputs[1])
+        parts = source_dims[-2] if len(source_dims) == len(dims) + 1 else None
         if index is None or index.ndim or not isinstance(parts, int):
             return None
-        if attr_int(node, "axis", 0) % len(whole) != len(whole) - 2:
+        if attr_int(node, "axis", 0) % len(source_dims) != len(source_dims) - 2:
             return None
         return node.inputs[0], parts, int(index) % parts
-    found, size = part_of(part, view), dims[-1]
-    width = (view.shapes.dims(found[0]) or (None,))[-1] if found else None
-    if found is None or not isinstance(size, int) or not isinstance(width, int):
+    span, size = last_axis_cut(part, view), dims[-1]
+    width = (view.shapes.dims(span[0]) or (None,))[-1] if span else None
+    if span is None or not isinstance(size, int) or not isinstance(width, int):
         return None
-    if not size or width % size or found[1] % size or found[2] != 1:
+    if not size or width % size or span[1] % size or span[2] != 1:
         return None
-    return found[0], width // size, found[1] // size
+    return span[0], width // size, span[1] // size
 
 
-def _read(value: ir.Value, heads: Heads, view: View, users: PartUsers) -> bool:
-    """Whether all that is cut from these heads is put in rows, or read as heads of a part.
+def _collect_part_users(value: ir.Value, heads: Heads, view: View, users: PartUsers) -> bool:
+    """Return whether all parts of these heads are read in rows, or as heads of one part.
 
-    What it is read by goes into ``users``.
+    The readers are added to ``users``.
     """
     if value.is_graph_output():
         return False
-    part, rank = _cut(value, view), view.shapes.rank(value) or 0
+    part, rank = _part_of_heads(value, view), view.shapes.rank(value) or 0
     source = value if part is None else part[0]
-    heads_first = _swapped(source)
-    own = part is not None and (heads_first or source, part[1]) == heads[:2]
+    heads_first = _source_of_axis_swap(source)
+    is_part = part is not None and (heads_first or source, part[1]) == heads[:2]
     for use in value.uses():
         node, inside = use.node, PartUsers()
-        if is_op(node, "Reshape") and (_in_rows(node, view) or ())[:2] == heads[:2]:
-            users.rows += 1
+        if is_op(node, "Reshape") and (_part_in_rows(node, view) or ())[:2] == heads[:2]:
+            users.row_readers += 1
         elif is_op(node, "Transpose", "Split", "Slice", "Gather") and all(
-            _read(x, heads, view, inside) for x in node.outputs
+            _collect_part_users(x, heads, view, inside) for x in node.outputs
         ):
-            users.rows += inside.rows
-            for key, uses in inside.aside.items():
-                users.aside.setdefault(key, []).extend(uses)
-        elif own or (is_op(node, "Shape") and attr_int(node, "end", rank) < rank):
+            users.row_readers += inside.row_readers
+            for key, uses in inside.head_readers.items():
+                users.head_readers.setdefault(key, []).extend(uses)
+        elif is_part or (is_op(node, "Shape") and attr_int(node, "end", rank) < rank):
             # All parts have the same sizes, but for the last that a Shape may read of the whole.
-            key = (part[2] if own and part else 0, heads_first is not None)
-            users.aside.setdefault(key, []).append((value, node, use.idx))
+            key = (part[2] if is_part and part else 0, heads_first is not None)
+            users.head_readers.setdefault(key, []).append((value, node, use.idx))
         else:
             return False
     return True

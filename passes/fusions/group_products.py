@@ -7,9 +7,9 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import all_same
+from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
-from graphfix.graph.nodes import attr_int, is_op, maker_of
+from graphfix.graph.nodes import attr_int, is_op, producer_of
 
 from ..common.fusible import MICROSOFT, only_user
 
@@ -79,11 +79,11 @@ class GroupProducts(NodePass[RepeatSite]):
     def match(self, node: ir.Node, view: View) -> RepeatSite | None:
         """A product whose right side is Reshape(Expand(Unsqueeze)) over an axis of heads."""
         left, right = (view.shapes.dims(x) for x in node.inputs[:2])
-        joined = maker_of(node.inputs[1])
+        joined = producer_of(node.inputs[1])
         if not is_op(joined, "Reshape") or only_user(joined) is not node:
             return None
-        repeated = maker_of(joined.inputs[0])
-        lifted = maker_of(repeated.inputs[0]) if is_op(repeated, "Expand") else None
+        repeated = producer_of(joined.inputs[0])
+        lifted = producer_of(repeated.inputs[0]) if is_op(repeated, "Expand") else None
         kept = lifted.inputs[0] if is_op(lifted, "Unsqueeze") else None
         dims, apart = view.shapes.dims(kept), view.shapes.dims(joined.inputs[0])
         if not left or not right or not dims or not apart or kept is None:
@@ -97,12 +97,12 @@ class GroupProducts(NodePass[RepeatSite]):
             return None
         spread = (*dims[:2], times, *dims[2:])
         whole = isinstance(times, int) and groups * times == heads and groups < heads
-        if not whole or not all_same(apart, spread) or not all_same(right[2:], dims[2:]):
+        if not whole or not same_dims(apart, spread) or not same_dims(right[2:], dims[2:]):
             return None
         return RepeatSite(node, kept, heads, groups)
 
     def rewrite(self, match: RepeatSite, op: Builder) -> ir.Value:
         """``Reshape(MatMul(Reshape(left), kept))``."""
         rows = op.Reshape(match.node.inputs[0], np.array([0, match.groups, -1, 0], np.int64))
-        made = op.again(match.node, rows, match.kept)
+        made = op.clone_node(match.node, rows, match.kept)
         return op.Reshape(made, np.array([0, match.heads, -1, 0], np.int64))

@@ -9,34 +9,34 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import all_same
+from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import attr_int, is_op
-from graphfix.wording import grouped, plural
+from graphfix.wording import group_pairs, plural
 
 from ..common.cuts import cuts_of
-from ..common.fusible import FLOATS, beside, is_plain, is_weight
+from ..common.fusible import FLOATS, is_plain_gemm, is_weight, readers_in_graph
 from ..common.reshape_targets import with_axes
 
 # Kernels that it must spare, as of join-products.
-_FEWEST = 2
+_MIN_SPARED_KERNELS = 2
 # The numbers of a weight that is made: 1 GB in float32. Protobuf has tensors of up to 2 GB.
-_MOST = 1 << 28
+_MAX_WEIGHT_SIZE = 1 << 28
 
 
 @dataclass(frozen=True)
 class Part:
-    """Neighbouring features of a product, as they are read.
+    """Adjacent features of a product, as they are read.
 
     Attributes:
-        value: They, with dims of 1 at some places.
-        start: The first of them.
-        size: How many they are.
-        batch: Where its rows lie in ``value``.
-        axis: Where they lie.
-        rank: How many dims ``value`` has: all others are 1.
-        added: What is added to each.
+        value: The tensor of the features, with dims of 1 at some axes.
+        start: The first feature.
+        size: The number of features.
+        batch: The axis of the rows in ``value``.
+        axis: The axis of the features in ``value``.
+        rank: The number of dims of ``value``: all others are 1.
+        added: The number that is added to each feature.
     """
 
     value: ir.Value
@@ -49,7 +49,7 @@ class Part:
 
     @property
     def layout(self) -> tuple[int, int, int]:
-        """What parts that are made at once have in common."""
+        """Return the axes and the rank, which joined parts have in common."""
         return self.batch, self.axis, self.rank
 
 
@@ -59,8 +59,8 @@ class Condition:
 
     Attributes:
         gemm: The node.
-        parts: What is read of it, in order: all features, each once.
-        kernels: How many it takes.
+        parts: All parts of its features, in order, each read once.
+        kernels: How many kernels the Gemm and its views take.
     """
 
     gemm: ir.Node
@@ -70,10 +70,10 @@ class Condition:
 
 @dataclass(frozen=True)
 class ConditionsSite(Match):
-    """What conditions several blocks.
+    """Products of one vector that condition several blocks.
 
     Attributes:
-        conditions: A product for each, of one vector, in the order of the graph.
+        conditions: The products, in the order of the graph.
     """
 
     conditions: tuple[Condition, ...]
@@ -81,7 +81,7 @@ class ConditionsSite(Match):
 
 @dataclass(frozen=True)
 class JoinConditions(NodePass[ConditionsSite]):
-    """Makes the scales, shifts and gates that one vector gives to many blocks by one product.
+    """Joins the products of one vector that give scales, shifts and gates to many blocks.
 
     A style, a speaker or the time of a diffusion step goes through a Gemm in each block, gets dims
     of 1, is split in two or six, and 1 is added to its scales: AdaIN in StyleTTS 2 and Kokoro, the
@@ -155,71 +155,75 @@ class JoinConditions(NodePass[ConditionsSite]):
     anchors = ("Gemm",)
 
     def match(self, node: ir.Node, view: View) -> ConditionsSite | None:
-        """The first of the products of one vector."""
+        """Return the site at the first of several products of one vector."""
         data = node.inputs[0]
-        if data is None or data in view.fixed or view.shapes.dtype(data) not in FLOATS:
+        if data is None or data in view.constant_values or view.shapes.dtype(data) not in FLOATS:
             return None
-        mine = _condition(node, view)
-        if mine is None or view.opset(node) < 13:
+        own_condition = _condition_of(node, view)
+        if own_condition is None or view.opset_of_node(node) < 13:
             return None
-        found = [x for x in (_condition(x, view) for x in beside(node, data)) if x is not None]
-        alike = grouped((_kind(x), x) for x in found)[_kind(mine)]
-        weights = (view.shapes.dims(x.gemm.inputs[1]) or () for x in alike)
+        conditions = [
+            x
+            for x in (_condition_of(x, view) for x in readers_in_graph(node, data))
+            if x is not None
+        ]
+        similar = group_pairs((_join_key(x), x) for x in conditions)[_join_key(own_condition)]
+        weights = (view.shapes.dims(x.gemm.inputs[1]) or () for x in similar)
         totals = accumulate(math.prod(d for d in x if isinstance(d, int)) for x in weights)
-        group = [x for x, total in zip(alike, totals, strict=True) if total <= _MOST]
-        spared = sum(x.kernels for x in group) - 2 - (mine.parts[0].rank > 2)
-        if not group or group[0].gemm is not node or spared < _FEWEST:
+        group = [x for x, total in zip(similar, totals, strict=True) if total <= _MAX_WEIGHT_SIZE]
+        spared = sum(x.kernels for x in group) - 2 - (own_condition.parts[0].rank > 2)
+        if not group or group[0].gemm is not node or spared < _MIN_SPARED_KERNELS:
             return None
-        return ConditionsSite(mine.parts[0].value.producer() or node, tuple(group))
+        return ConditionsSite(own_condition.parts[0].value.producer() or node, tuple(group))
 
     def message(self, site: Match) -> str:
-        """What it is."""
+        """Describe how many products are joined."""
         count = len(site.conditions) if isinstance(site, ConditionsSite) else 0
         return f"{plural(count, 'product')} of one vector, and views of each; one does for all"
 
     def rewrite(self, match: ConditionsSite, op: Builder) -> ir.Value:
-        """All of them at once, and the first part."""
+        """Build all products as one, and return the first part."""
         gemms, first = [x.gemm for x in match.conditions], match.conditions[0].gemm
         parts = [part for x in match.conditions for part in x.parts]
         dtype = (op.view.shapes.dtype(first.inputs[0]) or ir.DataType.FLOAT).numpy()
-        turned = attr_int(first, "transB", 0)
-        with op.placed(first):
-            weight = op.Concat(*(x.inputs[1] for x in gemms), axis=1 - turned)
+        trans_b = attr_int(first, "transB", 0)
+        with op.inserting_before(first):
+            weight = op.Concat(*(x.inputs[1] for x in gemms), axis=1 - trans_b)
             bias = op.Concat(*(x.inputs[2] for x in gemms), axis=0)
             if any(x.added for x in parts):
                 added = [np.full(x.size, x.added, dtype) for x in parts]
                 bias = op.Add(bias, np.concatenate(added))
-            made = op.Gemm(first.inputs[0], weight, bias, transB=turned)
+            product = op.Gemm(first.inputs[0], weight, bias, transB=trans_b)
             batch, axis, rank = parts[0].layout
-            ones = [i for i in range(rank) if i not in (batch, axis)]
-            made = with_axes("Unsqueeze", made, ones, op)
+            unit_axes = [i for i in range(rank) if i not in (batch, axis)]
+            product = with_axes("Unsqueeze", product, unit_axes, op)
             sizes = np.array([x.size for x in parts], np.int64)
-            split = op.make_all("Split", (True,) * len(parts), made, sizes, axis=axis)
+            split = op.make_outputs("Split", (True,) * len(parts), product, sizes, axis=axis)
         for part, new in zip(parts[1:], split[1:], strict=True):
-            op.supplant(part.value, new)
+            op.replace_and_remove(part.value, new)
         return split[0]
 
 
-def _kind(condition: Condition) -> tuple[tuple[int, int, int], int]:
-    """What those that are joined have in common."""
+def _join_key(condition: Condition) -> tuple[tuple[int, int, int], int]:
+    """Return what conditions must have in common to be joined."""
     return condition.parts[0].layout, attr_int(condition.gemm, "transB", 0)
 
 
-def _condition(gemm: ir.Node, view: View) -> Condition | None:
-    """A Gemm with a weight and a bias, of which all parts are read in one layout."""
-    if not is_op(gemm, "Gemm") or len(gemm.inputs) < 3 or not is_plain(gemm):
+def _condition_of(gemm: ir.Node, view: View) -> Condition | None:
+    """Return the condition of a Gemm whose parts are all read in one layout, or None."""
+    if not is_op(gemm, "Gemm") or len(gemm.inputs) < 3 or not is_plain_gemm(gemm):
         return None
     dims = view.shapes.dims(gemm.outputs[0])
     if not dims or not isinstance(dims[1], int):
         return None
-    wanted: list[tuple[int | None, ...]] = [(None, None), (dims[1],)]
-    if not all(is_weight(x, y, view) for x, y in zip(gemm.inputs[1:], wanted, strict=True)):
+    weight_dims: list[tuple[int | None, ...]] = [(None, None), (dims[1],)]
+    if not all(is_weight(x, y, view) for x, y in zip(gemm.inputs[1:], weight_dims, strict=True)):
         return None
     parts: list[Part] = []
     kernels, pending = 1, [Part(gemm.outputs[0], 0, dims[1])]
     while pending:
         part = pending.pop()
-        inner = _opened(part, view)
+        inner = _inner_parts(part, view)
         if not inner:
             parts.append(part)
         pending += inner
@@ -234,46 +238,46 @@ def _condition(gemm: ir.Node, view: View) -> Condition | None:
     return Condition(gemm, tuple(parts), kernels) if kernels > 1 else None
 
 
-def _opened(part: Part, view: View) -> list[Part]:
-    """What a part is read as, if it is cut, gets dims of 1, or a number is added to it."""
+def _inner_parts(part: Part, view: View) -> list[Part]:
+    """Return the parts of a part that is cut, unsqueezed or added to; [] if it is none of these."""
     value, dims = part.value, view.shapes.dims(part.value)
     users = list(dict.fromkeys(x.node for x in value.uses() if x.node.graph is value.graph))
     if not dims or not users or len(users) != len(value.uses()) or value.is_graph_output():
         return []
     if all(is_op(x, "Slice") for x in users):
-        return _sliced(part, users)
+        return _parts_of_slices(part, users)
     if len(users) > 1:
         return []
-    user, made = users[0], users[0].outputs[0]
-    new = view.shapes.dims(made) or ()
+    user, output = users[0], users[0].outputs[0]
+    new_dims = view.shapes.dims(output) or ()
     if is_op(user, "Split") and attr_int(user, "axis", 0) % part.rank == part.axis:
-        return _split(part, user, view)
+        return _parts_of_split(part, user, view)
     if is_op(user, "Unsqueeze", "Reshape"):
-        places = [i for i, x in enumerate(new) if x != 1]
+        places = [i for i, x in enumerate(new_dims) if x != 1]
         places = [0, *places[-1:]] if dims[part.batch] == 1 else places
-        if all_same([new[i] for i in places], (dims[part.batch], part.size)):
+        if same_dims([new_dims[i] for i in places], (dims[part.batch], part.size)):
             batch, axis = places
-            return [replace(part, value=made, batch=batch, axis=axis, rank=len(new))]
-    if is_op(user, "Add") and all_same(new, dims):
+            return [replace(part, value=output, batch=batch, axis=axis, rank=len(new_dims))]
+    if is_op(user, "Add") and same_dims(new_dims, dims):
         number = scalar_of(user.inputs[1 if user.inputs[0] is value else 0])
-        return [] if number is None else [replace(part, value=made, added=part.added + number)]
+        return [] if number is None else [replace(part, value=output, added=part.added + number)]
     return []
 
 
-def _sliced(part: Part, slices: list[ir.Node]) -> list[Part]:
-    """What Slices cut out of a part."""
+def _parts_of_slices(part: Part, slices: list[ir.Node]) -> list[Part]:
+    """Return the parts that Slices cut out of a part."""
     cuts = [cuts_of(x, part.rank) or {} for x in slices]
     if any(x.keys() != {part.axis} or x[part.axis][2] != 1 for x in cuts):
         return []
-    taken = [range(part.size)[slice(*x[part.axis])] for x in cuts]
+    ranges = [range(part.size)[slice(*x[part.axis])] for x in cuts]
     return [
-        replace(part, value=x.outputs[0], start=part.start + own.start, size=len(own))
-        for x, own in zip(slices, taken, strict=True)
+        replace(part, value=x.outputs[0], start=part.start + span.start, size=len(span))
+        for x, span in zip(slices, ranges, strict=True)
     ]
 
 
-def _split(part: Part, split: ir.Node, view: View) -> list[Part]:
-    """What a Split makes of a part; of size 0 where that is not known."""
+def _parts_of_split(part: Part, split: ir.Node, view: View) -> list[Part]:
+    """Return the parts that a Split makes of a part; of size 0 where unknown."""
     sizes = [dims[part.axis] if (dims := view.shapes.dims(x)) else 0 for x in split.outputs]
     counts = [x if isinstance(x, int) else 0 for x in sizes]
     starts = accumulate(counts, initial=part.start)

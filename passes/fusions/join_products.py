@@ -7,12 +7,12 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import all_same
+from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_ints, input_at, is_op
-from graphfix.wording import grouped
+from graphfix.wording import group_pairs
 
-from ..common.fusible import FLOATS, beside, is_weight, only_user
+from ..common.fusible import FLOATS, is_weight, only_user, readers_in_graph
 
 # Kernels that it must spare: a weight that is put beside others is none that a quantizer finds.
 _FEWEST = 2
@@ -126,13 +126,17 @@ class JoinProducts(NodePass[ProductsSite]):
     def match(self, node: ir.Node, view: View) -> ProductsSite | None:
         """The first of the products of one tensor."""
         data = node.inputs[0]
-        if data is None or data in view.fixed or view.shapes.dtype(data) not in FLOATS:
+        if data is None or data in view.constant_values or view.shapes.dtype(data) not in FLOATS:
             return None
         mine = _heads_product(node, view)
-        if mine is None or view.opset(node) < 13:
+        if mine is None or view.opset_of_node(node) < 13:
             return None
-        found = [x for x in (_heads_product(x, view) for x in beside(node, data)) if x is not None]
-        alike = grouped(((x.size[1], x.perm is None), x) for x in found)
+        found = [
+            x
+            for x in (_heads_product(x, view) for x in readers_in_graph(node, data))
+            if x is not None
+        ]
+        alike = group_pairs(((x.size[1], x.perm is None), x) for x in found)
         group = alike[mine.size[1], mine.perm is None]
         # One that keeps the features last: a product takes the Transpose of those of another.
         perms = [x.perm for x in group if x.perm is not None]
@@ -153,7 +157,7 @@ class JoinProducts(NodePass[ProductsSite]):
         group, data = match.products, match.products[0].node.inputs[0]
         axis, width = (op.view.shapes.rank(data) or 0) - 1, group[0].size[1]
         counts = [x.size[0] for x in group]
-        with op.placed(group[0].node):
+        with op.inserting_before(group[0].node):
             made = op.MatMul(data, op.Concat(*(x.node.inputs[1] for x in group), axis=1))
             if any(x.bias is not None for x in group):
                 dtype = (op.view.shapes.dtype(data) or ir.DataType.FLOAT).numpy()
@@ -165,13 +169,15 @@ class JoinProducts(NodePass[ProductsSite]):
                 made = op.Transpose(made, perm=match.perm)
                 axis = match.perm.index(axis)
             there = (True,) * len(group)
-            parts = list(op.make_all("Split", there, made, np.array(counts, np.int64), axis=axis))
+            parts = list(
+                op.make_outputs("Split", there, made, np.array(counts, np.int64), axis=axis)
+            )
             for i, product in enumerate(group):
                 if product.perm is not None and product.perm != match.perm and match.perm:
                     turned = [match.perm.index(x) for x in product.perm]
                     parts[i] = op.Transpose(parts[i], perm=turned)
         for product, part in zip(group[1:], parts[1:], strict=True):
-            op.supplant(product.last.outputs[0], part)
+            op.replace_and_remove(product.last.outputs[0], part)
         return parts[0]
 
 
@@ -193,7 +199,7 @@ def _heads_product(node: ir.Node, view: View) -> HeadsProduct | None:
     count, width = dims[-2:]
     if not isinstance(count, int) or not isinstance(width, int):
         return None
-    if not all_same(rows[:-1], dims[:-2]) or user.outputs[0].is_graph_output():
+    if not same_dims(rows[:-1], dims[:-2]) or user.outputs[0].is_graph_output():
         return None
     after = only_user(user)
     perm = attr_ints(after, "perm") if is_op(after, "Transpose") else None

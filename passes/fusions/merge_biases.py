@@ -10,35 +10,44 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import Dim, all_same
+from graphfix.facts.shapes import Dim, same_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of, ints_of
-from graphfix.graph.nodes import attr_int, attr_ints, input_at, is_op, maker_of, users_of
-from graphfix.graph.walks import reached
+from graphfix.graph.nodes import attr_int, attr_ints, input_at, is_op, producer_of, use_count
+from graphfix.graph.walks import reachable_from
 
-from ..common.fusible import FLOATS, is_by_feature, is_own_constant, lies_along, only_user, varying
+from ..common.fusible import (
+    FLOATS,
+    is_by_feature,
+    is_own_constant,
+    lies_along,
+    only_user,
+    only_varying_input,
+)
 
 _NORMS = ("LayerNormalization", "InstanceNormalization")
 _VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
 # Nodes around one sum that a constant is followed through, and readers of one of them.
-_MOST, _READERS = 1 << 14, 256
+_MAX_STEPS, _MAX_READERS = 1 << 14, 256
 # Of what is added, or multiplied with: a mask's -10000 would take digits off what it is added to.
-_LARGEST = 100.0
-_TABLE = 1 << 23  # numbers of a table that is added to when the model is loaded: not a vocabulary's
+_MAX_MAGNITUDE = 100.0
+_MAX_TABLE_SIZE = (
+    1 << 23
+)  # numbers of a table that is added to when the model is loaded: not a vocabulary's
 
 
 @dataclass(frozen=True)
 class BiasSite(Match):
-    """Constants that are added, and what adds them instead.
+    """Constants that are added one after another, and where their sum can be added.
 
     Attributes:
-        constant: What the node adds, or the table from which it adds rows.
-        norm: The norm right before it, which takes the constant as its bias.
-        rows: What takes rows from a table.
-        first: The Add of those rows, and which of its inputs is no constant.
-        steps: What adds constants, and what those go through, in order.
-        sizes: The dims of what is added in the place of those constants, behind each step.
-        ends: Where it is added.
+        constant: The constant that the node adds, or the table whose rows it adds.
+        norm: The norm right before the node, which takes the constant as its bias.
+        rows: The node that takes rows from the table.
+        first: The Add of a constant before those rows are added, and which of its inputs varies.
+        steps: The nodes that add constants, and those in between, in order.
+        sizes: The dims of the merged constant behind each step.
+        ends: The tensors to which the merged constant is added.
     """
 
     constant: ir.Value | None = None
@@ -52,7 +61,7 @@ class BiasSite(Match):
 
 @dataclass(frozen=True)
 class MergeBiases(NodePass[BiasSite]):
-    """Adds constants in as few sums as will do, of those that follow each other.
+    """Merges constants that are added one after another into as few Adds as possible.
 
     The bias of a product is added, then the heads that it is laid out as get one more: the u and v
     of a Transformer-XL or Conformer. MobileBERT adds a bias and the residual, multiplies, and adds
@@ -121,93 +130,105 @@ class MergeBiases(NodePass[BiasSite]):
     sentence = "a constant that is added behind another one, a kernel; fewer sums would do"
 
     def match(self, node: ir.Node, view: View) -> BiasSite | None:
-        """A sum with a constant, of a norm or the first of several; or one with rows of a table."""
+        """Return the site if constants added one after another can be merged."""
         if view.shapes.dtype(node.outputs[0]) not in FLOATS:
             return None
-        place = varying(node, view)
+        place = only_varying_input(node, view)
         if place is None:
-            return _tabled(node, view) if is_op(node, "Add") else None
+            return _match_table_rows(node, view) if is_op(node, "Add") else None
         data, constant = node.inputs[place], node.inputs[1 - place]
-        maker = maker_of(data)
+        maker = producer_of(data)
         if is_op(node, "Add") and is_op(maker, *_NORMS) and only_user(maker) is node:
             bias = input_at(maker, 2)
-            known = len(maker.outputs) == 1 and {maker.inputs[1], bias} - {None} <= view.fixed
-            if constant is not None and known and is_by_feature(constant, maker, view):
+            is_constant = (
+                len(maker.outputs) == 1 and {maker.inputs[1], bias} - {None} <= view.constant_values
+            )
+            if constant is not None and is_constant and is_by_feature(constant, maker, view):
                 return BiasSite(node, constant, norm=maker)
-        return _gathered(node, view) if _adds(node, view) else None
+        return _match_sums(node, view) if _adds_constant(node, view) else None
 
     def rewrite(self, match: BiasSite, op: Builder) -> ir.Value:
-        """One sum."""
+        """Build one sum of the merged constants."""
         if match.norm is not None and match.constant is not None:
             data, scale, *bias = match.norm.inputs
             constant = op.Reshape(match.constant, np.array([-1], np.int64))
             if bias and bias[0] is not None:
                 constant = op.Add(bias[0], constant)
-            return op.again(match.norm, data, scale, constant)
+            return op.clone_node(match.norm, data, scale, constant)
         if match.first is not None and match.rows is not None:
             first, place = match.first
-            moved = op.Reshape(first.inputs[1 - place], np.array([-1], np.int64))
-            table = op.Add(match.constant, moved)
-            return op.Add(first.inputs[place], op.again(match.rows, table, *match.rows.inputs[1:]))
+            bias_row = op.Reshape(first.inputs[1 - place], np.array([-1], np.int64))
+            table = op.Add(match.constant, bias_row)
+            return op.Add(
+                first.inputs[place], op.clone_node(match.rows, table, *match.rows.inputs[1:])
+            )
         bare, added = dict[ir.Value | None, ir.Value](), dict[ir.Value | None, ir.Value]()
         ends = dict[ir.Value, ir.Value]()
         for step in match.steps:
-            made = step.outputs[0]
-            with op.placed(step):
+            output = step.outputs[0]
+            with op.inserting_before(step):
                 inputs = [bare.get(x, x) for x in step.inputs]
-                alone = inputs[varying(step, op.view) or 0] if _adds(step, op.view) else None
-                bare[made] = alone or op.again(step, *inputs)
-                added[made] = _moved(step, match, added, op)
-                if made in match.ends:
-                    ends[made] = op.Add(bare.pop(made), added.pop(made))
-                elif shapes := [(x.node, x.idx) for x in made.uses() if is_op(x.node, "Shape")]:
-                    op.reroute(made, shapes, bare[made])
+                varying_input = (
+                    inputs[only_varying_input(step, op.view) or 0]
+                    if _adds_constant(step, op.view)
+                    else None
+                )
+                bare[output] = varying_input or op.clone_node(step, *inputs)
+                added[output] = _bias_after(step, match, added, op)
+                if output in match.ends:
+                    ends[output] = op.Add(bare.pop(output), added.pop(output))
+                elif shapes := [(x.node, x.idx) for x in output.uses() if is_op(x.node, "Shape")]:
+                    op.redirect_uses(output, shapes, bare[output])
         last = ends.pop(match.node.outputs[0])
         for old, new in ends.items():
-            op.supplant(old, new)
+            op.replace_and_remove(old, new)
         return last
 
 
-def _tabled(node: ir.Node, view: View) -> BiasSite | None:
-    """From a sum with rows of a table back to one with a constant."""
-    at = _with_bias(node, view)
-    first = None if at is None else maker_of(node.inputs[at])
-    rows = None if at is None else maker_of(node.inputs[1 - at])
-    place = None if first is None else varying(first, view)
+def _match_table_rows(node: ir.Node, view: View) -> BiasSite | None:
+    """Return the site of a sum of table rows and a sum with a constant, or None."""
+    bias_place = _input_with_bias(node, view)
+    first = None if bias_place is None else producer_of(node.inputs[bias_place])
+    rows = None if bias_place is None else producer_of(node.inputs[1 - bias_place])
+    place = None if first is None else only_varying_input(first, view)
     if first is None or rows is None or place is None or only_user(rows) is not node:
         return None
-    whole = is_op(rows, "Gather") and attr_int(rows, "axis", 0) == 0
-    whole = whole or (is_op(rows, "Slice") and ints_of(input_at(rows, 3)) == (0,))
+    takes_rows = is_op(rows, "Gather") and attr_int(rows, "axis", 0) == 0
+    takes_rows = takes_rows or (is_op(rows, "Slice") and ints_of(input_at(rows, 3)) == (0,))
     table, rank = rows.inputs[0], view.shapes.rank(first.outputs[0])
     dims = view.shapes.dims(table)
-    if not whole or table is None or not is_own_constant(table, view) or rank is None:
+    if not takes_rows or table is None or not is_own_constant(table, view) or rank is None:
         return None
-    if dims is None or len(dims) != 2 or math.prod(_numbers(dims)) > _TABLE:
+    if dims is None or len(dims) != 2 or math.prod(_static_dims(dims)) > _MAX_TABLE_SIZE:
         return None
     fits = lies_along(first.inputs[1 - place], dims[1], 0, rank, view)
     return BiasSite(node, table, rows=rows, first=(first, place)) if fits else None
 
 
-def _adds(node: ir.Node, view: View) -> bool:
-    """Whether a node adds a constant to a tensor, or takes one off, whose dims stay."""
-    place = varying(node, view)
+def _adds_constant(node: ir.Node, view: View) -> bool:
+    """Return whether a node adds or subtracts a constant and keeps the dims."""
+    place = only_varying_input(node, view)
     if place is None or not is_op(node, "Add", *("Sub",) * (place == 0)):
         return False
     dims = [view.shapes.dims(x) for x in (node.inputs[place], *node.outputs)]
-    other = view.shapes.dims(node.inputs[1 - place])
-    return all_same(*dims) and other is not None and len(_numbers(other)) == len(other)
+    constant_dims = view.shapes.dims(node.inputs[1 - place])
+    return (
+        same_dims(*dims)
+        and constant_dims is not None
+        and len(_static_dims(constant_dims)) == len(constant_dims)
+    )
 
 
-def _takes(node: ir.Node, view: View) -> bool:
-    """Whether what is added to an input of a node could be added, changed, to its output."""
-    place = varying(node, view)
-    if is_op(node, "Add", "Sub") and (place is None or _adds(node, view)):
+def _carries_constant(node: ir.Node, view: View) -> bool:
+    """Return whether a constant added to an input can be added to the output instead."""
+    place = only_varying_input(node, view)
+    if is_op(node, "Add", "Sub") and (place is None or _adds_constant(node, view)):
         return True
     if is_op(node, "MatMul") and place is None:
         # The weights of a row are 1 together, where there is one for itself at least.
-        weights, dims = maker_of(node.inputs[0]), view.shapes.dims(node.inputs[0]) or ()
+        weights, dims = producer_of(node.inputs[0]), view.shapes.dims(node.inputs[0]) or ()
         last = is_op(weights, "Softmax") and attr_int(weights, "axis", 1) in (-1, len(dims) - 1)
-        return last and all_same(dims[-1:], dims[-2:-1])
+        return last and same_dims(dims[-1:], dims[-2:-1])
     if is_op(node, "MatMul"):  # An activation right behind it is in its kernel.
         precise = view.shapes.dtype(node.outputs[0]) == ir.DataType.FLOAT
         return precise and place == 0 and is_op(only_user(node), "Add", "Sub")
@@ -216,39 +237,49 @@ def _takes(node: ir.Node, view: View) -> bool:
     return is_op(node, "Transpose", *_VIEWS) or (is_op(node, "Mul") and place is not None)
 
 
-def _gathered(node: ir.Node, view: View) -> BiasSite | None:
-    """The sums with constants around a node, of which it is the first, if fewer would do."""
-    shut = set[ir.Value]()
+def _match_sums(node: ir.Node, view: View) -> BiasSite | None:
+    """Return the site of sums with constants that starts here, if fewer sums will do."""
+    blocked = set[ir.Value]()
 
     @cache
-    def users(step: ir.Node) -> list[ir.Node]:
-        """What the constant behind a step can go through next; nothing where it has to be added."""
-        made, found = step.outputs[0], list[ir.Node]()
-        if made not in shut and not made.is_graph_output() and users_of(made) <= _READERS:
+    def next_steps(step: ir.Node) -> list[ir.Node]:
+        """Return the readers that a constant can pass next; [] where it must be added."""
+        output, readers = step.outputs[0], list[ir.Node]()
+        if (
+            output not in blocked
+            and not output.is_graph_output()
+            and use_count(output) <= _MAX_READERS
+        ):
             # A Shape is the same without what is added.
-            found = [x.node for x in made.uses() if not is_op(x.node, "Shape")]
-        return found if all(x.graph is step.graph and _takes(x, view) for x in found) else []
+            readers = [x.node for x in output.uses() if not is_op(x.node, "Shape")]
+        return (
+            readers
+            if all(x.graph is step.graph and _carries_constant(x, view) for x in readers)
+            else []
+        )
 
-    def beside(step: ir.Node) -> Iterator[ir.Node]:
-        """What may have to do with the same constants as a step."""
-        yield from users(step)
-        makers = (None if x in view.fixed else maker_of(x) for x in step.inputs)
-        yield from (x for x in makers if x is not None and _takes(x, view) and users(x))
+    def related_steps(step: ir.Node) -> Iterator[ir.Node]:
+        """Yield the steps that may involve the same constants."""
+        yield from next_steps(step)
+        makers = (None if x in view.constant_values else producer_of(x) for x in step.inputs)
+        yield from (
+            x for x in makers if x is not None and _carries_constant(x, view) and next_steps(x)
+        )
 
     while True:
         scaled = dict[ir.Node, ir.Node | None]()
-        for i, step in enumerate(reached([node], beside)):
-            if _adds(step, view):
-                maker = maker_of(step.inputs[varying(step, view) or 0])
+        for i, step in enumerate(reachable_from([node], related_steps)):
+            if _adds_constant(step, view):
+                maker = producer_of(step.inputs[only_varying_input(step, view) or 0])
                 scaled[step] = maker if is_op(maker, "Mul") else None
-                earlier = view.places.get(step, -1) < view.places.get(node, -1)
-                if i > _MOST or (earlier and scaled[step] is None):
+                earlier = view.node_positions.get(step, -1) < view.node_positions.get(node, -1)
+                if i > _MAX_STEPS or (earlier and scaled[step] is None):
                     return None
         # The bias of a norm in pieces, or of an affine, is in the kernel that these become.
-        carried = set(reached(scaled, users))
+        carried = set(reachable_from(scaled, next_steps))
         sums = {x for x, factor in scaled.items() if factor is None or factor in carried}
-        carried = set(reached(sums, users))
-        ends = {x.outputs[0] for x in carried if not users(x)}
+        carried = set(reachable_from(sums, next_steps))
+        ends = {x.outputs[0] for x in carried if not next_steps(x)}
         if len(sums) <= len(ends):
             return None
         # No later than it has to be: behind a layout or a sum it may keep others from being fused.
@@ -256,128 +287,135 @@ def _gathered(node: ir.Node, view: View) -> BiasSite | None:
         for last in (x for x in carried if x.outputs[0] in ends):
             step = last
             while step not in sums:
-                makers = [x for x in map(maker_of, step.inputs) if x in carried and users(x)]
-                if len(makers) != 1 or len(users(makers[0])) != 1:
+                makers = [
+                    x for x in map(producer_of, step.inputs) if x in carried and next_steps(x)
+                ]
+                if len(makers) != 1 or len(next_steps(makers[0])) != 1:
                     break
                 step = makers[0]
             if step is not last:
                 early.add(step.outputs[0])
         if early:
-            shut |= early
-            users.cache_clear()
+            blocked |= early
+            next_steps.cache_clear()
             continue
         steps = [x for x in node.graph or () if x in carried]
-        if next(x for x in steps if x in sums) is not node or not _is_gentle(steps, view):
+        if next(x for x in steps if x in sums) is not node or not _has_small_constants(steps, view):
             return None
         sizes: dict[ir.Value | None, list[int]] = {}
         for step in steps:
-            given = {x: sizes[x] for x in step.inputs if x in sizes and x not in ends}
-            found = _sizes(step, given, view)
-            if found is None:
-                shut.update(x for x in given if x is not None)
-                users.cache_clear()
+            input_sizes = {x: sizes[x] for x in step.inputs if x in sizes and x not in ends}
+            output_sizes = _bias_sizes_after(step, input_sizes, view)
+            if output_sizes is None:
+                blocked.update(x for x in input_sizes if x is not None)
+                next_steps.cache_clear()
                 break
-            sizes[step.outputs[0]] = found
+            sizes[step.outputs[0]] = output_sizes
         else:
             return BiasSite(steps[-1], steps=tuple(steps), sizes=sizes, ends=ends)
 
 
-def _is_gentle(steps: Sequence[ir.Node], view: View) -> bool:
-    """Whether no constant is so large that numbers lose digits beside it, as a mask's does.
+def _has_small_constants(steps: Sequence[ir.Node], view: View) -> bool:
+    """Return whether no constant is so large that numbers lose digits, as a mask's is.
 
-    A number by itself is perhaps of a length, which may be rounded down after the sum.
+    A single number may be part of a length that is rounded down after the sum: at least one
+    constant must be a list.
     """
-    lists = False
+    has_list = False
     for step in steps:
-        place = varying(step, view)
+        place = only_varying_input(step, view)
         if place is not None and is_op(step, "Add", "Sub", "Mul", "Div"):
-            known = const_of(step.inputs[1 - place], _TABLE)
-            if known is None or not known.size:
+            array = const_of(step.inputs[1 - place], _MAX_TABLE_SIZE)
+            if array is None or not array.size:
                 return False
-            least, most = float(np.abs(known).min()), float(np.abs(known).max())
-            if (least < 1 / _LARGEST) if is_op(step, "Div") else (most > _LARGEST):
+            least, most = float(np.abs(array).min()), float(np.abs(array).max())
+            if (least < 1 / _MAX_MAGNITUDE) if is_op(step, "Div") else (most > _MAX_MAGNITUDE):
                 return False
-            lists = lists or (known.size > 1 and _adds(step, view))
-    return lists
+            has_list = has_list or (array.size > 1 and _adds_constant(step, view))
+    return has_list
 
 
-def _sizes(
+def _bias_sizes_after(
     step: ir.Node, sizes: Mapping[ir.Value | None, list[int]], view: View
 ) -> list[int] | None:
-    """The dims of what is added behind a step in the place of what is added before it."""
-    place, made = varying(step, view), view.shapes.dims(step.outputs[0])
-    other = view.shapes.dims(step.inputs[(place or 0) - 1]) or ()
-    if made is None:
+    """Return the dims of the merged constant behind a step, from those before it."""
+    place, out_dims = only_varying_input(step, view), view.shapes.dims(step.outputs[0])
+    constant_dims = view.shapes.dims(step.inputs[(place or 0) - 1]) or ()
+    if out_dims is None:
         return None
     if is_op(step, "Add", "Sub", "Mul", "Div"):
-        parts = [*sizes.values(), *([] if place is None else [_numbers(other)])]
-        both = list(np.broadcast_shapes(*map(tuple, parts)))
-        return both if math.prod(both) <= _TABLE else None
-    ((data, before),) = sizes.items()
-    given = view.shapes.dims(data)
-    if given is None:
+        parts = [*sizes.values(), *([] if place is None else [_static_dims(constant_dims)])]
+        broadcast_sizes = list(np.broadcast_shapes(*map(tuple, parts)))
+        return broadcast_sizes if math.prod(broadcast_sizes) <= _MAX_TABLE_SIZE else None
+    ((data, bias_sizes),) = sizes.items()
+    data_dims = view.shapes.dims(data)
+    if data_dims is None:
         return None
     if is_op(step, "MatMul") and place is None:
-        found = before if before[-2:-1] in ([], [1]) else None
+        new_sizes = bias_sizes if bias_sizes[-2:-1] in ([], [1]) else None
     elif is_op(step, "MatMul"):
-        wide = _numbers(other)
-        found = [*before[:-1], wide[1]] if len(wide) == 2 == len(other) else None
+        wide = _static_dims(constant_dims)
+        new_sizes = [*bias_sizes[:-1], wide[1]] if len(wide) == 2 == len(constant_dims) else None
     elif is_op(step, "Transpose"):
-        padded = [1] * (len(given) - len(before)) + before
-        found = [padded[i] for i in attr_ints(step, "perm") or range(len(given))[::-1]]
+        padded = [1] * (len(data_dims) - len(bias_sizes)) + bias_sizes
+        new_sizes = [padded[i] for i in attr_ints(step, "perm") or range(len(data_dims))[::-1]]
     else:
-        found = _laid(before, given, made)
-    return found if found is not None and math.prod(found) <= _TABLE else None
+        new_sizes = _reshaped_sizes(bias_sizes, data_dims, out_dims)
+    return new_sizes if new_sizes is not None and math.prod(new_sizes) <= _MAX_TABLE_SIZE else None
 
 
-def _moved(
+def _bias_after(
     step: ir.Node, match: BiasSite, added: Mapping[ir.Value | None, ir.Value], op: Builder
 ) -> ir.Value:
-    """What is added behind a step in the place of what is added before it."""
-    place = varying(step, op.view)
+    """Build the merged constant behind a step, from the one before it."""
+    place = only_varying_input(step, op.view)
     constant = None if place is None else step.inputs[place - 1]
     if is_op(step, "Add", "Sub"):
-        left, right = (constant if x is constant else added.get(x) for x in step.inputs)
-        if left is not None and right is not None:
-            return op.make(step.op_type, left, right)
-        alone = right if left is None else left
-        assert alone is not None
-        return op.Neg(alone) if left is None and is_op(step, "Sub") else alone
+        lhs, rhs = (constant if x is constant else added.get(x) for x in step.inputs)
+        if lhs is not None and rhs is not None:
+            return op.make(step.op_type, lhs, rhs)
+        operand = rhs if lhs is None else lhs
+        assert operand is not None
+        return op.Neg(operand) if lhs is None and is_op(step, "Sub") else operand
     data = next(x for x in step.inputs if x in added)
-    moved, sizes = added[data], match.sizes[data]
+    bias, sizes = added[data], match.sizes[data]
     if is_op(step, "MatMul") and place is None:
-        return moved
+        return bias
     if is_op(step, "MatMul"):
         depth = (op.view.shapes.dims(constant) or ())[0]
         if sizes[-1:] != [depth]:
-            moved = op.Expand(moved, np.array([*sizes[:-1], depth], np.int64))
-        return op.MatMul(moved, constant)
+            bias = op.Expand(bias, np.array([*sizes[:-1], depth], np.int64))
+        return op.MatMul(bias, constant)
     if is_op(step, "Transpose"):
         padded = np.array([1] * ((op.view.shapes.rank(data) or 0) - len(sizes)) + sizes, np.int64)
-        return op.Transpose(op.Reshape(moved, padded), perm=attr_ints(step, "perm"))
+        return op.Transpose(op.Reshape(bias, padded), perm=attr_ints(step, "perm"))
     if is_op(step, *_VIEWS):
-        return op.Reshape(moved, np.array(match.sizes[step.outputs[0]], np.int64))
-    return op.make(step.op_type, moved, constant)
+        return op.Reshape(bias, np.array(match.sizes[step.outputs[0]], np.int64))
+    return op.make(step.op_type, bias, constant)
 
 
-def _with_bias(add: ir.Node, view: View) -> int | None:
-    """Which input of a sum of two tensors has had a constant added, for this sum alone."""
+def _input_with_bias(add: ir.Node, view: View) -> int | None:
+    """Return which input of a sum has a constant added for this sum alone, or None."""
     for i, value in enumerate(add.inputs):
-        maker = maker_of(value)
-        if is_op(maker, "Add") and varying(maker, view) is not None and only_user(maker) is add:
+        maker = producer_of(value)
+        if (
+            is_op(maker, "Add")
+            and only_varying_input(maker, view) is not None
+            and only_user(maker) is add
+        ):
             return i
     return None
 
 
-def _numbers(dims: Sequence[Dim]) -> list[int]:
-    """The dims of a constant."""
+def _static_dims(dims: Sequence[Dim]) -> list[int]:
+    """Return the dims that are integers."""
     return [x for x in dims if isinstance(x, int)]
 
 
-def _laid(
+def _reshaped_sizes(
     sizes: Sequence[int], before: Sequence[object], after: Sequence[object]
 ) -> list[int] | None:
-    """The dims that a constant has once the tensor that it is added to is reshaped.
+    """Return the dims of a constant once the tensor it is added to is reshaped, or None.
 
     It has a number for each element of the last axes, which become others as the last ones.
     """
@@ -386,11 +424,11 @@ def _laid(
         sizes = sizes[1:]
     if list(before[len(before) - len(sizes) :]) != list(sizes):
         return None
-    laid = list[int]()
+    new_sizes = list[int]()
     for dim in reversed(after):
-        if math.prod(laid) == count:
+        if math.prod(new_sizes) == count:
             break
         if not isinstance(dim, int):
             return None
-        laid.insert(0, dim)
-    return laid if math.prod(laid) == count else None
+        new_sizes.insert(0, dim)
+    return new_sizes if math.prod(new_sizes) == count else None

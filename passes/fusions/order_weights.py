@@ -7,12 +7,12 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import all_same
+from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_int
 
 from ..common.fusible import is_own_constant
-from ..common.lookup import alone
+from ..common.lookup import exclusive_producer
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,11 @@ class OrderWeights(NodePass[StackedSite]):
 
     def match(self, node: ir.Node, view: View) -> StackedSite | None:
         """A product of a Reshape that merges a Concat of Unsqueezes, over the last axis of each."""
-        reshape = alone(node.inputs[0], "Reshape")
-        concat = None if reshape is None else alone(reshape.inputs[0], "Concat")
+        reshape = exclusive_producer(node.inputs[0], "Reshape")
+        concat = None if reshape is None else exclusive_producer(reshape.inputs[0], "Concat")
         if concat is None or not is_own_constant(node.inputs[1], view):
             return None
-        stacks = [alone(x, "Unsqueeze") for x in concat.inputs]
+        stacks = [exclusive_producer(x, "Unsqueeze") for x in concat.inputs]
         parts = tuple(x.inputs[0] for x in stacks if x is not None and x.inputs[0] is not None)
         made, pairs = (view.shapes.dims(x) for x in (node.inputs[0], concat.outputs[0]))
         if len(parts) < len(stacks) or not made or pairs is None or len(pairs) != len(made) + 1:
@@ -103,8 +103,8 @@ class OrderWeights(NodePass[StackedSite]):
         if not last or not isinstance(width, int) or view.shapes.rank(node.inputs[1]) != 2:
             return None
         # What is stacked behind the features of each part, whose other dims are as they are after.
-        stacked = all(all_same(view.shapes.dims(x), pairs[:-1]) for x in parts)
-        merged = all_same(made, (*pairs[:-2], width * len(parts)))
+        stacked = all(same_dims(view.shapes.dims(x), pairs[:-1]) for x in parts)
+        merged = same_dims(made, (*pairs[:-2], width * len(parts)))
         return StackedSite(node, parts, width) if stacked and merged else None
 
     def rewrite(self, match: StackedSite, op: Builder) -> ir.Value:

@@ -10,7 +10,7 @@ from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_int, attr_ints, input_at, is_op
 
 from ..common.fusible import FLOATS, MICROSOFT, is_own_constant, only_user
-from ..common.lookup import alone
+from ..common.lookup import exclusive_producer
 from ..common.reshape_targets import with_axes
 
 
@@ -73,7 +73,7 @@ class PointwiseConv(NodePass[PointwiseSite]):
 
     def match(self, node: ir.Node, view: View) -> PointwiseSite | None:
         """A Transpose of channels and frames, after a Conv that only it reads."""
-        conv = alone(node.inputs[0], "Conv")
+        conv = exclusive_producer(node.inputs[0], "Conv")
         if conv is None or attr_ints(node, "perm") != (0, 2, 1) or attr_int(conv, "group", 1) != 1:
             return None
         _, weight, *bias = conv.inputs

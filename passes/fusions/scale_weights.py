@@ -11,7 +11,7 @@ from graphfix.facts.view import View
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import is_op
 
-from ..common.fusible import is_by_feature, only_user, varying
+from ..common.fusible import is_by_feature, only_user, only_varying_input
 
 _LAYOUT = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "GatherElements", "Einsum")
 _CONVOLVES = ("Conv", "ConvTranspose")
@@ -21,17 +21,17 @@ _POSITIVE = ("Relu", "LeakyRelu")
 
 @dataclass(frozen=True)
 class ScaledSite(Match):
-    """A product with a weight that is multiplied with constants, or of what is.
+    """A product with a weight, and a constant factor before or behind it.
 
     Attributes:
         product: The MatMul, Conv or ConvTranspose; or the norm, whose weight is its scale.
         kind: Mul or Div.
-        factor: What it is multiplied with or divided by, [W] or one number.
+        factor: The factor or divisor, [W] or one number.
         flat: Whether the factor has dims of 1 around its W.
-        data: What the product takes.
-        before: What lies between the factor and the product after it, nearest to the factor first.
-        after: What lies between the product and the factor after it, nearest to the product first;
-            each with which of its inputs leads there.
+        data: The input of the product.
+        before: The nodes from the factor to the product behind it, in order.
+        after: The nodes from the product to the factor behind it, in order, each with the input
+            that leads there.
     """
 
     product: ir.Node
@@ -45,7 +45,7 @@ class ScaledSite(Match):
 
 @dataclass(frozen=True)
 class ScaleWeights(NodePass[ScaledSite]):
-    """Multiplies a weight with what its product, or what the product takes, is multiplied with.
+    """Multiplies constant factors of a product, or of its input, into the weight.
 
     Layer scale (ConvNeXt, BEiT, DINOv2, Mimi) multiplies each feature with a number of its own, and
     VITS scales its queries behind their bias; Funnel and XLNet do so once these are laid out as
@@ -103,52 +103,57 @@ class ScaleWeights(NodePass[ScaledSite]):
     sentence = "constants that a product is multiplied with, a kernel; its weight could have them"
 
     def match(self, node: ir.Node, view: View) -> ScaledSite | None:
-        """A Mul or Div by constants behind a product with a weight, or before a convolution."""
+        """Return the site if a constant factor can be multiplied into a weight."""
         orders = (node.inputs, node.inputs[::-1]) if is_op(node, "Mul") else (node.inputs,)
         for rows, factor in orders:
-            if rows is None or factor is None or rows in view.fixed or factor not in view.fixed:
+            if (
+                rows is None
+                or factor is None
+                or rows in view.constant_values
+                or factor not in view.constant_values
+            ):
                 continue
-            one = view.shapes.dims(factor) in ((), (1,))
-            site = _behind(node, rows, factor, one, view)
-            if site is None and one:
-                site = _ahead(node, rows, factor, view)
+            is_scalar = view.shapes.dims(factor) in ((), (1,))
+            site = _match_factor_behind(node, rows, factor, is_scalar, view)
+            if site is None and is_scalar:
+                site = _match_factor_ahead(node, rows, factor, view)
             if site is not None:
                 return site
         return None
 
     def rewrite(self, match: ScaledSite, op: Builder) -> ir.Value:
-        """The product with a scaled weight, and what lies around it."""
+        """Build the product with a scaled weight, and the nodes around it."""
         rows = match.data
         for step in match.before:
-            rows = op.again(step, rows)
+            rows = op.clone_node(step, rows)
         factor = match.factor
         if match.flat:
             factor = op.Reshape(factor, np.array([-1], np.int64))
         _, weight, *bias = match.product.inputs
         if match.node is not match.product:  # else its data were multiplied, and not its bias
             bias = [x and op.make(match.kind, x, factor) for x in bias]
-        rows = op.again(match.product, rows, op.make(match.kind, weight, factor), *bias)
+        rows = op.clone_node(match.product, rows, op.make(match.kind, weight, factor), *bias)
         for step, place in match.after:
             inputs = list(step.inputs)
             inputs[place] = rows
             if is_op(step, "Add"):
                 inputs[1 - place] = op.make(match.kind, inputs[1 - place], match.factor)
-            rows = op.again(step, *inputs)
+            rows = op.clone_node(step, *inputs)
         return rows
 
 
-def _behind(
-    node: ir.Node, rows: ir.Value, factor: ir.Value, one: bool, view: View
+def _match_factor_behind(
+    node: ir.Node, rows: ir.Value, factor: ir.Value, is_scalar: bool, view: View
 ) -> ScaledSite | None:
-    """The factor after a MatMul with a weight, if all between goes with it."""
+    """Return the site of a factor behind a product with a weight, or None."""
     user, value, after = node, rows, list[tuple[ir.Node, int]]()
     while True:
         maker = value.producer()
         if maker is None or only_user(maker) is not user or len(value.uses()) > 1:
             return None
-        if _takes(maker, view):
+        if _can_scale_weight(maker, view):
             break
-        place = _place(maker, one, view)
+        place = _scalable_input(maker, is_scalar, view)
         data = None if place is None else maker.inputs[place]
         if place is None or data is None:
             return None
@@ -156,45 +161,51 @@ def _behind(
         user, value = maker, data
     data = maker.inputs[0]
     # One number right behind a product is left to fuse-matmul, and to ONNX Runtime.
-    fits = after or is_op(maker, *_NORMS) if one else is_by_feature(factor, maker, view)
+    fits = after or is_op(maker, *_NORMS) if is_scalar else is_by_feature(factor, maker, view)
     if data is None or not fits:
         return None
-    flat = not one and view.shapes.rank(factor) != 1
+    flat = not is_scalar and view.shapes.rank(factor) != 1
     return ScaledSite(node, maker, node.op_type, factor, data, flat, after=tuple(after))
 
 
-def _ahead(node: ir.Node, rows: ir.Value, factor: ir.Value, view: View) -> ScaledSite | None:
-    """One number before a convolution; a positive one goes through a Relu."""
+def _match_factor_ahead(
+    node: ir.Node, rows: ir.Value, factor: ir.Value, view: View
+) -> ScaledSite | None:
+    """Return the site of one number before a convolution; a positive one passes a Relu."""
     product, number, before = only_user(node), scalar_of(factor), list[ir.Node]()
     while product is not None and is_op(product, *_POSITIVE) and number is not None and number > 0:
         before.append(product)
         product = only_user(product)
-    if product is None or not is_op(product, *_CONVOLVES) or not _takes(product, view):
+    if product is None or not is_op(product, *_CONVOLVES) or not _can_scale_weight(product, view):
         return None
     if product.inputs[0] is not (before[-1] if before else node).outputs[0]:
         return None
     return ScaledSite(product, product, node.op_type, factor, rows, before=tuple(before))
 
 
-def _takes(product: ir.Node, view: View) -> bool:
-    """Whether the weight of a product can be scaled when the model is loaded, for it alone."""
+def _can_scale_weight(product: ir.Node, view: View) -> bool:
+    """Return whether the weight of a product can be scaled on load, for it alone."""
     if not is_op(product, "MatMul", *_CONVOLVES, *_NORMS) or len(product.outputs) > 1:
         return False
     weight, *bias = product.inputs[1:]
-    if weight is None or not {weight, *filter(None, bias)} <= view.fixed:
+    if weight is None or not {weight, *filter(None, bias)} <= view.constant_values:
         return False
     if weight.is_graph_output() or view.shapes.dtype(weight) != ir.DataType.FLOAT:
         return False
     if is_op(product, *_NORMS):
         return view.shapes.rank(weight) == 1
-    readers = [x for x, _ in weight.uses() if x.outputs[0] not in view.fixed]
+    readers = [x for x, _ in weight.uses() if x.outputs[0] not in view.constant_values]
     return len(readers) == 1 and (not is_op(product, "MatMul") or view.shapes.rank(weight) == 2)
 
 
-def _place(step: ir.Node, one: bool, view: View) -> int | None:
-    """Which input of a step is what would be scaled instead of what it makes."""
+def _scalable_input(step: ir.Node, is_scalar: bool, view: View) -> int | None:
+    """Return which input of a step can be scaled instead of its output, or None."""
     if is_op(step, "Add"):
-        place = varying(step, view)
-        fits = place is not None and (one or view.shapes.rank(step.inputs[1 - place]) == 1)
+        place = only_varying_input(step, view)
+        fits = place is not None and (is_scalar or view.shapes.rank(step.inputs[1 - place]) == 1)
         return place if fits else None
-    return 0 if one and is_op(step, *_LAYOUT) and step.inputs[0] not in view.fixed else None
+    return (
+        0
+        if is_scalar and is_op(step, *_LAYOUT) and step.inputs[0] not in view.constant_values
+        else None
+    )

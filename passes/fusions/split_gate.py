@@ -9,7 +9,7 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_int, is_op
 
-from ..common.cuts import Half, half_of, sliced
+from ..common.cuts import HalfCut, build_slice, half_cut_of
 from ..common.fusible import FLOATS, is_own_constant
 
 # DirectML makes one operator of a Conv and of such an activation after it.
@@ -90,7 +90,9 @@ class SplitGate(NodePass[HalvesSite]):
         whole = node.outputs[0]
         readers = {use.node: None for use in whole.uses()}
         parts = [x for reader in readers for x in reader.outputs]
-        halves = {x[1]: part for part in parts if (x := half_of(part, view)) and _is_whole(x[0])}
+        halves = {
+            x[1]: part for part in parts if (x := half_cut_of(part, view)) and _is_whole(x[0])
+        }
         if len(parts) != 2 or len(halves) != 2 or attr_int(node, "group", 1) != 1:
             return None
         if any(x.is_graph_output() or not x.uses() for x in (whole, *parts)):
@@ -109,16 +111,16 @@ class SplitGate(NodePass[HalvesSite]):
         data, weight, *bias = match.conv.inputs
         size = int(str((op.view.shapes.dims(match.second) or (0, 0))[1]))
         made = []
-        with op.placed(match.conv):
+        with op.inserting_before(match.conv):
             for start in (0, size):
                 cut = {0: (start, start + size, 1)}
-                own = [x and sliced(x, cut, op) for x in (weight, *bias)]
-                made.append(op.again(match.conv, data, *own))
+                own = [x and build_slice(x, cut, op) for x in (weight, *bias)]
+                made.append(op.clone_node(match.conv, data, *own))
         first, second = made
-        op.supplant(match.second, second)
+        op.replace_and_remove(match.second, second)
         return first
 
 
-def _is_whole(half: Half) -> bool:
+def _is_whole(half: HalfCut) -> bool:
     """Whether it is cut along the channels, and no further."""
-    return half.axis == 1 and not half.rest
+    return half.axis == 1 and not half.other_cuts

@@ -7,14 +7,14 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import all_same
+from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import attr_int, is_op
 
 from ..common.cuts import cuts_of
 from ..common.reshape_targets import with_axes
-from .attention.axis_layout import REGROUPS, Atom, Layout, before
+from .attention.axis_layout import REGROUPS, Atom, Layout, layout_before
 from .attention.merged_heads import constant_shape
 
 _MOVES = ("Transpose", *REGROUPS)
@@ -22,21 +22,21 @@ _MOVES = ("Transpose", *REGROUPS)
 
 @dataclass(frozen=True)
 class PackedSite(Match):
-    """What takes all that lies packed in the last axis of a tensor: Gathers, Slices, a Split.
+    """The Gathers, Slices or Split that take all parts packed in the last axis of a tensor.
 
     Attributes:
         packed: The tensor.
-        parts: What is taken, with its place.
-        apart: What takes the axes of a part apart, if its axes are not those that are wanted.
-        perm: How they then change places.
-        ones: Which axes of 1 are wanted beside them.
+        parts: The tensors that are taken, each with its place.
+        part_shape: The target of a Reshape of each part, if its axes differ from those taken.
+        perm: The permutation behind that Reshape.
+        unit_axes: The axes of 1 that are added behind it.
     """
 
     packed: ir.Value
     parts: tuple[tuple[ir.Value, int], ...]
-    apart: tuple[int, ...] | None = None
+    part_shape: tuple[int, ...] | None = None
     perm: tuple[int, ...] = ()
-    ones: tuple[int, ...] = ()
+    unit_axes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,53 +90,54 @@ class SplitPacked(NodePass[PackedSite]):
     anchors = ("Gather", "Slice", "Split")
 
     def match(self, node: ir.Node, view: View) -> PackedSite | None:
-        """The Split, or the first of the Gathers or Slices, of a tensor that was packed."""
+        """Return the site at the Split, or the first Gather or Slice, of a packed tensor."""
         front = node.inputs[0]
         dims = view.shapes.dims(front)
-        if front is None or not dims or view.opset(node) < 13:
+        if front is None or not dims or view.opset_of_node(node) < 13:
             return None
         if is_op(node, "Split"):
             axis = attr_int(node, "axis", 0) % len(dims)
             parts = [(x, place) for place, x in enumerate(node.outputs)]
         else:
-            users = {use.node: _taken(use.node, len(dims)) for use in front.uses()}
-            own, ordered = users[node], [x for x in node.graph or () if x in users]
-            axis = -1 if own is None else own[0]
-            alike = [(x.outputs[0], users[x]) for x in ordered if x.op_type == node.op_type]
+            elements = {use.node: _taken_element(use.node, len(dims)) for use in front.uses()}
+            own_element, ordered = elements[node], [x for x in node.graph or () if x in elements]
+            axis = -1 if own_element is None else own_element[0]
+            alike = [(x.outputs[0], elements[x]) for x in ordered if x.op_type == node.op_type]
             parts = [(x, at[1]) for x, at in alike if at is not None and at[0] == axis]
-            if front.is_graph_output() or len(parts) < len(users) or ordered[0] is not node:
+            if front.is_graph_output() or len(parts) < len(elements) or ordered[0] is not node:
                 return None
-        made = [view.shapes.dims(x) for x, _ in parts]
+        part_dims = [view.shapes.dims(x) for x, _ in parts]
         if sorted(place for _, place in parts) != [*range(len(parts))] or dims[axis] != len(parts):
             return None
-        if not is_op(node, "Gather") and any(x is None or x[axis] != 1 for x in made):
+        if not is_op(node, "Gather") and any(x is None or x[axis] != 1 for x in part_dims):
             return None
-        return _packed(node, tuple(parts), axis, view)
+        return _match_packed(node, tuple(parts), axis, view)
 
     def rewrite(self, match: PackedSite, op: Builder) -> ir.Value:
-        """A Split, and what lays out its parts."""
+        """Build a Split and the layout of its parts."""
         dims, count = op.view.shapes.dims(match.packed) or (), len(match.parts)
         sizes = np.full(count, int(str(dims[-1])) // count, np.int64)
-        split = op.make_all("Split", (True,) * count, match.packed, sizes, axis=len(dims) - 1)
-        made = [_laid_out(split[place], match, op) for _, place in match.parts]
-        for (old, _), new in zip(match.parts[1:], made[1:], strict=True):
-            op.replace(old, new)
+        split = op.make_outputs("Split", (True,) * count, match.packed, sizes, axis=len(dims) - 1)
+        new_parts = [_restore_layout(split[place], match, op) for _, place in match.parts]
+        for (old, _), new in zip(match.parts[1:], new_parts[1:], strict=True):
+            op.replace_value(old, new)
             if old.producer() is not match.node:
-                op.drop(old)
-        return made[0]
+                op.remove_unread(old)
+        return new_parts[0]
 
 
-def _laid_out(part: ir.Value, match: PackedSite, op: Builder) -> ir.Value:
-    if match.apart is None:
+def _restore_layout(part: ir.Value, match: PackedSite, op: Builder) -> ir.Value:
+    """Build a part with the axes that its readers expect."""
+    if match.part_shape is None:
         return part
-    part = op.Reshape(part, np.array(match.apart, np.int64))
+    part = op.Reshape(part, np.array(match.part_shape, np.int64))
     if list(match.perm) != sorted(match.perm):
         part = op.Transpose(part, perm=match.perm)
-    return with_axes("Unsqueeze", part, match.ones, op)
+    return with_axes("Unsqueeze", part, match.unit_axes, op)
 
 
-def _taken(node: ir.Node, rank: int) -> tuple[int, int] | None:
-    """Along which axis a Gather or a Slice takes one element, and which."""
+def _taken_element(node: ir.Node, rank: int) -> tuple[int, int] | None:
+    """Return the axis along which a Gather or Slice takes one element, and which; or None."""
     if is_op(node, "Gather"):
         index = const_of(node.inputs[1])
         if index is None or index.shape != ():
@@ -149,18 +150,18 @@ def _taken(node: ir.Node, rank: int) -> tuple[int, int] | None:
     return (axis, start) if (end, step) == (start + 1, 1) else None
 
 
-def _packed(
+def _match_packed(
     node: ir.Node, parts: tuple[tuple[ir.Value, int], ...], axis: int, view: View
 ) -> PackedSite | None:
-    """Where the axis of the parts lay before it was moved, if it leads the last one there."""
+    """Return the site if the axis of the parts led the last one before it was moved."""
     front, out = node.inputs[0], view.shapes.dims(node.outputs[0])
     own = tuple(() if x == 1 else (Atom("batch", x),) for x in view.shapes.dims(front) or ())
     layout, value = Layout(own, tuple(x for y in own for x in y)), front
     while value is not None and is_op(maker := value.producer(), *_MOVES):
-        found = before(maker, layout, view)
-        if found is None:
+        source_layout = layout_before(maker, layout, view)
+        if source_layout is None:
             break
-        layout, value = found, maker.inputs[0]
+        layout, value = source_layout, maker.inputs[0]
     dims, lead = view.shapes.dims(value), layout.axes[-1] if layout.axes else ()
     if value is None or value is front or not dims or out is None:
         return None
@@ -168,11 +169,11 @@ def _packed(
         return None
     sizes = [*dims[:-1], dims[-1] // len(parts)]
     flat = [atom for each in (*layout.axes[:-1], lead[1:]) for atom in each]
-    wanted = [atom for i, each in enumerate(own) for atom in each if i != axis]
-    if flat == wanted and all_same(sizes, out):
+    part_atoms = [atom for i, each in enumerate(own) for atom in each if i != axis]
+    if flat == part_atoms and same_dims(sizes, out):
         return PackedSite(node, value, parts)
-    apart = constant_shape(sizes, [x.size for x in flat], view)
-    if apart is None or {*flat} != {*wanted}:
+    part_shape = constant_shape(sizes, [x.size for x in flat], view)
+    if part_shape is None or {*flat} != {*part_atoms}:
         return None
-    ones = tuple(i for i, dim in enumerate(out) if dim == 1)
-    return PackedSite(node, value, parts, apart, tuple(map(flat.index, wanted)), ones)
+    unit_axes = tuple(i for i, dim in enumerate(out) if dim == 1)
+    return PackedSite(node, value, parts, part_shape, tuple(map(flat.index, part_atoms)), unit_axes)

@@ -9,23 +9,23 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Change, Feeds, Finding, Match, Pass, Skip
-from graphfix.editing.local_functions import inline, inlined
+from graphfix.editing.local_functions import inline_functions, inlined_copy
 from graphfix.errors import UsageError
 from graphfix.facts import shapes
 from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op
-from graphfix.graph.text import line_of
+from graphfix.graph.text import node_text
 from graphfix.graph.walks import bodies_of
-from graphfix.wording import grouped
+from graphfix.wording import group_pairs
 
 from .conversion.constants import constants_of
-from .conversion.edit import Edit
-from .conversion.float32_nodes import Wide
-from .conversion.gain import IN_INT8, gains, gains_nothing, is_quantized
-from .conversion.value_types import Types
+from .conversion.edit import Float16Conversion
+from .conversion.float32_nodes import Float32Nodes
+from .conversion.gain import IN_INT8, explain_no_gain, is_quantized, is_worth_converting
+from .conversion.value_types import ElementTypes
 
 # So many constants that lose numbers are named, in a report; check names all.
-_NAMED = 5
+_MAX_NAMED_CONSTANTS = 5
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Float16(Pass):
 
     sentence = "the model computes in float32: float16 takes half the memory"
     safety = "valid-rows"
-    measured = True
+    needs_calibration = True
     advice = "keep=OPERATOR leaves more in float32; --rtol allows more"
 
     # A weight that is an input too becomes float16 with the others.
@@ -108,46 +108,46 @@ class Float16(Pass):
             object.__setattr__(self, "may_change", frozenset({"inputs", "outputs"}))
 
     @property
-    def may_gain_nothing(self) -> bool:
-        """It is half the memory, and no more than that where inputs and outputs stay."""
+    def optional(self) -> bool:
+        """Return whether only memory is gained, so that the float32 model will do."""
         return self.io == "keep"
 
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
-        """The model as a whole, and what would stay in float32."""
-        wide = self._look(_inlined(model))
-        left = [x for x in wide.nodes if wide.touches(x) and x not in wide.reasons]
-        if left and not self._is_done(wide):
-            yield Match(left[0])
-        yield from _skips(wide)
+        """Yield one site for the model, and a Skip for each reason to stay in float32."""
+        wide = self._find_float32_nodes(_without_functions(model))
+        convertible = [x for x in wide.nodes if wide.uses_float32(x) and x not in wide.reasons]
+        if convertible and not self._has_no_gain(wide):
+            yield Match(convertible[0])
+        yield from _group_skips(wide)
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:
-        """What stays is no fault of the model's."""
+        """Yield what stays in float32, as notes."""
         for site in self.sites(model):
             yield replace(self.finding(site), severity="note")
-        for value, what in self._look(_inlined(model)).unfit:
-            yield Finding(self.name, "note", value.name or "", what, None)
+        for value, reason in self._find_float32_nodes(_without_functions(model)).unfit:
+            yield Finding(self.name, "note", value.name or "", reason, None)
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Convert the model."""
-        wide = self._look(_inlined(model))
-        if self._is_done(wide):
-            yield from gains_nothing(wide)
+        wide = self._find_float32_nodes(_without_functions(model))
+        if self._has_no_gain(wide):
+            yield from explain_no_gain(wide)
             return
         if model.functions:
-            inline(model)
-            shapes.forget(model)
-            wide = self._look(model)
-        yield from _skips(wide)
-        edit = Edit(wide, self.io)
+            inline_functions(model)
+            shapes.drop_shapes(model)
+            wide = self._find_float32_nodes(model)
+        yield from _group_skips(wide)
+        edit = Float16Conversion(wide, self.io)
         edit.apply()
-        if edit.changed:
+        if edit.has_changes:
             first = next(iter(wide.nodes), None)
             at = model.graph.name or (first.name if first is not None else "") or ""
-            added = tuple(map(line_of, edit.casts))
-            yield Change(self.name, at, "", (), added, _summary(wide, edit))
+            added = tuple(map(node_text, edit.casts))
+            yield Change(self.name, at, "", (), added, _summarize_conversion(wide, edit))
 
     def feeds(self, old: Feeds) -> Feeds:
-        """float16 where the inputs have become that."""
+        """Return the feeds, as float16 where the inputs have become float16."""
         if self.io == "keep":
             return old
         return {
@@ -155,28 +155,33 @@ class Float16(Pass):
             for name, x in old.items()
         }
 
-    def _is_done(self, wide: Wide) -> bool:
-        """Whether there is nothing to gain, and nothing that was asked for."""
+    def _has_no_gain(self, wide: Float32Nodes) -> bool:
+        """Return whether nothing is gained and no option asks for a conversion."""
         graph = wide.view.model.graph
-        ends = (x for x in (*graph.inputs, *graph.outputs) if wide.types.is_float(x))
-        asked = self.io == "half" and any(x.shape is None or len(x.shape) > 1 for x in ends)
-        return not asked and not (gains(wide, least=0.0) if self.only else gains(wide))
+        interface = (x for x in (*graph.inputs, *graph.outputs) if wide.types.is_float(x))
+        converts_interface = self.io == "half" and any(
+            x.shape is None or len(x.shape) > 1 for x in interface
+        )
+        return not converts_interface and not (
+            is_worth_converting(wide, least=0.0) if self.only else is_worth_converting(wide)
+        )
 
-    def _look(self, model: ir.Model) -> Wide:
-        keep, only = _listed(self.keep), _listed(self.only)
+    def _find_float32_nodes(self, model: ir.Model) -> Float32Nodes:
+        """Return the float32 nodes, with the reasons of those that stay."""
+        keep, only = _split_names(self.keep), _split_names(self.only)
         view = View(model)
-        wide = Wide(view, Types(view), keep, only, _listed(self.store))
+        wide = Float32Nodes(view, ElementTypes(view), keep, only, _split_names(self.store))
         if not only and is_quantized(wide):
             for node in wide.nodes:
-                wide.add(node, IN_INT8)
-        known = {x.op_type for x in wide.nodes} | {x.name for x in wide.nodes}
-        known |= {value.name for x in wide.nodes for value in x.outputs}
+                wide.keep_node(node, IN_INT8)
+        known_names = {x.op_type for x in wide.nodes} | {x.name for x in wide.nodes}
+        known_names |= {value.name for x in wide.nodes for value in x.outputs}
         for name in (*keep, *only):
-            if not any(c in name for c in "*?[") and name not in known:
+            if not any(c in name for c in "*?[") and name not in known_names:
                 raise UsageError(f"float16: there is no node, tensor or operator {name!r} to keep")
-        held = {x.name for x, _ in constants_of(model.graph)}
+        constant_names = {x.name for x, _ in constants_of(model.graph)}
         for name in wide.store:
-            if not any(c in name for c in "*?[") and name not in held:
+            if not any(c in name for c in "*?[") and name not in constant_names:
                 raise UsageError(f"float16: there is no constant {name!r} to store")
         return wide
 
@@ -185,38 +190,44 @@ class Float16(Pass):
 _DETAIL = re.compile(r"'[^']*'|\d[\d.e+-]*")
 
 
-def _inlined(model: ir.Model) -> ir.Model:
-    """The model, or a copy without local functions."""
-    return inlined(model) if model.functions else model
+def _without_functions(model: ir.Model) -> ir.Model:
+    """Return the model, or a copy with its local functions inlined."""
+    return inlined_copy(model) if model.functions else model
 
 
-def _listed(names: str) -> tuple[str, ...]:
+def _split_names(names: str) -> tuple[str, ...]:
+    """Return the names in an option, which ``+`` separates."""
     return tuple(x for x in names.split("+") if x)
 
 
-def _skips(wide: Wide) -> Iterator[Skip]:
-    """Nodes that stay, once for each reason; there may be hundreds that differ in a number."""
-    kept = (node for node in wide.nodes if node in wide.reasons)
-    alike = grouped((_DETAIL.sub("", wide.reasons[node]), node) for node in kept)
-    for first, *others in alike.values():
-        more = f" (and {len(others)} like it)" if others else ""
+def _group_skips(wide: Float32Nodes) -> Iterator[Skip]:
+    """Yield one Skip for each kind of reason; hundreds may differ only in a number."""
+    float32_nodes = (node for node in wide.nodes if node in wide.reasons)
+    alike = group_pairs((_DETAIL.sub("", wide.reasons[node]), node) for node in float32_nodes)
+    for first, *similar_nodes in alike.values():
+        more = f" (and {len(similar_nodes)} like it)" if similar_nodes else ""
         yield Skip(first, f"stays in float32{more}: {wide.reasons[first]}")
 
 
-def _summary(wide: Wide, edit: Edit) -> str:
+def _summarize_conversion(wide: Float32Nodes, edit: Float16Conversion) -> str:
+    """Return how many nodes and weights became float16, and which lost digits."""
     plain = (x for x in wide.nodes if not is_op(x, "Constant") and not bodies_of(x))
-    floats = [x for x in plain if wide.touches(x)]
+    floats = [x for x in plain if wide.uses_float32(x)]
     stay = sum(x in wide.reasons for x in floats)
-    held = total = 0
+    converted = total = 0
     for _, tensor in constants_of(wide.view.model.graph):
         if tensor.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
             total += tensor.size
-            held += tensor.size * (tensor.dtype == ir.DataType.FLOAT16)
-    share = 100 * held / total if total else 100.0
-    lost = [what for _, what in wide.unfit]
-    more = [f"{len(lost) - _NAMED:,} more constants lose some"] if len(lost) > _NAMED else []
+            converted += tensor.size * (tensor.dtype == ir.DataType.FLOAT16)
+    share = 100 * converted / total if total else 100.0
+    lost = [reason for _, reason in wide.unfit]
+    more = (
+        [f"{len(lost) - _MAX_NAMED_CONSTANTS:,} more constants lose some"]
+        if len(lost) > _MAX_NAMED_CONSTANTS
+        else []
+    )
     counts = (
         f"{len(floats) - stay:,} of {len(floats):,} nodes and {share:.1f} % of the weights are "
         f"float16; {len(edit.casts)} Casts"
     )
-    return "; ".join([counts, *lost[:_NAMED], *more])
+    return "; ".join([counts, *lost[:_MAX_NAMED_CONSTANTS], *more])

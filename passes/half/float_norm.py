@@ -58,7 +58,7 @@ class FloatNorm(NodePass[Match]):
     anchors = ("LayerNormalization", "InstanceNormalization")
 
     def match(self, node: ir.Node, view: View) -> Match | Skip | None:
-        """One in float16."""
+        """Return the site if a norm computes in float16."""
         data = node.inputs[0]
         if view.shapes.dtype(data) != ir.DataType.FLOAT16 or const_of(data) is not None:
             return None
@@ -67,14 +67,15 @@ class FloatNorm(NodePass[Match]):
         return Match(node)
 
     def message(self, site: Match) -> str:
-        """What may go wrong."""
+        """Describe what may overflow."""
         return f"{site.node.op_type} in float16: wrong where the variance passes 65504"
 
     def rewrite(self, match: Match, op: Builder) -> ir.Value:
-        """The same between Casts."""
-        wide = [None if x is None else _as_float(x, op) for x in match.node.inputs]
-        return op.Cast(op.again(match.node, *wide), to=ir.DataType.FLOAT16)
+        """Build the same norm in float32, between Casts."""
+        wide = [None if x is None else _cast_to_float(x, op) for x in match.node.inputs]
+        return op.Cast(op.clone_node(match.node, *wide), to=ir.DataType.FLOAT16)
 
 
-def _as_float(value: ir.Value, op: Builder) -> ir.Value:
-    return op.once(("float", value), lambda: op.Cast(value, to=ir.DataType.FLOAT), value)
+def _cast_to_float(value: ir.Value, op: Builder) -> ir.Value:
+    """Build a Cast to float32, once for each value."""
+    return op.build_once(("float", value), lambda: op.Cast(value, to=ir.DataType.FLOAT), value)

@@ -12,15 +12,23 @@ from graphfix.graph.nodes import is_op
 
 from ..common.fusible import only_user
 from ..common.reshape_targets import with_axes
-from .sites.counting import counted
-from .sites.range_index import Count, IndexAxis, count_of, is_index, is_static, place_of, source_of
+from .sites.counting import build_count
+from .sites.range_index import (
+    IndexAxis,
+    RangeCount,
+    index_axis_of,
+    is_index_range,
+    is_static,
+    range_count_of,
+    range_source_of,
+)
 
 
 @dataclass(frozen=True)
 class IndexSite(Match):
-    """An index, its shape, and what it counts (None: only a Reshape becomes an Unsqueeze)."""
+    """An index, its axis, and its count (None: replace only the Reshape)."""
 
-    count: Count | None
+    count: RangeCount | None
     place: IndexAxis
 
 
@@ -87,16 +95,16 @@ class CumsumIndex(NodePass[IndexSite]):
     style: Literal["cumsum", "unsqueeze"] = "cumsum"
 
     def match(self, node: ir.Node, view: View) -> IndexSite | Skip | None:
-        """A Range that feeds an index, or the Reshape or Unsqueeze that alone uses one."""
+        """Return the site if a Range makes an index, or a view that alone reads one."""
         if is_op(node, "Range"):
             return self._match_range(node, view)
-        source = source_of(node.inputs[0], self.name, view)
+        source = range_source_of(node.inputs[0], self.name, view)
         if source is None or (is_op(source, "Range") and is_static(source)):
             return None
-        place = place_of(node, view)
-        if place is not None and self._counts(source) and _placing(source) is node:
-            count = count_of(source, view)
-            if isinstance(count, Count):
+        place = index_axis_of(node, view)
+        if place is not None and self._replaces_range(source) and _placing_view(source) is node:
+            count = range_count_of(source, view)
+            if isinstance(count, RangeCount):
                 return IndexSite(node, count, place)
         if not is_op(node, "Reshape"):
             return None
@@ -107,35 +115,37 @@ class CumsumIndex(NodePass[IndexSite]):
         return IndexSite(node, None, place)
 
     def message(self, site: Match) -> str:
-        """What it is."""
+        """Describe how the index is made."""
         placed = "" if is_op(site.node, "Range") else f" and placed by {site.node.op_type}"
         return f"an index is counted by a Range{placed}"
 
     def rewrite(self, match: IndexSite, op: Builder) -> ir.Value:
-        """The index, counted by a CumSum or taken from where it was and unsqueezed."""
+        """Build the index with a CumSum, or as an Unsqueeze of the flat index."""
         if match.count is not None:
-            return counted(match.count, match.place, op)
+            return build_count(match.count, match.place, op)
         index = match.node.inputs[0]
         assert index is not None
-        return with_axes("Unsqueeze", index, match.place.ones, op)
+        return with_axes("Unsqueeze", index, match.place.unit_axes, op)
 
     def _match_range(self, node: ir.Node, view: View) -> IndexSite | Skip | None:
-        if not self._counts(node) or is_static(node) or not is_index(node, view):
+        """Return the site of a Range that makes an index, or why it is skipped."""
+        if not self._replaces_range(node) or is_static(node) or not is_index_range(node, view):
             return None
-        count = count_of(node, view)
+        count = range_count_of(node, view)
         if isinstance(count, Skip):
             return count
-        user = _placing(node)
-        if user is not None and place_of(user, view) is not None:
+        user = _placing_view(node)
+        if user is not None and index_axis_of(user, view) is not None:
             return None  # the index is counted there, in the shape that it has there
         return IndexSite(node, count, IndexAxis(1, 0))
 
-    def _counts(self, source: ir.Node) -> bool:
+    def _replaces_range(self, source: ir.Node) -> bool:
+        """Return whether the source is a Range that becomes a CumSum."""
         return self.style == "cumsum" and is_op(source, "Range")
 
 
-def _placing(node: ir.Node) -> ir.Node | None:
-    """The Reshape or Unsqueeze beside a Range that is all there is behind it."""
+def _placing_view(node: ir.Node) -> ir.Node | None:
+    """Return the Reshape or Unsqueeze that alone reads a Range, or None."""
     user = only_user(node)  # in a Loop body the index would be counted again each time round
     if not is_op(user, "Reshape", "Unsqueeze") or user.inputs[0] is not node.outputs[0]:
         return None

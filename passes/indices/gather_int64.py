@@ -11,15 +11,15 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import input_at
-from graphfix.graph.text import path_of
+from graphfix.graph.text import node_label
 
 _ONLY_INT64 = ("GatherND", "ScatterND")
-_NARROW = frozenset(
+_NARROW_TYPES = frozenset(
     {ir.DataType.INT32, ir.DataType.INT16, ir.DataType.INT8}
     | {ir.DataType.UINT32, ir.DataType.UINT16, ir.DataType.UINT8}
 )
 # An index table is data that this pass needs, however large, but not a weight.
-_LARGEST = 1 << 24
+_MAX_TABLE_SIZE = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class IndexSite(Match):
     """A Gather or Scatter whose indices are not int64.
 
     Attributes:
-        indices: They.
+        indices: The indices.
         number: Their value number: equal numbers share one Cast.
     """
 
@@ -97,45 +97,47 @@ class GatherInt64(NodePass[IndexSite]):
     convert: bool = False
 
     def match(self, node: ir.Node, view: View) -> IndexSite | Skip | None:
-        """An index that is known not to be int64."""
+        """Return the site if the indices are known not to be int64."""
         indices = node.inputs[1]
         dtype = view.shapes.dtype(indices)
         if indices is None or dtype is None or dtype == ir.DataType.INT64:
             return None
-        if not self.convert or dtype not in _NARROW:
-            return Skip(node, _reason(node, dtype))
-        return IndexSite(node, indices, view.numbering.of(indices))
+        if not self.convert or dtype not in _NARROW_TYPES:
+            return Skip(node, _describe_type(node, dtype))
+        return IndexSite(node, indices, view.numbering.number_of(indices))
 
     def rewrite(self, match: IndexSite, op: Builder) -> ir.Value:
-        """The same node, on the indices as int64."""
+        """Build the same node with int64 indices."""
         node, indices = match.node, match.indices
-        table = const_of(indices, limit=_LARGEST)
+        table = const_of(indices, limit=_MAX_TABLE_SIZE)
         if table is not None:
             wide = op.constant(table.astype(np.int64))
         else:
             key = ("int64", match.number)
-            wide = op.once(key, lambda: op.Cast(indices, to=ir.DataType.INT64), indices)
-        return op.again(node, node.inputs[0], wide, *node.inputs[2:])
+            wide = op.build_once(key, lambda: op.Cast(indices, to=ir.DataType.INT64), indices)
+        return op.clone_node(node, node.inputs[0], wide, *node.inputs[2:])
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:
-        """An error where ONNX forbids the type, a note where it is only unusual."""
+        """Yield an error where ONNX forbids the type, a note where it is only unusual."""
         view = View(model)
         for node in view.nodes(*self.anchors):
             dtype = view.shapes.dtype(input_at(node, 1))
             if dtype is None or dtype == ir.DataType.INT64:
                 continue
             severity: Severity = "note" if _is_allowed(node, dtype) else "error"
-            fix = replace(self, convert=True).spec() if dtype in _NARROW else None
-            yield Finding(self.name, severity, path_of(node), _reason(node, dtype), fix)
+            fix = replace(self, convert=True).spec() if dtype in _NARROW_TYPES else None
+            yield Finding(self.name, severity, node_label(node), _describe_type(node, dtype), fix)
 
 
 def _is_allowed(node: ir.Node, dtype: ir.DataType) -> bool:
+    """Return whether ONNX allows indices of this type."""
     return dtype == ir.DataType.INT32 and node.op_type not in _ONLY_INT64
 
 
-def _reason(node: ir.Node, dtype: ir.DataType) -> str:
-    found = f"indices are {dtype.name.lower()}"
+def _describe_type(node: ir.Node, dtype: ir.DataType) -> str:
+    """Return what the type of the indices means for ONNX and DirectML."""
+    description = f"indices are {dtype.name.lower()}"
     if not _is_allowed(node, dtype):
         allowed = "int64" if node.op_type in _ONLY_INT64 else "int32 or int64"
-        return f"{found}; ONNX allows only {allowed} for {node.op_type}"
-    return f"{found}, which ONNX and DirectML allow as they do int64: a habit, not a fault"
+        return f"{description}; ONNX allows only {allowed} for {node.op_type}"
+    return f"{description}, which ONNX and DirectML allow as they do int64: a habit, not a fault"

@@ -10,11 +10,11 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import all_same
+from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array, const_of
 from graphfix.graph.nodes import attr_int, attr_ints, is_op
-from graphfix.graph.walks import reached
+from graphfix.graph.walks import reachable_from
 
 from ..common.fusible import only_user
 from ..common.reshape_targets import with_axes
@@ -127,7 +127,7 @@ class LogBuckets(NodePass[BucketSite]):
         if looks_up and (table is None or table.ndim != 2 or attr_int(node, "axis", 0) != 0):
             return None
         found = _distances(buckets, view)
-        values = None if found is None else _function(found[0], buckets, view.opset(node))
+        values = None if found is None else _function(found[0], buckets, view.opset_of_node(node))
         if found is None or values is None:
             return None
         first, last = _bounds(values)
@@ -162,7 +162,7 @@ _MIDDLE = len(_DISTANCES) // 2
 
 def _above(value: ir.Value, end: ir.Value | None = None) -> list[ir.Node]:
     """The nodes that compute a value, from ``end`` on, nearest first; a few of them."""
-    found = reached(
+    found = reachable_from(
         [value.producer()], lambda x: [y.producer() for y in _varying(x) if y is not end]
     )
     return list(itertools.islice(found, _NODES))
@@ -185,7 +185,7 @@ def _distances(result: ir.Value, view: View) -> tuple[ir.Value, int] | None:
         if dims is None or own is None or view.shapes.dtype(source) != ir.DataType.INT64:
             continue
         ones = len(dims) - len(own)
-        if ones < 0 or set(dims[:ones]) - {1} or not all_same(dims[ones:], own):
+        if ones < 0 or set(dims[:ones]) - {1} or not same_dims(dims[ones:], own):
             continue
         leaves = {y for x in nodes for y in _varying(x) if y.producer() not in nodes}
         alone = leaves == {source} and len({x.graph for x in nodes}) == 1

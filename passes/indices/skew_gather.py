@@ -7,17 +7,17 @@ import onnx_ir as ir
 
 from graphfix.core import NodePass, Skip
 from graphfix.editing.builder import PASS_KEY, Builder
-from graphfix.facts.pad_cuts import Rows
-from graphfix.facts.shifted_rows import Moved, line_of
+from graphfix.facts.pad_cuts import PaddedRows
+from graphfix.facts.shifted_rows import ShiftedRows, linear_coefficients
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import is_op, maker_of
+from graphfix.graph.nodes import is_op, producer_of
 
 from .sites.skew_index import Positions
-from .sites.skew_sites import LARGEST, SkewSite, skewed, turned_back
+from .sites.skew_sites import LARGEST, SkewSite, skew_site_of, unskew_site_of
 
-_OPSET = 12
-_RESTS = "takes it that no clip is longer than the table of positions"
+_MIN_OPSET = 12
+_ASSUMPTION = "takes it that no clip is longer than the table of positions"
 
 
 @dataclass(frozen=True)
@@ -111,100 +111,108 @@ class SkewGather(NodePass[SkewSite]):
     anchors = ("Slice", "MatMul")
 
     def match(self, node: ir.Node, view: View) -> SkewSite | Skip | None:
-        """The last Slice of a skew, or the MatMul of one with rows of a table."""
+        """Return the site of a skew, or of a product of one with rows of a table."""
         if view.in_function(node):
             return None
-        found = _skew(node, view) if is_op(node, "Slice") else turned_back(node, view)
-        if found is None or isinstance(found, Skip):
-            return found
-        if view.opset(node) < _OPSET:
-            return Skip(node, f"its indices take opset {_OPSET}: convert the model to it")
-        if found.table is None and not _has_company(node, view):
+        site = _find_skew(node, view) if is_op(node, "Slice") else unskew_site_of(node, view)
+        if site is None or isinstance(site, Skip):
+            return site
+        if view.opset_of_node(node) < _MIN_OPSET:
+            return Skip(node, f"its indices take opset {_MIN_OPSET}: convert the model to it")
+        if site.table is None and not _shares_indices(node, view):
             return Skip(node, "it is the only one, and its indices take as many kernels")
-        return found
+        return site
 
     def rewrite(self, match: SkewSite, op: Builder) -> ir.Value:
-        """A GatherElements, with an index that all layers share."""
+        """Build a GatherElements with an index that all layers share."""
         if match.table is None:
-            return _picked(match.moved, op)
-        if match.given is not None:
-            return _near(match, match.given, match.table, op)
-        return _band(match.moved, match.table, match.first, op)
+            return _gather_skewed(match.shifted, op)
+        if match.multiplier is not None:
+            return _gather_products(match, match.multiplier, match.table, op)
+        return _multiply_band(match.shifted, match.table, match.first, op)
 
 
-def _has_company(node: ir.Node, view: View) -> bool:
-    """Whether another skew is left or was repaired, so that the indices are shared."""
+def _shares_indices(node: ir.Node, view: View) -> bool:
+    """Return whether another skew exists or was repaired, so that indices are shared."""
     if any(x.metadata_props.get(PASS_KEY) == SkewGather.name for x in view.nodes("GatherElements")):
         return True
-    others = (x for x in view.nodes("Slice") if x is not node and not view.in_function(x))
-    return any(_skew(x, view) is not None for x in others)
+    slices = (x for x in view.nodes("Slice") if x is not node and not view.in_function(x))
+    return any(_find_skew(x, view) is not None for x in slices)
 
 
-def _skew(node: ir.Node, view: View) -> SkewSite | None:
-    """A skew at every length; or at those that a table of positions covers, which is then noted."""
-    found = skewed(node, view)
-    if found is not None or not is_op(maker_of(node.inputs[0]), "Reshape"):
-        return found
-    found = skewed(node, view.in_usual_runs)
-    return None if found is None else replace(found, note=_RESTS)
+def _find_skew(node: ir.Node, view: View) -> SkewSite | None:
+    """Return a skew at every length, or at those that a table of positions covers.
+
+    The second has a note that says so.
+    """
+    site = skew_site_of(node, view)
+    if site is not None or not is_op(producer_of(node.inputs[0]), "Reshape"):
+        return site
+    site = skew_site_of(node, view.with_usual_shapes)
+    return None if site is None else replace(site, note=_ASSUMPTION)
 
 
-def _picked(moved: Moved, op: Builder) -> ir.Value:
-    """``x[i, turn * i + j + shift]``."""
-    dims = op.view.shapes.dims(moved.source) or ()
-    at = Positions(moved.source, dims, op)
-    factor, number = line_of(moved.shift, moved.rows) or (0, 0)
+def _gather_skewed(shifted_rows: ShiftedRows, op: Builder) -> ir.Value:
+    """Build ``x[i, turn * i + j + shift]``."""
+    dims = op.view.shapes.dims(shifted_rows.source) or ()
+    at = Positions(shifted_rows.source, dims, op)
+    factor, number = linear_coefficients(shifted_rows.shift, shifted_rows.rows) or (0, 0)
 
-    def places() -> ir.Value:
-        apart = at.apart(moved.turn)
+    def build_places() -> ir.Value:
+        """Build ``turn * i + j + shift``."""
+        distances = at.skewed_index(shifted_rows.direction)
         if not factor:
-            return op.Add(apart, np.array(number, np.int64)) if number else apart
-        first = at.length()
+            return op.Add(distances, np.array(number, np.int64)) if number else distances
+        first = at.row_count()
         if factor != 1:
             first = op.Mul(first, np.array([factor], np.int64))
         if number:
             first = op.Add(first, np.array([number], np.int64))
-        return op.Add(apart, first)
+        return op.Add(distances, first)
 
-    index = at.spread(("picked", moved.turn, factor, number), places)
-    return op.GatherElements(moved.source, index, axis=len(dims) - 1)
+    index = at.expand_to_batch(("picked", shifted_rows.direction, factor, number), build_places)
+    return op.GatherElements(shifted_rows.source, index, axis=len(dims) - 1)
 
 
-def _near(match: SkewSite, given: ir.Value, table: Rows, op: Builder) -> ir.Value:
-    """``given[i] . table[j - i + first]``, or 0 where the table has no such row.
+def _gather_products(match: SkewSite, lhs: ir.Value, table: PaddedRows, op: Builder) -> ir.Value:
+    """Build ``lhs[i] . table[j - i + first]``, or 0 where the table has no such row.
 
-    Multiplied are all rows of the table and one of zeros at each end, so ordered that the row of
-    distance -1 is the last one, which the index -1 stands for.
+    It multiplies all rows of the table, and a row of zeros at each end. The rows are rolled so that
+    distance -1 is the last one, which the index -1 selects.
     """
-    dims = op.view.shapes.dims(match.moved.source) or ()
+    dims = op.view.shapes.dims(match.shifted.source) or ()
     array = const_of(table.table, LARGEST)
     assert array is not None
     around = [(int(axis == table.axis),) * 2 for axis in range(array.ndim)]
     rows = np.roll(np.pad(array, around), -match.first - 1, axis=table.axis)
-    right = np.ascontiguousarray(rows.transpose(table.order))
-    if op.view.shapes.rank(given) == len(dims) and right.size == right.shape[-1] * right.shape[-2]:
-        right = right.reshape(right.shape[-2:])
-    products = op.MatMul(given, right)
+    rhs = np.ascontiguousarray(rows.transpose(table.order))
+    if op.view.shapes.rank(lhs) == len(dims) and rhs.size == rhs.shape[-1] * rhs.shape[-2]:
+        rhs = rhs.reshape(rhs.shape[-2:])
+    products = op.MatMul(lhs, rhs)
     at = Positions(products, dims, op)
     low, high = -match.first - 1, table.count - match.first
     ends = (np.array(low, np.int64), np.array(high, np.int64))
-    index = at.spread(("near", low, high), lambda: op.Clip(at.apart(-1), *ends))
+    index = at.expand_to_batch(("near", low, high), lambda: op.Clip(at.skewed_index(-1), *ends))
     return op.GatherElements(products, index, axis=len(dims) - 1)
 
 
-def _band(moved: Moved, table: Rows, first: int, op: Builder) -> ir.Value:
-    """The sum of ``x[i, i + w + first] * table[w]`` over w, x being 0 outside."""
-    dims = op.view.shapes.dims(moved.source) or ()
+def _multiply_band(
+    shifted_rows: ShiftedRows, table: PaddedRows, first: int, op: Builder
+) -> ir.Value:
+    """Build the sum of ``x[i, i + w + first] * table[w]`` over w, where x is 0 outside."""
+    dims = op.view.shapes.dims(shifted_rows.source) or ()
     front, back = max(0, -first), max(0, table.count - 1 + first)
-    value, right = moved.source, table.table
+    value, rhs = shifted_rows.source, table.table
     if front or back:
-        none = [0] * (len(dims) - 1)
-        value = op.Pad(value, np.array([*none, front, *none, back], np.int64))
+        zeros = [0] * (len(dims) - 1)
+        value = op.Pad(value, np.array([*zeros, front, *zeros, back], np.int64))
     if list(table.order) != sorted(table.order):
-        array = const_of(right, LARGEST)
+        array = const_of(rhs, LARGEST)
         assert array is not None
-        right = op.constant(np.ascontiguousarray(array.transpose(table.order)))
-    at = Positions(moved.source, dims, op)
+        rhs = op.constant(np.ascontiguousarray(array.transpose(table.order)))
+    at = Positions(shifted_rows.source, dims, op)
     places = np.arange(table.count, dtype=np.int64) + first + front
-    index = at.spread(("band", first, front, table.count), lambda: op.Add(at.down(), places))
-    return op.MatMul(op.GatherElements(value, index, axis=len(dims) - 1), right)
+    index = at.expand_to_batch(
+        ("band", first, front, table.count), lambda: op.Add(at.row_index(), places)
+    )
+    return op.MatMul(op.GatherElements(value, index, axis=len(dims) - 1), rhs)

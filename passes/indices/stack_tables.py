@@ -11,24 +11,24 @@ from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import attr_int, is_op, maker_of
-from graphfix.wording import grouped
+from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.wording import group_pairs
 
 from ..common.fusible import FLOATS, is_weight, only_user
-from ..common.lookup import alone
+from ..common.lookup import exclusive_producer
 
 # Of three and more, one lookup and what it takes are fewer kernels than those and their sums.
-_FEWEST = 3
+_MIN_LOOKUPS = 3
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """A row of a table for each id, of which a tensor holds those of several tables along an axis.
+    """A lookup of table rows by one of several ids in a tensor.
 
     Attributes:
-        ids: That tensor.
-        axis: The axis.
-        place: Which of them along the axis.
+        ids: The tensor with the ids of several tables.
+        axis: The axis along which the ids of the tables lie.
+        place: Which of them this lookup takes.
         table: The table, [V, D].
         size: V and D.
     """
@@ -42,15 +42,15 @@ class Lookup:
 
 @dataclass(frozen=True)
 class TablesSite(Match):
-    """Rows of several tables that are summed, or put beside each other.
+    """Rows of several tables that are summed or concatenated.
 
     Attributes:
-        lookups: Where they come from, of tables of one size.
-        others: What else is summed.
+        lookups: The lookups, in tables of one size.
+        other_terms: The other terms of the sum.
     """
 
     lookups: tuple[Lookup, ...]
-    others: tuple[ir.Value, ...] = ()
+    other_terms: tuple[ir.Value, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,67 +114,71 @@ class StackTables(NodePass[TablesSite]):
     anchors = ("Add", "Concat")
 
     def match(self, node: ir.Node, view: View) -> TablesSite | None:
-        """The last of sums of rows; rows beside each other."""
-        if view.opset(node) < 13:
+        """Return the site at the last sum of table rows, or at a Concat of them."""
+        if view.opset_of_node(node) < 13:
             return None
         if is_op(node, "Concat"):
-            leaves, last = list(node.inputs), (view.shapes.rank(node.outputs[0]) or 0) - 1
+            terms, last = list(node.inputs), (view.shapes.rank(node.outputs[0]) or 0) - 1
             if attr_int(node, "axis", 0) not in (-1, last):
                 return None
         elif is_op(only_user(node), "Add"):
             return None
         else:
-            leaves = list(_leaves(node))
-        found = {x: lookup for x in leaves if (lookup := _lookup(x, view)) is not None}
-        lookups = _largest(list(found.values()))
-        others = tuple(x for x in leaves if x is not None and found.get(x) not in lookups)
-        if len(lookups) < _FEWEST or (others and is_op(node, "Concat")):
+            terms = list(_terms_of_sum(node))
+        lookup_by_value = {x: lookup for x in terms if (lookup := _lookup_of(x, view)) is not None}
+        lookups = _largest_group(list(lookup_by_value.values()))
+        other_terms = tuple(
+            x for x in terms if x is not None and lookup_by_value.get(x) not in lookups
+        )
+        if len(lookups) < _MIN_LOOKUPS or (other_terms and is_op(node, "Concat")):
             return None
-        return TablesSite(node, tuple(lookups), others)
+        return TablesSite(node, tuple(lookups), other_terms)
 
     def message(self, site: Match) -> str:
-        """What it is."""
+        """Describe how many tables are looked up."""
         count = len(site.lookups) if isinstance(site, TablesSite) else 0
         return f"{count} tables are looked up one by one; stacked, one lookup takes all rows"
 
     def rewrite(self, match: TablesSite, op: Builder) -> ir.Value:
-        """All rows at once, summed or beside each other."""
-        one, shapes = match.lookups[0], op.view.shapes
-        dims, places = shapes.dims(one.ids) or (), [x.place for x in match.lookups]
-        rank, ids, tables = len(dims), one.ids, [x.table for x in match.lookups]
-        rows, width = one.size
+        """Build one lookup in the stacked tables, then the sum or Concat."""
+        first, shapes = match.lookups[0], op.view.shapes
+        dims, places = shapes.dims(first.ids) or (), [x.place for x in match.lookups]
+        rank, ids, tables = len(dims), first.ids, [x.table for x in match.lookups]
+        rows, width = first.size
         size = np.array([len(tables), rows, width], np.int64)
         stacked = op.Reshape(op.Concat(*tables, axis=0), size)
-        if places != list(range(len(places))) or dims[one.axis] != len(places):
-            ids = op.Gather(ids, np.array(places, np.int64), axis=one.axis)
-        if one.axis:
-            ids = op.Transpose(ids, perm=[one.axis, *(x for x in range(rank) if x != one.axis)])
-        if shapes.dtype(one.ids) != ir.DataType.INT64:
+        if places != list(range(len(places))) or dims[first.axis] != len(places):
+            ids = op.Gather(ids, np.array(places, np.int64), axis=first.axis)
+        if first.axis:
+            ids = op.Transpose(ids, perm=[first.axis, *(x for x in range(rank) if x != first.axis)])
+        if shapes.dtype(first.ids) != ir.DataType.INT64:
             ids = op.Cast(ids, to=ir.DataType.INT64)
-        found = op.GatherND(stacked, op.Unsqueeze(ids, np.array([-1], np.int64)), batch_dims=1)
+        all_rows = op.GatherND(stacked, op.Unsqueeze(ids, np.array([-1], np.int64)), batch_dims=1)
         if is_op(match.node, "Concat"):
-            beside = op.Transpose(found, perm=[*range(1, rank), 0, rank])
-            return op.Reshape(beside, np.array([*[0] * (rank - 1), len(tables) * width], np.int64))
-        made = op.ReduceSum(found, np.array([0], np.int64), keepdims=0)
-        return functools.reduce(op.Add, match.others, made)
+            moved_rows = op.Transpose(all_rows, perm=[*range(1, rank), 0, rank])
+            return op.Reshape(
+                moved_rows, np.array([*[0] * (rank - 1), len(tables) * width], np.int64)
+            )
+        total = op.ReduceSum(all_rows, np.array([0], np.int64), keepdims=0)
+        return functools.reduce(op.Add, match.other_terms, total)
 
 
-def _leaves(node: ir.Node) -> Iterator[ir.Value]:
-    """What is summed, in order; sums that something else reads are whole."""
+def _terms_of_sum(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield the terms of a sum in order; a sum with another reader is one term."""
     pending = list(reversed(node.inputs))
     while pending:
         value = pending.pop()
-        if (maker := alone(value, "Add")) is not None:
+        if (maker := exclusive_producer(value, "Add")) is not None:
             pending += reversed(maker.inputs)
         elif value is not None:
             yield value
 
 
-def _lookup(value: ir.Value | None, view: View) -> Lookup | None:
-    """The rows of a table that only this reads, by ids that are one of several along an axis."""
-    node = alone(value, "Gather")
+def _lookup_of(value: ir.Value | None, view: View) -> Lookup | None:
+    """Return the lookup that makes ``value`` for this reader alone, or None."""
+    node = exclusive_producer(value, "Gather")
     table, chosen = node.inputs if node is not None else (None, None)
-    choice = maker_of(chosen)
+    choice = producer_of(chosen)
     if node is None or attr_int(node, "axis", 0) or not is_op(choice, "Gather"):
         return None
     ids, place, dims = choice.inputs[0], const_of(choice.inputs[1]), view.shapes.dims(table)
@@ -186,7 +190,7 @@ def _lookup(value: ir.Value | None, view: View) -> Lookup | None:
     return Lookup(ids, attr_int(choice, "axis", 0) % rank, int(place), table, (size[0], size[1]))
 
 
-def _largest(lookups: Sequence[Lookup]) -> list[Lookup]:
-    """Those of the same ids, in tables of the same size, that are most."""
-    groups = grouped(((one.ids, one.axis, one.size), one) for one in lookups)
+def _largest_group(lookups: Sequence[Lookup]) -> list[Lookup]:
+    """Return the largest group of lookups with the same ids and table size."""
+    groups = group_pairs(((lookup.ids, lookup.axis, lookup.size), lookup) for lookup in lookups)
     return max(groups.values(), key=len, default=[])

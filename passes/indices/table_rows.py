@@ -7,14 +7,14 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.facts.affine import affine_of
-from graphfix.facts.shapes import Dim, same
+from graphfix.facts.affine import index_strides
+from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of, ints_of
-from graphfix.graph.nodes import attr_int, is_op, maker_of
+from graphfix.graph.nodes import attr_int, is_op, producer_of
 
 from ..common.reshape_targets import with_axes
-from .sites.range_index import least_of
+from .sites.range_index import lower_bound_of
 
 # A table of positions is one of weights: what counts them has as many elements as it has rows.
 _LONGEST = 1 << 20
@@ -28,7 +28,7 @@ class RowsSite(Match):
     Attributes:
         table: The table.
         end: How many rows are looked up, as one integer.
-        axes: Where dims of 1 go, to make the rows what is looked up.
+        axes: The dims of 1 that the result has beside those of the rows.
         dims: The dims of the rows.
     """
 
@@ -96,61 +96,61 @@ class TableRows(NodePass[RowsSite]):
     anchors = ("Gather",)
 
     def match(self, node: ir.Node, view: View) -> RowsSite | Skip | None:
-        """A Gather of rows whose indices count from 0."""
+        """Return the site if a Gather takes rows whose indices count from 0."""
         table, index = node.inputs[0], node.inputs[1]
         dims, rows = view.shapes.dims(index), view.shapes.dims(table)
         if table is None or index is None or dims is None or not rows or view.in_function(node):
             return None
         if attr_int(node, "axis", 0) != 0:
             return None
-        end = _counted_end(index, view) or _buffered_end(index, rows[0], view)
+        end = _range_end(index, view) or _buffer_slice_end(index, rows[0], view)
         counted = [axis for axis, dim in enumerate(dims) if dim != 1]
         if end is None or len(counted) != 1:
             return None
         if view.shapes.dtype(end) != ir.DataType.INT64 or view.shapes.rank(end) not in (0, 1):
             return None
-        least = least_of(end, view)
+        least = lower_bound_of(end, view)
         if view.shapes.rank(end) == 0 and (least is None or least < 0):
             return Skip(node, f"{end.name!r}, how many rows it looks up, may be less than none")
         axes = tuple(axis for axis in range(len(dims)) if axis not in counted)
         return RowsSite(node, table, end, axes, (dims[counted[0]], *rows[1:]))
 
     def rewrite(self, match: RowsSite, op: Builder) -> ir.Value:
-        """A Slice, with dims of 1."""
-        first = np.zeros(1, np.int64)
+        """Build a Slice of the table, with dims of 1."""
+        zero = np.zeros(1, np.int64)
         end = match.end
         if op.view.shapes.rank(end) == 0:
             end = with_axes("Unsqueeze", end, (0,), op)
-        found = op.Slice(match.table, first, end, first)
+        first_rows = op.Slice(match.table, zero, end, zero)
         shapes = op.view.shapes  # inference knows only that there are no more rows than these
-        shapes.say(found, match.dims, shapes.dtype(match.table))
-        return with_axes("Unsqueeze", found, match.axes, op)
+        shapes.set_dims_and_dtype(first_rows, match.dims, shapes.dtype(match.table))
+        return with_axes("Unsqueeze", first_rows, match.axes, op)
 
 
-def _counted_end(index: ir.Value, view: View) -> ir.Value | None:
-    """The end of the Range that ``index`` is, with dims of 1."""
-    counts = affine_of(index, view.shapes)
+def _range_end(index: ir.Value, view: View) -> ir.Value | None:
+    """Return the end of the Range that makes ``index``, or None."""
+    counts = index_strides(index, view.shapes)
     if counts is None or list(counts.values()) != [1]:
         return None
     dims, (axis,) = view.shapes.dims(index) or (), counts
     if any(dim != 1 for i, dim in enumerate(dims) if i != axis + len(dims)):
         return None
-    node = maker_of(index, *_VIEWS)
+    node = producer_of(index, *_VIEWS)
     return node.inputs[1] if is_op(node, "Range") else None
 
 
-def _buffered_end(index: ir.Value, rows: Dim, view: View) -> ir.Value | None:
-    """The end of the Slice of a constant ``[0, 1, ... rows - 1]`` that ``index`` is."""
-    node = maker_of(index, *_VIEWS)
+def _buffer_slice_end(index: ir.Value, rows: Dim, view: View) -> ir.Value | None:
+    """Return the end of the Slice of ``[0, 1, ... rows - 1]`` that makes ``index``."""
+    node = producer_of(index, *_VIEWS)
     if not is_op(node, "Slice") or len(node.inputs) < 3 or not isinstance(rows, int):
         return None
     buffer = node.inputs[0]
-    dims, axes = view.shapes.dims(buffer), _sliced_axes(node)
+    dims, axes = view.shapes.dims(buffer), _forward_slice_axes(node)
     if buffer is None or dims is None or axes is None or len(axes) != 1:
         return None
     if ints_of(node.inputs[1]) != (0,) or sum(dim != 1 for dim in dims) != 1:
         return None
-    if not same(dims[axes[0]], rows) or rows > _LONGEST:
+    if not same_dim(dims[axes[0]], rows) or rows > _LONGEST:
         return None
     array = const_of(buffer, rows)
     if array is None or not np.array_equal(array.reshape(-1), np.arange(rows)):
@@ -158,9 +158,9 @@ def _buffered_end(index: ir.Value, rows: Dim, view: View) -> ir.Value | None:
     return node.inputs[2]
 
 
-def _sliced_axes(node: ir.Node) -> tuple[int, ...] | None:
-    """The axes of a Slice that goes forwards, one by one."""
-    given = [*node.inputs[3:], None, None]
-    if given[1] is not None and ints_of(given[1]) != (1,):
+def _forward_slice_axes(node: ir.Node) -> tuple[int, ...] | None:
+    """Return the axes of a Slice with steps of 1, or None."""
+    axes_and_steps = [*node.inputs[3:], None, None]
+    if axes_and_steps[1] is not None and ints_of(axes_and_steps[1]) != (1,):
         return None
-    return (0,) if given[0] is None else ints_of(given[0])
+    return (0,) if axes_and_steps[0] is None else ints_of(axes_and_steps[0])

@@ -14,10 +14,10 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array
 from graphfix.graph.nodes import is_op
-from graphfix.graph.text import path_of
+from graphfix.graph.text import node_label
 
 from .sites import where_masks
-from .sites.whole_rows import hides_whole_rows
+from .sites.whole_rows import why_hides_whole_rows
 
 # Far below all scores, and far enough from float32's -3.4e38 to be added several times.
 LOWEST = -1e9
@@ -130,84 +130,100 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
                 f"floor={self.floor:g} must be a finite number, at most {where_masks.HIDES:g}"
             )
 
-    def instead(self) -> Iterator[AdditiveMask]:
-        """A floor that no score in float32 beats, for scores without a bound."""
+    def fallbacks(self) -> Iterator[AdditiveMask]:
+        """Yield the pass with a floor that no float32 score exceeds."""
         if self.floor > LOWEST:
             yield replace(self, floor=LOWEST)
 
     def match(self, node: ir.Node, view: View) -> MaskSite | CompanionSite | Skip | None:
-        """A mask before a Softmax, or its companion after it."""
-        select = where_masks.select_of(node)
+        """Return the site if the node masks scores, or weights after a Softmax."""
+        select = where_masks.where_mask_of(node)
         if select is not None and select.fill.number <= where_masks.HIDES:
-            return self._mask(select, view)
+            return self._match_mask(select, view)
         if select is not None and select.fill.number == 0:
-            return self._companion(select, view)
+            return self._match_companion(select, view)
         return None
 
     def message(self, site: Match) -> str:
-        """What it is."""
+        """Describe the mask at a site."""
         if isinstance(site, CompanionSite):
             return "a full-size Where zeroes weights that a mask has hidden already"
         return "a full-size Where hides scores, where an Add of one mask for all layers would do"
 
-    def _mask(self, select: where_masks.Select, view: View) -> MaskSite | Skip | None:
+    def _match_mask(self, select: where_masks.WhereMask, view: View) -> MaskSite | Skip | None:
+        """Return the site of a Where that hides scores, or why it is skipped."""
         node, fill, result = select.node, select.fill, select.node.outputs[0]
         base = where_masks.fill_of(select.data)
         # Where(x, fill, x) on a 0/1 mask x: what is not hidden is 0.
         makes_addend = (base is not None and base.number == 0) or (
-            select.when and where_masks.is_truth_of(select.cond, select.data, view)
+            select.fill_when and where_masks.is_truth_of(select.condition, select.data, view)
         )
         reach = where_masks.reach_of(result, view, to_bool=makes_addend)
         if not reach.softmaxes:
-            what = f"it hides scores from {reach.near}, where adding a floor is not the same"
-            return Skip(node, what) if reach.near else None
+            obstacle = (
+                f"it hides scores from {reach.near_miss}, where adding a floor is not the same"
+            )
+            return Skip(node, obstacle) if reach.near_miss else None
         if reach.blocked is not None:
             return Skip(node, reach.blocked)
         if is_op(select.data.producer(), "DequantizeLinear"):
             return Skip(node, "its scores are quantised: a low floor would spoil their int8 range")
-        if not makes_addend and where_masks.filters(select.cond, select.data):
+        if not makes_addend and where_masks.ranks_scores(select.condition, select.data):
             return Skip(node, "its condition ranks the scores themselves: a filter, not a mask")
-        if (why := hides_whole_rows(select.cond, reach, view)) is not None:
-            return Skip(node, why)
+        if (reason := why_hides_whole_rows(select.condition, reach, view)) is not None:
+            return Skip(node, reason)
         ranks = [fill.rank, *([base.rank] if base is not None else [])]
         scores: ir.Value | None = select.data
         if makes_addend and (
-            None not in ranks or where_masks.keeps_shape(result, select.cond, view)
+            None not in ranks or where_masks.keeps_shape(result, select.condition, view)
         ):
             scores = None
         elif fill.rank is None and not where_masks.keeps_shape(result, select.data, view):
             return Skip(node, f"its fill may be larger than {select.data.name!r}")
-        floor = self._floor(fill, max(r or 0 for r in ranks), reach.scale)
+        floor = self._floor_array(fill, max(r or 0 for r in ranks), reach.scale)
         if not np.isfinite(floor.astype(np.float64)).all():
             return Skip(node, f"floor={self.floor / reach.scale:g} is no number in {fill.dtype}")
         if scores is None and fill.number == floor.item(0):
             return Skip(node, "it is an addend: a Where of the floor and 0")
         larger = scores is not None and where_masks.keeps_shape(result, scores, view)
-        hidden = where_masks.condition_of(select.cond, view, expands=larger, when=select.when)
-        return MaskSite(node, hidden, view.numbering.of(hidden.root), scores, floor)
+        hidden = where_masks.condition_of(
+            select.condition, view, expands=larger, when=select.fill_when
+        )
+        return MaskSite(node, hidden, view.numbering.number_of(hidden.root), scores, floor)
 
-    def _floor(self, fill: where_masks.Fill, rank: int, scale: float) -> Array:
+    def _floor_array(self, fill: where_masks.Fill, rank: int, scale: float) -> Array:
         # A factor below 1 on the way to the Softmax would raise the floor again.
+        """Return the floor with the rank and dtype of the fill."""
         with np.errstate(over="ignore"):
             return np.full((1,) * rank, self.floor / min(scale, 1.0)).astype(fill.dtype)
 
-    def _companion(self, select: where_masks.Select, view: View) -> CompanionSite | Skip | None:
+    def _match_companion(
+        self, select: where_masks.WhereMask, view: View
+    ) -> CompanionSite | Skip | None:
+        """Return the site of a Where that zeroes hidden weights, or why it is skipped."""
         node, weights = select.node, select.data
         softmax = where_masks.softmax_of(weights)
         larger = where_masks.keeps_shape(node.outputs[0], weights, view)
-        hidden = where_masks.condition_of(select.cond, view, expands=larger, when=select.when)
+        hidden = where_masks.condition_of(
+            select.condition, view, expands=larger, when=select.fill_when
+        )
         if softmax is None or is_op(hidden.root.producer(), "IsNaN"):
             return None
         if select.fill.rank is None and not larger:
             return Skip(node, f"its zero may be larger than {weights.name!r}")
-        number = view.numbering.of(hidden.root)
-        for before in self._repaired_before(softmax, view):
-            if before.when == hidden.when and view.numbering.of(before.root) == number:
+        number = view.numbering.number_of(hidden.root)
+        for condition in self._masks_repaired_before(softmax, view):
+            if condition.when == hidden.when and view.numbering.number_of(condition.root) == number:
                 return CompanionSite(node, hidden, number, weights, select.fill.dtype)
-        where = path_of(softmax)
-        return Skip(node, f"it zeroes weights of {where!r} that no repaired mask before it hides")
+        softmax_path = node_label(softmax)
+        return Skip(
+            node, f"it zeroes weights of {softmax_path!r} that no repaired mask before it hides"
+        )
 
-    def _repaired_before(self, softmax: ir.Node, view: View) -> Iterator[where_masks.Condition]:
+    def _masks_repaired_before(
+        self, softmax: ir.Node, view: View
+    ) -> Iterator[where_masks.Condition]:
+        """Yield the condition of each repaired mask before a Softmax."""
         for mask in where_masks.masks_before(softmax):
             if isinstance(mask, ir.Value):
                 yield where_masks.condition_of(mask, view)
@@ -215,27 +231,31 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
                 yield site.hidden
 
     def rewrite(self, match: MaskSite | CompanionSite, op: Builder) -> ir.Value:
-        """``scores + hidden * floor``; ``weights * (1 - hidden)`` for the companion."""
+        """Build ``scores + hidden * floor``, or ``weights * (1 - hidden)`` after a Softmax."""
         # The first tensor that holds this boolean serves all; the chains of the others go.
-        root = op.once(("root", match.number), lambda: match.hidden.root, match.hidden.root)
+        root = op.build_once(("root", match.number), lambda: match.hidden.root, match.hidden.root)
         when = match.hidden.when
         if isinstance(match, CompanionSite):
-            return op.Mul(match.weights, _as_float(match.number, root, not when, match.dtype, op))
+            return op.Mul(
+                match.weights, _condition_as_float(match.number, root, not when, match.dtype, op)
+            )
         key = ("addend", match.number, when, str(match.floor.dtype), match.floor.tobytes())
 
-        def build() -> ir.Value:
-            return op.Mul(_as_float(match.number, root, when, match.floor.dtype, op), match.floor)
+        def build_addend() -> ir.Value:
+            return op.Mul(
+                _condition_as_float(match.number, root, when, match.floor.dtype, op), match.floor
+            )
 
-        addend = op.once((*key, match.floor.ndim), build, root)
+        addend = op.build_once((*key, match.floor.ndim), build_addend, root)
         return addend if match.scores is None else op.Add(match.scores, addend)
 
 
-def _as_float(
+def _condition_as_float(
     number: int, root: ir.Value, when: bool, dtype: np.dtype[np.generic], op: Builder
 ) -> ir.Value:
-    """1 where ``root`` is ``when``, 0 elsewhere, in ``dtype``; made once."""
+    """Build 1 where ``root`` is ``when`` and 0 elsewhere, in ``dtype``, once a mask."""
 
-    def build() -> ir.Value:
+    def build_cast() -> ir.Value:
         return op.Cast(root if when else op.Not(root), to=ir.DataType.from_numpy(dtype))
 
-    return op.once(("as-float", number, when, str(dtype)), build, root)
+    return op.build_once(("as-float", number, when, str(dtype)), build_cast, root)

@@ -8,10 +8,10 @@ from graphfix.core import NodePass, Skip, ValueMatch
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op
-from graphfix.graph.text import path_of
+from graphfix.graph.text import node_label
 
-from .sites.finite_range import Finite
-from .sites.where_masks import condition_of, keeps_shape, select_of, softmax_of
+from .sites.finite_range import FiniteBounds
+from .sites.where_masks import condition_of, keeps_shape, softmax_of, where_mask_of
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class DropNanGuard(NodePass[ValueMatch]):
     anchors = ("Where",)
 
     def match(self, node: ir.Node, view: View) -> ValueMatch | Skip | None:
-        """A NaN guard after a Softmax whose input is finite."""
-        select = select_of(node)
+        """Return the site if the node guards a Softmax that cannot make NaN."""
+        select = where_mask_of(node)
         if select is None or select.fill.number != 0:
             return None
-        guard = condition_of(select.cond, view, when=select.when)
-        asks, softmax = guard.root.producer(), softmax_of(select.data)
-        if not is_op(asks, "IsNaN") or asks.inputs[0] is not select.data or softmax is None:
+        guard = condition_of(select.condition, view, when=select.fill_when)
+        nan_test, softmax = guard.root.producer(), softmax_of(select.data)
+        if not is_op(nan_test, "IsNaN") or nan_test.inputs[0] is not select.data or softmax is None:
             return None
         if not guard.when:
             return Skip(node, "it keeps what is NaN and sets the rest to 0")
@@ -86,12 +86,12 @@ class DropNanGuard(NodePass[ValueMatch]):
         single = select.fill.rank is not None and select.fill.rank <= rank
         if not single and not keeps_shape(node.outputs[0], select.data, view):
             return Skip(node, f"its zero may be larger than {select.data.name!r}")
-        bounds = Finite(view).bounds(softmax.inputs[0])
+        bounds = FiniteBounds(view).bounds_of(softmax.inputs[0])
         if isinstance(bounds, str):
-            return Skip(node, f"Softmax {path_of(softmax)!r} may make NaN: {bounds}")
-        half = view.shapes.dtype(select.data) == ir.DataType.FLOAT16
-        return ValueMatch(node, select.data, note="takes it that no score is over 5e4" * half)
+            return Skip(node, f"Softmax {node_label(softmax)!r} may make NaN: {bounds}")
+        is_float16 = view.shapes.dtype(select.data) == ir.DataType.FLOAT16
+        return ValueMatch(node, select.data, note="takes it that no score is over 5e4" * is_float16)
 
     def rewrite(self, match: ValueMatch, op: Builder) -> ir.Value:
-        """The weights themselves."""
+        """Return the weights without the guard."""
         return match.value

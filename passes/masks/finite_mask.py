@@ -9,21 +9,21 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.facts.view import View
-from graphfix.facts.zero_one import is_one, truth_of
+from graphfix.facts.zero_one import is_all_ones, zero_one_sources
 from graphfix.graph.nodes import is_op
 
-from .sites.floors import floored, is_plain, lowest_of
+from .sites.floors import clamp_mask, has_fixed_attributes, lowest_of
 from .sites.where_masks import HIDES, Reach, fill_of, may_reach_softmax, reach_of
-from .sites.whole_rows import hides_whole_rows
+from .sites.whole_rows import why_hides_whole_rows
 
 
 @dataclass(frozen=True)
 class LowSite(Match):
-    """A constant that hides scores, too low for its own good.
+    """A constant that hides scores and is too low.
 
     Attributes:
         index: Which input of the node it is.
-        floor: What it becomes where it is lower, or, if positive, higher.
+        floor: The limit for its elements: at least this, or at most if positive.
     """
 
     index: int
@@ -99,40 +99,42 @@ class FiniteMask(NodePass[LowSite]):
             raise ValueError(f"floor={self.floor:g} must be a finite number, at most {HIDES:g}")
 
     def match(self, node: ir.Node, view: View) -> LowSite | Skip | None:
-        """A product with a number that hides, or a sum with a constant mask."""
+        """Return the site if a product or sum masks scores with a too low constant."""
         if not may_reach_softmax(node.outputs[0], view):
             return None
         if is_op(node, "Mul"):
             # What a pass has made is in order, and its floor may be another.
-            return None if PASS_KEY in node.metadata_props else self._product(node, view)
-        return self._sum(node, view)
+            return None if PASS_KEY in node.metadata_props else self._match_product(node, view)
+        return self._match_sum(node, view)
 
-    def _product(self, node: ir.Node, view: View) -> LowSite | Skip | None:
+    def _match_product(self, node: ir.Node, view: View) -> LowSite | Skip | None:
+        """Return the site of a 0/1 mask times a too low number, or why it is skipped."""
         for index, factor in enumerate(node.inputs):
             fill, mask = fill_of(factor), node.inputs[1 - index]
-            if fill is None or mask is None or not is_plain(factor):
+            if fill is None or mask is None or not has_fixed_attributes(factor):
                 continue
             # A floor is never nearer to 0 than this; few products need to be followed.
             if abs(fill.number) <= abs(self.floor):
                 return None
-            sign, given = _zero_or(mask, view)
+            sign, truths = _sign_and_truths(mask, view)
             reach = reach_of(node.outputs[0], view, to_bool=True)
             floor = math.copysign(self.floor / min(reach.scale, 1.0), fill.number)
             if not reach.softmaxes or abs(fill.number) <= abs(floor):
                 return None
-            if given is None:
+            if truths is None:
                 unknown = f"{mask.name!r} is not known to be a mask of 0 and 1"
                 return Skip(node, unknown) if fill.number < 0 else None
-            if (why := reach.blocked or hides_whole_rows(mask, reach, view)) is not None:
-                return Skip(node, why)
+            if (reason := reach.blocked or why_hides_whole_rows(mask, reach, view)) is not None:
+                return Skip(node, reason)
             if fill.number * sign > 0:
                 return Skip(node, f"it adds {abs(fill.number):g} where {mask.name!r} is not 0")
-            names = " and ".join(repr(x.name) for x in given)
-            note = f"takes it that {names} holds only 0 and 1" if given else ""
-            return self._site(node, index, floor, fill.dtype, note)
+            names = " and ".join(repr(x.name) for x in truths)
+            note = f"takes it that {names} holds only 0 and 1" if truths else ""
+            return self._make_site(node, index, floor, fill.dtype, note)
         return None
 
-    def _sum(self, node: ir.Node, view: View) -> LowSite | Skip | None:
+    def _match_sum(self, node: ir.Node, view: View) -> LowSite | Skip | None:
+        """Return the site of a sum with a too low constant mask, or why it is skipped."""
         masks = [(index, lowest_of(value)) for index, value in enumerate(node.inputs)]
         # Few sums have one, and only those are followed: a residual reaches all later layers.
         low = [(index, x) for index, x in masks if x is not None and x.number < self.floor]
@@ -142,29 +144,33 @@ class FiniteMask(NodePass[LowSite]):
         floor = self.floor / min(reach.scale, 1.0)
         for index, lowest in low:
             if lowest.number < floor:
-                why = reach.blocked or hides_whole_rows(node.inputs[index], reach, view)
-                site = self._site(node, index, floor, lowest.dtype)
-                return site if why is None else Skip(node, why)
+                reason = reach.blocked or why_hides_whole_rows(node.inputs[index], reach, view)
+                site = self._make_site(node, index, floor, lowest.dtype)
+                return site if reason is None else Skip(node, reason)
         return None
 
-    def _site(
+    def _make_site(
         self, node: ir.Node, index: int, floor: float, dtype: np.dtype[np.generic], note: str = ""
     ) -> LowSite | Skip:
+        """Return the site, or why its floor does not fit the dtype."""
         with np.errstate(over="ignore"):
             if not np.isfinite(np.float64(floor).astype(dtype).astype(np.float64)):
                 return Skip(node, f"floor={floor:g} is no number in {dtype}")
         return LowSite(node, index, floor, note=note)
 
     def rewrite(self, match: LowSite, op: Builder) -> ir.Value:
-        """The same with the floor instead."""
+        """Build the same node with the floor as its constant."""
         inputs = list(match.node.inputs)
-        inputs[match.index] = floored(inputs[match.index], match.floor, op)
+        inputs[match.index] = clamp_mask(inputs[match.index], match.floor, op)
         return op.make(match.node.op_type, *inputs)
 
 
-def _zero_or(mask: ir.Value, view: View) -> tuple[int, list[ir.Value] | None]:
-    """1 or -1 for what ``mask`` is where it is not 0, and what that rests on (None: unknown)."""
+def _sign_and_truths(mask: ir.Value, view: View) -> tuple[int, list[ir.Value] | None]:
+    """Return the nonzero value of ``mask``, 1 or -1, and the tensors that must be 0/1.
+
+    The tensors are None if the values of the mask are unknown.
+    """
     node = mask.producer()
-    if is_op(node, "Sub") and is_one(node.inputs[1]) and node.inputs[0] is not None:
-        return -1, truth_of(node.inputs[0], view)
-    return 1, truth_of(mask, view)
+    if is_op(node, "Sub") and is_all_ones(node.inputs[1]) and node.inputs[0] is not None:
+        return -1, zero_one_sources(node.inputs[0], view)
+    return 1, zero_one_sources(mask, view)

@@ -8,27 +8,27 @@ import onnx_ir as ir
 from graphfix.core import Change, Finding, Match, Pass, Skip
 from graphfix.editing.builder import is_as_exported
 from graphfix.errors import PaddingError
-from graphfix.graph.text import told
+from graphfix.graph.text import describe_node
 from graphfix.lengths.analysis import Analysis, analyse
-from graphfix.lengths.apply import apply
+from graphfix.lengths.apply import apply_repairs
 from graphfix.lengths.length_input import LengthInput
-from graphfix.lengths.length_source import find
+from graphfix.lengths.length_source import find_length_source
 
-_TOLD = 5
-_PROFILE = ". What the profile makes plain may be analysed: -p directml,ilens-mask"
+_MAX_LISTED = 5
+_PROFILE_HINT = ". What the profile makes plain may be analysed: -p directml,ilens-mask"
 
 
 @dataclass(frozen=True)
 class Leak(Match):
-    """A place where padding would reach what is valid.
+    """A place where padding would reach valid frames.
 
     Attributes:
-        kind: How, in the words of the field.
-        what: What is done about it.
+        kind: The kind of leak, in the words of the field.
+        remedy: The repair that closes it.
     """
 
     kind: str
-    what: str
+    remedy: str
 
 
 @dataclass(frozen=True)
@@ -128,33 +128,33 @@ class IlensMask(Pass):
             raise ValueError(f"floor={self.floor:g} must be a finite number, at most -1000")
 
     def pads(self, model: ir.Model) -> str:
-        """The axis that is named, or found."""
-        return find(model, self.axis, self.from_).spec
+        """Return the axis that the options name, or that is inferred."""
+        return find_length_source(model, self.axis, self.from_).axis_spec
 
     def sites(self, model: ir.Model) -> Iterator[Leak | Skip]:
-        """Every leak, and every node that cannot be analysed."""
-        found = self._analysis(model)
-        for repair in found.repairs:
-            yield Leak(repair.node, repair.leak, repair.what)
-        for refusal in found.refusals:
+        """Yield every leak, and every node that cannot be analysed."""
+        analysis = self._analyse_padding(model)
+        for repair in analysis.repairs:
+            yield Leak(repair.node, repair.leak, repair.remedy)
+        for refusal in analysis.refusals:
             yield Skip(refusal.node, refusal.reason)
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:
-        """Leaks are warnings, and so is what cannot be analysed: nothing would be repaired."""
+        """Yield leaks as warnings, and nodes that cannot be analysed."""
         sites = list(self.sites(model))
         # All leaks are closed or none.
         fix = None if any(isinstance(x, Skip) for x in sites) else self.spec()
         for site in sites:
-            found = replace(self.finding(site), severity="warning", fix=fix)
+            finding = replace(self.finding(site), severity="warning", fix=fix)
             if isinstance(site, Skip):
-                what = f"{site.node.op_type} cannot be analysed: {site.reason}"
-                found = replace(found, message=what)
-            yield found
+                text = f"{site.node.op_type} cannot be analysed: {site.reason}"
+                finding = replace(finding, message=text)
+            yield finding
 
     def message(self, site: Match) -> str:
-        """The leak, and what is done about it."""
+        """Describe the leak and its repair."""
         assert isinstance(site, Leak)
-        return f"{site.kind} at {site.node.op_type}: {site.what}"
+        return f"{site.kind} at {site.node.op_type}: {site.remedy}"
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Close every leak, or none.
@@ -162,29 +162,37 @@ class IlensMask(Pass):
         Raises:
             PaddingError: A node cannot be analysed.
         """
-        found = self._analysis(model)
-        if found.refusals:
-            raise PaddingError(_refused(found, model))
-        if not found.repairs:
+        analysis = self._analyse_padding(model)
+        if analysis.refusals:
+            raise PaddingError(_refusal_message(analysis, model))
+        if not analysis.repairs:
             return
-        for at, tensor, texts, note in apply(model, found, self.name, self.floor):
+        for at, tensor, texts, note in apply_repairs(model, analysis, self.name, self.floor):
             yield Change(self.name, at, tensor, *texts, note)
 
-    def _analysis(self, model: ir.Model) -> Analysis:
-        found = analyse(model, find(model, self.axis, self.from_))
-        known = LengthInput.of(model)
-        if known is not None and known.axis == found.source.spec and not self.from_:
+    def _analyse_padding(self, model: ir.Model) -> Analysis:
+        """Return the leaks and the nodes that cannot be analysed."""
+        analysis = analyse(model, find_length_source(model, self.axis, self.from_))
+        length_input = LengthInput.from_metadata(model)
+        if (
+            length_input is not None
+            and length_input.axis == analysis.source.axis_spec
+            and not self.from_
+        ):
             # What an earlier run has made of a leak is not always read back as closed.
-            found.repairs, found.refusals = [], []
-        return found
+            analysis.repairs, analysis.refusals = [], []
+        return analysis
 
 
-def _refused(found: Analysis, model: ir.Model) -> str:
-    """Each node that cannot be analysed, with the reason."""
-    lines = [f"{told(x.node)}: {x.reason}" for x in found.refusals[:_TOLD]]
-    more = len(found.refusals) - len(lines)
-    rest = f"; and {more} more (graphfix check -p ilens-mask lists them)" if more else ""
+def _refusal_message(analysis: Analysis, model: ir.Model) -> str:
+    """Return the error text that lists the nodes that cannot be analysed."""
+    lines = [f"{describe_node(x.node)}: {x.reason}" for x in analysis.refusals[:_MAX_LISTED]]
+    more = len(analysis.refusals) - len(lines)
+    more_text = f"; and {more} more (graphfix check -p ilens-mask lists them)" if more else ""
     return (
-        f"ilens-mask cannot see what padding along {found.source.spec} does to this model, so it "
-        f"repairs nothing: {'; '.join(lines)}{rest}{_PROFILE if is_as_exported(model) else ''}"
+        f"ilens-mask cannot see what padding along {analysis.source.axis_spec} does to this "
+        "model, so it "
+        ""
+        f"repairs nothing: "
+        f"{'; '.join(lines)}{more_text}{_PROFILE_HINT if is_as_exported(model) else ''}"
     )

@@ -7,13 +7,13 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import all_same
+from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
-from graphfix.facts.zero_one import truth_of
+from graphfix.facts.zero_one import zero_one_sources
 from graphfix.graph.nodes import attr_ints, is_op
 
 from ..common.fusible import FLOATS
-from ..common.lookup import alone
+from ..common.lookup import exclusive_producer
 
 _RELUS = ("Relu", "LeakyRelu")
 
@@ -91,10 +91,10 @@ class LateMask(NodePass[EarlyMask]):
             return None
         if is_op(node, *_RELUS):
             found = _masked(node.inputs[0], (node,), view)
-            return next((x for x in found if alone(x.data, "Conv") is not None), None)
+            return next((x for x in found if exclusive_producer(x.data, "Conv") is not None), None)
         for value, mask in (node.inputs, node.inputs[::-1]):
-            relu = alone(value, *_RELUS)
-            conv = alone(relu.inputs[0] if relu else value, "Conv")
+            relu = exclusive_producer(value, *_RELUS)
+            conv = exclusive_producer(relu.inputs[0] if relu else value, "Conv")
             if conv is None or not _is_by_frame(conv, mask, view):
                 continue
             site = next(_masked(conv.inputs[0], (conv, relu) if relu else (conv,), view), None)
@@ -106,17 +106,17 @@ class LateMask(NodePass[EarlyMask]):
         """What is computed, and then the mask."""
         made = match.data
         for step in match.steps:
-            made = op.again(step, made, *step.inputs[1:])
+            made = op.clone_node(step, made, *step.inputs[1:])
         return op.Mul(made, match.mask)
 
 
 def _masked(value: ir.Value | None, steps: tuple[ir.Node, ...], view: View) -> Iterator[EarlyMask]:
     """The ways in which ``value`` is a product with a mask that is 0 and 1, and no larger."""
-    product = alone(value, "Mul")
+    product = exclusive_producer(value, "Mul")
     for data, mask in (product.inputs, product.inputs[::-1]) if product is not None else ():
-        if data is None or mask is None or truth_of(mask, view) != []:
+        if data is None or mask is None or zero_one_sources(mask, view) != []:
             continue
-        if all_same(view.shapes.dims(data), view.shapes.dims(value)):
+        if same_dims(view.shapes.dims(data), view.shapes.dims(value)):
             yield EarlyMask(steps[-1], data, mask, steps)
 
 

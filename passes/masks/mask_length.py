@@ -9,17 +9,17 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import same
+from graphfix.facts.shapes import same_dim
 from graphfix.facts.symbolic.expressions import Dim, symbols_of
 from graphfix.facts.view import View
 from graphfix.graph.constants import axes_of, const_of, scalar_of
-from graphfix.graph.nodes import attr_int, before, is_op, maker_of
-from graphfix.graph.walks import reached
+from graphfix.graph.nodes import attr_int, is_op, producer_of, value_before
+from graphfix.graph.walks import reachable_from
 
 _MOVES = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "And", "Or", "Where", "Min", "Max", "Pow")
 # A mask meets what it masks a few nodes on; this only bounds the walk.
-_STEPS = 400
+_MAX_STEPS = 400
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class LongestSite(Match):
 
     Attributes:
         source: An input that is as long as what is masked.
-        axis: Along this axis.
+        axis: The axis of ``source`` with that length.
         dtype: The type of the Range.
     """
 
@@ -96,35 +96,35 @@ class MaskLength(NodePass[LongestSite]):
     keeps_shapes = False
 
     def match(self, node: ir.Node, view: View) -> LongestSite | Skip | None:
-        """A Range to the maximum of an input, that is combined with axes of one size."""
+        """Return the site if a mask counts to the longest row of an input."""
         if (scalar_of(node.inputs[0]), scalar_of(node.inputs[2])) != (0, 1):
             return None
         dims, dtype = view.shapes.dims(node.outputs[0]), view.shapes.dtype(node.outputs[0])
         if dtype is None or dims is None or view.in_function(node):
             return None
-        if not _is_longest(node.inputs[1], view):
+        if not _is_longest_length(node.inputs[1], view):
             return None
-        met = _met(node.outputs[0], dims[0], view)
-        if not met:
+        met_sizes = _sizes_met_by(node.outputs[0], dims[0], view)
+        if not met_sizes:
             return None
-        if not all(same(met[0], other) for other in met[1:]):
-            names = ", ".join(sorted({str(x) for x in met}))
+        if not all(same_dim(met_sizes[0], size) for size in met_sizes[1:]):
+            names = ", ".join(sorted({str(x) for x in met_sizes}))
             return Skip(node, f"its mask meets axes of several sizes: {names}")
-        found = _input_with(met[0], view)
-        if found is None:
-            return Skip(node, f"no input is as long as what it masks, {met[0]}")
-        return LongestSite(node, *found, dtype)
+        source = _input_with_size(met_sizes[0], view)
+        if source is None:
+            return Skip(node, f"no input is as long as what it masks, {met_sizes[0]}")
+        return LongestSite(node, *source, dtype)
 
     def rewrite(self, match: LongestSite, op: Builder) -> ir.Value:
-        """The same Range, to the size of the input."""
+        """Build the same Range, up to the size of the input."""
         limit = op.Gather(op.Shape(match.source), np.array(match.axis, np.int64), axis=0)
         index = op.Range(np.array(0, np.int64), limit, np.array(1, np.int64))
         return index if match.dtype == ir.DataType.INT64 else op.Cast(index, to=match.dtype)
 
 
-def _is_longest(value: ir.Value | None, view: View) -> bool:
-    """Whether a scalar is the largest element of an input of whole numbers."""
-    node = maker_of(value)
+def _is_longest_length(value: ir.Value | None, view: View) -> bool:
+    """Return whether a scalar is the largest element of an integer input."""
+    node = producer_of(value)
     for _ in range(8):
         if is_op(node, "Gather") and attr_int(node, "axis", 0) == 0:
             index = const_of(node.inputs[1])
@@ -132,7 +132,7 @@ def _is_longest(value: ir.Value | None, view: View) -> bool:
                 return False
         elif not is_op(node, *_MOVES):
             break
-        node = maker_of(node.inputs[0])
+        node = producer_of(node.inputs[0])
     if not is_op(node, "ReduceMax"):
         return False
     lengths = node.inputs[0]
@@ -140,44 +140,51 @@ def _is_longest(value: ir.Value | None, view: View) -> bool:
     axes = axes_of(node)
     if rank is None or (axes is not None and len({a % rank for a in axes}) != rank):
         return False
-    source = before(lengths, "Cast", "Identity")
+    source = value_before(lengths, "Cast", "Identity")
     dtype = view.shapes.dtype(source)
-    given = source is not None and source.is_graph_input()
-    return given and dtype is not None and dtype.is_integer()
+    is_input = source is not None and source.is_graph_input()
+    return is_input and dtype is not None and dtype.is_integer()
 
 
-def _met(start: ir.Value, size: Dim, view: View) -> list[Dim]:
-    """The sizes, other than its own and 1, of axes that an axis of this size is combined with.
+def _sizes_met_by(start: ir.Value, size: Dim, view: View) -> list[Dim]:
+    """Return the other sizes, except 1, that axes of this size are combined with.
 
-    Sizes that follow from such a combination, and not from those of inputs alone, are none.
+    Only sizes that follow from those of the inputs count, not from such a combination.
     """
     dims = (dim for x in view.model.graph.inputs for dim in view.shapes.dims(x) or ())
-    known = {name for dim in dims for name in symbols_of(dim)}
+    input_symbols = {name for dim in dims for name in symbols_of(dim)}
 
-    def of_size(value: ir.Value) -> Iterator[ir.Value]:
-        made = (x for node, _ in value.uses() for x in node.outputs)
-        return (x for x in made if any(same(d, size) for d in view.shapes.dims(x) or ()))
+    def outputs_of_size(value: ir.Value) -> Iterator[ir.Value]:
+        """Return the outputs of the readers of ``value`` that have an axis of this size."""
+        outputs = (x for node, _ in value.uses() for x in node.outputs)
+        return (x for x in outputs if any(same_dim(d, size) for d in view.shapes.dims(x) or ()))
 
-    found: list[Dim] = []
-    for node, _ in (use for x in islice(reached([start], of_size), _STEPS) for use in x.uses()):
+    met_sizes: list[Dim] = []
+    for node, _ in (
+        use
+        for x in islice(reachable_from([start], outputs_of_size), _MAX_STEPS)
+        for use in x.uses()
+    ):
         if is_op(node, *_ELEMENTWISE):
             shapes = [d for x in node.inputs if (d := view.shapes.dims(x)) is not None]
-            found += [x for x in _against(size, shapes) if symbols_of(x) <= known]
-    return found
+            met_sizes += [x for x in _other_sizes(size, shapes) if symbols_of(x) <= input_symbols]
+    return met_sizes
 
 
-def _against(size: Dim, shapes: list[tuple[Dim, ...]]) -> list[Dim]:
-    found = []
+def _other_sizes(size: Dim, shapes: list[tuple[Dim, ...]]) -> list[Dim]:
+    """Return the sizes, except 1, that are aligned with an axis of ``size``."""
+    other_dims = []
     for axis in range(1, max(map(len, shapes), default=0) + 1):
         column = [dims[-axis] for dims in shapes if axis <= len(dims)]
-        if any(same(dim, size) for dim in column):
-            found += [dim for dim in column if dim != 1 and not same(dim, size)]
-    return found
+        if any(same_dim(dim, size) for dim in column):
+            other_dims += [dim for dim in column if dim != 1 and not same_dim(dim, size)]
+    return other_dims
 
 
-def _input_with(size: Dim, view: View) -> tuple[ir.Value, int] | None:
+def _input_with_size(size: Dim, view: View) -> tuple[ir.Value, int] | None:
+    """Return an input and the axis that has this symbolic size, or None."""
     for value in view.model.graph.inputs:
         for axis, dim in enumerate(view.shapes.dims(value) or ()):
-            if not isinstance(dim, int) and same(dim, size):
+            if not isinstance(dim, int) and same_dim(dim, size):
                 return value, axis
     return None

@@ -8,11 +8,11 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.facts.mask_lookups import looked_up, written
-from graphfix.facts.shapes import Dim, all_same, same
+from graphfix.facts.mask_lookups import identity_lookup, overwriting_updates
+from graphfix.facts.shapes import Dim, same_dim, same_dims
 from graphfix.facts.view import View
-from graphfix.graph.nodes import is_op, maker_of
-from graphfix.lengths.dim_nodes import size_of
+from graphfix.graph.nodes import is_op, producer_of
+from graphfix.lengths.dim_nodes import build_axis_size
 
 from ..common.reshape_targets import with_axes
 
@@ -21,13 +21,13 @@ Dims = tuple[Dim, ...]
 
 @dataclass(frozen=True)
 class LookupSite(Match):
-    """A lookup that gives back the table.
+    """A lookup that returns its table unchanged.
 
     Attributes:
         table: The table.
-        cuts: The axes of it that are looked up only from 0 on: the axis, a tensor that has the size
-            of what is looked up, and which axis of that it is.
-        axes: Where dims of 1 go, to make it what is looked up.
+        cuts: The axes of the table that are looked up only from 0 on: the axis, a tensor that has
+            the size of the lookup, and the axis of that tensor.
+        axes: The dims of 1 that the result has beside those of the table.
     """
 
     table: ir.Value
@@ -96,71 +96,73 @@ class MaskLookup(NodePass[LookupSite]):
     anchors = ("Gather", "GatherND", "ScatterND", "Reshape")
 
     def match(self, node: ir.Node, view: View) -> LookupSite | Skip | None:
-        """A Gather or GatherND at its own places, or the Reshape that gives it its shape back."""
-        if (new := written(node, view.shapes)) is not None and not view.in_function(node):
-            return LookupSite(node, new, (), ())
-        lookup = maker_of(node.outputs[0], "Reshape")  # the node, or what it is a Reshape of
+        """Return the site if a lookup returns the mask, or a write covers all of it."""
+        if (
+            written_value := overwriting_updates(node, view.shapes)
+        ) is not None and not view.in_function(node):
+            return LookupSite(node, written_value, (), ())
+        lookup = producer_of(node.outputs[0], "Reshape")  # the node, or what it is a Reshape of
         if not is_op(lookup, "Gather", "GatherND") or view.in_function(node):
             return None
-        found = looked_up(lookup, view.shapes)
-        if found is None:
+        lookup_parts = identity_lookup(lookup, view.shapes)
+        if lookup_parts is None:
             return None
-        table, at, index = found
-        if _end_of(lookup, index, view) is not node:
+        table, table_axes, index = lookup_parts
+        if _end_of_lookup(lookup, index, view) is not node:
             return None
         shape = view.shapes.dims(node.outputs[0]) or index
-        axes = tuple(axis for axis in range(len(shape)) if axis not in at)
+        axes = tuple(axis for axis in range(len(shape)) if axis not in table_axes)
         if any(shape[axis] != 1 for axis in axes):
             return Skip(node, "the mask is looked up several times over, for more axes than it has")
-        if list(at) != sorted(at):
+        if list(table_axes) != sorted(table_axes):
             return Skip(node, "the axes of the mask are looked up in another order")
-        cuts = _cuts(table, [shape[axis] for axis in at], view)
+        cuts = _find_cuts(table, [shape[axis] for axis in table_axes], view)
         return Skip(node, cuts) if isinstance(cuts, str) else LookupSite(node, table, cuts, axes)
 
     def message(self, site: Match) -> str:
-        """What is looked up, or written."""
+        """Describe the lookup or the write."""
         if is_op(site.node, "ScatterND"):
             return "ScatterND writes every element of a mask in its own place"
         return f"{site.node.op_type} looks every element of a mask up in its own place"
 
     def rewrite(self, match: LookupSite, op: Builder) -> ir.Value:
-        """The mask, as long as what is looked up, with dims of 1."""
+        """Build the mask, cut to the size of the lookup, with dims of 1."""
         value = match.table
         if match.cuts:
             axes = np.array([axis for axis, *_ in match.cuts], np.int64)
-            sizes = [size_of(source, axis, op) for _, source, axis in match.cuts]
+            sizes = [build_axis_size(source, axis, op) for _, source, axis in match.cuts]
             ends = sizes[0] if len(sizes) == 1 else op.Concat(*sizes, axis=0)
             value = op.Slice(value, np.zeros(len(axes), np.int64), ends, axes)
             shapes = op.view.shapes  # inference knows only that there are no more than these
             dims = dict(enumerate(shapes.dims(match.table) or ()))
             dims |= {axis: source.shape[i] for axis, source, i in match.cuts if source.shape}
-            shapes.say(value, tuple(dims.values()), shapes.dtype(match.table))
+            shapes.set_dims_and_dtype(value, tuple(dims.values()), shapes.dtype(match.table))
         return with_axes("Unsqueeze", value, match.axes, op)
 
 
-def _cuts(
+def _find_cuts(
     table: ir.Value, sizes: Sequence[Dim], view: View
 ) -> tuple[tuple[int, ir.Value, int], ...] | str:
-    """The axes of ``table`` that have another size than those looked up, and where that is from."""
+    """Return the axes that the lookup cuts, with an input of that size; or why there are none."""
     cuts = []
     for axis, (dim, size) in enumerate(zip(view.shapes.dims(table) or (), sizes, strict=True)):
-        if same(dim, size):
+        if same_dim(dim, size):
             continue
         inputs = [x for x in view.model.graph.inputs if not x.is_initializer()]
-        places = [(x, i) for x in inputs for i, d in enumerate(x.shape or ()) if same(d, size)]
+        places = [(x, i) for x in inputs for i, d in enumerate(x.shape or ()) if same_dim(d, size)]
         if not places:
             return f"the mask has {dim} in axis {axis}, and {size} of these are looked up"
         cuts.append((axis, *places[0]))
     return tuple(cuts)
 
 
-def _end_of(lookup: ir.Node, index: Dims, view: View) -> ir.Node:
-    """The Reshape that gives a lookup the shape of its index, or the lookup itself."""
+def _end_of_lookup(lookup: ir.Node, index: Dims, view: View) -> ir.Node:
+    """Return the Reshape that restores the index shape of a lookup, or the lookup."""
     end = node = lookup
     while len(uses := tuple(node.outputs[0].uses())) == 1 and not node.outputs[0].is_graph_output():
         node = uses[0].node
         if not is_op(node, "Reshape") or uses[0].idx != 0:
             break
-        if all_same(view.shapes.dims(node.outputs[0]), index):
+        if same_dims(view.shapes.dims(node.outputs[0]), index):
             end = node
     return end

@@ -10,27 +10,27 @@ from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array, const_of
-from graphfix.graph.nodes import is_op, maker_of
+from graphfix.graph.nodes import is_op, producer_of
 
 from ..common.fusible import FLOATS, only_user
 
 # Numbers that a constant may be expanded to: heads, and not places.
-_MOST = 1024
+_MAX_EXPANDED_SIZE = 1024
 
 
 @dataclass(frozen=True)
 class SelectSite(Match):
-    """A tensor of one constant where a boolean is true, and of another elsewhere.
+    """A tensor of two constants that a boolean chooses between.
 
     Attributes:
         truth: The boolean.
-        there: What it is where that is true.
-        elsewhere: What it is elsewhere.
+        when_true: The value where it is true.
+        when_false: The value elsewhere.
     """
 
     truth: ir.Value
-    there: Array
-    elsewhere: Array
+    when_true: Array
+    when_false: Array
 
 
 @dataclass(frozen=True)
@@ -82,17 +82,18 @@ class MaskSelect(NodePass[SelectSite]):
     anchors = ("Mul", "Expand")
 
     def match(self, node: ir.Node, view: View) -> SelectSite | None:
-        """A floor times a boolean; or a Where of two constants, expanded."""
-        return _expanded(node) if is_op(node, "Expand") else _product(node, view)
+        """Return the site if one Where of two constants can make the addend."""
+        return _match_expanded(node) if is_op(node, "Expand") else _match_product(node, view)
 
     def rewrite(self, match: SelectSite, op: Builder) -> ir.Value:
-        """``Where(truth, there, elsewhere)``."""
-        return op.Where(match.truth, match.there, match.elsewhere)
+        """Build ``Where(truth, when_true, when_false)``."""
+        return op.Where(match.truth, match.when_true, match.when_false)
 
 
-def _product(node: ir.Node, view: View) -> SelectSite | None:
+def _match_product(node: ir.Node, view: View) -> SelectSite | None:
+    """Return the site of a floor times a boolean, or None."""
     for factor, value in (node.inputs, node.inputs[::-1]):
-        floor, cast = const_of(factor), maker_of(value)
+        floor, cast = const_of(factor), producer_of(value)
         if floor is None or floor.size != 1 or not np.isfinite(floor).all():
             continue
         if not is_op(cast, "Cast") or only_user(cast) is not node or cast.inputs[0] is None:
@@ -100,23 +101,29 @@ def _product(node: ir.Node, view: View) -> SelectSite | None:
         types = (view.shapes.dtype(cast.inputs[0]), view.shapes.dtype(node.outputs[0]))
         if types[0] != ir.DataType.BOOL or types[1] not in FLOATS:
             continue
-        inverted = maker_of(cast.inputs[0])
-        nothing = np.zeros((), floor.dtype)
+        inverted = producer_of(cast.inputs[0])
+        zero = np.zeros((), floor.dtype)
         if is_op(inverted, "Not") and inverted.inputs[0] is not None:
-            return SelectSite(node, inverted.inputs[0], nothing, floor)
-        return SelectSite(node, cast.inputs[0], floor, nothing)
+            return SelectSite(node, inverted.inputs[0], zero, floor)
+        return SelectSite(node, cast.inputs[0], floor, zero)
     return None
 
 
-def _expanded(node: ir.Node) -> SelectSite | None:
-    where, shape = maker_of(node.inputs[0]), const_of(node.inputs[1])
+def _match_expanded(node: ir.Node) -> SelectSite | None:
+    """Return the site of a Where of two constants that is expanded, or None."""
+    where, shape = producer_of(node.inputs[0]), const_of(node.inputs[1])
     if not is_op(where, "Where") or only_user(where) is not node or where.inputs[0] is None:
         return None
-    there, elsewhere = (const_of(x) for x in where.inputs[1:])
-    if shape is None or there is None or elsewhere is None or max(there.size, elsewhere.size) > 1:
+    when_true, when_false = (const_of(x) for x in where.inputs[1:])
+    if (
+        shape is None
+        or when_true is None
+        or when_false is None
+        or max(when_true.size, when_false.size) > 1
+    ):
         return None
     # What is expanded may have more dims than the shape says.
-    sizes = np.broadcast_shapes(there.shape, tuple(map(int, shape)))
-    if not 0 < math.prod(sizes) <= _MOST:
+    sizes = np.broadcast_shapes(when_true.shape, tuple(map(int, shape)))
+    if not 0 < math.prod(sizes) <= _MAX_EXPANDED_SIZE:
         return None
-    return SelectSite(node, where.inputs[0], np.full(sizes, there), elsewhere)
+    return SelectSite(node, where.inputs[0], np.full(sizes, when_true), when_false)

@@ -7,15 +7,15 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.affine import affine_of, own_places
-from graphfix.facts.shapes import same
+from graphfix.facts.affine import index_parts, index_strides
+from graphfix.facts.shapes import same_dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import ints_of
-from graphfix.graph.nodes import attr_int, is_op, maker_of
-from graphfix.lengths.dim_nodes import counting, size_of
+from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.lengths.dim_nodes import build_axis_size, build_positions
 
-from ..common.lookup import Look
-from ..common.uniform import Uniform
+from ..common.lookup import FoldView
+from ..common.uniform import UniformTensors
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ScatterSite(Match):
 
     Attributes:
         zeros: The zeros, [B, T].
-        place: Where the one of each row is, [B, 1]; below 0 it counts from the end.
+        place: The position of the one in each row, [B, 1]; below 0 it counts from the end.
     """
 
     zeros: ir.Value
@@ -94,40 +94,42 @@ class ScatterMask(NodePass[ScatterSite]):
     anchors = ("CumSum",)
 
     def match(self, node: ir.Node, view: View) -> ScatterSite | None:
-        """A CumSum from the end of a ScatterND of ones into zeros, one for each row."""
-        scatter = maker_of(node.inputs[0])
+        """Return the site if a mask is one 1 a row, summed from the end."""
+        scatter = producer_of(node.inputs[0])
         if not attr_int(node, "reverse", 0) or attr_int(node, "exclusive", 0):
             return None
         if not is_op(scatter, "ScatterND") or "reduction" in scatter.attributes:
             return None
-        zeros, indices, ones = scatter.inputs
+        zeros, indices, updates = scatter.inputs
         dims, along_rows = view.shapes.dims(zeros), ints_of(node.inputs[1]) in ((1,), (-1,))
         if zeros is None or not dims or len(dims) != 2 or not along_rows:
             return None
-        places = own_places(indices, view.shapes) or []
-        counts = affine_of(places[0], view.shapes) if len(places) == 2 else None
+        places = index_parts(indices, view.shapes) or []
+        counts = index_strides(places[0], view.shapes) if len(places) == 2 else None
         rows = view.shapes.dims(places[0]) if places else None
-        if counts is None or counts != {-2: 1} or not rows or not same(rows[0], dims[0]):
+        if counts is None or counts != {-2: 1} or not rows or not same_dim(rows[0], dims[0]):
             return None
         if view.shapes.rank(places[1]) != 2 or view.shapes.dtype(places[1]) != ir.DataType.INT64:
             return None
-        uniform = Uniform(Look(view))
-        marks = (uniform.filled(zeros), uniform.filled(ones)) == (0, 1)
-        return ScatterSite(node, zeros, places[1]) if marks else None
+        uniform = UniformTensors(FoldView(view))
+        is_one_in_zeros = (uniform.uniform_number(zeros), uniform.uniform_number(updates)) == (0, 1)
+        return ScatterSite(node, zeros, places[1]) if is_one_in_zeros else None
 
     def rewrite(self, match: ScatterSite, op: Builder) -> ir.Value:
-        """Ones where a place is not above the last."""
+        """Build a mask of ones up to the position of each row."""
         maker, shapes = match.zeros.producer(), op.view.shapes
         shape = maker.inputs[-1] if is_op(maker, "ConstantOfShape", "Expand") else None
-        told, dims = shapes.data(shape) or (), shapes.dims(match.zeros) or ()
-        if shape is not None and len(told) == 2 and same(told[1], dims[1]):
+        shape_values, dims = shapes.known_elements(shape) or (), shapes.dims(match.zeros) or ()
+        if shape is not None and len(shape_values) == 2 and same_dim(shape_values[1], dims[1]):
             size = op.Gather(shape, np.array([1], np.int64), axis=0)  # the zeros need not be made
         else:
-            size = size_of(match.zeros, 1, op)
+            size = build_axis_size(match.zeros, 1, op)
         place, zero = match.place, np.array(0, np.int64)
         end = op.Where(op.Less(place, zero), op.Add(place, size), place)
-        places = counting(size, op)
-        if op.view.opset(match.node) < 16:  # ONNX Runtime infers no shape of LessOrEqual before
+        places = build_positions(size, op)
+        if (
+            op.view.opset_of_node(match.node) < 16
+        ):  # ONNX Runtime infers no shape of LessOrEqual before
             inside = op.Not(op.Greater(places, end))
         else:
             inside = op.LessOrEqual(places, end)

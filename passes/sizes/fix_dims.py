@@ -10,14 +10,26 @@ from graphfix.editing.builder import Builder
 from graphfix.errors import UsageError
 from graphfix.facts import shapes
 from graphfix.facts.view import View
-from graphfix.graph.dim_spelling import Spelling
+from graphfix.graph.dim_spelling import DimSpelling
 from graphfix.graph.dims import dim_names, is_nameless, name_dims
 from graphfix.spec.options import Sizes
-from graphfix.spec.quoting import divided, halves, quoted, unquoted
+from graphfix.spec.quoting import (
+    partition_outside_quotes,
+    quote_name,
+    split_outside_quotes,
+    unquote_name,
+)
 
-from ..common.lookup import Look
-from .dims.fixed_dims import conflicts, input_names, named, require_known, set_sizes, symbols_of
-from .fold_rules.constants import from_sizes
+from ..common.lookup import FoldView
+from .dims.fixed_dims import (
+    find_conflicts,
+    input_dim_names,
+    require_dims,
+    set_sizes,
+    sizes_by_name,
+    symbols_of,
+)
+from .fold_rules.constants import arrays_from_sizes
 
 KEY = "graphfix.dims"
 
@@ -99,114 +111,123 @@ class FixDims(Pass):
                 raise ValueError(f"{name}={size} is no size; it must be at least 1")
 
     def runs_at(self, model: ir.Model) -> Mapping[str, Sequence[int]]:
-        """The sizes, and no others."""
-        known, sizes = input_names(model), named(model, self.dims, self.name)
-        return {name: (size,) for name, size in sizes.items() if name in known}
+        """Return the given sizes: the models are compared at no others."""
+        input_dims, sizes = input_dim_names(model), sizes_by_name(model, self.dims, self.name)
+        return {name: (size,) for name, size in sizes.items() if name in input_dims}
 
     def sites(self, model: ir.Model) -> Iterator[ValueMatch | Skip]:
-        """The inputs that would be fixed, or the nodes that cannot run at these sizes."""
-        found = list(self._inputs(model))
-        if not self.dims and (names := input_names(model)) and len(model.graph):
-            example = ":".join(f"{quoted(x)}=SIZE" for x in names)
+        """Yield the inputs that would be fixed, or nodes that cannot run at these sizes."""
+        input_sites = list(self._find_inputs(model))
+        if not self.dims and (names := input_dim_names(model)) and len(model.graph):
+            example = ":".join(f"{quote_name(x)}=SIZE" for x in names)
             yield Skip(model.graph[0], f"no size is given; fix-dims:{example} would fix them all")
-        if found:
-            fixed, sizes = model.clone(), named(model, self.dims, self.name)
+        if input_sites:
+            fixed, sizes = model.clone(), sizes_by_name(model, self.dims, self.name)
             name_dims(fixed)
-            spelling = Spelling(fixed)
+            spelling = DimSpelling(fixed)
             for value in fixed.graph.inputs:
                 set_sizes(value, sizes, None, spelling)
-            here = dict(zip(fixed.graph, model.graph, strict=True))
-            blocked = [Skip(here[x.node], x.reason) for x in conflicts(View(fixed))]
+            originals = dict(zip(fixed.graph, model.graph, strict=True))
+            blocked = [Skip(originals[x.node], x.reason) for x in find_conflicts(View(fixed))]
             yield from blocked
             if not blocked:
-                yield from found
+                yield from input_sites
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Write the sizes, infer again, fold what became constant."""
-        found = list(self.sites(model))
-        yield from (x for x in found if isinstance(x, Skip))
-        if not found or any(isinstance(x, Skip) for x in found):
+        sites = list(self.sites(model))
+        yield from (x for x in sites if isinstance(x, Skip))
+        if not sites or any(isinstance(x, Skip) for x in sites):
             return
-        sizes = named(model, self.dims, self.name)
-        self._name(model, sizes)
-        spelling = Spelling(model)
+        sizes = sizes_by_name(model, self.dims, self.name)
+        self._name_dims(model, sizes)
+        spelling = DimSpelling(model)
         for value in model.graph.inputs:
             before = f"{value.type}{value.shape} {value.name}"
             if set_sizes(value, sizes, None, spelling):
                 after = f"{value.type}{value.shape} {value.name}"
                 yield Change(self.name, value.name or "", value.name or "", (before,), (after,))
-        shapes.forget(model)
+        shapes.drop_shapes(model)
         view = View(model)
         for graph in (model.graph, *model.graph.subgraphs()):
             for value in (*graph.inputs, *(x for node in graph for x in node.outputs)):
                 set_sizes(value, sizes, view.shapes.dims(value), spelling)
-        _tell_untold(view)
-        yield from self._fold(view)
-        known = _fixed_before(model) | sizes
-        model.metadata_props[KEY] = ":".join(f"{quoted(k)}={known[k]}" for k in sorted(known))
+        _write_missing_shapes(view)
+        yield from self._fold_sizes(view)
+        fixed_sizes = _sizes_fixed_before(model) | sizes
+        model.metadata_props[KEY] = ":".join(
+            f"{quote_name(k)}={fixed_sizes[k]}" for k in sorted(fixed_sizes)
+        )
 
     def message(self, site: Match) -> str:
-        """The input, and the dims of it that would be fixed."""
+        """Describe the input and the dims that would be fixed."""
         assert isinstance(site, ValueMatch)
         return f"input {site.value.name!r} {site.value.shape} would be fixed at {self.spec()[9:]}"
 
-    def _inputs(self, model: ir.Model) -> Iterator[ValueMatch]:
-        before, sizes = _fixed_before(model), named(model, self.dims, self.name)
+    def _find_inputs(self, model: ir.Model) -> Iterator[ValueMatch]:
+        """Yield the inputs with a dim that gets a size."""
+        fixed_sizes, sizes = _sizes_fixed_before(model), sizes_by_name(model, self.dims, self.name)
         for name, size in sizes.items():
-            if before.get(name, size) != size:
-                raise UsageError(f"{self.name}: {name} is fixed at {before[name]} already")
-        wanted = sizes.keys() - before.keys()
-        require_known(sorted(wanted), input_names(model), self.name)
-        called, spelling = dim_names(model), Spelling(model)
-        symbols = set(map(spelling.symbol, wanted))
+            if fixed_sizes.get(name, size) != size:
+                raise UsageError(f"{self.name}: {name} is fixed at {fixed_sizes[name]} already")
+        new_names = sizes.keys() - fixed_sizes.keys()
+        require_dims(sorted(new_names), input_dim_names(model), self.name)
+        names_by_place, spelling = dim_names(model), DimSpelling(model)
+        symbols = set(map(spelling.symbol_of, new_names))
         for value in model.graph.inputs:
             places = [(value.name or "", axis) for axis in range(len(value.shape or ()))]
-            if any(symbols_of(spelling.read(dim)) & symbols for dim in value.shape or ()) or any(
-                called.get(place) in wanted for place in places
-            ):
+            if any(
+                symbols_of(spelling.to_symbolic(dim)) & symbols for dim in value.shape or ()
+            ) or any(names_by_place.get(place) in new_names for place in places):
                 users = [use.node for use in value.uses()] or list(model.graph)
                 if users:
                     yield ValueMatch(users[0], value)
 
-    def _name(self, model: ir.Model, sizes: Mapping[str, int]) -> None:
-        """Give dims that have no name, and are to get a size, the one by which they are called."""
-        called = dim_names(model)
+    def _name_dims(self, model: ir.Model, sizes: Mapping[str, int]) -> None:
+        """Name the nameless dims that get a size."""
+        names_by_place = dim_names(model)
         for value in model.graph.inputs:
             for axis, dim in enumerate(value.shape or ()):
-                name = called.get((value.name or "", axis), "")
+                name = names_by_place.get((value.name or "", axis), "")
                 if is_nameless(dim) and name in sizes and value.shape is not None:
                     value.shape = value.shape.copy()
                     value.shape[axis] = name
 
-    def _fold(self, view: View) -> Iterator[Change]:
-        builder, known = Builder(self.name, view), from_sizes(Look(view))
-        for value, array in known.items():
+    def _fold_sizes(self, view: View) -> Iterator[Change]:
+        """Replace what became constant with initializers."""
+        builder, constants = Builder(self.name, view), arrays_from_sizes(FoldView(view))
+        for value, array in constants.items():
             node = value.producer()
             if node is None or node.graph is None:  # what used it went with an earlier one
                 continue
             users = (x for use in value.uses() for x in use.node.outputs[:1])
-            if not value.is_graph_output() and all(x in known for x in users):
+            if not value.is_graph_output() and all(x in constants for x in users):
                 continue
             at, tensor = node.name or node.op_type, node.outputs[0].name or ""
-            builder.start(node)
+            builder.start_site(node)
             constant = builder.constant(array)
-            removed, added = builder.commit(constant)
+            removed, added = builder.replace_site_as_text(constant)
             line = f"{constant.name} = {array.dtype}{list(array.shape)}"
             yield Change(self.name, at, tensor, removed, (line, *added))
 
 
-def _tell_untold(view: View) -> None:
+def _write_missing_shapes(view: View) -> None:
     """Write the shapes that ONNX Runtime does not infer: DirectML fuses nothing behind them.
 
     Below opset 16 LessOrEqual and GreaterOrEqual are functions without shape inference.
     """
     for node in view.nodes("LessOrEqual", "GreaterOrEqual"):
         value, dims = node.outputs[0], view.shapes.dims(node.outputs[0])
-        if view.opset(node) < 16 and value.shape is None and dims is not None:
+        if view.opset_of_node(node) < 16 and value.shape is None and dims is not None:
             value.shape = ir.Shape([x if isinstance(x, int) else None for x in dims])
             value.dtype = ir.DataType.BOOL
 
 
-def _fixed_before(model: ir.Model) -> dict[str, int]:
-    pairs = (halves(text, "=") for text in divided(model.metadata_props.get(KEY, ""), ":") if text)
-    return {unquoted(name): int(size) for name, _, size in pairs}
+def _sizes_fixed_before(model: ir.Model) -> dict[str, int]:
+    """Return the sizes that earlier runs of the pass fixed, from the metadata."""
+    pairs = (
+        partition_outside_quotes(text, "=")
+        for text in split_outside_quotes(model.metadata_props.get(KEY, ""), ":")
+        if text
+    )
+    return {unquote_name(name): int(size) for name, _, size in pairs}

@@ -11,7 +11,7 @@ from graphfix.facts import fixed_inputs
 from graphfix.lengths.length_input import KEY as LENGTHS
 from graphfix.lengths.length_input import LengthInput
 from graphfix.spec.options import Texts
-from graphfix.spec.quoting import quoted
+from graphfix.spec.quoting import quote_name
 from graphfix.wording import did_you_mean
 
 
@@ -84,38 +84,41 @@ class FixInput(Pass):
     values: Texts = ()
 
     def sites(self, model: ir.Model) -> Iterator[ValueSite | Skip]:
-        """The inputs that would become constants."""
-        known, done = {x.name: x for x in model.graph.inputs}, fixed_inputs.texts_of(model)
+        """Yield the inputs that would become constants."""
+        inputs, fixed_texts = (
+            {x.name: x for x in model.graph.inputs},
+            fixed_inputs.fixed_input_texts(model),
+        )
         for name, text in self.values:
-            if done.get(name, text) != text:
-                raise UsageError(f"{self.name}: {name} is {done[name]} already")
-            value = known.get(name)
-            if value is None and name in done:
+            if fixed_texts.get(name, text) != text:
+                raise UsageError(f"{self.name}: {name} is {fixed_texts[name]} already")
+            value = inputs.get(name)
+            if value is None and name in fixed_texts:
                 continue
             if value is None:
-                raise UsageError(self._unknown(name, [str(x) for x in known]))
+                raise UsageError(self._unknown_input_message(name, [str(x) for x in inputs]))
             try:
-                fixed_inputs.array_of(value, text)
+                fixed_inputs.parse_input_value(value, text)
             except ValueError as error:
                 raise UsageError(f"{self.name}: {error}") from error
             users = [use.node for use in value.uses()] or list(model.graph)
             if users:
                 yield ValueSite(users[0], value, text)
-        if not self.values and known and len(model.graph):
-            first = quoted(next(iter(known)) or "")
-            told = f"no value is given; fix-input:{first}=VALUE would fix the first input"
-            yield Skip(model.graph[0], told)
+        if not self.values and inputs and len(model.graph):
+            first = quote_name(next(iter(inputs)) or "")
+            reason = f"no value is given; fix-input:{first}=VALUE would fix the first input"
+            yield Skip(model.graph[0], reason)
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
-        """Make each a constant under its own name."""
+        """Replace each input with a constant of the same name."""
         for site in list(self.sites(model)):
             if isinstance(site, Skip):
                 yield site
                 continue
-            value, array = site.value, fixed_inputs.array_of(site.value, site.text)
+            value, array = site.value, fixed_inputs.parse_input_value(site.value, site.text)
             name = value.name or ""
             before = f"{value.type}{value.shape} {name}"
-            self._forget_lengths(model, name)
+            self._forget_length_input(model, name)
             model.graph.inputs.remove(value)
             value.shape = ir.Shape(array.shape)
             value.const_value = ir.tensor(array, name=name)
@@ -123,20 +126,21 @@ class FixInput(Pass):
                 del model.graph.initializers[name]
             if value.uses() or value.is_graph_output():
                 model.graph.register_initializer(value)
-            fixed_inputs.note(model, {name: site.text})
+            fixed_inputs.record_fixed_inputs(model, {name: site.text})
             yield Change(self.name, name, name, (before,), (f"{name} = {site.text}",))
 
     def message(self, site: Match) -> str:
-        """The input, and its value."""
+        """Describe the input and its value."""
         assert isinstance(site, ValueSite)
         return f"input {site.value.name!r} would be the constant {site.text}"
 
-    def _unknown(self, name: str, known: list[str]) -> str:
-        hint = did_you_mean(name, known)
-        return f"{self.name}: there is no input {name!r}{hint} There are: {', '.join(known)}"
+    def _unknown_input_message(self, name: str, input_names: list[str]) -> str:
+        """Return the error text for an input that does not exist."""
+        hint = did_you_mean(name, input_names)
+        return f"{self.name}: there is no input {name!r}{hint} There are: {', '.join(input_names)}"
 
-    def _forget_lengths(self, model: ir.Model, name: str) -> None:
-        """Nobody can be inferred lengths by an input that there is no more."""
-        told = LengthInput.of(model)
-        if told is not None and name in (told.input, told.place[0]):
+    def _forget_length_input(self, model: ir.Model, name: str) -> None:
+        """Drop the length metadata if it refers to the removed input."""
+        length_input = LengthInput.from_metadata(model)
+        if length_input is not None and name in (length_input.input, length_input.padded_place[0]):
             del model.metadata_props[LENGTHS]

@@ -10,35 +10,35 @@ from graphfix.editing import exclusions
 from graphfix.editing.builder import Builder
 from graphfix.facts import shapes
 from graphfix.facts.view import View
-from graphfix.graph.text import path_of
+from graphfix.graph.text import node_label
 from graphfix.graph.walks import all_nodes
 
-from ..common.lookup import VIEWS, Look, Replacement
-from ..common.uniform import NEUTRAL, SHRUNK, Uniform
-from .fold_rules.bit_masks import Bits
-from .fold_rules.chains import CHAINED, chain
-from .fold_rules.constants import WORKED_OUT, decided_if, known, worked_out
-from .fold_rules.equal_nodes import Equal
-from .fold_rules.integer_math import COUNTED, integers
-from .fold_rules.merged_dims import Apart
-from .fold_rules.nested_division import nested
-from .fold_rules.size_nodes import Sizes
+from ..common.lookup import VIEWS, FoldView, Replacement
+from ..common.uniform import NEUTRAL, SHRUNK, UniformTensors
+from .fold_rules.bit_masks import BitMasks
+from .fold_rules.chains import CHAINED, simplify_chain
+from .fold_rules.constants import WORKED_OUT, fold_constant, fold_inferred, inline_if
+from .fold_rules.equal_nodes import EqualNodes
+from .fold_rules.integer_math import COUNTED, simplify_integers
+from .fold_rules.merged_dims import MergedRegions
+from .fold_rules.nested_division import merge_nested_divisions
+from .fold_rules.size_nodes import SizePlan
 
-Rule = Callable[[ir.Node, Look], Replacement | None]
+Rule = Callable[[ir.Node, FoldView], Replacement | None]
 Rules = Sequence[tuple[frozenset[str] | None, Rule]]
 """Rules in order, each with the operators that it is for; None for all."""
 
 # What one round makes, the next may go on with; a chain of this many links would be a wonder.
-_ROUNDS = 50
+_MAX_ROUNDS = 50
 
 _VIEWS = frozenset(VIEWS)
 
 
 @dataclass(frozen=True)
 class FoldSite(Match):
-    """A node that can go, or be had for less; ``found`` says how."""
+    """A node that can be removed or replaced by a cheaper one; ``replacement`` says how."""
 
-    found: Replacement
+    replacement: Replacement
 
 
 @dataclass(frozen=True)
@@ -141,125 +141,131 @@ class Fold(Pass):
     edits_by_builder = True
 
     def sites(self, model: ir.Model) -> Iterator[FoldSite | Skip]:
-        """Every node that a first round would replace."""
-        look = Look(View(model))
-        uniform = Uniform(look)
-        at_once = (*_apart(look), *_sizes(look), (SHRUNK, uniform.smaller))
-        shown = _Shown((*_rules(uniform), *at_once))
+        """Yield every node that the first round would replace."""
+        look = FoldView(View(model))
+        uniform = UniformTensors(look)
+        at_once = (*_merged_dims_rules(look), *_size_node_rules(look), (SHRUNK, uniform.shrink))
+        rules_by_operator = _RulesByOperator((*_node_rules(uniform), *at_once))
         for node in all_nodes(model):
-            found = _first(shown[node.op_type], node, look)
-            if found is not None:
-                yield self.leaves(model, node) or FoldSite(node, found)
+            replacement = _first_replacement(rules_by_operator[node.op_type], node, look)
+            if replacement is not None:
+                yield self.exclusion_of(model, node) or FoldSite(node, replacement)
 
-    def chooses(self) -> bool:
-        """It does."""
+    def supports_site_exclusion(self) -> bool:
+        """Return True: single sites can be excluded."""
         return True
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
-        """Node by node until nothing is left; then sizes, of which all are planned at once."""
-        told = set[str]()
-        for event in self._repair(model):
+        """Replace nodes until nothing changes, then sizes, which are planned all at once."""
+        reported_paths = set[str]()
+        for event in self._run_rounds(model):
             if isinstance(event, Skip):
-                if (at := path_of(event.node)) in told:  # in a round before
+                if (at := node_label(event.node)) in reported_paths:  # in a round before
                     continue
-                told.add(at)
+                reported_paths.add(at)
             yield event
 
-    def _repair(self, model: ir.Model) -> Iterator[Change | Skip]:
-        look = Look(View(model))
-        for _ in range(_ROUNDS):
-            uniform = Uniform(look)
+    def _run_rounds(self, model: ir.Model) -> Iterator[Change | Skip]:
+        """Apply the rules in rounds until none of them replaces a node."""
+        look = FoldView(View(model))
+        for _ in range(_MAX_ROUNDS):
+            uniform = UniformTensors(look)
             # Before dims of 1 go, of which broadcasting makes some that a region ends with.
-            built = yield from self._round(look, _apart(look))
+            built = yield from self._apply_rules(look, _merged_dims_rules(look))
             if not built:
-                built = yield from self._round(look, _rules(uniform))
+                built = yield from self._apply_rules(look, _node_rules(uniform))
             if not built:
-                built = yield from self._round(look, _sizes(look))
+                built = yield from self._apply_rules(look, _size_node_rules(look))
             if not built:
-                built = yield from self._shrink(look, uniform)
+                built = yield from self._shrink_broadcasts(look, uniform)
             if not built:
                 return
-            look = look.again()
+            look = look.refresh()
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:
-        """Notes: what is computed twice is neither wrong nor left to the CPU."""
+        """Yield notes: a repeated computation is neither wrong nor on the CPU."""
         for site in self.sites(model):
             yield replace(self.finding(site), severity="note")
 
     def message(self, site: Match) -> str:
-        """What can be done with it."""
-        return site.found.what if isinstance(site, FoldSite) else super().message(site)
+        """Describe the replacement of a node."""
+        return site.replacement.reason if isinstance(site, FoldSite) else super().message(site)
 
-    def _round(self, look: Look, rules: Rules) -> Generator[Change | Skip, None, bool]:
-        """Show each node to each rule; whether any was replaced."""
+    def _apply_rules(self, look: FoldView, rules: Rules) -> Generator[Change | Skip, None, bool]:
+        """Apply the rules to each node; return whether any was replaced."""
         model, builder = look.view.model, Builder(self.name, look.view)
-        shown, changed = _Shown(rules), False
+        rules_by_operator, changed = _RulesByOperator(rules), False
         for node in list(all_nodes(model)) if rules else ():
             if node.graph is None:  # went with an earlier one
                 continue
-            found = _first(shown[node.op_type], node, look)
-            if found is None:
+            replacement = _first_replacement(rules_by_operator[node.op_type], node, look)
+            if replacement is None:
                 continue
-            if (left := self.leaves(model, node)) is not None:
-                exclusions.write(model, node, self.spec())
-                yield left
+            if (exclusion := self.exclusion_of(model, node)) is not None:
+                exclusions.record_exclusion(model, node, self.spec())
+                yield exclusion
                 continue
-            at, tensor = path_of(node), node.outputs[0].name or ""
-            builder.start(node)
-            values = found.build(builder)
+            at, tensor = node_label(node), node.outputs[0].name or ""
+            builder.start_site(node)
+            values = replacement.build(builder)
             if values[0] is node.outputs[0]:  # it turns out to be as it should be
                 continue
             changed = True
-            yield Change.later(self.name, at, tensor, builder.swap(*values))
+            yield Change.later(self.name, at, tensor, builder.replace_site(*values))
         return changed
 
-    def _shrink(self, look: Look, uniform: Uniform) -> Generator[Change | Skip, None, bool]:
-        """Let what is broadcast be small; the shapes behind it change, and are inferred again."""
-        changed = yield from self._round(look, ((SHRUNK, uniform.smaller),))
+    def _shrink_broadcasts(
+        self, look: FoldView, uniform: UniformTensors
+    ) -> Generator[Change | Skip, None, bool]:
+        """Shrink tensors before a broadcast, and forget the shapes behind them."""
+        changed = yield from self._apply_rules(look, ((SHRUNK, uniform.shrink),))
         for value in uniform.touched:
             value.shape = None
         if changed:
-            shapes.forget(look.view.model)
+            shapes.drop_shapes(look.view.model)
         return changed
 
 
-def _apart(look: Look) -> Rules:
-    apart = Apart(look)
-    return ((_VIEWS | {"Shape"}, apart),) if apart.finds else ()
+def _merged_dims_rules(look: FoldView) -> Rules:
+    """Return the rule for dims that are merged and split again, if it applies."""
+    rule = MergedRegions(look)
+    return ((_VIEWS | {"Shape"}, rule),) if rule.has_regions else ()
 
 
-def _sizes(look: Look) -> Rules:
-    sizes = Sizes(look)
-    return ((sizes.finds, sizes),) if sizes.finds else ()
+def _size_node_rules(look: FoldView) -> Rules:
+    """Return the rule for nodes that compute sizes, if it applies."""
+    rule = SizePlan(look)
+    return ((rule.op_types_to_replace, rule),) if rule.op_types_to_replace else ()
 
 
-def _rules(uniform: Uniform) -> Rules:
-    """What looks at one node at a time, in the order in which a node is shown to them."""
+def _node_rules(uniform: UniformTensors) -> Rules:
+    """Return the rules that look at one node at a time, in order."""
     return (
-        (frozenset({"If"}), decided_if),
-        (None, known),
-        (WORKED_OUT, worked_out),
-        (None, Equal()),
-        (CHAINED, chain),
-        (COUNTED, integers),
-        (frozenset({"Div", "Floor"}), nested),
-        (NEUTRAL, uniform.neutral),
-        (frozenset({"ScatterND"}), uniform.scattered),
-        (frozenset({"DFT"}), uniform.real),
-        (frozenset({"Cast"}), Bits()),
+        (frozenset({"If"}), inline_if),
+        (None, fold_inferred),
+        (WORKED_OUT, fold_constant),
+        (None, EqualNodes()),
+        (CHAINED, simplify_chain),
+        (COUNTED, simplify_integers),
+        (frozenset({"Div", "Floor"}), merge_nested_divisions),
+        (NEUTRAL, uniform.drop_neutral),
+        (frozenset({"ScatterND"}), uniform.scatter_to_where),
+        (frozenset({"DFT"}), uniform.drop_imaginary),
+        (frozenset({"Cast"}), BitMasks()),
     )
 
 
-class _Shown(dict[str, tuple["Rule", ...]]):
-    """The rules that a node is shown to, by its operator: most are for few."""
+class _RulesByOperator(dict[str, tuple["Rule", ...]]):
+    """The rules that apply to each operator, computed on first use."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
 
     def __missing__(self, op_type: str) -> tuple[Rule, ...]:
-        found = (rule for ops, rule in self._rules if ops is None or op_type in ops)
-        return self.setdefault(op_type, tuple(found))
+        matching_rules = (rule for ops, rule in self._rules if ops is None or op_type in ops)
+        return self.setdefault(op_type, tuple(matching_rules))
 
 
-def _first(rules: Sequence[Rule], node: ir.Node, look: Look) -> Replacement | None:
+def _first_replacement(rules: Sequence[Rule], node: ir.Node, look: FoldView) -> Replacement | None:
+    """Return the replacement by the first rule that applies, or None."""
     return next(filter(None, (rule(node, look) for rule in rules)), None)

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass
-from graphfix.facts.shapes import Dim, input_symbols
+from graphfix.facts.shapes import Dim, input_dim_symbols
 from graphfix.facts.view import View
-from graphfix.graph.dim_spelling import Spelling
+from graphfix.graph.dim_spelling import DimSpelling
 from graphfix.graph.nodes import input_at, is_op
-from graphfix.graph.text import path_of
+from graphfix.graph.text import node_label
 from graphfix.graph.walks import nodes_of
 
-from .dims.fixed_dims import contradicts, renewed
+from .dims.fixed_dims import contradicts_shape, renew_shape
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class FreshShapes(Pass):
     keeps_shapes = True  # they are inferred without what is declared
 
     def sites(self, model: ir.Model) -> Iterator[StaleSite]:
-        """Every tensor with a contradiction."""
-        view, names, spelling = View(model), frozenset(input_symbols(model)), Spelling(model)
+        """Yield every tensor whose declared shape contradicts the inferred one."""
+        view, names, spelling = View(model), frozenset(input_dim_symbols(model)), DimSpelling(model)
         open_ranks: set[ir.Value | None] = set()
         for node in nodes_of(model.graph):
-            is_open = _drops_any(node) or not open_ranks.isdisjoint(node.inputs)
+            is_open = _squeezes_all_ones(node) or not open_ranks.isdisjoint(node.inputs)
             for value in node.outputs:
                 inferred = view.shapes.dims(value)
                 if inferred is None and is_open:
@@ -96,29 +96,31 @@ class FreshShapes(Pass):
                         yield StaleSite(node, value, None)
                 if value.shape is None:
                     continue
-                if inferred is not None and contradicts(value.shape, inferred, names, spelling):
+                if inferred is not None and contradicts_shape(
+                    value.shape, inferred, names, spelling
+                ):
                     yield StaleSite(node, value, inferred)
 
     def repair(self, model: ir.Model) -> Iterator[Change]:
         """Write the inferred dims where the declared ones contradict them."""
-        names, spelling = frozenset(input_symbols(model)), Spelling(model)
+        names, spelling = frozenset(input_dim_symbols(model)), DimSpelling(model)
         for site in list(self.sites(model)):
             value = site.value
             before = f"{value.type}{value.shape} {value.name}"
             if site.inferred is None:
                 value.shape = None
             else:
-                value.shape = renewed(value.shape, site.inferred, names, spelling)
+                value.shape = renew_shape(value.shape, site.inferred, names, spelling)
             after = f"{value.type}{value.shape or ''} {value.name}"
-            yield Change(self.name, path_of(site.node), value.name or "", (before,), (after,))
+            yield Change(self.name, node_label(site.node), value.name or "", (before,), (after,))
 
     def message(self, site: Match) -> str:
-        """What is declared, and what is so."""
+        """Describe the declared and the inferred shape."""
         assert isinstance(site, StaleSite)
-        real = "of another rank in each run" if site.inferred is None else ir.Shape(site.inferred)
-        return f"{site.value.name!r} is declared as {site.value.shape} and is {real}"
+        actual = "of another rank in each run" if site.inferred is None else ir.Shape(site.inferred)
+        return f"{site.value.name!r} is declared as {site.value.shape} and is {actual}"
 
 
-def _drops_any(node: ir.Node) -> bool:
-    """Whether it drops every dim that is 1 in a run."""
+def _squeezes_all_ones(node: ir.Node) -> bool:
+    """Return whether a Squeeze drops every dim that is 1 in a run."""
     return is_op(node, "Squeeze") and input_at(node, 1) is None and "axes" not in node.attributes

@@ -13,22 +13,22 @@ from graphfix.facts.pads import pads_of
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import is_op
-from graphfix.graph.walks import reached
+from graphfix.graph.walks import reachable_from
 
-from ..common.written import Written, written
+from ..common.written import WritableSize, writable_size_of
 
-_RESTS = "rests on lengths of at most a million, which float32 counts without a gap"
+_ASSUMPTION = "rests on lengths of at most a million, which float32 counts without a gap"
 
 
 @dataclass(frozen=True)
 class AmountSite(Match):
-    """A Pad whose amounts go through floats, though integers say the same.
+    """A Pad whose amounts are computed in floats, though integers can express them.
 
     Attributes:
-        pads: What is put in front of each axis, then what is put behind each.
+        pads: The amounts before each axis, then those behind each.
     """
 
-    pads: tuple[Written, ...]
+    pads: tuple[WritableSize, ...]
 
 
 @dataclass(frozen=True)
@@ -133,65 +133,70 @@ class PadAmounts(NodePass[AmountSite]):
     keeps_shapes = False
 
     def match(self, node: ir.Node, view: View) -> AmountSite | Skip | None:
-        """A Pad whose amounts are not known until lengths are taken to be usual ones."""
-        data, given = (*node.inputs, None)[:2]
-        if data is None or given is None or const_of(given) is not None:
+        """Return the site if integers can replace amounts that are computed in floats."""
+        data, amounts = (*node.inputs, None)[:2]
+        if data is None or amounts is None or const_of(amounts) is not None:
             return None
-        known = pads_of(node, view)
-        are_known = known is not None and all(isinstance(x, int) for x in known)
-        if are_known or given.producer() is None:
+        pad_dims = pads_of(node, view)
+        are_known = pad_dims is not None and all(isinstance(x, int) for x in pad_dims)
+        if are_known or amounts.producer() is None:
             return None  # fold writes them, or they are an input of the graph
         if view.in_function(node):
             return Skip(node, "its amounts depend on the call of the local function it is in")
-        usual = view.usual.data(given)
+        usual = view.usual_shapes.known_elements(amounts)
         if usual is None:
-            return None if known is not None else Skip(node, "its amounts are known only in a run")
-        if not (all(isinstance(x, int) for x in usual) or _goes_through_floats(given, view)):
-            return None  # integers that follow the length: DirectML gets what they are
-        tensors = [*view.model.graph.inputs, *_measured(given)]
-        pads = [written(dim, tensors, view.usual) for dim in usual]
-        why = [x for x in pads if isinstance(x, str)]
-        if why:
-            return Skip(
-                node, f"its amounts go through floats, and no integers say the same: {why[0]}"
+            return (
+                None if pad_dims is not None else Skip(node, "its amounts are known only in a run")
             )
-        return AmountSite(node, tuple(x for x in pads if isinstance(x, Written)), note=_RESTS)
+        if not (all(isinstance(x, int) for x in usual) or _goes_through_floats(amounts, view)):
+            return None  # integers that follow the length: DirectML gets what they are
+        tensors = [*view.model.graph.inputs, *_size_sources(amounts)]
+        pads = [writable_size_of(dim, tensors, view.usual_shapes) for dim in usual]
+        reasons = [x for x in pads if isinstance(x, str)]
+        if reasons:
+            return Skip(
+                node, f"its amounts go through floats, and no integers say the same: {reasons[0]}"
+            )
+        return AmountSite(
+            node, tuple(x for x in pads if isinstance(x, WritableSize)), note=_ASSUMPTION
+        )
 
     def rewrite(self, match: AmountSite, op: Builder) -> ir.Value:
-        """The same Pad with numbers or sums of integers, or what it was given."""
-        data, _, *rest = match.node.inputs
+        """Build the same Pad with integer amounts, or return its data if all are 0."""
+        data, _, *other_inputs = match.node.inputs
         numbers = [x.dim for x in match.pads if isinstance(x.dim, int)]
-        whole = len(numbers) == len(match.pads)
-        if data is not None and whole and not any(numbers):
+        is_constant = len(numbers) == len(match.pads)
+        if data is not None and is_constant and not any(numbers):
             return data
-        amounts = np.array(numbers, np.int64) if whole else _joined(match.pads, op)
-        return op.again(match.node, data, amounts, *rest)
+        amounts = np.array(numbers, np.int64) if is_constant else _concat_amounts(match.pads, op)
+        return op.clone_node(match.node, data, amounts, *other_inputs)
 
 
-def _joined(pads: tuple[Written, ...], op: Builder) -> ir.Value:
-    """The amounts side by side, int64; numbers that stand together as one constant."""
+def _concat_amounts(pads: tuple[WritableSize, ...], op: Builder) -> ir.Value:
+    """Build the amounts as one int64 vector, adjacent numbers as one constant."""
     parts: list[ir.Value] = []
-    for is_number, found in groupby(pads, key=lambda x: isinstance(x.dim, int)):
+    for is_number, group in groupby(pads, key=lambda x: isinstance(x.dim, int)):
         if is_number:
-            parts.append(op.constant(np.array([x.dim for x in found], np.int64)))
+            parts.append(op.constant(np.array([x.dim for x in group], np.int64)))
         else:
-            parts += [x.node(op) for x in found]
+            parts += [x.build_node(op) for x in group]
     return op.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
 
-def _behind(value: ir.Value) -> Iterator[ir.Node]:
-    """What the amounts are computed by, down to the Shapes."""
-    return reached(
+def _amount_nodes(value: ir.Value) -> Iterator[ir.Node]:
+    """Return the nodes that compute the amounts, back to the Shapes."""
+    return reachable_from(
         [value.producer()], lambda x: () if is_op(x, "Shape", "Size") else x.predecessors()
     )
 
 
 def _goes_through_floats(value: ir.Value, view: View) -> bool:
-    made = (x for node in _behind(value) for x in node.outputs)
-    return any((view.shapes.dtype(x) or ir.DataType.INT64).is_floating_point() for x in made)
+    """Return whether an amount is computed in floats."""
+    outputs = (x for node in _amount_nodes(value) for x in node.outputs)
+    return any((view.shapes.dtype(x) or ir.DataType.INT64).is_floating_point() for x in outputs)
 
 
-def _measured(value: ir.Value) -> list[ir.Value]:
-    """The tensors whose sizes the amounts follow."""
-    found = (node.inputs[0] for node in _behind(value) if is_op(node, "Shape"))
-    return [x for x in found if x is not None]
+def _size_sources(value: ir.Value) -> list[ir.Value]:
+    """Return the tensors whose sizes the amounts follow."""
+    sources = (node.inputs[0] for node in _amount_nodes(value) if is_op(node, "Shape"))
+    return [x for x in sources if x is not None]

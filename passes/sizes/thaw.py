@@ -9,14 +9,14 @@ import onnx_ir as ir
 from graphfix.core import Change, Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts import shapes
-from graphfix.facts.shapes import Dim, input_symbols
+from graphfix.facts.shapes import Dim, input_dim_symbols
 from graphfix.facts.view import View
 from graphfix.graph.constants import ints_of
-from graphfix.graph.dim_spelling import Spelling
+from graphfix.graph.dim_spelling import DimSpelling
 from graphfix.graph.nodes import attr_int, is_op
 
-from .dims.fixed_dims import renewed, symbols_of
-from .dims.frozen import Thawed, pinned, thawed, written
+from .dims.fixed_dims import renew_shape, symbols_of
+from .dims.frozen import ThawedTarget, dims_text, thaw_target, why_pinned
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class FrozenSite(Match):
     """
 
     data: ir.Value
-    thawed: Thawed
+    thawed: ThawedTarget
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class Thaw(NodePass[FrozenSite]):
     keeps_shapes = False
 
     def match(self, node: ir.Node, view: View) -> FrozenSite | Skip | None:
-        """A Reshape to a constant that fits at one size, or a broadcast that does."""
+        """Return the site of a Reshape, or a Skip of a broadcast, that fits at one size only."""
         if is_op(node, "Reshape"):
-            return self._reshape(node, view)
+            return self._match_reshape(node, view)
         expands = is_op(node, "Expand")
         shape = ints_of(node.inputs[1]) if expands else None
         if expands and shape is None:
@@ -100,67 +100,73 @@ class Thaw(NodePass[FrozenSite]):
                 frozen = shape or view.shapes.dims(fixed)
                 if fixed is None or data is None or data is fixed or frozen is None:
                     continue
-                dims = self._dims(data, view)
-                if dims is not None and (at := pinned(frozen, dims)) is not None:
-                    what = f"{fixed.name!r} {written(frozen)} meets {data.name!r} {written(dims)}"
-                    return Skip(node, f"{what}, which runs only where {at}")
+                dims = self._traceable_dims(data, view)
+                if dims is not None and (frozen_sizes := why_pinned(frozen, dims)) is not None:
+                    mismatch = (
+                        f"{fixed.name!r} {dims_text(frozen)} meets {data.name!r} {dims_text(dims)}"
+                    )
+                    return Skip(node, f"{mismatch}, which runs only where {frozen_sizes}")
         return None
 
-    def _reshape(self, node: ir.Node, view: View) -> FrozenSite | Skip | None:
+    def _match_reshape(self, node: ir.Node, view: View) -> FrozenSite | Skip | None:
+        """Return the site of a Reshape that fits at one size only, or None."""
         data, target = node.inputs[0], ints_of(node.inputs[1])
-        dims = self._dims(data, view)
+        dims = self._traceable_dims(data, view)
         if data is None or dims is None or target is None:
             return None
         if 0 in target and attr_int(node, "allowzero", 0):
             return None
-        found = thawed(dims, target)
-        if isinstance(found, str):
-            return Skip(node, found)
-        return None if found is None else FrozenSite(node, data, found)
+        target_or_reason = thaw_target(dims, target)
+        if isinstance(target_or_reason, str):
+            return Skip(node, target_or_reason)
+        return None if target_or_reason is None else FrozenSite(node, data, target_or_reason)
 
-    def _dims(self, value: ir.Value | None, view: View) -> Sequence[Dim] | None:
-        """The dims of a tensor, if each is a number or follows the dims of the inputs."""
+    def _traceable_dims(self, value: ir.Value | None, view: View) -> Sequence[Dim] | None:
+        """Return the dims if each is a number or follows the dims of the inputs."""
         dims = view.shapes.dims(value)
         if dims is None:
             return None
-        follow = (isinstance(x, int) or (x.value and symbols_of(x) <= view.symbols) for x in dims)
+        follow = (
+            isinstance(x, int) or (x.value and symbols_of(x) <= view.dim_symbols) for x in dims
+        )
         return dims if all(follow) else None
 
     def rewrite(self, match: FrozenSite, op: Builder) -> ir.Value:
-        """The same Reshape, to a target that fits at every size."""
+        """Build the same Reshape with a target that fits at every size."""
         return op.Reshape(match.data, np.array(match.thawed.target, np.int64))
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Thaw until nothing more follows, then write the declared shapes again."""
-        before = {x.name: dims for x, dims in _known(model)}
+        before = {x.name: dims for x, dims in _outputs_with_dims(model)}
         changed = False
         while True:
-            found = list(super().repair(model))
-            changes = [x for x in found if isinstance(x, Change)]
+            events = list(super().repair(model))
+            changes = [x for x in events if isinstance(x, Change)]
             yield from changes
             if not changes:
-                yield from found
+                yield from events
                 break
             changed = True
-            shapes.forget(model)
-        names, spelling = frozenset(input_symbols(model)), Spelling(model)
-        for value, dims in _known(model) if changed else ():
+            shapes.drop_shapes(model)
+        names, spelling = frozenset(input_dim_symbols(model)), DimSpelling(model)
+        for value, dims in _outputs_with_dims(model) if changed else ():
             if value.shape is not None and before.get(value.name) != dims:
-                value.shape = renewed(value.shape, dims, names, spelling)
+                value.shape = renew_shape(value.shape, dims, names, spelling)
 
     def runs_at(self, model: ir.Model) -> Mapping[str, Sequence[int]]:
-        """The size that each dim was frozen at: the original runs at no other."""
-        found = [x.thawed for x in self.sites(model) if isinstance(x, FrozenSite)]
-        names, spelling = input_symbols(model), Spelling(model)
-        return {spelling.name(str(x.dim)): (x.size,) for x in found if str(x.dim) in names}
+        """Return the size that each dim was frozen at: the original runs at no other."""
+        targets = [x.thawed for x in self.sites(model) if isinstance(x, FrozenSite)]
+        names, spelling = input_dim_symbols(model), DimSpelling(model)
+        return {spelling.name_of(str(x.dim)): (x.size,) for x in targets if str(x.dim) in names}
 
     def message(self, site: Match) -> str:
-        """The dim, and the size that it was frozen at."""
+        """Describe the dim and the size that it was frozen at."""
         assert isinstance(site, FrozenSite)
         return f"its target is frozen at {site.thawed.dim} = {site.thawed.size}"
 
 
-def _known(model: ir.Model) -> list[tuple[ir.Value, tuple[Dim, ...]]]:
+def _outputs_with_dims(model: ir.Model) -> list[tuple[ir.Value, tuple[Dim, ...]]]:
+    """Return all node outputs whose dims are known, with the dims."""
     view = View(model)
-    made = (x for node in model.graph.all_nodes() for x in node.outputs)
-    return [(x, dims) for x in made if (dims := view.shapes.dims(x)) is not None]
+    outputs = (x for node in model.graph.all_nodes() for x in node.outputs)
+    return [(x, dims) for x in outputs if (dims := view.shapes.dims(x)) is not None]

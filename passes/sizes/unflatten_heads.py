@@ -10,7 +10,7 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 
-from ..common.reshape_targets import target_of
+from ..common.reshape_targets import reshape_target_of
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class ShapeSite(Match):
     """A Reshape whose computed shape is a constant in disguise.
 
     Attributes:
-        data: What is reshaped.
-        target: The shape, with 0 for "as the input has it here".
+        data: The tensor that is reshaped.
+        target: The shape; 0 copies the dim of the input at that place.
     """
 
     data: ir.Value
@@ -91,7 +91,7 @@ class UnflattenHeads(NodePass[ShapeSite]):
     anchors = ("Reshape",)
 
     def match(self, node: ir.Node, view: View) -> ShapeSite | Skip | None:
-        """A constant for the shape of a Reshape, if its shape is no constant yet."""
+        """Return the site if the computed shape of a Reshape can be a constant."""
         data, shape = (*node.inputs, None)[:2]  # before opset 5 the shape was an attribute
         if data is None or shape is None or const_of(shape) is not None:
             return None
@@ -104,12 +104,12 @@ class UnflattenHeads(NodePass[ShapeSite]):
         sizes = view.shapes.dims(node.outputs[0])
         if sizes is None:
             return Skip(node, f"what {shape.name} holds, even how many sizes, is not known")
-        source, told = view.shapes.dims(data) or (), view.shapes.data(shape)
-        target = target_of(source, sizes, view.shapes, told)
+        source, shape_values = view.shapes.dims(data) or (), view.shapes.known_elements(shape)
+        target = reshape_target_of(source, sizes, view.shapes, shape_values)
         if isinstance(target, str):
             return Skip(node, target)
         return None if target.before or target.after else ShapeSite(node, data, target.shape)
 
     def rewrite(self, match: ShapeSite, op: Builder) -> ir.Value:
-        """The same Reshape with the constant; allowzero is 0 where it is not written."""
+        """Build the same Reshape with the constant; allowzero defaults to 0."""
         return op.Reshape(match.data, np.array(match.target, np.int64))

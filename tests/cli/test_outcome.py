@@ -115,7 +115,7 @@ def test_a_page_is_never_about_the_model_before(
         assert main(words) == 130
     assert sorted(x.name for x in file.parent.glob("page*")) == pages
     with monkeypatch.context() as patch:
-        patch.setattr("graphfix.show.html.write", ends)
+        patch.setattr("graphfix.show.html.write_page", ends)
         main(words)
     assert not list(file.parent.glob("page*"))
     assert main(words) == 0
@@ -199,14 +199,16 @@ def test_ctrl_c_before_and_after_it_has_its_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     target = file.with_name("model.fixed.onnx")
-    real = atomic_file.to_disk
+    real = atomic_file.flush_to_disk
 
     def interrupted(path: object) -> None:
         if when != "to_disk" or target.exists():
             raise KeyboardInterrupt
         real(path)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(atomic_file if when == "to_disk" else atomic_file.Write, when, interrupted)
+    monkeypatch.setattr(
+        atomic_file if when == "to_disk" else atomic_file.WriteJob, when, interrupted
+    )
     assert main(["run", str(file), "-p", "bool-cast", "--no-verify"]) == code
     told = f"written: {target}" if code == 0 else "nothing was written"
     assert f"interrupted; {told}" in capsys.readouterr().err

@@ -22,7 +22,7 @@ def test_what_crashed_runs_and_is_placed(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(RESHAPE), path)
     recipe = Recipe("reshape", path, gates={"crashes": 0, "cpu-nodes": 0}, dims={"T": [2]})
-    row = model_process.work(Request(recipe, "dml", "k"))
+    row = model_process.run_request(Request(recipe, "dml", "k"))
     assert row["ok"], row["reason"]
     assert row["figures"]["crashes"] == {"before": 1, "after": 0, "why": ""}
     assert "8007" in row["stages"]["directml"]["before"]["reason"]

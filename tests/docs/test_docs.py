@@ -306,7 +306,7 @@ class TestSnippets:
 
 class TestPages:
     def test_the_generated_pages_are_not_stale(self) -> None:
-        for path, text in manual_pages.pages(ROOT).items():
+        for path, text in manual_pages.render_pages(ROOT).items():
             now = path.read_text(encoding="utf-8") if path.exists() else ""
             assert now == text, f"{path.name} is stale: run 'make docs'"
 

@@ -35,7 +35,7 @@ COMPUTED = f"""{HEAD} m (float[B, T, 4] x) => (float[B, U, 4] y)
 def left_for(profile: str, model: ir.Model) -> list[str]:
     """The passes of a profile that have a site, with shapes inferred again."""
     fresh = ir.from_proto(ir.to_proto(model))
-    passes = pipeline.parse(profile)
+    passes = pipeline.parse_passes(profile)
     return [x.name for x in passes if any(isinstance(y, Match) for y in x.sites(fresh))]
 
 
@@ -94,11 +94,11 @@ def test_shapes_that_are_not_all_known_are_inferred_anew() -> None:
     unknown = ir.from_proto(
         onnx.parser.parse_model(text.replace("float[B, U, 4] y", "float[P, Q, R] y"))
     )
-    assert [shapes.renew(model) for model in (known, unknown)] == [False, False]
+    assert [shapes.drop_incomplete_shapes(model) for model in (known, unknown)] == [False, False]
     for model in (known, unknown):
         shapes.shapes_of(model)
-    assert not shapes.renew(known)
-    assert shapes.renew(unknown)
+    assert not shapes.drop_incomplete_shapes(known)
+    assert shapes.drop_incomplete_shapes(unknown)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import onnxruntime as ort
 import pytest
 import sympy
 
-from graphfix.facts.shapes import Shapes, same, shapes_of
+from graphfix.facts.shapes import Shapes, same_dim, shapes_of
 from graphfix.facts.symbolic import expressions, inferred, signs
 from graphfix.files import gate
 
@@ -41,16 +41,18 @@ def shapes(model: ir.Model) -> tuple[Shapes, dict[str, ir.Value]]:
 def test_no_size_grows_with_the_depth() -> None:
     found, values = shapes(pitch(8))
     texts = [str(x) for value in values.values() for x in found.dims(value) or ()]
-    texts += [str(x) for value in values.values() for x in found.data(value) or ()]
-    assert max(map(len, texts)) <= inferred.LONGEST
+    texts += [str(x) for value in values.values() for x in found.known_elements(value) or ()]
+    assert max(map(len, texts)) <= inferred.MAX_DIM_TEXT
 
 
 def test_the_work_grows_with_the_depth_and_not_faster() -> None:
     def work(levels: int) -> int:
-        expressions.settled.cache_clear()
+        expressions.normal_form.cache_clear()
         signs.never_negative.cache_clear()
         shapes(pitch(levels))
-        return expressions.settled.cache_info().misses + signs.never_negative.cache_info().misses
+        return (
+            expressions.normal_form.cache_info().misses + signs.never_negative.cache_info().misses
+        )
 
     few, many = work(4), work(8)
     assert many < 4 * few
@@ -68,11 +70,11 @@ def test_no_power_grows_with_the_depth() -> None:
     )
     steep = 0
     for value in values.values():
-        for size in (*(found.data(value) or ()), *(found.dims(value) or ())):
+        for size in (*(found.known_elements(value) or ()), *(found.dims(value) or ())):
             expr = expressions.expr_of(size)
             degree = max([0, *(sympy.degree(expr, x) for x in expr.free_symbols)])
             steep = max(steep, degree)
-    assert 4 <= steep <= inferred.STEEPEST
+    assert 4 <= steep <= inferred.MAX_POWER
 
 
 def test_two_that_are_cut_alike_have_one_name() -> None:
@@ -80,7 +82,7 @@ def test_two_that_are_cut_alike_have_one_name() -> None:
     a, b = (found.dims(values[x]) for x in ("a5", "b5"))
     assert a is not None
     assert b is not None
-    assert same(a[2], b[2])
+    assert same_dim(a[2], b[2])
 
 
 @pytest.mark.parametrize("length", [64, 100, 129])
@@ -112,4 +114,4 @@ def test_thirty_layers_of_dynamos_ceilings_are_a_graph() -> None:
         name = f"CeilToInt((IntTrueDiv({name} - 1, 1)) + 1.0)"
     proto = ir.to_proto(pitch(1))
     proto.graph.output[0].type.tensor_type.shape.dim[2].dim_param = name
-    gate.check(proto)
+    gate.check_model_proto(proto)

@@ -70,7 +70,7 @@ def test_a_fraction_above_minus_one_is_cut_upwards() -> None:
          float one = {1}>
         { c = Conv <strides = [2]> (x, k)  s = Shape (x)  t = Slice (s, i2, i3)  h = Div (t, i2)
           f = Cast <to = 1> (h)  g = Mul (f, half)  d = Sub (g, one)  y = Cast <to = 7> (d) }""")
-    (held,) = infer(model, usual=True).data(model.graph.outputs[1]) or ("nothing",)
+    (held,) = infer(model, usual=True).known_elements(model.graph.outputs[1]) or ("nothing",)
     assert held == "nothing" or "_d" in str(held)
 
 
@@ -95,7 +95,7 @@ def test_what_is_a_multiple_of_a_size_is_not_below_0(stride, less):
         <int64[1] seven = {{7}}, int64[1] less = {{{less}}}>
         {{ c = Conv (x, w)  t = ConvTranspose <strides = [{stride}]> (c, up)
           s = Shape <start = 2, end = 3> (t)  rest = Sub (s, less)  y = Div (rest, seven) }}""")
-    found = infer(model).data(model.graph.outputs[0])
+    found = infer(model).known_elements(model.graph.outputs[0])
     assert found is not None
     assert ("Max" in str(found[0])) == (less > 8)  # Div rounds to 0, and 8 - 9 is below
 
@@ -107,6 +107,6 @@ def test_a_pool_makes_a_frame_in_usual_runs(usual):
         m (float[1, 2, T] x) => (int64[1] y) <int64[1] seven = {7}, int64[1] one = {1}>
         { c = AveragePool <kernel_shape = [5]> (x)
           s = Shape <start = 2, end = 3> (c)  rest = Sub (s, one)  y = Div (rest, seven) }""")
-    found = infer(model, usual=usual).data(model.graph.outputs[0])
+    found = infer(model, usual=usual).known_elements(model.graph.outputs[0])
     assert found is not None
     assert ("Max" in str(found[0])) == (not usual)

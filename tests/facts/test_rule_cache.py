@@ -31,7 +31,7 @@ def said(model: ir.Model, *, usual: bool = False) -> list[str]:
     values = [*graph.inputs, *graph.initializers.values(), *(x for n in graph for x in n.outputs)]
     told = []
     for value in values:
-        dims, data = shapes.dims(value), shapes.data(value)
+        dims, data = shapes.dims(value), shapes.known_elements(value)
         items = ["?" if x is None else [str(d) for d in x] for x in (dims, data)]
         told.append(f"{value.name} {shapes.dtype(value)} {items[0]} = {items[1]}")
     return told
@@ -43,7 +43,7 @@ def differing(monkeypatch: pytest.MonkeyPatch) -> object:
         found = []
         for usual in (False, True):
             with monkeypatch.context() as patch:
-                patch.setattr(inference, "_rules", lambda model: None)
+                patch.setattr(inference, "_rules_by_operator", lambda model: None)
                 plain = said(model, usual=usual)
             kept = said(model, usual=usual)
             found += [f"{a} instead of {b}" for a, b in zip(kept, plain, strict=True) if a != b]
@@ -55,11 +55,11 @@ def differing(monkeypatch: pytest.MonkeyPatch) -> object:
 def asked(text: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The first outputs of the nodes whose rules are asked."""
     names: list[str] = []
-    plain = inference._rules
+    plain = inference._rules_by_operator
 
     def rules(model: ir.Model) -> object:
         def noted(rule: rule_cache.Rule) -> rule_cache.Rule:
-            def call(ctx: rule_cache.Context, node: ir.Node) -> None:
+            def call(ctx: rule_cache.CachingContext, node: ir.Node) -> None:
                 names.append(node.outputs[0].name or "")
                 rule(ctx, node)
 
@@ -67,7 +67,7 @@ def asked(text: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return {kind: noted(rule) for kind, rule in (plain(model) or {}).items()}
 
-    monkeypatch.setattr(inference, "_rules", rules)
+    monkeypatch.setattr(inference, "_rules_by_operator", rules)
     infer(ir.from_onnx_text(text))
     return names
 
@@ -260,7 +260,7 @@ def test_layers_that_repeat_have_the_shapes_of_the_first(step: str, differing) -
 
 def test_an_operator_of_another_domain_is_another(differing) -> None:
     @registry.register("test.memory", "Relu", since_version=1)
-    def relu(ctx: rule_cache.Context, node: ir.Node) -> None:
+    def relu(ctx: rule_cache.CachingContext, node: ir.Node) -> None:
         ctx.set_shape_and_dtype(node.outputs[0], ir.Shape([7]), ir.DataType.INT8)
 
     head = HEAD.replace("]", ', "test.memory" : 1]')
@@ -303,7 +303,7 @@ def test_a_constant_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(tensor), "numpy", numpy)
     shapes = infer(model)
     made = {x.name: x for node in model.graph for x in node.outputs}
-    assert [str(x) for x in shapes.data(made["c"]) or ()] == ["0", "4", "-1"]
+    assert [str(x) for x in shapes.known_elements(made["c"]) or ()] == ["0", "4", "-1"]
     assert [str(x) for x in shapes.dims(made["y"]) or ()] == ["B", "4", "2*T"]
     # By the memory, and by the rule of the first Reshape.
     assert len(reads) <= 2

@@ -100,7 +100,7 @@ def compared(
     batch: int,
     length: int,
 ) -> str:
-    dims, data = shapes.dims(value), shapes.data(value)
+    dims, data = shapes.dims(value), shapes.known_elements(value)
     if dims is not None:
         sizes = [said(x, batch, length) for x in dims]
         if len(sizes) != result.ndim:

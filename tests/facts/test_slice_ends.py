@@ -8,8 +8,8 @@ import pytest
 import sympy
 
 from graphfix.facts.shapes import infer
-from graphfix.facts.symbolic.expressions import dim_of, evaluator, expr_of, settled
-from graphfix.facts.symbolic.slice_ends import length_to
+from graphfix.facts.symbolic.expressions import compile_dim, dim_of, expr_of, normal_form
+from graphfix.facts.symbolic.slice_ends import symbolic_slice_length
 
 T = expr_of(ir.SymbolicDim("T"))
 SIZES = np.arange(1, 300)
@@ -17,16 +17,18 @@ SIZES = np.arange(1, 300)
 
 def _down(above: sympy.Expr, by: int) -> sympy.Expr:
     """Python's ``//``."""
-    return settled(sympy.floor(above / by))
+    return normal_form(sympy.floor(above / by))
 
 
 def _cut(above: sympy.Expr, by: int) -> sympy.Expr:
     """ONNX's Div, which rounds towards 0."""
-    return settled(sympy.Max(0, sympy.floor(above / by)) - sympy.Max(0, sympy.floor(-above / by)))
+    return normal_form(
+        sympy.Max(0, sympy.floor(above / by)) - sympy.Max(0, sympy.floor(-above / by))
+    )
 
 
 def _at(expr: sympy.Expr) -> list[int]:
-    found = evaluator(dim_of(expr))({"T": SIZES})
+    found = compile_dim(dim_of(expr))({"T": SIZES})
     return [int(x) for x in np.broadcast_to(found, SIZES.shape)]
 
 
@@ -38,7 +40,7 @@ def test_lengths_are_those_of_python_at_every_size(divide, step):
         less, more, start = (int(x) for x in rng.integers(0, [12, 3, 9]))
         size = [T, T + 5, 2 * T, step * sympy.floor((T + step - 1) / step)][rng.integers(4)]
         end = sympy.expand(step * (divide(size - less, step) + more) + start)
-        found = length_to(size, sympy.Integer(start), end, step)
+        found = symbolic_slice_length(size, sympy.Integer(start), end, step)
         assert found is not None, (size, start, end, step)
         limits = zip(_at(end), _at(size), strict=True)
         wanted = [len(range(*slice(start, e, step).indices(n))) for e, n in limits]
@@ -47,7 +49,7 @@ def test_lengths_are_those_of_python_at_every_size(divide, step):
 
 @pytest.mark.parametrize("end", [-T, 50 - T, T - 500, sympy.Symbol("n") - T])
 def test_what_stays_below_0_or_is_not_of_the_axis_alone_is_not_told(end):
-    assert length_to(T, sympy.Integer(0), end, 2) is None
+    assert symbolic_slice_length(T, sympy.Integer(0), end, 2) is None
 
 
 def test_inference_tells_the_length_in_terms_of_the_axis():
@@ -64,7 +66,7 @@ def test_inference_tells_the_length_in_terms_of_the_axis():
 def test_an_axis_that_there_is_not_at_the_least_sizes(times, less):
     for cut in (1, 4, 7):
         size = times * T - less
-        found = length_to(size, sympy.Integer(0), size - cut, 1)
+        found = symbolic_slice_length(size, sympy.Integer(0), size - cut, 1)
         assert found is not None, (size, cut)
         wanted = [(n, len(range(n)[: n - cut])) for n in _at(size) if n >= 0]
         assert [x for x, n in zip(_at(found), _at(size), strict=True) if n >= 0] == [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx_shape_inference import SYM_DATA_KEY, registry
 
 import graphfix
-from graphfix.facts.shapes import Shapes, same, shapes_of
+from graphfix.facts.shapes import Shapes, same_dim, shapes_of
 from graphfix.facts.symbolic import expressions, overrides, signs
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
@@ -36,14 +36,14 @@ def dims(text: str, name: str = "y") -> list[str] | None:
 def data(body: str, name: str = "y") -> list[str] | None:
     text = f"(float[B, T, 8] x, float[S] other) => (int64[N] y) {{ {body} }}"
     model, shapes = look(text)
-    found = shapes.data(value(model, name))
+    found = shapes.known_elements(value(model, name))
     return None if found is None else [str(x) for x in found]
 
 
 def test_registering_twice_adds_nothing() -> None:
-    overrides.register()
+    overrides.register_rules()
     before = registry.get("", "Reshape", 17)
-    overrides.register()
+    overrides.register_rules()
     assert registry.get("", "Reshape", 17) is before
 
 
@@ -130,7 +130,7 @@ def test_inference_leaves_the_model_as_it_was(*, broken: bool) -> None:
     assert _state(model) == before
     assert ir.to_proto(model) == proto
     # The note was wrong, and so was the shape of the initializer.
-    assert [str(x) for x in shapes.data(noted) or ()] == ["B", "T", "8"]
+    assert [str(x) for x in shapes.known_elements(noted) or ()] == ["B", "T", "8"]
     assert shapes.dims(model.graph.initializers["w"]) == (4,)
 
 
@@ -196,7 +196,7 @@ def test_contents_are_known(case: str) -> None:
     for a, b in zip(found, wanted, strict=True):
         left = int(a) if a.lstrip("-").isdigit() else ir.SymbolicDim(a)
         right = int(b) if b.lstrip("-").isdigit() else ir.SymbolicDim(b)
-        assert same(left, right), (found, wanted)
+        assert same_dim(left, right), (found, wanted)
 
 
 UNKNOWN = {
@@ -236,8 +236,8 @@ def test_a_division_of_little_less_than_0_is_0() -> None:
         pooled = Add (h, one) c = Sub (q, one) rest = Div (c, two) y = Min (pooled, rest)
         f = Conv <strides = [10]> (x, w) }"""
     model, shapes = look(text)
-    assert shapes.data(value(model, "y")) == shapes.data(value(model, "rest"))
-    assert "Max" in str(shapes.data(value(model, "h")))
+    assert shapes.known_elements(value(model, "y")) == shapes.known_elements(value(model, "rest"))
+    assert "Max" in str(shapes.known_elements(value(model, "h")))
 
 
 def test_what_is_learned_of_one_number_is_not_believed_of_another() -> None:
@@ -250,8 +250,8 @@ def test_what_is_learned_of_one_number_is_not_believed_of_another() -> None:
         c = Conv (row, w) few = NonZero (y) size = Shape <start = 1> (few) most = Max (size, five)
         x3 = Unsqueeze (x, front) e = Conv (x3, v) }"""
     model, shapes = look(text)
-    assert shapes.data(value(model, "h")) == (ir.SymbolicDim("floor(M/2 + N/2) - 3"),)
-    assert "Max(5, " in str(shapes.data(value(model, "most")))
+    assert shapes.known_elements(value(model, "h")) == (ir.SymbolicDim("floor(M/2 + N/2) - 3"),)
+    assert "Max(5, " in str(shapes.known_elements(value(model, "most")))
 
 
 def test_an_entry_with_no_dim_that_0_would_copy_is_a_size() -> None:
@@ -273,7 +273,7 @@ def test_a_third_inference_knows_what_the_second_learns() -> None:
         more = Concat <axis = 0> (rest, two, half) late = Reshape (x, more)
         f = Conv <strides = [10]> (z, w) }"""
     model, shapes = look(text)
-    assert shapes.dims(value(model, "y"))[1] == shapes.data(value(model, "half"))[0]
+    assert shapes.dims(value(model, "y"))[1] == shapes.known_elements(value(model, "half"))[0]
 
 
 # What shapes are --------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def test_two_symbols_broadcast_to_a_third() -> None:
     model, shapes = look(text)
     dim = shapes.dims(value(model, "y"))[0]
     assert str(dim) not in ("A", "B")
-    assert same(dim, shapes.dims(value(model, "z"))[0])
+    assert same_dim(dim, shapes.dims(value(model, "z"))[0])
 
 
 def test_it_is_one_of_them_again_where_a_matmul_asks_for_it() -> None:
@@ -331,8 +331,8 @@ def test_a_size_beside_minus_one_is_not_zero() -> None:
     model, shapes = look(text)
     assert [str(x) for x in shapes.dims(value(model, "y"))] == ["B", "T", "2", "4"]
     batch, length = shapes.dims(model.graph.inputs[0])[:2]
-    assert shapes.never_empty(batch)
-    assert not shapes.never_empty(length)
+    assert shapes.is_never_empty(batch)
+    assert not shapes.is_never_empty(length)
 
 
 @pytest.mark.parametrize(("rest", "known"), [(-1, True), (8, False)])
@@ -369,7 +369,7 @@ def test_a_length_after_conv_may_be_divided() -> None:
         s = Concat <axis = 0> (b, ch, frames) y = Reshape (f, s) }"""
     model, shapes = look(text)
     for a, b in zip(shapes.dims(value(model, "y")), shapes.dims(value(model, "f")), strict=True):
-        assert same(a, b)
+        assert same_dim(a, b)
 
 
 def test_frames_of_which_there_is_at_least_one() -> None:
@@ -389,17 +389,17 @@ def test_frames_of_which_there_is_at_least_one() -> None:
 
 def test_floors_in_floors_are_one() -> None:
     a, b = ir.SymbolicDim("floor(floor(floor(T/5)/2)/2) - 1"), ir.SymbolicDim("floor(T/20) - 1")
-    assert same(a, b)
-    assert not same(a, ir.SymbolicDim("floor(T/10) - 1"))
+    assert same_dim(a, b)
+    assert not same_dim(a, ir.SymbolicDim("floor(T/10) - 1"))
 
 
 def test_a_table_with_zeros_around_it_cut_to_a_length_has_that_length() -> None:
     """As VITS pads and cuts 9 rows to ``2 * T - 1``, wherever T is more than 5 or less."""
     longer = "2*Max(0, T - 5) + 9"
     cut = f"Max(0, Min({longer}, 2*T + Max(0, 5 - T) - 1) - Max(0, 5 - T))"
-    assert same(ir.SymbolicDim(cut), ir.SymbolicDim("2*T - 1"))
-    assert not same(ir.SymbolicDim(cut), ir.SymbolicDim("2*T"))
-    assert same(ir.SymbolicDim("Min(0, T - 5) + Max(0, T - 5)"), ir.SymbolicDim("T - 5"))
+    assert same_dim(ir.SymbolicDim(cut), ir.SymbolicDim("2*T - 1"))
+    assert not same_dim(ir.SymbolicDim(cut), ir.SymbolicDim("2*T"))
+    assert same_dim(ir.SymbolicDim("Min(0, T - 5) + Max(0, T - 5)"), ir.SymbolicDim("T - 5"))
 
 
 @pytest.mark.parametrize(
@@ -541,7 +541,7 @@ def test_contents_are_what_is_computed(
     feeds = {"a": np.zeros(t, np.float32), "b": np.zeros(s, np.float32)}
     shapes = shapes_of(model)
     for name, found in zip(names, session.run(names, feeds), strict=True):
-        known = shapes.data(value(model, name))
+        known = shapes.known_elements(value(model, name))
         assert found.item() == values[names.index(name)]
         if known is None or "_d" in str(known[0]):
             continue
@@ -576,10 +576,10 @@ def _computed(
 
 def test_names_that_no_expression_can_hold_are_equal_to_themselves_only() -> None:
     a, b, t = map(ir.SymbolicDim, ("0_0", "batch size", "T"))
-    assert expressions.equal(a, ir.SymbolicDim("0_0"))
-    assert not expressions.equal(a, b)
-    assert expressions.quotient(b, t) is None
-    product = expressions.times(b, t)
+    assert expressions.equal_dims(a, ir.SymbolicDim("0_0"))
+    assert not expressions.equal_dims(a, b)
+    assert expressions.divide_dims(b, t) is None
+    product = expressions.multiply_dims(b, t)
     assert isinstance(product, ir.SymbolicDim)
     assert product.value is None
 
@@ -615,8 +615,8 @@ def test_sizes_that_differ_are_told_apart_without_simplify(monkeypatch: pytest.M
 
     monkeypatch.setattr("sympy.simplify", slow)
     a, b = (ir.SymbolicDim(x) for x in ("floor(Tq/2 + 7/2)", "floor(Tq/3 + Uq/5)"))
-    assert not expressions.equal(a, b)
-    assert not expressions.equal(ir.SymbolicDim("Max(Uq, 2)"), ir.SymbolicDim("Max(Uq, 900)"))
+    assert not expressions.equal_dims(a, b)
+    assert not expressions.equal_dims(ir.SymbolicDim("Max(Uq, 2)"), ir.SymbolicDim("Max(Uq, 900)"))
 
 
 @pytest.mark.parametrize(

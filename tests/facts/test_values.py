@@ -8,11 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 import graphfix
-from graphfix.facts.numbering import Numbering
+from graphfix.facts.numbering import ValueNumbering
 from graphfix.files import io
 from graphfix.files.external_files import Weight
 from graphfix.graph.constants import const_of, const_tensor
-from graphfix.graph.nodes import users_of
+from graphfix.graph.nodes import use_count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,38 +36,40 @@ class TestNumbering:
         given = [triangle, triangle.copy(), other, np.ones((64, 64)), np.ones((64, 64))]
         consts = [ir.Value(name=f"c{i}", const_value=ir.tensor(x)) for i, x in enumerate(given)]
         graph = ir.Graph([], [], nodes=[], initializers=consts)
-        numbers = Numbering(lambda _: None)
-        first, second, third, *weights = map(numbers.of, graph.initializers.values())
+        numbers = ValueNumbering(lambda _: None)
+        first, second, third, *weights = map(numbers.number_of, graph.initializers.values())
         assert first == second != third
         assert weights[0] != weights[1]
 
     def test_what_is_computed_from_another_tensor_now_is_another_number(self) -> None:
         of = values("""m (float[N] x, float[N] z) => (float[N] e) {
             a = Relu (x) b = Relu (x) c = Relu (z) d = Neg (a) d2 = Neg (b) e = Abs (d2) }""")
-        numbers = Numbering(lambda _: None)
-        before = {name: numbers.of(x) for name, x in of.items()}
+        numbers = ValueNumbering(lambda _: None)
+        before = {name: numbers.number_of(x) for name, x in of.items()}
         assert before["d"] == before["d2"] != before["c"]
         node = of["d2"].producer()
         assert node is not None
         node.replace_input_with(0, of["c"])
-        after = {name: numbers.renewed(lambda _: None).of(x) for name, x in of.items()}
+        after = {
+            name: numbers.update_after_edit(lambda _: None).number_of(x) for name, x in of.items()
+        }
         assert after["d2"] != after["d"] == before["d"]
         assert after["e"] != before["e"]
         assert [after[x] for x in "abcdxz"] == [before[x] for x in "abcdxz"]
         node.replace_input_with(0, of["a"])
-        assert numbers.renewed(lambda _: None).of(of["d2"]) == before["d"]
+        assert numbers.update_after_edit(lambda _: None).number_of(of["d2"]) == before["d"]
 
     def test_what_follows_from_it_is_found_behind_what_has_no_number(self) -> None:
         of = values("""m (float[N] x, float[N] z) => (float[N] c) {
             a = Relu (x) b = Neg (a) c = Abs (b) }""")
-        numbers = Numbering(lambda value: "said" if value is of["b"] else None)
-        asked = {name: numbers.of(of[name]) for name in ("c", "a")}
+        numbers = ValueNumbering(lambda value: "said" if value is of["b"] else None)
+        asked = {name: numbers.number_of(of[name]) for name in ("c", "a")}
         node = of["a"].producer()
         assert node is not None
         node.replace_input_with(0, of["z"])
-        numbers.renewed(lambda _: None)
-        assert numbers.of(of["a"]) != asked["a"]
-        assert numbers.of(of["c"]) != asked["c"]
+        numbers.update_after_edit(lambda _: None)
+        assert numbers.number_of(of["a"]) != asked["a"]
+        assert numbers.number_of(of["c"]) != asked["c"]
 
 
 class TestConstants:
@@ -94,7 +96,7 @@ class TestConstants:
 
     def test_users_are_counted_by_input(self) -> None:
         of = values("m (float[N] x) => (float[N] y) { y = Add (x, x) }")
-        assert (users_of(of["x"]), users_of(of["y"])) == (2, 0)
+        assert (use_count(of["x"]), use_count(of["y"])) == (2, 0)
 
 
 def _saved(folder: Path) -> ir.Model:
@@ -113,11 +115,11 @@ def _saved(folder: Path) -> ir.Model:
 def _reads(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     """The names of the weights that are read from here on."""
     read: list[str | None] = []
-    values = Weight._values
+    values = Weight._read_values
 
     def noted(self: Weight) -> np.ndarray:
         read.append(self.name)
         return values(self)
 
-    monkeypatch.setattr(Weight, "_values", noted)
+    monkeypatch.setattr(Weight, "_read_values", noted)
     return read

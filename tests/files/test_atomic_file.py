@@ -206,13 +206,13 @@ def test_weights_go_where_a_lock_file_goes_with_its_lock(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on Windows, where the next sweep sees no token in a name of a lock file."""
-    release = atomic_file.release
+    release = atomic_file.release_lock
 
     def released(lock: BaseFileLock, *, remove: bool) -> None:
         release(lock, remove=remove)
         Path(lock.lock_file).unlink(missing_ok=True)
 
-    monkeypatch.setattr(atomic_file, "release", released)
+    monkeypatch.setattr(atomic_file, "release_lock", released)
     target = folder / "out" / "o.onnx"
     for name in ("a.onnx", "b.onnx"):
         write(folder / name, target)
@@ -387,7 +387,7 @@ def test_an_input_that_changes_meanwhile_is_told(folder: Path, what: str) -> Non
     model = io.load(source)
 
     def change() -> None:
-        with io.drafting(model, target) as draft:
+        with io.draft_model(model, target) as draft:
             changed.write_bytes(changed.read_bytes() + b"\0")
             draft.keep()
 
@@ -402,7 +402,7 @@ def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
 ) -> None:
     target = folder / "out" / "o.onnx"
     write(folder / "a.onnx", target)
-    read = io._read
+    read = io._read_proto
     turns = iter([True, False])
 
     def late(path: Path) -> onnx.ModelProto:
@@ -428,7 +428,7 @@ def test_what_is_no_name_on_windows_is_refused(folder: Path, name: str) -> None:
         write(folder / "a.onnx", folder / name)
     with (
         pytest.raises(ModelError, match="no name on Windows"),
-        atomic_folder.replacing(folder / name),
+        atomic_folder.draft_folder(folder / name),
     ):
         pass
     assert listing(folder) == before
@@ -436,5 +436,5 @@ def test_what_is_no_name_on_windows_is_refused(folder: Path, name: str) -> None:
 
 def test_a_name_that_is_no_text_has_a_draft() -> None:
     # Of a file that Linux calls by bytes that are not UTF-8.
-    name = leftovers.part(Path("folder") / "m\udcff.onnx", "0123456789abcdef").name
+    name = leftovers.part_path(Path("folder") / "m\udcff.onnx", "0123456789abcdef").name
     assert name == ".m.onnx.0123456789abcdef.part"

@@ -22,9 +22,9 @@ sys.stdin.read()
 
 
 def is_taken(path: Path) -> bool:
-    lock = file_lock.take(path)
+    lock = file_lock.acquire_lock(path)
     if lock is not None:
-        file_lock.release(lock, remove=True)
+        file_lock.release_lock(lock, remove=True)
         assert not path.exists()
     return lock is None
 
@@ -56,7 +56,7 @@ def test_what_is_looked_into_for_a_moment_gets_its_name_after_it(
     looks = (tmp_path / "new").open("rb")
     timer = threading.Timer(0.2, looks.close)
     timer.start()
-    file_lock.renamed(tmp_path / "new", target)
+    file_lock.rename_path(tmp_path / "new", target)
     timer.join()
     assert target.read_text(encoding="utf-8") == "new"
 
@@ -66,7 +66,7 @@ def test_what_stays_open_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(file_lock, "_SCAN", 0.1)
     path = tmp_path / "new"
     with path.open("wb"), pytest.raises(PermissionError):
-        file_lock.renamed(path, tmp_path / "name")
+        file_lock.rename_path(path, tmp_path / "name")
     assert path.exists()
 
 
@@ -75,6 +75,6 @@ def test_what_is_read_only_is_removed_with_its_folder(tmp_path: Path) -> None:
         (tmp_path / "old" / name).mkdir(parents=True)
         (tmp_path / "old" / name / "file").write_bytes(b"")
         (tmp_path / "old" / name / "file").chmod(0o444)
-    assert file_lock.removed(tmp_path / "old" / "a" / "file")
-    assert file_lock.removed_folder(tmp_path / "old")
+    assert file_lock.remove_file(tmp_path / "old" / "a" / "file")
+    assert file_lock.remove_folder(tmp_path / "old")
     assert not (tmp_path / "old").exists()

@@ -221,7 +221,7 @@ def test_functions_come_to_an_end(tmp_path: Path) -> None:
     del proto.functions[:]
     function("F0", "F1", "F1")
     function("F1")
-    gate.check(proto)
+    gate.check_model_proto(proto)
 
 
 def test_counting_nodes_ends_where_a_function_calls_itself() -> None:
@@ -231,7 +231,7 @@ def test_counting_nodes_ends_where_a_function_calls_itself() -> None:
         { y = d.F (x) }
         <domain: "d", opset_import: ["" : 17, "d" : 1]> F (a) => (b) { t = d.F (a) b = Neg (t) }"""
     )
-    assert calls.count(ir.from_proto(proto)) == 3
+    assert calls.count_inlined_nodes(ir.from_proto(proto)) == 3
 
 
 def test_names_in_the_place_of_calls_are_those_of_onnx_ir(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,10 +243,10 @@ def test_names_in_the_place_of_calls_are_those_of_onnx_ir(monkeypatch: pytest.Mo
         <domain: "d", opset_import: ["" : 17]> F (a) => (b) {{ t = Relu (a) b = Neg (t) }}"""
     )
     ours, theirs = ir.from_proto(proto), ir.from_proto(proto)
-    calls.inline(ours)
+    calls.inline_functions(ours)
     tried = calls.inliner._make_unique_name
-    monkeypatch.setattr(calls, "_counted_names", nullcontext)
-    calls.inline(theirs)
+    monkeypatch.setattr(calls, "_fast_unique_names", nullcontext)
+    calls.inline_functions(theirs)
     assert calls.inliner._make_unique_name is tried, "theirs is rolled back"
     assert ir.to_proto(ours) == ir.to_proto(theirs)
     assert "t_10" in {x.name for node in ours.graph for x in node.outputs}
@@ -346,7 +346,9 @@ def test_the_defaults_of_every_operator_are_permitted() -> None:
     for schema in onnx.defs.get_all_schemas_with_history():
         for name, attribute in schema.attributes.items() if not schema.domain else ():
             if attribute.default_value.type:
-                assert attribute_values.refusal(schema.name, attribute.default_value) is None
+                assert (
+                    attribute_values.attribute_refusal(schema.name, attribute.default_value) is None
+                )
                 limited += name in attribute_values.RULES
     assert limited > 100
 
@@ -377,12 +379,12 @@ def test_what_onnx_allows_passes() -> None:
         """{ a, s = Split <axis = 1> (x) b = Clip (x, , ) l = Concat <axis = 0> (b, b)
         y = Identity (x) }"""
     )
-    gate.check(proto)
+    gate.check_model_proto(proto)
     proto.graph.initializer.add(name="e", data_type=1, dims=[0, 4])
     proto.graph.initializer.add(name="h", data_type=10, dims=[2], int32_data=[1, 2])
     proto.graph.initializer.add(name="q", data_type=22, dims=[3], raw_data=b"\x12\x03")
     proto.graph.initializer.add(name="t", data_type=8, dims=[1], string_data=[b"\xff"])
-    gate.check(proto)
+    gate.check_model_proto(proto)
 
 
 SCHEMAS = sorted(
@@ -451,9 +453,11 @@ def graphs(draw: st.DrawFn) -> onnx.ModelProto:
 def test_any_graph_is_refused_or_gone_through(tmp_path: Path, proto: onnx.ModelProto) -> None:
     path = tmp_path / "any.onnx"
     path.write_bytes(proto.SerializeToString())
-    asked = [registry.make(x) for x in registry.names() if x not in ("fix-dims", "keep-output")]
+    asked = [
+        registry.make_pass(x) for x in registry.pass_names() if x not in ("fix-dims", "keep-output")
+    ]
     with suppress(GraphfixError):  # nothing else
-        checking.check(io.load(path), checking.everything("dml"), ep="dml")
+        checking.check(io.load(path), checking.default_checks("dml"), ep="dml")
         pipeline.run(io.load(path), asked)
 
 

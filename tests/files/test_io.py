@@ -192,7 +192,7 @@ class TestSave:
         other.mkdir()
         graphfix.save(graphfix.load(external), other / "n.onnx")
         before = tree(other)
-        with io.drafting(graphfix.load(external), other / "n.onnx"):
+        with io.draft_model(graphfix.load(external), other / "n.onnx"):
             pass
         assert tree(other) == before
 
@@ -249,14 +249,14 @@ class TestSave:
         data = file.read_bytes() + onnx.ModelProto(doc_string="late").SerializeToString()
         file.write_bytes(data)
         out = file.with_name("out.onnx")
-        with io.drafting(graphfix.load(file), out, changed=False) as draft:
+        with io.draft_model(graphfix.load(file), out, changed=False) as draft:
             draft.keep()
         assert out.read_bytes() == data
 
     def test_a_draft_that_is_not_kept_vanishes(self, external: Path, tmp_path: Path) -> None:
         other = tmp_path / "other"
         other.mkdir()
-        with io.drafting(graphfix.load(external), other / "m.onnx") as draft:
+        with io.draft_model(graphfix.load(external), other / "m.onnx") as draft:
             assert onnx.load(draft.path).graph.node
         assert tree(other) == {}
 
@@ -380,18 +380,18 @@ def messages(draw: st.DrawFn) -> onnx.ModelProto:
 @given(messages())
 def test_slim_then_fill_gives_the_same_model(proto: onnx.ModelProto) -> None:
     data = proto.SerializeToString()
-    slim = wire.slim(memoryview(data), "file")
+    slim = wire.strip_weights(memoryview(data), "file")
     assert len(slim) < 16 * wire.BIG
 
     def resolve(entries: dict[str, str]) -> wire.Span:
         return wire.Span("file", int(entries["offset"]), int(entries["length"]))
 
-    chunks = wire.fill(slim, resolve)
+    chunks = wire.fill_weights(slim, resolve)
     whole = b"".join(
         data[x.offset : x.offset + x.length] if isinstance(x, wire.Span) else bytes(x)
         for x in chunks
     )
-    assert wire.size_of(chunks) == len(whole)
+    assert wire.total_size(chunks) == len(whole)
     assert onnx.load_model_from_string(whole) == proto
 
 
@@ -399,7 +399,7 @@ def test_slim_then_fill_gives_the_same_model(proto: onnx.ModelProto) -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_are_understood_or_refused(data: bytes) -> None:
     try:
-        wire.slim(memoryview(data), "file")
+        wire.strip_weights(memoryview(data), "file")
     except wire.NotUnderstoodError:
         return
 

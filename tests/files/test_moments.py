@@ -51,25 +51,25 @@ def one(model: ir.Model, out: Path) -> None:
 def several(model: ir.Model, out: Path) -> None:
     """Models that share their weights, written together."""
     pairs = [(model, out / f"o.{size}.onnx") for size in (1, 2)]
-    with io.drafting_together(pairs, "o.shared", external_data="separate") as made:
+    with io.draft_models(pairs, "o.shared", external_data="separate") as made:
         for draft in made:
             draft.keep()
 
 
 def folder(model: ir.Model, out: Path) -> None:
     """A folder, as ``ship`` makes it."""
-    with atomic_folder.replacing(out / "shipped") as draft:
+    with atomic_folder.draft_folder(out / "shipped") as draft:
         several(model, draft.path)
-        atomic_file.put_text(draft.path / "manifest", "whole")
+        atomic_file.write_text(draft.path / "manifest", "whole")
         draft.keep()
 
 
 def paged(model: ir.Model, out: Path) -> None:
     """A model, and then a page about it, as ``run --report`` makes them."""
     path, page = out / "o.onnx", out / PAGE
-    with io.drafting(model, path, external_data="separate", about=[page]) as draft:
+    with io.draft_model(model, path, external_data="separate", about=[page]) as draft:
         draft.keep()
-    atomic_file.put_text(page, str(added(path)))
+    atomic_file.write_text(page, str(added(path)))
 
 
 PAGE = "page.html"
@@ -257,7 +257,7 @@ def test_interrupted_between_a_name_and_the_note_of_it(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(atomic_file, "renamed", interrupted)
+        patch.setattr(atomic_file, "rename_path", interrupted)
         with pytest.raises(KeyboardInterrupt):
             one(b, out)
     assert computed(out) == {2.0}
@@ -319,7 +319,7 @@ def test_what_is_about_a_model_goes_with_it(place: Path, monkeypatch: pytest.Mon
     path, page = out / "o.onnx", out / PAGE
     a, b = (loaded(place / name) for name in ("a.onnx", "b.onnx"))
     paged(a, out)
-    with io.drafting(b, path, about=[page]):
+    with io.draft_model(b, path, about=[page]):
         pass  # it was not verified
     assert computed(out) == {1.0}
     assert page.exists()
@@ -328,11 +328,11 @@ def test_what_is_about_a_model_goes_with_it(place: Path, monkeypatch: pytest.Mon
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
     with monkeypatch.context() as patch:
-        patch.setattr(atomic_file, "renamed", refuse)
-        with pytest.raises(ModelError), io.drafting(b, path, about=[page]) as draft:
+        patch.setattr(atomic_file, "rename_path", refuse)
+        with pytest.raises(ModelError), io.draft_model(b, path, about=[page]) as draft:
             draft.keep()
     assert computed(out) == {1.0}
-    with io.drafting(b, path, about=[page]) as draft:
+    with io.draft_model(b, path, about=[page]) as draft:
         draft.keep()
     assert computed(out) == {2.0}
     assert not page.exists()

@@ -12,8 +12,8 @@ from onnx import numpy_helper
 
 from graphfix.files import io
 from graphfix.files.external_files import Weight
-from graphfix.files.weights import tensors_in
-from graphfix.graph.small_constants import Held
+from graphfix.files.weights import model_tensors
+from graphfix.graph.small_constants import CachedTensor
 
 TEXT = """<ir_version: 9, opset_import: ["" : 17, "own" : 1]>
 m (float[unk, 4] x, bool c) => (float[N, 4] y)
@@ -38,8 +38,8 @@ def proto() -> onnx.ModelProto:
 def test_small_tensors_keep_what_they_are_asked_for(proto: onnx.ModelProto, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(proto, path)
-    tensors = list(tensors_in(io.load(path)))
-    assert [type(x) for x in tensors] == [Held] * 3
+    tensors = list(model_tensors(io.load(path)))
+    assert [type(x) for x in tensors] == [CachedTensor] * 3
     assert all(x.numpy() is x.numpy() and x.shape is x.shape for x in tensors)
     assert [x.shape.numpy() for x in tensors] == [(4,), (), ()]
 
@@ -62,7 +62,7 @@ def test_weights_in_other_files_are_found(proto: onnx.ModelProto, tmp_path: Path
     proto.functions[0].node[0].op_type = proto.functions[0].node[0].domain = "own"
     path = tmp_path / "m.onnx"
     path.write_bytes(proto.SerializeToString())
-    outer, inner, _, first, second = tensors_in(io.load(path))
+    outer, inner, _, first, second = model_tensors(io.load(path))
     assert {type(x) for x in (outer, inner, first)} == {Weight}
     assert outer.numpy().tolist() == [0, 1, 2, 3]
     assert inner.numpy().tolist() == first.numpy().tolist() == [4, 5, 6, 7]

@@ -96,8 +96,8 @@ def notes(draw: st.DrawFn, message: object) -> None:
 @st.composite
 def unknown(draw: st.DrawFn, message: object) -> None:
     if draw(st.integers(0, 3)) == 0:
-        tag = wire._tag(draw(st.integers(500, 600)), 0)
-        message.MergeFromString(tag + wire._varint(draw(st.integers(0, 1000))))
+        tag = wire._encode_tag(draw(st.integers(500, 600)), 0)
+        message.MergeFromString(tag + wire._encode_varint(draw(st.integers(0, 1000))))
 
 
 @st.composite

@@ -45,7 +45,7 @@ def put(source: Path, target: Path, sizes: Sequence[int] = (5, 30)) -> None:
         model = io.load(source)
         model.doc_string = f"for {size}"  # else its file is copied as it is
         pairs.append((model, target.with_name(f"{target.stem}.{size}.onnx")))
-    with io.drafting_together(pairs, f"{target.stem}.shared.data") as drafts:
+    with io.draft_models(pairs, f"{target.stem}.shared.data") as drafts:
         for draft in drafts:
             draft.keep()
 

@@ -7,10 +7,10 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.facts.shapes import infer, input_names, input_symbols
+from graphfix.facts.shapes import infer, input_dim_names, input_dim_symbols
 from graphfix.facts.view import View
-from graphfix.graph.dim_spelling import Spelling
-from graphfix.graph.dims import fixed_since
+from graphfix.graph.dim_spelling import DimSpelling
+from graphfix.graph.dims import newly_fixed_dims
 from graphfix.rules import rules
 from graphfix.rules.rule import Rule
 from graphfix.runtime.local_session import Session
@@ -45,13 +45,13 @@ def named(text: str, **names: str) -> ir.Model:
 @pytest.mark.parametrize(("batch", "time"), NAMES)
 def test_a_dim_is_a_name_wherever_it_is_used(batch: str, time: str) -> None:
     model = named(MEAN, B=batch, T=time)
-    shapes, spelling = infer(model), Spelling(model)
+    shapes, spelling = infer(model), DimSpelling(model)
     dims = shapes.dims(model.graph.outputs[0])
     assert dims is not None
     assert len({str(x) for x in dims}) == 3
-    assert [spelling.name(str(x)) for x in dims[:2]] == [batch, time]
-    assert [str(x) for x in map(spelling.write, dims[:2])] == [batch, time]
-    assert input_names(model) == [batch, time]
+    assert [spelling.name_of(str(x)) for x in dims[:2]] == [batch, time]
+    assert [str(x) for x in map(spelling.to_declared, dims[:2])] == [batch, time]
+    assert input_dim_names(model) == [batch, time]
     assert str(model.graph.inputs[0].shape) == f"[{batch},{time},4]"  # it is not changed
 
 
@@ -78,7 +78,7 @@ def test_fix_dims_takes_it_and_leaves_the_other(batch: str, time: str) -> None:
     graphfix.run(model, graphfix.get_pass("fix-dims", dims=((batch, 2),)))
     for value in (model.graph.inputs[0], model.graph.outputs[0]):
         assert str(value.shape) == f"[2,{time},4]"
-    assert fixed_since(before, model) == {batch: 2}
+    assert newly_fixed_dims(before, model) == {batch: 2}
     graphfix.run(model, graphfix.get_pass("fix-dims", dims=((time, 9),)))
     assert str(model.graph.outputs[0].shape) == "[2,9,4]"
 
@@ -87,8 +87,8 @@ def test_the_names_of_the_model_make_an_expression() -> None:
     text = "m (float[P] p, float[S] x, float[Q] z) => (float[Q] y) { y = Concat <axis = 0> (p, x) }"
     model = named(text, P="past", S="seq", Q="past + seq")
     shapes = infer(model)
-    assert not Spelling(model).symbols
-    assert input_symbols(model) == ["past", "seq"]
+    assert not DimSpelling(model).symbols
+    assert input_dim_symbols(model) == ["past", "seq"]
     made, given = shapes.dims(model.graph.outputs[0]), shapes.dims(model.graph.inputs[2])
     assert str(made) == str(given)
     graphfix.run(model, "fix-dims:past=2:seq=3")
@@ -97,7 +97,7 @@ def test_the_names_of_the_model_make_an_expression() -> None:
 
 def test_part_of_a_name_is_no_dim() -> None:
     model = named(MEAN, B="batch", T="batch-size")
-    assert input_names(model) == ["batch", "batch-size"]
+    assert input_dim_names(model) == ["batch", "batch-size"]
     graphfix.run(model, "fix-dims:batch=3")
     assert str(model.graph.inputs[0].shape) == "[3,batch-size,4]"
     assert str(model.graph.outputs[0].shape) == "[3,batch-size,4]"
@@ -107,7 +107,7 @@ def test_a_command_that_fixes_it_is_printed_with_its_name() -> None:
     model = named(MEAN, B="batch-size", T="seq len")
     rule = rules()["dynamic-dims"]()
     assert isinstance(rule, Rule)
-    (hazard,) = rule.hazards(View(model))
+    (hazard,) = rule.find_hazards(View(model))
     assert "'batch-size'" in hazard.message
     assert "fix-dims:batch-size=SIZE,seq len=SIZE" in hazard.message
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from graphfix.core import Change, Pass
 from graphfix.engine import pipeline
 from graphfix.graph import names
-from graphfix.graph.text import path_of
+from graphfix.graph.text import node_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,16 +29,19 @@ ROWS = """<ir_version: 8, opset_import: ["" : 17]>
 
 def test_a_new_name_is_that_of_no_value_and_no_node_in_any_graph() -> None:
     model = ir.from_onnx_text(BRANCHES)
-    assert names.names_of(model).new("fold") == "gf_fold_3"
-    assert names.names_of(model).new("slice-start") == "gf_slice_start_0"
+    assert names.name_maker_of(model).new_name("fold") == "gf_fold_3"
+    assert names.name_maker_of(model).new_name("slice-start") == "gf_slice_start_0"
 
 
 def test_what_is_kept_is_given_once_until_it_is_let_go() -> None:
     model = ir.from_onnx_text(ROWS)
-    names.keep(model)
-    assert [names.names_of(model).new("fold") for _ in range(2)] == ["gf_fold_0", "gf_fold_1"]
-    names.let_go(model)
-    assert names.names_of(model).new("fold") == "gf_fold_0"
+    names.share_name_maker(model)
+    assert [names.name_maker_of(model).new_name("fold") for _ in range(2)] == [
+        "gf_fold_0",
+        "gf_fold_1",
+    ]
+    names.unshare_name_maker(model)
+    assert names.name_maker_of(model).new_name("fold") == "gf_fold_0"
 
 
 class AnotherGather(Pass):
@@ -52,7 +55,7 @@ class AnotherGather(Pass):
         node.outputs[0].name = node.name
         model.graph.append(node)
         model.graph.outputs.append(node.outputs[0])
-        yield Change(self.name, path_of(node), node.name or "", (), ())
+        yield Change(self.name, node_label(node), node.name or "", (), ())
 
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
         """It has its turn, and no other."""
@@ -61,6 +64,8 @@ class AnotherGather(Pass):
 
 def test_a_name_that_a_pass_gives_by_itself_is_not_given_again() -> None:
     model = ir.from_onnx_text(ROWS)
-    pipeline.apply(model, [*pipeline.parse("gather-int64:convert=yes"), AnotherGather()])
+    pipeline.apply_passes(
+        model, [*pipeline.parse_passes("gather-int64:convert=yes"), AnotherGather()]
+    )
     made = [x.outputs[0].name for x in model.graph if x.op_type == "Cast"]
     assert made == ["gf_gather_int64_0", "gf_gather_int64_3"]

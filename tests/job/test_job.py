@@ -234,8 +234,8 @@ def test_a_file_is_read_once_to_be_repaired_and_once_to_be_held_to(
 ) -> None:
     """What is counted, kernels and places, is counted in what the proof has read."""
     read: list[Path] = []
-    load = io._load
-    monkeypatch.setattr(io, "_load", lambda path: read.append(path) or load(path))
+    load = io._load_once
+    monkeypatch.setattr(io, "_load_once", lambda path: read.append(path) or load(path))
     report = graphfix.repair_file(file)
     assert report.kernels is not None
     assert read.count(file) == 2

@@ -16,13 +16,13 @@ import onnx
 import pytest
 
 from graphfix.benchmark import bench
-from graphfix.benchmark.timing import Timing, claim
+from graphfix.benchmark.timing import Timing, compare_timings
 from graphfix.cli import main
 from graphfix.errors import UsageError
 from graphfix.model_zoo import cache, clock, model_process, stages, zoo
-from graphfix.model_zoo.figures import FIGURES, dynamic_reshapes, mask_wheres
-from graphfix.model_zoo.model_process import Request, received
-from graphfix.model_zoo.recipe import Recipe, find
+from graphfix.model_zoo.figures import FIGURES, count_dynamic_reshapes, count_mask_wheres
+from graphfix.model_zoo.model_process import Request, read_request
+from graphfix.model_zoo.recipe import Recipe, find_recipes
 from graphfix.model_zoo.zoo_job import ZooJob
 from graphfix.runtime import process, python
 
@@ -54,7 +54,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv(python.COMMAND, raising=False)
     monkeypatch.setenv(python.HOME, str(tmp_path))
-    monkeypatch.setattr(python, "native", lambda: False)
+    monkeypatch.setattr(python, "has_directml", lambda: False)
     # What takes its time has its own tests.
     monkeypatch.setattr(bench, "EFFORT", dict.fromkeys(bench.EFFORT, bench.Effort(1, 1, 0.0)))
 
@@ -62,15 +62,15 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The models that were worked on; in this process, which has its imports behind it."""
-    monkeypatch.setattr(clock, "_path", lambda ep: tmp_path / f"clock.{ep}.json")
+    monkeypatch.setattr(clock, "_ratio_file", lambda ep: tmp_path / f"clock.{ep}.json")
     names: list[str] = []
 
     def here(request: Request, tell: Callable[[str], None]) -> dict[str, Any]:
         del tell
         names.append(request.recipe.id)
-        return model_process.work(request)
+        return model_process.run_request(request)
 
-    monkeypatch.setattr(zoo, "apart", here)
+    monkeypatch.setattr(zoo, "run_in_process", here)
     return names
 
 
@@ -113,7 +113,7 @@ def test_progress_names_each_model_and_what_is_done_with_it(
 class TestRecipes:
     def test_what_is_not_said_has_a_default(self) -> None:
         path = model("a")
-        assert find(Path("models")) == [Recipe("a", path)]
+        assert find_recipes(Path("models")) == [Recipe("a", path)]
 
     def test_all_of_it(self) -> None:
         model(
@@ -137,7 +137,7 @@ class TestRecipes:
             runs = 3
             """,
         )
-        found = find(Path("models"))[0]
+        found = find_recipes(Path("models"))[0]
         assert (found.name, found.passes, found.dims) == ("A", "reshape-allowzero", {"T": [1, 7]})
         assert (found.repairs, found.near_misses, found.findings) == (
             {"unflatten-heads": 8},
@@ -152,7 +152,7 @@ class TestRecipes:
         text = page.partition("<!-- tested: recipe -->\n```toml\n")[2].partition("```")[0]
         folder = model("a", recipe=text).parent
         (folder / "inputs.npz").write_bytes(b"")
-        found = find(Path("models"))[0]
+        found = find_recipes(Path("models"))[0]
         assert found.feeds == folder / "inputs.npz"
         assert found.gates == {"dynamic-reshapes": 0, "ratio": 1.05}
 
@@ -196,14 +196,14 @@ class TestRecipes:
 
     def test_a_byte_order_mark_is_no_part_of_it(self) -> None:
         model("a", recipe="\ufeffname = 'Ö'")
-        assert find(Path("models"))[0].name == "Ö"
+        assert find_recipes(Path("models"))[0].name == "Ö"
 
     def test_all_that_is_wrong_is_told_at_once(self) -> None:
         model("a", recipe="x = 1")
         model("b", recipe="y = 1")
         one, other = (re.escape(str(Path("models", x, "model.toml"))) for x in "ab")
         with pytest.raises(UsageError, match=f"{one}: x is no key.*{other}: y is no key"):
-            find(Path("models"))
+            find_recipes(Path("models"))
 
     def test_passes_that_there_are_not(self, capsys: pytest.CaptureFixture[str]) -> None:
         model("a")
@@ -215,7 +215,7 @@ class TestRecipes:
     def test_names(self, capsys: pytest.CaptureFixture[str]) -> None:
         model("bert")
         model("llama")
-        assert [x.id for x in find(Path("models"), ["llama"])] == ["llama"]
+        assert [x.id for x in find_recipes(Path("models"), ["llama"])] == ["llama"]
         assert main(["zoo", "brt"]) == 2
         assert "no model 'brt'; did you mean 'bert'?" in capsys.readouterr().err
 
@@ -244,23 +244,23 @@ class TestRecipes:
             path = model(name.replace("/", "_"), recipe=None)
             Path("models", name).parent.mkdir(exist_ok=True)
             path.rename(Path("models", f"{name}.onnx"))
-        assert [x.id for x in find(Path("models"))] == ["one", "two.y", "two.z"]
+        assert [x.id for x in find_recipes(Path("models"))] == ["one", "two.y", "two.z"]
 
     def test_plain_files_and_the_folder_of_one(self) -> None:
         model("c", recipe=None)
         model("a")
         model("c.fixed", recipe=None)
-        assert [x.id for x in find(Path("models"))] == ["a", "c"]
-        assert [x.id for x in find(Path("models/a"))] == ["a"]
+        assert [x.id for x in find_recipes(Path("models"))] == ["a", "c"]
+        assert [x.id for x in find_recipes(Path("models/a"))] == ["a"]
 
 
 class TestFigures:
     def test_masks_and_reshapes_are_counted(self) -> None:
         import onnx_ir as ir
 
-        assert mask_wheres(ir.from_onnx_text(MASKED)) == 1
-        assert mask_wheres(ir.from_onnx_text(HEADS)) == 0
-        assert dynamic_reshapes(ir.from_onnx_text(HEADS)) == 1
+        assert count_mask_wheres(ir.from_onnx_text(MASKED)) == 1
+        assert count_mask_wheres(ir.from_onnx_text(HEADS)) == 0
+        assert count_dynamic_reshapes(ir.from_onnx_text(HEADS)) == 1
 
     def test_every_figure_is_measured_by_a_stage(self) -> None:
         assert {name for stage in stages.STAGES for name in stage.measures} == set(FIGURES)
@@ -322,8 +322,8 @@ class TestWork:
         def equal(processes: int, seconds: float) -> Timing:
             return Timing(((seconds,),) * processes)
 
-        claimed = claim(equal(6, 0.5), equal(6, 1.0), equal(6, 1.0))
-        monkeypatch.setattr(bench, "claim", lambda *_: claimed)
+        claimed = compare_timings(equal(6, 0.5), equal(6, 1.0), equal(6, 1.0))
+        monkeypatch.setattr(bench, "compare_timings", lambda *_: claimed)
         model("a", HEADS, "[gates]\nratio = 0.4\n[bench]\nprocesses = 2")
         assert main(["zoo"]) == 1
         row = row_of("a")
@@ -349,11 +349,11 @@ class TestWork:
         monkeypatch.setattr(bench, "bench", measured)
         model("a", HEADS, "[bench]\nprocesses = 1")
         assert main(["zoo"]) == 0
-        assert clock.today("cpu") is None  # one process tells nothing
-        clock.keep("cpu", {**kept, "low": 1.005})
-        assert clock.today("cpu") is None
-        clock.keep("cpu", kept)
-        assert clock.today("dml") is None
+        assert clock.load_todays_ratio("cpu") is None  # one process tells nothing
+        clock.save_ratio("cpu", {**kept, "low": 1.005})
+        assert clock.load_todays_ratio("cpu") is None
+        clock.save_ratio("cpu", kept)
+        assert clock.load_todays_ratio("dml") is None
         model("a", HEADS, "[bench]\nprocesses = 2")
         assert main(["zoo"]) == 0
         assert copies == [True, False]
@@ -374,7 +374,7 @@ class TestWork:
 
         timed = bench.bench
         monkeypatch.setattr(bench, "bench", measured)
-        clock.keep("cpu", {"value": 1.0, "low": 0.98, "high": 1.03, "confidence": 0.97})
+        clock.save_ratio("cpu", {"value": 1.0, "low": 0.98, "high": 1.03, "confidence": 0.97})
         model("a", HEADS, "[bench]\nprocesses = 1")
         for option, careful in (((), False), (("--careful",), True), ((), True)):
             assert main(["zoo", *option]) == 0
@@ -388,7 +388,7 @@ class TestWork:
     ) -> None:
         # What would have DirectML has the CPU here; tests/dml has the real one.
         other = process.Runner((sys.executable,), provider="CPUExecutionProvider")
-        monkeypatch.setattr(python, "find", lambda: other)
+        monkeypatch.setattr(python, "find_directml_python", lambda: other)
         model("a", HEADS, "[gates]\ncpu-nodes = 0\n[bench]\nruns = 1")
         assert main(["zoo", "--ep", "dml"]) == 1
         process.stop_all()
@@ -416,7 +416,7 @@ class TestWork:
         self, done: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def more(job: ZooJob) -> dict[str, Any]:
-            return {"seen": job.after.is_file(), "figures": {"copies": stages.figure(3, 1)}}
+            return {"seen": job.after.is_file(), "figures": {"copies": stages.make_figure(3, 1)}}
 
         monkeypatch.setattr(stages, "STAGES", (*stages.STAGES, stages.Stage("more", more)))
         model("a", HEADS)
@@ -453,7 +453,7 @@ class TestCache:
         elif what == "recipe":
             model("b", recipe="[dims]\nT = [3, 4, 5]")
         else:
-            monkeypatch.setattr(cache, "sources", lambda: "another")
+            monkeypatch.setattr(cache, "hash_sources", lambda: "another")
         assert main(["zoo"]) == 0
         assert done == (["a", "b"] if what == "graphfix" else ["b"])
 
@@ -540,7 +540,7 @@ class TestFailures:
             finally:
                 raise RuntimeError("release unlocked lock")
 
-        monkeypatch.setattr("graphfix.model_zoo.wait", wait)
+        monkeypatch.setattr("graphfix.model_zoo.zoo.wait", wait)
         model("a")
         assert main(["zoo"]) == 130
         assert "interrupted; 0 results in" in " ".join(capsys.readouterr().err.split())
@@ -574,14 +574,14 @@ class TestRequests:
         with_weights(path, 1.0)
         sent = Request(Recipe("a", path), "cpu", "k").to_send()
         assert set(sent["contents"]) == {"model.onnx", "w.bin"}
-        got = received(sent, tmp_path / "there")
+        got = read_request(sent, tmp_path / "there")
         assert got.recipe.model == tmp_path / "there/model.onnx"
         assert {x.name: x.read_bytes() for x in got.recipe.files} == sent["contents"]
 
     def test_paths_of_another_system_do_not_matter(self, tmp_path: Path) -> None:
         sent = Request(Recipe("a", model("a")), "cpu", "k").to_send()
         assert sent["recipe"]["model"] == "model.onnx"
-        assert received(sent, tmp_path / "there").recipe.model.read_bytes()
+        assert read_request(sent, tmp_path / "there").recipe.model.read_bytes()
 
     def test_links_and_what_lies_elsewhere(
         self, tmp_path: Path, symlink: Callable[[Path, Path], None]
@@ -590,7 +590,7 @@ class TestRequests:
         link = tmp_path / "models" / "link.onnx"
         symlink(link, path.resolve())
         sent = Request(Recipe("link", link), "cpu", "k").to_send()
-        assert received(sent, tmp_path / "there").recipe.model.name == "link.onnx"
+        assert read_request(sent, tmp_path / "there").recipe.model.name == "link.onnx"
         feeds = tmp_path / "in.npz"
         feeds.write_bytes(b"")
         sent = Request(Recipe("a", path.absolute(), feeds=feeds), "cpu", "k").to_send()
@@ -603,10 +603,10 @@ class TestRequests:
         path = model("a")
         sent = Request(Recipe("a", path), "cpu", "k").to_send()
         assert "contents" not in sent
-        assert received(sent, tmp_path / "there").recipe.model == path.resolve()
+        assert read_request(sent, tmp_path / "there").recipe.model == path.resolve()
         path.unlink()
         with pytest.raises(zoo.model_process.ModelError, match="too large to be sent"):
-            received(sent, tmp_path / "there")
+            read_request(sent, tmp_path / "there")
 
 
 def with_weights(path: Path, value: float) -> None:

@@ -79,7 +79,9 @@ def requests(folder: Path, *names: str) -> list[Request]:
 def rows(cluster: Any, asked: list[Request]) -> dict[str, dict[str, Any]]:
     import short_work
 
-    done = dask_workers.rows(cluster.scheduler_address, asked, tell=print, work=short_work.short)
+    done = dask_workers.iter_rows(
+        cluster.scheduler_address, asked, tell=print, work=short_work.short
+    )
     return {row["id"]: row for row in done}
 
 
@@ -162,13 +164,13 @@ def test_directml_goes_to_workers_that_have_it(tmp_path: Path) -> None:
         asked = requests(tmp_path, "a", "b", "c", "d")
         for ep, names in (("dml", {"able"}), ("cpu", {"able", "plain"})):
             there = [Request(r.recipe, ep, f"{r.key}-{ep}") for r in asked]  # type: ignore[arg-type]
-            done = dask_workers.rows(mixed.scheduler_address, there, tell=print, work=who)
+            done = dask_workers.iter_rows(mixed.scheduler_address, there, tell=print, work=who)
             assert {row["by"] for row in done} == names
 
 
 def test_a_worker_with_another_graphfix_refuses(tmp_path: Path) -> None:
     sent = {**requests(tmp_path, "a")[0].to_send(), "sources": "other"}
-    row = dask_workers.at_worker(sent)
+    row = dask_workers.run_at_worker(sent)
     assert not row["ok"]
     assert "has another graphfix; install the same there" in row["reason"]
 
@@ -176,9 +178,9 @@ def test_a_worker_with_another_graphfix_refuses(tmp_path: Path) -> None:
 def test_who_is_told_what_is_missing(tmp_path: Path) -> None:
     told: list[str] = []
     asked = [Request(r.recipe, "dml", r.key) for r in requests(tmp_path, "a")]
-    dask_workers._remark_on_workers([], asked, told.append)
-    dask_workers._remark_on_workers([{"resources": {}}], asked, told.append)
-    dask_workers._remark_on_workers([{"resources": {"dml": 1}}], asked, told.append)
+    dask_workers._warn_of_missing_workers([], asked, told.append)
+    dask_workers._warn_of_missing_workers([{"resources": {}}], asked, told.append)
+    dask_workers._warn_of_missing_workers([{"resources": {"dml": 1}}], asked, told.append)
     assert len(told) == 2
     assert "--resources dml=1" in told[1]
 
@@ -202,7 +204,7 @@ def test_ctrl_c_is_heard_while_a_scheduler_is_asked(
         user.start()
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(KeyboardInterrupt):
-            list(dask_workers.rows(address, requests(tmp_path, "a"), tell=print))
+            list(dask_workers.iter_rows(address, requests(tmp_path, "a"), tell=print))
         signal.signal(signal.SIGINT, before)
         given_up = [x for x in threading.enumerate() if x.name == dask_workers.ASKING]
         over.set()

@@ -20,7 +20,7 @@ import onnx
 import pytest
 
 from graphfix.model_zoo import cache
-from graphfix.model_zoo.recipe import find
+from graphfix.model_zoo.recipe import find_recipes
 from tests.systems import wine
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Zoo:
                 onnx.save(proto, path)
             recipe = f"[bench]\nprocesses = {processes}\nruns = 1\n"
             (path.parent / "model.toml").write_text(recipe, encoding="utf-8")
-        for found in find(self.folder / "models"):
+        for found in find_recipes(self.folder / "models"):
             self.versions[found.id].add(cache.key_of(found, "cpu"))
 
     def begin(self, key: int | None = None) -> subprocess.Popen[bytes]:
@@ -140,7 +140,7 @@ class Zoo:
         process = self.begin()
         self.until(process, 900)
         assert process.wait() == 1  # b and c are no models
-        now = {x.id: cache.key_of(x, "cpu") for x in find(self.folder / "models")}
+        now = {x.id: cache.key_of(x, "cpu") for x in find_recipes(self.folder / "models")}
         assert self.rows() == now
         assert not self.left()
         assert not self.alive(30)

@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from graphfix.model_zoo import model_process, zoo_page
-from graphfix.model_zoo.figures import FIGURES, figure, gather
+from graphfix.model_zoo.figures import FIGURES, make_figure, merge_figures
 from graphfix.model_zoo.model_process import Request
 from graphfix.model_zoo.recipe import Recipe
 from tests import browser
@@ -87,7 +87,7 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         gates={"nodes": 3},
         bench={"processes": 1},
     )
-    made = json.loads(json.dumps(model_process.work(Request(recipe, "cpu", "k"))))
+    made = json.loads(json.dumps(model_process.run_request(Request(recipe, "cpu", "k"))))
     nodes = [
         {"name": "a", "op": "Shape", "on": "cpu"},
         {"name": "b", "op": "MemcpyFromHost", "on": "dml"},
@@ -98,17 +98,17 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     made["stages"]["placement"] = {
         "before": {"nodes": [], "error": "Reshape node 'y': 8007023E", "counts": {}},
         "after": {"nodes": nodes, "error": "", "counts": counts},
-        "figures": {name: figure(None, count, "8007023E") for name, count in counts.items()},
+        "figures": {name: make_figure(None, count, "8007023E") for name, count in counts.items()},
     }
     made["stages"]["directml"] = {
-        "figures": {"crashes": figure(1, 0), "worst": figure(None, 2.5e-7, "8007023E")}
+        "figures": {"crashes": make_figure(1, 0), "worst": make_figure(None, 2.5e-7, "8007023E")}
     }
     # Of one process nothing is told.
-    ratio = {**figure(None, 0.87, "the original"), "interval": [0.8, 0.9]}
+    ratio = {**make_figure(None, 0.87, "the original"), "interval": [0.8, 0.9]}
     made["stages"]["bench"]["figures"] = {"ratio": ratio}
     copy = {"value": 1.0123, "low": 0.987, "high": 1.1}
     made["stages"]["bench"]["models"][0]["copy"] = {"steady": copy}
-    made["figures"] = gather(made["stages"])
+    made["figures"] = merge_figures(made["stages"])
     return made
 
 
@@ -130,7 +130,7 @@ def evil(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(*rows: dict[str, Any]) -> Reader:
-    return Reader(zoo_page.page(rows))
+    return Reader(zoo_page.render_page(rows))
 
 
 def test_the_numbers_are_those_of_the_json(row: dict[str, Any]) -> None:
@@ -144,11 +144,13 @@ def test_the_numbers_are_those_of_the_json(row: dict[str, Any]) -> None:
     assert cells["copies"] == "- → 1"
     assert cells["ratio"] == f"{carried[0]['figures']['ratio']['after']:.2f}"
     for name, one in carried[0]["figures"].items():
-        assert cells[name] == zoo_page.cell(name, one)
+        assert cells[name] == zoo_page.figure_cell(name, one)
 
 
 def test_a_ratio_that_cannot_be_told_is_none(row: dict[str, Any]) -> None:
-    unsure = figure(None, None, "cannot tell: a model beside its own copy took 1.2 of the time")
+    unsure = make_figure(
+        None, None, "cannot tell: a model beside its own copy took 1.2 of the time"
+    )
     made = {**row, "figures": {**row["figures"], "ratio": unsure}}
     assert read(made).cells["heads", "ratio"] == "cannot tell"
 
@@ -182,7 +184,7 @@ def test_what_is_not_known_says_why(row: dict[str, Any]) -> None:
     copied = json.loads(json.dumps(row))
     for name in ("directml", "placement"):
         copied["stages"][name] = {"skipped": "measured on DirectML only: --ep dml"}
-    copied["figures"]["copies"] = figure(None, None, "measured on DirectML only: --ep dml")
+    copied["figures"]["copies"] = make_figure(None, None, "measured on DirectML only: --ep dml")
     seen = read(copied)
     assert seen.cells["heads", "copies"] == "-"
     assert "Not known: copies; measured on DirectML only: --ep dml." in seen.text
@@ -190,7 +192,7 @@ def test_what_is_not_known_says_why(row: dict[str, Any]) -> None:
 
 def test_a_failed_model_comes_first_in_the_verdict(row: dict[str, Any]) -> None:
     request = Request(Recipe("gone", Path("gone.onnx")), "cpu", "k")
-    text = read(row, model_process.failed(request, "its process died, exit code -9")).text
+    text = read(row, model_process.failed_row(request, "its process died, exit code -9")).text
     assert "1 of 2 models are not as they should be" in text
     assert "its process died, exit code -9" in text
 
@@ -206,7 +208,7 @@ def test_nothing_in_it_is_markup_but_ours(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["a b#c", "m\udcff", "模型"])
 def test_links_lead_to_models_of_any_name(row: dict[str, Any], name: str, tmp_path: Path) -> None:
     """Also to one whose file is named in no encoding, as Python gives it."""
-    zoo_page.write([{**row, "id": name}], tmp_path / "index.html")
+    zoo_page.write_page([{**row, "id": name}], tmp_path / "index.html")
     tags = Reader((tmp_path / "index.html").read_text(encoding="utf-8")).tags
     (section,) = (found["id"] for tag, found in tags if tag == "section" and "id" in found)
     links = [str(found["href"]) for tag, found in tags if tag == "a" and "href" in found]
@@ -214,7 +216,7 @@ def test_links_lead_to_models_of_any_name(row: dict[str, Any], name: str, tmp_pa
 
 
 def test_it_asks_for_no_other_file(row: dict[str, Any]) -> None:
-    text = zoo_page.page([row])
+    text = zoo_page.render_page([row])
     seen = Reader(text)
     assert not {tag for tag, _ in seen.tags} & {"link", "img", "iframe", "object", "embed", "base"}
     links = [a["href"] for _, a in seen.tags if a.get("href")]
@@ -224,7 +226,7 @@ def test_it_asks_for_no_other_file(row: dict[str, Any]) -> None:
 
 
 def test_no_models_and_light_dark_and_print() -> None:
-    text = zoo_page.page([])
+    text = zoo_page.render_page([])
     assert "No models yet" in Reader(text).text
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
@@ -233,12 +235,15 @@ def test_no_models_and_light_dark_and_print() -> None:
 @browser.needed
 class TestBrowser:
     def test_it_fits_at_any_width(self, row: dict[str, Any], tmp_path: Path) -> None:
-        pages = {"zoo": zoo_page.page([row, {**evil(row), "id": "b"}]), "none": zoo_page.page([])}
+        pages = {
+            "zoo": zoo_page.render_page([row, {**evil(row), "id": "b"}]),
+            "none": zoo_page.render_page([]),
+        }
         assert browser.faults(pages, tmp_path) == []
 
     def test_the_numbers_that_it_shows(self, row: dict[str, Any], tmp_path: Path) -> None:
         # Told by the browser: a script error, or markup that got through, would be seen here.
-        zoo_page.write([row, {**evil(row), "id": "b"}], tmp_path / "index.html")
+        zoo_page.write_page([row, {**evil(row), "id": "b"}], tmp_path / "index.html")
         shown, said = browser.dumped(tmp_path / "index.html")
         assert "CONSOLE" not in said
         assert "<title>graphfix zoo</title>" in shown
@@ -248,7 +253,7 @@ class TestBrowser:
             cells = re.findall(r'data-figure="([\w-]+)"[^>]*>([^<]*)<', rows[wanted["id"]])
             assert len(cells) == len(FIGURES)
             for name, text in cells:
-                assert text == zoo_page.cell(name, wanted["figures"][name])
+                assert text == zoo_page.figure_cell(name, wanted["figures"][name])
 
 
 class TestHeadline:
@@ -276,7 +281,7 @@ class TestPicture:
         assert spec.loader is not None
         picture = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(picture)
-        text = picture.without_times(zoo_page.page([row]))
+        text = picture.without_times(zoo_page.render_page([row]))
         hidden = re.findall(r'\[(data-[a-z]+)="([\w-]+)"\]', text.partition("</head>")[0])
         timed = re.compile(
             r"<(\w+)[^>]*?(data-[a-z]+)=\"([\w-]+)\"[^>]*>([^<]*latency[^<]*)<", re.I

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from graphfix.ops.signatures import formals_of
+from graphfix.ops.signatures import op_signature
 
 pybind = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
 
@@ -20,7 +20,7 @@ def listed() -> dict[str, object]:
 def test_what_is_known_of_contrib_operators_is_what_onnx_runtime_says() -> None:
     known = 0
     for name, schema in listed().items():
-        formals = formals_of(name, "com.microsoft", 1)
+        formals = op_signature(name, "com.microsoft", 1)
         if formals is None:
             continue  # newer than the table
         wanted = tuple(x.typeStr for x in schema.inputs)  # type: ignore[attr-defined]
@@ -29,7 +29,7 @@ def test_what_is_known_of_contrib_operators_is_what_onnx_runtime_says() -> None:
         known += 1
         for constraint in schema.type_constraints:  # type: ignore[attr-defined]
             half = "tensor(float16)" in constraint.allowed_type_strs
-            may = formals.may_be(constraint.type_param_str, ir.DataType.FLOAT16)
+            may = formals.allows_dtype(constraint.type_param_str, ir.DataType.FLOAT16)
             assert half == may, (name, constraint.type_param_str)
     assert known > 100
 
@@ -48,17 +48,17 @@ def test_what_is_known_of_contrib_operators_is_what_onnx_runtime_says() -> None:
     ],
 )
 def test_what_may_be_float16(op: str, domain: str, opset: int, variable: str, half: bool) -> None:
-    formals = formals_of(op, domain, opset)
+    formals = op_signature(op, domain, opset)
     assert formals is not None
-    assert formals.may_be(variable, ir.DataType.FLOAT16) == half
+    assert formals.allows_dtype(variable, ir.DataType.FLOAT16) == half
 
 
 def test_inputs_that_repeat_have_the_last_ones_type() -> None:
-    formals = formals_of("Concat", "", 13)
+    formals = op_signature("Concat", "", 13)
     assert formals is not None
-    assert formals.input(0) == formals.input(7) == "T"
-    assert formals.output(1) is None
+    assert formals.input_variable(0) == formals.input_variable(7) == "T"
+    assert formals.output_variable(1) is None
 
 
 def test_what_nobody_knows() -> None:
-    assert formals_of("Strange", "com.example", 1) is None
+    assert op_signature("Strange", "com.example", 1) is None

@@ -90,13 +90,13 @@ def test_a_model_goes_with_who_asked_for_it(endless: Path) -> None:
 def test_a_model_goes_with_the_row_of_the_zoo_that_it_is_for(endless: Path) -> None:
     rows: list[dict[str, Any]] = []
     request = model_process.Request(Recipe("a", endless), "cpu", "k")
-    thread = threading.Thread(target=lambda: rows.append(model_process.apart(request)))
+    thread = threading.Thread(target=lambda: rows.append(model_process.run_in_process(request)))
     thread.start()
     while not model_process._running:
         time.sleep(0.01)
     (process,) = model_process._running
     found = begun(process.pid, 2)  # the process of the row, and its own one for models
-    model_process.end_all()
+    model_process.end_processes()
     thread.join()
     assert not end(found)
     assert "its process died" in rows[0]["reason"]
@@ -115,7 +115,7 @@ def test_rows_go_with_the_zoo_that_is_killed(endless: Path) -> None:
 def test_a_key_is_for_the_zoo_and_not_for_its_rows(endless: Path) -> None:
     """A terminal tells them all; who died of it would be a row of a model that fails."""
     request = model_process.Request(Recipe("a", endless), "cpu", "k")
-    thread = threading.Thread(target=model_process.apart, args=[request])
+    thread = threading.Thread(target=model_process.run_in_process, args=[request])
     thread.start()
     while not model_process._running:
         time.sleep(0.01)
@@ -124,7 +124,7 @@ def test_a_key_is_for_the_zoo_and_not_for_its_rows(endless: Path) -> None:
     process.send_signal(signal.SIGINT)
     time.sleep(1.0)
     assert lives(found[0])
-    model_process.end_all()
+    model_process.end_processes()
     thread.join()
     assert not end(found)
 

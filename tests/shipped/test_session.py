@@ -15,7 +15,7 @@ import graphfix
 from graphfix.errors import FeedError, ModelError
 from graphfix.shipped.manifest import Manifest
 from graphfix.shipping.build import ship_file
-from graphfix.shipping.container_spec import wanted
+from graphfix.shipping.container_spec import parse_containers
 
 Pair = tuple[Path, Path]
 CPU = ["CPUExecutionProvider"]
@@ -76,7 +76,7 @@ def test_lists_share_a_container_with_rows(masked: Pair) -> None:
     (found,) = session.run(["y"], {k: [c[k] for c in clips] for k in ("x", "mask")})
     for i, one in enumerate(clips):
         same([found[i]], alone(source, one))
-    assert len(session._opened.made) == 2
+    assert len(session._sessions.open_sessions) == 2
 
 
 def test_a_mask_of_the_users_stays_what_it_is(masked: Pair) -> None:
@@ -215,11 +215,11 @@ print(own() - before)
 
 def test_sessions_are_made_when_they_are_needed(mean: Pair) -> None:
     session = graphfix.Session(mean[1], CPU)
-    assert not session._opened.made
+    assert not session._sessions.open_sessions
     session.run(None, clip(5))
-    assert [x.name for x in session._opened.made] == ["mean.8.onnx"]
+    assert [x.name for x in session._sessions.open_sessions] == ["mean.8.onnx"]
     warm = graphfix.Session(mean[1], CPU, warm=True)
-    assert len(warm._opened.made) == 2
+    assert len(warm._sessions.open_sessions) == 2
 
 
 def test_several_threads_at_once(mean: Pair) -> None:
@@ -230,7 +230,7 @@ def test_several_threads_at_once(mean: Pair) -> None:
         found = list(pool.map(lambda feeds: session.run(None, feeds), clips))
     for feeds, got in zip(clips, found, strict=True):
         same(got, alone(source, feeds))
-    assert len(session._opened.made) == 2
+    assert len(session._sessions.open_sessions) == 2
 
 
 def test_directml_is_asked_for_with_its_device(mean: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,8 +238,8 @@ def test_directml_is_asked_for_with_its_device(mean: Pair, monkeypatch: pytest.M
     known = ["DmlExecutionProvider", *CPU]
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: known)
     session = graphfix.Session(mean[1])
-    assert session._opened.providers == [("DmlExecutionProvider", {"device_id": 0}), *CPU]
-    assert session._opened.on_directml
+    assert session._sessions.providers == [("DmlExecutionProvider", {"device_id": 0}), *CPU]
+    assert session._sessions.on_directml
 
 
 def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_clip_of_which_a_pool_makes_nothing_is_refused(tmp_path: Path) -> None
             b = MaxPool <kernel_shape = [2], strides = [2]> (a)
             y = ReduceMean <axes = [2], keepdims = 0> (b)
         }"""), source)  # fmt: skip
-    ship_file(source, tmp_path / "out", wanted(["T=16"]))
+    ship_file(source, tmp_path / "out", parse_containers(["T=16"]))
     session = graphfix.Session(tmp_path / "out", CPU)
     rng = np.random.default_rng(0)
     for length in range(1, 17):
@@ -284,7 +284,7 @@ def test_a_clip_that_the_original_refuses_is_refused(tmp_path: Path) -> None:
         m (float[1, T, 4] x) => (float[1, T, 4] y) <int64[1] third = {2}>
         { g = Gather <axis = 1> (x, third) s = ReduceSum (g, third) y = Add (x, s) }"""
     onnx.save(onnx.parser.parse_model(text), path)
-    assert ship_file(path, folder, wanted(["T=9,24"])).ok
+    assert ship_file(path, folder, parse_containers(["T=9,24"])).ok
     session = graphfix.Session(folder, CPU)
     for length in (1, 2):
         with pytest.raises(FeedError, match=f"a clip of T={length} is shorter than 3"):

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from graphfix.shipping.build import ship_file
-from graphfix.shipping.container_spec import wanted
+from graphfix.shipping.container_spec import parse_containers
 
 # A mean over the frames and a convolution along them: both are wrong in a container as it is.
 MEAN = """
@@ -74,7 +74,7 @@ def mean(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A model without a mask, and what was shipped of it for 8 and 20 frames, one row."""
     folder = tmp_path_factory.mktemp("mean")
     source = saved(MEAN, folder / "mean.onnx")
-    ship_file(source, folder / "out", wanted(["T=8,20"]))
+    ship_file(source, folder / "out", parse_containers(["T=8,20"]))
     return source, folder / "out"
 
 
@@ -83,7 +83,7 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A model with a mask, and what was shipped of it for 6 and 16 tokens, three rows."""
     folder = tmp_path_factory.mktemp("masked")
     source = saved(MASKED, folder / "masked.onnx")
-    ship_file(source, folder / "out", wanted(["T=6,16", "B=3"]))
+    ship_file(source, folder / "out", parse_containers(["T=6,16", "B=3"]))
     return source, folder / "out"
 
 
@@ -97,5 +97,5 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
     folder = tmp_path_factory.mktemp("large")
     onnx.save(model, folder / "large.onnx", save_as_external_data=True, location="large.data")
-    ship_file(folder / "large.onnx", folder / "out", wanted(["T=2,4"]))
+    ship_file(folder / "large.onnx", folder / "out", parse_containers(["T=2,4"]))
     return folder / "out"

@@ -9,7 +9,7 @@ from graphfix.cli import main
 from graphfix.errors import UsageError
 from graphfix.job import planning
 from graphfix.shipped.manifest import Manifest
-from graphfix.shipping.stream_bench import stream
+from graphfix.shipping.stream_bench import bench_stream
 from graphfix.shipping.stream_cost import SESSIONS
 
 Pair = tuple[Path, Path]
@@ -18,7 +18,7 @@ FIRST, CLIPS = "first clip", "all clips"
 
 @pytest.fixture(scope="module")
 def done(mean: Pair) -> object:
-    return stream(mean[1], mean[0], ep="cpu", lengths=[8, 5, 20, 8], processes=1)
+    return bench_stream(mean[1], mean[0], ep="cpu", lengths=[8, 5, 20, 8], processes=1)
 
 
 def test_both_get_through_in_every_phase(done: object) -> None:
@@ -29,7 +29,7 @@ def test_both_get_through_in_every_phase(done: object) -> None:
 
 
 def test_what_is_launched_and_made_anew_is_counted(mean: Pair, done: object) -> None:
-    plan = planning.glance(mean[0])["run"]
+    plan = planning.plan_summary(mean[0])["run"]
     assert done.original.count.launched == 4 * plan["dispatches"]
     assert done.original.count.remade == 2 * plan["remade"]  # 5 and 20 are not 8
     small, large = (x.kernels["after"]["dispatches"] for x in Manifest.read(mean[1]).containers)
@@ -48,7 +48,7 @@ def test_padding_moves_more(done: object) -> None:
 
 
 def test_copies_within_a_run_are_counted(mean: Pair, done: object) -> None:
-    plan = planning.glance(mean[0])["run"]
+    plan = planning.plan_summary(mean[0])["run"]
     assert done.original.count.copies == 4 * plan["copies"]
     assert done.shipped.count.copies == 0
 
@@ -60,12 +60,13 @@ def test_no_ratio_comes_of_one_process(done: object) -> None:
 
 def test_a_clip_that_fits_nowhere_is_refused(mean: Pair) -> None:
     with pytest.raises(UsageError, match="1 to 20 long"):
-        stream(mean[1], mean[0], ep="cpu", lengths=[21], processes=1)
+        bench_stream(mean[1], mean[0], ep="cpu", lengths=[21], processes=1)
 
 
 def test_clips_are_drawn_from_a_seed(mean: Pair) -> None:
     drawn = [
-        stream(mean[1], mean[0], ep="cpu", clips=3, seed=s, processes=1).lengths for s in (1, 1, 2)
+        bench_stream(mean[1], mean[0], ep="cpu", clips=3, seed=s, processes=1).lengths
+        for s in (1, 1, 2)
     ]
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(1 <= n <= 20 for n in drawn[0])

@@ -16,11 +16,11 @@ from graphfix.proof.compare import Tolerance
 from graphfix.shipped.manifest import NAME, Manifest
 from graphfix.shipping import stream_bench
 from graphfix.shipping.build import ship_file
-from graphfix.shipping.chosen_inputs import constants_of, decided
-from graphfix.shipping.container_spec import wanted
-from graphfix.shipping.first_call import first_call
+from graphfix.shipping.chosen_inputs import constants_of, fix_and_fold_inputs
+from graphfix.shipping.container_spec import parse_containers
+from graphfix.shipping.first_call import find_first_call
 from graphfix.shipping.stream_proof import prove
-from graphfix.shipping.stream_steps import plan_that_runs, sequences
+from graphfix.shipping.stream_steps import choose_running_plan, run_sequences
 from tests.passes.cached import CAUSAL, SIZES, table
 from tests.shipping.conftest import saved
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Arrays = dict[str, np.ndarray[Any, Any]]
 
 CPU, LATER = ["CPUExecutionProvider"], "fix-input:use_cache_branch=true"
-CONTAINERS = wanted(["S=1,4", "made=6"])
+CONTAINERS = parse_containers(["S=1,4", "made=6"])
 CROSS = {"past_cross_key": "present_cross_key", "past_cross_value": "present_cross_value"}
 OWN = {"past_key": "present_key", "past_value": "present_value"}
 # As optimum names dims: what goes in is half of something, and what is cached has another name.
@@ -133,7 +133,7 @@ def test_each_encoding_is_made_once(
 def test_a_session_that_is_warmed_has_opened_the_first_call_too(
     merged: tuple[Path, Path],
 ) -> None:
-    made = graphfix.Session(merged[1], providers=CPU, warm=True)._opened.made
+    made = graphfix.Session(merged[1], providers=CPU, warm=True)._sessions.open_sessions
     assert {x.name for x in made} == {x.name for x in merged[1].glob("*.onnx")}
 
 
@@ -168,16 +168,16 @@ def test_what_tokens_are_part_of_is_not_made_once(tmp_path: Path) -> None:
         "s = ReduceSum (x) more = Add (encoded, s) a = MatMul (more, cross_k)",
     )
     source = source_in(tmp_path, text)
-    later = decided(io.load(source), LATER)
-    assert first_call(io.load(source), later) is None
+    later = fix_and_fold_inputs(io.load(source), LATER)
+    assert find_first_call(io.load(source), later) is None
     assert "encoded" in {x.name for x in later.graph.inputs}
 
 
 def test_the_proof_tells_keys_from_values(merged: tuple[Path, Path], tmp_path: Path) -> None:
     source, folder = merged
-    model = decided(io.load(source), LATER)
-    plan, constants, _ = plan_that_runs(source, model, CONTAINERS, (12,), ())
-    steps, _ = sequences(plan, str(source), constants_of(source, model) | constants)
+    model = fix_and_fold_inputs(io.load(source), LATER)
+    plan, constants, _ = choose_running_plan(source, model, CONTAINERS, (12,), ())
+    steps, _ = run_sequences(plan, str(source), constants_of(source, model) | constants)
     assert prove(folder, steps, Tolerance()).ok
     manifest = Manifest.read(folder)
     assert manifest.stream is not None
@@ -190,13 +190,13 @@ def test_the_proof_tells_keys_from_values(merged: tuple[Path, Path], tmp_path: P
     for file in folder.iterdir():
         (wrong / file.name).write_bytes(file.read_bytes())
     text = dataclasses.replace(manifest, stream=stream).to_text()
-    atomic_file.put_text(wrong / NAME, text)
+    atomic_file.write_text(wrong / NAME, text)
     assert not prove(wrong, steps, Tolerance()).ok
 
 
 def test_steps_are_counted_with_the_first_call(merged: tuple[Path, Path]) -> None:
     source, folder = merged
-    found = stream_bench.stream(folder, source, ep="cpu", lengths=[3, 1, 1], processes=1)
+    found = stream_bench.bench_stream(folder, source, ep="cpu", lengths=[3, 1, 1], processes=1)
     manifest = Manifest.read(folder)
     assert manifest.stream is not None
     assert manifest.stream.opening is not None

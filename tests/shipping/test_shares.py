@@ -11,7 +11,7 @@ import pytest
 import graphfix
 from graphfix.shipped.manifest import Manifest
 from graphfix.shipping.build import ship_file
-from graphfix.shipping.container_spec import wanted
+from graphfix.shipping.container_spec import parse_containers
 from tests.lengths.padding import session
 from tests.shares import SHARES, model
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def test_a_session_gives_what_the_original_gives(name: str, rows: int, tmp_path: Path) -> None:
     onnx.save(model(name), tmp_path / "m.onnx")
     sizes = ["T=24,60", f"B={rows}"]
-    done = ship_file(tmp_path / "m.onnx", tmp_path / "out", wanted(sizes))
+    done = ship_file(tmp_path / "m.onnx", tmp_path / "out", parse_containers(sizes))
     assert done.ok, [str(x) for x in done.padding]
     assert [x.kind for x in Manifest.read(tmp_path / "out").inputs] == ["data", "data"]
     alone = session(model(name))

@@ -16,7 +16,7 @@ from graphfix.errors import ModelError, PaddingError, UsageError
 from graphfix.runtime.run_errors import RunError
 from graphfix.shipped.manifest import Manifest
 from graphfix.shipping import build, end_to_end
-from graphfix.shipping.container_spec import wanted
+from graphfix.shipping.container_spec import parse_containers
 from graphfix.shipping.end_to_end import SessionProof
 from tests.shipping.conftest import MEAN, saved
 
@@ -25,8 +25,8 @@ Pair = tuple[Path, Path]
 
 class TestWanted:
     def test_numbers_and_seconds(self) -> None:
-        assert wanted(["T=3000,500", "B=1"]).sizes == {"T": (500, 3000), "B": (1,)}
-        assert wanted(["T=5s,0.5s"], 16000).sizes == {"T": (8000, 80000)}
+        assert parse_containers(["T=3000,500", "B=1"]).sizes == {"T": (500, 3000), "B": (1,)}
+        assert parse_containers(["T=5s,0.5s"], 16000).sizes == {"T": (8000, 80000)}
 
     @pytest.mark.parametrize(
         ("text", "rate", "told"),
@@ -43,7 +43,7 @@ class TestWanted:
     )
     def test_what_is_no_size_is_a_sentence(self, text: str, rate: float | None, told: str) -> None:
         with pytest.raises(UsageError, match=told):
-            wanted([text], rate)
+            parse_containers([text], rate)
 
 
 class TestFolder:
@@ -83,7 +83,7 @@ class TestFolder:
     def test_again_over_its_own_output(self, mean: Pair, tmp_path: Path) -> None:
         source, folder = mean
         shutil.copytree(folder, tmp_path / "out")
-        build.ship_file(source, tmp_path / "out", wanted(["T=6"]))
+        build.ship_file(source, tmp_path / "out", parse_containers(["T=6"]))
         assert {x.suffix for x in (tmp_path / "out").iterdir()} >= {".onnx", ".json"}
         assert not (tmp_path / "out" / "mean.8.onnx").exists()
         assert [x.name for x in tmp_path.iterdir()] == ["out"]
@@ -94,12 +94,12 @@ class TestFolder:
         theirs.mkdir()
         (theirs / "precious.txt").write_text("x", encoding="utf-8")
         with pytest.raises(UsageError, match="'graphfix ship' did not make it"):
-            build.ship_file(source, theirs, wanted(["T=6"]))
+            build.ship_file(source, theirs, parse_containers(["T=6"]))
         ours = tmp_path / "ours"
         shutil.copytree(folder, ours)
         (ours / "notes.txt").write_text("x", encoding="utf-8")
         with pytest.raises(UsageError, match=r"holds notes\.txt"):
-            build.ship_file(source, ours, wanted(["T=6"]))
+            build.ship_file(source, ours, parse_containers(["T=6"]))
         assert (ours / "notes.txt").exists()
         assert (ours / "mean.8.onnx").exists()
 
@@ -108,8 +108,8 @@ class TestFolder:
     ) -> None:
         shutil.copytree(mean[1], tmp_path / "out")
         before = sorted(x.name for x in (tmp_path / "out").iterdir())
-        monkeypatch.setattr(build, "end_to_end", lambda *_: SessionProof(False, (), "it does not"))
-        done = build.ship_file(mean[0], tmp_path / "out", wanted(["T=6"]))
+        monkeypatch.setattr(build, "prove_end_to_end", lambda *_: SessionProof(False, (), "it does not"))
+        done = build.ship_file(mean[0], tmp_path / "out", parse_containers(["T=6"]))
         assert (done.ok, done.folder) == (False, None)
         assert [x.name for x in tmp_path.iterdir()] == ["out"]
         assert sorted(x.name for x in (tmp_path / "out").iterdir()) == before
@@ -120,8 +120,8 @@ class TestFolder:
         def fails(*_: object) -> None:
             raise RunError("no such axis")
 
-        monkeypatch.setattr(end_to_end, "call", fails)
-        done = build.ship_file(mean[0], tmp_path / "out", wanted(["T=6"]))
+        monkeypatch.setattr(end_to_end, "call_in_worker", fails)
+        done = build.ship_file(mean[0], tmp_path / "out", parse_containers(["T=6"]))
         assert not done.ok
         assert "does not run: no such axis" in str(done.whole)
         assert not list(tmp_path.iterdir())
@@ -144,14 +144,14 @@ class TestRefusals:
         """
         source = saved(text, tmp_path / "m.onnx")
         with pytest.raises(UsageError, match="T=7: the model as given does not run at that size"):
-            build.ship_file(source, tmp_path / "out", wanted(["T=7"]))
-        assert build.ship_file(source, tmp_path / "out", wanted(["T=6"])).ok
+            build.ship_file(source, tmp_path / "out", parse_containers(["T=7"]))
+        assert build.ship_file(source, tmp_path / "out", parse_containers(["T=6"])).ok
 
     def test_a_dim_without_a_size(self, mean: Pair, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="T has none; say --container T=500,3000"):
-            build.ship_file(mean[0], tmp_path / "out", wanted(["B=1"]))
+            build.ship_file(mean[0], tmp_path / "out", parse_containers(["B=1"]))
         with pytest.raises(UsageError, match="no input has a dim 'frames'; there are: B, T"):
-            build.ship_file(mean[0], tmp_path / "out", wanted(["frames=1"]))
+            build.ship_file(mean[0], tmp_path / "out", parse_containers(["frames=1"]))
 
     def test_rows_that_an_output_does_not_have(self, tmp_path: Path) -> None:
         text = """
@@ -160,7 +160,7 @@ class TestRefusals:
         """
         source = saved(text, tmp_path / "m.onnx")
         with pytest.raises(UsageError, match="'y' has no axis of rows"):
-            build.ship_file(source, tmp_path / "out", wanted(["T=7", "B=2"]))
+            build.ship_file(source, tmp_path / "out", parse_containers(["T=7", "B=2"]))
 
     def test_a_model_of_one_size(self, tmp_path: Path) -> None:
         text = """
@@ -168,7 +168,9 @@ class TestRefusals:
         fixed (float[1, 4] x) => (float[1, 4] y) { y = Relu (x) }
         """
         with pytest.raises(UsageError, match="no symbolic dim, so nothing can be padded"):
-            build.ship_file(saved(text, tmp_path / "m.onnx"), tmp_path / "o", wanted(["T=7"]))
+            build.ship_file(
+                saved(text, tmp_path / "m.onnx"), tmp_path / "o", parse_containers(["T=7"])
+            )
 
     def test_a_manifest_of_another_version(self, mean: Pair, tmp_path: Path) -> None:
         shutil.copytree(mean[1], tmp_path / "out")
@@ -215,14 +217,16 @@ def test_what_is_no_clip_is_refused_with_the_next_command(
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
     fixed (float[{dims}] x) => (float[{dims}] y) {{ y = Softmax <axis = -1> (x) }}"""
     with pytest.raises(UsageError, match=re.escape(told)):
-        build.ship_file(saved(text, tmp_path / "m.onnx"), tmp_path / "out", wanted(["T=9"]))
+        build.ship_file(
+            saved(text, tmp_path / "m.onnx"), tmp_path / "out", parse_containers(["T=9"])
+        )
 
 
 def test_frames_that_come_first_are_padded_if_they_are_named(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
     frames (float[T, 3] x) => (float[T, 3] y) { y = Softmax <axis = -1> (x) }"""
     source = saved(text, tmp_path / "m.onnx")
-    assert build.ship_file(source, tmp_path / "out", wanted(["T=9"])).ok
+    assert build.ship_file(source, tmp_path / "out", parse_containers(["T=9"])).ok
 
 
 def test_dims_without_a_name(tmp_path: Path) -> None:
@@ -231,7 +235,7 @@ def test_dims_without_a_name(tmp_path: Path) -> None:
         for dim in value.type.tensor_type.shape.dim:
             dim.ClearField("dim_param")
     onnx.save(model, tmp_path / "unnamed.onnx")
-    done = build.ship_file(tmp_path / "unnamed.onnx", tmp_path / "out", wanted(["T=9"]))
+    done = build.ship_file(tmp_path / "unnamed.onnx", tmp_path / "out", parse_containers(["T=9"]))
     assert done.ok
     feeds = {"x": np.ones((1, 4, 5), np.float32), "language": np.array([2])}
     _, frames = graphfix.Session(tmp_path / "out").run(None, feeds)
@@ -249,7 +253,7 @@ def test_dims_of_any_name(tmp_path: Path, name: str) -> None:
         value.type.tensor_type.shape.dim[1].dim_param = name
     model.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "y:0"  # of no input
     onnx.save(model, tmp_path / "named.onnx")
-    done = build.ship_file(tmp_path / "named.onnx", tmp_path / "out", wanted(["T=9"]))
+    done = build.ship_file(tmp_path / "named.onnx", tmp_path / "out", parse_containers(["T=9"]))
     assert done.ok
     (made,) = graphfix.Session(tmp_path / "out").run(None, {"x": np.ones((1, 5, 4), np.float32)})
     assert made.shape == (1, 5, 4)
@@ -269,7 +273,9 @@ def test_a_mask_of_what_is_padding(tmp_path: Path) -> None:
         most = ReduceMax <axes = [1], keepdims = 0> (x)
         y = Add (s, most)
     }"""
-    done = build.ship_file(saved(text, tmp_path / "m.onnx"), tmp_path / "out", wanted(["T=8"]))
+    done = build.ship_file(
+        saved(text, tmp_path / "m.onnx"), tmp_path / "out", parse_containers(["T=8"])
+    )
     assert done.ok, str(done)
     feeds = {"x": -np.ones((1, 3, 4), np.float32), "gone": np.zeros((1, 3), np.bool_)}
     (made,) = graphfix.Session(tmp_path / "out").run(None, feeds)
@@ -279,12 +285,12 @@ def test_a_mask_of_what_is_padding(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("model", "folder"), [("m\udcff.onnx", "out"), ("m.onnx", "o\udcff")])
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path, model: str, folder: str) -> None:
     with pytest.raises(UsageError, match="is not in UTF-8, and ONNX Runtime opens no file of such"):
-        build.ship_file(tmp_path / model, tmp_path / folder, wanted(["T=9"]))
+        build.ship_file(tmp_path / model, tmp_path / folder, parse_containers(["T=9"]))
 
 
 class TestChecked:
     def test_what_the_original_has_is_counted_and_gone(self, mean: Pair, tmp_path: Path) -> None:
-        done = build.ship_file(mean[0], tmp_path / "out", wanted(["T=8"]))
+        done = build.ship_file(mean[0], tmp_path / "out", parse_containers(["T=8"]))
         rules = {x.rule for x in done.checked.before}
         assert "dynamic-dims" in rules
         assert not done.checked.after
@@ -335,7 +341,7 @@ class TestCommand:
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        monkeypatch.setattr(build, "end_to_end", lambda *_: SessionProof(False, (), "it does not"))
+        monkeypatch.setattr(build, "prove_end_to_end", lambda *_: SessionProof(False, (), "it does not"))
         out = tmp_path / "out"
         assert main(["ship", str(mean[0]), "--container", "T=8", "-o", str(out)]) == 1
         assert "it does not" in capsys.readouterr().err
@@ -364,7 +370,7 @@ def test_what_mixes_rows_of_a_batch_is_shipped_with_one(mixes: str, tmp_path: Pa
         {{ {mixes} y = Add (x, h) }}"""
     path = tmp_path / "m.onnx"
     onnx.save(onnx.parser.parse_model(text), path)
-    shipped = build.ship_file(path, tmp_path / "out", wanted(["T=9,24"]))
+    shipped = build.ship_file(path, tmp_path / "out", parse_containers(["T=9,24"]))
     assert shipped.ok
     with pytest.raises(PaddingError, match=r"batch|row"):
-        build.ship_file(path, tmp_path / "two", wanted(["T=9", "B=2"]))
+        build.ship_file(path, tmp_path / "two", parse_containers(["T=9", "B=2"]))

@@ -11,7 +11,7 @@ import graphfix
 from graphfix.cli import main
 from graphfix.engine import registry
 from graphfix.shipping.build import ship_file
-from graphfix.shipping.container_spec import wanted
+from graphfix.shipping.container_spec import parse_containers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,9 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_spoils_a_container_is_left_out_of_all(source: Path) -> None:
-    done = ship_file(source, source.parent / "out", wanted(["T=16,40"]), passes="shifted,directml")
+    done = ship_file(
+        source, source.parent / "out", parse_containers(["T=16,40"]), passes="shifted,directml"
+    )
     assert done.ok
     assert done.folder is not None
     assert [(x.by, x.at) for x in done.left] == [("shifted", ("Softmax of w1",))]
@@ -79,7 +81,9 @@ def test_what_spoils_each_container_in_another_place_is_left_out_of_all(source: 
     (source.parent / "sized.py").write_text(SIZED, encoding="utf-8")
     graphfix.load_plugin(source.parent / "sized.py")
     passes = "ilens-mask,fix-dims,sized,directml"
-    done = ship_file(source, source.parent / "out", wanted(["T=16,24,32,40"]), passes=passes)
+    done = ship_file(
+        source, source.parent / "out", parse_containers(["T=16,24,32,40"]), passes=passes
+    )
     assert done.ok
     left = {(x.by, at) for x in done.left for at in x.at}
     assert left == {("sized", f"Softmax of w{i}") for i in range(3)}

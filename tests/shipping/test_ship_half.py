@@ -9,9 +9,9 @@ import pytest
 
 from graphfix.cli import main
 from graphfix.half import keep_search
-from graphfix.half.keep_search import Found
+from graphfix.half.keep_search import KeepSearchResult
 from graphfix.shipping.build import ship_file
-from graphfix.shipping.container_spec import wanted
+from graphfix.shipping.container_spec import parse_containers
 from tests.shipping.conftest import MASKED, saved
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ TURNS = MASKED.replace(
 def _finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search takes the usual inputs for all there are, and is wrong."""
 
-    def settle(model: ir.Model, chosen: Pass, **_: object) -> tuple[Pass, Found]:
-        return chosen, Found()
+    def settle(model: ir.Model, chosen: Pass, **_: object) -> tuple[Pass, KeepSearchResult]:
+        return chosen, KeepSearchResult()
 
-    monkeypatch.setattr(keep_search, "settle", settle)
+    monkeypatch.setattr(keep_search, "search_kept_nodes", settle)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_is_padded_is_masked_before_it_is_fused_or_rounded(
     tmp_path: Path, asked: str, before: str
 ) -> None:
     source = saved(MASKED, tmp_path / "m.onnx")
-    done = ship_file(source, tmp_path / "out", wanted(["T=6", "B=2"]), passes=asked)
+    done = ship_file(source, tmp_path / "out", parse_containers(["T=6", "B=2"]), passes=asked)
     assert done.ok
     names = [x.name for x in done.reports[0].passes]
     assert names.index("ilens-mask") < names.index("fix-dims") < names.index(before)

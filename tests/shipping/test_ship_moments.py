@@ -21,10 +21,10 @@ FEEDS = {"x": X, "language": np.array([1])}
 
 def put(made: Path, folder: Path, more: str = "") -> None:
     """Give a copy of what was shipped the name ``folder``."""
-    with atomic_folder.replacing(folder) as draft:
+    with atomic_folder.draft_folder(folder) as draft:
         shutil.copytree(made, draft.path, dirs_exist_ok=True)
         text = (made / NAME).read_text(encoding="utf-8")
-        atomic_file.put_text(draft.path / NAME, text + more)
+        atomic_file.write_text(draft.path / NAME, text + more)
         draft.keep()
 
 
@@ -32,7 +32,7 @@ def again(made: Path, folder: Path) -> None:
     """The same with a manifest that is another."""
     put(made, folder)
     text = (folder / NAME).read_text(encoding="utf-8")
-    atomic_file.put_text(folder / NAME, text.replace('"rate": null', '"rate": 7.0'))
+    atomic_file.write_text(folder / NAME, text.replace('"rate": null', '"rate": 7.0'))
 
 
 def test_a_session_says_that_its_folder_is_another_now(mean: Pair, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_folder_that_was_put_aside_is_put_back(mean: Pair, tmp_path: Path) -> 
     (tmp_path / ".graphfix.0123456789abcdef.lock").touch()
     out.rename(tmp_path / ".out.0123456789abcdef.old")
     (tmp_path / ".out.0123456789abcdef.new").mkdir()
-    leftovers.sweep(tmp_path)
+    leftovers.sweep_leftovers(tmp_path)
     assert [x.name for x in tmp_path.iterdir()] == ["out"]
     Session(out, ["CPUExecutionProvider"]).run(None, FEEDS)
 
@@ -92,6 +92,6 @@ def test_a_link_to_a_folder_stays_one(mean: Pair, tmp_path: Path, symlink: objec
 
 
 def test_folders_around_it_go_with_it(tmp_path: Path) -> None:
-    with atomic_folder.replacing(tmp_path / "a" / "b" / "out"):
+    with atomic_folder.draft_folder(tmp_path / "a" / "b" / "out"):
         assert (tmp_path / "a" / "b").is_dir()
     assert not list(tmp_path.iterdir())

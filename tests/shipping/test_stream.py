@@ -13,20 +13,20 @@ import pytest
 from onnx import helper, numpy_helper
 
 import graphfix
-from graphfix.caches.growth import unify
+from graphfix.caches.growth import unify_dims
 from graphfix.cli import main
 from graphfix.errors import FeedError, UsageError
 from graphfix.files import io
 from graphfix.job import planning
 from graphfix.proof.compare import Tolerance
-from graphfix.shipped.chunks import Chunk, chunks
+from graphfix.shipped.chunks import Chunk, split_into_chunks
 from graphfix.shipped.manifest import NAME, Manifest
 from graphfix.shipping import stream_bench
 from graphfix.shipping.build import ship_file
-from graphfix.shipping.container_spec import wanted
-from graphfix.shipping.stream_plan import plan
+from graphfix.shipping.container_spec import parse_containers
+from graphfix.shipping.stream_plan import plan_stream
 from graphfix.shipping.stream_proof import prove
-from graphfix.shipping.stream_steps import sequences
+from graphfix.shipping.stream_steps import run_sequences
 from tests.passes.cached import FORMS, WIDTH, WINDOW
 from tests.passes.models import model, opened
 from tests.shipping.conftest import saved
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CPU = ["CPUExecutionProvider"]
-SIZES, FULL = wanted(["S=1,4", "B=2"]), 16
+SIZES, FULL = parse_containers(["S=1,4", "B=2"]), 16
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
 
@@ -183,8 +183,8 @@ def test_positions_that_are_counted_go_on_in_caches_that_roll(tmp_path: Path) ->
 def test_what_rolls_wrongly_is_shipped_with_caches_that_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    makers = importlib.import_module("graphfix.passes.sizes.cache.makers").Makers
-    monkeypatch.setattr(makers, "rolled", makers.counted)
+    makers = importlib.import_module("graphfix.passes.sizes.cache.makers").CacheBuilder
+    monkeypatch.setattr(makers, "cumsum_positions", makers.rebuild_cumsum)
     _, folder = shipped(SUMS, tmp_path, (FULL,))
     assert not Manifest.read(folder).stream.rolls
 
@@ -202,18 +202,26 @@ def test_a_folder_of_clips_has_no_stream(mean: tuple[Path, Path]) -> None:
 
 
 def test_chunks() -> None:
-    assert chunks(37, [1, 16], partial=True) == [
+    assert split_into_chunks(37, [1, 16], partial=True) == [
         Chunk(0, 5, 16),
         Chunk(5, 16, 16),
         Chunk(21, 16, 16),
     ]
-    assert chunks(17, [1, 16], partial=True) == [Chunk(0, 1, 1), Chunk(1, 16, 16)]
-    assert [x.size for x in chunks(37, [1, 16], partial=False)] == [16, 16, 1, 1, 1, 1, 1]
-    assert chunks(4, [1, 4], partial=False, joins=False) == [Chunk(0, 4, 4)]
+    assert split_into_chunks(17, [1, 16], partial=True) == [Chunk(0, 1, 1), Chunk(1, 16, 16)]
+    assert [x.size for x in split_into_chunks(37, [1, 16], partial=False)] == [
+        16,
+        16,
+        1,
+        1,
+        1,
+        1,
+        1,
+    ]
+    assert split_into_chunks(4, [1, 4], partial=False, joins=False) == [Chunk(0, 4, 4)]
     with pytest.raises(FeedError, match="no sum of the sizes"):
-        chunks(7, [2, 4], partial=False)
+        split_into_chunks(7, [2, 4], partial=False)
     with pytest.raises(FeedError, match=r"as many at once as a container has \(1, 4\)"):
-        chunks(5, [1, 4], partial=True, joins=False)
+        split_into_chunks(5, [1, 4], partial=True, joins=False)
 
 
 # Faults, planted in what was shipped
@@ -265,19 +273,19 @@ def test_the_proof_tells_a_planted_fault(
         one["output"], other["output"] = other["output"], one["output"]
         (folder / NAME).write_text(json.dumps(told), encoding="utf-8")
     grows = io.load(source)
-    unify(grows)
-    found = plan(grows, SIZES, (8, FULL))
-    steps, _ = sequences(found, str(source), {})
+    unify_dims(grows)
+    found = plan_stream(grows, SIZES, (8, FULL))
+    steps, _ = run_sequences(found, str(source), {})
     assert prove(folder, steps, Tolerance()).ok is (fault is None)
 
 
 def test_steps_are_timed_against_the_growing_original(masked: tuple[Path, Path]) -> None:
     source, folder = masked
-    done = stream_bench.stream(folder, source, ep="cpu", lengths=[6, 1, 1], processes=1)
+    done = stream_bench.bench_stream(folder, source, ep="cpu", lengths=[6, 1, 1], processes=1)
     assert done.ok
     assert done.of == "step"
     assert set(done.original.phases) == {"making sessions", "first step", "all steps"}
-    plan = planning.glance(source)["run"]
+    plan = planning.plan_summary(source)["run"]
     assert done.original.count.launched == 3 * plan["dispatches"]
     assert done.original.count.remade == 2 * plan["remade"] > 0
     kernels = {x.file: x.kernels["after"] for x in Manifest.read(folder).containers}
@@ -289,7 +297,7 @@ def test_steps_are_timed_against_the_growing_original(masked: tuple[Path, Path])
 
 def test_no_state_is_moved_between_steps(masked: tuple[Path, Path]) -> None:
     source, folder = masked
-    done = stream_bench.stream(folder, source, ep="cpu", lengths=[1, 1], processes=1)
+    done = stream_bench.bench_stream(folder, source, ep="cpu", lengths=[1, 1], processes=1)
     step = 4 * 2 * WIDTH  # float32, of two rows
     # x, the mask of int64 and y; the containers are told how many entries are valid.
     assert done.shipped.count.moved == 2 * (step + 8 * 2 * (8 + 1) + 8 + step)
@@ -306,7 +314,7 @@ def test_steps_that_overfill_the_caches_are_not_timed(
 ) -> None:
     source, folder = masked
     with pytest.raises(UsageError, match="at least one entry, and all together 16 at most"):
-        stream_bench.stream(folder, source, ep="cpu", lengths=counts, processes=1)
+        stream_bench.bench_stream(folder, source, ep="cpu", lengths=counts, processes=1)
 
 
 def test_a_stream_is_timed_from_the_command_line(
@@ -326,7 +334,7 @@ def test_small_caches_and_a_container_of_several_alone(
     cache: int, new: tuple[int, ...], tmp_path: Path
 ) -> None:
     source = saved(HEADER + FORMS["causal and mask"], tmp_path / "model.onnx")
-    spec = wanted(["B=2", f"S={','.join(map(str, new))}"])
+    spec = parse_containers(["B=2", f"S={','.join(map(str, new))}"])
     assert ship_file(source, tmp_path / "out", spec, cache=(cache,)).ok
     stream = graphfix.Session(tmp_path / "out", CPU).stream()
     follow(stream, "causal and mask", [new[0]] * (cache // new[0]), Growing("causal and mask"))

@@ -27,7 +27,7 @@ def dims(sizes: list[int], inferred: str | None, declared: str | int | None) -> 
     def dim(one: str | int | None) -> object:
         return one if isinstance(one, int) else ir.SymbolicDim(one)
 
-    found = seen(sizes).dims((1, dim(inferred)), (1, dim(declared)))
+    found = seen(sizes).find_dims((1, dim(inferred)), (1, dim(declared)))
     return found[1] if isinstance(found[1], int) else str(found[1])
 
 
@@ -53,12 +53,12 @@ def test_what_the_model_computes_counts_if_every_clip_shows_it() -> None:
     sizes = [max(1, n // 50) for n in LENGTHS]
     computed = (ir.SymbolicDim("floor(T/50)"), ir.SymbolicDim("Max(1, floor(T/50))"))
     found = dataclasses.replace(seen(sizes), computed=lambda: computed)
-    (dim,) = found.dims((1, None), (1, None))[1:]
+    (dim,) = found.find_dims((1, None), (1, None))[1:]
     assert str(dim) == "Max(1, floor(T/50))"
     assert size_of(str(dim), {"T": 20}) == 1
     few = dataclasses.replace(found, clips=found.clips[3:])
     with pytest.raises(ModelError, match=r"follows no size of the inputs"):
-        few.dims((1, None), (1, None))
+        few.find_dims((1, None), (1, None))
 
 
 def test_what_no_clip_changes_is_a_number() -> None:
@@ -84,4 +84,4 @@ def test_two_lengths_show_no_multiple() -> None:
     clips = [Clip(n, {}, {"y": np.zeros((1, 8 * n), np.float32)}) for n in (40, 59)]
     few = _OutputShapes("y", PLAN, clips, {}, frozenset(["T"]))
     with pytest.raises(ModelError, match=r"follows no size of the inputs"):
-        few.dims((1, ir.SymbolicDim("_d1")), (1, ir.SymbolicDim(None)))
+        few.find_dims((1, ir.SymbolicDim("_d1")), (1, ir.SymbolicDim(None)))

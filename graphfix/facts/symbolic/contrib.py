@@ -1,4 +1,4 @@
-"""The shapes of what operators of com.microsoft make, where onnx_shape_inference does not know.
+"""Shape rules for operators of com.microsoft that onnx_shape_inference lacks.
 
 Outputs are as ONNX Runtime's schemas say (docs/ContribOperators.md).
 """
@@ -15,18 +15,18 @@ from graphfix.graph.nodes import attr_int, input_at
 DOMAIN = "com.microsoft"
 
 
-def register() -> None:
-    """Add the rules; :func:`graphfix.facts.symbolic.overrides.register` calls this."""
-    registry.register(DOMAIN, "MultiHeadAttention", 1)(_multi_head_attention)
+def register_contrib_rules() -> None:
+    """Register the rules; :func:`graphfix.model.symbolic.overrides.register_rules` calls this."""
+    registry.register(DOMAIN, "MultiHeadAttention", 1)(_infer_multi_head_attention)
     for op_type in ("QuantizeLinear", "DequantizeLinear"):  # the same, for other types
         rule = registry.get("", op_type, 10)
         if rule is not None:
             registry.register(DOMAIN, op_type, 1)(rule)
 
 
-def _multi_head_attention(ctx: Context, node: ir.Node) -> None:
-    """Keys and values may come with their heads, and behind those of the steps before."""
-    query, key, value, past = (_dims(node, i) for i in (0, 1, 2, 6))
+def _infer_multi_head_attention(ctx: Context, node: ir.Node) -> None:
+    """Infer the output and present keys and values, which may come with heads and a past."""
+    query, key, value, past = (_known_dims(node, i) for i in (0, 1, 2, 6))
     dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
     heads = attr_int(node, "num_heads", 0)
     if query is None or dtype is None or heads < 1:
@@ -42,11 +42,11 @@ def _multi_head_attention(ctx: Context, node: ir.Node) -> None:
         if past is not None and len(past) == 4:
             keys = dim_of(expr_of(past[2]) + expr_of(keys))
         for present, size in zip(node.outputs[1:3], (query[2], width), strict=False):
-            each = dim_of(expr_of(size) / heads)
-            ctx.set_shape_and_dtype(present, ir.Shape([query[0], heads, keys, each]), dtype)
+            head_size = dim_of(expr_of(size) / heads)
+            ctx.set_shape_and_dtype(present, ir.Shape([query[0], heads, keys, head_size]), dtype)
 
 
-def _dims(node: ir.Node, index: int) -> Sequence[Dim] | None:
+def _known_dims(node: ir.Node, index: int) -> Sequence[Dim] | None:
     value = input_at(node, index)
     if value is None or value.shape is None:
         return None

@@ -5,11 +5,11 @@ from onnx_shape_inference import OpUsageError, ShapeInferenceError, infer_symbol
 
 from graphfix.facts.symbolic.expressions import symbols_of
 from graphfix.facts.symbolic.inferred import Facts
-from graphfix.facts.symbolic.rule_cache import Context, Memory, Rule
+from graphfix.facts.symbolic.rule_cache import CachingContext, Rule, RuleCache
 
 
-def infer(model: ir.Model, facts: Facts, *, bodies: bool) -> None:
-    """Let every value have the shape that the rules give it.
+def infer_shapes(model: ir.Model, facts: Facts, *, bodies: bool) -> None:
+    """Give every value the shape that the rules say.
 
     Args:
         model: The model, of whose shapes only those of its inputs are believed.
@@ -19,19 +19,19 @@ def infer(model: ir.Model, facts: Facts, *, bodies: bool) -> None:
     Raises:
         ValueError: A node is malformed; those before it have their shapes.
     """
-    rules = None if bodies else _rules(model)
+    rules = None if bodies else _rules_by_operator(model)
     if rules is None:
         # The names that outputs declare are not adopted: they need not be true.
         infer_symbolic_shapes(model, warn_on_missing=False, adopt_declared_symbols=False)
     else:
-        _walk(model, facts, rules)
+        _infer_nodes(model, facts, rules)
 
 
-def _rules(model: ir.Model) -> dict[tuple[str, str], Rule] | None:
-    """The rules of the model's operators; None if one has none, or a function in its place."""
+def _rules_by_operator(model: ir.Model) -> dict[tuple[str, str], Rule] | None:
+    """Return the rules of the model's operators; None if one has none, or is a function."""
     registry.collect()
     rules: dict[tuple[str, str], Rule] = {}
-    context = Context(model.opset_imports)
+    context = CachingContext(model.opset_imports)
     for node in model.graph:
         kind = (node.domain, node.op_type)
         if kind not in rules:
@@ -42,12 +42,12 @@ def _rules(model: ir.Model) -> dict[tuple[str, str], Rule] | None:
     return rules
 
 
-def _walk(model: ir.Model, facts: Facts, rules: dict[tuple[str, str], Rule]) -> None:
-    """What the library does with a graph without bodies, and no rule asked twice for the same."""
+def _infer_nodes(model: ir.Model, facts: Facts, rules: dict[tuple[str, str], Rule]) -> None:
+    """Infer a graph without bodies as the library does, but ask no rule twice for the same."""
     graph = model.graph
-    ctx = Context(model.opset_imports)
-    given = [*graph.inputs, *graph.initializers.values()]
-    dims = {dim for x in given if x.shape is not None for dim in x.shape}
+    ctx = CachingContext(model.opset_imports)
+    sources = [*graph.inputs, *graph.initializers.values()]
+    dims = {dim for x in sources if x.shape is not None for dim in x.shape}
     ctx.reserve_symbol_names(name for dim in dims for name in symbols_of(dim))
     for value in graph.initializers.values():
         tensor = value.const_value
@@ -55,10 +55,10 @@ def _walk(model: ir.Model, facts: Facts, rules: dict[tuple[str, str], Rule]) -> 
             value.shape = ir.Shape(tensor.shape.numpy())
     for value in graph.inputs:
         ctx.name_anonymous_dims(value)
-    memory = Memory(facts, ctx)
+    memory = RuleCache(facts, ctx)
     for node in graph:
         try:
-            memory.infer(node, rules[node.domain, node.op_type])
+            memory.infer_node(node, rules[node.domain, node.op_type])
         except (OpUsageError, ShapeInferenceError):
             raise
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Answers of rules that hold again: the layers of a model ask the same thousands of times.
+"""A cache of the answers of shape rules: the layers of a model ask the same again and again.
 
 An answer is remembered by all that a rule can see: the operator and its attributes, the type, dims
 and contents of each input, and what was said of each output before. It is kept only if no name was
@@ -14,16 +14,16 @@ import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext
 
 from graphfix.facts.symbolic.expressions import Array, Dim
-from graphfix.facts.symbolic.inferred import FLOATS, SMALL, Facts
-from graphfix.graph.nodes import maker_of
+from graphfix.facts.symbolic.inferred import FLOATS, MAX_SHAPE_ELEMENTS, Facts
+from graphfix.graph.nodes import producer_of
 
 Rule = Callable[[ShapeInferenceContext, ir.Node], None]
 
 # Operators whose rules look at more than attributes and inputs, or read floats. What has bodies is
 # left out by its attributes, and what only mints names by these.
-_ASKED_EACH_TIME = frozenset({"Constant", "OneHot", "Range", "Resize", "Upsample"})
+_NEVER_CACHED = frozenset({"Constant", "OneHot", "Range", "Resize", "Upsample"})
 # Types whose elements may be sizes, indices or axes.
-_READ = frozenset(
+_READABLE_TYPES = frozenset(
     {ir.DataType.INT64, ir.DataType.INT32, ir.DataType.INT16, ir.DataType.INT8, ir.DataType.BOOL}
     | {ir.DataType.UINT64, ir.DataType.UINT32, ir.DataType.UINT16, ir.DataType.UINT8}
 )
@@ -33,14 +33,14 @@ _WEIGHTS = frozenset(
     | {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 )
 _TENSOR = (ir.TensorType, type(None))
-_PLAIN = frozenset(
+_PLAIN_ATTRIBUTES = frozenset(
     {ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING}
     | {ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS}
 )
 
 
-class Seen:
-    """All that a rule can see of a value; one object for all values of which that is the same."""
+class ValueState:
+    """All that a rule can see of a value; values of which that is the same share one object."""
 
     __slots__ = ("array", "const", "dtype", "shape", "symbolic", "text")
 
@@ -53,86 +53,88 @@ class Seen:
         self.text = value.metadata_props.get(SYM_DATA_KEY)
 
 
-class Context(ShapeInferenceContext):  # type: ignore[misc]
-    """The library's context, which also knows what was remembered, and counts what it mints."""
+class CachingContext(ShapeInferenceContext):  # type: ignore[misc]
+    """The library's context, which also knows cached states, and counts the symbols it mints."""
 
     def __init__(self, opset_imports: Mapping[str, int]) -> None:
         super().__init__(opset_imports)
         self.minted = 0
-        self.states: dict[ir.Value, Seen | None] = {}
+        self.states: dict[ir.Value, ValueState | None] = {}
 
     def new_symbolic_dim(self) -> ir.SymbolicDim:
-        """A dim of its own."""
+        """Return a new dim with a symbol of its own."""
         self.minted += 1
         dim: ir.SymbolicDim = super().new_symbolic_dim()
         return dim
 
     def get_symbolic_value(self, value: ir.Value) -> list[Dim] | None:
-        """What is known of the elements of a shape tensor."""
+        """Return what is known of the elements of a shape tensor."""
         state = self.states.get(value)
         if state is not None and state.symbolic is not None:
             return state.symbolic
-        found: list[Dim] | None = super().get_symbolic_value(value)
-        return found
+        elements: list[Dim] | None = super().get_symbolic_value(value)
+        return elements
 
 
-class Memory:
-    """What the rules have said so far in one inference."""
+class RuleCache:
+    """The answers that the rules have given so far in one inference."""
 
-    def __init__(self, facts: Facts, ctx: Context) -> None:
+    def __init__(self, facts: Facts, ctx: CachingContext) -> None:
         self._facts = facts
         self._ctx = ctx
         self._states = ctx.states
-        self._by_key: dict[Hashable, Seen] = {}
-        self._constants: dict[Hashable, Seen] = {}
+        self._by_key: dict[Hashable, ValueState] = {}
+        self._constants: dict[Hashable, ValueState] = {}
         # What was said of the outputs, and what was known of sizes then, if that matters; None
         # where the rule has to be asked each time.
-        self._answers: dict[Hashable, tuple[list[Seen], Hashable] | None] = {}
+        self._answers: dict[Hashable, tuple[list[ValueState], Hashable] | None] = {}
 
-    def infer(self, node: ir.Node, rule: Rule) -> None:
-        """Let a node of the main graph have the shape that its rule gives it."""
-        if node.op_type == "Constant" and self._is_known(node):
+    def infer_node(self, node: ir.Node, rule: Rule) -> None:
+        """Give a node of the main graph the shapes that its rule says, or said before."""
+        if node.op_type == "Constant" and self._infer_constant(node):
             return
         states, facts, ctx = self._states, self._facts, self._ctx
-        key = self._key(node)
+        key = self._answer_key(node)
         answer = None if key is None else self._answers.get(key)
-        if answer is not None and answer[1] in (None, facts.known):
-            for value, said in zip(node.outputs, answer[0], strict=True):
-                self._say(value, said)
+        if answer is not None and answer[1] in (None, facts.knowledge):
+            for value, state in zip(node.outputs, answer[0], strict=True):
+                self._apply_state(value, state)
             return
         for value in node.outputs:
             states.pop(value, None)
         if key is None or (answer is None and key in self._answers):
             rule(ctx, node)
             return
-        minted, doubts, known = ctx.minted, facts.doubts, facts.known
+        minted, doubts, knowledge = ctx.minted, facts.doubts, facts.knowledge
         rule(ctx, node)
         self._answers[key] = None
         if ctx.minted == minted:
-            seen = [self._seen(x) for x in node.outputs]
-            states.update(zip(node.outputs, seen, strict=True))
-            found = [x for x in seen if x is not None]
-            if len(found) == len(seen):
-                self._answers[key] = found, known if facts.doubts > doubts else None
+            output_states = [self._state_of(x) for x in node.outputs]
+            states.update(zip(node.outputs, output_states, strict=True))
+            known_states = [x for x in output_states if x is not None]
+            if len(known_states) == len(output_states):
+                self._answers[key] = known_states, knowledge if facts.doubts > doubts else None
 
-    def _is_known(self, node: ir.Node) -> bool:
-        """Say what a Constant is, if its tensor is at hand and nothing is claimed of it."""
+    def _infer_constant(self, node: ir.Node) -> bool:
+        """Infer a Constant whose tensor is at hand; return whether that could be done."""
         value = node.outputs[0]
         tensor = value.const_value
-        held = None if tensor is None or value.type is not None else self._held(value, tensor)
-        if held is None:
+        key = (
+            None if tensor is None or value.type is not None else self._constant_key(value, tensor)
+        )
+        if key is None:
             return False
-        dtype, dims, _ = held
+        dtype, dims, _ = key
         value.dtype = dtype
-        state = self._constants.get(held)
+        state = self._constants.get(key)
         if state is None:
             value.shape = ir.Shape(dims)
-            state = self._constants[held] = Seen(value, None, None)
+            state = self._constants[key] = ValueState(value, None, None)
         value.shape = state.shape
         self._states[value] = state
         return True
 
-    def _say(self, value: ir.Value, state: Seen) -> None:
+    def _apply_state(self, value: ir.Value, state: ValueState) -> None:
         if value.dtype != state.dtype and state.dtype is not None:
             value.dtype = state.dtype
         value.shape = state.shape
@@ -143,45 +145,49 @@ class Memory:
             value.metadata_props[SYM_DATA_KEY] = state.text
         self._states[value] = state
 
-    def _key(self, node: ir.Node) -> Hashable | None:
-        """What the answer for this node depends on; None if it is not to be remembered."""
-        given = self._given(node)
-        if given is None or node.op_type in _ASKED_EACH_TIME or node.domain not in ("", "ai.onnx"):
+    def _answer_key(self, node: ir.Node) -> Hashable | None:
+        """Return what the answer for this node depends on; None if it is not to be cached."""
+        input_states = self._input_states(node)
+        if (
+            input_states is None
+            or node.op_type in _NEVER_CACHED
+            or node.domain not in ("", "ai.onnx")
+        ):
             return None
         attributes = node.attributes.data
-        said = _attributes(attributes.values()) if attributes else ()
-        if said is None or _looks_further(node):
+        attributes_key = _attributes_key(attributes.values()) if attributes else ()
+        if attributes_key is None or _reads_producers(node):
             return None
         before = []
         for value in node.outputs:
-            claimed = value.type
-            if value.const_value is not None or type(claimed) not in _TENSOR:
+            declared_type = value.type
+            if value.const_value is not None or type(declared_type) not in _TENSOR:
                 return None
-            before.append(None if claimed is None else claimed.dtype)
-        return (node.op_type, said, given, *before)
+            before.append(None if declared_type is None else declared_type.dtype)
+        return (node.op_type, attributes_key, input_states, *before)
 
-    def _given(self, node: ir.Node) -> Hashable | None:
-        """The states of the inputs; None if one cannot be compared. Dims without a name get one."""
-        states, whole = self._states, True
-        given: list[Seen | None] = []
+    def _input_states(self, node: ir.Node) -> Hashable | None:
+        """Return the states of the inputs; None if one cannot be compared. Names nameless dims."""
+        states, comparable = self._states, True
+        input_states: list[ValueState | None] = []
         for value in node.inputs:
             if value is None:
-                given.append(None)
+                input_states.append(None)
                 continue
             state = states.get(value)
             if state is None and value not in states:
-                state = states[value] = self._seen(value)
-            whole = whole and state is not None
-            given.append(state)
-        return tuple(given) if whole else None
+                state = states[value] = self._state_of(value)
+            comparable = comparable and state is not None
+            input_states.append(state)
+        return tuple(input_states) if comparable else None
 
-    def _seen(self, value: ir.Value) -> Seen | None:
-        """The state of a value; None if not all of it can be compared."""
+    def _state_of(self, value: ir.Value) -> ValueState | None:
+        """Return the state of a value; None if not all of it can be compared."""
         shape = value.shape
         dims = None if shape is None else shape.dims
         if type(value.type) not in _TENSOR or (dims is not None and None in dims):
             return None
-        tensor, array, symbolic, held = value.const_value, None, None, None
+        tensor, array, symbolic, constant_key = value.const_value, None, None, None
         node = value.producer()
         if node is not None and node.op_type == "Constant":
             tensor = ir.convenience.get_const_tensor(value)
@@ -189,34 +195,42 @@ class Memory:
                 return None
         elif node is not None:
             array, symbolic = self._facts.contents.get(value), self._ctx.get_symbolic_value(value)
-        if tensor is not None and (held := self._held(value, tensor)) is None:
+        if tensor is not None and (constant_key := self._constant_key(value, tensor)) is None:
             return None
         items = None if array is None else (array.shape, *array.flat)
-        key = (value.dtype, dims, held, items, None if symbolic is None else tuple(symbolic))
+        key = (
+            value.dtype,
+            dims,
+            constant_key,
+            items,
+            None if symbolic is None else tuple(symbolic),
+        )
         state = self._by_key.get(key)
         if state is None:
-            state = self._by_key[key] = Seen(value, symbolic, array)
+            state = self._by_key[key] = ValueState(value, symbolic, array)
         return state
 
-    def _held(
+    def _constant_key(
         self, value: ir.Value, tensor: ir.TensorProtocol
     ) -> tuple[ir.DataType, tuple[int, ...], Hashable] | None:
-        """What a rule may look at of a constant; None if that is too much to compare."""
+        """Return what a rule may look at of a constant; None if that is too much to compare."""
         dtype, dims = tensor.dtype, tuple(tensor.shape.numpy())
-        read = dtype in _READ
-        if math.prod(dims) <= SMALL and (read or (self._facts.usual and dtype in FLOATS)):
-            items = _items(tensor)
-            flat = read and len(dims) < 2 and dtype != ir.DataType.BOOL
-            self._facts.ints[value] = items if flat else None
+        is_readable = dtype in _READABLE_TYPES
+        if math.prod(dims) <= MAX_SHAPE_ELEMENTS and (
+            is_readable or (self._facts.usual and dtype in FLOATS)
+        ):
+            items = _tensor_items(tensor)
+            flat = is_readable and len(dims) < 2 and dtype != ir.DataType.BOOL
+            self._facts.constant_ints[value] = items if flat else None
             return (dtype, dims, items)
-        if dtype in _WEIGHTS and (len(dims) > 1 or not read):
+        if dtype in _WEIGHTS and (len(dims) > 1 or not is_readable):
             if not dtype.is_integer():
-                self._facts.ints[value] = None
+                self._facts.constant_ints[value] = None
             return (dtype, dims, None)
         return None
 
 
-def _items(tensor: ir.TensorProtocol) -> tuple[int, ...]:
+def _tensor_items(tensor: ir.TensorProtocol) -> tuple[int, ...]:
     items = tuple(tensor.numpy().reshape(-1).tolist())
     if isinstance(tensor, ir.ExternalTensor):
         # It would keep the whole file mapped, once for each tensor.
@@ -225,17 +239,17 @@ def _items(tensor: ir.TensorProtocol) -> tuple[int, ...]:
     return items
 
 
-def _looks_further(node: ir.Node) -> bool:
-    """Whether the rule looks at what the inputs are computed from: see ``quotients.floored``."""
-    division = maker_of(node.inputs[0] if node.inputs and node.op_type == "Sub" else None)
+def _reads_producers(node: ir.Node) -> bool:
+    """Return whether the rule looks at how inputs are computed, as for a rounded quotient."""
+    division = producer_of(node.inputs[0] if node.inputs and node.op_type == "Sub" else None)
     return division is not None and division.op_type == "Div"
 
 
-def _attributes(attributes: Iterable[ir.Attr]) -> Hashable | None:
-    """What attributes say; None if that cannot be compared."""
-    said: list[Hashable] = []
+def _attributes_key(attributes: Iterable[ir.Attr]) -> Hashable | None:
+    """Return what attributes say, as a key; None if that cannot be compared."""
+    entries: list[Hashable] = []
     for attribute in attributes:
-        if attribute.is_ref() or attribute.type not in _PLAIN:
+        if attribute.is_ref() or attribute.type not in _PLAIN_ATTRIBUTES:
             return None
-        said.append((attribute.name, attribute.type, attribute.value))
-    return tuple(said)
+        entries.append((attribute.name, attribute.type, attribute.value))
+    return tuple(entries)

@@ -1,4 +1,4 @@
-"""Whether a model gains anything by float16: its weights, what it computes, or neither."""
+"""Whether float16 saves anything: in the weights, in the computation, or in neither."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import bodies_of
 
 from .constants import constants_of, is_constant
-from .float32_nodes import Wide
+from .float32_nodes import Float32Nodes
 from .number_kinds import ELEMENTWISE
 
 # With less than this of the nodes, and of the weights, the Casts are dearer than what is gained.
@@ -28,40 +28,39 @@ IN_INT8 = "it computes in int8, and what is rounded lands on another step"
 """Why a quantized model stays."""
 
 # So many reasons are told.
-_NAMED = 5
+_MAX_REASONS = 5
 
 
-def gains(wide: Wide, *, least: float = _LEAST) -> bool:
-    """Whether more than a share of the nodes, or of the weights, would become float16.
+def is_worth_converting(wide: Float32Nodes, *, least: float = _LEAST) -> bool:
+    """Return whether more than a share of the nodes, or of the weights, would become float16.
 
-    What is float16 already counts as what does not change: of a model that was converted, or was
-    exported so, nearly nothing is left to gain.
+    What is float16 already counts as unchanged: an export that was converted before has nearly
+    nothing left to save.
     """
     nodes = [x for x in wide.nodes if not is_op(x, "Constant", "Cast", "Shape", "Size")]
-    floats = [x for x in nodes if wide.touches(x)]
-    halves = [x for x in nodes if any(wide.types.of(v) in _HALVES for v in x.outputs)]
+    floats = [x for x in nodes if wide.uses_float32(x)]
+    halves = [x for x in nodes if any(wide.types.dtype_of(v) in _HALVES for v in x.outputs)]
     total = len({*floats, *halves})
-    change = [x for x in floats if x not in wide.reasons and not bodies_of(x)]
-    weights = held = 0
+    converted = [x for x in floats if x not in wide.reasons and not bodies_of(x)]
+    weights = stored = 0
     for value, tensor in constants_of(wide.view.model.graph):
         if tensor.dtype == ir.DataType.FLOAT and tensor.size > 1:
-            held += tensor.size
-            weights += tensor.size * wide.narrows(value, tensor.size)
+            stored += tensor.size
+            weights += tensor.size * wide.becomes_half(value, tensor.size)
         elif tensor.dtype in _HALVES:
-            held += tensor.size
-    if not weights and all(is_op(x, *ELEMENTWISE) for x in change):
+            stored += tensor.size
+    if not weights and all(is_op(x, *ELEMENTWISE) for x in converted):
         return False
-    return len(change) > least * total or weights > least * held
+    return len(converted) > least * total or weights > least * stored
 
 
-def is_quantized(wide: Wide) -> bool:
-    """Whether a model computes in int8, and has most of its weights so.
+def is_quantized(wide: Float32Nodes) -> bool:
+    """Return whether a model computes in int8 and has most of its weights in int8.
 
-    A quantized tensor goes in steps: rounded before it is quantized, a number may land on another
-    step, and the error of float16 becomes one of int8. Quantized weights of what computes in floats
-    are no hindrance.
+    A number rounded to float16 before it is quantized may land on another step, which turns the
+    error of float16 into one of int8. Quantized weights of float operators are no obstacle.
     """
-    if not any(x.op_type in _IN_INT8 or _takes_quantized(x) for x in wide.nodes):
+    if not any(x.op_type in _IN_INT8 or _computes_quantized(x) for x in wide.nodes):
         return False
     quantized = floats = 0
     for value, tensor in constants_of(wide.view.model.graph):
@@ -70,17 +69,19 @@ def is_quantized(wide: Wide) -> bool:
     return quantized > floats
 
 
-def _takes_quantized(node: ir.Node) -> bool:
-    """Whether a node stands for one that computes with quantized numbers."""
-    made = is_op(node, "DequantizeLinear") and not is_constant(node.inputs[0])
-    return made and bool(node.outputs[0].uses())
+def _computes_quantized(node: ir.Node) -> bool:
+    """Return whether a node stands for one that computes with quantized numbers."""
+    is_computed = is_op(node, "DequantizeLinear") and not is_constant(node.inputs[0])
+    return is_computed and bool(node.outputs[0].uses())
 
 
-def gains_nothing(wide: Wide) -> Iterator[Skip]:
-    """Why a model in float32 is left as it is."""
-    stay = [x for x in wide.nodes if x in wide.reasons]
-    if stay and not any(wide.types.of(x) in _HALVES for n in wide.nodes for x in n.outputs):
-        reasons = dict.fromkeys(wide.reasons[x] for x in stay)
+def explain_no_gain(wide: Float32Nodes) -> Iterator[Skip]:
+    """Yield why a model in float32 is not converted."""
+    float32_nodes = [x for x in wide.nodes if x in wide.reasons]
+    if float32_nodes and not any(
+        wide.types.dtype_of(x) in _HALVES for n in wide.nodes for x in n.outputs
+    ):
+        reasons = dict.fromkeys(wide.reasons[x] for x in float32_nodes)
         first = [IN_INT8] if IN_INT8 in reasons else []
-        told = "; ".join([*dict.fromkeys([*first, *reasons])][:_NAMED])
-        yield Skip(stay[0], f"float16 gains nothing here, left as it is: {told}")
+        shown_reasons = "; ".join([*dict.fromkeys([*first, *reasons])][:_MAX_REASONS])
+        yield Skip(float32_nodes[0], f"float16 gains nothing here, left as it is: {shown_reasons}")

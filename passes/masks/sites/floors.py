@@ -1,4 +1,4 @@
-"""Constant masks: the lowest number in them, and the same mask with a floor under it."""
+"""Constant masks: their lowest number, and the same mask clamped at a floor."""
 
 import numpy as np
 import onnx_ir as ir
@@ -16,17 +16,17 @@ _LAYOUT = (*LAYOUT, "Slice", "Gather", "Trilu")
 
 
 def lowest_of(value: ir.Value | None) -> Fill | None:
-    """The lowest number in a constant mask, through whatever lays it out.
+    """Return the lowest number in a constant mask, through operators of layout, or None.
 
-    None if it is no constant, or has the same number throughout: then it hides nothing from
-    anything, as the -1e9 in ``mask * 1e9 - 1e9``.
+    None if it is no constant, or holds one number throughout: then it hides nothing from anything,
+    as the -1e9 in ``mask * 1e9 - 1e9``.
     """
-    found = _lowest(value)
+    lowest = _find_lowest(value)
     # Asked last: where there is no constant, the way back leads to the inputs of the model.
-    return found if found is not None and is_plain(value) else None
+    return lowest if lowest is not None and has_fixed_attributes(value) else None
 
 
-def _lowest(value: ir.Value | None) -> Fill | None:
+def _find_lowest(value: ir.Value | None) -> Fill | None:
     varies = False
     while value is not None:
         node = value.producer()
@@ -47,8 +47,8 @@ def _lowest(value: ir.Value | None) -> Fill | None:
     return None
 
 
-def is_plain(value: ir.Value | None) -> bool:
-    """Whether no attribute on the way to the constant is a parameter of a local function."""
+def has_fixed_attributes(value: ir.Value | None) -> bool:
+    """Return whether no attribute on the way to a constant is a function parameter."""
     while value is not None and (node := value.producer()) is not None:
         if any(attribute.is_ref() for attribute in node.attributes.values()):
             return False
@@ -56,27 +56,33 @@ def is_plain(value: ir.Value | None) -> bool:
     return True
 
 
-def floored(value: ir.Value | None, floor: float, op: Builder) -> ir.Value:
-    """``value``, a constant mask as :func:`lowest_of` sees it, with no number beyond ``floor``."""
+def clamp_mask(value: ir.Value | None, floor: float, op: Builder) -> ir.Value:
+    """Build a constant mask, as :func:`lowest_of` sees it, clamped at ``floor``."""
     assert value is not None
     array = const_of(value, limit=READ)
     if array is not None:
-        return op.constant(_clamped(array, floor))
+        return op.constant(_clamp_array(array, floor))
     node = value.producer()
     assert node is not None
-    return op.once(("floored", value, floor), lambda: _again(node, floor, op), value)
+    return op.build_once(
+        ("floored", value, floor), lambda: _rebuild_clamped(node, floor, op), value
+    )
 
 
-def _again(node: ir.Node, floor: float, op: Builder) -> ir.Value:
-    """The same node after a mask with a floor under it."""
-    given: dict[str, AttrValue] = {name: x.value for name, x in node.attributes.items()}
+def _rebuild_clamped(node: ir.Node, floor: float, op: Builder) -> ir.Value:
+    """Build the same node of a mask clamped at ``floor``."""
+    attributes: dict[str, AttrValue] = {name: x.value for name, x in node.attributes.items()}
     if is_op(node, "ConstantOfShape"):
-        given["value"] = ir.tensor(_clamped(node.attributes["value"].as_tensor().numpy(), floor))
-        return op.ConstantOfShape(*node.inputs, **given)
-    return op.make(node.op_type, floored(node.inputs[0], floor, op), *node.inputs[1:], **given)
+        attributes["value"] = ir.tensor(
+            _clamp_array(node.attributes["value"].as_tensor().numpy(), floor)
+        )
+        return op.ConstantOfShape(*node.inputs, **attributes)
+    return op.make(
+        node.op_type, clamp_mask(node.inputs[0], floor, op), *node.inputs[1:], **attributes
+    )
 
 
-def _clamped(array: Array, floor: float) -> Array:
+def _clamp_array(array: Array, floor: float) -> Array:
     limit = np.float64(floor).astype(array.dtype)
     clamped = np.maximum(array, limit) if floor < 0 else np.minimum(array, limit)
     return np.asarray(clamped, array.dtype)

@@ -5,9 +5,9 @@ import onnx_ir as ir
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import attr_ints, is_op
-from graphfix.graph.text import path_of
+from graphfix.graph.text import node_label
 
-from .where_masks import NOWHERE, Reach, before_unsqueeze
+from .where_masks import NOWHERE, Reach, axis_before_unsqueeze
 
 # Each element of these comes from the elements at the same place, broadcast.
 _PLACE_BY_PLACE = frozenset(
@@ -18,19 +18,19 @@ _PLACE_BY_PLACE = frozenset(
 _DEPTH = 24
 
 
-def hides_whole_rows(mask: ir.Value | None, reach: Reach, view: View) -> str | None:
-    """That ``mask`` does not vary along the axis of a Softmax, so that it hides all keys or none.
+def why_hides_whole_rows(mask: ir.Value | None, reach: Reach, view: View) -> str | None:
+    """Return why ``mask`` hides whole rows: it does not vary along the axis of a Softmax; or None.
 
     Such rows are uniform, or NaN; with a finite floor their scores would count again.
     """
     for softmax, axis in reach.softmaxes:
-        if axis is not None and not _varies(mask, axis, view, _DEPTH):
-            return f"it hides whole rows of Softmax {path_of(softmax)!r}, not keys"
+        if axis is not None and not _varies_along(mask, axis, view, _DEPTH):
+            return f"it hides whole rows of Softmax {node_label(softmax)!r}, not keys"
     return None
 
 
-def _varies(value: ir.Value | None, axis: int, view: View, depth: int) -> bool:
-    """Whether the elements along ``axis``, counted from the end, may differ."""
+def _varies_along(value: ir.Value | None, axis: int, view: View, depth: int) -> bool:
+    """Return whether the elements along ``axis``, counted from the end, may differ."""
     if value is None or axis == NOWHERE:
         return False
     dims, node = view.shapes.dims(value), value.producer()
@@ -43,8 +43,8 @@ def _varies(value: ir.Value | None, axis: int, view: View, depth: int) -> bool:
         return True
     if is_op(node, *_PLACE_BY_PLACE):
         sources = node.inputs[:1] if is_op(node, "Expand") else node.inputs
-        return any(_varies(x, axis, view, depth - 1) for x in sources)
+        return any(_varies_along(x, axis, view, depth - 1) for x in sources)
     if is_op(node, "Transpose") and (perm := attr_ints(node, "perm")) is not None:
-        return _varies(node.inputs[0], perm[axis] - len(perm), view, depth - 1)
-    before = before_unsqueeze(node, axis, view) if is_op(node, "Unsqueeze") else None
-    return before is None or _varies(node.inputs[0], before, view, depth - 1)
+        return _varies_along(node.inputs[0], perm[axis] - len(perm), view, depth - 1)
+    before = axis_before_unsqueeze(node, axis, view) if is_op(node, "Unsqueeze") else None
+    return before is None or _varies_along(node.inputs[0], before, view, depth - 1)

@@ -1,4 +1,4 @@
-"""What the nodes of a model with caches of one size are given: made once, for all who ask."""
+"""Builds the nodes that a model with caches of a fixed size needs, each once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,205 +7,232 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
-from graphfix.facts.symbolic.expressions import Dim, replaced
-from graphfix.facts.symbolic.sums import terms_of
+from graphfix.facts.symbolic.expressions import Dim, replace_symbols
+from graphfix.facts.symbolic.sums import linear_terms
 
-from .slots import Slots
+from .slots import CacheAxis
 
-_WHOLE = ir.DataType.INT64
+_INT64 = ir.DataType.INT64
 _SCALAR = np.array([], np.int64)
 
 
 @dataclass(frozen=True)
-class Makers:
-    """Makes the numbers and masks of one cache length.
+class CacheBuilder:
+    """Builds the numbers and masks for caches of one size.
 
     Args:
-        builder: What edits the graph.
-        told: The input, int64 [1], that takes the number of valid entries.
-        symbol: The dim that was the length.
-        size: The entries that each cache has now.
-        inputs: Inputs of the graph with their dims: sizes of the others are read from them.
+        _op: The builder that edits the graph.
+        _valid_count: The input, int64 [1], that takes the number of valid entries.
+        _symbol: The dim that was the length.
+        _size: The entries that each cache has now.
+        _graph_inputs: Inputs of the graph with their dims, from which other sizes are read.
     """
 
     _op: Builder
-    _told: ir.Value
+    _valid_count: ir.Value
     _symbol: str
     _size: int
-    _inputs: Sequence[tuple[ir.Value, Sequence[Dim]]]
+    _graph_inputs: Sequence[tuple[ir.Value, Sequence[Dim]]]
 
-    def moved(self, value: ir.Value, counts: Sequence[int]) -> ir.Value:
-        """``value`` plus, for each element, so many times the entries that are not valid."""
+    def add_invalid_count(self, value: ir.Value, counts: Sequence[int]) -> ir.Value:
+        """Build ``value`` plus, for each element, ``counts`` times the invalid entries."""
         op = self._op
-        spare = self._spare()
-        many = set(counts)
-        if many != {1} and many != {-1}:
-            spare = op.Mul(spare, np.array(counts, np.int64))
+        invalid_count = self._invalid_entries()
+        factors = set(counts)
+        if factors != {1} and factors != {-1}:
+            invalid_count = op.Mul(invalid_count, np.array(counts, np.int64))
         if op.view.shapes.rank(value) == 0:
-            spare = op.Reshape(spare, _SCALAR)
-        return (op.Sub if many == {-1} else op.Add)(value, self._like(spare, value))
+            invalid_count = op.Reshape(invalid_count, _SCALAR)
+        return (op.Sub if factors == {-1} else op.Add)(value, self._cast_like(invalid_count, value))
 
-    def again(self, node: ir.Node) -> ir.Value:
-        """What a node makes, made once more."""
-        made = self._op.again(node, *node.inputs)
+    def rebuild_node(self, node: ir.Node) -> ir.Value:
+        """Build the output of a node once more."""
+        output = self._op.clone_node(node, *node.inputs)
         dtype = self._op.view.shapes.dtype(node.outputs[0])
         if dtype is not None:
-            made.dtype = dtype
-        return made
+            output.dtype = dtype
+        return output
 
-    def placed(self, index: ir.Value, slots: Slots, which: Sequence[int] | None = None) -> ir.Value:
-        """Numbers of entries, from the first valid one on, as places along the axis."""
-        op = self._op
-        shift = self._shift(slots)
-        if which is not None:
-            shift = op.Mul(shift, np.array(which, np.int64))
-        return op.Max(op.Add(index, self._like(shift, index)), self._zero(index))
-
-    def at_least_0(self, index: ir.Value) -> ir.Value:
-        """Numbers of rows, of which those that are not valid may be negative."""
-        return self._op.Max(index, self._zero(index))
-
-    def counted(self, node: ir.Node, ones: ir.Value) -> ir.Value:
-        """A CumSum made once more."""
-        return self._op.again(node, ones, *node.inputs[1:])
-
-    def rolled(self, node: ir.Node, ones: ir.Value) -> ir.Value:
-        """Positions that a CumSum counts; of caches that have rolled on, the first is not 0."""
-        op, positions = self._op, self.counted(node, ones)
-        beyond = op.Max(op.Sub(self._told, np.array([self._size], np.int64)), np.array(0, np.int64))
-        return op.Add(positions, self._like(beyond, positions))
-
-    def cleaned(self, value: ir.Value, slots: Slots, size: Dim, behind: int) -> ir.Value:
-        """``value`` with zeros in the place of entries that are not valid."""
-        mask = self._behind(self._spare_ones(slots, size), behind)
-        return self._op.Where(mask, self._zero(value), value)
-
-    def above(self, value: ir.Value, first: int, rows: Dim, columns: Dim) -> ir.Value:
-        """``value`` [..., rows, columns] above a diagonal, counted from the first valid column."""
-        op = self._op
-        ahead = op.Sub(self._iota(columns), self._behind(self._iota(rows), 1))
-        least = op.Add(self._spare(), np.array([first], np.int64))
-        return op.Where(op.Less(ahead, least), self._zero(value), value)
-
-    def hidden(
-        self, value: ir.Value, slots: Slots, size: Dim, behind: int, dtype: ir.DataType
+    def entries_to_positions(
+        self, index: ir.Value, cache_axis: CacheAxis, factors: Sequence[int] | None = None
     ) -> ir.Value:
-        """Scores, or what is added to them, that are the least there is where nothing is valid."""
+        """Build positions along an axis from numbers of entries, counted from the first valid."""
+        op = self._op
+        shift = self._invalid_along(cache_axis)
+        if factors is not None:
+            shift = op.Mul(shift, np.array(factors, np.int64))
+        return op.Max(op.Add(index, self._cast_like(shift, index)), self._zero_like(index))
+
+    def clamp_at_zero(self, index: ir.Value) -> ir.Value:
+        """Build row numbers with negative ones, those of invalid rows, set to 0."""
+        return self._op.Max(index, self._zero_like(index))
+
+    def rebuild_cumsum(self, node: ir.Node, summed: ir.Value) -> ir.Value:
+        """Build a CumSum once more, of another operand."""
+        return self._op.clone_node(node, summed, *node.inputs[1:])
+
+    def cumsum_positions(self, node: ir.Node, summed: ir.Value) -> ir.Value:
+        """Build the positions that a CumSum counts, plus the entries that caches have dropped."""
+        op, positions = self._op, self.rebuild_cumsum(node, summed)
+        dropped = op.Max(
+            op.Sub(self._valid_count, np.array([self._size], np.int64)), np.array(0, np.int64)
+        )
+        return op.Add(positions, self._cast_like(dropped, positions))
+
+    def zero_invalid(
+        self, value: ir.Value, cache_axis: CacheAxis, size: Dim, trailing_axes: int
+    ) -> ir.Value:
+        """Build ``value`` with zeros in place of invalid entries."""
+        mask = self._append_unit_axes(self._invalid_mask(cache_axis, size), trailing_axes)
+        return self._op.Where(mask, self._zero_like(value), value)
+
+    def keep_above_diagonal(self, value: ir.Value, first: int, rows: Dim, columns: Dim) -> ir.Value:
+        """Build ``value`` [.., rows, columns] above a diagonal counted from valid columns."""
+        op = self._op
+        distances = op.Sub(self._iota(columns), self._append_unit_axes(self._iota(rows), 1))
+        smallest_kept = op.Add(self._invalid_entries(), np.array([first], np.int64))
+        return op.Where(op.Less(distances, smallest_kept), self._zero_like(value), value)
+
+    def hide_invalid(
+        self,
+        value: ir.Value,
+        cache_axis: CacheAxis,
+        size: Dim,
+        trailing_axes: int,
+        dtype: ir.DataType,
+    ) -> ir.Value:
+        """Build scores, or their addend, with the lowest number where entries are invalid."""
         op = self._op
 
-        def hide() -> ir.Value:
-            kind = dtype.numpy()
-            least = np.array(np.finfo(np.float32 if kind.kind != "f" else kind).min, kind)
-            made = op.Where(self._spare_ones(slots, size), least, np.zeros((), kind))
-            return self._behind(made, behind)
+        def build_mask() -> ir.Value:
+            numpy_type = dtype.numpy()
+            lowest = np.array(
+                np.finfo(np.float32 if numpy_type.kind != "f" else numpy_type).min, numpy_type
+            )
+            mask = op.Where(self._invalid_mask(cache_axis, size), lowest, np.zeros((), numpy_type))
+            return self._append_unit_axes(mask, trailing_axes)
 
-        key = ("hide", str(slots), str(size), behind, str(dtype))
+        key = ("hide", str(cache_axis), str(size), trailing_axes, str(dtype))
         own = ("hidden", value.name, *key)
-        return op.once(own, lambda: op.Add(value, op.once(key, hide, self._told)), value)
+        return op.build_once(
+            own, lambda: op.Add(value, op.build_once(key, build_mask, self._valid_count)), value
+        )
 
-    def rows(
+    def take_rows(
         self,
         node: ir.Node,
-        rest: Sequence[tuple[int, Dim, Dim]],
+        other_cuts: Sequence[tuple[int, Dim, Dim]],
         axis: int,
-        first: Dim,
+        start: Dim,
         count: Dim,
-        moves: int,
+        follows_cache: int,
     ) -> ir.Value:
-        """The rows that a Slice takes of a table, by the number of valid entries.
+        """Build the rows that a Slice takes of a table, by the number of valid entries.
 
         Args:
             node: The Slice.
-            rest: What it cuts along other axes: axis, start, end.
+            other_cuts: What it cuts along other axes: axis, start, end.
             axis: The axis of the table.
-            first: Where it begins, in a model whose cache is empty.
+            start: Where it begins in a model whose cache is empty.
             count: How many rows it takes.
-            moves: 1 if it begins behind the cache, 0 if it ends there.
+            follows_cache: 1 if it begins behind the cache, 0 if it ends there.
         """
         op = self._op
         table = node.inputs[0]
-        if rest:
-            axes, starts, ends = zip(*rest, strict=True)
-            table = op.Slice(table, self._sizes(starts), self._sizes(ends), np.array(axes))
-        index = op.Add(self._iota(count), self._sizes([first]))
-        index = op.Add(index, self._told) if moves else op.Sub(index, self._spare())
+        if other_cuts:
+            axes, starts, ends = zip(*other_cuts, strict=True)
+            table = op.Slice(
+                table, self._size_vector(starts), self._size_vector(ends), np.array(axes)
+            )
+        index = op.Add(self._iota(count), self._size_vector([start]))
+        index = (
+            op.Add(index, self._valid_count)
+            if follows_cache
+            else op.Sub(index, self._invalid_entries())
+        )
         return op.Gather(table, op.Max(index, np.array(0, np.int64)), axis=axis)
 
     # Shared by all
 
-    def _spare(self) -> ir.Value:
-        """How many entries of a cache are not valid, int64 [1]."""
+    def _invalid_entries(self) -> ir.Value:
+        """Build the number of invalid entries of a cache, int64 [1]."""
         size = np.array([self._size], np.int64)
-        return self._op.once(("spare",), lambda: self._op.Sub(size, self._told), self._told)
+        return self._op.build_once(
+            ("spare",), lambda: self._op.Sub(size, self._valid_count), self._valid_count
+        )
 
-    def _shift(self, slots: Slots) -> ir.Value:
-        """How many entries of an axis are not valid, int64 [1]."""
-        if slots.window is None:
-            return self._spare()
+    def _invalid_along(self, cache_axis: CacheAxis) -> ir.Value:
+        """Build the number of invalid entries along an axis, int64 [1]."""
+        if cache_axis.window is None:
+            return self._invalid_entries()
 
         def build() -> ir.Value:
-            there = self._op.Add(self._told, self._sizes([slots.behind]))
-            return self._op.Sub(self._sizes([slots.window or 0]), there)
+            valid_entries = self._op.Add(self._valid_count, self._size_vector([cache_axis.extra]))
+            return self._op.Sub(self._size_vector([cache_axis.window or 0]), valid_entries)
 
-        return self._op.once(("shift", str(slots)), build, self._told)
+        return self._op.build_once(("shift", str(cache_axis)), build, self._valid_count)
 
-    def _spare_ones(self, slots: Slots, size: Dim) -> ir.Value:
-        """Which entries of an axis are not valid, bool [size]."""
+    def _invalid_mask(self, cache_axis: CacheAxis, size: Dim) -> ir.Value:
+        """Build which entries of an axis are invalid, bool [size]."""
 
         def build() -> ir.Value:  # a LessOrEqual below opset 16 has no shape inference
-            return self._op.Less(self._iota(size), self._shift(slots))
+            return self._op.Less(self._iota(size), self._invalid_along(cache_axis))
 
-        return self._op.once(("spare ones", str(slots), str(size)), build, self._told)
+        return self._op.build_once(
+            ("spare ones", str(cache_axis), str(size)), build, self._valid_count
+        )
 
     def _iota(self, size: Dim) -> ir.Value:
-        """0, 1, 2 and so on, int64 [size]."""
-        size = replaced(size, {self._symbol: self._size})
+        """Build 0, 1, 2 and so on, int64 [size]."""
+        size = replace_symbols(size, {self._symbol: self._size})
         op = self._op
         if isinstance(size, int):
             return op.constant(np.arange(size, dtype=np.int64))
 
         def build() -> ir.Value:
-            limit = op.Reshape(self._sizes([size]), _SCALAR)
+            limit = op.Reshape(self._size_vector([size]), _SCALAR)
             return op.Range(np.array(0, np.int64), limit, np.array(1, np.int64))
 
-        return op.once(("iota", str(size)), build, self._told)
+        return op.build_once(("iota", str(size)), build, self._valid_count)
 
-    def _sizes(self, dims: Sequence[Dim]) -> ir.Value:
-        """Sizes as int64 [n]: numbers, and sums of those of the inputs."""
+    def _size_vector(self, dims: Sequence[Dim]) -> ir.Value:
+        """Build sizes as int64 [n]: numbers, and sums of sizes of the inputs."""
         op = self._op
         if all(isinstance(x, int) for x in dims):
             return op.constant(np.array(dims, np.int64))
         if len(dims) > 1:
-            return op.Concat(*[self._sizes([x]) for x in dims], axis=0)
+            return op.Concat(*[self._size_vector([x]) for x in dims], axis=0)
         (dim,) = dims
 
         def build() -> ir.Value:
-            number, terms = terms_of(replaced(dim, {self._symbol: self._size}))
+            number, terms = linear_terms(replace_symbols(dim, {self._symbol: self._size}))
             total = op.constant(np.array([number], np.int64))
             for factor, name in terms:
-                size = self._size_of(name)
+                size = self._input_size(name)
                 if factor != 1:
                     size = op.Mul(size, np.array([factor], np.int64))
                 total = op.Add(total, size)
             return total
 
-        return op.once(("size", str(dim)), build, self._told)
+        return op.build_once(("size", str(dim)), build, self._valid_count)
 
-    def _size_of(self, name: str) -> ir.Value:
-        places = ((x, i, dim) for x, dims in self._inputs for i, dim in enumerate(dims))
+    def _input_size(self, name: str) -> ir.Value:
+        places = ((x, i, dim) for x, dims in self._graph_inputs for i, dim in enumerate(dims))
         value, axis = next((x, i) for x, i, dim in places if str(dim) == name)
-        shape = self._op.once(("shape", value.name), lambda: self._op.Shape(value), self._told)
+        shape = self._op.build_once(
+            ("shape", value.name), lambda: self._op.Shape(value), self._valid_count
+        )
         return self._op.Gather(shape, np.array([axis], np.int64), axis=0)
 
-    def _behind(self, value: ir.Value, axes: int) -> ir.Value:
-        """A vector with so many axes of 1 behind it."""
+    def _append_unit_axes(self, value: ir.Value, axes: int) -> ir.Value:
+        """Build a vector with ``axes`` axes of 1 appended."""
         return value if not axes else self._op.Reshape(value, np.array([-1, *[1] * axes], np.int64))
 
-    def _zero(self, value: ir.Value) -> ir.Value:
-        dtype = self._op.view.shapes.dtype(value) or _WHOLE
+    def _zero_like(self, value: ir.Value) -> ir.Value:
+        dtype = self._op.view.shapes.dtype(value) or _INT64
         return self._op.constant(np.zeros((), dtype.numpy()))
 
-    def _like(self, number: ir.Value, value: ir.Value) -> ir.Value:
-        """A whole number in the type of ``value``."""
+    def _cast_like(self, number: ir.Value, value: ir.Value) -> ir.Value:
+        """Build an integer in the type of ``value``."""
         dtype = self._op.view.shapes.dtype(value)
-        return number if dtype in (None, _WHOLE) else self._op.Cast(number, to=dtype)
+        return number if dtype in (None, _INT64) else self._op.Cast(number, to=dtype)

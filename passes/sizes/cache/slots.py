@@ -10,34 +10,34 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.facts.shapes import Shapes
-from graphfix.facts.symbolic.expressions import Dim, symbols_of, without
-from graphfix.facts.symbolic.sums import times_in, window_of, within
+from graphfix.facts.symbolic.expressions import Dim, symbols_of, with_zero_sizes
+from graphfix.facts.symbolic.sums import coefficient_in, drop_zero_max, window_limit
 
 
 class UnclearError(Exception):
-    """Why a node cannot be analysed."""
+    """Raised with the reason why a node cannot be analysed."""
 
 
 @dataclass(frozen=True)
-class Slots:
-    """An axis of ``past + behind`` entries, or of the last ``window`` of these.
+class CacheAxis:
+    """An axis of ``past + extra`` entries, or of the last ``window`` of these.
 
     Attributes:
-        behind: How many entries there are besides those of the cache.
-        window: How many there are at most; None if all.
+        extra: The number of entries besides those of the cache.
+        window: The most entries there are; None if there is no limit.
     """
 
-    behind: Dim
+    extra: Dim
     window: Dim | None = None
 
 
-class Lengths:
-    """What of a model depends on the length of its caches.
+class LengthDependence:
+    """How the dims and numbers of a model depend on the length of its caches.
 
     Args:
         shapes: The symbolic shapes of the model.
         symbol: The dim that is the length.
-        most: What it never is above, as the model itself cuts its caches; None if nothing says so.
+        most: The largest length, where the model itself cuts its caches; None if unlimited.
     """
 
     def __init__(self, shapes: Shapes, symbol: str, most: int | None = None) -> None:
@@ -46,34 +46,34 @@ class Lengths:
         self.symbol = symbol
         self.casts: dict[ir.Value, tuple[int, ...]] = {}
 
-    def slots(self, value: ir.Value | None) -> dict[int, Slots]:
-        """The axes of a value along which a cache has its entries.
+    def cache_axes(self, value: ir.Value | None) -> dict[int, CacheAxis]:
+        """Return the axes of a value along which a cache has its entries.
 
         Raises:
             UnclearError: A dim depends on the length in another way, such as twice it.
         """
         dims = self.shapes.dims(value) or ()
-        return {i: self._slots(x) for i, x in enumerate(dims) if self.depends(x)}
+        return {i: self._cache_axis_of(x) for i, x in enumerate(dims) if self.depends_on_length(x)}
 
-    def depends(self, dim: Dim) -> bool:
-        """Whether a dim is another where caches have another length."""
+    def depends_on_length(self, dim: Dim) -> bool:
+        """Return whether a dim depends on the length of the caches."""
         return self.symbol in symbols_of(dim)
 
-    def times(self, dim: Dim) -> int:
-        """How often the length is in a number.
+    def length_multiple(self, dim: Dim) -> int:
+        """Return how many times the length is a term of a number.
 
         Raises:
             UnclearError: The number is no sum of it.
         """
-        if not self.depends(dim):
+        if not self.depends_on_length(dim):
             return 0
-        times = times_in(self._within(dim), self.symbol)
-        if times is None:
+        multiple = coefficient_in(self._limit_length(dim), self.symbol)
+        if multiple is None:
             raise UnclearError(f"{dim} is no sum of the length {self.symbol}")
-        return times
+        return multiple
 
-    def counted(self, value: ir.Value | None) -> tuple[int, ...] | None:
-        """How often the length is in each element of a number or a short vector; None if unknown.
+    def length_multiples(self, value: ir.Value | None) -> tuple[int, ...] | None:
+        """Return how many times the length is in each element of a value, or None if unknown.
 
         Raises:
             UnclearError: An element is no sum of the length.
@@ -82,20 +82,20 @@ class Lengths:
             return None
         if value in self.casts:
             return self.casts[value]
-        data = self.shapes.data(value)
-        return None if data is None else tuple(map(self.times, data))
+        data = self.shapes.known_elements(value)
+        return None if data is None else tuple(map(self.length_multiple, data))
 
-    def rest(self, dim: Dim) -> Dim:
-        """A dim or number where the length is 0."""
-        return without(self._within(dim), [self.symbol])
+    def without_length(self, dim: Dim) -> Dim:
+        """Return a dim or number where the length is 0."""
+        return with_zero_sizes(self._limit_length(dim), [self.symbol])
 
-    def _slots(self, dim: Dim) -> Slots:
-        cut = window_of(dim, self.symbol)
-        if cut is not None and self.times(cut[0]) == 1:
-            return Slots(self.rest(cut[0]), cut[1])
-        if self.times(dim) != 1:
+    def _cache_axis_of(self, dim: Dim) -> CacheAxis:
+        cut = window_limit(dim, self.symbol)
+        if cut is not None and self.length_multiple(cut[0]) == 1:
+            return CacheAxis(self.without_length(cut[0]), cut[1])
+        if self.length_multiple(dim) != 1:
             raise UnclearError(f"an axis of {dim} entries has those of a cache more than once")
-        return Slots(self.rest(dim))
+        return CacheAxis(self.without_length(dim))
 
-    def _within(self, dim: Dim) -> Dim:
-        return dim if self._most is None else within(dim, self.symbol, self._most)
+    def _limit_length(self, dim: Dim) -> Dim:
+        return dim if self._most is None else drop_zero_max(dim, self.symbol, self._most)

@@ -5,35 +5,39 @@ import onnx_ir as ir
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import bodies_of
 
-from ...common.lookup import Look, Replacement
+from ...common.lookup import FoldView, Replacement
 
 
-class Equal:
-    """The nodes that a walk has met, by what they compute.
+class EqualNodes:
+    """The nodes met so far, by what they compute.
 
-    Random operators, other domains and nodes with graphs inside are never equal to another; a node
-    in a branch is replaced by one outside of it, never the other way round.
+    Random operators, other domains and nodes with subgraphs never equal another; a node in a branch
+    is replaced by one outside of it, never the other way round.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[int, list[ir.Node]] = {}
+        self._nodes: dict[int, list[ir.Node]] = {}
 
-    def __call__(self, node: ir.Node, look: Look) -> Replacement | None:
-        """A node that computes what one before it does becomes that one."""
+    def __call__(self, node: ir.Node, look: FoldView) -> Replacement | None:
+        """Replace a node that computes what an earlier one does."""
         if is_op(node, "Constant") or bodies_of(node) or not node.outputs:
             return None
-        number = look.numbering.of(node.outputs[0])
-        if (before := self._seen.get(number)) is None:  # nearly always
-            self._seen[number] = [node]
+        key = look.numbering.number_of(node.outputs[0])
+        if (earlier := self._nodes.get(key)) is None:  # nearly always
+            self._nodes[key] = [node]
             return None
-        while before and before[0].graph is None:  # went with what used it
-            before.pop(0)
+        while earlier and earlier[0].graph is None:  # went with what used it
+            earlier.pop(0)
         if not any(x.is_graph_output() for x in node.outputs):
             count = len(node.outputs)
-            same = (x for x in before if len(x.outputs) == count and look.sees(node, x.outputs[0]))
-            other = next(same, None)
-            if other is not None:
-                outputs = other.outputs
+            candidates = (
+                x
+                for x in earlier
+                if len(x.outputs) == count and look.is_in_scope(node, x.outputs[0])
+            )
+            equal_node = next(candidates, None)
+            if equal_node is not None:
+                outputs = equal_node.outputs
                 return Replacement(f"{outputs[0].name!r} holds the same", lambda op: outputs)
-        before.append(node)
+        earlier.append(node)
         return None

@@ -1,4 +1,4 @@
-"""The ways to make a size, and which of them takes the fewest nodes. Nothing here edits."""
+"""Recipes for sizes, and the choice of those with the fewest nodes. Edits nothing."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import onnx_ir as ir
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import opset_of
 
-from ...common.lookup import INTEGERS, Key, Look
+from ...common.lookup import INTEGERS, FoldView, Key
 
 _VECTORS = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Mod", "Neg", "Abs"})
 
 
 @dataclass(frozen=True)
 class WantedSize:
-    """A size or a shape that something needs: its type, rank (0 or 1), and what it holds."""
+    """A size or a shape that something needs: its type, rank (0 or 1), and elements."""
 
     dtype: ir.DataType
     rank: int
-    holds: tuple[Key, ...]
+    elements: tuple[Key, ...]
 
     @property
-    def known(self) -> bool:
-        """Whether it is a constant."""
-        return all(isinstance(x, int) for x in self.holds)
+    def is_constant(self) -> bool:
+        """Return whether all elements are numbers."""
+        return all(isinstance(x, int) for x in self.elements)
 
-    def piece(self, *holds: Key) -> WantedSize:
-        """A part of it."""
-        return WantedSize(self.dtype, 1, holds)
+    def vector_of(self, *elements: Key) -> WantedSize:
+        """Return a vector of the same type with these elements."""
+        return WantedSize(self.dtype, 1, elements)
 
 
 Dep = WantedSize | ir.Value
@@ -40,42 +40,42 @@ Dep = WantedSize | ir.Value
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to make a :class:`WantedSize`.
+class SizeRecipe:
+    """One way to compute a :class:`WantedSize`.
 
     Attributes:
-        kind: The dims of a tensor, a cut of them, pieces put together, the one element of a
-            vector, or an operator of the model.
-        cost: Its nodes and those of what it needs, shared ones counted each time.
-        node: The operator of the model, if it is that.
+        kind: The dims of a tensor, a cut of them, joined pieces, the one element of a vector,
+            or an operator of the model.
+        cost: Its nodes and those of its dependencies, shared ones counted each time.
+        node: The operator of the model, if it is one.
         source: The tensor whose dims are taken.
-        at: Which dims: from, to.
-        deps: What it needs.
+        span: Which dims: from, to.
+        deps: Its dependencies.
     """
 
     kind: Literal["shape", "cut", "concat", "squeeze", "node", "constant"]
     cost: float
     node: ir.Node | None = None
     source: ir.Value | None = None
-    at: tuple[int, int] = (0, 0)
+    span: tuple[int, int] = (0, 0)
     deps: tuple[Dep, ...] = ()
 
 
-NO_WAY = Way("constant", math.inf)
+NO_RECIPE = SizeRecipe("constant", math.inf)
 
 
-class Stock:
-    """The sizes that the main graph of a model computes, and the tensors whose dims they may be.
+class SizeInventory:
+    """The sizes that the main graph computes, and tensors with such dims.
 
     Attributes:
-        order: Where each node stands.
+        order: The position of each node in the graph.
         needs: What each tensor that holds a size holds.
-        makers: The first node that makes each of them.
-        shapes: The first tensor of each shape, and where the node stands that makes it.
+        makers: The first node that computes each size.
+        shapes: The first tensor of each shape, with the position of its producer.
         opset: The version of the standard opset.
     """
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: FoldView) -> None:
         self._look = look
         self.order: dict[ir.Node, int] = {}
         self.needs: dict[ir.Value, WantedSize] = {}
@@ -85,167 +85,186 @@ class Stock:
         self.opset = opset_of(model)
         for value in model.graph.inputs:
             if not value.is_initializer():
-                self._offer(value, -1)
+                self._add_shape(value, -1)
         for i, node in enumerate(model.graph):
             self.order[node] = i
             for value in node.outputs:
-                self._offer(value, i)
-            need = self._need_of(node)
+                self._add_shape(value, i)
+            need = self._size_of_node(node)
             if need is not None:
                 self.needs[node.outputs[0]] = need
                 self.makers.setdefault(need, node)
 
-    def _offer(self, value: ir.Value, order: int) -> None:
+    def _add_shape(self, value: ir.Value, order: int) -> None:
         dims = self._look.dims(value)
         if dims and dims not in self.shapes and not all(isinstance(x, int) for x in dims):
             self.shapes[dims] = order, value
 
-    def _need_of(self, node: ir.Node) -> WantedSize | None:
+    def _size_of_node(self, node: ir.Node) -> WantedSize | None:
         if len(node.outputs) != 1 or is_op(node, "Constant"):
             return None
-        made = node.outputs[0]
-        if self._look.view.shapes.data(made) is None:  # nearly always
+        output = node.outputs[0]
+        if self._look.view.shapes.known_elements(output) is None:  # nearly always
             return None
-        dtype, rank = self._look.view.shapes.dtype(made), self._look.view.shapes.rank(made)
-        holds = self._look.data(made)
-        if holds is None or rank is None or dtype not in INTEGERS:
+        dtype, rank = self._look.view.shapes.dtype(output), self._look.view.shapes.rank(output)
+        elements = self._look.data(output)
+        if elements is None or rank is None or dtype not in INTEGERS:
             return None
-        return WantedSize(dtype, rank, holds)
+        return WantedSize(dtype, rank, elements)
 
-    def inputs(self, node: ir.Node) -> Iterator[ir.Value]:
-        """What a node computes a size from: of a tensor whose shape is asked for, nothing."""
+    def size_inputs(self, node: ir.Node) -> Iterator[ir.Value]:
+        """Yield what a node computes a size from; nothing for a Shape."""
         if not is_op(node, "Shape", "Size"):
             yield from (x for x in node.inputs if x is not None)
 
-    def deps(self, node: ir.Node) -> tuple[Dep, ...]:
-        """The same as needs, where they are sizes."""
-        return tuple(self.needs.get(x, x) for x in self.inputs(node))
+    def dependencies_of(self, node: ir.Node) -> tuple[Dep, ...]:
+        """Return the inputs of a node, as sizes where they are sizes."""
+        return tuple(self.needs.get(x, x) for x in self.size_inputs(node))
 
-    def vector_of(self, value: ir.Value) -> WantedSize | None:
-        """What a constant holds, as a vector."""
-        holds, dtype = self._look.data(value), self._look.view.shapes.dtype(value)
-        return None if holds is None or dtype not in INTEGERS else WantedSize(dtype, 1, holds)
+    def constant_vector(self, value: ir.Value) -> WantedSize | None:
+        """Return the content of a constant as a vector, or None."""
+        elements, dtype = self._look.data(value), self._look.view.shapes.dtype(value)
+        return None if elements is None or dtype not in INTEGERS else WantedSize(dtype, 1, elements)
 
 
-class Ways:
-    """How each size is to be made: planned one by one, in the order of the graph.
+class RecipeChooser:
+    """Chooses how to compute each size, one by one, in the order of the graph.
 
-    What is planned costs nothing for who comes later.
+    A size that is planned costs nothing for later ones.
 
     Attributes:
-        chosen: The way to make each size that is needed.
+        chosen: The recipe of each size that is needed.
     """
 
-    def __init__(self, stock: Stock) -> None:
+    def __init__(self, stock: SizeInventory) -> None:
         self._stock = stock
-        self.chosen: dict[WantedSize, Way] = {}
-        self._open: set[WantedSize] = set()
+        self.chosen: dict[WantedSize, SizeRecipe] = {}
+        self._in_progress: set[WantedSize] = set()
         self._costs: dict[WantedSize, float] = {}
 
     def choose(self, dep: Dep, before: int) -> None:
-        """Decide how to make ``dep``, for a node at place ``before``, and all that it needs."""
-        if isinstance(dep, ir.Value) or dep.known or dep in self.chosen:
+        """Choose a recipe for ``dep``, for a node at position ``before``, and for all it needs."""
+        if isinstance(dep, ir.Value) or dep.is_constant or dep in self.chosen:
             return
-        way = self._best(dep, before)
-        self._open.add(dep)  # a way that needs itself is none
-        for other in way.deps:
-            self.choose(other, before)
-        self._open.discard(dep)
-        self.chosen[dep] = way
+        recipe = self._cheapest_recipe(dep, before)
+        self._in_progress.add(dep)  # a way that needs itself is none
+        for dependency in recipe.deps:
+            self.choose(dependency, before)
+        self._in_progress.discard(dep)
+        self.chosen[dep] = recipe
         self._costs.clear()
 
-    def _best(self, need: WantedSize, before: int) -> Way:
-        """The cheapest way to make ``need``, where what is planned already costs nothing."""
-        self._open.add(need)
+    def _cheapest_recipe(self, need: WantedSize, before: int) -> SizeRecipe:
+        """Return the cheapest recipe for ``need``, where planned sizes cost nothing."""
+        self._in_progress.add(need)
         # Of equals a Concat of what is there already: a Shape is a kernel of the device.
-        ways = self._all_ways(need, before)
-        best = min(ways, key=lambda x: (x.cost, x.kind != "concat"), default=NO_WAY)
-        self._open.discard(need)
-        return best
+        recipes = self._recipes_for(need, before)
+        cheapest = min(recipes, key=lambda x: (x.cost, x.kind != "concat"), default=NO_RECIPE)
+        self._in_progress.discard(need)
+        return cheapest
 
-    def _cost(self, dep: Dep, before: int) -> float:
-        if isinstance(dep, ir.Value) or dep.known or dep in self.chosen:
+    def _cost_of(self, dep: Dep, before: int) -> float:
+        if isinstance(dep, ir.Value) or dep.is_constant or dep in self.chosen:
             return 0
-        if dep in self._open:
+        if dep in self._in_progress:
             return math.inf
         if dep not in self._costs:
-            cost = self._best(dep, before).cost
+            cost = self._cheapest_recipe(dep, before).cost
             if math.isinf(cost):  # perhaps only from here
                 return cost
             self._costs[dep] = cost
         return self._costs[dep]
 
-    def _all_ways(self, need: WantedSize, before: int) -> Iterator[Way]:
-        """The ways, those first that are the same for all who need it."""
+    def _recipes_for(self, need: WantedSize, before: int) -> Iterator[SizeRecipe]:
+        """Yield the recipes for a size, those that all its users can share first."""
         if need.rank == 1 and need.dtype == ir.DataType.INT64:
-            yield from self._from_dims(need, before)
-            if len(need.holds) > 1:
-                pieces = tuple(self._pieces(need, before))
+            yield from self._recipes_from_dims(need, before)
+            if len(need.elements) > 1:
+                pieces = tuple(self._split_into_pieces(need, before))
                 if len(pieces) > 1:
-                    yield self._costed("concat", pieces, before)
-            yield from self._lifted(need, before)
+                    yield self._recipe_from("concat", pieces, before)
+            yield from self._vector_recipes(need, before)
         if need.rank == 0 and need.dtype == ir.DataType.INT64:
-            yield self._costed("squeeze", (need.piece(*need.holds),), before)
-        maker = self._stock.makers.get(need)
-        if maker is not None and self._stock.order[maker] <= before:
-            deps = self._stock.deps(maker)
-            yield Way("node", self._costed("node", deps, before).cost, node=maker, deps=deps)
+            yield self._recipe_from("squeeze", (need.vector_of(*need.elements),), before)
+        producer = self._stock.makers.get(need)
+        if producer is not None and self._stock.order[producer] <= before:
+            deps = self._stock.dependencies_of(producer)
+            yield SizeRecipe(
+                "node", self._recipe_from("node", deps, before).cost, node=producer, deps=deps
+            )
 
-    def _costed(
+    def _recipe_from(
         self, kind: Literal["concat", "squeeze", "node", "cut"], deps: tuple[Dep, ...], before: int
-    ) -> Way:
-        return Way(kind, 1 + sum(self._cost(x, before) for x in dict.fromkeys(deps)), deps=deps)
+    ) -> SizeRecipe:
+        return SizeRecipe(
+            kind, 1 + sum(self._cost_of(x, before) for x in dict.fromkeys(deps)), deps=deps
+        )
 
-    def _from_dims(self, need: WantedSize, before: int) -> Iterator[Way]:
-        """The dims of the first tensor that has them side by side, or of one asked for already."""
-        size = len(need.holds)
-        first = True
+    def _recipes_from_dims(self, need: WantedSize, before: int) -> Iterator[SizeRecipe]:
+        """Yield the dims of the first tensor that has them side by side, or of a planned Shape."""
+        size = len(need.elements)
+        is_first = True
         for dims, (order, value) in self._stock.shapes.items():  # in the order of the graph
             if order >= before:
                 return
-            whole = need.piece(*dims)
-            if not first and whole not in self.chosen:
+            full_shape = need.vector_of(*dims)
+            if not is_first and full_shape not in self.chosen:
                 continue
             start = next(
-                (i for i in range(len(dims) - size + 1) if dims[i : i + size] == need.holds), None
+                (i for i in range(len(dims) - size + 1) if dims[i : i + size] == need.elements),
+                None,
             )
             if start is None:
                 continue
-            first = False
-            at = (start, start + size)
+            is_first = False
+            span = (start, start + size)
             if self._stock.opset >= 15 or size == len(dims):
-                yield Way("shape", 1, source=value, at=at)
+                yield SizeRecipe("shape", 1, source=value, span=span)
                 return
-            yield Way("cut", self._costed("cut", (whole,), before).cost, at=at, deps=(whole,))
+            yield SizeRecipe(
+                "cut",
+                self._recipe_from("cut", (full_shape,), before).cost,
+                span=span,
+                deps=(full_shape,),
+            )
 
-    def _pieces(self, need: WantedSize, before: int) -> Iterator[WantedSize]:
-        """``need`` in as few pieces as there can be: numbers, dims side by side, single sizes."""
-        holds, i = need.holds, 0
-        while i < len(holds):
+    def _split_into_pieces(self, need: WantedSize, before: int) -> Iterator[WantedSize]:
+        """Yield ``need`` in the fewest pieces: numbers, neighbouring dims, single sizes."""
+        elements, i = need.elements, 0
+        while i < len(elements):
             end = i + 1
-            if isinstance(holds[i], int):
-                while end < len(holds) and isinstance(holds[end], int):
+            if isinstance(elements[i], int):
+                while end < len(elements) and isinstance(elements[end], int):
                     end += 1
             else:
-                for longer in range(len(holds) - (i == 0), i + 1, -1):
-                    part, last = need.piece(*holds[i:longer]), holds[longer - 1]
+                for longer in range(len(elements) - (i == 0), i + 1, -1):
+                    part, last = need.vector_of(*elements[i:longer]), elements[longer - 1]
                     # A number goes with what follows, as a constant.
                     ends = self._stock.opset < 15 or not isinstance(last, int)
-                    if ends and any(x.kind == "shape" for x in self._from_dims(part, before)):
+                    if ends and any(
+                        x.kind == "shape" for x in self._recipes_from_dims(part, before)
+                    ):
                         end = longer
                         break
-            yield need.piece(*holds[i:end])
+            yield need.vector_of(*elements[i:end])
             i = end
 
-    def _lifted(self, need: WantedSize, before: int) -> Iterator[Way]:
-        """Arithmetic with scalars, done with vectors of one element instead."""
-        maker = self._stock.makers.get(WantedSize(need.dtype, 0, need.holds))
-        if maker is None or self._stock.order[maker] > before or not is_op(maker, *_VECTORS):
+    def _vector_recipes(self, need: WantedSize, before: int) -> Iterator[SizeRecipe]:
+        """Yield scalar arithmetic done with vectors of one element instead."""
+        producer = self._stock.makers.get(WantedSize(need.dtype, 0, need.elements))
+        if (
+            producer is None
+            or self._stock.order[producer] > before
+            or not is_op(producer, *_VECTORS)
+        ):
             return
-        deps = self._stock.deps(maker)
+        deps = self._stock.dependencies_of(producer)
         lifted = tuple(
-            self._stock.vector_of(x) if isinstance(x, ir.Value) else x.piece(*x.holds) for x in deps
+            self._stock.constant_vector(x) if isinstance(x, ir.Value) else x.vector_of(*x.elements)
+            for x in deps
         )
-        if all(x is not None and len(x.holds) == 1 for x in lifted):
-            wanted = tuple(x for x in lifted if x is not None)
-            yield Way("node", self._costed("node", wanted, before).cost, node=maker, deps=wanted)
+        if all(x is not None and len(x.elements) == 1 for x in lifted):
+            vectors = tuple(x for x in lifted if x is not None)
+            yield SizeRecipe(
+                "node", self._recipe_from("node", vectors, before).cost, node=producer, deps=vectors
+            )

@@ -35,7 +35,7 @@ def run(m: ir.Model) -> np.ndarray:
 
 
 def kernels(m: ir.Model) -> int:
-    found = planning.kernels_of(m)
+    found = planning.kernels_per_run(m)
     assert found is not None
     return found["all"]
 

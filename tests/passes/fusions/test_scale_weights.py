@@ -66,7 +66,7 @@ def test_a_weight_takes_what_its_product_is_multiplied_with(body: str, count: in
     before, after = model(body), model(body)
     assert graphfix.run(after, "scale-weights").changed
     np.testing.assert_allclose(run(after), run(before), rtol=1e-5, atol=1e-5)
-    kernels = planning.kernels_of(after)
+    kernels = planning.kernels_per_run(after)
     assert kernels is not None
     assert kernels["all"] == count  # the weights are multiplied once, when the model is loaded
     assert not graphfix.run(after, "scale-weights").changed
@@ -118,7 +118,7 @@ def test_a_convolution_takes_what_divides_its_data(body: str, kinds: list[str]) 
     found = (run(x, (2, 2, 5)) for x in (after, before))
     np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-5)
     assert sorted(ops(after)) == kinds
-    kernels = planning.kernels_of(after)
+    kernels = planning.kernels_per_run(after)
     assert kernels is not None
     assert kernels["all"] == len(kinds) - 1  # the weight is divided when the model is loaded
 
@@ -163,7 +163,7 @@ def test_a_norm_and_a_convolution_take_it(body: str) -> None:
     assert graphfix.run(after, "scale-weights").changed
     found = (run(x, (2, 3, 2)) for x in (after, before))
     np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-5)
-    first, last = (planning.kernels_of(x) for x in (before, after))
+    first, last = (planning.kernels_per_run(x) for x in (before, after))
     assert first is not None
     assert last is not None
     assert last["all"] == first["all"] - 1

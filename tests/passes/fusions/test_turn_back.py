@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import graphfix
 from graphfix.facts.view import View
-from graphfix.passes.common.rows import rows_of
+from graphfix.passes.common.rows import row_inputs_of
 from graphfix.passes.fusions import turn_back
 from tests.passes.models import execute, model, ops
 
@@ -286,9 +286,9 @@ def test_steps_that_spare_nothing_are_looked_at_once(monkeypatch: pytest.MonkeyP
 
     def counted(node: ir.Node, lead: int, view: View) -> tuple[int, ...] | None:
         asked.append(node)
-        return rows_of(node, lead, view)
+        return row_inputs_of(node, lead, view)
 
-    monkeypatch.setattr(turn_back, "rows_of", counted)
+    monkeypatch.setattr(turn_back, "row_inputs_of", counted)
     assert not graphfix.run(rows(body), "turn-back").changed
     assert len(asked) < 500  # of 120 nodes; 20 times as many if each Transpose asked
 
@@ -327,7 +327,7 @@ def test_any_steps_compute_the_same_and_no_transpose_comes(
     graphfix.run(after, "turn-back")
 
     def turned(m: ir.Model) -> int:
-        fixed = View(m).fixed  # what is turned when the model is loaded
+        fixed = View(m).constant_values  # what is turned when the model is loaded
         return sum(x.op_type == "Transpose" and x.inputs[0] not in fixed for x in m.graph)
 
     assert turned(after) <= turned(before)

@@ -16,7 +16,7 @@ import graphfix
 from graphfix.engine import pipeline
 from graphfix.errors import UsageError
 from graphfix.files import io
-from graphfix.files.half_weights import Narrowed, extent_of, narrowed
+from graphfix.files.half_weights import NarrowedTensor, float16_fit, tensor_to_float16
 from tests.passes.models import opened, refusals
 
 RNG = np.random.default_rng(7)
@@ -415,7 +415,7 @@ def test_what_is_kept_by_name_stays(keep: str) -> None:
 
 
 def test_names_behind_a_comma_are_names_too() -> None:
-    passes = pipeline.parse("float16:keep=Softmax,MatMul,reshape-allowzero")
+    passes = pipeline.parse_passes("float16:keep=Softmax,MatMul,reshape-allowzero")
     assert [x.spec() for x in passes] == ["float16:keep=Softmax+MatMul", "reshape-allowzero"]
 
 
@@ -513,7 +513,7 @@ def test_big_weights_are_converted_on_their_way(
     ir.save(before, source, external_data="m.data" if placed == "beside" else None)
     model = io.load(source)
     graphfix.run(model, "float16")
-    assert isinstance(model.graph.initializers["w"].const_value, Narrowed)
+    assert isinstance(model.graph.initializers["w"].const_value, NarrowedTensor)
     io.save(model, target, external_data=placement)
     again = io.load(target)
     for name, array in weights.items():
@@ -538,13 +538,15 @@ def test_what_is_told_of_a_weight_is_what_converting_it_does(numbers: list[float
     tensor = ir.tensor(array)
     with np.errstate(over="ignore"):
         half = array.astype(np.float16)
-    np.testing.assert_array_equal(narrowed(tensor).numpy(), half)
-    extent, finite = extent_of(tensor), np.isfinite(array)
+    np.testing.assert_array_equal(tensor_to_float16(tensor).numpy(), half)
+    extent, finite = float16_fit(tensor), np.isfinite(array)
     assert extent.largest == np.abs(array[finite]).max(initial=0)
-    assert extent.beyond >= np.count_nonzero(finite & np.isinf(half))
-    assert extent.beyond == np.count_nonzero(np.abs(array[finite]) > 65504)
+    assert extent.overflowing >= np.count_nonzero(finite & np.isinf(half))
+    assert extent.overflowing == np.count_nonzero(np.abs(array[finite]) > 65504)
     zeros = np.count_nonzero(finite & (array != 0) & (half == 0))
-    assert 0 <= zeros - extent.lost <= np.count_nonzero(np.abs(array) == np.float32(2.0**-25))
+    assert (
+        0 <= zeros - extent.underflowing <= np.count_nonzero(np.abs(array) == np.float32(2.0**-25))
+    )
 
 
 def test_an_operator_that_only_onnx_runtime_has_at_this_opset() -> None:

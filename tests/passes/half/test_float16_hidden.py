@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.half.emulate import rounded
+from graphfix.half.emulate import emulate_float16
 from graphfix.runtime.local_session import Session
 from tests.passes.half.test_float16 import HALF, add, agree, f, halved, parse, run, same_numbers
 
@@ -42,7 +42,7 @@ def test_an_input_that_hides_scores_may_be_as_low_as_it_likes(low: float, io: st
     ours = run(before, feeds)["y"]
     with np.errstate(over="ignore"):
         theirs = run(after, graphfix.get_pass("float16", io=io).feeds(feeds))["y"]
-        device = Session(rounded(after), optimize=False).run(feeds)["y"]
+        device = Session(emulate_float16(after), optimize=False).run(feeds)["y"]
     shown = np.ones((2, 5), np.bool_)
     shown[1, 4] = False  # a row that is hidden whole is a number, and no content
     for made in (theirs, device):

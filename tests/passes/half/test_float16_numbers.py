@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 import graphfix
-from graphfix.files.half_weights import KEPT
+from graphfix.files.half_weights import KEPT_IN_FLOAT32_KEY
 from graphfix.half import float16_range
 from graphfix.proof.compare import HALF_GATE, compare
 from graphfix.proof.verdict import Verdict
@@ -44,7 +44,10 @@ def test_a_branching_that_stays_says_so_to_the_second_run() -> None:
         w=f(8, 8, scale=0.3),
     )
     after = halved(before, "float16:keep=z")
-    assert next(x for x in after.graph if x.op_type == "If").metadata_props[KEPT] == "keep=z"
+    assert (
+        next(x for x in after.graph if x.op_type == "If").metadata_props[KEPT_IN_FLOAT32_KEY]
+        == "keep=z"
+    )
 
 
 def test_too_little_is_left_as_it_is() -> None:
@@ -71,7 +74,7 @@ def test_rows_that_spread_too_little_for_a_small_epsilon() -> None:
 
     def said(scale: float, epsilon: float, op: str = "LayerNormalization") -> str:
         node = ir.node(op, [ir.Value(name="x")], {"epsilon": epsilon})
-        return float16_range.fault_inside(node, f(4, 64, scale=scale))
+        return float16_range.norm_fault(node, f(4, 64, scale=scale))
 
     assert said(1e-3, 1e-12)
     assert "the variance of what it takes, and epsilon, come to" in said(3e-4, 1e-12)
@@ -80,7 +83,7 @@ def test_rows_that_spread_too_little_for_a_small_epsilon() -> None:
     assert not said(1e-4, 1e-12, "SkipLayerNormalization")
     # Rows of padding have no spread: they are 0, whatever they are divided by.
     node = ir.node("LayerNormalization", [ir.Value(name="x")], {"epsilon": 1e-12})
-    assert not float16_range.fault_inside(node, np.ones((4, 64), np.float32))
+    assert not float16_range.norm_fault(node, np.ones((4, 64), np.float32))
 
 
 def test_a_model_that_is_float16_in_part_is_held_to_the_same_gate() -> None:

@@ -199,7 +199,7 @@ def test_a_conformers_shift_in_two_layers() -> None:
     assert len(report.passes[0].changes) == 2, report.passes[0]
     assert "Reshape" not in ops(after)
     agree(before, after, (2, 3), range(1, 9))
-    counted = planning.kernels(before, after)
+    counted = planning.count_kernels(before, after)
     assert counted is not None
     assert counted["before"] is not None
     assert counted["after"] is not None

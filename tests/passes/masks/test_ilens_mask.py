@@ -16,7 +16,7 @@ import graphfix
 from graphfix.cli import main
 from graphfix.errors import PaddingError, UsageError
 from graphfix.lengths.length_input import LengthInput
-from graphfix.lengths.repairs.fill_tail import Hide
+from graphfix.lengths.repairs.fill_tail import HideTail
 from tests.passes.models import refusals
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ def test_the_axis_is_found_or_asked_for() -> None:
     body = "{ y = ReduceMean <axes = [1], keepdims = 0> (x) }"
     model = weighted(body)
     graphfix.run(model, "ilens-mask")
-    assert LengthInput.of(model) == LengthInput("ilens", "x.1", "lengths")
+    assert LengthInput.from_metadata(model) == LengthInput("ilens", "x.1", "lengths")
     two = model_of("{ y = ReduceMean <axes = [1], keepdims = 0> (x) }", "float[B, T, F] x")
     with pytest.raises(
         UsageError, match=r"-p ilens-mask:axis=x\.1 \(T\), -p ilens-mask:axis=x\.2 \(F\)"
@@ -463,7 +463,7 @@ def test_a_model_that_is_not_safe_after_all_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # As if the mask of the scores were forgotten.
-    monkeypatch.setattr(Hide, "rewrite", lambda *_: None)
+    monkeypatch.setattr(HideTail, "rewrite", lambda *_: None)
     path, out = saved(tmp_path / "m.onnx", BODIES["attention"]), tmp_path / "o.onnx"
     assert main(["run", path, "-p", SPEC, "-o", str(out)]) == 1
     assert "not safe to pad" in capsys.readouterr().err

@@ -485,16 +485,16 @@ def test_another_size_later_is_an_error_and_another_dim_is_not() -> None:
 
 
 def test_both_spellings_are_one_pass() -> None:
-    [one] = pipeline.parse("fix-dims:T=500:B=1")
-    [two, three] = pipeline.parse("fix-dims:T=500,B=1,cumsum-index")
+    [one] = pipeline.parse_passes("fix-dims:T=500:B=1")
+    [two, three] = pipeline.parse_passes("fix-dims:T=500,B=1,cumsum-index")
     assert one == two
     assert three.name == "cumsum-index"
     assert pipeline.spec_of([one]) == "fix-dims:T=500:B=1"
-    assert pipeline.parse(pipeline.spec_of([two, three])) == [two, three]
+    assert pipeline.parse_passes(pipeline.spec_of([two, three])) == [two, three]
 
 
 def test_a_comma_continues_the_options_of_any_pass() -> None:
-    [one] = pipeline.parse("additive-mask:floor=-2000,floor=-3000")
+    [one] = pipeline.parse_passes("additive-mask:floor=-2000,floor=-3000")
     assert pipeline.spec_of([one]) == "additive-mask:floor=-3000"
 
 

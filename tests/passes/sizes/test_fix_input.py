@@ -15,7 +15,7 @@ from graphfix.facts import fixed_inputs
 from graphfix.probing.padded import padded
 from graphfix.shipped.session import Session
 from graphfix.shipping.build import ship_file
-from graphfix.shipping.container_spec import wanted
+from graphfix.shipping.container_spec import parse_containers
 from tests.passes.models import execute
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -79,7 +79,7 @@ def test_the_original_is_fed_the_value_and_the_repaired_model_nothing(tmp_path):
 
 def test_a_wrong_constant_is_seen(tmp_path):
     wrong = fixed(model(VAD), "sr=8000")
-    fixed_inputs.note(wrong, {"sr": "16000"})
+    fixed_inputs.record_fixed_inputs(wrong, {"sr": "16000"})
     verdict = graphfix.verify(saved(tmp_path, VAD), wrong)
     assert not verdict.ok
     assert "differs" in str(verdict)
@@ -87,7 +87,7 @@ def test_a_wrong_constant_is_seen(tmp_path):
 
 def test_an_input_that_goes_without_a_word_is_a_change_of_the_interface(tmp_path):
     after = fixed(model(VAD), "sr=8000")
-    del after.metadata_props[fixed_inputs.KEY]
+    del after.metadata_props[fixed_inputs.METADATA_KEY]
     verdict = graphfix.verify(saved(tmp_path, VAD), after, cases=None)
     assert not verdict.ok
 
@@ -144,9 +144,9 @@ def test_a_dim_gets_its_size_first(tmp_path):
 
 
 def test_lists_and_several_inputs_are_read_as_they_are_written():
-    (one,) = pipeline.parse("fix-input:sr=16000,is_last=1,lens=3,-4,1e-3,name=true")
+    (one,) = pipeline.parse_passes("fix-input:sr=16000,is_last=1,lens=3,-4,1e-3,name=true")
     assert one.spec() == "fix-input:sr=16000:is_last=1:lens=3+-4+1e-3:name=true"
-    assert pipeline.parse(one.spec()) == [one]
+    assert pipeline.parse_passes(one.spec()) == [one]
 
 
 def test_again_is_nothing_and_another_value_is_an_error():
@@ -209,7 +209,7 @@ def test_ship_makes_containers_without_it(tmp_path):
     shipped = ship_file(
         path,
         tmp_path / "out",
-        wanted(["T=8"]),
+        parse_containers(["T=8"]),
         passes="fix-input:sr=16000,directml",
     )
     assert shipped.ok

@@ -331,7 +331,7 @@ def test_a_pad_without_a_value_goes_into_its_conv(given_: str, kernels: int) -> 
         <float[2, 2, 3] k = {{1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}}, float zero = {{0}},
          int64[6] pads = {{0, 0, 1, 0, 0, 1}}> {{ p = Pad ({inner}) y = Conv (p, k) }}""")
     )
-    counted = planning.kernels_of(after)
+    counted = planning.kernels_per_run(after)
     assert counted is not None
     assert counted["all"] == kernels
 
@@ -466,10 +466,10 @@ def test_ones_and_zeros_of_a_layer_norm_stay() -> None:
         v = ReduceMean <axes = [-1]> (p) e = Add (v, eps) s = Sqrt (e) n = Div (d, s)
         scaled = Mul (w, n) moved = Add (scaled, b) y = Relu (moved) }"""
     before = model(text, 14)
-    counted = planning.kernels_of(before)
+    counted = planning.kernels_per_run(before)
     assert counted is not None
     assert counted["all"] == 2
-    assert planning.kernels_of(fold(before)) == counted
+    assert planning.kernels_per_run(fold(before)) == counted
     # What is neither is not needed.
     other = model(text.replace("Div (d, s)", "Div (d, two)"), 14)
     assert "Mul" not in ops(fold(other))

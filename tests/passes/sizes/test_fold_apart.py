@@ -71,7 +71,7 @@ def folded(m: ir.Model, spec: str = "fold", **sizes: int) -> ir.Model:
     for given_ in ({"B": 1, "T": 1, "S": 1}, {"B": 3, "T": 5, "S": 2}, {"B": 2, "T": 2, "S": 8}):
         for old, new in zip(run(m, given_ | sizes), run(after, given_ | sizes), strict=True):
             np.testing.assert_array_equal(old, new)
-    before, now = planning.kernels(m, after).values()
+    before, now = planning.count_kernels(m, after).values()
     for where in ("all", "directml", "remade"):
         assert now[where] <= before[where]
     return after

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphfix.caches.cache_input import CacheInput
-from graphfix.core import changed_by
+from graphfix.core import interface_changes_of
 from graphfix.engine import pipeline
 from graphfix.errors import PaddingError, UsageError
 from graphfix.proof.verify import verify
-from graphfix.shipped.in_front import last
+from graphfix.shipped.in_front import last_entries
 from tests.passes.cached import FORMS, SIZE, WIDTH, WINDOW, step, table
 from tests.passes.models import data, model, opened
 
@@ -33,7 +33,7 @@ def sessions(
     before, after = model(FORMS[form], 17), model(FORMS[form], 17)
     size = WINDOW if form in ROLLING else SIZE
     pipeline.run(after, f"static-cache:past={size}" + (",enc=6" if form == "cross" else ""))
-    return opened(before), opened(after), CacheInput.all_of(after)
+    return opened(before), opened(after), CacheInput.all_from_metadata(after)
 
 
 def fed(session: ort.InferenceSession, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -67,13 +67,13 @@ def test_any_steps_give_what_growing_caches_give(form: str, draw: st.DataObject)
         old = {"x": drawn(rows, count, WIDTH), "mask": mask, **held, **state}
         new: dict[str, np.ndarray] = old
         for one in told:
-            new = one.feeds(new)
+            new = one.pad_feeds(new)
         wanted, made = fed(grows, old), fed(static, {**new, **own})
         state = {x: wanted[x.replace("past", "present")] for x in state}
         own = {x: made[x.replace("past", "present")] for x in state}
         for _, name, axis in (x for one in told for x in one.states):
             most = min(wanted[name].shape[axis], made[name].shape[axis])
-            wanted[name], made[name] = (last(x[name], axis, most) for x in (wanted, made))
+            wanted[name], made[name] = (last_entries(x[name], axis, most) for x in (wanted, made))
         length += count
         for name, array in wanted.items():
             np.testing.assert_allclose(made[name], array, rtol=0, atol=1e-5, err_msg=name)
@@ -88,7 +88,7 @@ def test_what_it_does_is_said_and_done_once(form: str) -> None:
     pipeline.run(after, spec)
     assert data(after) == once
     shapes = {x.name: [*x.shape] for x in after.graph.inputs}
-    assert shapes["past_key"][1] == CacheInput.all_of(after)[0].size
+    assert shapes["past_key"][1] == CacheInput.all_from_metadata(after)[0].size
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,12 @@ def test_verify_holds_caches_of_one_size_to_growing_ones(form: str) -> None:
     """Of more new entries than a cache holds, too, and then of what is made of the result."""
     before, after = model(FORMS[form], 17), model(FORMS[form], 17)
     size = 3 if form != "rolling" else WINDOW
-    made = pipeline.resolve(f"static-cache:past={size}" + (",enc=6" if form == "cross" else ""))
+    made = pipeline.resolve_passes(
+        f"static-cache:past={size}" + (",enc=6" if form == "cross" else "")
+    )
     pipeline.run(after, made)
     dims = {"past": [0, 1, size], "S": [1, 7], "B": [1, 2]}
-    verdict = verify(before, after, dims=dims, may_change=changed_by(made))
+    verdict = verify(before, after, dims=dims, may_change=interface_changes_of(made))
     assert verdict.ok, str(verdict)
     copy = after.clone()
     pipeline.run(copy, "fold")
@@ -137,10 +139,10 @@ def test_verify_holds_caches_of_one_size_to_growing_ones(form: str) -> None:
 
 def test_verify_tells_entries_that_are_not_hidden() -> None:
     before, after = model(FORMS["causal and mask"], 17), model(FORMS["causal and mask"], 17)
-    made = pipeline.resolve("static-cache:past=6")
+    made = pipeline.resolve_passes("static-cache:past=6")
     pipeline.run(after, made)
     told = next(x for x in after.graph if x.op_type == "Less")
     told.replace_input_with(0, told.inputs[1])
     told.replace_input_with(1, told.inputs[1])
     dims = {"past": [0, 2], "S": [3], "B": [1]}
-    assert not verify(before, after, dims=dims, may_change=changed_by(made)).ok
+    assert not verify(before, after, dims=dims, may_change=interface_changes_of(made)).ok

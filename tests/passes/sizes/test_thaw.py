@@ -25,8 +25,8 @@ frozen = importlib.import_module("graphfix.passes.sizes.dims.frozen")
 def test_the_inputs_are_asked_for_their_dims_once(monkeypatch: pytest.MonkeyPatch) -> None:
     # For each node again, a decoder of 27,000 nodes and 400 caches took minutes to check.
     asked: list[ir.Model] = []
-    symbols = view.input_symbols
-    monkeypatch.setattr(view, "input_symbols", lambda x: asked.append(x) or symbols(x))
+    symbols = view.input_dim_symbols
+    monkeypatch.setattr(view, "input_dim_symbols", lambda x: asked.append(x) or symbols(x))
     nodes = "\n".join(f"y{i + 1} = Add (y{i}, w)" for i in range(20))
     given = model(f"m (float[B, T, 4] y0, float[T, 4] w) => (float[B, T, 4] y20) {{ {nodes} }}")
     assert list(graphfix.get_pass("thaw").sites(given)) == []
