@@ -34,7 +34,7 @@ def model(text: str) -> ir.Model:
 
 
 def lines(m: ir.Model) -> list[str]:
-    return [graphfix.graph.text.line_of(node) for node in m.graph]
+    return [graphfix.graph.text.node_text(node) for node in m.graph]
 
 
 @dataclass(frozen=True)

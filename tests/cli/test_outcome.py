@@ -190,7 +190,7 @@ def test_what_cannot_be_asked(
     assert [x.name for x in file.parent.iterdir()] == ["model.onnx"]
 
 
-@pytest.mark.parametrize(("when", "code"), [("_put", 130), ("to_disk", 0)])
+@pytest.mark.parametrize(("when", "code"), [("_name_drafts", 130), ("flush_to_disk", 0)])
 def test_ctrl_c_before_and_after_it_has_its_name(
     file: Path,
     when: str,
@@ -202,12 +202,12 @@ def test_ctrl_c_before_and_after_it_has_its_name(
     real = atomic_file.flush_to_disk
 
     def interrupted(path: object) -> None:
-        if when != "to_disk" or target.exists():
+        if when != "flush_to_disk" or target.exists():
             raise KeyboardInterrupt
         real(path)  # type: ignore[arg-type]
 
     monkeypatch.setattr(
-        atomic_file if when == "to_disk" else atomic_file.WriteJob, when, interrupted
+        atomic_file if when == "flush_to_disk" else atomic_file.WriteJob, when, interrupted
     )
     assert main(["run", str(file), "-p", "bool-cast", "--no-verify"]) == code
     told = f"written: {target}" if code == 0 else "nothing was written"

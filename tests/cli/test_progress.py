@@ -19,11 +19,11 @@ MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 LIVE = """
 import time
 from graphfix.cli import _terminal
-with _terminal.progress() as tell:
+with _terminal.show_progress() as tell:
     tell("model 1 of 2, a[b]: repair\\nmodel 2 of 2, c: check")
     time.sleep(0.5)
-    _terminal.row("ok", "a[b]: 3 repairs", colour="green")
-    _terminal.remark("one more thing")
+    _terminal.print_row("ok", "a[b]: 3 repairs", colour="green")
+    _terminal.print_remark("one more thing")
     tell("model 2 of 2, c: bench")
     time.sleep(0.5)
     tell("verifying 4/4: before, " + 20 * "a long case ")

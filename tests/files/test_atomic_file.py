@@ -413,7 +413,9 @@ def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
         return proto
 
     turns_left: list[int] = []
-    monkeypatch.setattr(io, "_read", lambda path: late(path) if path == target else read(path))
+    monkeypatch.setattr(
+        io, "_read_proto", lambda path: late(path) if path == target else read(path)
+    )
     weight = io.load(target).graph.initializers["w"].const_value.numpy()
     assert {float(x) for x in np.unique(weight)} == {2.0}
     assert turns_left

@@ -15,7 +15,7 @@ INSIDE = """
 import sys
 from pathlib import Path
 from graphfix.files import file_lock
-lock = file_lock.take(Path(sys.argv[1]))
+lock = file_lock.acquire_lock(Path(sys.argv[1]))
 print("inside", flush=True)
 sys.stdin.read()
 """

@@ -269,7 +269,7 @@ def test_a_pass_that_chooses_no_places_is_left_out_as_a_whole(tmp_path: Path) ->
     class Whole(Scales):
         name: ClassVar[str] = "whole"
 
-        def chooses(self) -> bool:
+        def supports_site_exclusion(self) -> bool:
             return False
 
     passes = [Whole(("w2",)), graphfix.get_pass("additive-mask")]

@@ -126,9 +126,9 @@ def test_the_users_own_bound_on_memory_stays(file: Path) -> None:
     program = """if True:
         import resource
         from graphfix.runtime import _worker
-        with _worker._bounded_memory(1 << 50):
+        with _worker._limit_memory(1 << 50):
             print(*resource.getrlimit(resource.RLIMIT_AS))
-        with _worker._bounded_memory(1 << 20):
+        with _worker._limit_memory(1 << 20):
             print(*resource.getrlimit(resource.RLIMIT_AS))"""
     told = subprocess.run(
         [sys.executable, "-c", program], preexec_fn=below, check=True, capture_output=True

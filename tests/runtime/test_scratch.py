@@ -20,7 +20,7 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="owners and links as 
 # One that is killed with a folder in its hands.
 DIES = """
 import os, sys
-from graphfix.runtime.scratch import Folder
+from graphfix.runtime.scratch import ScratchFolder
 folder = Folder()
 (folder.path / "model.onnx").write_bytes(b"some gigabytes")
 (folder.path / "inner").mkdir()

@@ -202,9 +202,9 @@ import graphfix
 def own():
     return int(re.search(r"Anonymous:\\s+(\\d+)", open("/proc/self/smaps_rollup").read())[1]) * 1024
 session = graphfix.Session({str(large)!r}, {CPU!r}, share={share})
-session._session(session.manifest.containers[0])
+session._session_of(session.manifest.containers[0])
 before = own()
-session._session(session.manifest.containers[1])
+session._session_of(session.manifest.containers[1])
 print(own() - before)
 """
     done = subprocess.run(

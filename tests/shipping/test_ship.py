@@ -108,7 +108,9 @@ class TestFolder:
     ) -> None:
         shutil.copytree(mean[1], tmp_path / "out")
         before = sorted(x.name for x in (tmp_path / "out").iterdir())
-        monkeypatch.setattr(build, "prove_end_to_end", lambda *_: SessionProof(False, (), "it does not"))
+        monkeypatch.setattr(
+            build, "prove_end_to_end", lambda *_: SessionProof(False, (), "it does not")
+        )
         done = build.ship_file(mean[0], tmp_path / "out", parse_containers(["T=6"]))
         assert (done.ok, done.folder) == (False, None)
         assert [x.name for x in tmp_path.iterdir()] == ["out"]
@@ -341,7 +343,9 @@ class TestCommand:
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        monkeypatch.setattr(build, "prove_end_to_end", lambda *_: SessionProof(False, (), "it does not"))
+        monkeypatch.setattr(
+            build, "prove_end_to_end", lambda *_: SessionProof(False, (), "it does not")
+        )
         out = tmp_path / "out"
         assert main(["ship", str(mean[0]), "--container", "T=8", "-o", str(out)]) == 1
         assert "it does not" in capsys.readouterr().err

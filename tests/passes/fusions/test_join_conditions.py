@@ -140,7 +140,9 @@ def test_what_is_not_read_whole_or_is_no_plain_product_stays(parts: list[str], g
 def test_weights_together_are_no_larger_than_a_file_may_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("graphfix.passes.fusions.join_conditions._MAX_WEIGHT_SIZE", 50)  # two of three
+    monkeypatch.setattr(
+        "graphfix.passes.fusions.join_conditions._MAX_WEIGHT_SIZE", 50
+    )  # two of three
     before, after = (blocks([ADAIN] * 3) for _ in range(2))
     graphfix.run(after, "join-conditions")
     assert ops(after).count("Gemm") == 2

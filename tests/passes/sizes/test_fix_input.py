@@ -177,9 +177,9 @@ def test_an_unused_input_goes_and_leaves_nothing_behind():
 def test_a_length_that_is_a_constant_tells_nobody_a_length():
     after = model("m (float[1, T] x) => (float[1] y) { y = ReduceMean <axes=[1], keepdims=0> (x) }")
     pipeline.run(after, "ilens-mask")
-    assert graphfix.lengths.length_input.LengthInput.of(after) is not None
+    assert graphfix.lengths.length_input.LengthInput.from_metadata(after) is not None
     fixed(after, "ilens=3")
-    assert graphfix.lengths.length_input.LengthInput.of(after) is None
+    assert graphfix.lengths.length_input.LengthInput.from_metadata(after) is None
     assert run(after, x=np.array([[1, 2, 3, 9]], np.float32))[0].tolist() == [2.0]
 
 

@@ -315,8 +315,8 @@ def test_what_is_thawed_is_the_only_way_to_read_the_target(
     if dims.count("T") != 1 or math.prod(int(d) for d in dims if d != "T") != 6:
         return
     symbolic = [ir.SymbolicDim("T") if d == "T" else int(d) for d in dims]
-    found = frozen.thawed(symbolic, as_numbers(truth, size))
-    if not isinstance(found, frozen.Thawed):
+    found = frozen.thaw_target(symbolic, as_numbers(truth, size))
+    if not isinstance(found, frozen.ThawedTarget):
         return
     x = np.arange(6 * other).reshape(as_numbers(dims, other))
     target = [x.shape[i] if n == 0 else n for i, n in enumerate(found.target)]
