@@ -34,6 +34,7 @@ FLOORS = (
     "runtime",
     "directml",
     "editing",
+    "ops",
     "model",
     "spec",
     "json_types",
