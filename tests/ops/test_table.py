@@ -1,0 +1,97 @@
+"""The table has every operator of ONNX, no word that nobody knows, and costs nothing to import."""
+
+import csv
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx.defs
+import pytest
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+from graphfix import ops
+from graphfix.ops import table, traits
+from graphfix.ops.table import operators_with, row_of, rows, rows_by_operator
+
+FOLDER = Path(table.__file__).parent
+NAMES = {x.name for x in onnx.defs.get_all_schemas_with_history() if not x.domain}
+NAMES |= {f"{x.domain}.{x.name}" for x in state.get_all_operator_schema() if x.domain}
+NAMES |= {"SimplifiedLayerNormalization"}  # ONNX Runtime has it in ONNX's domain
+# They exist in old opsets only.
+GONE = {"Scatter", "Upsample", "SimplifiedLayerNormalization"}
+
+
+def test_every_operator_of_the_latest_opset_has_a_row() -> None:
+    latest = {x.name for x in onnx.defs.get_all_schemas() if not x.domain and not x.deprecated}
+    table_names = {x for x in rows_by_operator() if "." not in x}
+    assert latest - table_names == set()
+    assert table_names - latest <= GONE
+
+
+def test_every_row_is_of_an_operator_that_exists() -> None:
+    assert rows_by_operator().keys() <= NAMES
+
+
+def test_rows_of_an_operator_do_not_overlap() -> None:
+    for operator, found in rows_by_operator().items():
+        covered = [opset for row in found for opset in row.opsets if opset < 60]
+        assert len({*covered}) == len(covered), operator
+
+
+def test_every_word_of_the_table_is_read() -> None:
+    text = (FOLDER / "traits.py").read_text(encoding="utf-8")
+    read = {*re.findall(r'operators_with\("(\w+)"\)', text)}
+    written = {x for row in rows() for x in row.traits}
+    assert written == read
+
+
+def test_the_file_is_a_table() -> None:
+    with (FOLDER / "table.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.reader(file))
+    assert {len(x) for x in lines} == {8}
+
+
+def test_every_set_has_operators_and_a_law_in_words() -> None:
+    sets = {x: getattr(traits, x) for x in ops.__all__ if x.isupper()}
+    text = (FOLDER / "traits.py").read_text(encoding="utf-8")
+    for name, found in sets.items():
+        assert isinstance(found, ops.OpSet)
+        assert len(found) > 1
+        assert re.search(rf"^{name} = .*\n\"\"\"[A-Z`]", text, re.M), name
+
+
+def test_a_row_is_found_by_opset() -> None:
+    old, new = row_of("Softmax", 12), row_of("Softmax", 13)
+    assert old is not None
+    assert new is not None
+    assert (old.mixes, new.mixes) == ("axis_to_end", "axis")
+    assert row_of("Softmax") == new
+    assert row_of("Unheard") is None
+    assert row_of("Scatter", 18) is None
+
+
+def test_named_operators_exist() -> None:
+    """What sites add to a set is in their own text; each name must be an operator's."""
+    root = FOLDER.parents[1]
+    for folder in (root / "graphfix", root / "passes"):
+        for path in folder.rglob("*.py"):
+            if path.parent == FOLDER:
+                continue
+            for names in re.findall(r'\bnamed\(\s*"([^"]*)"', path.read_text(encoding="utf-8")):
+                assert {*names.split()} <= NAMES, path
+
+
+def test_importing_is_cheap() -> None:
+    code = (
+        "import sys; from graphfix import ops; ops.VIEWS;"
+        "print(*({'onnx', 'onnx_ir', 'sympy', 'numpy'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("trait", ["zero", "nan", "exact"])
+def test_a_trait_that_nothing_has_is_empty(trait: str) -> None:
+    assert operators_with(trait)
+    assert not operators_with(f"no {trait}")
