@@ -106,7 +106,7 @@ def reduced_axes(
 
     Returns:
         None if they are known only in a run. Without axes, all of them, or none with
-        ``noop_with_empty_axes``.
+        ``noop_with_empty_axes``; a ReduceL2 over no axes still takes the absolute value.
     """
     if node.op_type in ("ArgMax", "ArgMin"):
         axis = axis_of(node, rank, opset)

@@ -1,6 +1,7 @@
 """Nodes of onnx-ir for readers, from samples and from text."""
 
 import onnx
+import onnx.parser
 import onnx_ir as ir
 
 from tests.ops.samples import Sample
@@ -9,13 +10,16 @@ from tests.ops.samples import Sample
 def node_of(sample: Sample) -> ir.Node:
     """Return the node of a sample, its parameters as constants."""
     domain, _, op_type = sample.operator.rpartition(".")
-    inputs = []
+    inputs: list[ir.Value | None] = []
     for i, x in enumerate(sample.inputs):
-        value = None if x is None else ir.Value(name=f"x{i}", shape=ir.Shape(x.shape))
-        if value is not None and i not in sample.data:
-            value.const_value = ir.tensor(x, name=f"x{i}")
-            ir.Graph([], [], nodes=[], initializers=[value])
-        inputs.append(value)
+        if x is None:
+            inputs.append(None)
+        elif i in sample.data:
+            inputs.append(ir.Value(name=f"x{i}", shape=ir.Shape(x.shape)))
+        else:
+            constant = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(x))])
+            constant.outputs[0].shape = ir.Shape(x.shape)
+            inputs.append(constant.outputs[0])
     attributes = [ir.convenience.convert_attribute(k, v) for k, v in sample.attributes.items()]
     return ir.Node(domain, op_type, inputs, attributes, num_outputs=sample.outputs)
 
