@@ -29,7 +29,9 @@ TAKES_PART = operators_of_kind("select")
 """Elements are taken from the first input by place; some may be left out."""
 KEEPS_EVERY_ELEMENT = VIEWS | PERMUTES | REPEATS
 """Each element occurs in the result, and nothing else does."""
-MOVES_ELEMENTS = KEEPS_EVERY_ELEMENT | TAKES_PART | operators_of_kind("join")
+MOVES_FIRST_INPUT = KEEPS_EVERY_ELEMENT | TAKES_PART
+"""Each element of the result is an element of the first input, by its place alone."""
+MOVES_ELEMENTS = MOVES_FIRST_INPUT | operators_of_kind("join")
 """Each element of the result is an element of a data input, by its place alone.
 
 Places follow from shapes, attributes and the other inputs, never from the data, so an element-wise
@@ -47,7 +49,7 @@ Since opset 7 or 8 for the oldest of them: ask ``BROADCASTS.at(opset)``.
 """
 ELEMENTWISE = UNARY | BROADCASTS | operators_of_kind("one_way") | {"Identity"}
 """Each element follows from the elements at the same place; PRelu's slope broadcasts one way."""
-ARITHMETIC = (BROADCASTS & (operators_with("keeps_type") | {"Pow"})) - operators_with("logic")
+ARITHMETIC = (BROADCASTS & operators_with("keeps_type")) - operators_with("logic")
 """They broadcast, and the result has the type of the first input."""
 
 # --- The type of the result -----------------------------------------------------------------------

@@ -71,6 +71,54 @@ def test_a_row_is_found_by_opset() -> None:
     assert row_of("Scatter", 18) is None
 
 
+# What a kind is a matter of, as ONNX's documentation groups it: no law tells these apart.
+_NUMBERS = "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh"
+_KINDS = {
+    "attention": "Attention LinearAttention",
+    "broadcast": "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual"
+    " Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor",
+    "convolve": "CausalConvWithState Conv ConvInteger ConvTranspose DeformConv QLinearConv",
+    "global_pool": "GlobalAveragePool GlobalLpPool GlobalMaxPool",
+    "join": "Concat",
+    "norm": "GroupNormalization InstanceNormalization LayerNormalization LpNormalization"
+    " MeanVarianceNormalization RMSNormalization SimplifiedLayerNormalization",
+    "one_way": "PRelu",
+    "permute": "DepthToSpace ReverseSequence SpaceToDepth Transpose",
+    "pool": "AveragePool LpPool MaxPool",
+    "product": "Einsum Gemm MatMul MatMulInteger QLinearMatMul",
+    "random": "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
+    "rank": "ArgMax ArgMin TopK",
+    "recurrent": "GRU LSTM RNN",
+    "reduce": "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin"
+    " ReduceProd ReduceSum ReduceSumSquare",
+    "repeat": "Expand Tile",
+    "resample": "GridSample Resize Upsample",
+    "scatter": "Scatter ScatterElements ScatterND TensorScatter",
+    "select": "Compress Gather GatherElements GatherND Slice Split",
+    "shape": "Shape Size",
+    "softmax": "Hardmax LogSoftmax Softmax",
+    "unary": f"{_NUMBERS} Dropout Elu Erf Exp Floor Gelu HardSigmoid HardSwish IsInf IsNaN"
+    " LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus"
+    " Softsign Sqrt Swish Tan Tanh ThresholdedRelu",
+    "view": "Flatten Identity Reshape Squeeze Unsqueeze",
+}
+
+
+@pytest.mark.parametrize("kind", sorted(_KINDS))
+def test_a_kind_has_these_operators_of_onnx(kind: str) -> None:
+    assert {x for x in table.operators_of_kind(kind) if "." not in x} == {*_KINDS[kind].split()}
+
+
+def test_a_trait_of_the_kind_is_of_the_operator() -> None:
+    """The operators that have a trait by what they are, not by a law of numbers."""
+    quantized = "ConvInteger MatMulInteger QLinearConv QLinearMatMul"
+    assert {x for x in ops.COMPUTES_QUANTIZED if "." not in x} == {*quantized.split()}
+    theirs = {x.rpartition(".")[2] for x in ops.COMPUTES_QUANTIZED if "." in x}
+    assert all(re.match(r"Q|DynamicQuantize|MatMulInteger", x) for x in theirs)
+    assert {"Cast", "CastLike"} == ops.CASTS
+    assert {x for x in rows_by_operator() if "Random" in x} < ops.RANDOM
+
+
 def test_named_operators_exist() -> None:
     """What sites add to a set is in their own text; each name must be an operator's."""
     root = FOLDER.parents[1]
