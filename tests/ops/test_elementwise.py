@@ -340,6 +340,12 @@ def test_booleans_come_from_comparisons_logic_and_tests(operator: str) -> None:
         assert (given == {False} and made == {True}) == (operator in ops.COMPARISONS)
 
 
+def test_what_computes_with_bits_or_answers_is_exact() -> None:
+    assert INTEGERS_ONLY | ops.MAKES_BOOL | ops.IDLE | ops.MAKES_WHOLE_NUMBERS <= ops.EXACT
+    assert ops.named("Abs Clip Max Min Neg Relu") <= ops.EXACT
+    assert ops.named("Add Div Mul Sqrt Sub") <= ops.CORRECTLY_ROUNDED
+
+
 def test_what_may_underflow_is_not_said_to_stay_positive() -> None:
     assert not MAY_UNDERFLOW & ops.KEEPS_POSITIVE
 
