@@ -141,6 +141,26 @@ def test_zeros_give_zeros(operator: str) -> None:
             assert not zeros
 
 
+OTHERS = (ops.KEEPS_NONNEGATIVE | ops.NEVER_NEGATIVE) - ops.ELEMENTWISE - ops.REDUCES
+
+
+@pytest.mark.parametrize("operator", sorted(OTHERS - UNTESTED))
+def test_signs_of_what_combines_places(operator: str) -> None:
+    assert samples_of(operator)
+    for sample in samples_of(operator):
+        positive = sample.with_inputs({i: abs(sample.inputs[i]) for i in sample.data})
+        assert not (positive.run()[-1] < 0).any()
+        assert not (sample.run()[-1] < 0).any() or operator not in ops.NEVER_NEGATIVE
+
+
+def test_zeros_of_other_kinds() -> None:
+    more = ops.ZERO_TO_ZERO - ops.ELEMENTWISE - ops.REDUCES - COMBINES
+    assert more == ops.named("Col2Im Trilu")
+    for operator in more:
+        for sample in samples_of(operator):
+            assert not sample.with_inputs({0: np.zeros_like(sample.inputs[0])}).first().any()
+
+
 def test_what_adds_a_bias_is_not_said_to_keep_zeros() -> None:
     assert not ADDS_BIAS & ops.ZERO_TO_ZERO
 

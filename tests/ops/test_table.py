@@ -109,6 +109,34 @@ def test_a_kind_has_these_operators_of_onnx(kind: str) -> None:
     assert {x for x in table.operators_of_kind(kind) if "." not in x} == {*_KINDS[kind].split()}
 
 
+_WHERE = {
+    "absorbs": ops.BROADCASTS,
+    "associative": ops.BROADCASTS,
+    "commutes": ops.BROADCASTS,
+    "comparison": ops.BROADCASTS,
+    "order": ops.BROADCASTS,
+    "boolean": ops.ELEMENTWISE,
+    "casts": ops.UNARY,
+    "exact": ops.ELEMENTWISE,
+    "homogeneous": ops.ELEMENTWISE,
+    "idle": ops.ELEMENTWISE,
+    "logic": ops.ELEMENTWISE,
+    "monotone": ops.ELEMENTWISE,
+    "positive": ops.ELEMENTWISE,
+    "rounded": ops.ELEMENTWISE,
+    "whole": ops.UNARY,
+    "bounded": ops.ELEMENTWISE | ops.SOFTMAXES,
+    "finite": ops.ELEMENTWISE | ops.SOFTMAXES,
+    "nan": ops.ELEMENTWISE | ops.SOFTMAXES | ops.REDUCES,
+}
+
+
+@pytest.mark.parametrize("trait", sorted(_WHERE))
+def test_a_law_is_of_operators_that_can_have_it(trait: str) -> None:
+    """Of others no test asks for it."""
+    assert operators_with(trait) <= _WHERE[trait]
+
+
 def test_a_trait_of_the_kind_is_of_the_operator() -> None:
     """The operators that have a trait by what they are, not by a law of numbers."""
     quantized = "ConvInteger MatMulInteger QLinearConv QLinearMatMul"
@@ -116,6 +144,8 @@ def test_a_trait_of_the_kind_is_of_the_operator() -> None:
     theirs = {x.rpartition(".")[2] for x in ops.COMPUTES_QUANTIZED if "." in x}
     assert all(re.match(r"Q|DynamicQuantize|MatMulInteger", x) for x in theirs)
     assert {"Cast", "CastLike"} == ops.CASTS
+    likes = ops.named("EyeLike RandomNormalLike RandomUniformLike")
+    assert ops.MEASURES | likes == ops.READS_ONLY_SHAPE
     assert {x for x in rows_by_operator() if "Random" in x} < ops.RANDOM
 
 
