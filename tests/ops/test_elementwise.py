@@ -8,6 +8,7 @@ import pytest
 
 from graphfix import ops
 from graphfix.ops.laws import BINARY_LAWS, UNARY_LAWS
+from graphfix.ops.table import operators_with
 from tests.ops.samples import UNTESTED, Array, Sample, samples_of
 
 ELEMENTWISE = sorted(ops.ELEMENTWISE)
@@ -344,6 +345,15 @@ def test_what_computes_with_bits_or_answers_is_exact() -> None:
     assert INTEGERS_ONLY | ops.MAKES_BOOL | ops.IDLE | ops.MAKES_WHOLE_NUMBERS <= ops.EXACT
     assert ops.named("Abs Clip Max Min Neg Relu") <= ops.EXACT
     assert ops.named("Add Div Mul Sqrt Sub") <= ops.CORRECTLY_ROUNDED
+
+
+def test_what_has_no_nan_keeps_none() -> None:
+    assert not ops.KEEPS_NAN & (ops.MAKES_BOOL | INTEGERS_ONLY | ops.CASTS)
+
+
+def test_what_is_exact_is_not_rounded() -> None:
+    assert ops.named("Add Div Mul Sqrt Sub") == ops.CORRECTLY_ROUNDED - ops.EXACT
+    assert not operators_with("rounded") & ops.EXACT
 
 
 def test_what_may_underflow_is_not_said_to_stay_positive() -> None:

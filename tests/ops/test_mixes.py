@@ -178,6 +178,9 @@ def test_a_softmax_is_of_differences(operator: str) -> None:
             assert operator in ops.NEVER_NEGATIVE.at(sample.opset)
             assert not (made < 0).any()
         assert np.isfinite(made).all()
+        assert made.dtype == sample.inputs[0].dtype
+        assert operator in ops.KEEPS_TYPE.at(sample.opset)
+        assert operator in (ops.KEEPS_FINITE | ops.named("Hardmax")).at(sample.opset)
 
 
 @pytest.mark.parametrize("operator", sorted((ops.SOFTMAXES | ops.REDUCES) - UNTESTED))
