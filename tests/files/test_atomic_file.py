@@ -285,7 +285,7 @@ def test_weights_that_nobody_wants_go_with_the_model(folder: Path) -> None:
 def test_a_draft_of_a_living_process_is_not_swept_away(folder: Path) -> None:
     target = folder / "out" / "o.onnx"
     script = f"""{WRITER}
-with io.drafting(io.load(sys.argv[1]), sys.argv[2], external_data="separate") as draft:
+with io.draft_model(io.load(sys.argv[1]), sys.argv[2], external_data="separate") as draft:
     print("there", flush=True)
     input()
     draft.keep()
