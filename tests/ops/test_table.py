@@ -109,6 +109,17 @@ def test_a_kind_has_these_operators_of_onnx(kind: str) -> None:
     assert {x for x in table.operators_of_kind(kind) if "." not in x} == {*_KINDS[kind].split()}
 
 
+_SHAPE_OF = {"broadcast": "all", "one_way": "0", "unary": "0", "norm": "0", "softmax": "0"}
+_SHAPE_OF |= {"quantize": "0", "rotary": "0", "scale": "0", "scan": "0", "scatter": "0"}
+
+
+def test_a_kind_says_whose_shape_the_result_has() -> None:
+    others = {"com.microsoft.EmbedLayerNormalization"}  # of ids
+    for row in rows():
+        if row.kind in _SHAPE_OF and row.operator not in others:
+            assert row.shape_of == _SHAPE_OF[row.kind], row
+
+
 _WHERE = {
     "absorbs": ops.BROADCASTS,
     "associative": ops.BROADCASTS,
@@ -144,6 +155,10 @@ def test_a_trait_of_the_kind_is_of_the_operator() -> None:
     theirs = {x.rpartition(".")[2] for x in ops.COMPUTES_QUANTIZED if "." in x}
     assert all(re.match(r"Q|DynamicQuantize|MatMulInteger", x) for x in theirs)
     assert {"Cast", "CastLike"} == ops.CASTS
+    assert table.operators_of_kind("sequence") == ops.SEQUENCES
+    assert ops.MEASURES | ops.named("ArgMax ArgMin") <= ops.NEVER_NEGATIVE
+    no_group = ops.COMPARISONS | ops.named("BitShift Div Mod Pow Sub Where")
+    assert not no_group & ops.ASSOCIATIVE
     likes = ops.named("EyeLike RandomNormalLike RandomUniformLike")
     assert ops.MEASURES | likes == ops.READS_ONLY_SHAPE
     assert {x for x in rows_by_operator() if "Random" in x} < ops.RANDOM
