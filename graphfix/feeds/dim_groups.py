@@ -13,13 +13,15 @@ from typing import Literal, get_args
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.mask_lookups import identity_lookup
 from graphfix.facts.shapes import Shapes
 from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.input import Input, all_symbols, single_symbol, symbols
 from graphfix.feeds.states import find_states
 from graphfix.graph.nodes import is_op
-from graphfix.ops.broadcast import BROADCAST
+from graphfix.graph.walks import opset_of
+from graphfix.ops.axes import axis_of
 
 Tie = Literal["graph", "one-time", "past", "rows"]
 """How symbols that nothing in the graph relates are tied: by role; all times the same; a mask as
@@ -236,7 +238,8 @@ def _cache_kind(item: Input, *, grows: bool) -> tuple[object, ...] | None:
     return (np.dtype(item.dtype).name, item.time, *numbers)
 
 
-_SAME_SHAPE = frozenset({*BROADCAST, "PRelu"})
+# PRelu's slope broadcasts to its input: where both have a symbol, it is one size.
+_SAME_SHAPE = ops.BROADCASTS | ops.named("PRelu")
 
 
 def _equal_dims(model: ir.Model, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:
@@ -250,7 +253,7 @@ def _equal_dims(model: ir.Model, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:
         ) is not None:  # all of a mask, if not the beginning
             for dim, axis in zip(shapes.dims(lookup.table) or (), lookup.index_axes, strict=False):
                 yield dim, lookup.shape[axis]
-        if node.op_type in _SAME_SHAPE:
+        if node in _SAME_SHAPE:
             for a, b in itertools.combinations(input_dims, 2):
                 yield from zip(reversed(a), reversed(b), strict=False)
         elif node.op_type == "MatMul" and len(input_dims) == 2:
@@ -259,6 +262,7 @@ def _equal_dims(model: ir.Model, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:
                 yield a[-1], b[-2]
                 yield from zip(reversed(a[:-2]), reversed(b[:-2]), strict=False)
         elif node.op_type == "Concat" and len({len(x) for x in input_dims}) == 1:
-            axis = node.attributes["axis"].as_int() % max(len(input_dims[0]), 1)
-            for a, b in itertools.pairwise(input_dims):
-                yield from (pair for i, pair in enumerate(zip(a, b, strict=True)) if i != axis)
+            joined_axis = axis_of(node, len(input_dims[0]), opset_of(model))
+            for first, second in itertools.pairwise(input_dims):
+                pairs = enumerate(zip(first, second, strict=True))
+                yield from (pair for i, pair in pairs if i != joined_axis)

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.feeds.graph_uses import (
-    ARITHMETIC,
-    THROUGH,
+    KEEPS_RANGE,
+    cast_type,
     describe_node,
     feeds_softmax,
     find_above,
@@ -22,14 +23,25 @@ from graphfix.feeds.graph_uses import (
 )
 from graphfix.feeds.laws import BINARY, UNARY, Law, apply_law
 from graphfix.graph.constants import const_of, scalar_of
-from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.nodes import is_op
 
 # A value at or below this takes its position out of a Softmax.
 FILL = -1e3
 
 
-# How many frames a convolution makes of a clip, and how many a mask counts.
-_OF_LENGTHS = ARITHMETIC | {"Div", "Floor", "Ceil", "Max", "Min", "ReduceSum", "Where"}
+# They compute how many frames a convolution makes of a clip, and how many a mask counts. Not Pow:
+# it makes a scale of a size.
+_LENGTH_ARITHMETIC = (
+    (ops.ARITHMETIC - ops.named("Pow")) | ops.MAKES_WHOLE_NUMBERS | ops.named("Neg ReduceSum Where")
+)
+_SUMS = ops.named("ReduceSum CumSum")
+_KEEPS_LINE = ops.named("Add Sub Mul Neg")
+# Of two masks, of which nothing else is known.
+_COMBINES_MASKS = (ops.LOGIC & ops.BROADCASTS) | ops.named("Min Max")
+_SINE = ops.named("Sin Cos")
+_READS_ANGLES = _SINE | ops.named("Transpose")
+_TAKES_AXES = ops.REDUCES | ops.named("Squeeze Unsqueeze")
+_SAYS_ROW_LENGTHS = ops.RECURRENT | ops.named("ReverseSequence")
 
 
 def collect_clues(value: ir.Value, length_input: ir.Value | None = None) -> Clues:
@@ -79,17 +91,6 @@ class Clues:
     span: tuple[float, float] | None = None  # half of a table that is compared with it
 
 
-_COMPARE = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
-_LINEAR = frozenset({"Add", "Sub", "Mul"})
-_SUMS = frozenset({"ReduceSum", "CumSum"})
-_SHAPE_INPUTS = {
-    **dict.fromkeys(("Expand", "Pad", "Reshape", "Tile"), (1,)),
-    "ConstantOfShape": (0,),
-    "Slice": (1, 2),
-    "Range": (0, 1, 2),
-    "Resize": (2, 3),
-}
-_ROW_LENGTHS = frozenset({("LSTM", 4), ("GRU", 4), ("RNN", 4), ("ReverseSequence", 1)})
 # To see a role, a few steps are enough; this only bounds the walk over a huge graph.
 _MOST_STEPS = 4000
 
@@ -129,45 +130,47 @@ class _TrailWalk:
             self._push_value(output, pair)
 
     def _visit_use(self, node: ir.Node, index: int, pair: _Pair) -> None:
-        op, clues = node.op_type, self.clues
-        if index in _SHAPE_INPUTS.get(op, ()):
-            clues.shape = True
-            if op == "Range" and index == 1:
-                clues.limits = clues.limits or describe_node(node)
-            if op == "Slice" and index == 2 and clues.fraction and not pair.line:
-                clues.cut = clues.cut or describe_node(node)
-        elif (op, index) in _ROW_LENGTHS:
+        """Note what an operator takes the input for, or follow the trail through it."""
+        clues = self.clues
+        if node not in _TAKES_AXES and index in ops.size_inputs(node):
+            self._note_size(node, index, pair)
+        elif _takes_row_lengths(node, index):
             clues.limits = describe_node(node)
-        elif op == "If":
+        elif is_op(node, "If"):
             clues.branch = True
-        elif op == "Where":
-            self._visit_where(node, index, pair)
-        elif op in ("Sin", "Cos"):
+        elif node in _SINE:
             clues.waves = clues.waves or describe_node(node)
-        elif op in UNARY:
-            self._push_outputs(node, _map_pair(pair, UNARY[op], line=op == "Neg"))
+        elif is_op(node, "Where"):
+            self._visit_where(node, index, pair)
+        else:
+            self._visit_arithmetic(node, index, pair)
+
+    def _visit_arithmetic(self, node: ir.Node, index: int, pair: _Pair) -> None:
+        """Follow the trail through an operator that computes with the input, or moves it."""
+        op = node.op_type
+        if op in UNARY:
+            self._push_outputs(node, _map_pair(pair, UNARY[op], line=node in _KEEPS_LINE))
         elif op in BINARY:
             self._visit_binary(node, index, pair)
-        elif op == "Clip":
-            self._push_outputs(node, pair)
-        elif index == 0 and op in _SUMS:
-            clues.summed = clues.summed or describe_node(node)
+        elif node in _SUMS and index == 0:
+            self.clues.summed = self.clues.summed or describe_node(node)
             self._push_outputs(node, pair.forget_values())
-        elif op == "MatMul":  # the angles of rotary positions
-            if any(is_op(user, "Sin", "Cos", "Transpose") for user, _ in node.outputs[0].uses()):
+        elif is_op(node, "MatMul"):  # the angles of rotary positions
+            if any(user in _READS_ANGLES for user, _ in node.outputs[0].uses()):
                 self._push_outputs(node, pair.forget_values())
-        elif (op in THROUGH and index == 0) or op == "Concat":
-            self._visit_layout(node, pair)
-        elif op == "Gather" and index == 0:
+        elif node in ops.CASTS and index == 0:
+            self._push_outputs(node, _cast_pair(pair, cast_type(node)))
+        elif is_op(node, "Clip", "Concat") or (node in KEEPS_RANGE and index == 0):
             self._push_outputs(node, pair)
 
-    def _visit_layout(self, node: ir.Node, pair: _Pair) -> None:
-        if node.op_type == "Cast":
-            to = ir.DataType(attr_int(node, "to", ir.DataType.FLOAT))
-            if to == ir.DataType.BOOL:
-                pair = _map_pair(pair, lambda x: float(bool(x)), line=False)
-            pair = pair._replace(whole=to.is_integer())
-        self._push_outputs(node, pair)
+    def _note_size(self, node: ir.Node, index: int, pair: _Pair) -> None:
+        """Note an input that decides a shape; the end of a Range or a Slice says more."""
+        clues = self.clues
+        clues.shape = True
+        if is_op(node, "Range") and index == 1:
+            clues.limits = clues.limits or describe_node(node)
+        if is_op(node, "Slice") and index == 2 and clues.fraction and not pair.line:
+            clues.cut = clues.cut or describe_node(node)
 
     def _visit_where(self, node: ir.Node, index: int, pair: _Pair) -> None:
         if index:
@@ -190,63 +193,76 @@ class _TrailWalk:
         self.clues.masks.append((1.0 - padded, padded, describe_node(node)))
 
     def _visit_binary(self, node: ir.Node, index: int, pair: _Pair) -> None:
-        op = node.op_type
-        operands = [x for i, x in enumerate(node.inputs) if i != index and x is not None]
-        if not operands:
+        operand = next((x for i, x in enumerate(node.inputs) if i != index and x is not None), None)
+        if operand is None:
             self._push_outputs(node, pair)
             return
-        constant = scalar_of(operands[0])
-        table = const_of(operands[0]) if op in _COMPARE and pair[:2] == (0, 1) else None
-        if table is not None and table.size > 1:
-            # Of the half that lets the other pass: a clip has a pitch above what is the least.
-            least, most = float(table.min()), float(table.max())
-            middle, lower_half = (least + most) / 2, (index == 0) == op.startswith("Less")
-            self.clues.span = (least, middle) if lower_half else (middle, most)
+        self._note_span(node, index, operand, pair)
+        constant = scalar_of(operand)
         if constant is not None:
-            number = float(constant)
-            if op == "Equal":
-                self.clues.compared_numbers.append(int(number) if math.isfinite(number) else 0)
-            if op == "Equal" and number not in (pair.zero, pair.one):
-                return  # ids compared with a padding id: not a 0/1 mask
-            law, first = BINARY[op], index == 0
-            new = _map_pair(
-                pair, lambda x: law(x, number) if first else law(number, x), line=op in _LINEAR
-            )
-            self._push_outputs(node, new)
-        elif operands[0] in self._reached and not (pair.whole and self._are_inputs_sliced(node)):
+            self._visit_constant(node, index, float(constant), pair)
+        elif operand in self._reached and not (pair.whole and self._are_inputs_sliced(node)):
             # A mask combined with itself; or with its own sum, which is a position.
-            self._push_outputs(node, pair.forget_values() if operands[0] in self._unknown else pair)
-        elif op in ("And", "Or", "Xor", "Min", "Max"):
+            self._push_outputs(node, pair.forget_values() if operand in self._unknown else pair)
+        elif node in _COMBINES_MASKS:
             self._push_outputs(node, pair)
         else:
-            self._visit_other_tensor(node, index, operands[0], pair)
+            self._visit_other_tensor(node, index, operand, pair)
+
+    def _note_span(self, node: ir.Node, index: int, operand: ir.Value, pair: _Pair) -> None:
+        """Note the half of a table, compared with the input as it is, that lets the rest pass.
+
+        A clip has a pitch above what is the least.
+        """
+        if node not in ops.ORDER_COMPARISONS or pair[:2] != (0, 1):
+            return
+        table = const_of(operand)
+        if table is not None and table.size > 1:
+            least, most = float(table.min()), float(table.max())
+            middle = (least + most) / 2
+            is_lower_half = (index == 0) == node.op_type.startswith("Less")
+            self.clues.span = (least, middle) if is_lower_half else (middle, most)
+
+    def _visit_constant(self, node: ir.Node, index: int, number: float, pair: _Pair) -> None:
+        """Follow the trail into a node that combines it with a number."""
+        if is_op(node, "Equal"):
+            self.clues.compared_numbers.append(int(number) if math.isfinite(number) else 0)
+            if number not in (pair.zero, pair.one):
+                return  # ids compared with a padding id: not a 0/1 mask
+        law, is_first = BINARY[node.op_type], index == 0
+        new = _map_pair(
+            pair,
+            lambda x: law(x, number) if is_first else law(number, x),
+            line=node in _KEEPS_LINE,
+        )
+        self._push_outputs(node, new)
 
     def _visit_other_tensor(
         self, node: ir.Node, index: int, operand: ir.Value, pair: _Pair
     ) -> None:
         """Follow the trail into a node that combines it with another tensor."""
-        op, clues = node.op_type, self.clues
-        if op in _COMPARE or op in ("Equal", "Sub"):
+        clues, is_difference = self.clues, is_op(node, "Sub")
+        if node in ops.COMPARISONS or is_difference:
             if is_positions(operand):
                 clues.compared = clues.compared or describe_node(node)
-            if op != "Sub":
+            if not is_difference:
                 return
         if pair.whole:  # whole numbers stay arithmetic on this input; floats become data
-            if op == "Sub" and self._are_inputs_sliced(node):
+            if is_difference and self._are_inputs_sliced(node):
                 clues.neighbours = True
             self._push_outputs(node, pair.forget_values())
-        elif op in ("Add", "Sub"):
-            sign = -1.0 if op == "Sub" and index == 1 else 1.0
+        elif is_op(node, "Add", "Sub"):
+            sign = -1.0 if is_difference and index == 1 else 1.0
             self._visit_addend(node, _map_pair(pair, lambda x: sign * x, line=True))
-        elif op == "Mul":
+        elif is_op(node, "Mul"):
             self._visit_product(node, operand, pair)
 
     def _visit_product(self, node: ir.Node, operand: ir.Value, pair: _Pair) -> None:
         clues = self.clues
-        if find_above(operand, self._is_size, arithmetic=_OF_LENGTHS):
+        if find_above(operand, self._is_size, arithmetic=_LENGTH_ARITHMETIC):
             clues.fraction = clues.fraction or describe_node(node)
             self._push_outputs(node, pair.forget_values())
-        if any(is_op(user, "Sin", "Cos") for user, _ in node.outputs[0].uses()):
+        if any(user in _SINE for user, _ in node.outputs[0].uses()):
             clues.waves = clues.waves or describe_node(node)
         if not (pair.is_distinct and 0.0 in pair[:2] and all(map(math.isfinite, pair[:2]))):
             return
@@ -273,6 +289,17 @@ class _TrailWalk:
         elif pair.is_distinct and min(pair.zero, pair.one) <= FILL:
             padded = 0.0 if pair.zero < pair.one else 1.0
             self.clues.masks.append((1.0 - padded, padded, describe_node(node)))
+
+
+def _takes_row_lengths(node: ir.Node, index: int) -> bool:
+    """Return whether an input says how much of each row is content."""
+    return index == (4 if node in ops.RECURRENT else 1) and node in _SAYS_ROW_LENGTHS
+
+
+def _cast_pair(pair: _Pair, to: ir.DataType | None) -> _Pair:
+    if to == ir.DataType.BOOL:
+        pair = _map_pair(pair, lambda x: float(bool(x)), line=False)
+    return pair if to is None else pair._replace(whole=to.is_integer())
 
 
 def _map_pair(pair: _Pair, law: Law, *, line: bool) -> _Pair:

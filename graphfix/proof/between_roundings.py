@@ -10,15 +10,14 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.errors import ModelError
-from graphfix.graph.nodes import is_op
 from graphfix.proof.compare import Array, Tolerance, compare
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
 
-_ROUNDERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 # One number, or such a share of them, may be rounded the other way, by one step.
 _FLIPPED = 0.01
 
@@ -95,7 +94,7 @@ class RoundingSegments:
 
 def _rounding_nodes(model: ir.Model) -> dict[str, ir.Node]:
     """Return the nodes that round, by the name of their output."""
-    return {_name_of(x.outputs[0]): x for x in model.graph if is_op(x, *_ROUNDERS)}
+    return {_name_of(x.outputs[0]): x for x in model.graph if x in ops.ROUNDS_TO_INTEGERS}
 
 
 def _name_of(value: ir.Value | None) -> str:

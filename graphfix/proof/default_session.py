@@ -6,6 +6,7 @@ optimizer may crash on a graph, or change the result of one form of it and not o
 
 from collections.abc import Callable, Mapping, Sequence
 
+from graphfix import ops
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
 from graphfix.graph.walks import nodes_of
@@ -24,7 +25,7 @@ _OPTIMIZERS = (
     *("QDQSelectorActionTransformer", "LayerNormFusion", "AttentionFusion", "GeluFusionL2"),
     *("MatMulAddFusion", "ConvActivationFusion"),
 )
-_ROUNDING = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeMatMul"})
+_ROUNDS = ops.ROUNDS_TO_INTEGERS | ops.named("com.microsoft.DynamicQuantizeMatMul")
 
 
 class DefaultSessionCheck:
@@ -78,7 +79,7 @@ class DefaultSessionCheck:
             if diff is not None:
                 message = "in sessions as users open them, with all optimizations, "
                 message += f"output {diff.output!r} {diff.reason}, in case {diff.case!r}"
-                if any(x.op_type in _ROUNDING for x in nodes_of(self._original.graph.graph)):
+                if any(x in _ROUNDS for x in nodes_of(self._original.graph.graph)):
                     self._add_note(f"{message}: what is quantized is rounded otherwise there")
                     return ""
                 return message

@@ -204,6 +204,34 @@ def test_cumulated_lengths_are_known_by_the_differences_of_neighbours():
     assert role(text, "a").kind == "cu-lengths"
 
 
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        ("v, y = TopK (s, a)", "a size"),
+        ("y = Reshape (s, a)", "a size"),
+        ("y = ReduceSum (s, a)", "a whole number"),
+        ("y = Unsqueeze (s, a)", "a whole number"),
+    ],
+)
+def test_what_decides_a_shape_is_a_size_and_axes_are_none(node: str, why: str):
+    text = f"m (float[T, 3] s, int64[1] a) => (float y) {{ {node} }}"
+    assert role(text, "a").why == why
+
+
+@pytest.mark.parametrize("moved", ["Flatten (t)", "Expand (t, shape)", "Concat <axis = 1> (t, t)"])
+def test_a_mask_is_one_however_scores_move_on_to_the_softmax(moved: str):
+    text = f"""m (float[B, T] s, float[B, T] a) => (float[B, U] y) <int64[2] shape = {{1, 1}}>
+        {{ u = Mul (s, s)  t = Add (u, a)  v = {moved}  y = Softmax (v) }}"""
+    assert role(text, "a").kind == "mask"
+
+
+def test_data_that_goes_through_a_relu_is_no_mask():
+    """Of a test of 0 or 1 a product would be sure to be one."""
+    text = """m (float[B, T] s, float[B, T] a) => (float[B, T] y)
+        { u = Relu (a)  y = Mul (s, u) }"""
+    assert role(text, "a").kind == "data"
+
+
 def test_a_number_that_chooses_a_branch():
     text = """m (float[T] s, int64 a) => (float[T] y) <int64 k = {16000}>
         { c = Equal (a, k)

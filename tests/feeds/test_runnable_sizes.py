@@ -15,6 +15,7 @@ from graphfix.errors import FeedError
 from graphfix.feeds.arrays import CaseMaker
 from graphfix.feeds.case import Cases
 from graphfix.feeds.case_search import make_cases, search_cases
+from graphfix.feeds.runnable_sizes import SizeLimits
 from graphfix.feeds.signature import Signature
 from graphfix.runtime.local_session import Session
 
@@ -201,6 +202,32 @@ def test_a_pad_that_reflects_more_than_there_is_is_no_case_of_any_runtime() -> N
     assert len(sizes(cases, "L")) > 2
     with pytest.raises(FeedError, match="a Pad reflects more than there is"):
         search_cases(given, lambda case: None, dims={"L": [7]})
+
+
+def test_a_pad_may_name_the_axes_that_it_reflects() -> None:
+    given = text(
+        "m (float[1, L] x) => (float[P, Q] y) <int64[2] pads = {200, 200}, int64[1] axes = {-1}>"
+        ' { y = Pad <mode = "reflect"> (x, pads, , axes) }'
+    )
+    given.graph.opset_imports[""] = 18
+    cases = search_cases(given, lambda case: None, cover=True)
+    assert min(sizes(cases, "L")) > 200
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvInteger"])
+def test_a_convolution_has_nothing_to_work_on_below_its_window(op: str) -> None:
+    dtype = "uint8" if op == "ConvInteger" else "float"
+    given = text(
+        f"m ({dtype}[B, 1, T] x) => (float[B, 1, S] y) <{dtype}[1, 1, 3] w = {{1, 1, 1}}>"
+        f" {{ y = {op} (x, w) }}"
+    )
+    signature = Signature(given)
+    limits = SizeLimits(signature)
+    short, long = ({signature.batch: 1, signature.times[0]: n} for n in (2, 3))
+    node = limits.first_empty_window(short)
+    assert node is not None
+    assert node.op_type == op
+    assert limits.first_empty_window(long) is None
 
 
 def test_an_input_of_a_hundred_gigabytes_is_not_made() -> None:
