@@ -50,40 +50,63 @@ def find_padded_group(
     Raises:
         FeedError: There is no such dim, or no one dim that must be meant.
     """
-    known_dims = ", ".join(signature.user_name(s) for s in signature.symbols()) or "none"
     if axis:
-        symbol = signature.symbol_of(axis) or _symbol_at_place(signature, axis)
-        if symbol is None:
-            raise FeedError(
-                f"no input has a dim {axis!r} that could be padded; the symbolic dims are: "
-                f"{known_dims}"
-            )
+        return _group_of_named_axis(signature, axis)
+    symbol = None if length_input is None else _symbol_at_place(signature, length_input.axis)
+    if symbol is not None:
         return signature.group_of(symbol)
-    if (
-        length_input is not None
-        and (symbol := _symbol_at_place(signature, length_input.axis)) is not None
-    ):
-        return signature.group_of(symbol)
-    sized_times = [t for t in requested_sizes(signature, dims) if t != signature.batch]
-    fresh = [t for t in signature.fresh if t in sized_times] or signature.fresh
-    candidates = sized_times if len(sized_times) == 1 else fresh
-    if not candidates and signature.batch in requested_sizes(signature, dims) and signature.batch:
-        return signature.batch  # the one dim that the user names, though it comes first
+    sizes = requested_sizes(signature, dims)
+    candidates = _groups_that_may_be_padded(signature, sizes)
     if len(candidates) == 1:
         return candidates[0]
-    if not candidates:
-        batch = signature.batch and signature.user_name(signature.batch)
-        hint = f"; if {batch} is no batch but time, name it: --axis {batch}" if batch else ""
+    if candidates:
+        names = [signature.user_name(t) for t in candidates]
         raise FeedError(
-            f"the model has no dim that could be padded; the symbolic dims are: {known_dims}. "
-            f"Export "
-            f"it with a dynamic time axis, or try graphfix run -p thaw first{hint}"
+            f"several dims could be the one that is padded: {', '.join(names)}; "
+            f"name one, such as --axis {names[0]}"
         )
-    names = [signature.user_name(t) for t in candidates]
-    raise FeedError(
-        f"several dims could be the one that is padded: {', '.join(names)}; "
-        f"name one, such as --axis {names[0]}"
+    if signature.batch is not None and signature.batch in sizes:
+        return signature.batch  # the one dim that the user names, though it comes first
+    raise FeedError(_no_padded_dim_message(signature))
+
+
+def _group_of_named_axis(signature: Signature, axis: str) -> str:
+    """Return the group of the dim that the user names.
+
+    Raises:
+        FeedError: There is no such dim.
+    """
+    symbol = signature.symbol_of(axis) or _symbol_at_place(signature, axis)
+    if symbol is None:
+        raise FeedError(
+            f"no input has a dim {axis!r} that could be padded; the symbolic dims are: "
+            f"{_dim_names(signature)}"
+        )
+    return signature.group_of(symbol)
+
+
+def _groups_that_may_be_padded(
+    signature: Signature, sizes: Mapping[str, Sequence[int]]
+) -> list[str]:
+    """Return the times, no caches if there are others; those with sizes first."""
+    sized_times = [t for t in sizes if t != signature.batch]
+    if len(sized_times) == 1:
+        return sized_times
+    return [t for t in signature.fresh if t in sized_times] or signature.fresh
+
+
+def _no_padded_dim_message(signature: Signature) -> str:
+    batch = signature.batch and signature.user_name(signature.batch)
+    hint = f"; if {batch} is no batch but time, name it: --axis {batch}" if batch else ""
+    return (
+        "the model has no dim that could be padded; the symbolic dims are: "
+        f"{_dim_names(signature)}. Export it with a dynamic time axis, or try "
+        f"graphfix run -p thaw first{hint}"
     )
+
+
+def _dim_names(signature: Signature) -> str:
+    return ", ".join(signature.user_name(s) for s in signature.symbols()) or "none"
 
 
 def _symbol_at_place(signature: Signature, axis: str) -> str | None:

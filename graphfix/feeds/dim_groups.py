@@ -133,16 +133,22 @@ class DimGroups:
                 if item.name in states:
                     state_symbols.add(symbol)
         for names in kinds.values():
-            often = {s for s, n in Counter(names).items() if n > 1}
-            self._caches |= often
-            alike = often | (past & set(names)) if often else set(names)
             if len(names) == 1:  # an image is joined to something, too
                 self._caches |= past & set(names) & state_symbols
-            elif len(often) < 2:
-                self._caches |= alike
-                for tied_symbols in (alike & past, alike - past):  # of self- and of cross-attention
-                    for name in tied_symbols:
-                        self._join_groups(min(tied_symbols), name)
+            else:
+                self._tie_caches_of_kind(names, past)
+
+    def _tie_caches_of_kind(self, names: Sequence[str], past: set[str]) -> None:
+        """Tie the lengths of two or more caches, given the symbols of those that are continued."""
+        recurring = {s for s, n in Counter(names).items() if n > 1}
+        self._caches |= recurring
+        if len(recurring) > 1:
+            return
+        alike = recurring | (past & set(names)) if recurring else set(names)
+        self._caches |= alike
+        for tied_symbols in (alike & past, alike - past):  # of self- and of cross-attention
+            for name in tied_symbols:
+                self._join_groups(min(tied_symbols), name)
 
     def _grows_by_step(self, item: Input, output: str | None) -> bool:
         """Return whether an input comes back longer: keys of ``[B * H, D, P]``, not Conv frames."""
@@ -244,25 +250,39 @@ _SAME_SHAPE = ops.BROADCASTS | ops.named("PRelu")
 
 def _equal_dims(model: ir.Model, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:
     """Yield pairs of dims that the graph needs to be equal, up to broadcasting."""
-    for value in model.graph.inputs:  # what inference has learnt of the dims themselves
+    for value in model.graph.inputs:  # inference may know more than the model declares
         yield from zip(value.shape or (), shapes.dims(value) or (), strict=False)
+    opset = opset_of(model)
     for node in model.graph.all_nodes():
-        input_dims = [dims for x in node.inputs if (dims := shapes.dims(x)) is not None]
-        if (
-            lookup := identity_lookup(node, shapes)
-        ) is not None:  # all of a mask, if not the beginning
-            for dim, axis in zip(shapes.dims(lookup.table) or (), lookup.index_axes, strict=False):
-                yield dim, lookup.shape[axis]
+        yield from _equal_dims_of_lookup(node, shapes)
+        operand_dims = [dims for x in node.inputs if (dims := shapes.dims(x)) is not None]
         if node in _SAME_SHAPE:
-            for a, b in itertools.combinations(input_dims, 2):
+            for a, b in itertools.combinations(operand_dims, 2):
                 yield from zip(reversed(a), reversed(b), strict=False)
-        elif node.op_type == "MatMul" and len(input_dims) == 2:
-            a, b = input_dims
-            if len(a) > 1 and len(b) > 1:
-                yield a[-1], b[-2]
-                yield from zip(reversed(a[:-2]), reversed(b[:-2]), strict=False)
-        elif node.op_type == "Concat" and len({len(x) for x in input_dims}) == 1:
-            joined_axis = axis_of(node, len(input_dims[0]), opset_of(model))
-            for first, second in itertools.pairwise(input_dims):
-                pairs = enumerate(zip(first, second, strict=True))
-                yield from (pair for i, pair in pairs if i != joined_axis)
+        elif is_op(node, "MatMul") and len(operand_dims) == 2:
+            yield from _equal_dims_of_product(*operand_dims)
+        elif is_op(node, "Concat") and len({len(x) for x in operand_dims}) == 1:
+            yield from _equal_dims_of_concat(
+                operand_dims, axis_of(node, len(operand_dims[0]), opset)
+            )
+
+
+def _equal_dims_of_lookup(node: ir.Node, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:
+    """Yield the dims of a mask and those it is looked up with: all of it, or its beginning."""
+    lookup = identity_lookup(node, shapes)
+    if lookup is not None:
+        for dim, axis in zip(shapes.dims(lookup.table) or (), lookup.index_axes, strict=False):
+            yield dim, lookup.shape[axis]
+
+
+def _equal_dims_of_product(a: Sequence[Dim], b: Sequence[Dim]) -> Iterator[tuple[Dim, Dim]]:
+    if len(a) > 1 and len(b) > 1:
+        yield a[-1], b[-2]
+        yield from zip(reversed(a[:-2]), reversed(b[:-2]), strict=False)
+
+
+def _equal_dims_of_concat(
+    operand_dims: Sequence[Sequence[Dim]], joined_axis: int | None
+) -> Iterator[tuple[Dim, Dim]]:
+    for a, b in itertools.pairwise(operand_dims):
+        yield from (x for i, x in enumerate(zip(a, b, strict=True)) if i != joined_axis)

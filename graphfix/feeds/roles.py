@@ -137,58 +137,103 @@ def _role_of_bool(value: ir.Value, clues: Clues) -> Role:
 
 
 def _role_of_float(value: ir.Value, clues: Clues) -> Role:
-    if clues.added and _rank_of(value) >= 2:
-        return Role("mask", f"added to scores at {clues.added}", valid=0.0, padded=-1e4)
-    mask = _mask_role(clues)
-    if mask is not None and not _has_one_element(value):
-        return mask
-    if _has_one_per_row(value) and _rank_of(value) >= 1:
-        if clues.fraction and (clues.compared or clues.cut):
-            return Role("relative-lengths", f"a share of the size at {clues.fraction}")
-        if clues.compared:
-            return Role("lengths", f"compared with positions at {clues.compared}")
-    gate = clues.gates and _rank_of(value) >= 2 and value.shape is not None
-    if gate and any(d == 1 for d in value.shape[1:]):  # type: ignore[index]
+    readings = (_float_as_addend, _float_as_condition, _float_as_lengths, _float_as_gate)
+    roles = (read(value, clues) for read in readings)
+    return next(
+        (role for role in roles if role is not None),
+        Role("data", "floating point", span=clues.span if _has_one_per_row(value) else None),
+    )
+
+
+def _float_as_addend(value: ir.Value, clues: Clues) -> Role | None:
+    if not clues.added or _rank_of(value) < 2:
+        return None
+    return Role("mask", f"added to scores at {clues.added}", valid=0.0, padded=-1e4)
+
+
+def _float_as_condition(value: ir.Value, clues: Clues) -> Role | None:
+    return None if _has_one_element(value) else _mask_role(clues)
+
+
+def _float_as_lengths(value: ir.Value, clues: Clues) -> Role | None:
+    if not _has_one_per_row(value) or _rank_of(value) < 1:
+        return None
+    if clues.fraction and (clues.compared or clues.cut):
+        return Role("relative-lengths", f"a share of the size at {clues.fraction}")
+    if clues.compared:
+        return Role("lengths", f"compared with positions at {clues.compared}")
+    return None
+
+
+def _float_as_gate(value: ir.Value, clues: Clues) -> Role | None:
+    if value.shape is None or _rank_of(value) < 2:
+        return None
+    if clues.gates and any(d == 1 for d in value.shape[1:]):
         return Role("mask", f"multiplied with data at {clues.gates}", sure=False)
-    if _name_matches(value, "mask") and _rank_of(value) >= 2:
-        return Role("mask", "its name", sure=False)
-    return Role("data", "floating point", span=clues.span if _has_one_per_row(value) else None)
+    return Role("mask", "its name", sure=False) if _name_matches(value, "mask") else None
 
 
 def _role_of_int(value: ir.Value, clues: Clues, table: IndexRange | None) -> Role:
-    if _has_one_per_row(value):
-        if clues.neighbours or _name_matches(value, "cu_?seq|cu_?len"):
-            return Role("cu-lengths", "differences of neighbours are lengths")
-        counted = clues.compared or clues.limits
-        # A number that only makes a shape is a size, not the length of a row.
-        if clues.compared or (counted and _rank_of(value) >= 1):
-            return Role("lengths", f"counted against positions at {counted}")
-        if table is None and _has_one_element(value) and clues.compared_numbers:
-            choices = tuple(sorted({*clues.compared_numbers}))
-            return Role("choice", "compared with constants", choices=choices, free=True)
-        if table is None and _rank_of(value) >= 1 and _name_matches(value, "len"):
-            return Role("lengths", "its name", sure=False)
+    role = _int_as_number_per_row(value, clues, table) if _has_one_per_row(value) else None
+    if role is not None:
+        return role
     if table is not None:
-        low, high, reason = table.low, table.high, f"indices of {table.node}"
-        if _name_matches(value, "position"):
-            return Role("positions", reason, low=low, high=high, below=table.below)
-        # Ids that the graph asks about, such as a padding id, are not content.
-        special_ids = tuple(sorted({x for x in clues.compared_numbers if low <= x < high}))
-        return Role("tokens", reason, low=low, high=high, below=table.below, choices=special_ids)
-    mask = None if _has_one_per_row(value) else _mask_role(clues)
-    if mask is not None:
-        return mask
-    if not clues.waves and _name_matches(value, "position") and not _has_one_per_row(value):
-        return Role("positions", "its name", high=1 << 30, sure=False)
+        return _role_of_indices(value, clues, table)
+    readings = (_int_as_condition, _int_as_positions, _int_as_counted_mask, _int_as_size)
+    roles = (read(value, clues) for read in readings)
+    return next(
+        (role for role in roles if role is not None), Role("int", "a whole number", free=True)
+    )
+
+
+def _int_as_number_per_row(value: ir.Value, clues: Clues, table: IndexRange | None) -> Role | None:
+    if clues.neighbours or _name_matches(value, "cu_?seq|cu_?len"):
+        return Role("cu-lengths", "differences of neighbours are lengths")
+    counted = clues.compared or clues.limits
+    # A number that only makes a shape is a size, not the length of a row.
+    if clues.compared or (counted and _rank_of(value) >= 1):
+        return Role("lengths", f"counted against positions at {counted}")
+    if table is not None:
+        return None
+    if _has_one_element(value) and clues.compared_numbers:
+        choices = tuple(sorted({*clues.compared_numbers}))
+        return Role("choice", "compared with constants", choices=choices, free=True)
+    if _rank_of(value) >= 1 and _name_matches(value, "len"):
+        return Role("lengths", "its name", sure=False)
+    return None
+
+
+def _role_of_indices(value: ir.Value, clues: Clues, table: IndexRange) -> Role:
+    low, high, reason = table.low, table.high, f"indices of {table.node}"
+    if _name_matches(value, "position"):
+        return Role("positions", reason, low=low, high=high, below=table.below)
+    # Ids that the graph asks about, such as a padding id, are not content.
+    special_ids = tuple(sorted({x for x in clues.compared_numbers if low <= x < high}))
+    return Role("tokens", reason, low=low, high=high, below=table.below, choices=special_ids)
+
+
+def _int_as_condition(value: ir.Value, clues: Clues) -> Role | None:
+    return None if _has_one_per_row(value) else _mask_role(clues)
+
+
+def _int_as_positions(value: ir.Value, clues: Clues) -> Role | None:
     if clues.waves:
         return Role("positions", f"angles at {clues.waves}", high=1 << 30)
-    if not _has_one_per_row(value) and (
-        clues.summed or clues.gates or _name_matches(value, "mask")
-    ):
-        return Role("mask", f"counted at {clues.summed or clues.gates or 'its name'}", sure=False)
-    if clues.shape or clues.limits:
-        return Role("int", "a size", low=1, high=5)
-    return Role("int", "a whole number", free=True)
+    if _name_matches(value, "position") and not _has_one_per_row(value):
+        return Role("positions", "its name", high=1 << 30, sure=False)
+    return None
+
+
+def _int_as_counted_mask(value: ir.Value, clues: Clues) -> Role | None:
+    counted = clues.summed or clues.gates or ("its name" if _name_matches(value, "mask") else "")
+    if not counted or _has_one_per_row(value):
+        return None
+    return Role("mask", f"counted at {counted}", sure=False)
+
+
+def _int_as_size(value: ir.Value, clues: Clues) -> Role | None:
+    is_size = clues.shape or clues.limits
+    return Role("int", "a size", low=1, high=5) if is_size else None
 
 
 def _role_of_unused(value: ir.Value) -> Role:
