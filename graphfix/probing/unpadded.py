@@ -172,28 +172,37 @@ class UnpaddedRuns:
         return clip_table
 
     def _run_clips(self, session: Opened) -> ClipTable:
+        """Run clips of all lengths, as many of each as a container has rows.
+
+        Raises:
+            FeedError: A container is shorter than a clip that the user asks for.
+        """
         sizes = requested_sizes(self.signature, self._dims)
         user_lengths = list(dict.fromkeys(sizes.get(self.time, ())))
+        _require_room(self.containers, user_lengths)
         batch = sizes.get(self.signature.batch or "", (1,)) if self.clips.can_batch else (1,)
         self.batches = tuple(n for n in dict.fromkeys(batch) if n > 0) or (1,)
-        most = max(self.batches)
-        if self.containers and user_lengths and max(self.containers) < max(user_lengths):
-            raise FeedError(
-                f"a container of {max(self.containers)} does not hold a clip of {max(user_lengths)}"
-            )
-        tried = user_lengths or [n for n in _LENGTHS if n <= max(self.containers, default=n)]
-        more = [max(1, round(max(tried, default=1) * share)) for share in _SHARES]
+        rows = max(self.batches)
+        self.dropped, self.firsts = list(self._refused), []
         clip_table: ClipTable = {}
-        self.dropped = list(self._refused)
-        self.firsts = []
-        for length in (*tried, *(more[: max(0, most - len(user_lengths))] if user_lengths else ())):
-            if not user_lengths and len(self.firsts) >= _ENOUGH:
-                break
-            clips = {seed: self._run_rows(session, length, seed, most) for seed in self.seeds}
-            if all(clips.values()):
-                clip_table |= {(length, seed): row_clips for seed, row_clips in clips.items()}
-                self.firsts += [length] if length in tried else []
+        enough = len(user_lengths) or _ENOUGH
+        for length in user_lengths or self._usual_lengths():
+            if len(self.firsts) < enough and self._run_length(session, length, rows, clip_table):
+                self.firsts.append(length)
+        for length in _filler_lengths(user_lengths, rows):
+            self._run_length(session, length, rows, clip_table)
         return clip_table if self.firsts else {}
+
+    def _usual_lengths(self) -> list[int]:
+        return [n for n in _LENGTHS if n <= max(self.containers, default=n)]
+
+    def _run_length(self, session: Opened, length: int, rows: int, clip_table: ClipTable) -> bool:
+        """Run the clips of one length and add them to the table; return whether all of them run."""
+        clips = {seed: self._run_rows(session, length, seed, rows) for seed in self.seeds}
+        if not all(clips.values()):
+            return False
+        clip_table |= {(length, seed): row_clips for seed, row_clips in clips.items()}
+        return True
 
     def _run_rows(self, session: Opened, length: int, seed: int, rows: int) -> list[Clip]:
         row_clips = []
@@ -225,6 +234,20 @@ def _seed_count(model: ir.Model) -> int:
     if floats == len(model.graph.outputs):
         return 1
     return _SOME_SEEDS if floats else _MANY_SEEDS
+
+
+def _require_room(containers: Sequence[int], lengths: Sequence[int]) -> None:
+    """Raise FeedError if no container holds the longest clip that the user asks for."""
+    if containers and lengths and max(containers) < max(lengths):
+        raise FeedError(f"a container of {max(containers)} does not hold a clip of {max(lengths)}")
+
+
+def _filler_lengths(user_lengths: Sequence[int], rows: int) -> list[int]:
+    """Return lengths for the rows of a container beyond the lengths that the user gives."""
+    if not user_lengths:
+        return []
+    lengths = [max(1, round(max(user_lengths) * share)) for share in _SHARES]
+    return lengths[: max(0, rows - len(user_lengths))]
 
 
 def _silent_names(clip_table: ClipTable) -> list[str]:

@@ -33,6 +33,7 @@ from graphfix.runtime.compared_session import Opened, open_original
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import OverBudgetError, RunError
+from graphfix.wording import group_pairs
 
 Outputs = dict[str, Array]
 Sizes = Mapping[str, Sequence[int]]
@@ -160,17 +161,11 @@ class Baseline:
                 user_cases = [] if feeds is None else [case_from_feeds(feeds, self.signature)]
                 self._run_given_cases(session, user_cases or cases or ())
             if self._makes_cases:
-                used = [x.name for x in self.signature.inputs if x.role.why != UNUSED]
-                self.ignored_inputs = [
-                    x
-                    for x in used[:_MOST_CHANGED_INPUTS]
-                    if not self._affects_outputs(session, x, seed)
-                ]
+                self.ignored_inputs = self._find_ignored_inputs(session, seed)
                 start = self.signature.group_sizes(self.runs[0].case.dims)
-                state_chains = run_chains(
+                self.chains += run_chains(
                     self.graph, self.signature, start, lambda x: self._outputs_of(session, x), seed
                 )
-                self.chains += state_chains
             self.content = ContentMasks(self.signature)
             if self._repair_reads_lengths():
                 self.runs = [run for run in self.runs if not run.case.is_ragged]
@@ -242,6 +237,12 @@ class Baseline:
         )
         return cases, outputs
 
+    def _find_ignored_inputs(self, session: Opened, seed: int) -> list[str]:
+        """Return the inputs that the graph uses, but whose change reaches no output."""
+        used = [x.name for x in self.signature.inputs if x.role.why != UNUSED]
+        changed = used[:_MOST_CHANGED_INPUTS]
+        return [x for x in changed if not self._affects_outputs(session, x, seed)]
+
     def _affects_outputs(self, session: Opened, name: str, seed: int) -> bool:
         """Return whether changing one input alone changes an output."""
         maker = CaseMaker(self.signature, seed + 1)
@@ -292,11 +293,10 @@ class Baseline:
     def _cases_to_poison(self) -> list[tuple[OriginalRun, tuple[Poison, ...]]]:
         """Return cases with padding, and the kinds of garbage to put into it."""
         ragged = [run for run in self.runs if run.case.is_ragged and not run.case.empty_rows]
-        left_padded = [run for run in ragged if run.case.side == "left"]
-        full = [run for run in ragged if run.case.side != "left" and _is_first_row_full(run.case)]
-        none = [
-            run for run in ragged if run.case.side != "left" and not _is_first_row_full(run.case)
-        ]
+        by_layout = group_pairs((_padding_layout(run.case), run) for run in ragged)
+        left_padded, full, none = (
+            by_layout.get(x, []) for x in ("on the left", "behind others", "behind all rows")
+        )
         nan_and_large: tuple[Poison, ...] = ("NaN", "large values")
         usual: tuple[Poison, ...] = ("large values", "other numbers")
         return [
@@ -342,8 +342,12 @@ class Baseline:
         return masks
 
 
-def _is_first_row_full(case: Case) -> bool:
-    return all(rows[0] == case.dims[s] for s, rows in case.valid.items() if s in case.dims)
+def _padding_layout(case: Case) -> str:
+    """Return where a case has padding; "behind others" if its first row is full."""
+    if case.side == "left":
+        return "on the left"
+    first_is_full = (rows[0] == case.dims[s] for s, rows in case.valid.items() if s in case.dims)
+    return "behind others" if all(first_is_full) else "behind all rows"
 
 
 @dataclass

@@ -63,9 +63,9 @@ class ContentMasks:
         sizes, lengths = self._signature.key_by_symbol(case.dims), self._valid_lengths(case)
         if dims is None or not _is_shape_at(dims, shape, sizes):
             return None  # not known, or inferred wrongly
-        rows = max((len(v) for v in lengths.values()), default=1)
-        batch_axes = [a for a, d in enumerate(dims) if symbols(d) & self._signature.batch_symbols]
-        if rows > 1 and any(shape[a] != rows for a in batch_axes):
+        rows = max(map(len, lengths.values()), default=1)
+        batch_axes = self._batch_axes(dims)
+        if rows > 1 and {shape[a] for a in batch_axes} - {rows}:
             return None  # batch and heads are flattened into one axis
         row_axis = _row_axis(dims, batch_axes, rows)
         mask = np.ones(shape, np.bool_)
@@ -78,13 +78,16 @@ class ContentMasks:
             ends = _valid_row_ends(dim, sizes, lengths, rows)
             if ends is None:
                 return None
-            if case.side == "left":
-                if shape[axis] not in {sizes[x] for x in governing}:
-                    ends = [0] * rows  # behind a prompt, or shortened: nobody knows where to
-                mask &= ~_mask_before([shape[axis] - n for n in ends], axis, row_axis, shape)
-            else:
+            if case.side == "right":
                 mask &= _mask_before(ends, axis, row_axis, shape)
+            else:
+                is_whole = shape[axis] in map(sizes.get, governing)
+                mask &= _mask_behind_padding(ends, axis, row_axis, shape, is_whole=is_whole)
         return mask & _rows_with_content(lengths, row_axis, shape)
+
+    def _batch_axes(self, dims: Sequence[Dim]) -> list[int]:
+        batch = self._signature.batch_symbols
+        return [axis for axis, dim in enumerate(dims) if symbols(dim) & batch]
 
     def clean_mask(
         self, name: str, case: Case, clean: Array, poisoned: Array, tolerance: Tolerance
@@ -209,3 +212,21 @@ def _rows_with_content(lengths: PerRow, row_axis: int | None, shape: tuple[int, 
 def _mask_before(ends: list[int], axis: int, row_axis: int | None, shape: tuple[int, ...]) -> Mask:
     rows = ends[0] if row_axis is None else reshape_along(np.asarray(ends), row_axis, len(shape))
     return np.asarray(index_along(shape, axis) < rows)
+
+
+def _mask_behind_padding(
+    ends: list[int], axis: int, row_axis: int | None, shape: tuple[int, ...], *, is_whole: bool
+) -> Mask:
+    """Return a mask of content that is padded on the left.
+
+    Args:
+        ends: How much of each row is content.
+        axis: The axis of time.
+        row_axis: The axis of the rows.
+        shape: Of the tensor.
+        is_whole: Whether the axis is time itself. Behind a prompt, or shortened, nobody knows where
+            the padding went: nothing is content for sure.
+    """
+    if not is_whole:
+        return np.zeros(shape, np.bool_)
+    return ~_mask_before([shape[axis] - n for n in ends], axis, row_axis, shape)

@@ -80,16 +80,17 @@ def _compare_values(
             yield f"has the {subject} as {_type_text(new)} instead of {_type_text(old)}"
         if old.shape is None or new.shape is None:
             continue
-        if len(old.shape) != len(new.shape):
-            if output_ranks.get(old.name or "") == len(new.shape):
-                continue
+        if len(old.shape) == len(new.shape):
+            yield from _newly_fixed_axes(subject, old.shape, new.shape) if dims else ()
+        elif output_ranks.get(old.name or "") != len(new.shape):
             yield f"has the {subject} with {len(new.shape)} dims instead of {len(old.shape)}"
-            continue
-        for axis, (was, now) in enumerate(zip(old.shape, new.shape, strict=True)):
-            if not dims or not isinstance(now, int) or now == was:
-                continue
-            old_size = str(was) if isinstance(was, int) else was.value or "free"
-            yield f"has axis {axis} of the {subject} fixed at {now} instead of {old_size}"
+
+
+def _newly_fixed_axes(subject: str, before: ir.Shape, after: ir.Shape) -> Iterator[str]:
+    for axis, (old, new) in enumerate(zip(before, after, strict=True)):
+        if isinstance(new, int) and new != old:
+            old_size = str(old) if isinstance(old, int) else old.value or "free"
+            yield f"has axis {axis} of the {subject} fixed at {new} instead of {old_size}"
 
 
 def _type_text(value: ir.Value) -> str:
