@@ -10,19 +10,19 @@ import numpy as np
 from graphfix.errors import FeedError
 from graphfix.feeds import array_fill
 from graphfix.feeds.case import Array, Case, PerRow, key_by_user_name
-from graphfix.feeds.case_style import USUAL, Ends, Style, row_lengths
+from graphfix.feeds.case_style import USUAL, Style, row_lengths
 from graphfix.feeds.input import Input
-from graphfix.feeds.roles import TELLS
+from graphfix.feeds.roles import LENGTH_KINDS
 from graphfix.feeds.signature import Signature
 from graphfix.spec.quoting import quote_name
 
 # (rows, length) of the usual cases, in the order they are tried. A length of 1 and 2 finds
 # off-by-ones, an odd one wrong roundings, two rows of different lengths a mask that is ignored.
 SCHEDULE = ((1, 7), (1, 1), (2, 2), (2, 23), (3, 40))
-# As many rows as a case of the schedule has at most, and more: choices differ from step to step.
+# More rows than any case of the schedule has, so that options differ from step to step.
 _ROWS = 5
 _LARGE = ("bumps", "spikes", "loud")
-# What an input is made up of at most: a gigabyte of float64.
+# The largest array that is made: a gigabyte of float64.
 _MOST_ELEMENTS = 1 << 27
 
 
@@ -57,7 +57,7 @@ class CaseMaker:
 
     Attributes:
         governed_times: The times along which a mask or a length says what is content.
-        has_floats: Whether some input is made of any numbers.
+        has_floats: Whether some input takes floats of any size.
         options: The values of each input that selects.
     """
 
@@ -134,7 +134,7 @@ class CaseMaker:
         """Return how much of each row is content, for each time that a mask or a length governs."""
         has_one_row = rows == 1 and self._signature.batch is None and style == USUAL
         return {
-            time: _only_row_length(groups[time], step, style.ends)
+            time: _only_row_length(groups[time], step)
             if has_one_row
             else row_lengths(style.ends, groups[time], rows, step)
             for time in self.governed_times
@@ -272,10 +272,10 @@ class CaseMaker:
 
 def _times_with_lengths(signature: Signature) -> list[str]:
     """Return the times along which a mask or a length says what is content."""
-    times = [signature.time_of(x) for x in signature.inputs if x.role.kind in TELLS]
+    times = [signature.time_of(x) for x in signature.inputs if x.role.kind in LENGTH_KINDS]
     return list(dict.fromkeys(t for t in times if t is not None))
 
 
-def _only_row_length(full_length: int, step: int, ends: Ends) -> tuple[int, ...]:
+def _only_row_length(full_length: int, step: int) -> tuple[int, ...]:
     """Return the length of the only row, which is padded in the last usual case."""
     return (max(1, round(full_length * 0.7)),) if step == len(SCHEDULE) - 1 else (full_length,)

@@ -10,13 +10,13 @@ from graphfix.feeds.array_fill import is_image, selector_values
 from graphfix.feeds.case import Array, Case
 from graphfix.feeds.case_style import Side
 from graphfix.feeds.input import Input
-from graphfix.feeds.roles import TELLS, Role
+from graphfix.feeds.roles import LENGTH_KINDS, Role
 from graphfix.feeds.signature import Signature
 from graphfix.spec.quoting import quote_name
 
 _NUMBERS = ("tokens", "positions", "int", "data")
 _LARGE = 1e4
-# An input that saw no more values, of more that it may have, says nothing.
+# An input that was fed no more values than this, of more that it may have, was hardly tried.
 _FEW = 2
 
 
@@ -25,8 +25,8 @@ class Coverage:
     """Sizes and conditions that the cases met and missed, in words for a user.
 
     Attributes:
-        covered: Sizes, and conditions that held in some case.
-        missing: Sizes from where nothing is known, and conditions that held in none.
+        covered: Sizes that were tried, and conditions that some case met.
+        missing: Sizes beyond those that were tried, and conditions that no case met.
     """
 
     covered: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ def measure_coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
 def _check_conditions(cases: Sequence[Case], signature: Signature) -> Iterator[tuple[str, bool]]:
     """Yield each condition that could hold, with whether it did."""
     plain = [case for case in cases if not case.poison]
-    if any(x.role.kind in TELLS and x.role.sure for x in signature.inputs):
+    if any(x.role.kind in LENGTH_KINDS and x.role.sure for x in signature.inputs):
         yield from _check_row_conditions(plain, signature)
     for item in signature.inputs:
         yield from _check_input_conditions(item, plain, signature)

@@ -1,8 +1,8 @@
 """Dims of the inputs that must have the same size, from the graph and from input roles.
 
-Two symbols are put into one group if the graph adds, compares or joins tensors that have them, and
-otherwise by role: the first dim of every input is the same batch, and a mask is as long as what it
-masks.
+Two symbols are put into one group if the graph adds, compares or joins tensors that have them, or
+because of their role: the first dim of every input is the same batch, and a mask is as long as the
+data that it masks.
 """
 
 import itertools
@@ -38,7 +38,7 @@ class DimGroups:
         inputs: Its inputs, with their axes.
         batch: The symbols that are a batch.
         tie: How to tie symbols that nothing in the graph relates.
-        shapes: Gives symbolic shapes; asked only if there is something to tie by them.
+        shapes: Returns symbolic shapes; called only if something has to be tied by them.
 
     Attributes:
         derived: Symbols that are expressions of others.
@@ -167,7 +167,7 @@ class DimGroups:
         ranked = sorted(self._inputs, key=lambda x: order.get(x.role.kind, 4))
         names = [s for x in ranked for d in x.dims for s in sorted(symbols(d))]
         groups = dict.fromkeys(self.group_of(s) for s in names if s not in self.derived)
-        # A cache is not what a model is about, and must not come before the tokens.
+        # Caches come last: they are never the time that a model is about.
         return sorted([g for g in groups if g not in batch], key=lambda g: g in past), past
 
     def _tie_masks(self) -> None:
@@ -209,9 +209,13 @@ class DimGroups:
 
         The one before it whose name is most like its own; only the order where names say nothing.
         """
-        of = [x for x in self._inputs if x.role.kind in ("data", "tokens") and x.time is not None]
-        of = [x for x in of if not (symbols(x.dims[x.time or 0]) & self._caches)] or of
-        if not of:
+        content = [
+            x for x in self._inputs if x.role.kind in ("data", "tokens") and x.time is not None
+        ]
+        content = [
+            x for x in content if not (symbols(x.dims[x.time or 0]) & self._caches)
+        ] or content
+        if not content:
             return None
         position = self._inputs.index(next(x for x in self._inputs if x.name == item.name))
 
@@ -220,7 +224,7 @@ class DimGroups:
             common = sum(1 for _ in itertools.takewhile(lambda p: p[0] == p[1], pairs))
             return (common, -abs(position - self._inputs.index(x)))
 
-        return max(of, key=name_likeness)
+        return max(content, key=name_likeness)
 
 
 def _mask_only_symbols(inputs: Iterable[Input]) -> set[str]:

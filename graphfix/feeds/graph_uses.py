@@ -1,4 +1,4 @@
-"""Searches around a value: above it, and below it on the way into a Softmax."""
+"""Searches around a value: for a node above it, and for a Softmax below it."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -16,7 +16,7 @@ KEEPS_RANGE = (
     | ops.named("Pad Trilu")
 )
 SHIFTS_AND_SCALES = ops.named("Add Sub Mul Neg")
-# The least change of a score on its way into a Softmax.
+# They scale, shift, bound or move scores on their way into a Softmax.
 _KEEPS_SCORES = (
     (ops.MOVES_ELEMENTS | ops.CASTS | ops.IDLE)
     | (SHIFTS_AND_SCALES - ops.named("Neg"))
@@ -73,6 +73,6 @@ def cast_type(node: ir.Node) -> ir.DataType | None:
     return next((x.dtype for x in (node.outputs[0], *node.inputs[1:]) if x and x.dtype), None)
 
 
-def describe_node(node: ir.Node) -> str:
-    """Return a node's operator and name, as a user finds it."""
+def node_title(node: ir.Node) -> str:
+    """Return the operator of a node and its name, or that of its first output: ``Add 'y'``."""
     return f"{node.op_type} {node.name or node.outputs[0].name!r}"

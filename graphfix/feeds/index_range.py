@@ -1,7 +1,7 @@
-"""Range of an input that is used as indices, from computing the graph in between.
+"""Range of an input that is used as indices, found by computing the graph in between.
 
-Exports wrap negative ids, add offsets of codebooks or cut rows out on the way: Less, Add, Mul and
-Where in front of a Gather. What the input's numbers become there says which of them are in range.
+Exports wrap negative ids, add offsets of codebooks or cut out rows first: Less, Add, Mul and Where
+in front of a Gather. The numbers that arrive at the Gather say which input numbers are in range.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.facts.symbolic.expressions import Dim
-from graphfix.feeds.graph_uses import KEEPS_RANGE, cast_type, describe_node
+from graphfix.feeds.graph_uses import KEEPS_RANGE, cast_type, node_title
 from graphfix.feeds.laws import BINARY, TESTS, UNARY, Law, Numbers, apply_law
 from graphfix.graph.constants import const_of, scalar_of
 from graphfix.graph.nodes import attr_int, is_op
@@ -32,13 +32,20 @@ _KEEPS_NUMBERS = KEEPS_RANGE | ops.named("Clip")
 # Constants of more elements are not computed with.
 _MOST_CONSTANT_ELEMENTS = 64
 _MOST_IDS_TRIED = 1 << 20
-# The numbers that are followed, from a few below 0; 0 is at the place _ZERO.
+# The numbers that are followed through the graph, and the index of 0 among them.
 _ZERO = 64
 _NUMBERS_AROUND_ZERO = np.arange(-_ZERO, _ZERO + 1, dtype=np.float64)
 
 
 class IndexRange(NamedTuple):
-    """Integers to feed: ``low <= x < high``, and ``x`` below each of ``below`` in the run."""
+    """Integers to feed: ``low <= x < high``, and below the sizes ``below`` of the same run.
+
+    Attributes:
+        low: The smallest valid number.
+        high: One more than the largest valid number.
+        below: Symbolic sizes that the numbers stay below, too.
+        node: The operator that takes the indices, and its name.
+    """
 
     low: int
     high: int
@@ -51,7 +58,7 @@ def find_index_range(start: ir.Value, dims: Dims) -> IndexRange | None:
 
     Args:
         start: The input.
-        dims: Gives the dims of a tensor; asked only of what is indexed.
+        dims: Returns the dims of a tensor; called only for tensors that are indexed.
     """
     trail = _Trail(start)
     values = trail.map_numbers(_NUMBERS_AROUND_ZERO)
@@ -63,7 +70,7 @@ def find_index_range(start: ir.Value, dims: Dims) -> IndexRange | None:
     high = 1 << 30 if below else 1
     if sizes := _smallest_sizes(limits):
         low, high = _valid_bounds(trail, sizes)
-    return IndexRange(low, max(high, low + 1), below, describe_node(ends[0][0]))
+    return IndexRange(low, max(high, low + 1), below, node_title(ends[0][0]))
 
 
 def _smallest_sizes(limits: Iterable[tuple[ir.Value, Dim]]) -> dict[ir.Value, int]:
@@ -96,9 +103,9 @@ def _is_partial(values: Numbers) -> bool:
 
 
 def _shift_of(values: Numbers) -> int | None:
-    """Return what is added to the input on its way to these indices; None if it is scaled up.
+    """Return the number added to the input before it is an index; None if the input is scaled up.
 
-    0 if it is not known.
+    0 if the number is unknown.
     """
     at_zero, at_one = values[_ZERO : _ZERO + 2].max(axis=1)
     if at_one - at_zero > 1:
@@ -112,7 +119,7 @@ def _valid_bounds(trail: _Trail, sizes: dict[ir.Value, int]) -> tuple[int, int]:
         -_ZERO, min(2 * max(sizes.values()) + _ZERO, _MOST_IDS_TRIED), dtype=np.float64
     )
     values = trail.map_numbers(grid)
-    # Where something is added that is not known, the first half has the best chances.
+    # If an unknown number is added, indices in the first half are most likely in range.
     indices = [
         np.where(np.isnan(values[x][_ZERO:]).all(), 2 * grid[:, None], values[x]) for x in sizes
     ]
@@ -155,7 +162,7 @@ def _index_limits(node: ir.Node, dims: Dims) -> Iterator[Dim]:
 
 
 def _written_length(node: ir.Node, axis: int, dims: Dims) -> Dim:
-    """Return how many places an index stands for: of a TensorScatter those of its update."""
+    """Return how many places one index addresses: those of the update in a TensorScatter."""
     if not is_op(node, "TensorScatter"):
         return 1
     update_dims = dims(node.inputs[1])
@@ -238,7 +245,7 @@ def _compute_node(
 def _combine_operands(
     node: ir.Node, operands: list[Numbers | None], followed: list[bool]
 ) -> Numbers | None:
-    """Return what a Where or an operator of two operands makes of them, if all are followed."""
+    """Return the result of a Where or of an operator with two operands, if all are followed."""
     numbers = [x for x in operands if x is not None]
     if len(numbers) < len(operands):
         return None

@@ -1,6 +1,6 @@
-"""An input followed through the graph, together with what its 0 and 1 become on the way.
+"""Search for clues to the role of an input: follow it, and its 0 and 1, through the graph.
 
-Each value on the trail has a pair ``(f(0), f(1))``; where the trail ends, a clue is kept.
+Each value on the trail has a pair ``(f(0), f(1))``; where the trail ends, a clue is noted.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from graphfix import ops
 from graphfix.feeds.graph_uses import (
     KEEPS_RANGE,
     cast_type,
-    describe_node,
     feeds_softmax,
     find_above,
     is_positions,
+    node_title,
 )
 from graphfix.feeds.laws import BINARY, UNARY, Law, apply_law
 from graphfix.graph.constants import const_of, scalar_of
@@ -57,18 +57,18 @@ def collect_clues(value: ir.Value, length_input: ir.Value | None = None) -> Clue
 class _Pair(NamedTuple):
     """What an input's 0 and 1 become at one tensor."""
 
-    zero: float
-    one: float
-    line: bool  # by x * (one - zero) + zero so far
-    whole: bool  # still an integer tensor
+    at_zero: float
+    at_one: float
+    is_linear: bool  # x * (at_one - at_zero) + at_zero so far
+    is_integer: bool  # still an integer tensor
 
     @property
     def is_distinct(self) -> bool:
-        return self.zero != self.one
+        return self.at_zero != self.at_one
 
     def forget_values(self) -> _Pair:
         """Return the pair of a trail that goes on with unknown values."""
-        return self._replace(zero=math.nan, one=math.nan, line=False)
+        return self._replace(at_zero=math.nan, at_one=math.nan, is_linear=False)
 
 
 @dataclass
@@ -106,7 +106,7 @@ class _TrailWalk:
         self._unknown: set[ir.Value] = set()
         self._queue: deque[tuple[ir.Value, _Pair]] = deque()
         is_integer = start.dtype is not None and start.dtype.is_integer()
-        self._push_value(start, _Pair(0.0, 1.0, line=True, whole=is_integer))
+        self._push_value(start, _Pair(0.0, 1.0, is_linear=True, is_integer=is_integer))
 
     def run(self) -> Clues:
         for _ in range(_MOST_STEPS):
@@ -121,7 +121,7 @@ class _TrailWalk:
         if (value, pair) not in self._visited:
             self._visited.add((value, pair))
             self._reached.add(value)
-            if math.isnan(pair.one):
+            if math.isnan(pair.at_one):
                 self._unknown.add(value)
             self._queue.append((value, pair))
 
@@ -135,11 +135,11 @@ class _TrailWalk:
         if node not in _TAKES_AXES and index in ops.size_inputs(node):
             self._note_size(node, index, pair)
         elif _takes_row_lengths(node, index):
-            clues.limits = describe_node(node)
+            clues.limits = node_title(node)
         elif is_op(node, "If"):
             clues.branch = True
         elif node in _SINE:
-            clues.waves = clues.waves or describe_node(node)
+            clues.waves = clues.waves or node_title(node)
         elif is_op(node, "Where"):
             self._visit_where(node, index, pair)
         else:
@@ -149,11 +149,11 @@ class _TrailWalk:
         """Follow the trail through an operator that computes with the input, or moves it."""
         op = node.op_type
         if op in UNARY:
-            self._push_outputs(node, _map_pair(pair, UNARY[op], line=node in _KEEPS_LINE))
+            self._push_outputs(node, _map_pair(pair, UNARY[op], keeps_line=node in _KEEPS_LINE))
         elif op in BINARY:
             self._visit_binary(node, index, pair)
         elif node in _SUMS and index == 0:
-            self.clues.summed = self.clues.summed or describe_node(node)
+            self.clues.summed = self.clues.summed or node_title(node)
             self._push_outputs(node, pair.forget_values())
         elif is_op(node, "MatMul"):  # the angles of rotary positions
             if any(user in _READS_ANGLES for user, _ in node.outputs[0].uses()):
@@ -168,9 +168,9 @@ class _TrailWalk:
         clues = self.clues
         clues.shape = True
         if is_op(node, "Range") and index == 1:
-            clues.limits = clues.limits or describe_node(node)
-        if is_op(node, "Slice") and index == 2 and clues.fraction and not pair.line:
-            clues.cut = clues.cut or describe_node(node)
+            clues.limits = clues.limits or node_title(node)
+        if is_op(node, "Slice") and index == 2 and clues.fraction and not pair.is_linear:
+            clues.cut = clues.cut or node_title(node)
 
     def _visit_where(self, node: ir.Node, index: int, pair: _Pair) -> None:
         if index:
@@ -178,7 +178,8 @@ class _TrailWalk:
             return
         yes, no = scalar_of(node.inputs[1]), scalar_of(node.inputs[2])
         if yes is not None and no is not None:
-            self._push_outputs(node, _map_pair(pair, lambda x: float(yes if x else no), line=False))
+            chosen = _map_pair(pair, lambda x: float(yes if x else no), keeps_line=False)
+            self._push_outputs(node, chosen)
         elif yes is None and no is None:
             self._note_mask(node, pair, masking=None)
         else:
@@ -186,11 +187,11 @@ class _TrailWalk:
 
     def _note_mask(self, node: ir.Node, pair: _Pair, masking: bool | None) -> None:
         """Note a condition over data; ``masking`` is the value that puts the constant there."""
-        if not pair.is_distinct or math.isnan(pair.zero):
+        if not pair.is_distinct or math.isnan(pair.at_zero):
             return
-        hit = [x for x, y in ((0.0, pair.zero), (1.0, pair.one)) if bool(y) is masking]
+        hit = [x for x, y in ((0.0, pair.at_zero), (1.0, pair.at_one)) if bool(y) is masking]
         padded = hit[0] if len(hit) == 1 else 0.0
-        self.clues.masks.append((1.0 - padded, padded, describe_node(node)))
+        self.clues.masks.append((1.0 - padded, padded, node_title(node)))
 
     def _visit_binary(self, node: ir.Node, index: int, pair: _Pair) -> None:
         operand = next((x for i, x in enumerate(node.inputs) if i != index and x is not None), None)
@@ -201,7 +202,7 @@ class _TrailWalk:
         constant = scalar_of(operand)
         if constant is not None:
             self._visit_constant(node, index, float(constant), pair)
-        elif operand in self._reached and not (pair.whole and self._are_inputs_sliced(node)):
+        elif operand in self._reached and not (pair.is_integer and self._are_inputs_sliced(node)):
             # A mask combined with itself; or with its own sum, which is a position.
             self._push_outputs(node, pair.forget_values() if operand in self._unknown else pair)
         elif node in _COMBINES_MASKS:
@@ -227,13 +228,13 @@ class _TrailWalk:
         """Follow the trail into a node that combines it with a number."""
         if is_op(node, "Equal"):
             self.clues.compared_numbers.append(int(number) if math.isfinite(number) else 0)
-            if number not in (pair.zero, pair.one):
+            if number not in (pair.at_zero, pair.at_one):
                 return  # ids compared with a padding id: not a 0/1 mask
         law, is_first = BINARY[node.op_type], index == 0
         new = _map_pair(
             pair,
             lambda x: law(x, number) if is_first else law(number, x),
-            line=node in _KEEPS_LINE,
+            keeps_line=node in _KEEPS_LINE,
         )
         self._push_outputs(node, new)
 
@@ -244,32 +245,32 @@ class _TrailWalk:
         clues, is_difference = self.clues, is_op(node, "Sub")
         if node in ops.COMPARISONS or is_difference:
             if is_positions(operand):
-                clues.compared = clues.compared or describe_node(node)
+                clues.compared = clues.compared or node_title(node)
             if not is_difference:
                 return
-        if pair.whole:  # whole numbers stay arithmetic on this input; floats become data
+        if pair.is_integer:  # whole numbers stay arithmetic on this input; floats become data
             if is_difference and self._are_inputs_sliced(node):
                 clues.neighbours = True
             self._push_outputs(node, pair.forget_values())
         elif is_op(node, "Add", "Sub"):
             sign = -1.0 if is_difference and index == 1 else 1.0
-            self._visit_addend(node, _map_pair(pair, lambda x: sign * x, line=True))
+            self._visit_addend(node, _map_pair(pair, lambda x: sign * x, keeps_line=True))
         elif is_op(node, "Mul"):
             self._visit_product(node, operand, pair)
 
     def _visit_product(self, node: ir.Node, operand: ir.Value, pair: _Pair) -> None:
         clues = self.clues
         if find_above(operand, self._is_size, arithmetic=_LENGTH_ARITHMETIC):
-            clues.fraction = clues.fraction or describe_node(node)
+            clues.fraction = clues.fraction or node_title(node)
             self._push_outputs(node, pair.forget_values())
         if any(user in _SINE for user, _ in node.outputs[0].uses()):
-            clues.waves = clues.waves or describe_node(node)
+            clues.waves = clues.waves or node_title(node)
         if not (pair.is_distinct and 0.0 in pair[:2] and all(map(math.isfinite, pair[:2]))):
             return
-        padded = 0.0 if pair.zero == 0.0 else 1.0
-        clues.gates = clues.gates or describe_node(node)
-        if not pair.line or padded == 1.0:  # it has been through a test: surely a 0/1 input
-            clues.masks.append((1.0 - padded, padded, describe_node(node)))
+        padded = 0.0 if pair.at_zero == 0.0 else 1.0
+        clues.gates = clues.gates or node_title(node)
+        if not pair.is_linear or padded == 1.0:  # it has been through a test: surely a 0/1 input
+            clues.masks.append((1.0 - padded, padded, node_title(node)))
 
     def _is_size(self, node: ir.Node) -> bool:
         """Return whether a node yields a length, with or without the padding."""
@@ -284,11 +285,11 @@ class _TrailWalk:
     def _visit_addend(self, node: ir.Node, pair: _Pair) -> None:
         if not feeds_softmax(node):
             return
-        if pair.line and (pair.zero, pair.one) == (0.0, 1.0):
-            self.clues.added = self.clues.added or describe_node(node)
-        elif pair.is_distinct and min(pair.zero, pair.one) <= FILL:
-            padded = 0.0 if pair.zero < pair.one else 1.0
-            self.clues.masks.append((1.0 - padded, padded, describe_node(node)))
+        if pair.is_linear and (pair.at_zero, pair.at_one) == (0.0, 1.0):
+            self.clues.added = self.clues.added or node_title(node)
+        elif pair.is_distinct and min(pair.at_zero, pair.at_one) <= FILL:
+            padded = 0.0 if pair.at_zero < pair.at_one else 1.0
+            self.clues.masks.append((1.0 - padded, padded, node_title(node)))
 
 
 def _takes_row_lengths(node: ir.Node, index: int) -> bool:
@@ -298,12 +299,12 @@ def _takes_row_lengths(node: ir.Node, index: int) -> bool:
 
 def _cast_pair(pair: _Pair, to: ir.DataType | None) -> _Pair:
     if to == ir.DataType.BOOL:
-        pair = _map_pair(pair, lambda x: float(bool(x)), line=False)
-    return pair if to is None else pair._replace(whole=to.is_integer())
+        pair = _map_pair(pair, lambda x: float(bool(x)), keeps_line=False)
+    return pair if to is None else pair._replace(is_integer=to.is_integer())
 
 
-def _map_pair(pair: _Pair, law: Law, *, line: bool) -> _Pair:
-    if math.isnan(pair.zero):
+def _map_pair(pair: _Pair, law: Law, *, keeps_line: bool) -> _Pair:
+    if math.isnan(pair.at_zero):
         return pair.forget_values()
-    at_zero, at_one = float(apply_law(law, pair.zero)), float(apply_law(law, pair.one))
-    return _Pair(at_zero, at_one, pair.line and line, pair.whole)
+    at_zero, at_one = float(apply_law(law, pair.at_zero)), float(apply_law(law, pair.at_one))
+    return _Pair(at_zero, at_one, pair.is_linear and keeps_line, pair.is_integer)

@@ -1,9 +1,9 @@
-"""What each graph input is for, told from how the graph uses it.
+"""Roles of graph inputs, inferred from how the graph uses them.
 
-An input is followed through the graph together with what the numbers 0 and 1 would become on the
-way, ``(f(0), f(1))``. Where the trail ends says what the input is: as indices into a table, token
-ids; as the condition that puts -inf into scores, a mask, and the pair says which of 0 and 1 marks
-padding; compared with positions, a length. Names are a hint only where use says nothing.
+An input is followed through the graph, together with the results ``(f(0), f(1))`` for the numbers 0
+and 1. The end of the trail says what the input is. Indices into a table are token ids. The
+condition that puts -inf into scores is a mask, and the pair says which of 0 and 1 marks padding. A
+number that is compared with positions is a length. Names count only where use says nothing.
 """
 
 import re
@@ -30,7 +30,7 @@ Kind = Literal[
     "int",  # some whole number, low <= x < high
     "data",  # anything
 ]
-TELLS: tuple[Kind, ...] = ("mask", "lengths", "relative-lengths", "cu-lengths")
+LENGTH_KINDS: tuple[Kind, ...] = ("mask", "lengths", "relative-lengths", "cu-lengths")
 """Inputs that say where content ends."""
 
 
@@ -40,16 +40,16 @@ class Role:
 
     Attributes:
         kind: The role.
-        why: The use that told it, for a user to read.
+        why: The use that it was recognised by, in words for a user.
         low: The smallest integer that may be fed.
         high: One more than the largest integer that may be fed.
-        below: Sizes of the same run that the integers stay below, too.
+        below: Symbolic sizes that the integers stay below, too.
         valid: What a mask has where there is content.
         padded: What a mask has where there is padding.
         choices: The numbers that the graph compares a ``choice`` with.
-        span: Between what a number is that is compared with a table.
-        free: Whether other whole numbers than those known may be fed: nothing bounds them.
-        sure: Whether the use proves it; a gain is multiplied with data as a 0/1 mask is.
+        span: The lowest and highest number to feed to an input that is compared with a table.
+        free: Whether any other integer may be fed, as nothing bounds it.
+        sure: Whether the use proves the role; a gain is multiplied with data as a 0/1 mask is.
     """
 
     kind: Kind
@@ -66,7 +66,7 @@ class Role:
 
 
 UNUSED = "unused"
-"""Why an input is what it is taken for, if nothing in the graph reads it."""
+"""The reason for the role of an input that nothing in the graph reads."""
 
 
 def roles_of(model: ir.Model, shapes: Callable[[], Shapes] | None = None) -> dict[str, Role]:
@@ -76,7 +76,7 @@ def roles_of(model: ir.Model, shapes: Callable[[], Shapes] | None = None) -> dic
 
     Args:
         model: The model.
-        shapes: Gives its symbolic shapes; asked where an input indexes what is no constant.
+        shapes: Returns its symbolic shapes; called if an input indexes a tensor of no fixed size.
     """
 
     def value_dims(value: ir.Value | None) -> Sequence[Dim] | None:
@@ -231,7 +231,7 @@ def _int_as_counted_mask(value: ir.Value, clues: Clues) -> Role | None:
     return Role("mask", f"counted at {counted}", sure=False)
 
 
-def _int_as_size(value: ir.Value, clues: Clues) -> Role | None:
+def _int_as_size(_value: ir.Value, clues: Clues) -> Role | None:
     is_size = clues.shape or clues.limits
     return Role("int", "a size", low=1, high=5) if is_size else None
 

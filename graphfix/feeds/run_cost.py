@@ -1,6 +1,6 @@
-"""How much a model computes at given sizes: the multiplications of its products.
+"""Cost of running a model at given sizes: the multiplications of its products.
 
-A clock would say it too, and something else on every machine: the same cases shall be made on all.
+Counted rather than timed, so that the same cases are made on every machine.
 """
 
 import math
@@ -36,10 +36,8 @@ class RunCost:
     def multiplications_at(self, groups: Mapping[str, int]) -> int:
         """Return how many multiplications a run takes, in products whose sizes are known.
 
-        0 of sizes that there cannot be.
-
         Args:
-            groups: The size of each group.
+            groups: The size of each group. A size that is impossible costs 0.
         """
         try:
             sizes = {

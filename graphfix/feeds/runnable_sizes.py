@@ -45,7 +45,7 @@ class SizeLimits:
     def can_reflect_pads(self, groups: Mapping[str, int]) -> bool:
         """Return whether each reflecting Pad has as much as it reflects.
 
-        Not every ONNX Runtime refuses the others: 1.24.1 runs them, and fills in nothing there.
+        ONNX Runtime 1.24.1 does not refuse the others: it leaves memory uninitialized there.
         """
         sizes = self._signature.symbol_sizes(groups) if self._reflected_dims else {}
         padded_sizes = ((_eval_dim(dim, sizes), pad) for dim, pad in self._reflected_dims)
@@ -54,9 +54,9 @@ class SizeLimits:
     def first_empty_window(self, groups: Mapping[str, int]) -> ir.Node | None:
         """Return the first convolution or pooling that has less than its window, or None.
 
-        ONNX Runtime runs that where nothing is to be computed, and a maximum of nothing is -inf.
-        Of 3 samples, by a window of 4 and a stride of 2, its pools (1.32.0) make a frame where the
-        standard has none: it rounds (3 - 4) / 2 to 0.
+        ONNX Runtime runs them without elements: the maximum of none is -inf. From 3 samples, with a
+        window of 4 and a stride of 2, its pools (1.32.0) make a frame where the standard makes
+        none: it rounds (3 - 4) / 2 to 0.
         """
         return self._first_empty_node(groups, _WINDOWS)
 

@@ -32,22 +32,22 @@ class Signature:
     Args:
         model: The model; it is not changed.
         tie: How to tie symbols that nothing in the graph relates.
-        constants: What some inputs are fed in every case.
-        length_input: The input that says what is valid to a repair of the model, though it may be
-            of no use to the model itself.
+        constants: Arrays of inputs that are fed the same in every case.
+        length_input: The input that gives valid lengths to a repaired model; the original may
+            ignore it.
 
     Attributes:
         model: The model with :meth:`symbols` for its dims; not to be changed.
         inputs: Every input that has no default and is not always fed the same.
-        constants: What the others are fed.
+        constants: The arrays of the other inputs.
         unused: The inputs that the graph does not use.
         batch: The group of the batch, or None.
         times: The groups of symbols that vary, other than the batch; the most important first.
         past: Those of ``times`` that are the lengths of caches, which may be 0.
-        fresh: The others.
-        derived: Symbols that are expressions of others, and these.
-        defaults: What inputs that need not be fed are by default; not of many or large ones, which
-            are weights that an exporter lists among the inputs.
+        fresh: The times that are no lengths of caches.
+        derived: Symbols that are expressions of others, with these expressions.
+        defaults: The default of each input that need not be fed; empty if there are many or large
+            ones: those are weights that an exporter lists among the inputs.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Signature:
     def symbol_of(self, name: str) -> str | None:
         """Return the symbol that a user calls ``name`` or addresses as ``x.0``, or None.
 
-        Where no dim has the name, ``B`` is the batch, and ``T`` the one dim that grows besides.
+        If no dim has the name, ``B`` is the batch, and ``T`` the only other dim that varies.
         """
         for symbol in self.symbols():
             if name in (symbol, self.user_name(symbol)):

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from graphfix.graph.dims import contradicts_shape
 from graphfix.runtime.port import Array, Feeds
 
-# What a name says of which way a state goes; the rest says which state it is.
+# Words of a name for the direction of a state; the other words say which state it is.
 _DIRECTION_WORDS = frozenset(
     {"past", "present", "prev", "previous", "next", "new", "old", "cur", "current", "updated"}
     | {"in", "out", "input", "output", "i", "o", "n"}
@@ -48,9 +48,9 @@ class StatePair:
 def find_states(model: ir.Model) -> tuple[StatePair, ...]:
     """Return the states of a model in the order of its inputs; none where pairs are ambiguous.
 
-    By name first, ``present.0.decoder.key`` for ``past_key_values.0.decoder.key`` too; what is
-    called a state and has no namesake among the outputs takes, in order, the outputs of its dtype
-    and shape that are left, if there are as many.
+    Inputs and outputs are paired by name first: ``past_key_values.0.decoder.key`` with
+    ``present.0.decoder.key``. The remaining inputs and outputs that are called states are paired in
+    order, if there are as many of both and their dtypes and shapes fit.
     """
     inputs = [x for x in model.graph.inputs if x.name and _is_state_name(x.name)]
     outputs = [x for x in model.graph.outputs if x.name]

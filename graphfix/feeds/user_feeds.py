@@ -80,14 +80,14 @@ def _read_npz(path: StrPath) -> dict[str, Array]:
     try:
         if not path.is_file():
             raise FeedError(f"{path}: {'is no file' if path.exists() else 'no such file'}")
-        with path.open("rb") as stream:  # numpy leaves one open that it does not understand
+        with path.open("rb") as stream:  # numpy does not close a file that it cannot read
             file = np.load(stream, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise FeedError(f"{path}: holds one array; save them with np.savez(path, name=..)")
             with file:
                 return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-        # Of what is no archive, numpy speaks of pickles.
+        # If a file is no archive, numpy's reason is about pickles and misleads.
         reason = f" ({error})" if path.is_file() and zipfile.is_zipfile(path) else ""
         message = (
             f"{path}: not an .npz file of arrays{reason}; save one with np.savez(path, name=array)"

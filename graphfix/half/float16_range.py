@@ -1,8 +1,7 @@
-"""Limits of float16: tensors that overflow, and norms that would on a device.
+"""Limits of float16: tensors that overflow, and norms that would overflow on a device.
 
-The candidate runs beside its model in float32, inner tensors streamed. ONNX Runtime's CPU computes
-most of float16 in float32 and rounds what comes out, so the variance inside a norm is not seen
-there: it is computed here of the float32 that go in.
+ONNX Runtime's CPU computes most of float16 in float32 and rounds the results, so it does not show
+the variance inside a norm. That is computed here from the float32 inputs of the norm.
 """
 
 from collections.abc import Sequence
@@ -17,9 +16,9 @@ from graphfix.ops.axes import mixed_axes
 from graphfix.runtime.port import Array
 
 LIMIT = 65504.0
-# From here down a number is taken for the floor of a mask.
-_FLOOR = 1e4
-# Other inputs may be larger than those that were tried.
+# A number below minus this is taken for the fill of a mask.
+_MASK_FILL = 1e4
+# How many times larger other inputs may be than those that were tried.
 ROOM = 4.0
 # DirectML rounds a variance to float16. Run on onnxruntime-directml 1.24.4, 64 numbers a row: with
 # an epsilon of 1e-12 rows that spread by 3e-3 are right, by 1e-3 off by 2 %, by 3e-4 by 20 %; with
@@ -52,20 +51,20 @@ def measure_gap(before: Array, after: Array) -> RangeGap | None:
     if before.dtype != np.float32 or before.shape != after.shape or after.dtype.kind != "f":
         return None
     finite_before, finite_after = np.isfinite(before), np.isfinite(after)
-    # A mask has another floor: the old one is no number that the model computes with.
+    # float16 has another mask fill: the model does not compute with the old one.
     shown = finite_before & finite_after & ((np.abs(before) < LIMIT) | (np.abs(after) > LIMIT / 2))
-    shown &= (before > -_FLOOR) | (after > -_FLOOR)
+    shown &= (before > -_MASK_FILL) | (after > -_MASK_FILL)
     largest = float(np.max(np.abs(before[shown]), initial=0.0))
     return RangeGap(largest, int(np.count_nonzero(finite_before & ~finite_after)))
 
 
 def is_near_limit(array: Array) -> bool:
-    """Return whether a float32 tensor nears what float16 holds, except the floor of a mask."""
-    size = np.abs(array[np.isfinite(array)])
-    near = size[size > LIMIT / ROOM]
+    """Return whether a float32 tensor is near the limit of float16, except by a mask's fill."""
+    magnitudes = np.abs(array[np.isfinite(array)])
+    near = magnitudes[magnitudes > LIMIT / ROOM]
     if not near.size:
         return False
-    # A mask's floor recurs to the last bit; a large activation does not.
+    # A mask's fill recurs to the last bit; a large activation does not.
     values, counts = np.unique(near, return_counts=True)
     return bool((counts < max(2, near.size // 100)).any()) or values.size > 8
 

@@ -1,4 +1,4 @@
-"""Comparison of two arrays."""
+"""Comparison of two arrays within a tolerance."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LeaveOut = Literal["", "NaN", "not finite"]
 
 # Below this an absolute difference is float32 rounding, and the cosine of what remains is noise.
 _ROUNDING = 1e-6
-# A number of this size that recurs is a fill; a vector is known by so many elements.
+# A number of at least this size that recurs is a fill; an axis of so many elements is a vector.
 _FILL, _VECTOR = 1e3, 8
-# An output that is small as a whole may differ by so many times the share that others may.
+# An output that is small as a whole may differ by so many times the usual share of its size.
 _SMALL_SHARE = 100.0
 
 
@@ -155,12 +155,12 @@ def compare(
     Args:
         output: The name of the tensor.
         case: The name of the case.
-        before: What the original made.
-        after: What the repaired made.
-        tolerance: What may differ.
+        before: The array of the original.
+        after: The array of the repaired model.
+        tolerance: The largest allowed difference.
         where: The elements to compare; all by default.
         leave_out: Elements that are this in the original are not compared.
-        note: Handed on.
+        note: The note of the result.
     """
     head = OutputDiff(output, case, ok=False, total=before.size, note=note)
     if before.dtype != after.dtype:

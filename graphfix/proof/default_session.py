@@ -19,7 +19,7 @@ from graphfix.runtime.run_errors import RunError
 
 Feeds = Callable[[Case], Mapping[str, Array]]
 
-# Those that changed most of what failed; without one of them it may run.
+# The optimizers that are to blame most often; without one of them the model may run.
 _OPTIMIZERS = (
     *("NchwcTransformer", "NhwcTransformer", "ConstantFolding", "TransposeOptimizer"),
     *("QDQSelectorActionTransformer", "LayerNormFusion", "AttentionFusion", "GeluFusionL2"),
@@ -33,10 +33,10 @@ class DefaultSessionCheck:
 
     Args:
         after: The repaired model.
-        original: The original, and what it makes.
-        judge: Holds one to the other.
-        feeds: Makes the inputs of a case.
-        runs: What the original makes of the cases that count; two are run.
+        original: The original and its outputs.
+        judge: Compares the two; takes the notes.
+        feeds: Returns the inputs of the repaired model for a case.
+        runs: The original's runs of the cases that count; two of them are run here.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class DefaultSessionCheck:
         self._runs = list({x.case.name: x for x in (usual[0], usual[len(usual) // 2])}.values())
 
     def find_fault(self, *, random: bool, locate: bool) -> str:
-        """Return why the proof fails, or an empty string; remarks go into the judge's notes.
+        """Return why the proof fails, or an empty string; warnings go into the judge's notes.
 
         Args:
-            random: Whether the models draw random numbers, and nothing can be compared.
+            random: Whether the models draw random numbers, so that nothing can be compared.
             locate: Whether to search for the optimizer that is to blame.
         """
         try:

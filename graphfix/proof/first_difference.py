@@ -28,10 +28,9 @@ class Divergence:
         tensor: Its name, which both graphs have.
         node: The name of the node that makes it in the original.
         op: The operator of that node.
-        diff: How far apart it is.
-        given: How far apart what it is given is at most, where that is within what may differ, and
-            the least difference may decide what it makes: which element is the largest, whether a
-            number is above another; None otherwise.
+        diff: Its difference.
+        given: The largest difference of the inputs of its node, if that is within the tolerance and
+            the node makes integers, so that rounding may decide the result; None otherwise.
     """
 
     tensor: str

@@ -1,4 +1,4 @@
-"""Faults and notes about one output over all cases: whether it was ever really compared."""
+"""Faults and notes about one output over all cases, such as that it is empty or 0 in each."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -27,7 +27,7 @@ def positive_inputs_note(silent: Sequence[str]) -> str:
 
 
 def find_faults(cases: Mapping[str, Sequence[OutputDiff]]) -> Iterator[str]:
-    """Yield why a verdict is not ok although each comparison was, in sentences."""
+    """Yield sentences on why a verdict is bad although each comparison is within tolerance."""
     diffs_by_output = _group_by_output(cases)
     filled = {n: diffs for n, diffs in diffs_by_output.items() if any(d.total for d in diffs)}
     if diffs_by_output and not filled:
@@ -53,7 +53,7 @@ def _fault_of_small_output(diffs: Sequence[OutputDiff]) -> str:
 
 
 def find_notes(cases: Mapping[str, Sequence[OutputDiff]]) -> Iterator[str]:
-    """Yield notes on outputs that say little."""
+    """Yield notes on outputs that prove little: those that are empty or 0 in every case."""
     for name, diffs in _group_by_output(cases).items():
         if not any(d.total for d in diffs):
             yield f"{name!r} is empty in every case, so nothing is known of it"

@@ -26,9 +26,9 @@ class Verdict(Proof):
         dims: The size of each symbolic dim of the inputs, by case.
         reason: Why it failed other than by a difference in a case: the repaired model does not load
             or run, its interface differs, or an output was never finite.
-        covered: Sizes that were tried, and conditions on the inputs that held in some case.
-        not_tried: What was not tried: larger sizes, conditions that held in no case.
-        notes: What a reader should know: rows excluded from the comparison, and the like.
+        covered: Sizes that were tried, and conditions on the inputs that some case met.
+        not_tried: Larger sizes, and conditions that no case met.
+        notes: Sentences for the reader, such as which rows were excluded from the comparison.
         first_divergence: The first tensor that differs, if one does and it was searched.
     """
 
@@ -84,7 +84,7 @@ class Verdict(Proof):
         return [x for x in self.covered if _SIZES.sub("", x) in dims]
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
-        """Return what was compared, the worst of it, and what was not tried."""
+        """Return the largest difference, the cases that were not run, and the notes, as rows."""
         sizes = self.sizes if self.ok else ()
         tried = f" ({', '.join(sizes)})" if sizes else ""
         summary, more = str(self).rstrip("."), "" if verbose else " (-v)"

@@ -12,7 +12,7 @@ from graphfix.core import Interface, Safety
 from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import add_full_lengths
-from graphfix.feeds.graph_uses import describe_node
+from graphfix.feeds.graph_uses import node_title
 from graphfix.feeds.states import carry_states
 from graphfix.files import given, io
 from graphfix.paths import StrPath
@@ -50,8 +50,8 @@ __all__ = [
 ]
 
 
-# So many cases are usual, for the progress.
-_USUAL = 18
+# The usual number of cases, which progress assumes until the original has run them.
+_USUAL_CASES = 18
 
 
 class Options(TypedDict, total=False):
@@ -63,23 +63,23 @@ class Options(TypedDict, total=False):
         feeds: The user's own inputs, an ``.npz`` or arrays by name; no others are used.
         tolerance: What may differ, :class:`Tolerance` by default. A model that computes in float16
             may differ a hundred times more (``Tolerance.half``).
-        safety: With ``"valid-rows"`` only content is compared, not what padding was made into,
-            and elements that are NaN in the original are left out. Otherwise everything is.
-        map_feeds: Makes inputs for ``after`` from those for ``before``, where a repair changed
-            the signature. A length input that a repair has added is filled in by itself: all valid.
-        may_change: What of the interface need not stay, see
+        safety: With ``"valid-rows"`` only content is compared, not the results of padding, and
+            elements that are NaN in the original are excluded. Otherwise all elements are compared.
+        map_feeds: Returns inputs for ``after`` from those for ``before``, if a repair changed the
+            signature. A length input that a repair has added is filled in automatically: all valid.
+        may_change: Parts of the interface that need not stay, see
             :func:`graphfix.proof.interface.list_interface_changes`; by default nothing, or the
             inputs if there is ``map_feeds``.
         ep: Where ``after`` runs. With ``"dml"`` or ``"cuda"`` it runs there with all
-            optimizations, as it will be used, and is held to what ``before`` computes on the CPU;
+            optimizations, as it will be used, and is compared with ``before`` on the CPU;
             ``before`` need not run there.
         locate: Whether to search for the first tensor that differs, if the verdict is bad; and for
             the node that kills the process, if one does. It is by default.
         seed: The same seed makes the same inputs.
-        held: Takes what the original computed, so that the next call need not run it again.
-        brief: Whether the first case that differs is enough, and no others are run.
-        budget: How many seconds it may take, about: of a slow model fewer and smaller cases are
-            tried, and what is left is said. A minute by default.
+        held: Stores what the original computed, so that the next call need not run it again.
+        brief: Whether to stop at the first case that differs.
+        budget: About how many seconds it may take, a minute by default. Of a slow model fewer and
+            smaller cases are tried, and the verdict names those that were not.
         progress: Called with a short text at each step.
     """
 
@@ -104,8 +104,8 @@ def verify(before: given.ModelLike, after: given.ModelLike, **options: Unpack[Op
 
     Both run on the CPU without ONNX Runtime's own graph optimizations, one after the other, so
     that only one set of weights is in memory; then on two cases with all of them, as users open a
-    session. If a mask or length input says what is padding,
-    cases are repeated with garbage there: rows that the original keeps clean must stay clean.
+    session. If a mask or length input says what is padding, cases are repeated with garbage there:
+    rows that the original keeps clean must stay clean.
 
     Args:
         before: The original: a path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
@@ -143,7 +143,7 @@ class LoadedOriginal:
     Args:
         model: The original; it is not changed.
         cases: The inputs; by default they are made as :func:`verify` makes them.
-        tolerance: What may differ.
+        tolerance: The largest allowed difference.
         safety: As for :func:`verify`.
 
     Raises:
@@ -171,7 +171,7 @@ class LoadedOriginal:
         Args:
             session: The model; one that draws random numbers is no use.
             index: Which case.
-            more: Arrays for inputs that the original has not.
+            more: Arrays for inputs that only the repaired model has.
 
         Raises:
             RunError: An operator failed.
@@ -352,7 +352,7 @@ class _Verification:
             self._judge.notes[f"the repaired model ran on {where}, the original on the CPU"] = None
         if not ok and (node := first_random_node(self._graph)) is not None:
             self._judge.notes[
-                f"the original draws random numbers ({describe_node(node)}), "
+                f"the original draws random numbers ({node_title(node)}), "
                 "so its outputs differ from run to run"
             ] = None
 
@@ -472,8 +472,8 @@ class _Verification:
         return self._after if isinstance(self._after, ir.Model) else io.load(self._after)
 
     def _report_progress(self, text: str) -> None:
-        # How many cases there are is known only when the original has run them.
-        total = 2 * max(len(self._original.runs), _USUAL)
+        # The number of cases is known only after the original has run them.
+        total = 2 * max(len(self._original.runs), _USUAL_CASES)
         self._progress(f"{min(self._steps_done, total)}/{total}: {text}")
         self._steps_done += 1
 
@@ -489,7 +489,7 @@ class _Verification:
         runs = runs or [
             OriginalRun(case, dict(outputs)) for case, outputs in steps if case.name in failed
         ]
-        # Garbage on its way through the padding is no divergence: better a case without.
+        # Garbage that passes through the padding is no divergence: a case without is better.
         run = min(runs, key=lambda r: (bool(r.case.poison), r.case.element_count), default=None)
         if run is None:
             return None
