@@ -230,6 +230,20 @@ def test_a_convolution_has_nothing_to_work_on_below_its_window(op: str) -> None:
     assert limits.first_empty_window(long) is None
 
 
+@pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
+def test_no_case_has_less_than_the_window_of_a_pool_where_frames_are_counted(pool: str) -> None:
+    """ONNX Runtime makes a frame of 3 by a window of 4 and a stride of 2, the standard none."""
+    m = text(f"""m (float[B, 2, T] x) => (float[B, 2, S] y)
+        {{ y = {pool} <kernel_shape = [4], strides = [2]> (x) }}""")
+    assert min(case.feeds["x"].shape[2] for case in make_cases(m)) < 4
+    cases = search_cases(m, lambda case: None, frames=True)
+    lengths = {case.feeds["x"].shape[2] for case in cases}
+    assert min(lengths) >= 4
+    assert len(lengths) >= 3
+    told = {x.reason for x in cases.dropped}
+    assert any("a pool has less than its window" in x for x in told)
+
+
 def test_an_input_of_a_hundred_gigabytes_is_not_made() -> None:
     signature = Signature(text("m (float[A, B, C, D] x) => (float[A, B, C, D] y) {y = Relu (x)}"))
     with pytest.raises(FeedError, match="more than 134,217,728 elements"):
