@@ -15,6 +15,7 @@ import onnx_ir as ir
 from graphfix import ops
 from graphfix.feeds.graph_uses import (
     KEEPS_RANGE,
+    SHIFTS_AND_SCALES,
     cast_type,
     feeds_softmax,
     find_above,
@@ -29,14 +30,13 @@ from graphfix.graph.nodes import is_op
 FILL = -1e3
 
 
-# They compute how many frames a convolution makes of a clip, and how many a mask counts. Not Pow:
-# it makes a scale of a size.
+# They compute the number of frames behind a convolution, or the sum of a mask. Not Pow: a power of
+# a size is a scale.
 _LENGTH_ARITHMETIC = (
     (ops.ARITHMETIC - ops.named("Pow")) | ops.MAKES_WHOLE_NUMBERS | ops.named("Neg ReduceSum Where")
 )
 _SUMS = ops.named("ReduceSum CumSum")
-_KEEPS_LINE = ops.named("Add Sub Mul Neg")
-# Of two masks, of which nothing else is known.
+# They combine two masks into one.
 _COMBINES_MASKS = (ops.LOGIC & ops.BROADCASTS) | ops.named("Min Max")
 _SINE = ops.named("Sin Cos")
 _READS_ANGLES = _SINE | ops.named("Transpose")
@@ -55,7 +55,7 @@ def collect_clues(value: ir.Value, length_input: ir.Value | None = None) -> Clue
 
 
 class _Pair(NamedTuple):
-    """What an input's 0 and 1 become at one tensor."""
+    """The results at one tensor for an input of 0 and of 1."""
 
     at_zero: float
     at_one: float
@@ -73,25 +73,42 @@ class _Pair(NamedTuple):
 
 @dataclass
 class Clues:
-    """Clues met along the trails of one input, each as the node that gave it."""
+    """Clues met along the trails of one input; text is the title of the node, or empty.
 
-    masks: list[tuple[float, float, str]] = field(default_factory=list)  # valid, padded, why
-    added: str = ""  # added as it is to what goes into a Softmax
-    gates: str = ""  # multiplied with something else
+    Attributes:
+        masks: The value of content, that of padding, and the node, for each use as a mask.
+        added: It is added unchanged to scores of a Softmax.
+        gates: It is multiplied with data.
+        compared: It is compared with positions.
+        limits: It is the end of a Range, or the row lengths of a recurrence.
+        summed: Its elements are summed.
+        fraction: It is multiplied with a size.
+        cut: Multiplied with a size, it is the end of a Slice.
+        waves: It goes into a sine or cosine.
+        neighbours: Each element is subtracted from the next.
+        branch: It decides an If.
+        shape: It decides a shape.
+        compared_numbers: The numbers that it is compared with.
+        span: The half of a table, compared with it, that lets the other half pass.
+    """
+
+    masks: list[tuple[float, float, str]] = field(default_factory=list)
+    added: str = ""
+    gates: str = ""
     compared: str = ""
     limits: str = ""
     summed: str = ""
     fraction: str = ""
-    cut: str = ""  # a share of a size at which a Slice ends
+    cut: str = ""
     waves: str = ""
     neighbours: bool = False
     branch: bool = False
     shape: bool = False
     compared_numbers: list[int] = field(default_factory=list)
-    span: tuple[float, float] | None = None  # half of a table that is compared with it
+    span: tuple[float, float] | None = None
 
 
-# To see a role, a few steps are enough; this only bounds the walk over a huge graph.
+# A few steps show the role; this bounds the walk over a huge graph.
 _MOST_STEPS = 4000
 
 
@@ -149,7 +166,9 @@ class _TrailWalk:
         """Follow the trail through an operator that computes with the input, or moves it."""
         op = node.op_type
         if op in UNARY:
-            self._push_outputs(node, _map_pair(pair, UNARY[op], keeps_line=node in _KEEPS_LINE))
+            self._push_outputs(
+                node, _map_pair(pair, UNARY[op], keeps_line=node in SHIFTS_AND_SCALES)
+            )
         elif op in BINARY:
             self._visit_binary(node, index, pair)
         elif node in _SUMS and index == 0:
@@ -234,7 +253,7 @@ class _TrailWalk:
         new = _map_pair(
             pair,
             lambda x: law(x, number) if is_first else law(number, x),
-            keeps_line=node in _KEEPS_LINE,
+            keeps_line=node in SHIFTS_AND_SCALES,
         )
         self._push_outputs(node, new)
 
