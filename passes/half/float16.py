@@ -215,8 +215,8 @@ def _group_skips(kept_nodes: Float32Nodes) -> Iterator[Skip]:
     float32_nodes = (node for node in kept_nodes.nodes if node in kept_nodes.reasons)
     alike = group_pairs((_DETAIL.sub("", kept_nodes.reasons[node]), node) for node in float32_nodes)
     for first, *similar_nodes in alike.values():
-        more = f" (and {len(similar_nodes)} like it)" if similar_nodes else ""
-        yield Skip(first, f"stays in float32{more}: {kept_nodes.reasons[first]}")
+        others = f" (and {len(similar_nodes)} like it)" if similar_nodes else ""
+        yield Skip(first, f"stays in float32{others}: {kept_nodes.reasons[first]}")
 
 
 def _summarize_conversion(kept_nodes: Float32Nodes, edit: Float16Conversion) -> str:
@@ -231,7 +231,7 @@ def _summarize_conversion(kept_nodes: Float32Nodes, edit: Float16Conversion) -> 
             converted += tensor.size * (tensor.dtype == ir.DataType.FLOAT16)
     share = 100 * converted / total if total else 100.0
     lost = [reason for _, reason in kept_nodes.unfit]
-    more = (
+    unnamed = (
         [f"{len(lost) - _MAX_NAMED_CONSTANTS:,} more constants lose some"]
         if len(lost) > _MAX_NAMED_CONSTANTS
         else []
@@ -240,4 +240,4 @@ def _summarize_conversion(kept_nodes: Float32Nodes, edit: Float16Conversion) -> 
         f"{len(floats) - stay:,} of {len(floats):,} nodes and {share:.1f} % of the weights are "
         f"float16; {len(edit.casts)} Casts"
     )
-    return "; ".join([counts, *lost[:_MAX_NAMED_CONSTANTS], *more])
+    return "; ".join([counts, *lost[:_MAX_NAMED_CONSTANTS], *unnamed])

@@ -66,6 +66,7 @@ class NormPieces(NodePass[NormSite]):
         return normed if match.core.gain is None else op.Mul(normed, match.core.gain)
 
     def _build_norm(self, match: NormSite, op: Builder) -> ir.Value:
+        """Build the norm of the rows, which are transposed first if their axis is not the last."""
         core, data = match.core, match.core.data
         if match.scale is None:  # all but the batch, of an image of one channel
             unit = np.ones(1, (op.view.shapes.dtype(data) or ir.DataType.FLOAT).numpy())

@@ -35,7 +35,7 @@ class ResidualSite(Match):
     Attributes:
         total: The sum.
         data: One of its parts.
-        more: What is added to that part first, or None.
+        addend: What is added to that part first, or None.
         skip: The other part.
         bias: The bias that is in the sum as well, or None.
         is_sum_used: Whether the sum has other readers.
@@ -43,7 +43,7 @@ class ResidualSite(Match):
 
     total: ir.Value
     data: ir.Value
-    more: ir.Value | None
+    addend: ir.Value | None
     skip: ir.Value
     bias: ir.Value | None
     is_sum_used: bool
@@ -81,7 +81,7 @@ class NormResidual(NodePass[ResidualSite]):
         add = match.total.producer()
         if match.is_sum_used and add is not None:
             op.insert_before(add)  # its other users may come before the norm
-        data = match.data if match.more is None else op.Add(match.data, match.more)
+        data = match.data if match.addend is None else op.Add(match.data, match.addend)
         inputs: list[ir.Value | None] = [data, match.skip, *node.inputs[1:]]
         if match.bias is not None:
             inputs += [None] * (4 - len(inputs)) + [match.bias]
@@ -129,10 +129,10 @@ def _have_fitting_shapes(
     parts: Parts, total: ir.Value, view: View
 ) -> TypeGuard[tuple[ir.Value, ir.Value | None, ir.Value, ir.Value | None]]:
     """Return whether the parts have the shape of the sum, and the bias that of its last axis."""
-    data, more, skip, bias = parts
+    data, addend, skip, bias = parts
     if bias is not None and not fits_scale(bias, total, (-1,), view):
         return False
-    dims, tensors = view.shapes.dims(total), (data, skip, *([] if more is None else [more]))
+    dims, tensors = view.shapes.dims(total), (data, skip, *([] if addend is None else [addend]))
     return all(same_dims(view.shapes.dims(x), dims) for x in tensors)
 
 

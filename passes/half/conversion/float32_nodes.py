@@ -136,6 +136,7 @@ class Float32Nodes(KeptNodes):
     def _dtype_for(
         self, node: ir.Node, variable_of: Callable[[OpSignature], str | None]
     ) -> ir.DataType:
+        """Return the type that a node has instead of float32, for one of its type variables."""
         if node in self.reasons:
             return ir.DataType.FLOAT
         if bodies_of(node):
@@ -175,15 +176,15 @@ class Float32Nodes(KeptNodes):
                 before.add(node)
         return after & before
 
-    def _casts_around(self, node: ir.Node, more: Collection[ir.Node] = ()) -> int:
-        """Return how many tensors around a node change type if ``more`` stay as well."""
+    def _casts_around(self, node: ir.Node, also_kept: Collection[ir.Node] = ()) -> int:
+        """Return how many tensors around a node change type if ``also_kept`` stay as well."""
         count = 0
         for value in {x for x in (*node.inputs, *node.outputs) if self.types.is_float(x)}:
             producer = value.producer() if value is not None else None
             if value is None or producer is None or is_op(producer, "Constant"):
                 continue
             ends = (producer, *(x.node for x in value.uses() if self._is_typed(x.node)))
-            count += len({x in self.reasons or x in more for x in ends}) > 1
+            count += len({x in self.reasons or x in also_kept for x in ends}) > 1
         return count
 
 

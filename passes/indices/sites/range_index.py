@@ -35,11 +35,11 @@ class LinearTerm:
 class RangeCount:
     """The numbers of a Range: ``start + step * i``, for ``i`` below its length.
 
-    The length is ``max(0, (more - less + plus) / |step|)``, cut towards zero.
+    The length is ``max(0, (minuend - subtrahend + plus) / |step|)``, cut towards zero.
 
     Attributes:
-        more: The integer that the length grows with.
-        less: The integer that it shrinks with.
+        minuend: The integer that the length grows with.
+        subtrahend: The integer that it shrinks with.
         plus: The constant part, rounded up.
         step: The difference of neighbouring numbers.
         start: The first number where it is a constant, else the scalar that holds it.
@@ -47,8 +47,8 @@ class RangeCount:
         dtype: The type of the Range.
     """
 
-    more: LinearTerm
-    less: LinearTerm
+    minuend: LinearTerm
+    subtrahend: LinearTerm
     plus: int
     step: int
     start: ir.Value | int

@@ -87,6 +87,7 @@ class FiniteBounds:
         return self._bounds_by_value[value]
 
     def _infer_bounds(self, value: ir.Value, depth: int) -> Bounds | str:
+        """Return the bounds of a value by its contents, its type and the node that makes it."""
         constant = _constant_bounds(value)
         if constant is not None:
             return constant
@@ -152,6 +153,7 @@ def _element_inputs(node: ir.Node) -> Sequence[ir.Value | None]:
 
 
 def _combine_bounds(node: ir.Node, operands: Sequence[Bounds]) -> Bounds | None:
+    """Return the bounds of what an operator makes of elements within these, or None."""
     lows, highs = [x.low for x in operands], [x.high for x in operands]
     if is_op(node, "Add"):
         return Bounds(sum(lows), sum(highs))
