@@ -188,9 +188,9 @@ def _refusal_message(analysis: Analysis, model: ir.Model) -> str:
     """Return the error text that lists the nodes that cannot be analysed."""
     lines = [f"{describe_node(x.node)}: {x.reason}" for x in analysis.refusals[:_MAX_LISTED]]
     unlisted = len(analysis.refusals) - len(lines)
-    unlisted_text = f"; and {unlisted} more (graphfix check -p ilens-mask lists them)" * (
-        unlisted > 0
-    )
+    unlisted_text = ""
+    if unlisted:
+        unlisted_text = f"; and {unlisted} more (graphfix check -p ilens-mask lists them)"
     hint = _PROFILE_HINT if is_as_exported(model) else ""
     return (
         f"ilens-mask cannot see what padding along {analysis.source.axis_spec} does to this "
