@@ -13,21 +13,23 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 import sympy
 
+from graphfix import ops
 from graphfix.facts.shifted_rows import shifted_rows_of
 from graphfix.facts.symbolic.signs import never_negative
 from graphfix.facts.view import View
 from graphfix.graph.constants import axes_of
-from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.graph.nodes import is_op, producer_of
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError
-from graphfix.lengths.number_effects import MANY, UNARY, keeps_finite
+from graphfix.lengths.number_effects import keeps_finite
 from graphfix.lengths.rule_site import PaddingRule, RuleSite
 
-_ALL_ALIKE = frozenset({*UNARY, *MANY, "Concat"})
+_SHIFT_ALIKE = ops.ELEMENTWISE | ops.named("Concat")
 """Operators whose inputs may all be shifted, each in the same way."""
-_CARRY = _ALL_ALIKE | {"Einsum", "Expand", "Gather", "Gemm", "MatMul", "Reshape", "Squeeze"}
-_CARRY |= {"Transpose", "Unsqueeze"}
-_MOVE = ("Concat", "Identity", "Pad", "Reshape", "Slice", "Squeeze", "Unsqueeze")
+_CARRY_SHIFT = _SHIFT_ALIKE | ops.PRODUCTS | ops.RESHAPES | ops.named("Expand Gather Transpose")
+"""Operators that may leave a shifted axis what it was, where their rule says so of the axis."""
+_MOVE_ROWS = ops.VIEWS | ops.named("Concat Pad Slice")
+"""Operators that shift rows, several of them together."""
 _DEEPEST = 12
 
 
@@ -47,13 +49,13 @@ class CountingIndex:
 def infer_shift_start(site: RuleSite) -> facts.TensorState | None:
     """Infer the output's state where relative positions begin: a table that is cut, a count."""
     node = site.node
-    if node.op_type == "Slice":
+    if is_op(node, "Slice"):
         return _cut_table(site)
-    begins = node.op_type in ("Add", "Range", "Sub", "Tile")
+    begins = is_op(node, "Add", "Range", "Sub", "Tile")
     index = _read_index(site, node.outputs[0]) if begins else None
-    if index is None or not (node.op_type == "Tile" or site.grows_with_padding(index.start)):
+    if index is None or not (is_op(node, "Tile") or site.grows_with_padding(index.start)):
         return None
-    if len(index.counts) != 1 or node.op_type == "Tile":
+    if len(index.counts) != 1 or is_op(node, "Tile"):
         return _moving_state(site)
     ((place, (step, _)),) = index.counts.items()
     sizes = site.output_dims()
@@ -66,9 +68,7 @@ def is_two_sided(state: facts.TensorState, site: RuleSite) -> bool:
     """Return whether it is as long as distances to both sides, or an index of these."""
     if state.moving:
         return True
-    times = {
-        facts.size_of(x.factors_of(i)) for x in site.states if x is not None for i in x.time_axes
-    }
+    times = {facts.size_of(x.factors_of(i)) for x in site.present_states() for i in x.time_axes}
     sizes = [x[0] for i in range(len(site.states)) if (x := site.input_contents(i)) and len(x) == 1]
     return any((sympy.expand(time - 2 * size)).is_Integer for time in times for size in sizes)
 
@@ -80,16 +80,16 @@ def follow_shift(site: RuleSite, rule: PaddingRule | None, view: View) -> facts.
         RefusedError: It does something else with them than to carry or to shift them.
     """
     node = site.node
-    if not any(x is not None and x.moving for x in site.states):
+    if not any(x.moving for x in site.present_states()):
         carried = None if rule is None else _carry_shift(site, rule)
-        result = carried or (_cut_table(site) if node.op_type == "Slice" else None)
+        result = carried or (_cut_table(site) if is_op(node, "Slice") else None)
         if result is not None:
             return result
-    if node.op_type == "GatherElements":
+    if is_op(node, "GatherElements"):
         return _settle_picked_entries(site)
-    if node.op_type == "Slice" and (result := _settle_moved_rows(site, view)) is not None:
+    if is_op(node, "Slice") and (result := _settle_moved_rows(site, view)) is not None:
         return result
-    if node.op_type in _MOVE or _read_index(site, node.outputs[0]) is not None:
+    if node in _MOVE_ROWS or _read_index(site, node.outputs[0]) is not None:
         return _moving_state(site)
     raise RefusedError("it computes with positions that move when the clip is padded")
 
@@ -101,57 +101,67 @@ def _moving_state(site: RuleSite) -> facts.TensorState:
 
 def _cut_table(site: RuleSite) -> facts.TensorState | None:
     """Infer a table, or what is shifted already, cut at a place that depends on the length."""
-    state, starts = site.input_state(), site.input_contents(1)
-    axes = site.input_contents(3) if site.has_input(3) else [sympy.Integer(0)]
-    steps = site.input_contents(4) if site.has_input(4) else [sympy.Integer(1)]
-    if state.axes is None or starts is None or axes is None or steps != [1] or len(starts) != 1:
+    state = site.input_state()
+    cuts = None if state.axes is None else site.slice_cuts(state.rank)
+    if cuts is None or len(cuts) != 1:
         return None
-    axis, start = int(axes[0]) % state.rank, starts[0]
+    ((axis, cut),) = cuts.items()
     factors = state.factors_of(axis)
-    if len(factors) != 1 or len(axes) != 1 or not facts.counts_from_start(start):
+    if cut.start is None or cut.step != 1 or not facts.counts_from_start(cut.start):
         return None
-    atom, out = factors[0], site.output_dims()[axis]
-    if isinstance(atom, facts.ShiftedFactor):
-        cut = replace(atom, size=out, first=atom.first + start)
+    if len(factors) != 1:
+        return None
+    factor, out = factors[0], site.output_dims()[axis]
+    if isinstance(factor, facts.ShiftedFactor):
+        shifted = replace(factor, size=out, first=factor.first + cut.start)
     elif (
-        isinstance(atom, facts.OtherFactor)
-        and atom.size.is_Integer
-        and site.grows_with_padding(start)
+        isinstance(factor, facts.OtherFactor)
+        and factor.size.is_Integer
+        and site.grows_with_padding(cut.start)
     ):
-        cut = facts.ShiftedFactor(out, start)
+        shifted = facts.ShiftedFactor(out, cut.start)
     else:
         return None
-    return replace(state.with_axis(axis, (cut,), None), fixed=False)
+    return replace(state.with_axis(axis, (shifted,), None), fixed=False)
 
 
 def _carry_shift(site: RuleSite, rule: PaddingRule) -> facts.TensorState | None:
     """Apply a rule to the other axes, if the shifted one stays what it was."""
-    op_type = site.node.op_type
-    shifted_states = [x for x in site.states if x is not None and x.shifted_axes]
-    atoms = {x.factors_of(i) for x in shifted_states for i in x.shifted_axes}
-    is_single = len(atoms) == 1 and all(len(x.shifted_axes) == 1 for x in shifted_states)
-    if (
-        op_type not in _CARRY
-        or not is_single
-        or (len(shifted_states) > 1 and op_type not in _ALL_ALIKE)
-    ):
+    before = site.present_states()
+    shift = _common_shift(site.node, before)
+    if shift is None:
         return None
-    before = list(site.states)
+    states_before = list(site.states)
     try:
         result = rule.infer_states(site)
     except RefusedError:
         result = ()
-    if isinstance(result, facts.TensorState) and [
-        result.factors_of(i) for i in result.shifted_axes
-    ] == [*atoms]:
-        axis, (atom,) = result.shifted_axes[0], result.factors_of(result.shifted_axes[0])
-        states = [x for x in before if x is not None]
-        stays_finite = op_type not in UNARY | MANY or keeps_finite(op_type, states)
-        if isinstance(atom, facts.ShiftedFactor) and not stays_finite:
-            atom = replace(atom, finite=False)
-        return replace(result.with_axis(axis, (atom,), None), fixed=False)
-    site.states, site.repairs = before, []
-    return None
+    kept_axis = _only_axis_like(result, shift) if isinstance(result, facts.TensorState) else None
+    if not isinstance(result, facts.TensorState) or kept_axis is None:
+        site.states, site.repairs = states_before, []
+        return None
+    operator = ops.qualified_name(site.node)
+    if operator in ops.ELEMENTWISE and not keeps_finite(operator, before):
+        shift = replace(shift, finite=False)
+    return replace(result.with_axis(kept_axis, (shift,), None), fixed=False)
+
+
+def _common_shift(node: ir.Node, states: Sequence[facts.TensorState]) -> facts.ShiftedFactor | None:
+    """Return the shift that a node may carry along: one axis of each shifted input has it."""
+    shifted = [x for x in states if x.shifted_axes]
+    axes = {x.factors_of(i) for x in shifted for i in x.shifted_axes}
+    if len(axes) != 1 or any(len(x.shifted_axes) != 1 for x in shifted):
+        return None
+    if node not in (_CARRY_SHIFT if len(shifted) == 1 else _SHIFT_ALIKE):
+        return None
+    factors = axes.pop()
+    return factors[0] if len(factors) == 1 and isinstance(factors[0], facts.ShiftedFactor) else None
+
+
+def _only_axis_like(state: facts.TensorState, shift: facts.ShiftedFactor) -> int | None:
+    """Return the axis of a result that is shifted in this way, if no other axis is shifted."""
+    axes = state.shifted_axes
+    return axes[0] if len(axes) == 1 and state.factors_of(axes[0]) == (shift,) else None
 
 
 def _settle_moved_rows(site: RuleSite, view: View) -> facts.TensorState | None:
@@ -170,45 +180,52 @@ def _settle_picked_entries(site: RuleSite) -> facts.TensorState:
     """Infer what a GatherElements puts in place, by an index that says which entry it is."""
     data, index = site.input_state(), _read_index(site, site.node.inputs[1])
     sizes = site.dims_of(site.node.inputs[1])
-    axis = attr_int(site.node, "axis", 0) % data.rank
+    axis = site.axis_attribute(data.rank)
     state = None
-    if index is not None and sizes is not None and data.shifted_axes == (axis,) and not data.moving:
-        other_axes = [i for i in range(data.rank) if i != axis]
-        sizes_match = all(
-            facts.same_size(sizes[i], facts.size_of(data.factors_of(i))) for i in other_axes
-        )
-        counts = {i % data.rank: x for i, x in index.counts.items()}
-        low = sum((min(step, 0) * (period - 1) for step, period in counts.values()), index.start)
-        periods_match = all(
-            facts.same_size(period, sizes[i] if i == axis else _innermost_time(data, i))
-            for i, (_, period) in counts.items()
-        )
-        if sizes_match and periods_match and never_negative(sympy.expand(low)):
-            state = _settle_shift(site, data, axis, index.start)
+    is_shifted = data.shifted_axes == (axis,) and not data.moving
+    if is_shifted and index and sizes and _picks_in_every_place(data, axis, index, sizes):
+        state = _settle_shift(site, data, axis, index.start)
     if state is None:
         raise RefusedError("it reads at positions that move when the clip is padded")
     return state
 
 
+def _picks_in_every_place(
+    data: facts.TensorState, axis: int, index: CountingIndex, sizes: Sequence[sympy.Expr]
+) -> bool:
+    """Return whether an index of these sizes counts frames, and picks one for each place."""
+    other_axes = [i for i in range(data.rank) if i != axis]
+    if not all(facts.same_size(sizes[i], data.size_along(i)) for i in other_axes):
+        return False
+    counts = {i % data.rank: x for i, x in index.counts.items()}
+    counts_frames = all(
+        facts.same_size(period, sizes[i] if i == axis else _innermost_time(data, i))
+        for i, (_, period) in counts.items()
+    )
+    least = sum((min(step, 0) * (period - 1) for step, period in counts.values()), index.start)
+    return counts_frames and never_negative(sympy.expand(least))
+
+
 def _innermost_time(state: facts.TensorState, axis: int) -> sympy.Expr:
     """Return how many frames there are in a row along an axis; 0 where they are none."""
-    atom = state.factors_of(axis)[-1] if state.factors_of(axis) else None
-    return atom.size if isinstance(atom, facts.TimeFactor) and not atom.turned else sympy.S.Zero
+    factor = state.factors_of(axis)[-1] if state.factors_of(axis) else None
+    is_time = isinstance(factor, facts.TimeFactor) and not factor.turned
+    return factor.size if factor is not None and is_time else sympy.S.Zero
 
 
 def _settle_shift(
     site: RuleSite, state: facts.TensorState, axis: int, shift: sympy.Expr
 ) -> facts.TensorState | None:
     """Return a state without shift if entry (i, j) belongs to their distance at any length."""
-    (atom,) = state.factors_of(axis)
-    if not isinstance(atom, facts.ShiftedFactor) or not facts.never_changes(
-        sympy.expand(shift + atom.first)
-    ):
+    (factor,) = state.factors_of(axis)
+    if not isinstance(factor, facts.ShiftedFactor):
+        return None
+    if not facts.never_changes(sympy.expand(shift + factor.first)):
         return None
     axes = list(state.axes or ())
     axes[axis] = site.axis_of_size(site.output_dims()[axis])
     return facts.state_with_tail(
-        axes, facts.FINITE if state.is_finite and atom.finite else facts.ANY
+        axes, facts.FINITE if state.is_finite and factor.finite else facts.ANY
     )
 
 
@@ -219,30 +236,43 @@ def _read_index(
     node = producer_of(value)
     if value is None or not depth:
         return None
-    state, contents = site.state_of(value), site.contents_of(value)
-    if contents is not None and len(contents) == 1:
-        return CountingIndex(contents[0], {})
-    if state is not None and state.steps is not None and len(state.time_axes) == 1:
-        (axis,), (start, step) = state.time_axes, state.steps
-        return CountingIndex(
-            sympy.Integer(start), {axis - state.rank: (step, facts.size_of(state.factors_of(axis)))}
-        )
+    index = _index_of_state(site, value)
+    if index is not None:
+        return index
     if is_op(node, "Range"):
-        first, _, by = map(site.contents_of, node.inputs)
-        sizes = site.dims_of(value)
-        if not first or not by or not sizes or not by[0].is_Integer or not by[0]:
-            return None
-        return CountingIndex(first[0], {-1: (int(by[0]), sizes[0])})
+        return _index_of_range(site, node)
     if is_op(node, "Add", "Sub"):
         lhs, rhs = (_read_index(site, x, depth - 1) for x in node.inputs)
         return _add_indices(lhs, rhs, 1 if node.op_type == "Add" else -1)
-    if not is_op(node, "Cast", "Expand", "Identity", "Tile", "Unsqueeze"):
+    if is_op(node, "Unsqueeze"):
+        inner = _read_index(site, node.inputs[0], depth - 1)
+        axes, rank = axes_of(node), site.source.shapes.rank(value)
+        if inner is None or axes is None or rank is None:
+            return None
+        return _unsqueeze_index(inner, axes, rank)
+    if is_op(node, "Cast", "Expand", "Identity", "Tile"):
+        return _read_index(site, node.inputs[0], depth - 1)
+    return None
+
+
+def _index_of_state(site: RuleSite, value: ir.Value) -> CountingIndex | None:
+    """Return the index that a tensor is by what is known of it: one number, or steps."""
+    state, contents = site.state_of(value), site.contents_of(value)
+    if contents is not None and len(contents) == 1:
+        return CountingIndex(contents[0], {})
+    if state is None or state.steps is None or len(state.time_axes) != 1:
         return None
-    inner, axes = _read_index(site, node.inputs[0], depth - 1), axes_of(node)
-    if inner is None or not is_op(node, "Unsqueeze"):
-        return inner
-    rank = site.source.shapes.rank(value)
-    return None if axes is None or rank is None else _unsqueeze_index(inner, axes, rank)
+    (axis,), (start, step) = state.time_axes, state.steps
+    counts = {axis - state.rank: (step, state.size_along(axis))}
+    return CountingIndex(sympy.Integer(start), counts)
+
+
+def _index_of_range(site: RuleSite, node: ir.Node) -> CountingIndex | None:
+    first, _, step = map(site.contents_of, node.inputs)
+    sizes = site.dims_of(node.outputs[0])
+    if not first or not step or not sizes or not step[0].is_Integer or not step[0]:
+        return None
+    return CountingIndex(first[0], {-1: (int(step[0]), sizes[0])})
 
 
 def _add_indices(

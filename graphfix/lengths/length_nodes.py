@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
+from graphfix import ops
 from graphfix.editing.builder import Builder
 from graphfix.facts.symbolic.signs import never_negative
 from graphfix.graph.nodes import attr_int, is_op
@@ -26,6 +27,7 @@ from graphfix.lengths.number_effects import dtype_limit
 from graphfix.lengths.tail_state import (
     Axis,
     BatchFactor,
+    Factor,
     TensorState,
     TimeFactor,
     holds_rows,
@@ -86,9 +88,12 @@ class LengthNodes:
         node = value.producer()
         if node is None:
             return None
-        if node.op_type in ("Cast", "Shape", "ConstantOfShape", "Less", "Not", "And"):
-            to = {"Cast": attr_int(node, "to", 1), "Shape": 7, "ConstantOfShape": 7}
-            return ir.DataType(to.get(node.op_type, 9))
+        if node in ops.MAKES_BOOL:
+            return ir.DataType.BOOL
+        if is_op(node, "Shape", "ConstantOfShape"):
+            return ir.DataType.INT64
+        if is_op(node, "Cast"):
+            return ir.DataType(attr_int(node, "to", 1))
         first = node.inputs[1 if node.op_type == "Where" else 0]
         return None if first is None else self.dtype_of(first)
 
@@ -165,13 +170,14 @@ class LengthNodes:
         node = value.producer()
         if node is None or is_op(node, "Constant"):
             return value
-        if is_op(node, *LOOKED_THROUGH):
+        if node in ops.MOVES_FIRST_INPUT:
             first = node.inputs[0]
             return value if first is None else self.recompute_on_lengths(first, rank, trailing)
         inputs = [
             None if x is None else self.recompute_on_lengths(x, rank, trailing) for x in node.inputs
         ]
-        return op.make(node.op_type, *inputs, **{k: v.value for k, v in node.attributes.items()})
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        return op.make(ops.qualified_name(node), *inputs, **attributes)
 
     def _size_expr_of(self, value: ir.Value | None) -> sympy.Expr | None:
         """Return the expression that one element holds, if the padded dim alone determines it."""
@@ -182,9 +188,9 @@ class LengthNodes:
     def _is_made_of_numbers(self, value: ir.Value) -> bool:
         """Return whether single numbers make it: it may be below 0, and rounds as its nodes do."""
         node = value.producer()
-        if node is None or is_op(node, "Shape", "Size"):
+        if node is None or node in ops.MEASURES:
             return False
-        inputs = node.inputs[:1] if is_op(node, *LOOKED_THROUGH) else node.inputs
+        inputs = node.inputs[:1] if node in ops.MOVES_FIRST_INPUT else node.inputs
         return all(x is None or self._size_expr_of(x) is not None for x in inputs)
 
     # --- masks ------------------------------------------------------------------------------
@@ -215,17 +221,20 @@ class LengthNodes:
             if len(factors) <= len(mask_axes):
                 return self._spread_mask(valid, axis, rows, len(axes))
             # An axis holds batch or time beside something else, such as [B * H, T].
-            place = next(i for i, x in enumerate(factors) if isinstance(x, TimeFactor))
-            batch = next((i for i, x in enumerate(factors) if isinstance(x, BatchFactor)), None)
-            valid = self._spread_mask(valid, place, batch, len(factors))
-            sizes = [1 if i in (place, batch) else int(x.size) for i, x in enumerate(factors)]
-            valid = op.Expand(valid, np.array(sizes, np.int64))
+            wide = self._repeat_mask(valid, factors)
             is_mask_axis = np.array([i in mask_axes for i in range(len(axes))])
-            return op.Reshape(
-                valid, op.Where(is_mask_axis, op.Shape(value), np.ones(len(axes), np.int64))
-            )
+            unit_shape = np.ones(len(axes), np.int64)
+            return op.Reshape(wide, op.Where(is_mask_axis, op.Shape(value), unit_shape))
 
         return op.build_once((*key, *map(str, factors)), build, self._length_input)
+
+    def _repeat_mask(self, valid: ir.Value, factors: Sequence[Factor]) -> ir.Value:
+        """Lay a mask [B, T], or [1, T], along the factors of axes, one axis for each factor."""
+        time = next(i for i, x in enumerate(factors) if isinstance(x, TimeFactor))
+        batch = next((i for i, x in enumerate(factors) if isinstance(x, BatchFactor)), None)
+        sizes = [1 if i in (time, batch) else int(x.size) for i, x in enumerate(factors)]
+        valid = self._spread_mask(valid, time, batch, len(factors))
+        return self._op.Expand(valid, np.array(sizes, np.int64))
 
     def hiding_addend(self, value: ir.Value, axes: Sequence[Axis], axis: int) -> ir.Value:
         """Return what hides the scores beyond the valid length: 0 before it, the floor behind."""
@@ -324,10 +333,3 @@ class LengthNodes:
         if self.opset >= 13:
             return self._op.make(op_type, value, np.array(list(axes), np.int64), **more)
         return self._op.make(op_type, value, axes=list(axes), **more)
-
-
-LOOKED_THROUGH = (
-    *("Unsqueeze", "Squeeze", "Reshape", "Identity"),
-    *("Flatten", "Expand", "Gather", "Slice"),
-)
-"""Operators that hand one element on as it is."""

@@ -33,6 +33,22 @@ def find_time_axis(
             "ilens-mask: every dim of every input is fixed, so nothing can be padded. Export the "
             "model with a dynamic time axis, or try -p thaw first"
         )
+    candidates = _time_candidates(shapes, places, aliases)
+    image = _image_message(shapes, places, list(candidates.values()))
+    if image is not None:
+        raise UsageError(image)
+    if not candidates:
+        raise UsageError(_only_batch_message(shapes, places))
+    first = next(iter(candidates))
+    if all(aliases.are_equal(first, name) for name in candidates):
+        return candidates[first]
+    raise UsageError(_ambiguity_message(shapes, candidates, aliases))
+
+
+def _time_candidates(
+    shapes: Shapes, places: Sequence[NamedPlace], aliases: DimAliases
+) -> dict[str, Place]:
+    """Return the first axis of each symbol that is no batch, nor the length of one."""
     # A matrix with one symbolic dim is frames by features; a batch comes with more axes.
     most = 2 if len({name for name, _, _ in places}) == 1 else 1
     batch = {name for name, x, i in places if i == 0 and (shapes.rank(x) or 0) > most}
@@ -43,15 +59,7 @@ def find_time_axis(
         )
         if name not in batch and not is_length:
             candidates.setdefault(name, (value, i))
-    image = _image_message(shapes, places, list(candidates.values()))
-    if image is not None:
-        raise UsageError(image)
-    if not candidates:
-        raise UsageError(_only_batch_message(shapes, places))
-    first = next(iter(candidates))
-    if all(aliases.are_equal(first, name) for name in candidates):
-        return candidates[first]
-    raise UsageError(_ambiguity_message(shapes, candidates, aliases))
+    return candidates
 
 
 def parse_axes(model: ir.Model, text: str) -> list[Place]:
@@ -140,24 +148,30 @@ def _image_message(
     sides = _image_sides(dims)
     if sides is None:
         return None
-    dims_text = ", ".join(
-        _declared_name(value, i) or "?" if single_symbol(x) else str(x) for i, x in enumerate(dims)
-    )
-    is_ = f"ilens-mask: {value.name} is [{dims_text}], as images are"
-    vary = [single_symbol(dims[i]) for i in sides]
-    if not candidates and not any(vary) and all(x is value for _, x, _ in places):
+    is_image = f"ilens-mask: {value.name} is [{_declared_dims(value, dims)}], as images are"
+    side_symbols = [single_symbol(dims[i]) for i in sides]
+    only_value = all(x is value for _, x, _ in places)
+    if not candidates and not any(side_symbols) and only_value:
         return (
-            f"{is_}: only the batch may vary, and rows of a batch are no time, so there is nothing "
-            "to pad. Of a clip, export the model with a dynamic time axis, or try -p thaw first"
+            f"{is_image}: only the batch may vary, and rows of a batch are no time, so there is "
+            "nothing to pad. Of a clip, export the model with a dynamic time axis, or try -p thaw "
+            "first"
         )
-    if all(vary) and candidates == [(value, i) for i in sides]:
-        fixed = quote_name(_declared_name(value, sides[0]) or _axis_text(value, sides[0]))
+    if all(side_symbols) and candidates == [(value, i) for i in sides]:
+        height = quote_name(_declared_name(value, sides[0]) or _axis_text(value, sides[0]))
         return (
-            f"{is_}: both sides may vary, and what is padded here is a clip, along one axis of "
-            "time. Where the width is time, as in a line of text, fix the height, at 48 for "
-            f"example: -p fix-dims:{fixed}=48,ilens-mask:axis={_quoted_axis(value, sides[1])}"
+            f"{is_image}: both sides may vary, and what is padded here is a clip, along one axis "
+            "of time. Where the width is time, as in a line of text, fix the height, at 48 for "
+            f"example: -p fix-dims:{height}=48,ilens-mask:axis={_quoted_axis(value, sides[1])}"
         )
     return None
+
+
+def _declared_dims(value: ir.Value, dims: Sequence[Dim]) -> str:
+    """List the dims of an input as the model names them."""
+    return ", ".join(
+        _declared_name(value, i) or "?" if single_symbol(x) else str(x) for i, x in enumerate(dims)
+    )
 
 
 def _image_sides(dims: Sequence[Dim]) -> tuple[int, int] | None:

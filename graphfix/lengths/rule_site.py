@@ -9,13 +9,14 @@ import numpy.typing as npt
 import onnx_ir as ir
 import sympy
 
+from graphfix import ops
+from graphfix.facts.symbolic.expressions import Dim
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import attr_ints, input_at, is_op
+from graphfix.graph.nodes import input_at, is_op
 from graphfix.lengths.dim_nodes import is_buildable
 from graphfix.lengths.joint_axes import RefusedError, check_batch, check_maskable, check_rows
-from graphfix.lengths.length_nodes import LOOKED_THROUGH
 from graphfix.lengths.length_source import LengthSource
-from graphfix.lengths.number_effects import MANY, UNARY, dtype_limit
+from graphfix.lengths.number_effects import dtype_limit
 from graphfix.lengths.repairs.fill_tail import HideTail, ZeroTail
 from graphfix.lengths.repairs.frames import LastFrames
 from graphfix.lengths.repairs.repair import FrameRepair, Leak, Repair
@@ -31,14 +32,16 @@ from graphfix.lengths.tail_state import (
     size_expr,
     state_without_time,
 )
+from graphfix.ops.axes import axis_of
+from graphfix.ops.operands import read_operand
+from graphfix.ops.pads import pads_by_axis
+from graphfix.ops.slices import Cut, read_cuts
 
 Numbers = npt.NDArray[np.generic]
+DimCut = Cut[sympy.Expr | None]
 
 
 GROWS = "its result grows with the padding, and there is no rule that says how"
-# Inputs that were attributes, before opset 10.
-_ATTRIBUTES = {("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "axes"}
-
 _HUGE = 1e30
 """No number of a model is as large as that."""
 
@@ -67,16 +70,22 @@ class RuleSite:
 
     def input_state(self, index: int = 0) -> TensorState:
         """Return the state of an input that must be there."""
-        state = self.states[index] if index < len(self.states) else None
+        state = self.optional_state(index)
         if state is None:
             raise RefusedError(f"input {index} of it is missing")
         return state
 
-    def has_input(self, index: int) -> bool:
-        """Return whether an input is given, or the attribute that it was in an older opset."""
-        if self._legacy_attribute(index) is not None:
-            return True
-        return index < len(self.states) and self.states[index] is not None
+    def optional_state(self, index: int | None) -> TensorState | None:
+        """Return the state of an input; None if it is absent, or the operator has no such input."""
+        return None if index is None or index >= len(self.states) else self.states[index]
+
+    def has_input(self, index: int | None) -> bool:
+        """Return whether an input is present."""
+        return self.optional_state(index) is not None
+
+    def present_states(self) -> list[TensorState]:
+        """Return the states of the inputs that are present."""
+        return [state for state in self.states if state is not None]
 
     def require_zero_tail(self, index: int, axis: int, leak: Leak) -> TensorState:
         """Ask for a tail that adds nothing to a sum, and return the input's state after it."""
@@ -143,13 +152,13 @@ class RuleSite:
         node = value.producer()
         if node is None or is_op(node, "Constant"):
             return const_of(value) is not None
-        if is_op(node, "Shape", "Size"):
+        if node in ops.MEASURES:
             return False
-        if is_op(node, *LOOKED_THROUGH):
+        if node in ops.MOVES_FIRST_INPUT:
             is_scalar = _has_one_element(self.source.shapes.dims(node.inputs[0]))
             return is_scalar and self._is_made_of_lengths(node.inputs[0])
         # What makes one number of several, as ReduceMax does, would do so over rows of the batch.
-        return is_op(node, *MANY, *UNARY) and all(map(self._is_made_of_lengths, node.inputs))
+        return node in ops.ELEMENTWISE and all(map(self._is_made_of_lengths, node.inputs))
 
     def check_size(self, size: sympy.Expr) -> None:
         """Refuse if a size cannot be computed from the length of the padded input."""
@@ -173,7 +182,7 @@ class RuleSite:
         self, axes: tuple[Axis, ...] | None, tails: tuple[Tail | None, ...]
     ) -> TensorState:
         """Return a result with these axes, its tails computed from all inputs."""
-        finite = all(x is None or x.is_finite for x in self.states)
+        finite = all(x.is_finite for x in self.present_states())
         return TensorState(axes, TensorState(axes, tails).tails_after_arithmetic(finite=finite))
 
     def request_last_frames(
@@ -214,44 +223,83 @@ class RuleSite:
         return dims
 
     def input_contents(self, index: int) -> list[sympy.Expr] | None:
-        """Return what a small integer input holds, as expressions; None where it is not known.
-
-        Of what was an attribute in an older opset, what that holds.
-        """
-        attribute = self._legacy_attribute(index)
-        if attribute is not None:
-            return [sympy.Integer(x) for x in attribute.as_ints()]
+        """Return what a small integer input holds, as expressions; None where it is not known."""
         return self.contents_of(input_at(self.node, index))
 
     def input_array(self, index: int) -> Numbers | None:
         """Return what an input holds in every run: a constant, or what only constants make."""
-        value = input_at(self.node, index)
+        return self._array_of(input_at(self.node, index))
+
+    def input_ints(self, index: int) -> tuple[int, ...] | None:
+        """Return what an input holds in every run, as whole numbers."""
+        return self.ints_of(input_at(self.node, index))
+
+    def ints_of(self, value: ir.Value | None) -> tuple[int, ...] | None:
+        """Return what a tensor holds in every run, as whole numbers."""
+        array = self._array_of(value)
+        return None if array is None else tuple(int(x) for x in array.reshape(-1))
+
+    def _array_of(self, value: ir.Value | None) -> Numbers | None:
         constant = const_of(value)
-        contents, dims = self.input_contents(index), self.dims_of(value)
+        contents, dims = self.contents_of(value), self.dims_of(value)
         if constant is not None or contents is None or not all(x.is_Integer for x in contents):
             return constant
         shape = [int(x) for x in dims or () if x.is_Integer]
         return np.array([int(x) for x in contents], np.int64).reshape(shape)
 
-    def input_ints(self, index: int) -> tuple[int, ...] | None:
-        """Return what an input holds in every run, as whole numbers."""
-        array = self.input_array(index)
-        return None if array is None else tuple(int(x) for x in array.reshape(-1))
+    def slice_cuts(self, rank: int) -> dict[int, DimCut] | None:
+        """Return what a Slice takes along each axis, with None for what is not known.
 
-    def axes_parameter(self) -> tuple[int, ...] | None:
-        """Return the axes of a Squeeze, Unsqueeze or Reduce; None if not known, or not given."""
-        return self.input_ints(1) if self.has_input(1) else attr_ints(self.node, "axes")
+        Args:
+            rank: Of its data.
 
-    def _legacy_attribute(self, index: int) -> ir.Attr | None:
-        """Return the attribute that an input was in an older opset."""
-        name = _ATTRIBUTES.get((self.node.op_type, index))
-        return None if name is None else self.node.attributes.get(name)
+        Returns:
+            None if it is not known which axes it cuts.
+        """
+        cuts = read_cuts(self.node, rank, self._elements_of)
+        if cuts is None:
+            return None
+        return {
+            axis: Cut(*(None if x is None else size_expr(str(x)) for x in cut))
+            for axis, cut in cuts.items()
+        }
+
+    def pad_amounts(self, rank: int) -> dict[int, tuple[sympy.Expr, sympy.Expr]] | None:
+        """Return what a Pad puts before and behind each axis; None if it is not known.
+
+        Args:
+            rank: Of its data.
+        """
+        pads = pads_by_axis(self.node, rank, self._elements_of)
+        if pads is None:
+            return None
+        return {axis: (size_expr(str(a)), size_expr(str(b))) for axis, (a, b) in pads.items()}
+
+    def axis_attribute(self, rank: int) -> int:
+        """Return the axis of a Gather, Concat, Split, ..., counted from the front.
+
+        Args:
+            rank: Of the first input.
+        """
+        axis = axis_of(self.node, rank, self.opset)
+        if axis is None:
+            raise RefusedError(f"its axis lies outside of its rank {rank}")
+        return axis
+
+    def axes_operand(self) -> tuple[int, ...] | None:
+        """Return the axes of a Squeeze or Unsqueeze as written; None if not known, or absent."""
+        return read_operand(self.node, 1, "axes", self.ints_of)
 
     def contents_of(self, value: ir.Value | None) -> list[sympy.Expr] | None:
         """Return what a small integer tensor holds, if the inputs' dims determine it."""
         data = self.source.shapes.known_elements(value)
         sizes = None if data is None else [size_expr(str(x)) for x in data]
         return sizes if sizes is not None and all(map(self.is_size_of_inputs, sizes)) else None
+
+    def _elements_of(self, value: ir.Value) -> Sequence[Dim] | None:
+        """Return the same as dims."""
+        data = self.source.shapes.known_elements(value)
+        return None if self.contents_of(value) is None else data
 
     def is_size_of_inputs(self, size: sympy.Expr) -> bool:
         """Return whether a size is one in the dims of the inputs."""

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 import sympy
 
+from graphfix import ops
 from graphfix.facts.mask_lookups import identity_lookup
 from graphfix.facts.shapes import Shapes
 from graphfix.facts.symbolic.expressions import Dim, expr_of, symbols_of
 from graphfix.graph.nodes import is_op
 from graphfix.lengths.mask_counts import pairs_from_mask_counts
-from graphfix.ops.broadcast import BROADCAST
 
 Pair = tuple[str, str]
 
@@ -57,7 +57,7 @@ def single_symbol(dim: Dim) -> str:
 
 
 def _equal_names(node: ir.Node, shapes: Shapes) -> Iterator[Pair]:
-    if is_op(node, *BROADCAST):
+    if node in ops.BROADCASTS:
         for column in zip(*((shapes.dims(x) or ())[::-1] for x in node.inputs), strict=False):
             yield from _equal_names_in_column(column)
     elif is_op(node, "Reshape"):

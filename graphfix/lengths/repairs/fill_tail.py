@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.editing.builder import Builder
 from graphfix.graph.nodes import attr_float, attr_int
 from graphfix.lengths.length_nodes import LengthNodes
 from graphfix.lengths.repairs.repair import Repair, required_input, zero_tail
 from graphfix.lengths.tail_state import ANY, TensorState, holds_rows, state_with_tail
+from graphfix.ops.attention import AttentionSlots
 
 MASK_FILTER = -10000.0
 """What the mask of keys of an attention adds to a score, unless it says otherwise."""
@@ -76,25 +78,6 @@ class HideTail(Repair):
 
 
 @dataclass(frozen=True)
-class AttentionInputs:
-    """Places of the inputs of an attention in one node.
-
-    Attributes:
-        key: Its keys, [batch, time, features]; of Attention they are made of its only tensor.
-        value: Its values.
-        bias: What is added to queries, keys and values.
-        mask: The mask of keys, int32.
-        addend: What is added to the scores, [batch, heads, queries, keys].
-    """
-
-    key: int
-    value: int
-    bias: int
-    mask: int
-    addend: int
-
-
-@dataclass(frozen=True)
 class HideKeys(Repair):
     """Hides the keys behind the valid length from a MultiHeadAttention, or an Attention.
 
@@ -107,7 +90,7 @@ class HideKeys(Repair):
         keeps_mask: Whether it has a mask of its own that hides valid keys, too.
     """
 
-    slots: AttentionInputs
+    slots: AttentionSlots
     state: TensorState
     keeps_mask: bool
     remedy = "the keys of its padding are hidden"
@@ -117,6 +100,8 @@ class HideKeys(Repair):
         slots, key = self.slots, required_input(self.node, self.slots.key)
         rows = self.state.factors_of(0)
         valid = lengths.valid_mask(key, (rows, self.state.factors_of(1)), 1)
+        if slots.mask is None or slots.addend is None:
+            raise RuntimeError(f"{self.node.op_type} takes no mask of keys")
         if self.keeps_mask:
             mask = required_input(self.node, slots.mask)
             op.set_input(slots.addend, self._combine_masks(op, lengths, mask, valid))
@@ -197,7 +182,7 @@ class PoisonedInput(Repair):
 
     def rewrite(self, op: Builder, lengths: LengthNodes) -> None:
         """Build ``Where(mask, x, 0)`` for all readers but those that only ask for the size."""
-        readers = [x for x in self.value.uses() if x.node.op_type not in ("Shape", "Size")]
+        readers = [x for x in self.value.uses() if x.node not in ops.READS_ONLY_SHAPE]
         clean, dirty_state = self.value, state_with_tail(self.state.axes or (), ANY)
         for axis in self.state.time_axes:
             clean = zero_tail(op, lengths, clean, dirty_state, axis, None)

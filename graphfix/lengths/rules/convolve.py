@@ -166,7 +166,7 @@ RULES = {
     "Conv": PaddingRule(infer_conv),
     "ConvInteger": PaddingRule(infer_conv_integer),
     "ConvTranspose": PaddingRule(infer_conv_transpose),
-    "FusedConv": PaddingRule(infer_conv),
+    "com.microsoft.FusedConv": PaddingRule(infer_conv),
     "GlobalAveragePool": PaddingRule(infer_global_average_pool),
     "MaxPool": PaddingRule(infer_max_pool),
 }

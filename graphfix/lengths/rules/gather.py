@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import onnx_ir as ir
+import sympy
 
+from graphfix import ops
 from graphfix.facts.mask_lookups import counting_axis, identity_lookup
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import attr_int, is_op, producer_of, value_before
@@ -17,13 +19,9 @@ from graphfix.lengths.joint_axes import (
     join_axes,
     require_sole_time,
 )
-from graphfix.lengths.number_effects import MANY, UNARY
-from graphfix.lengths.rule_site import AcceptedInputs, PaddingRule, RuleSite
+from graphfix.lengths.rule_site import AcceptedInputs, Numbers, PaddingRule, RuleSite
 from graphfix.lengths.rules.result_tail import masked_number_tail
 from graphfix.lengths.rules.shape_ops import infer_sizes
-
-_HANDS_ON = frozenset({"Concat", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze"})
-_HANDS_ON |= {"Tile", "Transpose", "Unsqueeze", *UNARY, *MANY}
 
 
 def infer_gather(site: RuleSite) -> facts.TensorState:
@@ -33,7 +31,7 @@ def infer_gather(site: RuleSite) -> facts.TensorState:
     data, index = site.input_state(0), _index_in_range(site)
     if data.axes is None or index.axes is None:
         return site.output_without_time()
-    axis = attr_int(site.node, "axis", 0) % data.rank
+    axis = site.axis_attribute(data.rank)
     if facts.carries_time(data.factors_of(axis)):
         return _gather_along_time(site, data, index, axis)
     if index.counts_padding:
@@ -59,6 +57,7 @@ def _index_may_stray(value: ir.Value | None, site: RuleSite) -> bool:
     What a user pads an input of integers with is a number that the model takes, and so is what is
     computed from it. Outside a table the whole run ends.
     """
+    passes_on = ops.MOVES_ELEMENTS | ops.ELEMENTWISE
 
     def may_stray(value: ir.Value) -> bool:
         state = site.state_of(value)
@@ -68,8 +67,8 @@ def _index_may_stray(value: ir.Value | None, site: RuleSite) -> bool:
 
     def sources_of(value: ir.Value) -> Sequence[ir.Value | None]:
         node, dtype = value.producer(), site.source.shapes.dtype(value)
-        asks = dtype == ir.DataType.BOOL  # what is asked is 0 or 1
-        if asks or not is_op(node, *_HANDS_ON) or not may_stray(value):
+        is_truth = dtype == ir.DataType.BOOL  # a comparison gives 0 or 1, whatever it compares
+        if is_truth or not passes_on.has(node) or not may_stray(value):
             return ()
         return node.inputs[1:] if is_op(node, "Where") else node.inputs
 
@@ -98,15 +97,7 @@ def _gather_along_time(
     if index.stride is not None:
         return _gather_by_row(data, index, axis)
     time = require_sole_time(data.factors_of(axis), "it reads an axis that")
-    array = site.input_array(1)
-    contents = site.input_contents(1)
-    offsets: tuple[int, ...] | None = None
-    if array is not None and np.less(array, 0).all() and array.size:
-        offsets = tuple(int(x) for x in array.reshape(-1))
-    elif contents is not None and index.counts_padding:
-        gaps = [x - time.size for x in contents]
-        if all(x.is_Integer and x < 0 for x in gaps):
-            offsets = tuple(int(x) for x in gaps)
+    offsets = _offsets_from_end(site, index, time.size)
     if offsets is not None and index.rank <= 1:
         site.request_last_frames(data, axis, offsets, drop=index.rank == 0)
         # The last entry of a running count of what is valid is the length.
@@ -116,9 +107,27 @@ def _gather_along_time(
         )
     if index.counts_padding:
         raise RefusedError("it reads at a place that depends on the padded length")
-    if index.sign < 1 and not (array is not None and np.greater_equal(array, 0).all()):
+    if index.sign < 1 and not _is_never_negative(site.input_array(1)):
         raise RefusedError("it reads along time at an index that may count from the end")
     return _gather_result(data, index, axis)
+
+
+def _offsets_from_end(
+    site: RuleSite, index: facts.TensorState, size: sympy.Expr
+) -> tuple[int, ...] | None:
+    """Return where an index reads if it counts from the end of time: -1 is the last frame."""
+    array, contents = site.input_array(1), site.input_contents(1)
+    if array is not None and array.size and np.less(array, 0).all():
+        return tuple(int(x) for x in array.reshape(-1))
+    if contents is None or not index.counts_padding:
+        return None
+    gaps = [x - size for x in contents]
+    return tuple(map(int, gaps)) if all(x.is_Integer and x < 0 for x in gaps) else None
+
+
+def _is_never_negative(array: Numbers | None) -> bool:
+    """Return whether an index is known, and counts from the beginning."""
+    return array is not None and bool(np.greater_equal(array, 0).all())
 
 
 def _gather_by_row(
@@ -143,7 +152,7 @@ def infer_gather_elements(site: RuleSite) -> facts.TensorState:
     data, index = site.input_state(0), _index_in_range(site)
     if data.axes is None or index.axes is None:
         return site.output_without_time()
-    axis = attr_int(site.node, "axis", 0) % data.rank
+    axis = site.axis_attribute(data.rank)
     if index.counts_padding or data.counts_padding:
         raise RefusedError("it reads at a place that depends on the padded length")
     if data.time_axes and facts.holds_rows(data.factors_of(axis)):
@@ -242,24 +251,28 @@ def _check_scatter_places(
     """Refuse places that count from the end, and those of single rows of the batch."""
     if data.axes is None or index.axes is None:
         raise RefusedError("the rank of one of its inputs is not known")
-    array = site.input_array(1)
-    if array is None and not index.fixed:
+    if site.input_array(1) is None and not index.fixed:
         return  # natively it wrote at valid places
-    if site.node.op_type == "ScatterND":
-        depth = index.factors_of(index.rank - 1)
-        axes = range(int(depth[0].size) if depth and depth[0].size.is_Integer else len(depth) or 1)
-        places = [None if array is None else array[..., i] for i in axes]
-    else:
-        axes = range(attr_int(site.node, "axis", 0) % data.rank, data.rank)[:1]
-        places = [array]
-    for axis, place in zip(axes, places, strict=True):
-        counts_back = index.sign < 1 and (place is None or bool(np.less(place, 0).any()))
+    for axis, places in _scatter_places(site, data, index).items():
+        counts_back = index.sign < 1 and not _is_never_negative(places)
         if facts.carries_time(data.factors_of(axis)):
             require_sole_time(data.factors_of(axis), "it writes to an axis that")
             if counts_back:
                 raise RefusedError("it writes along time at an index that may count from the end")
-        if place is not None:
+        if places is not None:
             check_rows_unmixed(data, (axis,))
+
+
+def _scatter_places(
+    site: RuleSite, data: facts.TensorState, index: facts.TensorState
+) -> dict[int, Numbers | None]:
+    """Return where a scatter writes along each axis that it indexes; None where not known."""
+    array = site.input_array(1)
+    if not is_op(site.node, "ScatterND"):
+        return {site.axis_attribute(data.rank): array}
+    depth = index.factors_of(index.rank - 1)
+    count = int(depth[0].size) if depth and depth[0].size.is_Integer else len(depth) or 1
+    return {i: None if array is None else array[..., i] for i in range(count)}
 
 
 def scattered_number(node: ir.Node) -> float | None:

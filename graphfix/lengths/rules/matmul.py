@@ -3,11 +3,11 @@
 import dataclasses
 from collections.abc import Sequence
 
-from graphfix.graph.nodes import attr_int
 from graphfix.lengths.joint_axes import RefusedError, check_rows_unmixed, join_axes
 from graphfix.lengths.rule_site import PaddingRule, RuleSite
 from graphfix.lengths.rules.quantize import subtract_zero_point
 from graphfix.lengths.tail_state import ANY, FINITE, ZERO, Axis, Tail, TensorState, carries_time
+from graphfix.ops.products import read_fused_matmul, read_gemm
 
 
 def infer_matmul(site: RuleSite, turned: Sequence[int] = ()) -> TensorState:
@@ -31,8 +31,9 @@ def infer_matmul(site: RuleSite, turned: Sequence[int] = ()) -> TensorState:
 
 def infer_gemm(site: RuleSite) -> TensorState:
     """Infer ``A @ B + C``, either turned."""
-    lhs = ["k", "m"] if attr_int(site.node, "transA", 0) else ["m", "k"]
-    rhs = ["n", "k"] if attr_int(site.node, "transB", 0) else ["k", "n"]
+    gemm = read_gemm(site.node)
+    lhs = ["k", "m"] if gemm.trans_a else ["m", "k"]
+    rhs = ["n", "k"] if gemm.trans_b else ["k", "n"]
     state = infer_contraction(site, [lhs, rhs], ["m", "n"])
     if not site.has_input(2):
         return state
@@ -113,16 +114,16 @@ def infer_matmul_integer(site: RuleSite) -> TensorState:
 
 def infer_fused_matmul(site: RuleSite) -> TensorState:
     """Infer com.microsoft's MatMul, which may swap the last two axes of either operand first."""
-    if any(attr_int(site.node, name, 0) for name in ("transBatchA", "transBatchB")):
+    product = read_fused_matmul(site.node)
+    if product.trans_batch_a or product.trans_batch_b:
         raise RefusedError("there is no rule for its turned batches")
-    return infer_matmul(
-        site, [i for i, x in enumerate("AB") if attr_int(site.node, f"trans{x}", 0)]
-    )
+    sides = (product.trans_a, product.trans_b)
+    return infer_matmul(site, [i for i, is_transposed in enumerate(sides) if is_transposed])
 
 
 RULES = {
     "Einsum": PaddingRule(infer_einsum),
-    "FusedMatMul": PaddingRule(infer_fused_matmul),
+    "com.microsoft.FusedMatMul": PaddingRule(infer_fused_matmul),
     "Gemm": PaddingRule(infer_gemm),
     "MatMul": PaddingRule(infer_matmul),
     "MatMulInteger": PaddingRule(infer_matmul_integer),

@@ -11,6 +11,7 @@ from graphfix.lengths.repairs.repair import Leak
 from graphfix.lengths.repairs.statistics import MaskedGroupNorm, MaskedNorm
 from graphfix.lengths.rule_site import PaddingRule, RuleSite
 from graphfix.lengths.tail_state import ANY, FINITE, ZERO, TensorState, carries_time, size_of
+from graphfix.ops.softmax import softmax_axes
 
 _LEAK: Leak = "statistics pollution"
 _PARAMETER = "a parameter of it carries time"
@@ -35,7 +36,7 @@ def infer_layer_norm(site: RuleSite, *, centred: bool = True) -> Sequence[Tensor
     count = len(site.node.outputs)
     if state.axes is None:
         return [site.output_without_time(i) for i in range(count)]
-    over = tuple(range(attr_int(site.node, "axis", -1) % state.rank, state.rank))
+    over = tuple(range(site.axis_attribute(state.rank), state.rank))
     result = _infer_norm(site, state, over, per_channel=False, centred=centred)
     axes = tuple(() if i in over else x for i, x in enumerate(state.axes))
     tails = tuple(None if i in over else x for i, x in enumerate(result.tails))
@@ -133,12 +134,10 @@ def infer_softmax(site: RuleSite) -> TensorState:
 
 
 def _softmax_axes(site: RuleSite, state: TensorState) -> tuple[int, ...]:
-    """Return the axes that a Softmax is over: before opset 13, all from its axis on."""
-    if state.axes is None:
+    axes = None if state.axes is None else softmax_axes(site.node, state.rank, site.opset)
+    if axes is None:
         raise RefusedError("the rank of its input is not known")
-    if site.opset >= 13:
-        return (attr_int(site.node, "axis", -1) % state.rank,)
-    return tuple(range(attr_int(site.node, "axis", 1) % state.rank, state.rank))
+    return axes
 
 
 RULES = {
@@ -150,6 +149,6 @@ RULES = {
     "LayerNormalization": PaddingRule(infer_layer_norm),
     "RMSNormalization": PaddingRule(infer_rms_norm),
     "SimplifiedLayerNormalization": PaddingRule(infer_rms_norm),
-    "SkipLayerNormalization": PaddingRule(infer_skip_norm),
-    "SkipSimplifiedLayerNormalization": PaddingRule(infer_skip_norm),
+    "com.microsoft.SkipLayerNormalization": PaddingRule(infer_skip_norm),
+    "com.microsoft.SkipSimplifiedLayerNormalization": PaddingRule(infer_skip_norm),
 }

@@ -2,14 +2,16 @@
 
 import dataclasses
 
-from graphfix.graph.nodes import attr_int
+import onnx_ir as ir
+
+from graphfix import ops
+from graphfix.graph.nodes import attr_int, is_op
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, check_rows_unmixed
 from graphfix.lengths.repairs.statistics import MaskedMean
 from graphfix.lengths.rule_site import AcceptedInputs, PaddingRule, RuleSite
 from graphfix.lengths.rules.shape_ops import infer_sizes
-
-_ZERO = ("ReduceLogSum", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+from graphfix.ops.axes import keeps_dims, reduced_axes
 
 
 def infer_reduce(site: RuleSite) -> facts.TensorState:
@@ -26,24 +28,36 @@ def infer_reduce(site: RuleSite) -> facts.TensorState:
             raise RefusedError("it sums over the batch, in which each row has its own length")
     # A sum of a mask's ones is how many are valid.
     length = state.length if op_type == "ReduceSum" and len(axes) == len(times) == 1 else None
-    for axis in times if op_type != "ReduceMean" else ():
-        if op_type in _ZERO:
-            site.require_zero_tail(0, axis, "sum pollution")
-        elif op_type in ("ReduceMax", "ReduceLogSumExp"):
-            site.require_low_tail(0, axis, "maximum pollution")
-        else:
-            raise RefusedError("there is no repair for it over time")
-    keep = bool(attr_int(site.node, "keepdims", 1))
+    if op_type != "ReduceMean":
+        for axis in times:
+            _require_neutral_tail(site, axis)
+    keep = keeps_dims(site.node)
     state = (
         require_masked_mean(site, axes, keep=keep)
         if op_type == "ReduceMean"
         else site.input_state()
     )
     result = reduce_axes(state, axes, keep=keep, times=bool(times))
-    # A mean over the largest number is that number; other reductions make a new one.
-    sign = {"ReduceMean": state.sign, "ReduceMax": state.sign, "ReduceMin": state.sign}
-    signs = {**sign, "ReduceSum": state.sign, "ReduceL2": 1, "ReduceL1": 1, "ReduceSumSquare": 1}
-    return dataclasses.replace(result, sign=signs.get(op_type, 0), length=length)
+    return dataclasses.replace(result, sign=_sign_of_reduction(site.node, state), length=length)
+
+
+def _require_neutral_tail(site: RuleSite, axis: int) -> None:
+    """Ask for a tail along an axis that does not change what a reduction gives."""
+    if site.node in ops.REDUCES_PAST_ZEROS:
+        site.require_zero_tail(0, axis, "sum pollution")
+    elif is_op(site.node, "ReduceMax", "ReduceLogSumExp"):
+        site.require_low_tail(0, axis, "maximum pollution")
+    else:
+        raise RefusedError("there is no repair for it over time")
+
+
+def _sign_of_reduction(node: ir.Node, state: facts.TensorState) -> facts.Sign:
+    """Return the sign of a reduction: the largest element, and a mean, are as low as elements."""
+    if node in ops.REDUCES_TO_EXTREME or is_op(node, "ReduceMean", "ReduceSum"):
+        return state.sign
+    if node in ops.NEVER_NEGATIVE:
+        return 1
+    return min(state.sign, 1) if node in ops.KEEPS_NONNEGATIVE else 0
 
 
 def require_masked_mean(site: RuleSite, axes: tuple[int, ...], *, keep: bool) -> facts.TensorState:
@@ -59,12 +73,10 @@ def require_masked_mean(site: RuleSite, axes: tuple[int, ...], *, keep: bool) ->
 
 
 def _reduced_axes(site: RuleSite, state: facts.TensorState) -> tuple[int, ...]:
-    axes = site.axes_parameter()
-    if axes is None and len(site.node.inputs) > 1 and site.node.inputs[1] is not None:
+    axes = reduced_axes(site.node, state.rank, site.opset, site.ints_of)
+    if axes is None:
         raise RefusedError("the axes that it is over are not constant")
-    if not axes:
-        return () if attr_int(site.node, "noop_with_empty_axes", 0) else tuple(range(state.rank))
-    return tuple(sorted(x % state.rank for x in axes))
+    return tuple(sorted(axes))
 
 
 def reduce_axes(
@@ -90,7 +102,7 @@ def infer_arg_max(site: RuleSite) -> facts.TensorState:
     state = site.input_state()
     if state.axes is None:
         return site.output_without_time()
-    axis = attr_int(site.node, "axis", 0) % state.rank
+    axis = site.axis_attribute(state.rank)
     check_rows_unmixed(state, (axis,))
     time = facts.carries_time(state.factors_of(axis))
     if time:
@@ -98,7 +110,7 @@ def infer_arg_max(site: RuleSite) -> facts.TensorState:
         if last or site.node.op_type == "ArgMin" or facts.sole_time(state.factors_of(axis)) is None:
             raise RefusedError("there is no repair for it over time")
         state = site.require_low_tail(0, axis, "maximum pollution")
-    result = reduce_axes(state, (axis,), keep=bool(attr_int(site.node, "keepdims", 1)), times=time)
+    result = reduce_axes(state, (axis,), keep=keeps_dims(site.node), times=time)
     tails = tuple(None if x is None else facts.FINITE for x in result.tails)
     return dataclasses.replace(result, tails=tails, sign=1)
 
@@ -151,11 +163,8 @@ def _running_sums(
     )
 
 
-_REDUCTIONS = ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin")
 RULES = {
-    **dict.fromkeys(
-        (*_REDUCTIONS, *_ZERO, "ReduceProd"), PaddingRule(infer_reduce, AcceptedInputs.SIZES)
-    ),
+    **dict.fromkeys(ops.REDUCES, PaddingRule(infer_reduce, AcceptedInputs.SIZES)),
     "ArgMax": PaddingRule(infer_arg_max),
     "ArgMin": PaddingRule(infer_arg_max),
     "CumSum": PaddingRule(infer_cumsum),

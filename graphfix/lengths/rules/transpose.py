@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from graphfix.graph.nodes import attr_int, attr_ints
 from graphfix.lengths.joint_axes import RefusedError, require_sole_time
 from graphfix.lengths.rule_site import AcceptedInputs, PaddingRule, RuleSite
 from graphfix.lengths.rules.result_tail import tail_from_end
@@ -15,17 +14,18 @@ from graphfix.lengths.tail_state import (
     carries_time,
     fixed_axis,
 )
+from graphfix.ops.axes import permutation_of
 
 
 def infer_transpose(site: RuleSite) -> TensorState:
     """Move the axes to their new places."""
     state = site.input_state()
-    return state.rearrange_axes(attr_ints(site.node, "perm") or range(state.rank)[::-1])
+    return state.rearrange_axes(permutation_of(site.node, state.rank))
 
 
 def infer_unsqueeze(site: RuleSite) -> TensorState:
     """Insert axes of size 1."""
-    state, axes = site.input_state(), site.axes_parameter()
+    state, axes = site.input_state(), site.axes_operand()
     if state.axes is None:
         return site.output_without_time()
     if axes is None:
@@ -38,7 +38,7 @@ def infer_unsqueeze(site: RuleSite) -> TensorState:
 
 def infer_squeeze(site: RuleSite) -> TensorState:
     """Drop axes of size 1."""
-    state, axes = site.input_state(), site.axes_parameter()
+    state, axes = site.input_state(), site.axes_operand()
     if state.axes is None:
         return site.output_without_time()
     if axes is None:
@@ -94,7 +94,7 @@ def infer_split(site: RuleSite) -> list[TensorState | None]:
     state = site.input_state()
     if state.counts_padding:
         raise RefusedError("it splits a vector of sizes")
-    axis = attr_int(site.node, "axis", 0) % state.rank
+    axis = site.axis_attribute(state.rank)
     if carries_time(state.factors_of(axis)):
         raise RefusedError("it splits the axis that carries time")
     sizes = [site.output_dims(i)[axis] for i in range(len(site.node.outputs))]
