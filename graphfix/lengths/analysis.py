@@ -1,4 +1,4 @@
-"""The walk over a padded model: states of tensors, leaks, and nodes that are not analysed."""
+"""Walk over a padded model: states of tensors, leaks, and nodes that cannot be analysed."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +14,9 @@ from graphfix.graph.nodes import is_op
 from graphfix.graph.text import qualified_op_type
 from graphfix.graph.walks import opset_of, reachable_from, values_read_in_bodies
 from graphfix.lengths import tail_state as facts
-from graphfix.lengths.cell_moves import follow_shift, infer_shift_start, is_two_sided
 from graphfix.lengths.joint_axes import RefusedError, check_maskable
 from graphfix.lengths.length_source import LengthSource
+from graphfix.lengths.relative_positions import follow_shift, infer_shift_start, is_two_sided
 from graphfix.lengths.repairs.fill_tail import PoisonedInput
 from graphfix.lengths.repairs.repair import Repair
 from graphfix.lengths.rule_site import GROWS, AcceptedInputs, PaddingRule, RuleSite
@@ -58,17 +58,17 @@ class Analysis:
 
 
 def analyse(model: ir.Model, source: LengthSource) -> Analysis:
-    """Follow padding through ``model``, which is only read.
+    """Find where padding leaks into what is valid, and what repairs it; ``model`` is only read.
 
-    First with anything at all in the padding of the inputs; if that leaks, with zeros there, which
-    is then the first repair.
+    The first walk assumes that the padding of the inputs holds anything at all. If that leaks, a
+    second walk assumes zeros there, and the first repair is to put them there.
     """
     with_garbage = _PaddingWalk(model, source, facts.ANY).run()
     if not with_garbage.repairs and not with_garbage.refusals:
         return with_garbage
     with_zeros = _PaddingWalk(model, source, facts.ZERO).run()
     places = {node: i for i, node in enumerate(model.graph)}
-    # Without further repairs, the zeros at the inputs alone close what leaks.
+    # If there are no other repairs, the zeros in the inputs close all leaks.
     repairs = [*_poisoned_inputs(model, with_zeros, places), *with_zeros.repairs]
     with_zeros.repairs = sorted(repairs, key=lambda x: places.get(x.node, -1))
     return with_zeros
@@ -140,11 +140,11 @@ class _PaddingWalk:
         state = facts.state_with_tail(axes, facts.ZERO if own else self._tail)
         if not own:
             return state
-        inside = 1.0 if self._source.kind == "mask" else None
-        return replace(state, sign=1, inside=inside, length=self._padded_symbol())
+        valid_fill = 1.0 if self._source.kind == "mask" else None
+        return replace(state, sign=1, valid_fill=valid_fill, length=self._padded_symbol())
 
     def _axes_of(self, value: ir.Value) -> tuple[facts.Axis, ...] | None:
-        """Return the axes of what is made to its size."""
+        """Return the axes of a tensor by its dims alone."""
         dims = self._source.shapes.dims(value)
         site = RuleSite(next(iter(self._model.graph)), [], self._source, self._opset)
         return (
@@ -176,7 +176,7 @@ class _PaddingWalk:
         return replace(state, sign=facts.sign_of_number(least), fill=fill)
 
     def _visit_node(self, node: ir.Node) -> None:
-        """Infer the states of a node's outputs, or add why they cannot be inferred."""
+        """Infer the states of a node's outputs, or add a refusal."""
         states = [self._state_of(x) for x in _inputs_read(node)]
         inner = [x for x in values_read_in_bodies(node) if x in self._analysis.states]
         inner_states = [self._analysis.states[x] for x in inner]
@@ -263,12 +263,12 @@ class _PaddingWalk:
 
 
 def _inputs_read(node: ir.Node) -> Sequence[ir.Value | None]:
-    """Return the inputs of a node that matter: one number at all places of a mask does not."""
+    """Return the inputs of a node, without an update that is one number at all places of a mask."""
     return node.inputs[:2] if scattered_number(node) is not None else node.inputs
 
 
 def _outputs_without_time(site: RuleSite, *, fixed: bool) -> list[facts.TensorState]:
-    """Return the states of outputs that no padding reaches; of fixed inputs they may be fixed."""
+    """Return the states of outputs that padding does not reach."""
     fixed = fixed and all(x.fixed for x in site.present_states())
     return [site.output_without_time(i, fixed=fixed) for i in range(len(site.node.outputs))]
 
@@ -292,7 +292,7 @@ def _needs_rule(
 def _reason_without_rule(
     node: ir.Node, states: Sequence[facts.TensorState], *, has_bodies: bool
 ) -> str:
-    """Say why a node is refused that has no rule, or bodies that read what carries time."""
+    """Return why a node without a rule, or whose bodies read what carries time, is refused."""
     if any(map(_is_shifted, states)):
         return "it computes with positions that move when the clip is padded"
     if has_bodies:
@@ -304,7 +304,7 @@ def _reason_without_rule(
 
 
 def _keep_places(site: RuleSite) -> facts.TensorState:
-    """Return the places of a mask where a node hands them on unchanged."""
+    """Return the places of a mask if the node leaves them unchanged; else refuse."""
     state = site.optional_state(0)
     if state is None or state.places is None or site.node not in _KEEPS_PLACES:
         raise RefusedError("it computes with the places of a mask, as many as there are")
@@ -312,7 +312,7 @@ def _keep_places(site: RuleSite) -> facts.TensorState:
 
 
 def _output_fault(state: facts.TensorState) -> str | None:
-    """Say why the valid part of an output is not what the clip alone gives, or None."""
+    """Return why the valid part of an output is not what the clip alone gives, or None."""
     if state.counts_padding:
         return "is a size that counts the padding in; drop it (-p keep-output keeps the others)"
     if state.places is not None:
@@ -322,13 +322,13 @@ def _output_fault(state: facts.TensorState) -> str | None:
     if (size := _shrinking_size(state)) is not None:
         return f"is {size} long, which is less for some longer clip"
     axes = state.axes or ()
-    if any(isinstance(x, facts.TimeFactor) and x.turned for axis in axes for x in axis):
+    if any(isinstance(x, facts.TimeFactor) and x.reversed for axis in axes for x in axis):
         return "runs backwards, its padding in front"
     return next(filter(None, (_fault_of_axis(axis, state) for axis in axes)), None)
 
 
 def _fault_of_axis(axis: facts.Axis, state: facts.TensorState) -> str | None:
-    """Say why what is valid cannot be cut out of an axis of an output, or None."""
+    """Return why the valid part of an output cannot be cut out of this axis, or None."""
     if len(axis) > 1 and facts.holds_rows(axis) and state.time_axes:
         return "holds batch and time in one axis; fix the batch at 1 (-p fix-dims:B=1)"
     if len(axis) > 1 and facts.carries_time(axis):
@@ -337,7 +337,7 @@ def _fault_of_axis(axis: facts.Axis, state: facts.TensorState) -> str | None:
 
 
 def _check_sizes(site: RuleSite, rule: PaddingRule) -> None:
-    """Refuse a size where the operator wants a tensor: its rule would take it for data."""
+    """Refuse a padded size in an input whose rule would take it for data."""
     for i, state in enumerate(site.states):
         is_accepted = AcceptedInputs.SIZES in rule.accepts or (
             i and AcceptedInputs.SIZES_BEHIND in rule.accepts
@@ -347,7 +347,7 @@ def _check_sizes(site: RuleSite, rule: PaddingRule) -> None:
 
 
 def _check_ranks(site: RuleSite, results: Sequence[facts.TensorState | None]) -> None:
-    """Refuse a result whose rank is not that of its shape: a mask over it would be of that rank."""
+    """Refuse a result whose rank is not that of its shape, as a mask over it would not fit."""
     for value, result in zip(site.node.outputs, results, strict=False):
         rank = site.source.shapes.rank(value)
         has_rank = result is not None and result.axes is not None and result.places is None
@@ -356,7 +356,7 @@ def _check_ranks(site: RuleSite, results: Sequence[facts.TensorState | None]) ->
 
 
 def _check_known_sizes(site: RuleSite, results: Sequence[facts.TensorState | None]) -> None:
-    """Refuse what is made to an unknown padded size: it would be taken for no time."""
+    """Refuse a result made to an unknown padded size, which would not count as time."""
     if not any(x.counts_padding for x in site.present_states()):
         return
     known = site.source.symbols | _symbols_of_data(site)
@@ -378,7 +378,7 @@ def _symbols_of_data(site: RuleSite) -> set[str]:
 
 
 def _check_growth(site: RuleSite, results: Sequence[facts.TensorState | None]) -> None:
-    """Refuse what is as long as something padded, where its rule knows of no time."""
+    """Refuse a result that grows with the padding along an axis that carries no time."""
     for value, result in zip(site.node.outputs, results, strict=False):
         if (
             result is None
@@ -397,14 +397,14 @@ def _check_growth(site: RuleSite, results: Sequence[facts.TensorState | None]) -
 
 
 def _is_endless(size: sympy.Expr, site: RuleSite) -> bool:
-    """Return whether a size differs for a long clip and a longer one: the last three are three."""
+    """Return whether a size still grows for long clips; the last three frames are always three."""
     symbol, lengths = site.source.symbol, (1 << 12, (1 << 13) + 1, 1 << 20)
     at = {size.subs({x: n if x.name == symbol else 1 for x in size.free_symbols}) for n in lengths}
     return len(at) > 1
 
 
 def _check_room(states: Sequence[facts.TensorState]) -> None:
-    """Refuse a size that is less for some longer clip: such a container has no room for it."""
+    """Refuse a size that is less for some longer clip, as that container has no room for it."""
     size = next(filter(None, map(_shrinking_size, states)), None)
     if size is not None:
         raise RefusedError(
@@ -420,7 +420,7 @@ def _shrinking_size(state: facts.TensorState) -> sympy.Expr | None:
 
 
 def _moves_sizes(site: RuleSite, states: Sequence[facts.TensorState]) -> bool:
-    """Return whether a node hands small vectors of sizes on, or computes with them."""
+    """Return whether a node moves small vectors of sizes, or computes with them."""
     sizes = all(x.fixed or x.counts_padding for x in states) and any(
         x.counts_padding for x in states
     )

@@ -48,8 +48,7 @@ class LengthNodes:
         source: The padded dim.
         length_input: The input that holds the valid lengths: [B] or [1], or a mask [B, T].
         opset: The version of the standard opset, at least :data:`OLDEST`.
-        floor: What is added to a score that is to weigh nothing; None for the least number of
-            its type.
+        floor: The number added to hidden scores; None for the least of their type.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class LengthNodes:
         return None if first is None else self.dtype_of(first)
 
     def score_floor(self, dtype: ir.DataType) -> Numbers:
-        """Return a scalar that weighs nothing in a Softmax."""
+        """Return a scalar that hides a score from a Softmax."""
         if self._floor is None:
             return self.limit_scalar(dtype, high=False)
         return np.array(self._floor, dtype.numpy())
@@ -150,7 +149,7 @@ class LengthNodes:
         )
 
     def recompute_on_lengths(self, value: ir.Value, rank: int, trailing: int) -> ir.Value:
-        """Rebuild the arithmetic that made a number from sizes, on valid lengths.
+        """Rebuild on valid lengths the arithmetic that computes a number from sizes.
 
         Args:
             value: The number: one element.
@@ -186,7 +185,7 @@ class LengthNodes:
         return size if size is not None and is_buildable(size, self.source.symbol) else None
 
     def _is_made_of_numbers(self, value: ir.Value) -> bool:
-        """Return whether single numbers make it: it may be below 0, and rounds as its nodes do."""
+        """Return whether a value is computed from single numbers, so that it may be below 0."""
         node = value.producer()
         if node is None or node in ops.MEASURES:
             return False
@@ -196,25 +195,25 @@ class LengthNodes:
     # --- masks ------------------------------------------------------------------------------
 
     def positions(self, size: sympy.Expr) -> ir.Value:
-        """Return 0, 1, 2, ... as far as an axis of this size goes, int64 [T]."""
+        """Return 0, 1, 2, ..., one for each index of an axis of this size, int64 [T]."""
         op = self._op
 
         def build() -> ir.Value:
             count = self.padded_size(size)
-            if not never_negative(size):  # windows, where there is not one
+            if not never_negative(size):  # a number of windows, where not one fits
                 count = self.elementwise_max(count, np.zeros(1, np.int64))
             return build_positions(count, op)
 
         return op.build_once(("positions", str(size)), build, self._length_input)
 
     def valid_mask(self, value: ir.Value, axes: Sequence[Axis], axis: int) -> ir.Value:
-        """Return which indices of an axis are valid: bool, as ``value``'s rank, 1 on other axes."""
+        """Return which indices of an axis are valid: bool, of ``value``'s rank, 1 on other axes."""
         op = self._op
         time = next(x for x in axes[axis] if isinstance(x, TimeFactor))
         rows = next((i for i, a in enumerate(axes) if holds_rows(a)), None)
         mask_axes = [i for i in range(len(axes)) if i in (axis, rows)]
         factors = tuple(x for i in mask_axes for x in axes[i])
-        key = ("mask", str(time.size), time.turned, axis, rows, len(axes))
+        key = ("mask", str(time.size), time.reversed, axis, rows, len(axes))
 
         def build() -> ir.Value:
             valid = self._valid_positions(time)
@@ -237,7 +236,7 @@ class LengthNodes:
         return self._op.Expand(valid, np.array(sizes, np.int64))
 
     def hiding_addend(self, value: ir.Value, axes: Sequence[Axis], axis: int) -> ir.Value:
-        """Return what hides the scores beyond the valid length: 0 before it, the floor behind."""
+        """Return an addend that hides scores: 0 before the valid length, the floor behind."""
         op, dtype = self._op, self.dtype_of(value)
         mask = self.valid_mask(value, axes, axis)
 
@@ -247,10 +246,10 @@ class LengthNodes:
         return op.build_once(("addend", mask, dtype), build, mask)
 
     def score_limit(self, scores: ir.Value, axes: Sequence[Axis], axis: int) -> ir.Value | None:
-        """Return what caps scores: the largest number before the valid length, the least behind.
+        """Return upper bounds of scores: the largest number where valid, the least behind.
 
-        That is exact for all scores, where a sum is not in float16, whose numbers end at 65504.
-        None where a sum is as good, or was asked for by a floor, or there is no such Min.
+        A Min with them is exact for all scores; in float16, whose numbers end at 65504, a sum is
+        not. None where a sum is as good, a floor asks for a sum, or Min does not take float16.
         """
         op, dtype = self._op, self.dtype_of(scores)
         if self._floor is not None or dtype != ir.DataType.FLOAT16 or self.opset < 12:
@@ -280,11 +279,11 @@ class LengthNodes:
         def build() -> ir.Value:
             rows = self.unsqueeze(self.row_lengths(time.size), [1])
             at = self.unsqueeze(self.positions(time.size), [0])
-            if time.turned:
+            if time.reversed:
                 return op.Not(op.Less(at, op.Sub(self.padded_size(time.size), rows)))
             return op.Less(at, rows)
 
-        return op.build_once(("within", str(time.size), time.turned), build, self._length_input)
+        return op.build_once(("within", str(time.size), time.reversed), build, self._length_input)
 
     def _spread_mask(self, valid: ir.Value, axis: int, rows: int | None, rank: int) -> ir.Value:
         """Lay a mask [B, T], or [1, T], along two axes of a tensor of this rank."""
@@ -300,7 +299,7 @@ class LengthNodes:
         at = next((i for i, a in enumerate(axes) if holds_rows(a)), 0)
         factors = axes[at]
         own = next((i for i, x in enumerate(factors) if isinstance(x, BatchFactor)), None)
-        if own is not None and len(factors) > 1:  # [B * H]: each row as often as it is there
+        if own is not None and len(factors) > 1:  # [B * H]: each row as often as it occurs
             repeat_axes = [i for i in range(len(factors)) if i != own]
             sizes = [1 if i == own else int(x.size) for i, x in enumerate(factors)]
             wide = self._op.Expand(self.unsqueeze(rows, repeat_axes), np.array(sizes, np.int64))

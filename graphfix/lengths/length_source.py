@@ -9,6 +9,7 @@ import onnx_ir as ir
 from graphfix.errors import UsageError
 from graphfix.facts.shapes import Shapes, infer
 from graphfix.facts.symbolic.expressions import Dim, symbols_of
+from graphfix.lengths.dim_aliases import DimAliases, single_symbol
 from graphfix.lengths.length_input import Kind, LengthInput
 from graphfix.lengths.padded_axis import (
     Place,
@@ -17,12 +18,11 @@ from graphfix.lengths.padded_axis import (
     parse_axes,
     symbolic_axes,
 )
-from graphfix.lengths.same_size import DimAliases, single_symbol
 
 
 @dataclass(frozen=True)
 class LengthSource:
-    """The padded dim of a model, and what says how much of it is valid.
+    """The padded dim of a model, and the input that says how much of it is valid.
 
     Attributes:
         value: The input that is padded.
@@ -57,7 +57,7 @@ class LengthSource:
 
 
 def find_length_source(model: ir.Model, axis: str = "", source: str = "") -> LengthSource:
-    """Find the time axis that ``axis`` names, or the only one that it can be.
+    """Find the time axis that ``axis`` names, or else the only possible one.
 
     Args:
         model: The model; it is only read.
@@ -130,7 +130,7 @@ def _length_input_renames(
 def _user_renames(
     places: Sequence[Place], shapes: Shapes, symbol: str, batch: str | None
 ) -> dict[str, str]:
-    """Rename what a user says is one size: these axes, and the batch of each of these inputs."""
+    """Return how to rename axes that a user says are of one size, and their batches."""
     renames: dict[str, str] = {}
     for value, axis in places[1:]:
         dims = shapes.dims(value) or ()
@@ -143,7 +143,7 @@ def _user_renames(
 
 def _batch_symbol(dims: Sequence[Dim], axis: int) -> str | None:
     """Return the dim before time that is not fixed, or the one behind it if time is first."""
-    if axis and dims[0] == 1:  # one clip: what comes next is no batch
+    if axis and dims[0] == 1:  # one clip: the next dim is no batch
         return None
     return next(
         filter(None, map(single_symbol, (x for i, x in enumerate(dims[:2]) if i != axis))), None
@@ -153,7 +153,7 @@ def _batch_symbol(dims: Sequence[Dim], axis: int) -> str | None:
 def _graph_renames(
     model: ir.Model, shapes: Shapes, aliases: DimAliases, symbol: str, batch: str | None
 ) -> dict[str, str]:
-    """Rename the batch and the time of other inputs, where the graph puts both side by side."""
+    """Return how to rename batch and time of other inputs that the graph shows to be the same."""
     renames: dict[str, str] = {}
     for name, value, i in symbolic_axes(model, shapes, None):
         own = symbol if i else batch

@@ -1,4 +1,4 @@
-"""Choice of the axis that is padded: the one that is named, or the only one that it can be."""
+"""Choice of the padded axis: the one that a user names, or the only possible one."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from graphfix.errors import UsageError
 from graphfix.facts.shapes import Shapes
 from graphfix.facts.symbolic.expressions import Dim
 from graphfix.graph.nodes import is_op
-from graphfix.lengths.same_size import DimAliases, single_symbol
+from graphfix.lengths.dim_aliases import DimAliases, single_symbol
 from graphfix.spec.quoting import quote_name
 
 Place = tuple[ir.Value, int]
@@ -111,7 +111,7 @@ def _parse_axis(model: ir.Model, text: str) -> Place:
 
 
 def _ambiguity_message(shapes: Shapes, candidates: dict[str, Place], aliases: DimAliases) -> str:
-    """Say that several names may be time, and each way in which a user can say which is."""
+    """Return a message that lists the possible time axes, and how to name the right one."""
     firsts: list[NamedPlace] = []
     for name, place in candidates.items():
         if not any(aliases.are_equal(first, name) for first, _, _ in firsts):
@@ -142,7 +142,7 @@ def _ambiguity_message(shapes: Shapes, candidates: dict[str, Place], aliases: Di
 def _image_message(
     shapes: Shapes, places: Sequence[NamedPlace], candidates: Sequence[Place]
 ) -> str | None:
-    """Say what is wrong where only the batch of an image, or both sides, may vary; or None."""
+    """Return a message for an image of which only the batch, or both sides, may vary; or None."""
     value = candidates[0][0] if candidates else places[0][1]
     dims = shapes.dims(value) or ()
     sides = _image_sides(dims)
@@ -190,7 +190,7 @@ def _declared_name(value: ir.Value, axis: int) -> str:
 
 
 def _length_meaning(value: ir.Value, axis: int, shapes: Shapes) -> str | None:
-    """Return what an input may say of another one's rows."""
+    """Return what an input may tell about the rows of another one, in words; or None."""
     rank, dtype = shapes.rank(value), shapes.dtype(value)
     if rank == 2 and axis == 1 and _may_be_mask(value, shapes):
         return "is 1 for what is valid and 0 behind it"

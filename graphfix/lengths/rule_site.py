@@ -43,7 +43,7 @@ DimCut = Cut[sympy.Expr | None]
 
 GROWS = "its result grows with the padding, and there is no rule that says how"
 _HUGE = 1e30
-"""No number of a model is as large as that."""
+"""Larger than the numbers of any model."""
 
 
 @dataclass(eq=False)
@@ -88,7 +88,7 @@ class RuleSite:
         return [state for state in self.states if state is not None]
 
     def require_zero_tail(self, index: int, axis: int, leak: Leak) -> TensorState:
-        """Ask for a tail that adds nothing to a sum, and return the input's state after it."""
+        """Request a tail of zeros, and return the state of the input with it."""
         state = self.input_state(index)
         if not state.tail_along(axis).is_zero:
             point = self.zero_points.get(index)
@@ -99,13 +99,13 @@ class RuleSite:
         return state
 
     def require_hidden_tail(self, index: int, axis: int) -> TensorState:
-        """Ask for a tail of no weight in a Softmax, and return the input's state after it."""
+        """Request a tail that a Softmax ignores, and return the state of the input with it."""
         if self.input_state(index).tail_along(axis).kind == "low":
             return self.input_state(index)
         return self.require_low_tail(index, axis, "attention dilution")
 
     def require_low_tail(self, index: int, axis: int, leak: Leak) -> TensorState:
-        """Ask for a tail that is never the largest, and return the input's state after it."""
+        """Request a tail that is never the largest, and return the state of the input with it."""
         state, dtype = self.input_state(index), self.source.shapes.dtype(self.node.inputs[index])
         edge = dtype_limit(ir.DataType.FLOAT if dtype is None else dtype, high=False)
         if not state.tail_along(axis).is_below(max(edge, -_HUGE)):
@@ -115,14 +115,14 @@ class RuleSite:
         return state
 
     def require_finite_tails(self, index: int, leak: Leak) -> TensorState:
-        """Ask for tails of which 0 times any is 0, and return the input's state after it."""
+        """Request finite tails, and return the state of the input with them."""
         for axis in self.input_state(index).time_axes:
             if not self.input_state(index).tail_along(axis).is_finite:
                 self.require_zero_tail(index, axis, leak)
         return self.input_state(index)
 
     def require_valid_length(self, index: int, axes: Sequence[Axis]) -> TensorState:
-        """Ask for the valid length where an input holds a size, and return its state after it.
+        """Request the valid length in place of a padded size, and return the state of the input.
 
         Args:
             index: The input.
@@ -143,7 +143,7 @@ class RuleSite:
         return self.input_state(index)
 
     def _is_made_of_lengths(self, value: ir.Value | None) -> bool:
-        """Return whether a number is made of sizes that valid lengths can replace."""
+        """Return whether a number is computed from sizes that valid lengths can replace."""
         if value is None:
             return True
         data = self.source.shapes.known_elements(value) or ()
@@ -188,13 +188,13 @@ class RuleSite:
     def request_last_frames(
         self, state: TensorState, axis: int, offsets: tuple[int, ...], *, drop: bool
     ) -> None:
-        """Ask for reads from the end of what is valid, unless all of it is the same.
+        """Request reads from the end of the valid part, unless all frames are the same.
 
         Args:
             state: What is known of the input.
             axis: Its axis of time, which is nothing but that.
-            offsets: Where is read: -1 is the last.
-            drop: Whether the axis goes.
+            offsets: The frames that are read, counted from the end: -1 is the last.
+            drop: Whether the axis is dropped.
         """
         if state.fill is None and not (state.tail_along(axis).kind == "last" and offsets == (-1,)):
             size = state.size_along(axis)
@@ -203,7 +203,7 @@ class RuleSite:
             self.request_repair(LastFrames(self.node, leak, axis, size, state, offsets, drop))
 
     def request_repair(self, repair: Repair) -> None:
-        """Ask for a repair of the whole node."""
+        """Request a repair of the whole node."""
         if isinstance(repair, FrameRepair):
             check_rows(repair.state, self.source)
         elif isinstance(state := getattr(repair, "state", None), TensorState):
@@ -297,7 +297,7 @@ class RuleSite:
         return sizes if sizes is not None and all(map(self.is_size_of_inputs, sizes)) else None
 
     def _elements_of(self, value: ir.Value) -> Sequence[Dim] | None:
-        """Return the same as dims."""
+        """Return the same as dims instead of expressions."""
         data = self.source.shapes.known_elements(value)
         return None if self.contents_of(value) is None else data
 
@@ -310,7 +310,7 @@ class RuleSite:
         return any(x.name == self.source.symbol for x in size.free_symbols)
 
     def axis_of_size(self, size: sympy.Expr) -> Axis:
-        """Return the axis of a tensor that is made to a size, not of anything padded."""
+        """Return the axis of a new tensor that is made to this size."""
         if size == 1:
             return ()
         if self.grows_with_padding(size):
@@ -329,7 +329,7 @@ class RuleSite:
         )
 
     def output_axes(self, index: int = 0) -> tuple[Axis, ...]:
-        """Return the axes of an output that is made to its size."""
+        """Return the axes of an output by its dims alone."""
         return tuple(self.axis_of_size(x) for x in self.output_dims(index))
 
     def output_without_time(self, index: int = 0, *, fixed: bool = False) -> TensorState:
@@ -339,7 +339,7 @@ class RuleSite:
         return self.output_of_shape(index, fixed=fixed)
 
     def output_of_shape(self, index: int = 0, *, fixed: bool = False) -> TensorState:
-        """Return a state of which nothing but the shape is known, if that is."""
+        """Return a state of which at most the shape is known."""
         dims = self.dims_of(self.node.outputs[index])
         return state_without_time(
             None if dims is None else [self.axis_of_size(x) for x in dims], fixed=fixed
@@ -360,7 +360,7 @@ class AcceptedInputs(enum.Flag):
     SIZES_BEHIND = enum.auto()
     """Padded sizes, in all inputs but the first."""
     SHRINKING = enum.auto()
-    """What is less for some longer clip."""
+    """Sizes that are less for some longer clip."""
     PLACES = enum.auto()
     """The places of a mask."""
 

@@ -30,7 +30,7 @@ class LengthData(Repair):
     Attributes:
         index: The input.
         rank: How many axes it has.
-        trailing: How many axes follow that of the batch where it is used.
+        trailing: How many axes follow the batch axis in the result.
     """
 
     index: int
@@ -46,7 +46,7 @@ class LengthData(Repair):
 
 @dataclass(frozen=True)
 class MaskedMean(Repair):
-    """Makes a mean over time the sum of the valid frames over their number.
+    """Makes a mean over time the sum of the valid frames divided by their number.
 
     Attributes:
         axes: The axes that it is over.
@@ -83,10 +83,10 @@ class _NormRepair(Repair):
         state: TensorState,
         over: tuple[int, ...],
     ) -> ir.Value:
-        """Build ``x`` less its mean, over its deviation, both taken of what is valid."""
+        """Build ``(x - mean) / deviation`` with mean and deviation of the valid frames."""
         dtype = lengths.dtype_of(x)
         small = dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-        if small:  # the square of 256 is no number in float16
+        if small:  # the square of 256 overflows float16
             x = op.Cast(x, to=ir.DataType.FLOAT)
 
         def zero_padding(value: ir.Value) -> ir.Value:
@@ -172,11 +172,10 @@ class MaskedGroupNorm(_NormRepair):
 
 @dataclass(frozen=True)
 class SequenceLens(Repair):
-    """Tells an LSTM, GRU or RNN how long each row is.
+    """Gives an LSTM, GRU or RNN the length of each row.
 
     Attributes:
         size: The size of its time axis, the padding counted in.
-        batch: How many rows it has.
         state: What was known of its input.
     """
 
@@ -190,7 +189,7 @@ class SequenceLens(Repair):
         rows = op.Cast(lengths.row_lengths(self.size), to=ir.DataType.INT32)
         axis = 0 if attr_int(self.node, "layout", 0) else 1
         batch = self.state.factors_of(axis)
-        if len(batch) > 1:  # each row as often as it is there
+        if len(batch) > 1:  # each row as often as it occurs
             rows = lengths.align_row_values(rows, state_without_time((batch,)))
         if not any(map(holds_rows, self.state.axes or ())):
             rows = op.Expand(rows, lengths.axis_size(x, axis))

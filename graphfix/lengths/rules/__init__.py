@@ -19,7 +19,7 @@ RULES: dict[str, PaddingRule] = {}
 for _module in pkgutil.iter_modules(__path__):
     RULES |= getattr(importlib.import_module(f"{__name__}.{_module.name}"), "RULES", {})
 
-# TorchScript's exporter and ONNX Runtime use namesakes of ONNX's operators, of the same inputs.
+# com.microsoft has operators of the same name and inputs as ONNX's, which exporters use.
 _NAMESAKES = ("DequantizeLinear", "GatherND", "Pad", "QuantizeLinear", "Range", "Trilu")
 RULES |= {f"com.microsoft.{name}": RULES[name] for name in _NAMESAKES}
 

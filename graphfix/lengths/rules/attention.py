@@ -20,14 +20,14 @@ from graphfix.lengths.rule_site import PaddingRule, RuleSite
 from graphfix.lengths.tail_state import LOW, Axis, TensorState, carries_time, sole_time
 from graphfix.ops.attention import AttentionSlots, attention_slots
 
-# As low as this a mask hides, whatever is valid: no score is as large.
+# A mask this low hides a score, however large.
 _LOWEST = -1e30
 # The input of ONNX's Attention that holds how many keys of each row are valid.
 _VALID_KEYS = 6
 
 
 def infer_multi_head_attention(site: RuleSite) -> list[TensorState | None]:
-    """Require keys behind the valid length that weigh nothing, and are numbers."""
+    """Require keys behind the valid length that are hidden and finite."""
     inputs = [site.input_state(i) if site.has_input(i) else None for i in range(3)]
     if any(x is None or x.rank != 3 for x in inputs):
         raise RefusedError(
@@ -38,7 +38,7 @@ def infer_multi_head_attention(site: RuleSite) -> list[TensorState | None]:
 
 
 def infer_packed_attention(site: RuleSite) -> list[TensorState | None]:
-    """Infer an attention of one tensor: its products with weights are in it."""
+    """Infer an attention whose queries, keys and values are products of one tensor."""
     if site.input_state().rank != 3:
         raise RefusedError("its input is not [batch, time, features]")
     if site.input_state(1).time_axes:
@@ -64,7 +64,7 @@ def _infer_attention(site: RuleSite) -> list[TensorState | None]:
             site.require_finite_tails(i, "attention dilution")
         if not (attr_int(site.node, "unidirectional", 0) and query.factors_of(1) == keys):
             _hide_keys(site, slots, batch, keys)
-    # The tail where the batch carries time, as that of windows does.
+    # The batch itself may carry time, as that of windows does.
     batch_tails = (site.input_state(i).tails[0] for i in (slots.query, slots.key, slots.value))
     tails = (next(filter(None, batch_tails), None), query.tails[1], None)
     axes = (batch, query.factors_of(1), site.axis_of_size(site.output_dims()[2]))
@@ -79,7 +79,7 @@ def _slots_of(site: RuleSite) -> AttentionSlots:
 
 
 def _with_other_outputs(site: RuleSite, state: TensorState) -> list[TensorState | None]:
-    """Return the state of the first output, and that nothing is known of the others."""
+    """Return the state of the first output, and None for the others."""
     return [state, *[None] * (len(site.node.outputs) - 1)]
 
 
@@ -129,7 +129,7 @@ def _hide_keys(site: RuleSite, slots: AttentionSlots, batch: Axis, keys: Axis) -
 
 
 def _spread_over_rows(site: RuleSite, index: int, batch: Axis) -> None:
-    """Count a mask for all rows as one for each: a mask of valid lengths is combined with it."""
+    """Give a mask the batch axis that it has once it is combined with valid lengths."""
     mask = site.input_state(index)
     site.states[index] = dataclasses.replace(mask, axes=(batch, *(mask.axes or ())[1:]))
 
@@ -142,7 +142,7 @@ def _mask_hides_padding(site: RuleSite, mask: TensorState) -> bool:
 
 
 def infer_rotary_embedding(site: RuleSite) -> TensorState:
-    """Infer a rotation in which each place is turned by its own row of the tables."""
+    """Infer a rotation of each place by its own row of the tables."""
     state = _rotated_input(site)
     places, *tables = (site.input_state(i) for i in (1, 2, 3))
     if any(x.counts_padding for x in (places, *tables)):
@@ -157,7 +157,7 @@ def infer_rotary_embedding(site: RuleSite) -> TensorState:
 
 
 def _rotated_input(site: RuleSite) -> TensorState:
-    """Return the state of what a rotary embedding turns: its features, the last axis."""
+    """Return the state of the input of a rotary embedding, whose last axis is features."""
     state = site.input_state()
     if state.rank not in (3, 4) or carries_time(state.factors_of(state.rank - 1)):
         raise RefusedError("time is its feature axis, or its rank is not known")
@@ -165,7 +165,7 @@ def _rotated_input(site: RuleSite) -> TensorState:
 
 
 def infer_standard_attention(site: RuleSite) -> list[TensorState | None]:
-    """Require keys behind the valid length that weigh nothing, and are numbers."""
+    """Require keys behind the valid length that are hidden and finite."""
     query, key, value = states = [site.input_state(i) for i in range(3)]
     time_axis = query.rank - 2
     _check_standard_inputs(site, states, time_axis)
@@ -182,7 +182,7 @@ def infer_standard_attention(site: RuleSite) -> list[TensorState | None]:
 
 
 def _check_standard_inputs(site: RuleSite, states: list[TensorState], time_axis: int) -> None:
-    """Refuse inputs that are laid out, or joined to others, as no rule knows."""
+    """Refuse layouts without a rule, and keys that are joined to those of earlier runs."""
     rank = states[0].rank
     if time_axis not in (1, 2) or any(x.rank != rank for x in states):
         raise RefusedError("its queries, keys and values are not [batch, heads, time, features]")

@@ -1,4 +1,4 @@
-"""Rules for Concat and Pad: what is put before what is valid, and behind it."""
+"""Rules for Concat and Pad, which put something before or behind the valid part."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ _LARGE = 1e18
 
 
 def infer_concat(site: RuleSite) -> facts.TensorState:
-    """Infer a Concat: anything may come before time; behind it, only right behind what is valid."""
+    """Infer a Concat: what it appends to time must come right behind the valid part."""
     states = site.present_states()
     if any(x.counts_padding for x in states):
         return infer_sizes(site)
@@ -69,7 +69,7 @@ def _concat_along_time(site: RuleSite, joined: facts.TensorState, axis: int) -> 
 
 
 def _append_copies(site: RuleSite, result: facts.TensorState, axis: int) -> facts.TensorState:
-    """Ask for copies of one frame, as many as its size says, right behind what is valid."""
+    """Request that copies of one frame come right behind the valid part."""
     front = [x for x in site.states[:-1] if x is not None]
     frame = _find_repeated_frame(site, axis)
     if frame is None or any(facts.carries_time(x.factors_of(axis)) for x in front[:-1]):
@@ -90,9 +90,11 @@ def _append_copies(site: RuleSite, result: facts.TensorState, axis: int) -> fact
 
 
 def _find_repeated_frame(site: RuleSite, axis: int) -> tuple[int, bool] | None:
-    """Return how many nodes above its last input one frame is that this repeats along an axis.
+    """Find the one frame that the last input repeats along an axis.
 
-    And whether that frame is as large as the others on all other axes.
+    Returns:
+        How many nodes above the last input it is, and whether it has the full size on all other
+        axes; None if the last input does not repeat one frame.
     """
     value, depth = site.node.inputs[-1], 0
     last_state = site.states[-1]
@@ -112,7 +114,7 @@ def _find_repeated_frame(site: RuleSite, axis: int) -> tuple[int, bool] | None:
                 for i in range(last_state.rank)
                 if i != axis
             ]
-            # What a Tile repeats there is no copy of one frame.
+            # On another axis a Tile may repeat more than one frame.
             alike = all(a == b or not a for a, b in axis_pairs)
             return (depth, all(a == b for a, b in axis_pairs)) if alike else None
     return None
@@ -131,7 +133,7 @@ def _common_tail(states: Sequence[facts.TensorState], axis: int) -> facts.Tail:
 
 
 def infer_pad(site: RuleSite) -> facts.TensorState:
-    """Require behind the valid length what the padding would be."""
+    """Require a tail that equals the padding."""
     state = site.input_state()
     pads = None if state.axes is None else site.pad_amounts(state.rank)
     if pads is None:
@@ -161,7 +163,7 @@ def _pad_other_axis(
 
 
 def _with_border(state: facts.TensorState, axis: int, value: float | None) -> facts.TensorState:
-    """Adjust what is known of all elements for a border of others along an axis."""
+    """Adjust the facts about all elements for a border along an axis; None is an unknown number."""
     number = math.nan if value is None else value
     finite = facts.FINITE if state.is_finite and abs(number) < _LARGE else facts.ANY
     unchanged = (facts.Tail("number", number), facts.LAST)
@@ -170,13 +172,13 @@ def _with_border(state: facts.TensorState, axis: int, value: float | None) -> fa
     ]
     sign: facts.Sign = min(state.sign, facts.sign_of_number(number))
     fill = state.fill if state.fill == number else None
-    return dataclasses.replace(state, tails=tuple(tails), sign=sign, fill=fill, inside=None)
+    return dataclasses.replace(state, tails=tuple(tails), sign=sign, fill=fill, valid_fill=None)
 
 
 def _pad_to_length(
     site: RuleSite, state: facts.TensorState, axis: int, begin: sympy.Expr
 ) -> facts.TensorState:
-    """Infer an axis that a number makes as long as the clip, behind what it holds."""
+    """Infer an axis that is filled up with a number to the length of the clip."""
     if site.grows_with_padding(begin):
         raise RefusedError("how much it puts in front depends on the padded length")
     number = pad_fill(site.node)
@@ -203,8 +205,8 @@ def _pad_time(
         site: The Pad.
         state: What is known of its input, with the axes before this one padded.
         axis: An axis that carries time.
-        begin: How much is put in front.
-        end: How much is put behind; it cuts where that is negative.
+        begin: How many frames are put in front.
+        end: How many are put behind; a negative number cuts.
         only_axis: Whether no other axis is padded.
     """
     require_sole_time(state.factors_of(axis), "it pads an axis that")

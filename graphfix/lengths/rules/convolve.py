@@ -1,4 +1,4 @@
-"""Rules for convolutions and pooling: a window past the end must find there what padding is."""
+"""Rules for convolutions and pooling: a window past the end must see the same as natively."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ from graphfix.lengths.tail_state import (
 
 
 def infer_conv(site: RuleSite, *, bias: int | None = 2) -> TensorState:
-    """Require behind the valid length the zeros that are put behind the end."""
+    """Require zeros in the tail if windows reach past the end."""
     state = check_window_input(site)
     for axis in spatial_time_axes(state):
         kernel, past = _read_window(site, axis)
@@ -31,13 +31,13 @@ def infer_conv(site: RuleSite, *, bias: int | None = 2) -> TensorState:
 
 
 def infer_conv_integer(site: RuleSite) -> TensorState:
-    """Infer a Conv with zero points for zeros."""
+    """Infer a Conv of quantized numbers, whose zeros are zero points."""
     subtract_zero_point(site, 0, 2)
     return infer_conv(site, bias=None)
 
 
 def infer_conv_transpose(site: RuleSite) -> TensorState:
-    """Require frames behind the valid length that spread nothing over those before."""
+    """Require zeros in the tail, which would spread over valid frames."""
     state = check_window_input(site)
     for axis in spatial_time_axes(state):
         kernel, _ = _read_window(site, axis)
@@ -48,7 +48,7 @@ def infer_conv_transpose(site: RuleSite) -> TensorState:
 
 
 def infer_max_pool(site: RuleSite) -> TensorState:
-    """Require something low in the tail: nothing is larger than what is past the end."""
+    """Require a low tail, as past the end there is nothing that could be the largest."""
     state = check_window_input(site)
     for axis in spatial_time_axes(state):
         kernel, past = _read_window(site, axis)
@@ -83,7 +83,7 @@ def infer_global_average_pool(site: RuleSite) -> TensorState:
 
 
 def check_window_input(site: RuleSite) -> TensorState:
-    """Return the state of what a window slides over: [batch, channels, ...], time behind these."""
+    """Return the state of the input: [batch, channels, ...] with time behind these."""
     state = site.input_state()
     if state.axes is None:
         raise RefusedError("the rank of its input is not known")

@@ -63,7 +63,7 @@ def _combine_states(
     result = _with_known_numbers(result, operator, states, kind)
     length = _result_length(site, states)
     if length is not None and not result.sign and never_negative(length):
-        result = dataclasses.replace(result, sign=1)  # of a row that has anything
+        result = dataclasses.replace(result, sign=1)  # of a row that is not empty
     return dataclasses.replace(result, steps=_result_steps(site.node, states), length=length)
 
 
@@ -105,9 +105,9 @@ def _with_known_numbers(
         chosen = states[1 if fills[0] else 2]
         return dataclasses.replace(result, sign=chosen.sign, fill=chosen.fill)
     if None not in levels:
-        return dataclasses.replace(result, inside=_apply(operator, levels, kind))
+        return dataclasses.replace(result, valid_fill=_apply(operator, levels, kind))
     if operator == "Where" and levels[0] is not None:
-        return dataclasses.replace(result, inside=states[1 if levels[0] else 2].valid_value)
+        return dataclasses.replace(result, valid_fill=states[1 if levels[0] else 2].valid_value)
     return result
 
 
@@ -145,7 +145,7 @@ def _broadcast_axes(
 
 
 def _flat_index(site: RuleSite, axes: tuple[facts.Axis, ...]) -> facts.TensorState | None:
-    """Infer ``row * size``, and a position added: how TorchScript indexes two axes at once."""
+    """Infer ``row * size`` and ``row * size + position``, TorchScript's index of two axes."""
     if not is_op(site.node, "Mul", "Add") or len(site.states) != 2:
         return None
     flat = dataclasses.replace(facts.state_with_tail(axes, facts.FINITE), fixed=True, sign=1)
@@ -165,7 +165,7 @@ class _PositionComparison:
     """Positions along time on the left of a comparison, and a bound on its right.
 
     Attributes:
-        operator: The comparison, turned if the node has the positions on its right.
+        operator: The comparison, its sides swapped if the node has the positions on its right.
         first: The first position.
         step: From one position to the next, at least 1.
         size: The number of positions, the padding counted in.
@@ -182,7 +182,7 @@ class _PositionComparison:
 
     @property
     def holds_below(self) -> bool:
-        """Return whether small positions fulfil the comparison, and large ones do not."""
+        """Return whether the comparison holds for small positions."""
         return self.operator in ("Less", "LessOrEqual")
 
     @property
@@ -220,9 +220,9 @@ def _position_mask(site: RuleSite, axes: tuple[facts.Axis, ...]) -> facts.Tensor
         return dataclasses.replace(state, fixed=True, fill=float(below), sign=1)
     if bound.length is None or not comparison.ends_at(bound.length):
         return None
-    inside = float(below) if comparison.covers(bound.length) else None
+    valid_fill = float(below) if comparison.covers(bound.length) else None
     state = facts.state_with_tail(axes, facts.ZERO if below else facts.ONE)
-    return dataclasses.replace(state, sign=1, inside=inside)
+    return dataclasses.replace(state, sign=1, valid_fill=valid_fill)
 
 
 def _read_position_comparison(site: RuleSite) -> _PositionComparison | None:
@@ -242,7 +242,7 @@ def _read_position_comparison(site: RuleSite) -> _PositionComparison | None:
 
 
 def _swap_sides(operator: str) -> str:
-    """Return the comparison that ``b`` and ``a`` fulfil where ``a`` and ``b`` fulfil this one."""
+    """Return the comparison for swapped operands: ``a < b`` is ``b > a``."""
     old, new = ("Less", "Greater") if operator.startswith("Less") else ("Greater", "Less")
     return operator.replace(old, new)
 
@@ -330,7 +330,7 @@ def _length_arithmetic(
 
 
 def _length_above(a: facts.TensorState, b: facts.TensorState) -> sympy.Expr | None:
-    """Return the larger of a length and a number that is not above 0: the length."""
+    """Return the length if the other is a number that is not above 0; else None."""
     orders = ((a, b), (b, a))
     lengths = (x.length for x, y in orders if y.fill is not None and y.fill <= 0)
     return next((x for x in lengths if x is not None), None)

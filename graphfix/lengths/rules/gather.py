@@ -42,7 +42,7 @@ def infer_gather(site: RuleSite) -> facts.TensorState:
 
 
 def _index_in_range(site: RuleSite) -> facts.TensorState:
-    """Ask for an index that reads nowhere outside: 0 where padding may be any number."""
+    """Request an index that stays in range: 0 where the padding may be any number."""
     index = site.input_state(1)
     if index.time_axes and _index_may_stray(site.node.inputs[1], site):
         for axis in index.time_axes:
@@ -52,10 +52,10 @@ def _index_in_range(site: RuleSite) -> facts.TensorState:
 
 
 def _index_may_stray(value: ir.Value | None, site: RuleSite) -> bool:
-    """Return whether an integer behind what is valid was a float there: any number, or none.
+    """Return whether an index may be out of range in its tail, since it is computed from floats.
 
-    What a user pads an input of integers with is a number that the model takes, and so is what is
-    computed from it. Outside a table the whole run ends.
+    A user pads an input of integers with numbers that the model takes. A float of the tail may be
+    anything, and an index out of range ends the whole run.
     """
     passes_on = ops.MOVES_ELEMENTS | ops.ELEMENTWISE
 
@@ -87,7 +87,7 @@ def _gather_result(
     tails = (*data.tails[:axis], *picked, *data.tails[axis + 1 :])
     fixed = data.fixed and index.fixed
     return facts.TensorState(
-        axes, tails, fixed=fixed, sign=data.sign, fill=data.fill, inside=data.inside
+        axes, tails, fixed=fixed, sign=data.sign, fill=data.fill, valid_fill=data.valid_fill
     )
 
 
@@ -133,7 +133,7 @@ def _is_never_negative(array: Numbers | None) -> bool:
 def _gather_by_row(
     data: facts.TensorState, index: facts.TensorState, axis: int
 ) -> facts.TensorState:
-    """Infer ``x[row, position]``, where [B, T] was made one axis."""
+    """Infer ``x[row, position]`` where [B, T] is one axis."""
     factors = data.factors_of(axis)
     time_axes = [i for i in index.time_axes if index.factors_of(i) == factors[1:]]
     rows = (
@@ -148,7 +148,7 @@ def _gather_by_row(
 
 
 def infer_gather_elements(site: RuleSite) -> facts.TensorState:
-    """Infer an index for each element: valid where the index is, which natively was in range."""
+    """Infer a GatherElements: the result is valid where the index is."""
     data, index = site.input_state(0), _index_in_range(site)
     if data.axes is None or index.axes is None:
         return site.output_without_time()
@@ -166,7 +166,7 @@ def infer_gather_elements(site: RuleSite) -> facts.TensorState:
 
 
 def _check_places(data: facts.TensorState, index: facts.TensorState, axes: Iterable[int]) -> None:
-    """Refuse places along time that do not count from its beginning."""
+    """Refuse an index along time that may count from the end."""
     for axis in axes:
         if facts.carries_time(data.factors_of(axis)):
             if index.sign < 1:
@@ -175,7 +175,7 @@ def _check_places(data: facts.TensorState, index: facts.TensorState, axes: Itera
 
 
 def infer_gather_nd(site: RuleSite) -> facts.TensorState:
-    """Infer an index of several axes at once."""
+    """Infer a GatherND, which indexes several axes at once."""
     data, index = site.input_state(0), _index_in_range(site)
     batch = attr_int(site.node, "batch_dims", 0)
     if data.axes is None or index.axes is None or data.counts_padding or index.counts_padding:
@@ -198,7 +198,7 @@ def infer_gather_nd(site: RuleSite) -> facts.TensorState:
 
 
 def _reads_own_rows(site: RuleSite, index: facts.TensorState, at: int) -> bool:
-    """Return whether one of the indices is the row of the batch that the result is of."""
+    """Return whether an index along the batch is the row that the result belongs to."""
     place = counting_axis(site.node, site.source.shapes, at)
     return place is not None and facts.holds_rows(index.factors_of(place))
 
@@ -206,7 +206,7 @@ def _reads_own_rows(site: RuleSite, index: facts.TensorState, at: int) -> bool:
 def _lookup_in_place(
     site: RuleSite, data: facts.TensorState, index: facts.TensorState
 ) -> facts.TensorState | None:
-    """Infer a lookup of every element in its own place: the table, its axes elsewhere."""
+    """Infer a lookup of every element at its own place, which is a transpose; or None."""
     lookup = identity_lookup(site.node, site.source.shapes)
     if lookup is None or data.axes is None or index.axes is None:
         return None
@@ -230,7 +230,7 @@ def _lookup_in_place(
 
 
 def infer_scatter(site: RuleSite) -> facts.TensorState:
-    """Infer writes at valid places; a constant at all places of a mask is a Where."""
+    """Infer a scatter to valid places, or of one number to all places of a mask."""
     data, index = site.input_state(0), site.input_state(1)
     if index.places is not None:
         return _write_at_mask(data, index.places, scattered_number(site.node))
@@ -276,9 +276,9 @@ def _scatter_places(
 
 
 def scattered_number(node: ir.Node) -> float | None:
-    """Return the number that a ScatterND puts at each place of a mask, if it is one and the same.
+    """Return the one number that a ScatterND puts at all places of a mask, or None.
 
-    How often it is repeated depends on the mask; the graph around that need not be looked at.
+    The nodes that repeat it as often as the mask has places need no analysis.
     """
     value = node.inputs[2] if is_op(node, "ScatterND") else None
     if value is None or not is_op(producer_of(node.inputs[1], "Transpose", "Cast"), "NonZero"):
@@ -313,7 +313,7 @@ RULES = {
     "Gather": PaddingRule(infer_gather, AcceptedInputs.SIZES),
     "GatherElements": PaddingRule(infer_gather_elements),
     "GatherND": PaddingRule(infer_gather_nd, AcceptedInputs.PLACES),
-    # The places of a mask: no tensor of frames, but a Scatter may put numbers there.
+    # The places of a mask are no tensor of frames, but a ScatterND may write there.
     "NonZero": PaddingRule(
         lambda site: facts.TensorState((), (), places=site.input_state()), AcceptedInputs.PLACES
     ),

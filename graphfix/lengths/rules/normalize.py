@@ -1,6 +1,6 @@
-"""Rules for norms: statistics over time count what is valid; over features each frame has its own.
+"""Rules for norms and Softmax: statistics over time must count valid frames only.
 
-For a Softmax, what lies in the tail must weigh nothing.
+Over features each frame has statistics of its own, and padding does not matter.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def infer_rms_norm(site: RuleSite) -> Sequence[TensorState | None]:
 
 
 def infer_layer_norm(site: RuleSite, *, centred: bool = True) -> Sequence[TensorState | None]:
-    """Infer a norm by mean and variance over the last axes, which may be outputs, too."""
+    """Infer a norm by mean and variance over the last axes; both may be outputs, too."""
     state = site.input_state()
     count = len(site.node.outputs)
     if state.axes is None:
@@ -87,7 +87,7 @@ def infer_group_norm(site: RuleSite) -> TensorState:
 
 
 def infer_framewise(site: RuleSite) -> TensorState:
-    """Infer an operator on each frame by itself: it normalizes features, never frames."""
+    """Infer a norm over the features of each frame."""
     state = site.input_state()
     if state.axes is not None and state.rank and carries_time(state.factors_of(state.rank - 1)):
         raise RefusedError("it normalizes over time")
@@ -127,7 +127,7 @@ def infer_softmax(site: RuleSite) -> TensorState:
             state = site.require_hidden_tail(0, axis)
     log = site.node.op_type == "LogSoftmax"
     behind = ANY if log else ZERO
-    # A row that is hidden whole has no largest score.
+    # A row whose scores are all -inf gives NaN.
     computed_tails = (x and (FINITE if x.is_bounded else ANY) for x in state.tails)
     tails = tuple(x and behind if i in axes else x for i, x in enumerate(computed_tails))
     return state.with_other_numbers(tails, 0 if log else 1)

@@ -74,7 +74,7 @@ def _check_parameters(site: RuleSite) -> None:
 
 def _require_row_lengths(site: RuleSite, state: TensorState, time: TimeFactor) -> None:
     """Ask for the valid lengths, unless the model has them already."""
-    if time.turned:
+    if time.reversed:
         raise RefusedError("it runs over a tensor that was turned around")
     lengths = site.optional_state(_SEQUENCE_LENS)
     if lengths is None or _is_padded_size(site, time.size):

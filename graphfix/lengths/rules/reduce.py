@@ -42,7 +42,7 @@ def infer_reduce(site: RuleSite) -> facts.TensorState:
 
 
 def _require_neutral_tail(site: RuleSite, axis: int) -> None:
-    """Ask for a tail along an axis that does not change what a reduction gives."""
+    """Request a tail along an axis that does not change the result of a reduction."""
     if site.node in ops.REDUCES_PAST_ZEROS:
         site.require_zero_tail(0, axis, "sum pollution")
     elif is_op(site.node, "ReduceMax", "ReduceLogSumExp"):
@@ -52,7 +52,7 @@ def _require_neutral_tail(site: RuleSite, axis: int) -> None:
 
 
 def _sign_of_reduction(node: ir.Node, state: facts.TensorState) -> facts.Sign:
-    """Return the sign of a reduction: the largest element, and a mean, are as low as elements."""
+    """Return the sign of a reduction; an extreme, a sum and a mean keep that of the elements."""
     if node in ops.REDUCES_TO_EXTREME or is_op(node, "ReduceMean", "ReduceSum"):
         return state.sign
     if node in ops.NEVER_NEGATIVE:
@@ -61,7 +61,7 @@ def _sign_of_reduction(node: ir.Node, state: facts.TensorState) -> facts.Sign:
 
 
 def require_masked_mean(site: RuleSite, axes: tuple[int, ...], *, keep: bool) -> facts.TensorState:
-    """Ask for a mean over ``axes`` that counts valid frames only, and return its input's state."""
+    """Request a mean over ``axes`` of valid frames only, and return the state of its input."""
     state = site.input_state()
     times = [i for i in axes if facts.carries_time(state.factors_of(i))]
     for axis in times:
@@ -93,12 +93,12 @@ def reduce_axes(
 
 
 def _survives_sum(tail: facts.Tail) -> bool:
-    """Return whether sums, and other reductions, over another axis leave a tail what it was."""
+    """Return whether reductions over another axis keep a tail."""
     return tail.is_zero or tail.kind == "last"
 
 
 def infer_arg_max(site: RuleSite) -> facts.TensorState:
-    """Infer the place of the largest, which the tail must not be."""
+    """Infer an ArgMax or ArgMin, whose place must not be in the tail."""
     state = site.input_state()
     if state.axes is None:
         return site.output_without_time()
@@ -116,7 +116,7 @@ def infer_arg_max(site: RuleSite) -> facts.TensorState:
 
 
 def infer_cumsum(site: RuleSite) -> facts.TensorState:
-    """Infer a running sum: forwards it has not seen the tail yet; backwards it begins there."""
+    """Infer a running sum: forwards the valid part comes first; backwards it begins in the tail."""
     state, axis = site.input_state(), site.input_ints(1)
     if axis is None or state.axes is None:
         raise RefusedError("its axis is not constant")
@@ -128,14 +128,14 @@ def infer_cumsum(site: RuleSite) -> facts.TensorState:
         if len(factors) != 1 or not isinstance(factors[0], facts.TimeFactor):
             raise RefusedError("its axis holds time beside something else")
         backwards = bool(attr_int(site.node, "reverse", 0))
-        if backwards != factors[0].turned:
+        if backwards != factors[0].reversed:
             state = site.require_zero_tail(0, at, "sum pollution")
         elif not state.tail_along(at).is_zero:
             return _running_sums(state, at, state.mixed_tail, _running_steps(site, step, state))
-        # Started in a tail of zeros it is zero there; run into one, it stays what it was.
+        # A sum that begins in a tail of zeros is zero there; one that ends there stays the same.
         tail = (
             facts.ZERO
-            if backwards != factors[0].turned
+            if backwards != factors[0].reversed
             else facts.FINITE
             if attr_int(site.node, "exclusive", 0)
             else facts.LAST
@@ -147,7 +147,7 @@ def infer_cumsum(site: RuleSite) -> facts.TensorState:
 def _running_steps(
     site: RuleSite, step: int | None, state: facts.TensorState
 ) -> tuple[int, int] | None:
-    """Return where the sums of one number start, and by what they go on."""
+    """Return start and step of the running sums of one number."""
     if not step or attr_int(site.node, "reverse", 0) or len(state.time_axes) != 1:
         return None
     return (0 if attr_int(site.node, "exclusive", 0) else step), step
@@ -159,7 +159,7 @@ def _running_sums(
     other_tails = (x and (x if _survives_sum(x) else x.after_arithmetic) for x in state.tails)
     tails = tuple(x and tail if i == axis else x for i, x in enumerate(other_tails))
     return dataclasses.replace(
-        state, tails=tails, fill=None, inside=None, steps=steps, sign=min(state.sign, 1)
+        state, tails=tails, fill=None, valid_fill=None, steps=steps, sign=min(state.sign, 1)
     )
 
 

@@ -1,4 +1,4 @@
-"""Tails of element-wise results: what lies behind the valid length."""
+"""Tails of element-wise results."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,16 +21,16 @@ from graphfix.lengths.tail_state import (
 
 
 def tail_from_end(state: TensorState, from_end: int) -> Tail:
-    """Return what a tensor holds behind the valid length of an axis, counted from the end."""
+    """Return the tail of a tensor along an axis that is counted from the end."""
     index = state.rank + from_end
     if index >= 0 and state.tails[index] is not None:
         return state.tail_along(index)
-    # It does not change along that axis; its own tails, on other axes, may be anything.
+    # It is constant along that axis, but its tails on other axes may be anything.
     return state.tail_of_copies(LAST if state.is_finite else WILD if state.is_bounded else ANY)
 
 
 def _repeats_last(state: TensorState, from_end: int) -> bool:
-    """Return whether an axis repeats what came last behind its valid length, if it has one."""
+    """Return whether the tail along an axis repeats the last valid slice, or there is no tail."""
     index = state.rank + from_end
     has_tail = index >= 0 and state.tails[index] is not None
     return not has_tail or state.fill is not None or state.tail_along(index).kind == "last"
@@ -118,23 +118,23 @@ _HUGE = 1e30
 """No score is as large as that."""
 
 
-def masked_number_tail(number: float, behind: bool, inside: float | None) -> Tail:
-    """Return the tail of a number that a mask has put behind the valid length.
+def masked_number_tail(number: float, behind: bool, valid: float | None) -> Tail:
+    """Return the tail of a number that a mask puts behind the valid length.
 
     Args:
         number: The number.
         behind: The mask behind the valid length.
-        inside: The mask before it; None if it is no mask of lengths. One that is the same on both
+        valid: The mask before it; None if that is not one value. A mask that is the same on both
             sides puts the number everywhere.
     """
-    scores = LOW >= number > -math.inf and inside is not None and bool(inside) != behind
+    scores = LOW >= number > -math.inf and valid is not None and bool(valid) != behind
     return HIDDEN if scores else Tail("number", number)
 
 
 def _is_hiding_addend(tail: Tail, level: float | None, floor: float, sign: int = 1) -> bool:
-    """Return whether it is an addend that spares what is valid, and hides all else.
+    """Return whether a tail is of an addend that hides scores, and is 0 where they are valid.
 
-    What is as low as numbers get hides the rest, whatever is valid.
+    An addend below ``floor`` hides the scores whatever it is where they are valid.
     """
     number = sign * tail.value
     low = (level == 0 and number <= LOW) or number <= floor
@@ -167,16 +167,16 @@ def _sub_tail(args: list[Tail], levels: list[float | None], floor: float) -> Tai
     return HIDDEN if once and args[1].is_finite else Tail("low", -math.inf)
 
 
-def _mul_tail(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
+def _mul_tail(args: list[Tail], _levels: list[float | None], _floor: float) -> Tail | None:
     return ZERO if any(x.is_zero for x in args) and all(x.is_finite for x in args) else None
 
 
-def _div_tail(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
+def _div_tail(args: list[Tail], _levels: list[float | None], _floor: float) -> Tail | None:
     # 0 divided by 0 is NaN.
     return ZERO if args[0].is_zero and args[1].kind == "number" and args[1].value else None
 
 
-def _where_tail(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
+def _where_tail(args: list[Tail], levels: list[float | None], _floor: float) -> Tail | None:
     if args[0].kind == "number":
         chosen = args[1 if args[0].value else 2]
         if chosen.kind != "number":
@@ -187,7 +187,7 @@ def _where_tail(args: list[Tail], levels: list[float | None], floor: float) -> T
     return args[1] if args[1] == args[2] else None
 
 
-def _min_tail(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
+def _min_tail(args: list[Tail], _levels: list[float | None], _floor: float) -> Tail | None:
     return HIDDEN if any(x.kind == "low" for x in args) and all(x.is_finite for x in args) else None
 
 

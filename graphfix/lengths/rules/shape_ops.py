@@ -1,4 +1,4 @@
-"""Rules for sizes, and for what is made to a size: these know nothing of a tensor's contents."""
+"""Rules for sizes, and for tensors made to a size, whose contents come from no other tensor."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from graphfix.lengths.tail_state import FINITE, Tail, TensorState, sign_of_numbe
 
 
 def infer_sizes(site: RuleSite) -> TensorState:
-    """Infer sizes that are arranged again: they count padding in if one of them does."""
+    """Infer sizes that are moved or computed: they count padding in if one of them does."""
     data = site.contents_of(site.node.outputs[0])
     physical = data is None or any(site.grows_with_padding(x) for x in data)
     is_nonnegative = data is not None and all(x.is_nonnegative for x in data)
@@ -20,7 +20,7 @@ def infer_sizes(site: RuleSite) -> TensorState:
 
 
 def infer_range(site: RuleSite) -> TensorState:
-    """Infer positions: the same from the first on, however long."""
+    """Infer positions, which start the same at any length."""
     states = site.present_states()
     if not any(x.counts_padding for x in states):
         unpadded = site.output_without_time(fixed=all(x.fixed for x in states))
@@ -58,7 +58,7 @@ def infer_constant_of_shape(site: RuleSite) -> TensorState:
 
 
 def infer_random(site: RuleSite) -> TensorState:
-    """Infer numbers that no run repeats: there is nothing to keep."""
+    """Infer random numbers: there is nothing to keep."""
     return state_with_tail(site.output_axes(), FINITE)
 
 

@@ -1,4 +1,4 @@
-"""Rule for Slice: what is cut from an axis, and what is read at its end."""
+"""Rule for Slice: cuts at the beginning of an axis, and reads at its end."""
 
 import sympy
 
@@ -42,7 +42,7 @@ def _cut_axis(
     """Infer one axis cut to the size ``out``."""
     factors, size = state.factors_of(axis), state.size_along(axis)
     if carries_time(factors) and _reverses_all(cut, size):
-        return _reverse_axis(site, state, axis)
+        return _reverse_axis(state, axis)
     if out == size and cut.step == 1:
         return state
     if carries_time(factors):
@@ -74,7 +74,7 @@ def _cut_time(
     reaches_end = bool(cut.end.is_Integer and cut.end >= FAR) or cut.end == time.size
     from_end = _offset_from_end(cut.start, time.size)
     if from_end is not None and reaches_end:
-        # A clip that is shorter than that does not run, or gives another shape, natively too.
+        # A clip shorter than that fails, or gives another shape, without padding too.
         out = sympy.Integer(-(from_end // step))
     moves_with_padding = from_end is not None or site.grows_with_padding(cut.start)
     if site.grows_with_padding(out) and not moves_with_padding:
@@ -93,7 +93,7 @@ def _cut_time(
 def _drop_first(
     state: TensorState, axis: int, start: sympy.Expr, out: sympy.Expr, *, reaches_end: bool
 ) -> TensorState:
-    """Infer time without its first frames, or without some between: it stays time."""
+    """Infer time without its first frames, or only each ``step``-th of them."""
     if not start.is_Integer:
         raise RefusedError("where it begins is not constant")
     tail = state.tail_along(axis)
@@ -104,12 +104,12 @@ def _drop_first(
 
 
 def _forward_step(cut: DimCut) -> int:
-    """Return the step of a cut that runs forwards; 0 of any other, or if it is not known."""
+    """Return the step of a cut that runs forwards; 0 if it runs backwards or is not known."""
     return max(0, int(cut.step)) if cut.step is not None and cut.step.is_Integer else 0
 
 
 def _offset_from_end(start: sympy.Expr, size: sympy.Expr) -> int | None:
-    """Return the place as counted from the end, if it is: -1 is the last."""
+    """Return a start that counts from the end, -1 for the last; None if it does not."""
     if start.is_Integer and start < 0:
         return int(start)
     gap = sympy.expand(start - size)
@@ -126,13 +126,15 @@ def _reverses_all(cut: DimCut, size: sympy.Expr) -> bool:
     return bool(last and cut.end.is_Integer and int(cut.end) <= -FAR)
 
 
-def _reverse_axis(site: RuleSite, state: TensorState, axis: int) -> TensorState:
+def _reverse_axis(state: TensorState, axis: int) -> TensorState:
     """Reverse an axis, with the padding in front."""
     factors = state.factors_of(axis)
     if len(factors) != 1 or not isinstance(factors[0], TimeFactor):
         raise RefusedError("it turns an axis that holds time beside something else")
     time = factors[0]
-    return state.with_axis(axis, (TimeFactor(time.size, not time.turned),), state.tail_along(axis))
+    return state.with_axis(
+        axis, (TimeFactor(time.size, not time.reversed),), state.tail_along(axis)
+    )
 
 
 RULES = {"Slice": PaddingRule(infer_slice, AcceptedInputs.SIZES)}

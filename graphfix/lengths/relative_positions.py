@@ -47,7 +47,7 @@ class CountingIndex:
 
 
 def infer_shift_start(site: RuleSite) -> facts.TensorState | None:
-    """Infer the output's state where relative positions begin: a table that is cut, a count."""
+    """Infer the state where relative positions begin, as a cut table or a count; or None."""
     node = site.node
     if is_op(node, "Slice"):
         return _cut_table(site)
@@ -65,7 +65,7 @@ def infer_shift_start(site: RuleSite) -> facts.TensorState | None:
 
 
 def is_two_sided(state: facts.TensorState, site: RuleSite) -> bool:
-    """Return whether it is as long as distances to both sides, or an index of these."""
+    """Return whether a tensor counts distances to both sides, 2 * T - 1, or indexes these."""
     if state.moving:
         return True
     times = {facts.size_of(x.factors_of(i)) for x in site.present_states() for i in x.time_axes}
@@ -77,7 +77,7 @@ def follow_shift(site: RuleSite, rule: PaddingRule | None, view: View) -> facts.
     """Infer the output's state of a node that reads relative positions.
 
     Raises:
-        RefusedError: It does something else with them than to carry or to shift them.
+        RefusedError: The node neither carries nor shifts them.
     """
     node = site.node
     if not any(x.moving for x in site.present_states()):
@@ -100,7 +100,7 @@ def _moving_state(site: RuleSite) -> facts.TensorState:
 
 
 def _cut_table(site: RuleSite) -> facts.TensorState | None:
-    """Infer a table, or what is shifted already, cut at a place that depends on the length."""
+    """Infer a table, or a shifted tensor, cut from a start that depends on the length; or None."""
     state = site.input_state()
     cuts = None if state.axes is None else site.slice_cuts(state.rank)
     if cuts is None or len(cuts) != 1:
@@ -126,7 +126,7 @@ def _cut_table(site: RuleSite) -> facts.TensorState | None:
 
 
 def _carry_shift(site: RuleSite, rule: PaddingRule) -> facts.TensorState | None:
-    """Apply a rule to the other axes, if the shifted one stays what it was."""
+    """Apply a rule to the other axes if the shifted one stays as it is; or None."""
     before = site.present_states()
     shift = _common_shift(site.node, before)
     if shift is None:
@@ -147,7 +147,7 @@ def _carry_shift(site: RuleSite, rule: PaddingRule) -> facts.TensorState | None:
 
 
 def _common_shift(node: ir.Node, states: Sequence[facts.TensorState]) -> facts.ShiftedFactor | None:
-    """Return the shift that a node may carry along: one axis of each shifted input has it."""
+    """Return the shift that one axis of each shifted input has, if the node may carry it."""
     shifted = [x for x in states if x.shifted_axes]
     axes = {x.factors_of(i) for x in shifted for i in x.shifted_axes}
     if len(axes) != 1 or any(len(x.shifted_axes) != 1 for x in shifted):
@@ -165,7 +165,7 @@ def _only_axis_like(state: facts.TensorState, shift: facts.ShiftedFactor) -> int
 
 
 def _settle_moved_rows(site: RuleSite, view: View) -> facts.TensorState | None:
-    """Infer what Pads, Reshapes and Slices have put in place."""
+    """Infer rows that Pads, Reshapes and Slices have put in place."""
     rows = shifted_rows_of(site.node.outputs[0], view)
     state = None if rows is None else site.state_of(rows.source)
     if rows is None or state is None or state.moving or rows.reads_outside:
@@ -177,7 +177,7 @@ def _settle_moved_rows(site: RuleSite, view: View) -> facts.TensorState | None:
 
 
 def _settle_picked_entries(site: RuleSite) -> facts.TensorState:
-    """Infer what a GatherElements puts in place, by an index that says which entry it is."""
+    """Infer entries that a GatherElements puts in place by a counting index."""
     data, index = site.input_state(), _read_index(site, site.node.inputs[1])
     sizes = site.dims_of(site.node.inputs[1])
     axis = site.axis_attribute(data.rank)
@@ -207,16 +207,16 @@ def _picks_in_every_place(
 
 
 def _innermost_time(state: facts.TensorState, axis: int) -> sympy.Expr:
-    """Return how many frames there are in a row along an axis; 0 where they are none."""
+    """Return the number of frames in the innermost factor of an axis; 0 if that is not time."""
     factor = state.factors_of(axis)[-1] if state.factors_of(axis) else None
-    is_time = isinstance(factor, facts.TimeFactor) and not factor.turned
+    is_time = isinstance(factor, facts.TimeFactor) and not factor.reversed
     return factor.size if factor is not None and is_time else sympy.S.Zero
 
 
 def _settle_shift(
     site: RuleSite, state: facts.TensorState, axis: int, shift: sympy.Expr
 ) -> facts.TensorState | None:
-    """Return a state without shift if entry (i, j) belongs to their distance at any length."""
+    """Return a state without shift if entry (i, j) stands for the same distance at any length."""
     (factor,) = state.factors_of(axis)
     if not isinstance(factor, facts.ShiftedFactor):
         return None
@@ -232,7 +232,7 @@ def _settle_shift(
 def _read_index(
     site: RuleSite, value: ir.Value | None, depth: int = _DEEPEST
 ) -> CountingIndex | None:
-    """Return what an integer tensor counts along its axes, if it is nothing but that."""
+    """Return the counting index that an integer tensor holds, or None."""
     node = producer_of(value)
     if value is None or not depth:
         return None
@@ -256,7 +256,7 @@ def _read_index(
 
 
 def _index_of_state(site: RuleSite, value: ir.Value) -> CountingIndex | None:
-    """Return the index that a tensor is by what is known of it: one number, or steps."""
+    """Return the index that follows from the state of a tensor: one number, or steps."""
     state, contents = site.state_of(value), site.contents_of(value)
     if contents is not None and len(contents) == 1:
         return CountingIndex(contents[0], {})
@@ -278,11 +278,11 @@ def _index_of_range(site: RuleSite, node: ir.Node) -> CountingIndex | None:
 def _add_indices(
     a: CountingIndex | None, b: CountingIndex | None, sign: int
 ) -> CountingIndex | None:
-    """Return the sum, or the difference, of two that count along axes of their own."""
+    """Return the sum or difference of two indices that count along different axes."""
     if a is None or b is None or a.counts.keys() & b.counts.keys():
         return None
-    turned = {axis: (sign * step, period) for axis, (step, period) in b.counts.items()}
-    return CountingIndex(a.start + sign * b.start, {**a.counts, **turned})
+    signed = {axis: (sign * step, period) for axis, (step, period) in b.counts.items()}
+    return CountingIndex(a.start + sign * b.start, {**a.counts, **signed})
 
 
 def _unsqueeze_index(index: CountingIndex, axes: Sequence[int], rank: int) -> CountingIndex:

@@ -53,7 +53,7 @@ def infer_squeeze(site: RuleSite) -> TensorState:
 
 
 def infer_expand(site: RuleSite) -> TensorState:
-    """Make an axis of size 1 as long as a size says: all of it is the same."""
+    """Repeat axes of size 1."""
     state, out_axes = site.input_state(), site.output_axes()
     if state.counts_padding:
         return dataclasses.replace(state, axes=out_axes, tails=(None,) * len(out_axes))
@@ -68,7 +68,7 @@ def infer_expand(site: RuleSite) -> TensorState:
 
 
 def infer_tile(site: RuleSite) -> TensorState:
-    """Repeat axes as Expand does, but only axes of size 1 or those without time."""
+    """Repeat axes of size 1, and axes without time."""
     state, repeats = site.input_state(), site.input_contents(1)
     if state.axes is None or repeats is None:
         raise RefusedError("how often it repeats is not known")
@@ -90,7 +90,7 @@ def infer_tile(site: RuleSite) -> TensorState:
 
 
 def infer_split(site: RuleSite) -> list[TensorState | None]:
-    """Split an axis without time; of time, only the first part begins where it did."""
+    """Split an axis without time."""
     state = site.input_state()
     if state.counts_padding:
         raise RefusedError("it splits a vector of sizes")
