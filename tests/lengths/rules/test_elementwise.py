@@ -17,11 +17,12 @@ def test_a_cast_that_rounds_may_make_zero(dtype: int, sign: int) -> None:
     assert state.sign == sign
 
 
-def test_a_cast_of_integers_keeps_its_sign() -> None:
-    body = "n = Shape (x) i = Cast <to = 6> (n) y = Mul (x, x)"
-    state = state_of(analysis_of(body + " z = Add (i, i)"), "y")
+@pytest.mark.parametrize("dtype", [1, 6, 10])
+def test_a_cast_of_integers_keeps_their_sign(dtype: int) -> None:
+    body = f"a = Abs (two) c = Cast <to = {dtype}> (a) d = Cast <to = 1> (c) y = Mul (x, d)"
+    state = state_of(analysis_of(body, constants="int64 two = {2}"), "c")
     assert state is not None
-    assert state.sign == 1
+    assert state.sign == 2
 
 
 def test_the_bias_of_a_gelu_is_data() -> None:
