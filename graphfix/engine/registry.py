@@ -49,7 +49,7 @@ FUSIONS = (
     *("join-conditions", "fuse-projections", "join-products", "fuse-gelu"),
     *("fuse-softplus", "scale-weights", "merge-biases", "split-gate"),
     *("fuse-spectrum", "fuse-norm", "fuse-affine", "fuse-matmul"),
-    *("mask-select"),
+    "mask-select",
 )
 # Folded first, too: the others then see what a raw export computes from constants.
 _FAST = (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "slice-gate", "fold")
