@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.directml.placement import PlacementRules
 from graphfix.editing.local_functions import inlined_copy
 from graphfix.errors import ModelError
@@ -23,15 +24,6 @@ from graphfix.graph.walks import bodies_of
 # only is a window that is longer than what it slides over.
 _LARGE = np.arange(960, 1024)
 _APART = 1024  # no two names have one size: A - B is not always 0
-_COUNTS = ("Compress", "If", "Loop", "NonMaxSuppression", "NonZero", "Unique")
-# The inputs that say how large a result is, by operator.
-_SIZES = {
-    **dict.fromkeys(("Expand", "OneHot", "Pad", "Reshape", "Split", "Tile", "TopK"), (1,)),
-    "Slice": (1, 2),
-    "Resize": (2, 3),
-    "ConstantOfShape": (0,),
-    "Range": (0, 1, 2),
-}
 
 
 def find_empty_outputs(view: View) -> Iterator[ir.Value]:
@@ -116,12 +108,12 @@ def _mark_counted(graph: ir.Graph, numbers: set[ir.Value], counted: set[ir.Value
         for body in bodies_of(node):
             _mark_counted(body, numbers, counted)
         inputs = [x for x in node.inputs if x is not None]
-        sizes = [node.inputs[i] for i in _SIZES.get(node.op_type, ()) if i < len(node.inputs)]
+        sizes = [node.inputs[i] for i in ops.size_inputs(node) if i < len(node.inputs)]
         if (
-            is_op(node, *_COUNTS)
+            node in ops.COUNTS_CONTENTS
             or not counted.isdisjoint(inputs)
-            or (is_op(node, *_SIZES) and not numbers.isdisjoint(sizes))
+            or not numbers.isdisjoint(sizes)
         ):
             counted.update(node.outputs)
-        if not is_op(node, "Shape", "Size") and not numbers.isdisjoint(inputs):
+        if node not in ops.READS_ONLY_SHAPE and not numbers.isdisjoint(inputs):
             numbers.update(node.outputs)

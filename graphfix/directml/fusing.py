@@ -12,34 +12,22 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from graphfix.directml.kernel_table import Kernel
+from graphfix.directml.operator_facts import ACTIVATIONS_TAKEN
 from graphfix.directml.placement import PlacementRules
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import input_at, is_op, producer_of
 from graphfix.graph.walks import bodies_of
+from graphfix.ops import qualified_name
 
 OPEN = "a dim is symbolic"
 CONTROL_FLOW = "with {op} in the graph, nothing of it is fused"
-
-_SIMPLE = frozenset(
-    {"Sigmoid", "HardSigmoid", "Tanh", "ScaledTanh", "Relu", "LeakyRelu", "ThresholdedRelu", "Elu"}
-    | {"Selu", "Softsign", "Softplus", "ParametricSoftplus", "Dropout"}
-)
-_RELU = frozenset({"Relu", "LeakyRelu"})
-# With the activations that each takes.
-_FUSABLE = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul"), _SIMPLE),
-    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _SIMPLE),
-    "MeanVarianceNormalization": _SIMPLE,
-    **dict.fromkeys(("Add", "Sum"), _RELU),
-    "FusedMatMul": frozenset({"Softmax"}),
-}
 
 
 def fused_activations(
     nodes: Sequence[ir.Node],
     on_dml: Collection[ir.Node],
-    kind: Callable[[ir.Node], str] = lambda node: node.op_type,
+    operator_of: Callable[[ir.Node], str] = qualified_name,
 ) -> dict[ir.Node, ir.Node]:
     """Return the node that each activation goes into: its producer, without other readers.
 
@@ -48,12 +36,12 @@ def fused_activations(
     Args:
         nodes: The nodes of a graph.
         on_dml: Those that DirectML takes.
-        kind: The operator that a node will be by then.
+        operator_of: The operator that a node will be by then, as :func:`qualified_name` spells it.
     """
     fused_into: dict[ir.Node, ir.Node] = {}
     for node in nodes:
-        fusable = _FUSABLE.get(kind(node), frozenset()) if node in on_dml else frozenset()
-        if not fusable:
+        activations = ACTIVATIONS_TAKEN.get(operator_of(node)) if node in on_dml else None
+        if not activations:
             continue
         uses = [use for value in node.outputs for use in value.uses()]
         if len(uses) != 1:
@@ -63,7 +51,7 @@ def fused_activations(
             after in on_dml
             and after.graph is node.graph
             and len(after.inputs) == 1
-            and after.op_type in fusable
+            and after in activations
             and (node.op_type != "Sum" or len(node.inputs) == 2)
         ):
             fused_into[after] = node
@@ -133,7 +121,7 @@ def _optimized_op_type(node: ir.Node, view: View) -> str:
         )
         if is_op(node, "Add") and is_op(producer, "MatMul") and flat:
             return "Gemm"
-    return node.op_type
+    return qualified_name(node)
 
 
 @dataclass(eq=False)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, Severity
 from graphfix.directml import kernel_table
 from graphfix.facts.large_integers import WIDE_TYPES
@@ -29,10 +30,8 @@ _ONLY_ON_DIRECTML = frozenset(
     | {"slice-gather", "slice-gate", "opset-ceiling"}
 )
 
-# What passes on the elements of a shape tensor, one by one.
-_LAYOUT = frozenset(
-    {"Concat", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Identity", "Slice", "Gather", "Where"}
-)
+# An element of the result is one of the data inputs, here of a shape tensor.
+_PASSES_ELEMENTS_ON = ops.MOVES_ELEMENTS | ops.CASTS | ops.named("Where")
 
 
 def providers_of_pass(name: str) -> tuple[Provider, ...]:
@@ -131,11 +130,11 @@ def _may_hold_minus_one(value: ir.Value | None) -> bool:
 
 def _element_inputs(node: ir.Node | None) -> Sequence[ir.Value | None]:
     """Return the inputs whose elements a node passes on: not its axes, indices or ends."""
-    if not is_op(node, *_LAYOUT):
+    if not _PASSES_ELEMENTS_ON.has(node):
         return ()
-    if node.op_type == "Concat":
+    if is_op(node, "Concat"):
         return node.inputs
-    return node.inputs[1:] if node.op_type == "Where" else node.inputs[:1]
+    return node.inputs[1:] if is_op(node, "Where") else node.inputs[:1]
 
 
 _wrong_if_it_runs = _if_it_runs(_always_wrong)

@@ -12,7 +12,7 @@ from functools import reduce
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.directml.kernel_table import MATRIX_DIMS
+from graphfix.directml.operator_facts import MATRIX_DIMS
 from graphfix.editing.builder import Builder
 from graphfix.facts.symbolic.expressions import Dim, dim_key, multiply_dims
 from graphfix.graph.constants import axes_of
