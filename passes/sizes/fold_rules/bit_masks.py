@@ -3,13 +3,13 @@
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import attr_int, is_op, producer_of
 
-from ...common.lookup import VIEWS, FoldView, Replacement
+from ...common.lookup import FoldView, Replacement
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
-_LAYOUT = (*VIEWS, "Expand", "Identity", "Transpose", "Slice")
 
 
 class BitMasks:
@@ -76,6 +76,6 @@ def _one_minus(bits: ir.Value, dtype: ir.DataType) -> Replacement:
 
 def _is_float_mask(value: ir.Value, look: FoldView) -> bool:
     """Return whether a float tensor was cast from a boolean."""
-    node = producer_of(value, *_LAYOUT)
+    node = producer_of(value, *ops.MOVES_FIRST_INPUT)
     source = node.inputs[0] if is_op(node, "Cast") else None
     return look.view.shapes.dtype(source) == ir.DataType.BOOL

@@ -10,6 +10,7 @@ import contextlib
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.editing.builder import Builder
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import reachable_from
@@ -130,7 +131,7 @@ class SizePlan:
         if recipe.node is None:
             raise RuntimeError(f"there is no way to make {need}")
         node = recipe.node
-        if is_op(node, "Shape", "Size"):
+        if node in ops.MEASURES:
             return op.clone_node(node, *node.inputs)
         output = node.outputs[0]
         is_unchanged = (

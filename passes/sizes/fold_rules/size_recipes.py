@@ -9,12 +9,14 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import opset_of
 
 from ...common.lookup import INTEGERS, FoldView, Key
 
-_VECTORS = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Mod", "Neg", "Abs"})
+# Of vectors of one element they compute the vector of what they compute of the elements.
+_COMPUTES_SIZES = ops.BROADCASTS | ops.named("Abs Neg")
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class SizeInventory:
 
     def size_inputs(self, node: ir.Node) -> Iterator[ir.Value]:
         """Yield what a node computes a size from; nothing for a Shape."""
-        if not is_op(node, "Shape", "Size"):
+        if node not in ops.MEASURES:
             yield from (x for x in node.inputs if x is not None)
 
     def dependencies_of(self, node: ir.Node) -> tuple[Dep, ...]:
@@ -255,7 +257,7 @@ class RecipeChooser:
         if (
             producer is None
             or self._stock.order[producer] > before
-            or not is_op(producer, *_VECTORS)
+            or producer not in _COMPUTES_SIZES
         ):
             return
         deps = self._stock.dependencies_of(producer)

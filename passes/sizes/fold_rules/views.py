@@ -6,13 +6,12 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.editing.builder import Builder
 from graphfix.facts.symbolic.expressions import Dim
 from graphfix.graph.nodes import is_op
-from graphfix.ops.broadcast import broadcasts_inputs
 
 from ...common.lookup import (
-    VIEWS,
     FoldView,
     Key,
     Replacement,
@@ -40,17 +39,17 @@ def simplify_view(node: ir.Node, source: ir.Value, look: FoldView) -> Replacemen
     ):
         gemm = source.producer()  # gemm-matmul takes it away with the view before it
         flattens = is_op(gemm, "Gemm") and gemm.inputs[0] is not None and gemm.inputs[0].producer()
-        return None if flattens and is_op(flattens, *VIEWS) else forward_value(source, node)
+        return None if flattens and flattens in ops.RESHAPES else forward_value(source, node)
     start, cast = source, exclusive_producer(source, "Cast")
     if (
         cast is not None
         and cast.inputs[0] is not None
-        and exclusive_producer(cast.inputs[0], *VIEWS) is not None
+        and exclusive_producer(cast.inputs[0], *ops.RESHAPES) is not None
     ):
         start = cast.inputs[0]
     else:
         cast = None
-    while (before := exclusive_producer(start, *VIEWS)) is not None and before.inputs[
+    while (before := exclusive_producer(start, *ops.RESHAPES)) is not None and before.inputs[
         0
     ] is not None:
         start = before.inputs[0]
@@ -86,9 +85,9 @@ def _is_broadcast_by_readers(value: ir.Value, look: FoldView) -> bool:
     readers = [use.node for use in value.uses()]
     for reader in readers:
         operands = {x for x in reader.inputs if x is not None} - {value}
-        ranks = [shapes.rank(x) or 0 for x in operands if not is_op(x.producer(), *VIEWS)]
+        ranks = [shapes.rank(x) or 0 for x in operands if not ops.RESHAPES.has(x.producer())]
         if (
-            not broadcasts_inputs(reader, look.view.opset_of_node(reader))
+            reader not in ops.BROADCASTS.at(look.view.opset_of_node(reader))
             or max(ranks, default=0) < rank
         ):
             return False
