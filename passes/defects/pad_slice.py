@@ -13,8 +13,9 @@ from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of, ints_of
 from graphfix.graph.nodes import input_at, is_op, producer_of
+from graphfix.ops.slices import cuts_of_slice
 
-from ..common.cuts import build_slice, cuts_of
+from ..common.cuts import build_slice
 from ..common.fusible import only_user
 
 _END = np.iinfo(np.int64).max
@@ -148,7 +149,7 @@ def _match_slice_then_pad(node: ir.Node, pads: Sequence[Dim], view: View) -> Cro
     cut, rank = producer_of(node.inputs[0]), len(pads) // 2
     if pad_mode(node) != "constant" or not is_op(cut, "Slice") or only_user(cut) is not node:
         return None
-    cuts, data, merged_pads = cuts_of(cut, rank), cut.inputs[0], list(pads)
+    cuts, data, merged_pads = cuts_of_slice(cut, rank), cut.inputs[0], list(pads)
     dims = view.shapes.dims(data)
     if cuts is None or data is None or dims is None or len(dims) != rank or input_at(node, 3):
         return None

@@ -10,12 +10,13 @@ from graphfix.core import Change, Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts import shapes
 from graphfix.facts.shapes import Dim, input_dim_symbols
+from graphfix.facts.symbolic.expressions import symbols_of
 from graphfix.facts.view import View
 from graphfix.graph.constants import ints_of
 from graphfix.graph.dim_spelling import DimSpelling
 from graphfix.graph.nodes import attr_int, is_op
 
-from .dims.fixed_dims import renew_shape, symbols_of
+from .dims.fixed_dims import renew_shape
 from .dims.frozen import ThawedTarget, dims_text, thaw_target, why_pinned
 
 

@@ -24,7 +24,7 @@ from ...common.lookup import (
     perm_of,
 )
 from ...common.reshape_targets import with_axes
-from .turned import simplify_transpose, squeeze_before_transpose
+from .transposes import simplify_transpose, squeeze_before_transpose
 from .views import simplify_view
 
 Rule = Callable[[ir.Node, ir.Value, FoldView], Replacement | None]

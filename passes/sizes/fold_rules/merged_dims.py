@@ -33,7 +33,7 @@ _MOST_NODES = 100
 # The result has the shape of the first input. A FastGelu has a bias along the last axis.
 _ALONG_AXES = ops.SOFTMAXES - ops.named("com.microsoft.BiasSoftmax")
 _SCALED = ops.QUANTIZES - ops.named("DynamicQuantizeLinear")
-_UNARY = (ops.UNARY | ops.IDLE) - ops.named("com.microsoft.FastGelu")
+_UNARY = ops.UNARY - ops.IDLE - ops.named("com.microsoft.FastGelu") | ops.named("Identity")
 
 
 @dataclass(frozen=True)

@@ -130,11 +130,16 @@ class SizePlan:
             return op.Slice(*operands, first, last)
         if recipe.node is None:
             raise RuntimeError(f"there is no way to make {need}")
-        node = recipe.node
+        return self._repeat_node(recipe.node, need, operands, op)
+
+    def _repeat_node(
+        self, node: ir.Node, need: WantedSize, operands: list[ir.Value], op: Builder
+    ) -> ir.Value:
+        """Return the output of a node of the model, or of a clone of it with other operands."""
         if node in ops.MEASURES:
             return op.clone_node(node, *node.inputs)
         output = node.outputs[0]
-        is_unchanged = (
-            self._stock.needs[output] == need and list(self._stock.size_inputs(node)) == operands
-        )
-        return output if is_unchanged and node.graph is not None else op.clone_node(node, *operands)
+        has_operands = list(self._stock.size_inputs(node)) == operands
+        if has_operands and self._stock.needs[output] == need and node.graph is not None:
+            return output
+        return op.clone_node(node, *operands)

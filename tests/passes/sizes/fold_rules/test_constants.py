@@ -9,11 +9,12 @@ import pytest
 import graphfix
 from tests.passes.models import execute, model, ops
 
-CONSTANTS = """int64[2, 2] n = {3, -1, 0, 2}, int64[2, 2] at = {1, 0, 1, 1}, int64[2, 1] rows = {1, 0},
-    int64[4] four = {4, 3, 2, 1}, bool[2] some = {0, 1}, float[2, 2] f = {1.5, -2.5, 0.5, -0.0},
-    float[1, 4, 1, 1] deep = {1, 2, 3, 4}, float[1, 1, 2, 2] wide = {1, 2, 3, 4}, int64[2] two = {1, 2},
-    float low = {-1}, float high = {1}, int64 three = {3}, int64[1] axis = {0},
-    int64[1] first = {-9}, int64[1] last = {9223372036854775807}, int64[1] back = {-1}"""
+CONSTANTS = """int64[2, 2] n = {3, -1, 0, 2}, int64[2, 2] at = {1, 0, 1, 1},
+    int64[2, 1] rows = {1, 0}, int64[4] four = {4, 3, 2, 1}, bool[2] some = {0, 1},
+    float[2, 2] f = {1.5, -2.5, 0.5, -0.0}, float[1, 4, 1, 1] deep = {1, 2, 3, 4},
+    float[1, 1, 2, 2] wide = {1, 2, 3, 4}, int64[2] two = {1, 2}, float low = {-1},
+    float high = {1}, int64 three = {3}, int64[1] axis = {0}, int64[1] first = {-9},
+    int64[1] last = {9223372036854775807}, int64[1] back = {-1}"""
 
 
 @pytest.mark.parametrize(
