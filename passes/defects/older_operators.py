@@ -131,19 +131,30 @@ def _reason_against_attention(node: ir.Node, view: View) -> str | None:
         return "it has a cache, or gives its scores as well"
     if attr_float(node, "softcap", 0.0) or attr_int(node, "softmax_precision", 1) != 1:
         return "it has a softcap, or another precision for its Softmax"
-    query, keys, values = (view.shapes.dims(x) for x in node.inputs[:3])
-    if query is None or keys is None or values is None or {*map(len, (query, keys, values))} != {4}:
+    return _reason_against_heads(node, view) or _reason_against_mask(node, view)
+
+
+def _reason_against_heads(node: ir.Node, view: View) -> str | None:
+    """Return why the heads of an Attention are not known, or None."""
+    all_dims = [view.shapes.dims(x) or () for x in node.inputs[:3]]
+    if not all(len(dims) == 4 for dims in all_dims):
         return "its queries, keys and values are not seen to have four axes"
-    sizes = (query[1], query[3], keys[1], keys[3], values[1], values[3])
-    if not all(isinstance(x, int) for x in sizes):
+    if not all(isinstance(size, int) for dims in all_dims for size in (dims[1], dims[3])):
         return "the number of its heads, or of their features, is not known"
-    if (mask := input_at(node, 3)) is None:
+    return None
+
+
+def _reason_against_mask(node: ir.Node, view: View) -> str | None:
+    """Return why the mask of an Attention cannot be added to its scores, or None."""
+    mask = input_at(node, 3)
+    if mask is None:
         return None
-    dims, dtype = view.shapes.dims(mask), view.shapes.dtype(mask)
-    if not dims or not same_dim(dims[-1], keys[2]):
+    dims, keys = view.shapes.dims(mask), view.shapes.dims(node.inputs[1])
+    if not dims or not keys or not same_dim(dims[-1], keys[2]):
         return "its mask is not seen to be as long as its keys"
-    has_known_type = dtype in (ir.DataType.BOOL, view.shapes.dtype(node.inputs[0]))
-    return None if has_known_type else "its mask is of another type than its queries"
+    fitting_types = (ir.DataType.BOOL, view.shapes.dtype(node.inputs[0]))
+    has_fitting_type = view.shapes.dtype(mask) in fitting_types
+    return None if has_fitting_type else "its mask is of another type than its queries"
 
 
 def _build_attention(node: ir.Node, op: Builder) -> ir.Value:

@@ -144,20 +144,28 @@ def find_conflicts(view: View) -> Iterator[Skip]:
 
 
 def _conflict_reason(node: ir.Node, view: View) -> str | None:
+    """Return why a node must fail with the shapes of its inputs, or None."""
     if is_op(node, "Reshape"):
         return _reshape_conflict(node, view)
     if is_op(node, "Expand") or node in ops.BROADCASTS.at(view.opset_of_node(node)):
         return _broadcast_conflict(node, view)
     if is_op(node, "MatMul"):
-        a, b = (dims.static_dims(view.shapes.dims(x)) for x in node.inputs)
-        if a and b and a[-1] != b[max(len(b) - 2, 0)]:
-            return f"{a} is multiplied by {b}"
-    if is_op(node, "Concat"):
-        shapes = [x for x in (dims.static_dims(view.shapes.dims(v)) for v in node.inputs) if x]
-        axis = axis_of(node, len(shapes[0]), view.opset_of_node(node)) if shapes else None
-        if axis is not None and len({(*x[:axis], *x[axis + 1 :]) for x in shapes}) > 1:
-            return f"{' and '.join(map(str, shapes))} are joined on axis {axis}"
-    return None
+        return _product_conflict(node, view)
+    return _concat_conflict(node, view) if is_op(node, "Concat") else None
+
+
+def _product_conflict(node: ir.Node, view: View) -> str | None:
+    a, b = (dims.static_dims(view.shapes.dims(x)) for x in node.inputs)
+    fits = not a or not b or a[-1] == b[max(len(b) - 2, 0)]
+    return None if fits else f"{a} is multiplied by {b}"
+
+
+def _concat_conflict(node: ir.Node, view: View) -> str | None:
+    shapes = [x for x in (dims.static_dims(view.shapes.dims(v)) for v in node.inputs) if x]
+    axis = axis_of(node, len(shapes[0]), view.opset_of_node(node)) if shapes else None
+    if axis is None or len({(*x[:axis], *x[axis + 1 :]) for x in shapes}) == 1:
+        return None
+    return f"{' and '.join(map(str, shapes))} are joined on axis {axis}"
 
 
 def _reshape_conflict(node: ir.Node, view: View) -> str | None:
