@@ -16,7 +16,7 @@ from graphfix.directml.operator_facts import ACTIVATIONS_TAKEN
 from graphfix.directml.placement import PlacementRules
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import input_at, is_op, producer_of
+from graphfix.graph.nodes import input_at, is_op, producer_of, use_count
 from graphfix.graph.walks import bodies_of
 from graphfix.ops import qualified_name
 
@@ -41,21 +41,19 @@ def fused_activations(
     fused_into: dict[ir.Node, ir.Node] = {}
     for node in nodes:
         activations = ACTIVATIONS_TAKEN.get(operator_of(node)) if node in on_dml else None
-        if not activations:
+        reader = _only_reader(node) if activations else None
+        if reader is None or reader not in on_dml or reader not in (activations or ()):
             continue
-        uses = [use for value in node.outputs for use in value.uses()]
-        if len(uses) != 1:
-            continue
-        after = uses[0].node
-        if (
-            after in on_dml
-            and after.graph is node.graph
-            and len(after.inputs) == 1
-            and after in activations
-            and (node.op_type != "Sum" or len(node.inputs) == 2)
-        ):
-            fused_into[after] = node
+        takes_all = not is_op(node, "Sum") or len(node.inputs) == 2
+        if takes_all and reader.graph is node.graph and len(reader.inputs) == 1:
+            fused_into[reader] = node
     return fused_into
+
+
+def _only_reader(node: ir.Node) -> ir.Node | None:
+    """Return the node that reads what ``node`` makes, if it is read once in all."""
+    uses = [use for value in node.outputs for use in value.uses()]
+    return uses[0].node if len(uses) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -110,18 +108,18 @@ def _optimized_op_type(node: ir.Node, view: View) -> str:
     """
     for i, value in enumerate(node.inputs if is_op(node, "Add", "Mul") else ()):
         producer, operand = producer_of(value), node.inputs[1 - i]
-        if value is None or len(value.uses()) > 1 or value.is_graph_output():
+        if value is None or use_count(value) > 1 or value.is_graph_output():
             continue
         if is_op(producer, "Conv") and const_of(operand) is not None:
             return "Conv"
-        flat = (
-            all(view.shapes.rank(x) == 2 for x in producer.inputs)
-            if producer is not None
-            else False
-        )
-        if is_op(node, "Add") and is_op(producer, "MatMul") and flat:
+        if is_op(node, "Add") and _is_plain_product(producer, view):
             return "Gemm"
     return qualified_name(node)
+
+
+def _is_plain_product(node: ir.Node | None, view: View) -> bool:
+    """Return whether a node is a MatMul of two matrices."""
+    return is_op(node, "MatMul") and all(view.shapes.rank(x) == 2 for x in node.inputs)
 
 
 @dataclass(eq=False)
@@ -200,20 +198,25 @@ def fusion_obstacle(
     """
     if not kernel.fuses:
         return f"{node.op_type} cannot be part of a fused graph"
-    for i in sorted(kernel.cpu_inputs):
-        value = input_at(node, i)
-        if value is not None and not value.is_initializer():
-            return "an input that the CPU reads is computed, not constant"
+    cpu_values = [x for i in sorted(kernel.cpu_inputs) if (x := input_at(node, i)) is not None]
+    if not all(x.is_initializer() for x in cpu_values):
+        return "an input that the CPU reads is computed, not constant"
     values = [x for x in (*node.inputs, *outputs) if x is not None and x.name]
-    if any(not is_static(x) for x in values):
-        sizes = {str(dim) for x in values for dim in x.shape or ()}
-        return OPEN if sizes & set(dims) else "a size is known only in a run"
-    read = [node.inputs[i] for i in kernel.cpu_inputs if i < len(node.inputs)]
-    if any(0 in (x.shape or ()) for x in values if x not in read):
+    if (reason := _open_size_reason(values, dims)) is not None:
+        return reason
+    if any(0 in (x.shape or ()) for x in values if x not in cpu_values):
         return "a tensor is empty"
-    if kernel.inputs_to_fuse is not None and len(node.inputs) != kernel.inputs_to_fuse:
+    if kernel.inputs_to_fuse not in (None, len(node.inputs)):
         return f"{node.op_type} has {len(node.inputs)} inputs, not {kernel.inputs_to_fuse}"
     return None
+
+
+def _open_size_reason(values: Sequence[ir.Value], dims: Collection[str]) -> str | None:
+    """Return which kind of size is not known when the session is made, or None."""
+    if all(map(is_static, values)):
+        return None
+    sizes = {str(dim) for x in values for dim in x.shape or ()}
+    return OPEN if sizes & set(dims) else "a size is known only in a run"
 
 
 def is_static(value: ir.Value | None) -> bool:
