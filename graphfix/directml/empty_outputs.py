@@ -20,8 +20,8 @@ from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import bodies_of
 
-# Some sizes are 0 at large sizes of the inputs, too: T - 4 * floor(T / 4). What is so at small ones
-# only is a window that is longer than what it slides over.
+# Sizes that may be 0 although all inputs are long: T - 4 * floor(T / 4). A size that is 0 for short
+# inputs only belongs to a window that is longer than its input.
 _LARGE = np.arange(960, 1024)
 _APART = 1024  # no two names have one size: A - B is not always 0
 
@@ -47,7 +47,7 @@ def _inline_functions(view: View) -> View:
 
 def _empty_outputs_of(view: View) -> Iterator[ir.Value]:
     graph = view.model.graph
-    # What is fixed lies on the host when the model is loaded: seen, it spoils nothing.
+    # Constants are on the host when the model is loaded: run, they do no harm.
     outputs = [x for x in dict.fromkeys(graph.outputs) if x not in view.constant_values]
     counted: set[ir.Value] = set()
     _mark_counted(graph, {*graph.inputs}, counted)
@@ -67,7 +67,7 @@ def _is_on_device(value: ir.Value, on_cpu: Collection[ir.Node]) -> bool:
         return False
     if not is_op(node, "OptionalGetElement") or node.inputs[0] is None:
         return True
-    # Seen: what Optional has wrapped on the CPU is unwrapped there.
+    # Run: OptionalGetElement runs on the CPU if Optional does.
     return not is_op(node.inputs[0].producer(), "Optional")
 
 
@@ -97,7 +97,7 @@ def _may_be_zero(dim: Dim, input_names: frozenset[str], *, counted: bool) -> boo
 
 
 def _mark_counted(graph: ir.Graph, numbers: set[ir.Value], counted: set[ir.Value]) -> None:
-    """Add what has sizes that depend on the numbers in another tensor, and what is made of it.
+    """Add the tensors whose sizes depend on the contents of another, and all that follow from them.
 
     Args:
         graph: The graph; those inside it are analysed, too.

@@ -101,7 +101,7 @@ def _activations_into(view: View, homes: Sequence[ir.Node]) -> dict[ir.Node, ir.
 
 
 def _optimized_op_type(node: ir.Node, view: View) -> str:
-    """Return what the optimizer makes of a sum or product before DirectML fuses anything.
+    """Return the operator that the optimizer turns a node into before DirectML fuses anything.
 
     A bias goes into a Conv (ConvAddFusion, ConvMulFusion) and makes a Gemm of a MatMul of rank 2
     (MatMulAddFusion).
@@ -148,7 +148,7 @@ class Partition:
 def build_partitions(
     nodes: Sequence[ir.Node],
     fuses: Callable[[ir.Node], bool],
-    ends: Callable[[ir.Node], Sequence[ir.Value]],
+    outputs_of: Callable[[ir.Node], Sequence[ir.Value]],
 ) -> list[Partition]:
     """Port BuildPartitions: grow nodes into graphs along their inputs.
 
@@ -158,7 +158,7 @@ def build_partitions(
     Args:
         nodes: The nodes of the graph in the order of a run.
         fuses: Whether a node may be in a DirectML graph.
-        ends: What a node makes; of a node with its activation, what the activation makes.
+        outputs_of: The outputs of a node, or of the activation that goes into it.
     """
     parts: list[Partition] = []
     made_by: dict[ir.Value, Partition] = {}
@@ -180,7 +180,7 @@ def build_partitions(
                 if part.root() is not home:
                     home.nodes[:0] = part.nodes
                     part.merged = home
-        for value in ends(node):
+        for value in outputs_of(node):
             made_by[value] = home
     return [part for part in parts if part.merged is None]
 
@@ -193,7 +193,7 @@ def fusion_obstacle(
     Args:
         node: The node.
         kernel: Its kernel.
-        outputs: What it makes; of a node with its activation, what the activation makes.
+        outputs: Its outputs, or those of the activation that goes into it.
         dims: The symbolic dims of the model's inputs, which a user may fix.
     """
     if not kernel.fuses:

@@ -60,7 +60,7 @@ def _attribute_graphs(attribute: ir.Attr) -> list[ir.Graph]:
 def trace_fates(model: ir.Model, final: ir.Model) -> dict[ir.Node, Fate]:
     """Return what became of every node of ``model``, in its order, in ``final``."""
     after = dict(graphs_with_paths(final))
-    # What was in the body of an If whose condition is constant now stands around it.
+    # The body of an If whose condition is constant is inlined into the graph around it.
     everywhere = {x.name: n for _, g in graphs_with_paths(final) for n in g for x in n.outputs}
     fate_of: dict[ir.Node, Fate] = {}
     for path, graph in graphs_with_paths(model):

@@ -1,4 +1,4 @@
-"""Rules for what DirectML silently computes wrong at the edges of a type, by edges.csv.
+"""Rules for operators that DirectML silently computes wrong at the edges of a type, by edges.csv.
 
 The table is measured by ``make edges``: each operator at negative, fractional, large, NaN, infinite
 and empty inputs, and at integers beyond 32 bits, on DirectML and on the CPU.

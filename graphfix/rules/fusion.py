@@ -1,4 +1,4 @@
-"""Rules for what keeps a graph from becoming one fused DirectML graph."""
+"""Rules for nodes and dims that keep a graph from becoming one fused DirectML graph."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Rules for what DirectML makes of infinity, by the table edges.csv."""
+"""Rules for infinities that DirectML does not produce, by the table edges.csv."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Severity of what a pass finds: on DirectML, and on the other providers.
+"""Severity of the sites that a pass finds, on DirectML and on the other providers.
 
 A pass finds what it can repair, and does not know where the model will run. This module says what
 each finding means there: an error is what the real EP (onnxruntime-directml 1.24.4) was seen to
@@ -35,7 +35,7 @@ _PASSES_ELEMENTS_ON = ops.MOVES_ELEMENTS | ops.CASTS | ops.named("Where")
 
 
 def providers_of_pass(name: str) -> tuple[Provider, ...]:
-    """Return the providers on which it matters, at least a little, what the pass ``name`` finds."""
+    """Return the providers on which a site of the pass ``name`` matters at all."""
     return ("dml",) if name in _ONLY_ON_DIRECTML else PROVIDERS
 
 
@@ -61,7 +61,7 @@ def _bool_cast_severity(site: Match, view: View) -> Severity:
     if view.shapes.dtype(site.node.inputs[0]) in WIDE_TYPES:
         return "error"  # a site only where a constant makes it wider than 32 bits
     data = site.node.inputs[0]
-    # The caller may give a mask of other numbers than 0 and 1, but none is seen to.
+    # A caller could feed a mask of other numbers than 0 and 1, but no known one does.
     return "error" if data is None or zero_one_sources(data, view) is None else "warning"
 
 

@@ -15,14 +15,14 @@ from graphfix.graph.nodes import attr_float, attr_int, input_at, value_before
 
 from ..common.fusible import FLOATS
 
-# The opset from which on it is another, or is at all.
+# The opset that introduced the operator, or changed its meaning.
 _FIRST_OPSET = {
     "GroupNormalization": 21,
     "Attention": 23,
     "RMSNormalization": 23,
     "RotaryEmbedding": 23,
 }
-# What an operator may be told; a newer version of it may be told more.
+# The attributes that the builders read; a newer version may have more.
 _KNOWN_ATTRIBUTES = {
     "Attention": ("scale", "is_causal", "softcap", "softmax_precision", "qk_matmul_output_mode"),
     "GroupNormalization": ("num_groups", "epsilon", "stash_type"),

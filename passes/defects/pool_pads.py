@@ -16,13 +16,13 @@ from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_int
 from graphfix.ops.windows import Window, window_of
 
-# From here on the standard does not count a window that starts in the padding at the end, as
+# Since this opset the standard does not count a window that starts in the padding at the end;
 # ONNX Runtime's CPU kernels never did.
 _REVISED_OPSET = 22
-# From here on all CPU kernels divide an average by what a window holds.
+# Since this opset all CPU kernels divide an average by the elements that its window holds.
 _DIVISOR_OPSET = 19
 
-# What goes wrong.
+# Problems on DirectML, by the message for each.
 _COUNTED = "count_include_pad=1: DirectML counts what lies behind the padding at the end, too"
 _LOST = "ceil_mode=1: DirectML counts a window that starts behind the data, and CPUs do not"
 _SHORT = "ceil_mode=1: DirectML ends in 80070057 where the input is shorter than the window"
@@ -210,7 +210,7 @@ class _CeilPool:
 
     @property
     def problem(self) -> str:
-        """Return what goes wrong."""
+        """Return the problem on DirectML, as a message."""
         if self.counts_pads:
             return _COUNTED
         if self.loses_windows:

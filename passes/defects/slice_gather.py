@@ -17,7 +17,7 @@ from graphfix.graph.dims import static_dims
 from graphfix.graph.nodes import is_op, use_count
 from graphfix.ops.slices import cuts_of_slice, python_slice
 
-# What a Gather is given stands in the file: 32 kB are not much beside any model.
+# The indices of a Gather are stored in the file: at most 32 kB of them.
 _MAX_INDICES = 4096
 
 

@@ -78,8 +78,8 @@ class FixInput(Pass):
         fix-input:rate=16000
     """
 
-    # No may_change: the metadata names what is gone and how it was fed, so that all else of the
-    # interface is still held to what it was.
+    # No may_change: the metadata names the removed inputs and their values, so that verification
+    # still compares the rest of the interface.
 
     values: Texts = ()
 

@@ -17,10 +17,10 @@ from graphfix.graph.walks import all_nodes
 from ..common.lookup import FoldView, Replacement
 from ..common.uniform import NEUTRAL, SHRUNK, UniformTensors
 from .fold_rules.bit_masks import BitMasks
-from .fold_rules.chains import CHAINED, simplify_chain
+from .fold_rules.chains import CHAIN_OPERATORS, simplify_chain
 from .fold_rules.constants import FOLDABLE, fold_constant, fold_inferred, inline_if
 from .fold_rules.equal_nodes import EqualNodes
-from .fold_rules.integer_math import COUNTED, simplify_integers
+from .fold_rules.integer_math import INTEGER_OPERATORS, simplify_integers
 from .fold_rules.merged_dims import MergedRegions
 from .fold_rules.nested_division import merge_nested_divisions
 from .fold_rules.size_nodes import SizePlan
@@ -29,7 +29,7 @@ Rule = Callable[[ir.Node, FoldView], Replacement | None]
 Rules = Sequence[tuple[frozenset[str] | None, Rule]]
 """Rules in order, each with the operators that it is for; None for all."""
 
-# What one round makes, the next may go on with; a chain of this many links would be a wonder.
+# A rule may create work for another; no model seen needs a tenth of these rounds.
 _MAX_ROUNDS = 50
 
 
@@ -244,8 +244,8 @@ def _node_rules(uniform: UniformTensors) -> Rules:
         (None, fold_inferred),
         (FOLDABLE, fold_constant),
         (None, EqualNodes()),
-        (CHAINED, simplify_chain),
-        (COUNTED, simplify_integers),
+        (CHAIN_OPERATORS, simplify_chain),
+        (INTEGER_OPERATORS, simplify_integers),
         (frozenset({"Div", "Floor"}), merge_nested_divisions),
         (NEUTRAL, uniform.drop_neutral),
         (frozenset({"ScatterND"}), uniform.scatter_to_where),

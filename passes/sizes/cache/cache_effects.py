@@ -256,8 +256,12 @@ class CacheEffects:
         value = node.inputs[0]
         dims = self._shapes.dims(value) or ()
         rank = len(dims)
-        together = softmax_axes(node, rank, self._opset) or ()
-        cache_axes = [x for x in self._lengths.cache_axes(value).items() if x[0] in together]
+        normalized_axes = softmax_axes(node, rank, self._opset) or ()
+        cache_axes = [
+            (axis, x)
+            for axis, x in self._lengths.cache_axes(value).items()
+            if axis in normalized_axes
+        ]
         if not cache_axes:
             return
         if len(cache_axes) > 1:
@@ -396,12 +400,12 @@ class CacheEffects:
         if cuts is None:
             raise UnclearError("where it cuts is not known")
         limits = [(axis, x.start, x.end) for axis, x in cuts.items()]
-        known = tuple((axis, s, e) for axis, s, e in limits if s is not None and e is not None)
-        if len(known) < len(limits):
+        known_limits = tuple((a, s, e) for a, s, e in limits if s is not None and e is not None)
+        if len(known_limits) < len(limits):
             raise UnclearError("where it cuts is not known")
         if any(x.step != 1 for x in cuts.values()) and self._lengths.cache_axes(node.inputs[0]):
             raise UnclearError("it takes every other entry of a cache")
-        return known
+        return known_limits
 
     def _require_cut_from_end(self, start: Dim, end: Dim, size: Dim) -> None:
         """Raise UnclearError where a cut does not count from the last entry."""
@@ -456,7 +460,7 @@ class CacheEffects:
             raise UnclearError("its axis is not known")
         return int(array.reshape(-1)[0]) % max(self._shapes.rank(value) or 1, 1)
 
-    # What is known of what comes out
+    # What later nodes ask of the outputs
 
     def _record_outputs(self, node: ir.Node) -> None:
         """Record which outputs hold entries of a cache, count valid ones, or are 0 elsewhere."""

@@ -1,4 +1,4 @@
-"""Sizes put in place of symbolic dims, and the nodes that cannot have them."""
+"""Put sizes in place of symbolic dims, and find the nodes that cannot run at them."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ from graphfix.ops.reshapes import copies_zeros, reshape_target, reshaped_dims
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import did_you_mean
 
-# Two sizes that tell apart what merely happens to be equal at one of them.
-_TRIED = (3, 1009)
+# Two expressions that are equal at both sizes are taken for equal.
+_TRIAL_SIZES = (3, 1009)
 
 
 def with_sizes(dim: Dim, sizes: Mapping[str, int]) -> Dim:
@@ -113,7 +113,7 @@ def contradicts_dim(declared: Dim, inferred: Dim, names: frozenset[str]) -> bool
     if not symbols_of(inferred) or not symbols_of(inferred) <= names:
         return False
     if isinstance(declared, int):
-        sizes = (dict.fromkeys(symbols_of(inferred), n) for n in _TRIED)
+        sizes = (dict.fromkeys(symbols_of(inferred), n) for n in _TRIAL_SIZES)
         return any(inferred.evaluate(x) != declared for x in sizes)
     return declared.value in names and inferred.value in names and declared != inferred
 

@@ -36,7 +36,7 @@ def thaw_target(dims: Sequence[Dim], target: Sequence[int]) -> ThawedTarget | st
     """
     if any(x == 0 and i >= len(dims) for i, x in enumerate(target)):
         return None
-    balance = _Balance.of(dims, target)
+    balance = _Balance.between(dims, target)
     if not balance.open_dims or balance.fixed_size == 0:
         return None
     if -1 in target:
@@ -51,7 +51,7 @@ def thaw_target(dims: Sequence[Dim], target: Sequence[int]) -> ThawedTarget | st
 
 @dataclass(frozen=True)
 class _Balance:
-    """The sizes on both sides of a Reshape, without those that a 0 copies.
+    """The sizes on both sides of a Reshape, except those that a 0 copies.
 
     Attributes:
         dims: The dims of the data.
@@ -68,8 +68,8 @@ class _Balance:
     target_size: int
 
     @classmethod
-    def of(cls, dims: Sequence[Dim], target: Sequence[int]) -> _Balance:
-        """Weigh the dims of the data against a target."""
+    def between(cls, dims: Sequence[Dim], target: Sequence[int]) -> _Balance:
+        """Compare the dims of the data with a target."""
         remaining = [x for i, x in enumerate(dims) if i >= len(target) or target[i] != 0]
         open_dims = [x for x in remaining if not isinstance(x, int)]
         fixed_size = math.prod(x for x in remaining if isinstance(x, int))
@@ -103,7 +103,7 @@ class _Balance:
         return f"{self.description}, which runs only where {where}"
 
     def different_dims_reason(self) -> str:
-        """Return why a product of different dims cannot be taken apart."""
+        """Return why the sizes of different dims do not follow from their product."""
         quotient = self.target_size // self.fixed_size
         return (
             f"{self.description}, which runs only where {self.open_product} is {quotient}; "

@@ -13,7 +13,7 @@ _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 
 
 class BitMasks:
-    """Casts of booleans to float, as fold meets them.
+    """Casts of booleans to float, in the order of the graph.
 
     ``Cast(Equal(m, 0))`` is ``1 - m`` where m is 0 or 1 itself, and ``Cast(Not(b))`` is
     ``1 - Cast(b)`` if that is made anyway.
@@ -65,7 +65,7 @@ class BitMasks:
             if node.outputs[0].is_graph_output():
                 return None
             return Replacement(f"{bits.name!r} holds the same", lambda op: [bits])
-        # As many nodes as before, unless the question itself goes.
+        # A Sub for a Cast saves nothing, unless the comparison goes as well.
         return _one_minus(bits, target) if len(root.uses()) == 1 else None
 
 

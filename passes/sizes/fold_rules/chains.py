@@ -30,7 +30,7 @@ from .views import simplify_view
 Rule = Callable[[ir.Node, ir.Value, FoldView], Replacement | None]
 
 _T = ir.DataType
-# What a type holds of which every number is a number of the type before it.
+# Types that hold every number of another type, by that type.
 _EXACT_IN = {
     _T.BOOL: (_T.INT32, _T.INT64, _T.FLOAT16, _T.FLOAT, _T.DOUBLE, _T.UINT8, _T.INT8),
     _T.INT32: (_T.INT64, _T.DOUBLE),
@@ -291,5 +291,5 @@ _SIMPLIFIERS: dict[str, Rule] = {
     "Gather": _simplify_gather,
     "GatherND": _simplify_gather_nd,
 }
-CHAINED = frozenset(_SIMPLIFIERS)
-"""The operators that :func:`chain` has a rule for."""
+CHAIN_OPERATORS = frozenset(_SIMPLIFIERS)
+"""The operators that :func:`simplify_chain` has a rule for."""

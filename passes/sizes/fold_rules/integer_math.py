@@ -17,7 +17,7 @@ from ...common.lookup import (
     has_same_shape,
 )
 
-COUNTED = frozenset({"Where", "Sub", "Add", "Slice", "Less", "Greater"})
+INTEGER_OPERATORS = frozenset({"Where", "Sub", "Add", "Slice", "Less", "Greater"})
 """The operators that :func:`simplify_integers` looks at."""
 
 _OR_EQUAL = 12  # the opset that brought LessOrEqual
@@ -25,7 +25,7 @@ _OR_EQUAL = 12  # the opset that brought LessOrEqual
 
 def simplify_integers(node: ir.Node, look: FoldView) -> Replacement | None:
     """Simplify floor divisions, chained additions, comparisons and reversed sums."""
-    if not is_op(node, *COUNTED) or len(node.outputs) != 1:
+    if not is_op(node, *INTEGER_OPERATORS) or len(node.outputs) != 1:
         return None
     if is_op(node, "Less", "Greater"):
         return _simplify_less(node, look)
@@ -73,8 +73,8 @@ def _quotient_correction(node: ir.Node) -> tuple[ir.Value | None, ir.Value | Non
 def _remainder_where_negative(condition: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
     """Return ``x mod k`` if a condition says that x is below 0 and that is not 0; or None."""
     conjunction = exclusive_producer(condition, "And")
-    for sign, rest in permutations(conjunction.inputs) if conjunction is not None else ():
-        remainder = _remainder_of(rest, x, k) if _is_below_zero(sign, x) else None
+    for sign, test in permutations(conjunction.inputs) if conjunction is not None else ():
+        remainder = _remainder_of(test, x, k) if _is_below_zero(sign, x) else None
         if remainder is not None:
             return remainder
     return None

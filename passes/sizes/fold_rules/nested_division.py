@@ -13,8 +13,8 @@ from graphfix.graph.nodes import attr_int, is_op, use_count
 
 from ...common.lookup import INTEGERS, FoldView, Replacement, exclusive_producer, has_same_shape
 
-# As far as float32 counts halves without a gap, no quotient of whole numbers, nor one more than it,
-# is rounded to the next whole number.
+# Up to here float32 holds every multiple of 0.5: no quotient of whole numbers, nor one more than
+# it, is rounded up to the next whole number.
 _MOST = 1 << 23
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
@@ -27,8 +27,8 @@ class _Division:
     addend: int
     divisor: int
 
-    def of(self, inner: _Division) -> _Division:
-        """Return this division of what ``inner`` makes, as one: what rounds twice rounds once."""
+    def applied_to(self, inner: _Division) -> _Division:
+        """Return this division of the result of ``inner``, as one that rounds down once."""
         return _Division(
             inner.x, inner.addend + self.addend * inner.divisor, inner.divisor * self.divisor
         )
@@ -69,7 +69,7 @@ def _whole_division(node: ir.Node, look: FoldView) -> _Division | None:
     total, longest, roundings = None, None, 0
     step: ir.Node | None = node
     while step is not None and (inner := _division_step(step, look)) is not None:
-        total = inner if total is None else total.of(inner)
+        total = inner if total is None else total.applied_to(inner)
         roundings += _rounds(step, inner, look)
         if roundings == 0:
             return None

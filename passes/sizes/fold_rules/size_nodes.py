@@ -1,8 +1,8 @@
-"""Shape arithmetic with the fewest nodes: what to make each size from.
+"""Shape arithmetic with the fewest nodes.
 
-Exporters ask each tensor for its shape and take it apart again in every layer. Here each shape
-tensor that something needs is made the cheapest way: as the dims of a tensor that stand side by
-side, of a few pieces, or as it was. All of it is planned first; if it is not less, nothing is done.
+Exporters take the shape of each tensor and split it again in every layer. Here each shape tensor
+that a node needs gets its cheapest recipe: adjacent dims of one tensor, a few joined pieces, or the
+nodes that the model has. All recipes are chosen first; if they do not save nodes, nothing changes.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from graphfix.graph.walks import reachable_from
 from ...common.lookup import FoldView, Replacement
 from .size_recipes import NO_RECIPE, Dep, RecipeChooser, SizeInventory, SizeRecipe, WantedSize
 
-_MADE_BY = {"concat": ("Concat",), "squeeze": ("Squeeze",), "cut": ("Gather", "Slice")}
+_OPERATORS_OF_RECIPE = {"concat": ("Concat",), "squeeze": ("Squeeze",), "cut": ("Gather", "Slice")}
 
 
 class SizePlan:
@@ -57,7 +57,7 @@ class SizePlan:
         node_count = sum(not needs[x.outputs[0]].is_constant for x in producers)
         for node, need in needed.items():
             self._chooser.choose(need, self._stock.order[node])
-        # Equal sizes may be made of each other: another round finds them one.
+        # Equal sizes may depend on each other: the next round merges them.
         if NO_RECIPE in self._chooser.chosen.values() or len(self._chooser.chosen) >= node_count:
             return {}
         return {node: need for node, need in needed.items() if not self._follows_plan(node, need)}
@@ -85,7 +85,9 @@ class SizePlan:
             return is_op(node, "Shape")  # of another tensor: as good
         if recipe.kind != "concat":
             operands = operands[:1]  # the other inputs say which part is taken
-        has_operator = is_op(node, *_MADE_BY[recipe.kind]) and len(operands) == len(recipe.deps)
+        has_operator = is_op(node, *_OPERATORS_OF_RECIPE[recipe.kind]) and len(operands) == len(
+            recipe.deps
+        )
         return has_operator and all(map(self._is_planned, operands, recipe.deps))
 
     def _is_planned(self, value: ir.Value, dep: Dep) -> bool:

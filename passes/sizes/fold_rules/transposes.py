@@ -1,4 +1,4 @@
-"""Transposes, and Einsums that are one, whose input can often be made in their order."""
+"""Transposes, and Einsums that are one, that go if their input is computed in permuted order."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -14,7 +14,7 @@ from ...common.lookup import FoldView, Replacement, exclusive_producer, forward_
 from ...common.reshape_targets import with_axes
 
 _UNARY = ops.UNARY - ops.IDLE | ops.named("Identity")
-# Steps from a Transpose to what it can go with.
+# How many nodes above a Transpose are tried.
 _DEPTH = 16
 
 
