@@ -34,6 +34,13 @@ class TestFusion:
                            else_branch = e () => (float[N] q) { q = Relu (a) } > }"""
         assert severities(text, "control-flow") == ["warning"]
 
+    def test_a_map_over_a_sequence_becomes_a_loop(self) -> None:
+        text = graph(
+            """(seq(float[N]) xs) => (seq(float[N]) ys) {
+            ys = SequenceMap <body = each (float[N] x) => (float[N] y) { y = Neg (x) }> (xs) }"""
+        )
+        assert severities(text, "control-flow") == ["warning"]
+
     @pytest.mark.parametrize(
         ("condition", "severity", "fix"),
         [
