@@ -23,6 +23,8 @@ from graphfix.graph.walks import bodies_of
 # Sizes that may be 0 although all inputs are long: T - 4 * floor(T / 4). A size that is 0 for short
 # inputs only belongs to a window that is longer than its input.
 _LARGE = np.arange(960, 1024)
+# Axes decide which dims there are, never that one of them is 0.
+_TAKES_AXES = ops.REDUCES | ops.named("Squeeze Unsqueeze")
 _APART = 1024  # no two names have one size: A - B is not always 0
 
 
@@ -108,7 +110,8 @@ def _mark_counted(graph: ir.Graph, numbers: set[ir.Value], counted: set[ir.Value
         for body in bodies_of(node):
             _mark_counted(body, numbers, counted)
         inputs = [x for x in node.inputs if x is not None]
-        sizes = [node.inputs[i] for i in ops.size_inputs(node) if i < len(node.inputs)]
+        places = () if node in _TAKES_AXES else ops.size_inputs(node)
+        sizes = [node.inputs[i] for i in places if i < len(node.inputs)]
         if (
             node in ops.COUNTS_CONTENTS
             or not counted.isdisjoint(inputs)
