@@ -173,12 +173,10 @@ def _reshape_conflict(node: ir.Node, view: View) -> str | None:
     target = reshape_target(node, lambda x: dims.static_dims(view.shapes.known_elements(x)))
     if source is None or target is None or 0 in source:
         return None
-    copies = copies_zeros(node)
-    if copies and any(x == 0 and i >= len(source) for i, x in enumerate(target)):
-        return None
     if reshaped_dims(node, source, target) is not None:
         return None
-    sizes = [source[i] if x == 0 and copies else x for i, x in enumerate(target)]
+    copied = source if copies_zeros(node) else ()
+    sizes = [copied[i] if x == 0 and i < len(copied) else x for i, x in enumerate(target)]
     return f"{source} has {math.prod(source)} elements and is reshaped to {sizes}"
 
 
