@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.core import Match, NodePass, Skip
-from graphfix.directml.kernel_table import MATRIX_DIMS
+from graphfix.directml.operator_facts import MATRIX_DIMS
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import Dim, same_dim, same_dims
 from graphfix.facts.view import View

@@ -14,12 +14,12 @@ from graphfix.ops.signatures import CONTRIB_IN_ONNX_DOMAIN
 
 Schema = onnx.defs.OpSchema
 
-# Whose revisions were read, one by one, for what their schemas do not say.
+# The newest opset whose revisions were read, for what their schemas do not say.
 READ_UP_TO = 28
 
 _DTYPES = ("to", "dtype", "output_dtype", "precision", "softmax_precision", "stash_type")
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
-# What operators make out of nothing: a Shape, a comparison, a fill, a quantizer.
+# Types that a node may make without an input of that type: Shape, comparison, fill, quantizer.
 _ORDINARY = (
     *(ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.STRING, ir.DataType.BOOL),
     *(ir.DataType.INT64, ir.DataType.INT32, ir.DataType.INT8, ir.DataType.UINT8),

@@ -10,7 +10,7 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.symbolic.expressions import Dim, replace_symbols
 from graphfix.facts.symbolic.sums import linear_terms
 
-from .slots import CacheAxis
+from .length_dependence import CacheAxis
 
 _INT64 = ir.DataType.INT64
 _SCALAR = np.array([], np.int64)

@@ -1,19 +1,20 @@
-"""Transposes, and Einsums that are one, whose input can often be made in their order."""
+"""Transposes, and Einsums that are one, that go if their input is computed in permuted order."""
 
 from collections.abc import Callable, Collection, Sequence
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.editing.builder import Builder
 from graphfix.graph.constants import axes_of
 from graphfix.graph.nodes import is_op
-from graphfix.ops.broadcast import BY_ELEMENT, broadcasts_inputs
 
 from ...common.fusible import swaps_last_axes
 from ...common.lookup import FoldView, Replacement, exclusive_producer, forward_value, perm_of
 from ...common.reshape_targets import with_axes
 
-# Steps from a Transpose to what it can go with.
+_UNARY = ops.UNARY - ops.IDLE | ops.named("Identity")
+# How many nodes above a Transpose are tried.
 _DEPTH = 16
 
 
@@ -77,19 +78,25 @@ def _permuted_builder(
         return None
     if (merged := _merge_perms(maker, perm, look)) is not None:
         start, merged_perm = merged
-        is_free = (
-            merged_perm == sorted(merged_perm) or exclusive_producer(value, "Transpose") is not None
-        )
+        is_alone = exclusive_producer(value, "Transpose") is not None
+        is_free = is_alone or merged_perm == sorted(merged_perm)
         return _permuted_builder(start, merged_perm, look, depth - 1) if is_free else None
     if (unsqueeze := _unsqueeze_before(value, perm)) is not None:
         start, inner, unit_axes = unsqueeze
         build_source = _permuted_builder(start, inner, look, depth - 1)
         return build_source and (lambda op: with_axes("Unsqueeze", build_source(op), unit_axes, op))
-    by_element = is_op(maker, *BY_ELEMENT) or broadcasts_inputs(
-        maker, look.view.opset_of_node(maker)
-    )
+    return _permuted_elementwise_builder(maker, value, perm, look, depth)
+
+
+def _permuted_elementwise_builder(
+    maker: ir.Node, value: ir.Value, perm: Sequence[int], look: FoldView, depth: int
+) -> Callable[[Builder], ir.Value] | None:
+    """Return what builds ``value`` from the permuted inputs of an elementwise node, or None."""
+    broadcasts = maker in ops.BROADCASTS.at(look.view.opset_of_node(maker))
+    if not broadcasts and maker not in _UNARY:
+        return None
     inside = any(x.node.graph is not maker.graph for x in value.uses())  # a loop, perhaps
-    if not by_element or inside or exclusive_producer(value, maker.op_type) is None:
+    if inside or exclusive_producer(value, maker.op_type) is None:
         return None
     inputs = [x and _permuted_builder(x, perm, look, depth - 1) for x in maker.inputs]
     if any(x is not None and y is None for x, y in zip(maker.inputs, inputs, strict=True)):

@@ -166,6 +166,21 @@ def test_what_goes_by_rows_and_columns_does_with_heads_apart(
         assert views(after) == left
 
 
+@pytest.mark.parametrize(
+    "between",
+    [
+        "r3 = Pad (w3, ends, , rows) p3 = Softmax <axis = -1> (r3)",
+        "a3 = Sinh (w3) r3 = Pad (a3, ends, , rows) p3 = Hardmax <axis = -1> (r3)",
+    ],
+)
+def test_pads_of_named_axes_and_what_goes_along_the_last(between: str) -> None:
+    text = f"""({QKV}) => (float[B, 2, U, 4] y) <{NUMBERS}, int64[2] ends = {{1, 0}},
+        int64[1] rows = {{-2}}> {{ {SIZES} {MERGED} {between} y3 = MatMul (p3, v3)
+        up = Add (st, one) to = Concat <axis = 0> (sb, two, up, d) y = Reshape (y3, to) }}"""
+    after = folded(model(text, 18))
+    assert views(after) == 0
+
+
 def test_softmax_before_opset_13_counts_its_axis_anew() -> None:
     text = f"""({QKV}) => ({OUT}) <{NUMBERS}, int64[3] as_q = {{-1, 5, 4}},
         int64[4] q_out = {{-1, 2, 5, 4}}> {{
@@ -554,6 +569,16 @@ def test_lengths_keep_the_axis_that_they_are_summed_over(body: str, out: str, op
     for sizes in ({"B": 2, "T": 5, "S": 4}, {"B": 1, "T": 1, "S": 1}, {"B": 3, "T": 0, "S": 2}):
         for old, new in zip(run(before, sizes), run(after, sizes), strict=True):
             np.testing.assert_array_equal(old, new)
+
+
+def test_any_reduction_keeps_its_axis() -> None:
+    body = "n = ReduceProd <keepdims = 0> (mask, at) c = Unsqueeze (n, at) y = Less (x, c)"
+    before = lengths(body, "bool[B, S] y", 18)
+    after = before.clone()
+    graphfix.run(after, "fold")
+    assert not views(after)
+    sizes = {"B": 2, "T": 5, "S": 4}
+    np.testing.assert_array_equal(run(before, sizes), run(after, sizes))
 
 
 def lengths(body: str, out: str, opset: int = 17) -> ir.Model:

@@ -1,8 +1,8 @@
-"""What has to change in each node where a cache gets a size: read off the graph, nothing edited.
+"""Find what has to change in each node where a cache gets a fixed size; nothing is edited.
 
-The nodes are looked at in order. Most need nothing: an elementwise operator takes aligned axes, and
-a Reshape takes sizes. What counts the length takes the number of valid entries instead; what finds
-an entry by its number takes its place; what sums over entries takes those that are valid.
+Nodes are visited in order. Most need no edit: an elementwise operator takes aligned axes, and a
+Reshape takes sizes. An operand that counts the length counts the valid entries instead; an index of
+an entry becomes its position along the axis; a sum over entries takes the valid ones.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,13 +15,16 @@ from graphfix.core import Match, Skip
 from graphfix.facts.symbolic.expressions import Dim, equal_dims, expr_of, product_of_dims
 from graphfix.facts.symbolic.signs import never_negative
 from graphfix.facts.symbolic.sums import subtract_dims
-from graphfix.graph.constants import axes_of, const_of, ints_of
+from graphfix.graph.constants import const_of, ints_of
 from graphfix.graph.nodes import attr_int, is_op
-from graphfix.graph.walks import bodies_of, values_read_in_bodies
-from graphfix.ops.broadcast import BROADCAST
+from graphfix.graph.walks import bodies_of, opset_of, values_read_in_bodies
+from graphfix.ops.axes import axis_of, mixed_axes, reduced_axes
+from graphfix.ops.pads import pads_by_axis
+from graphfix.ops.slices import Cut, read_cuts
+from graphfix.ops.softmax import softmax_axes
 
-from .makers import CacheBuilder
-from .slots import LengthDependence, UnclearError
+from .cache_builder import CacheBuilder
+from .length_dependence import LengthDependence, UnclearError
 
 Make = Callable[[CacheBuilder, ir.Value], ir.Value]
 
@@ -41,42 +44,23 @@ class CacheEdit(Match):
     output: Make | None = None
 
 
-# The operands that say a size: they take that of the cache, not what is valid of it.
-_SIZE_OPERANDS = {
-    **dict.fromkeys(("Expand", "Reshape", "Split", "Squeeze", "Tile", "Unsqueeze"), (1,)),
-    "ConstantOfShape": (0,),
-    **dict.fromkeys(("EyeLike", "RandomNormalLike"), ()),
-}
-_MOVES = frozenset(
-    {
-        *ops.VIEWS,
-        *ops.REPEATS,
-        "Transpose",
-        "Cast",
-        "CastLike",
-        "Dropout",
-        "Split",
-        "Slice",
-        "Gather",
-        "Concat",
-    }
+# Elements move along one axis at a time, so that an entry stays an entry.
+_MOVES = (ops.MOVES_ELEMENTS | ops.CASTS | ops.IDLE) - (
+    ops.COUNTS_CONTENTS
+    | ops.named("DepthToSpace SpaceToDepth ReverseSequence GatherElements GatherND")
 )
-# Of zeros they make zeros.
-_ZERO_TO_ZERO = frozenset({"Neg", "Abs", "Relu", "Sqrt", "Sign", "Ceil", "Floor", "Trilu"})
-_POINTWISE = frozenset(
-    {*BROADCAST, *_ZERO_TO_ZERO, "Sigmoid", "Tanh", "Exp", "Log", "Erf", "Not", "IsNaN", "IsInf"}
-    | {"Softplus", "Reciprocal", "Cos", "Sin", "Clip", "Gelu", "Elu", "LeakyRelu", "HardSigmoid"}
-    | {"ConstantOfShape", "EyeLike", "QuickGelu", "Round", "Selu", "Range", "Shape", "Size"}
+# No element of the result follows from another entry. A ConstantOfShape follows from sizes alone.
+_KEEPS_ENTRIES_APART = (
+    _MOVES | ops.ELEMENTWISE | ops.READS_ONLY_SHAPE | ops.named("ConstantOfShape")
 )
-# They take rows along the last axis, each by itself.
-_ROWWISE = frozenset(
-    {"LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"}
-    | {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "LpNormalization"}
+# A zero in one input gives a zero, in the first input, or in all of them. A FastGelu has a bias.
+_ZERO_IN_ANY = ops.ZERO_ABSORBS | ops.named("MatMul")
+_ZERO_IN_FIRST = (
+    _MOVES
+    | (ops.ZERO_TO_ZERO & ops.UNARY) - ops.named("com.microsoft.FastGelu")
+    | ops.named("CumSum Div Trilu")
 )
-_REDUCES = frozenset(
-    {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2", "ReduceL1"}
-    | {"ReduceSumSquare", "ArgMax", "ArgMin"}
-)
+_ZERO_IN_ALL = ops.ZERO_TO_ZERO & ops.BROADCASTS
 _INT32_MAX = 2**31 - 1
 
 
@@ -97,7 +81,7 @@ class CacheEffects:
         contents: Iterable[ir.Value],
         zeros: Iterable[ir.Value],
     ) -> None:
-        self._model = model
+        self._model, self._opset = model, opset_of(model)
         self._shapes, self._lengths = lengths.shapes, lengths
         self._cache_values = set(contents)
         self._zero_values = set(zeros)
@@ -124,21 +108,25 @@ class CacheEffects:
             return
         if self._computes_sizes(node) or not any(map(self._depends_on_length, values)):
             return
-        for operand_index in _SIZE_OPERANDS.get(node.op_type, ()):
-            if (
-                operand_index < len(node.inputs)
-                and node.inputs[operand_index] in self._valid_counts
-            ):
-                raise UnclearError("a size is computed from positions")
-        find_edits = (
-            _EDITS_BY_OPERATOR.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-        )
+        find_edits = _EDITS_BY_OPERATOR.get(ops.qualified_name(node))
         if find_edits is not None:
             yield from find_edits(self, node)
             return
+        size_operands = self._size_operands(node)
+        if any(node.inputs[i] in self._valid_counts for i in size_operands):
+            raise UnclearError("a size is computed from positions")
         self._require_unmixed(node)
-        if inputs := dict(self._inputs_to_recount(node, _SIZE_OPERANDS.get(node.op_type, ()))):
+        if inputs := dict(self._inputs_to_recount(node, size_operands)):
             yield CacheEdit(node, "counts the valid entries", inputs)
+
+    def _size_operands(self, node: ir.Node) -> tuple[int, ...]:
+        """Return the inputs that say how large the result is: they count all entries of a cache.
+
+        An operator with edits of its own, such as Slice, decides about its operands itself.
+        """
+        if ops.qualified_name(node) in _EDITS_BY_OPERATOR:
+            return ()
+        return tuple(i for i in ops.size_inputs(node, self._opset) if i < len(node.inputs))
 
     def _computes_sizes(self, node: ir.Node) -> bool:
         """Return whether all outputs are known sums of sizes, so that their readers decide."""
@@ -178,17 +166,17 @@ class CacheEffects:
 
     def _require_unmixed(self, node: ir.Node) -> None:
         """Raise UnclearError where an operator may mix the entries of a cache."""
-        kinds = {
-            x: self._lengths.cache_axes(x) for x in (*node.inputs, *node.outputs) if x is not None
-        }
-        if not any(kinds.values()):
+        values = [x for x in (*node.inputs, *node.outputs) if x is not None]
+        axes_of = {x: self._lengths.cache_axes(x) for x in values}
+        if not any(axes_of.values()):
             return
-        if node.op_type in _POINTWISE or node.op_type in _MOVES:
+        if node in _KEEPS_ENTRIES_APART:
             if is_op(node, "Reshape", "Flatten"):
                 self._require_entry_axes(node)
             return
-        last = {(self._shapes.rank(x) or 0) - 1 for x in node.inputs[:1]}
-        if node.op_type in _ROWWISE and not any(last & x.keys() for x in kinds.values()):
+        rank = self._shapes.rank(node.inputs[0]) or 0
+        mixed = mixed_axes(node, rank, self._opset) if node in ops.NORMS else None
+        if mixed is not None and not any({*mixed} & axes.keys() for axes in axes_of.values()):
             return
         raise UnclearError(f"{node.op_type} may mix the entries of a cache")
 
@@ -232,14 +220,13 @@ class CacheEffects:
         self._valid_counts.add(node.outputs[0])
 
     def _reduce_edits(self, node: ir.Node) -> Iterator[CacheEdit]:
-        rank = self._shapes.rank(node.inputs[0]) or 0
-        reduced = axes_of(node)
-        if is_op(node, "ArgMax", "ArgMin"):
-            reduced = (attr_int(node, "axis", 0),)
-        axes = [a % rank for a in reduced] if reduced else [*range(rank)]
-        if not any(a in self._lengths.cache_axes(node.inputs[0]) for a in axes):
+        cache_axes = self._lengths.cache_axes(node.inputs[0])
+        axes = reduced_axes(node, self._shapes.rank(node.inputs[0]) or 0, self._opset)
+        if axes is None and cache_axes:
+            raise UnclearError("which axes it reduces is not known")
+        if axes is None or not any(axis in cache_axes for axis in axes):
             return
-        if not is_op(node, "ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2"):
+        if node not in ops.REDUCES_PAST_ZEROS:
             raise UnclearError(f"{node.op_type} goes over the entries of a cache")
         yield from self._zero_invalid_edits(node, axes)
 
@@ -267,13 +254,20 @@ class CacheEffects:
 
     def _softmax_edits(self, node: ir.Node) -> Iterator[CacheEdit]:
         value = node.inputs[0]
-        rank = self._shapes.rank(value) or 0
-        axis = attr_int(node, "axis", -1) % max(rank, 1)
-        cache_axis = self._lengths.cache_axes(value).get(axis)
-        if cache_axis is None:
+        dims = self._shapes.dims(value) or ()
+        rank = len(dims)
+        normalized_axes = softmax_axes(node, rank, self._opset) or ()
+        cache_axes = [
+            (axis, x)
+            for axis, x in self._lengths.cache_axes(value).items()
+            if axis in normalized_axes
+        ]
+        if not cache_axes:
             return
-        size = (self._shapes.dims(value) or ())[axis]
-        dtype = self._shapes.dtype(value)
+        if len(cache_axes) > 1:
+            raise UnclearError("it normalizes the entries of a cache along two axes")
+        ((axis, cache_axis),) = cache_axes
+        size, dtype = dims[axis], self._shapes.dtype(value)
 
         def hide_scores(op: CacheBuilder, x: ir.Value) -> ir.Value:
             return op.hide_invalid(x, cache_axis, size, rank - axis - 1, dtype or ir.DataType.FLOAT)
@@ -310,7 +304,7 @@ class CacheEffects:
         return None
 
     def _concat_edits(self, node: ir.Node) -> Iterator[CacheEdit]:
-        axis = attr_int(node, "axis", 0) % (self._shapes.rank(node.outputs[0]) or 1)
+        axis = axis_of(node, self._shapes.rank(node.outputs[0]) or 1, self._opset)
         if any(axis in self._lengths.cache_axes(x) for x in node.inputs[1:]):
             raise UnclearError("it joins something in front of the entries of a cache")
         if inputs := dict(self._inputs_to_recount(node)):
@@ -318,29 +312,35 @@ class CacheEffects:
 
     def _gather_edits(self, node: ir.Node) -> Iterator[CacheEdit]:
         data, index = node.inputs[:2]
-        axis = attr_int(node, "axis", 0) % (self._shapes.rank(data) or 1)
-        counts = self._lengths.length_multiples(index)
-        cache_axis = self._lengths.cache_axes(data).get(axis)
-        if cache_axis is None:
-            inputs = dict(self._inputs_to_recount(node))
-            if index in self._valid_counts or 1 in inputs:
-                move = inputs.get(1)
-                inputs[1] = lambda op, x: op.clamp_at_zero(x if move is None else move(op, x))
-            if inputs:
-                yield CacheEdit(node, "takes rows by the number of valid entries", inputs)
+        axis = axis_of(node, self._shapes.rank(data) or 1, self._opset)
+        cache_axes = self._lengths.cache_axes(data)
+        if axis is None or axis not in cache_axes:
+            yield from self._table_gather_edits(node, index)
             return
-        fixed = const_of(index)
+        from_end = self._counts_from_end(index)
+        if from_end is None:
+            cache_axis, effect = cache_axes[axis], "takes entries by their place"
+            yield CacheEdit(node, effect, {1: lambda op, x: op.entries_to_positions(x, cache_axis)})
+        elif not from_end:
+            raise UnclearError("it takes an entry by its number from the first on")
+
+    def _table_gather_edits(self, node: ir.Node, index: ir.Value | None) -> Iterator[CacheEdit]:
+        """Yield the edit of a Gather of anything but entries, such as rows of positions."""
+        inputs = dict(self._inputs_to_recount(node))
+        if index in self._valid_counts or 1 in inputs:
+            recount = inputs.get(1)
+            inputs[1] = lambda op, x: op.clamp_at_zero(x if recount is None else recount(op, x))
+        if inputs:
+            yield CacheEdit(node, "takes rows by the number of valid entries", inputs)
+
+    def _counts_from_end(self, index: ir.Value | None) -> bool | None:
+        """Return whether indices count from the last entry; None if they are known in a run."""
+        counts = self._lengths.length_multiples(index)
         if counts is not None and index not in self._valid_counts:
             pairs = zip(counts, self._shapes.known_elements(index) or (), strict=True)
-            from_end = all(n == 1 or (isinstance(x, int) and x < 0) for n, x in pairs)
-        elif fixed is not None:
-            from_end = all(x < 0 for x in fixed.reshape(-1).tolist())
-        else:
-            effect = "takes entries by their place"
-            yield CacheEdit(node, effect, {1: lambda op, x: op.entries_to_positions(x, cache_axis)})
-            return
-        if not from_end:
-            raise UnclearError("it takes an entry by its number from the first on")
+            return all(n == 1 or (isinstance(x, int) and x < 0) for n, x in pairs)
+        fixed = const_of(index)
+        return None if fixed is None else all(x < 0 for x in fixed.reshape(-1).tolist())
 
     def _gather_nd_edits(self, node: ir.Node) -> Iterator[CacheEdit]:
         data, index = node.inputs[:2]
@@ -363,11 +363,11 @@ class CacheEffects:
     def _slice_edits(self, node: ir.Node) -> Iterator[CacheEdit]:
         data = node.inputs[0]
         cuts = self._cuts_of(node)
-        slots = self._lengths.cache_axes(data)
+        cache_axes = self._lengths.cache_axes(data)
         dims = self._shapes.dims(data) or ()
         tables = []
         for axis, start, end in cuts:
-            if axis in slots:
+            if axis in cache_axes:
                 self._require_cut_from_end(start, end, dims[axis])
             elif self._lengths.length_multiple(start) == -1 and _ends_at_last(end, dims[axis]):
                 continue  # as many of its last rows as there are entries: aligned as these are
@@ -394,18 +394,18 @@ class CacheEffects:
         )
 
     def _cuts_of(self, node: ir.Node) -> tuple[tuple[int, Dim, Dim], ...]:
-        data = [self._shapes.known_elements(x) for x in node.inputs[1:]]
+        """Return the axes that a Slice cuts, each with its start and its end."""
         rank = self._shapes.rank(node.inputs[0]) or 0
-        if len(data) < 2 or data[0] is None or data[1] is None:
+        cuts: dict[int, Cut[Dim | None]] | None = read_cuts(node, rank, self._shapes.known_elements)
+        if cuts is None:
             raise UnclearError("where it cuts is not known")
-        steps = data[3] if len(data) > 3 and node.inputs[4] is not None else (1,)
-        if set(steps or (0,)) != {1} and self._lengths.cache_axes(node.inputs[0]):
+        limits = [(axis, x.start, x.end) for axis, x in cuts.items()]
+        known_limits = tuple((a, s, e) for a, s, e in limits if s is not None and e is not None)
+        if len(known_limits) < len(limits):
+            raise UnclearError("where it cuts is not known")
+        if any(x.step != 1 for x in cuts.values()) and self._lengths.cache_axes(node.inputs[0]):
             raise UnclearError("it takes every other entry of a cache")
-        starts, ends = data[0], data[1]
-        axes = data[2] if len(data) > 2 and node.inputs[3] is not None else range(len(starts))
-        if axes is None:
-            raise UnclearError("which axis it cuts is not known")
-        return tuple((int(str(a)) % rank, s, e) for a, s, e in zip(axes, starts, ends, strict=True))
+        return known_limits
 
     def _require_cut_from_end(self, start: Dim, end: Dim, size: Dim) -> None:
         """Raise UnclearError where a cut does not count from the last entry."""
@@ -418,19 +418,20 @@ class CacheEffects:
             raise UnclearError("it takes entries by their number from the first on")
 
     def _pad_edits(self, node: ir.Node) -> Iterator[CacheEdit]:
-        pads = self._shapes.known_elements(node.inputs[1]) if len(node.inputs) > 1 else None
         rank = self._shapes.rank(node.inputs[0]) or 0
-        if pads is None or len(pads) != 2 * rank:
+        pads = pads_by_axis(node, rank, self._shapes.known_elements)
+        if pads is None:
             raise UnclearError("which axes it pads is not known")
-        slots = self._lengths.cache_axes(node.inputs[0])
-        if any(pads[axis + side] != 0 for axis in slots for side in (0, rank)):
+        if any(
+            pads.get(axis, (0, 0)) != (0, 0) for axis in self._lengths.cache_axes(node.inputs[0])
+        ):
             raise UnclearError("it pads the entries of a cache")
         yield from ()
 
     def _trilu_edits(self, node: ir.Node) -> Iterator[CacheEdit]:
         rank = self._shapes.rank(node.inputs[0]) or 2
-        slots = self._lengths.cache_axes(node.inputs[0])
-        target = (rank - 1 in slots) - (rank - 2 in slots)
+        cache_axes = self._lengths.cache_axes(node.inputs[0])
+        target = (rank - 1 in cache_axes) - (rank - 2 in cache_axes)
         diagonal = node.inputs[1] if len(node.inputs) > 1 else None
         counts = (0,) if diagonal is None else self._lengths.length_multiples(diagonal)
         if counts is None:
@@ -459,26 +460,28 @@ class CacheEffects:
             raise UnclearError("its axis is not known")
         return int(array.reshape(-1)[0]) % max(self._shapes.rank(value) or 1, 1)
 
-    # What is known of what comes out
+    # What later nodes ask of the outputs
 
     def _record_outputs(self, node: ir.Node) -> None:
-        operands = [x for x in node.inputs if x is not None]
-        if is_op(node, "Shape", "Size"):
+        """Record which outputs hold entries of a cache, count valid ones, or are 0 elsewhere."""
+        if node in ops.MEASURES:
             return
-        if any(x in self._cache_values for x in operands):
+        if any(x in self._cache_values for x in node.inputs):
             self._cache_values.update(node.outputs)
-        if not self._has_known_outputs(node):
-            sizes, multiples = (
-                _SIZE_OPERANDS.get(node.op_type, ()),
-                map(self._lengths.length_multiples, operands),
-            )
-            counts = {i for i, x in enumerate(multiples) if x is not None and any(x)}
-            if not counts <= {*sizes} or any(x in self._valid_counts for x in operands):
-                self._valid_counts.update(x for x in node.outputs if self._is_integer(x))
+        if not self._has_known_outputs(node) and self._reads_count(node):
+            self._valid_counts.update(x for x in node.outputs if self._is_integer(x))
         if self._outputs_zero(node):
             self._zero_values.update(
                 x for x in node.outputs if len(self._lengths.cache_axes(x)) == 1
             )
+
+    def _reads_count(self, node: ir.Node) -> bool:
+        """Return whether a node reads a number that counts entries, other than as a size."""
+        if any(x in self._valid_counts for x in node.inputs):
+            return True
+        multiples = map(self._lengths.length_multiples, node.inputs)
+        counting = {i for i, x in enumerate(multiples) if x is not None and any(x)}
+        return not counting <= {*self._size_operands(node)}
 
     def _has_known_outputs(self, node: ir.Node) -> bool:
         return all(
@@ -499,20 +502,19 @@ class CacheEffects:
     def _outputs_zero(self, node: ir.Node) -> bool:
         """Return whether the output is 0 at invalid entries."""
         operands = list(node.inputs)
-        if is_op(node, "Mul", "And", "MatMul"):
+        if node in _ZERO_IN_ANY:
             return any(x in self._zero_values for x in operands)
         if is_op(node, "Where"):
             if operands[0] in self._zero_values and self._is_zero(operands[2]):
                 return True
-            return any(x in self._zero_values for x in operands[1:]) and all(
-                map(self._is_zero, operands[1:])
-            )
-        if is_op(node, "Add", "Sub", "Or", "Max", "Min"):
-            return any(x in self._zero_values for x in operands) and all(
-                map(self._is_zero, operands)
-            )
-        same = is_op(node, "CumSum", "Div") or node.op_type in _MOVES | _ZERO_TO_ZERO
-        return same and operands[0] in self._zero_values
+            return self._are_all_zero(operands[1:])
+        if node in _ZERO_IN_ALL:
+            return self._are_all_zero(operands)
+        return node in _ZERO_IN_FIRST and operands[0] in self._zero_values
+
+    def _are_all_zero(self, operands: Sequence[ir.Value | None]) -> bool:
+        """Return whether all operands are 0 at invalid entries, one of them only there."""
+        return any(x in self._zero_values for x in operands) and all(map(self._is_zero, operands))
 
 
 def _offset_cumsum(node: ir.Node, summed: ir.Value, edit: CacheEdit) -> CacheEdit:
@@ -542,6 +544,7 @@ def _recount_by(counts: Sequence[int]) -> Make:
 
 
 _EDITS_BY_OPERATOR: dict[str, Callable[[CacheEffects, ir.Node], Iterator[CacheEdit]]] = {
+    **dict.fromkeys(ops.REDUCES | ops.named("ArgMax ArgMin"), CacheEffects._reduce_edits),
     "Range": CacheEffects._range_edits,
     "CumSum": CacheEffects._cumsum_edits,
     "MatMul": CacheEffects._matmul_edits,
@@ -552,5 +555,4 @@ _EDITS_BY_OPERATOR: dict[str, Callable[[CacheEffects, ir.Node], Iterator[CacheEd
     "Slice": CacheEffects._slice_edits,
     "Trilu": CacheEffects._trilu_edits,
     "Pad": CacheEffects._pad_edits,
-    **dict.fromkeys(_REDUCES, CacheEffects._reduce_edits),
 }
