@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.graph.constants import MAX_CONSTANT_ELEMENTS, Array, const_of, const_tensor
 from graphfix.graph.nodes import tensor_of_attr
 from graphfix.graph.walks import _GRAPH, _GRAPHS, reachable_from
@@ -15,17 +16,8 @@ from graphfix.graph.walks import _GRAPH, _GRAPHS, reachable_from
 _MAX_MASK_ELEMENTS = 1 << 24  # elements: causal, of 4,096 places
 
 
-RANDOM_OPS = (
-    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-    *("Multinomial", "Bernoulli"),
-)
-"""Operators that draw random numbers in each run; a Dropout may."""
-
-
 # Two nodes of one of these types with the same inputs still give different results.
-_NONDETERMINISTIC_OPS = frozenset({*RANDOM_OPS, "Dropout"})
-
-
+_NONDETERMINISTIC = ops.RANDOM | ops.named("Dropout")
 _NOT_COMPARED = (_GRAPH, _GRAPHS, ir.AttributeType.TENSORS, ir.AttributeType.SPARSE_TENSOR)
 
 
@@ -134,7 +126,7 @@ def _attribute_key(attribute: ir.Attr) -> str:
 def _is_opaque(node: ir.Node) -> bool:
     """Return whether equal inputs do not promise equal outputs, or cannot be seen to."""
     domain = node.domain
-    if (domain and domain != "ai.onnx") or node.op_type in _NONDETERMINISTIC_OPS:
+    if (domain and domain != "ai.onnx") or node in _NONDETERMINISTIC:
         return True
     attributes = node.attributes.data
     return bool(attributes) and any(

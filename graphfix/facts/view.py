@@ -13,12 +13,12 @@ import onnx_ir as ir
 from graphfix.facts.numbering import ValueNumbering
 from graphfix.facts.shapes import Shapes, infer, input_dim_symbols, is_known_dim, shapes_of
 from graphfix.graph.walks import all_graphs, all_nodes, bodies_of, opset_of
+from graphfix.ops import RANDOM
 
 Index = dict[tuple[str, str], list[tuple[int, ir.Node]]]
 """The nodes of each type, each with its place."""
 
 _INDEX = "graphfix.nodes"
-_RANDOM = ("Random", "Multinomial", "Bernoulli")
 
 
 class View:
@@ -61,7 +61,7 @@ class View:
         for node in all_nodes(self.model):  # each after those that it reads
             inputs = node.inputs
             is_computed = inputs and all(x is None or x in constants for x in inputs)
-            if node.op_type == "Constant" or (is_computed and not node.op_type.startswith(_RANDOM)):
+            if node.op_type == "Constant" or (is_computed and node not in RANDOM):
                 constants.update(node.outputs)
         return frozenset(constants)
 

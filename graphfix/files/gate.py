@@ -15,7 +15,7 @@ from graphfix.files import byte_sizes, schema_checks
 from graphfix.files.function_calls import Functions, require_finite_calls
 from graphfix.files.malformed import MalformedError as MalformedError
 from graphfix.files.malformed import name_of_node
-from graphfix.ops import attribute_values, schemas
+from graphfix.ops import HAS_BODY, attribute_values, schemas
 
 Names = tuple[Collection[str], ...]
 """What graphs around each other define."""
@@ -190,7 +190,7 @@ class _GraphChecker:
             if schema_domain == "" and op_type == "Constant" and len(kinds) != 1:
                 reason = attribute_values.constant_count_refusal(len(kinds))
                 raise MalformedError(f"the Constant of {name_of_node(node)!r} {reason}")
-            if schema_domain == "" and op_type in schemas.OPS_WITH_BODIES:
+            if schema_domain == "" and op_type in HAS_BODY:
                 schema_checks.require_matching_bodies(node)
         if metadata := node.metadata_props:
             _require_utf8(metadata)

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from graphfix.graph.constants import ints_of, scalar_of
 from graphfix.graph.nodes import attr_float, attr_text, input_at
-from graphfix.ops.operands import Read, normalize_axes, read_operand
+from graphfix.ops.operands import Read, normalize_axes, read_axes, read_operand
 
 T = TypeVar("T")
 
@@ -42,8 +42,8 @@ def pads_by_axis(
     pads = read_operand(node, 1, "paddings" if "paddings" in node.attributes else "pads", read)
     axes: tuple[int, ...] | None = tuple(range(rank))
     if input_at(node, 3) is not None:
-        constant = ints_of(node.inputs[3])
-        axes = None if constant is None else normalize_axes(constant, rank)
+        written = read_axes(node, 3, "axes", read)
+        axes = None if written is None else normalize_axes(written, rank)
     if pads is None or axes is None or len(pads) != 2 * len(axes):
         return None
     return dict(zip(axes, zip(pads[: len(axes)], pads[len(axes) :], strict=True), strict=True))

@@ -8,7 +8,8 @@ from graphfix.directml import kernel_table, support_queries
 from graphfix.directml.kernel_table import Kernel
 from graphfix.facts.view import View
 from graphfix.graph.walks import all_nodes
-from graphfix.ops.schemas import OPS_WITH_BODIES, schema_of
+from graphfix.ops import HAS_BODY
+from graphfix.ops.schemas import schema_of
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 # The opset that the pass opset-ceiling takes a model down to.
@@ -152,7 +153,7 @@ def _nodes_with_kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | Non
     """Yield each node that runs, its opset, and the kernel of exactly its version."""
     for node in all_nodes(view.model):
         local = node.op_identifier() in view.model.functions
-        if local or node.op_type in OPS_WITH_BODIES or is_folded(node, view):
+        if local or node in HAS_BODY or is_folded(node, view):
             continue
         opset = view.opset_of_node(node)
         yield node, opset, kernel_table.kernel_at(node.op_type, node.domain, opset)
