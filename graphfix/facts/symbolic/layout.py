@@ -76,22 +76,37 @@ def infer_reshape(facts: Facts, ctx: Context, node: ir.Node) -> None:
         return set_shape(out, None)
     dims = None if data.shape is None else [expr_of(x) for x in data.shape]
     result = _target_dims(facts, ctx, node, items_of(target), dims)
-    total = None if dims is None else sympy.Mul(*dims)
-    known_product = sympy.Mul(*(x for x in result if x is not None))
-    unknown = [i for i, x in enumerate(result) if x is None]
-    inferred = len(unknown) == 1 and target[unknown[0]] == -1
-    if len(unknown) == 1 and total is not None:
-        result[unknown[0]] = _remaining_dim(total, known_product, inferred=inferred)
+    unknown_axes = [i for i, x in enumerate(result) if x is None]
+    inferred_axis = unknown_axes[0] if [target[i] for i in unknown_axes] == [-1] else None
+    if dims is not None and len(unknown_axes) == 1:
+        is_inferred = inferred_axis is not None
+        result[unknown_axes[0]] = _remaining_dim(dims, result, inferred=is_inferred)
     final = [facts.new_unknown(ctx) if x is None else x for x in result]
     set_shape(out, [dim_of(x) for x in final])
-    if total is not None and inferred:
-        # The rest is not 0, or -1 would be ambiguous: what is common can be divided out.
-        facts.must_be_positive(node, known_product)
-        above, below = sympy.fraction(sympy.cancel(total / known_product))
-        facts.must_equal(node, above, below * final[unknown[0]])
-    elif total is not None:
-        facts.must_equal(node, total, sympy.Mul(*final))
+    if dims is not None:
+        _equate_sizes(facts, node, sympy.Mul(*dims), final, inferred_axis)
     return None
+
+
+def _equate_sizes(
+    facts: Facts,
+    node: ir.Node,
+    total: sympy.Expr,
+    dims: Sequence[sympy.Expr],
+    inferred_axis: int | None,
+) -> None:
+    """Note that a Reshape keeps the number of elements, ``total``.
+
+    The dims beside one that is written as -1 are not 0, or -1 would be ambiguous: what they have in
+    common with the total can be divided out.
+    """
+    if inferred_axis is None:
+        facts.must_equal(node, total, sympy.Mul(*dims))
+        return
+    others = sympy.Mul(*(x for axis, x in enumerate(dims) if axis != inferred_axis))
+    facts.must_be_positive(node, others)
+    above, below = sympy.fraction(sympy.cancel(total / others))
+    facts.must_equal(node, above, below * dims[inferred_axis])
 
 
 def _target_dims(
@@ -126,13 +141,14 @@ def _target_dims(
 
 
 def _remaining_dim(
-    total: sympy.Expr, known_product: sympy.Expr, *, inferred: bool
+    dims: Sequence[sympy.Expr], target: Sequence[sympy.Expr | None], *, inferred: bool
 ) -> sympy.Expr | None:
-    """Return the one dim that is left, if it is an expression."""
+    """Return the one dim of a Reshape's target that is not known, if it is an expression."""
+    known_product = sympy.Mul(*(x for x in target if x is not None))
     if known_product == 0 or not (inferred or known_product.is_Integer):
         return None
     numerator, denominator = sympy.fraction(
-        sympy.cancel(normal_form(total) / normal_form(known_product))
+        sympy.cancel(normal_form(sympy.Mul(*dims)) / normal_form(known_product))
     )
     return sympy.floor(numerator / denominator) if denominator.is_Integer else None
 
