@@ -135,7 +135,7 @@ class _GraphChecker:
         """Check the nodes of one graph.
 
         Args:
-            nodes: They.
+            nodes: The nodes, in the order of the file.
             defined: The names of its inputs and initializers; those of nodes are added.
             outputs: The names that it returns.
             outer: What the graphs around it define.
@@ -143,25 +143,18 @@ class _GraphChecker:
         produced = {name for node in nodes for name in node.output}
         visible = (*outer, defined, produced)
 
-        def require_defined(name: str, who: str) -> None:
+        def require_defined(name: str, reader: str) -> None:
             if name in produced:
                 self.ordered = False
-            elif not any(name in x for x in outer):
-                if not isinstance(name, str):  # protobuf hands out the bytes
-                    raise MalformedError(f"{who} {name!r}, a name that is not in UTF-8")
-                raise MalformedError(f"{who} {name!r}, which no node, input or initializer makes")
+            else:
+                _require_visible(name, outer, reader)
 
         for node in nodes:
             self._check_node(node, visible)
             for name in node.input:
                 if name not in defined and name:
                     require_defined(name, f"{node.op_type} reads")
-            for name in node.output:
-                if name in defined and name:
-                    raise MalformedError(
-                        f"{node.op_type} makes {name!r}, which something else makes already"
-                    )
-                defined.add(name)
+            _define_outputs(node, defined)
         for name in outputs:
             if name not in defined:
                 require_defined(name, "the graph returns")
@@ -219,7 +212,7 @@ class _GraphChecker:
         """Check an attribute, and the graphs in it.
 
         Args:
-            attribute: It.
+            attribute: The attribute.
             op_type: The operator.
             domain: The set of an operator that has a schema.
             visible: What the graphs around those in it define.
@@ -249,6 +242,31 @@ class _GraphChecker:
     def _check_type(self, value: onnx.ValueInfoProto, *, thorough: bool) -> None:
         if reason := byte_sizes.type_refusal(value.type, thorough=thorough):
             raise MalformedError(f"{value.name!r} {reason}")
+
+
+def _define_outputs(node: onnx.NodeProto, defined: set[str]) -> None:
+    """Add the outputs of a node to the names that are defined, each once."""
+    for name in node.output:
+        if name in defined and name:
+            raise MalformedError(
+                f"{node.op_type} makes {name!r}, which something else makes already"
+            )
+        defined.add(name)
+
+
+def _require_visible(name: str, outer: Names, reader: str) -> None:
+    """Raise MalformedError unless a graph around this one defines a name.
+
+    Args:
+        name: The name; bytes where it is not in UTF-8.
+        outer: What the graphs around it define.
+        reader: Who reads it, as the beginning of a sentence.
+    """
+    if any(name in names for names in outer):
+        return
+    if not isinstance(name, str):  # protobuf hands out the bytes
+        raise MalformedError(f"{reader} {name!r}, a name that is not in UTF-8")
+    raise MalformedError(f"{reader} {name!r}, which no node, input or initializer makes")
 
 
 def _value_refusal(

@@ -69,7 +69,7 @@ def infer_expand(facts: Facts, ctx: Context, node: ir.Node) -> None:
 def infer_reshape(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """Infer the entries of the target, and the one dim that they leave."""
     out, data = node.outputs[0], node.inputs[0]
-    if data is None or len(node.inputs) < 2 or node.inputs[1] is None:
+    if data is None or input_at(node, 1) is None:
         return None
     target = facts.elements_or_unknowns(ctx, node.inputs[1])
     if target is None:
@@ -82,7 +82,7 @@ def infer_reshape(facts: Facts, ctx: Context, node: ir.Node) -> None:
         is_inferred = inferred_axis is not None
         result[unknown_axes[0]] = _remaining_dim(dims, result, inferred=is_inferred)
     final = [facts.new_unknown(ctx) if x is None else x for x in result]
-    set_shape(out, [dim_of(x) for x in final])
+    set_shape(out, [*map(dim_of, final)])
     if dims is not None:
         _equate_sizes(facts, node, sympy.Mul(*dims), final, inferred_axis)
     return None
