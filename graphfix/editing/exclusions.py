@@ -1,8 +1,8 @@
 """Sites that a pass skips although it matches: excluded by verification, or by a user.
 
 A place is (spec of the pass, name of the repaired tensor). While passes run, an :class:`Exclusions`
-lies with the model; what it skips is written into the node, so that a second run, and ``check``,
-skip it too and say why.
+is attached to the model. What it skips is written into the node, so that a second run, and
+``check``, skip it too and say why.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 
 import onnx_ir as ir
 
+from graphfix.graph.model_state import state_of
 from graphfix.graph.text import node_label
 
 Place = tuple[str, str]
@@ -23,8 +24,7 @@ MADE_BY_PASS = "*"
 EXCLUDED = "excluded, as asked"
 
 _KEY = "graphfix.left"
-"""The key in metadata, with the pass: what was left there, and why."""
-_META = "graphfix.leaving"
+"""The key in metadata, with the pass: why the pass skips the node."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ NO_EXCLUSIONS = Exclusions()
 
 def attach_exclusions(model: ir.Model, exclusions: Exclusions) -> None:
     """Attach exclusions to ``model`` for the passes that run over it from now on."""
-    model.meta[_META] = exclusions
+    state_of(model).exclusions = exclusions
 
 
 def pass_exclusion_reason(model: ir.Model, spec: str) -> str | None:
@@ -113,7 +113,7 @@ def record_exclusion(model: ir.Model, node: ir.Node, spec: str) -> None:
 
 
 def _exclusions_of(model: ir.Model) -> Exclusions:
-    exclusions = model.meta.get(_META)
+    exclusions = state_of(model).exclusions
     return exclusions if isinstance(exclusions, Exclusions) else NO_EXCLUSIONS
 
 

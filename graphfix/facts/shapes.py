@@ -27,12 +27,11 @@ from graphfix.facts.symbolic.overrides import register_rules
 from graphfix.graph.constants import MAX_CONSTANT_ELEMENTS, ints_of
 from graphfix.graph.dim_spelling import DimSpelling
 from graphfix.graph.dims import GENERATED_SYMBOL, dim_names, is_nameless, without_placeholder_names
+from graphfix.graph.model_state import state_of
 from graphfix.graph.nodes import is_op, tensor_attributes
 from graphfix.graph.walks import bodies_of, graphs_of, values_of
 
 log = logging.getLogger(__name__)
-
-_META = "graphfix.shapes"
 
 
 @dataclass(eq=False)
@@ -172,15 +171,15 @@ def input_dim_symbols(model: ir.Model) -> list[str]:
 
 def shapes_of(model: ir.Model) -> Shapes:
     """Return the shapes of ``model``: inferred once, then kept until :func:`drop_shapes`."""
-    shapes = model.meta.get(_META)
-    if not isinstance(shapes, Shapes):
-        shapes = model.meta[_META] = infer(model)
-    return shapes
+    state = state_of(model)
+    if not isinstance(state.shapes, Shapes):
+        state.shapes = infer(model)
+    return state.shapes
 
 
 def drop_shapes(model: ir.Model) -> None:
     """Drop the shapes of ``model``, after an edit that did not keep them up to date."""
-    model.meta.pop(_META, None)
+    state_of(model).shapes = None
 
 
 def drop_incomplete_shapes(model: ir.Model) -> bool:
@@ -189,7 +188,7 @@ def drop_incomplete_shapes(model: ir.Model) -> bool:
     What passes have made may tell more than they could keep up to date; an inference of a graph of
     which all is known already would be for nothing.
     """
-    shapes = model.meta.get(_META)
+    shapes = state_of(model).shapes
     if not isinstance(shapes, Shapes) or all(map(shapes.has_known_dims, _main_graph_values(model))):
         return False
     drop_shapes(model)
@@ -198,14 +197,14 @@ def drop_incomplete_shapes(model: ir.Model) -> bool:
 
 def copy_shapes(model: ir.Model, copy: ir.Model) -> None:
     """Give a clone of ``model``, in which nothing has changed yet, its shapes."""
-    copy.meta[_META] = shapes_of(model).for_counterparts(
+    state_of(copy).shapes = shapes_of(model).for_counterparts(
         dict(zip(_main_graph_values(model), _main_graph_values(copy), strict=True))
     )
 
 
 def add_constant(model: ir.Model, value: ir.Value, array: npt.NDArray[np.generic]) -> None:
     """Add a constant that a pass has made to the shapes that are kept, if any are."""
-    shapes = model.meta.get(_META)
+    shapes = state_of(model).shapes
     if isinstance(shapes, Shapes):
         shapes.set_constant(value, array)
 
@@ -218,7 +217,7 @@ def infer_new_nodes(model: ir.Model, nodes: Sequence[ir.Node]) -> None:
         nodes: New nodes of the main graph or of graphs inside it, each after those it depends on.
             A node that took over the shape of another keeps that.
     """
-    shapes = model.meta.get(_META)
+    shapes = state_of(model).shapes
     if not isinstance(shapes, Shapes):
         return
     new = [x for x in nodes if shapes.dims(x.outputs[0]) is None and not bodies_of(x)]
