@@ -19,7 +19,7 @@ Place = tuple[str, str]
 WHOLE_PASS = ""
 """In the place of a tensor: the pass as a whole."""
 MADE_BY_PASS = "*"
-"""In the place of a tensor: what a pass before has made, whose name is another in each run."""
+"""In the place of a tensor: any tensor that a pass has made, whose name differs in each run."""
 
 EXCLUDED = "excluded, as asked"
 
@@ -34,7 +34,7 @@ class Exclusions:
     Attributes:
         reasons: Why each place is skipped; it is written into the model.
         only_repaired: Of these passes, the tensors that are repaired, or :data:`WHOLE_PASS`; the
-            rest is skipped, and nobody is told.
+            rest is skipped without a message.
         original_tensors: The tensors that the model has before any pass; any other is
             :data:`MADE_BY_PASS`.
         node_patterns: Nodes that a user excludes, as a report names them; patterns are allowed.
@@ -50,7 +50,7 @@ class Exclusions:
         return spec, tensor if not tensor or tensor in self.original_tensors else MADE_BY_PASS
 
     def reason_for(self, spec: str, tensor: str) -> str | None:
-        """Return why a place is skipped; None if it is not, "" if nobody has to know."""
+        """Return why a place is skipped; None if it is not, "" if without a message."""
         place = self.place_of(spec, tensor)
         if (reason := self.reasons.get(place)) is not None:
             return reason

@@ -22,8 +22,12 @@ def remove_orphans(
 ) -> list[NodeText]:
     """Remove what made ``values`` and has no other use; return its lines, in order.
 
-    Those that :func:`is_inlined_constant` are none of them: they are read where they were used.
-    ``lines`` has those whose outputs have lost their names.
+    Inlined constants (:func:`is_inlined_constant`) have no line: they are written in the lines of
+    their readers.
+
+    Args:
+        values: Values that may have no use any more.
+        lines: The text of nodes whose outputs have lost their names since.
     """
     removed: list[NodeText] = []
     pending = [x for x in values if x is not None]

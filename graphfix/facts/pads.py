@@ -1,4 +1,4 @@
-"""What a Pad adds and cuts, whether an attribute or an input says so."""
+"""The pads of a Pad, from an attribute or an input, and where DirectML misreads them."""
 
 from collections.abc import Sequence
 

@@ -185,8 +185,7 @@ def drop_shapes(model: ir.Model) -> None:
 def drop_incomplete_shapes(model: ir.Model) -> bool:
     """Drop the shapes of ``model`` if some are unknown; return whether they were dropped.
 
-    What passes have made may tell more than they could keep up to date; an inference of a graph of
-    which all is known already would be for nothing.
+    A new inference may learn more of a graph that passes have edited, unless all is known already.
     """
     shapes = state_of(model).shapes
     if not isinstance(shapes, Shapes) or all(map(shapes.has_known_dims, _main_graph_values(model))):
@@ -236,7 +235,7 @@ def infer_new_nodes(model: ir.Model, nodes: Sequence[ir.Node]) -> None:
 def _seeded_context(
     model: ir.Model, shapes: Shapes, sources: Sequence[ir.Value]
 ) -> ShapeInferenceContext:
-    """Return a context of inference that knows what is known of these values."""
+    """Return a context of inference, seeded with the shapes of these values."""
     context = ShapeInferenceContext(model.opset_imports)
     for value in sources:
         dims = (*(shapes.dims(value) or ()), *(shapes.known_elements(value) or ()))
@@ -258,7 +257,7 @@ def _apply_rule(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 def _seed_inference(context: ShapeInferenceContext, shapes: Shapes, value: ir.Value) -> None:
-    """Tell inference what is known of ``value``."""
+    """Seed inference with what is known of ``value``."""
     dims, dtype, data = shapes.dims(value), shapes.dtype(value), shapes.known_elements(value)
     if value.is_graph_input():
         value.const_value = None  # a caller may override it
@@ -322,7 +321,7 @@ def _infer_until_settled(
 def _collect_shapes(values: Sequence[ir.Value], facts: Facts) -> Shapes:
     dims: dict[ir.Value, tuple[Dim, ...]] = {}
     data: dict[ir.Value, tuple[Dim, ...]] = {}
-    # One shape stands for many values, and one text for what many hold.
+    # Many values share one shape object, and many contents one text.
     by_shape: dict[int, tuple[Dim, ...]] = {}
     by_text: dict[str, tuple[Dim, ...]] = {}
     for value in values:

@@ -38,7 +38,7 @@ def zero_one_sources(value: ir.Value, view: View) -> list[ir.Value] | None:
                 return None
             assumptions.append(top)
             continue
-        unvisited = [x for x in sources if x not in visited]
+        unvisited = [x for x in dict.fromkeys(sources) if x not in visited]
         visited.update(unvisited)
         pending += unvisited
         if len(visited) > _MAX_VISITED:

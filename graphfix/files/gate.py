@@ -1,8 +1,8 @@
 """The gate after reading: refuses a file that is no runnable graph, with one sentence.
 
-What passes here has what its operators' schemas ask for (ONNX's own checker says so of each kind of
-node), attributes with values that there can be, tensors with as many bytes as their shapes say,
-names that are defined once, and functions that come to an end; so a pass may rely on it. Whether
+A model that passes satisfies the schemas of its operators (by ONNX's own checker), has attributes
+with possible values, tensors with as many bytes as their shapes need, names that are defined once,
+and functions whose calls end; passes may rely on that. Whether
 shapes and types fit together is left to ONNX Runtime.
 """
 
@@ -89,7 +89,7 @@ class _GraphChecker:
     _functions: Functions
     in_function: bool = False
     ordered: bool = True
-    # What nodes have in common of which the checker has been asked.
+    # Operator, signature and attributes of the nodes that the checker has accepted.
     _checked_keys: set[object] = field(default_factory=set)
 
     def check_graph(self, graph: onnx.GraphProto, outer: Names) -> None:
@@ -218,7 +218,7 @@ class _GraphChecker:
             visible: What the graphs around those in it define.
 
         Returns:
-            The function's parameter that it stands for, or nothing.
+            The name of the function's parameter that it refers to; empty if it has a value.
         """
         kind, parameter = attribute.type, attribute.ref_attr_name
         if parameter:

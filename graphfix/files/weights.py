@@ -15,7 +15,7 @@ from graphfix.files import external_files
 from graphfix.files.external_files import proto_tensors
 from graphfix.files.half_weights import FLOAT16_MARK, NarrowedTensor, file_of_tensor
 from graphfix.files.wire import BIG, Chunk, Float16Span, Span
-from graphfix.graph.nodes import tensor_of_attr
+from graphfix.graph.nodes import attribute_dict, tensor_of_attr
 from graphfix.graph.walks import all_graphs, top_graphs
 
 Placement = Literal["auto", "keep", "inline", "separate"]
@@ -83,7 +83,7 @@ def _graph_tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
         if value.const_value is not None:
             yield value.const_value
     for node in graph:
-        for attribute in node.attributes.values():
+        for attribute in attribute_dict(node).values():
             kind = attribute.type
             if attribute.is_ref():
                 continue

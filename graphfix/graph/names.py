@@ -13,7 +13,7 @@ _START = "gf_"
 class NameMaker:
     """Makes new names for passes in one model, which it walks once the first is asked for.
 
-    What was given once is not given again, also if it has gone: a name in a report is one tensor.
+    A name is never used twice, even if its tensor was removed: a name in a report is one tensor.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -53,7 +53,7 @@ def share_name_maker(model: ir.Model) -> None:
 
 
 def unshare_name_maker(model: ir.Model) -> None:
-    """Share names no longer: whoever has the model may change it at will."""
+    """Stop sharing: from now on the model may be changed by code that gives names of its own."""
     state_of(model).name_maker = None
 
 

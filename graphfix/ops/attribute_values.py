@@ -1,7 +1,7 @@
 """Checks of attribute values that are wrong whatever the shapes of the inputs are.
 
-A schema says the type of an attribute; what its numbers may be stands in prose, on the pages of the
-operators at https://onnx.ai/onnx/operators. Here is what of that holds at any shape of the inputs.
+A schema has the type of an attribute; which numbers are allowed is described in prose, on the pages
+of the operators at https://onnx.ai/onnx/operators. These checks hold at any shape of the inputs.
 """
 
 import re

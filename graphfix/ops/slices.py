@@ -55,8 +55,8 @@ def cuts_of_slice(
     cuts = read_cuts(node, rank, read)
     if cuts is None:
         return None
-    known = {axis: cut for axis, cut in cuts.items() if is_known(cut)}
-    return known if len(known) == len(cuts) else None
+    known_cuts = {axis: cut for axis, cut in cuts.items() if is_known(cut)}
+    return known_cuts if len(known_cuts) == len(cuts) else None
 
 
 def is_known(cut: Cut[T | None]) -> TypeGuard[Cut[T]]:

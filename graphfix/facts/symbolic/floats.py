@@ -1,7 +1,7 @@
 """Sizes computed through floats: ``int(ceil(T / 160))``, as exporters of integers write it.
 
 What floats hold is followed as a fraction of a size, if rounding to float32 changes neither its
-floor nor its ceiling for lengths up to a million; what is rounded otherwise is not known.
+floor nor its ceiling for lengths up to a million; any other rounding makes it unknown.
 """
 
 import functools

@@ -94,7 +94,7 @@ class Facts:
         """Return ``dim``, or one name for all dims written like it if it is long or steep.
 
         Sizes of sizes, a Min of floors of Mins, grow with each layer, and what sympy takes to
-        compare two grows much faster. What is behind a name is known to nobody.
+        compare two grows much faster. Nothing is known of such a name but that it is a size.
         """
         if isinstance(dim, int) or dim.value is None:
             return dim
@@ -176,7 +176,8 @@ class Facts:
     def lasting_positives(self) -> list[sympy.Expr]:
         """Expressions that are positive in another inference too, as they name only input dims.
 
-        Those of the inputs are the same; what is minted on the way is numbered as it comes.
+        The symbols of the inputs are the same there; new symbols are numbered in the order in which
+        they are needed.
         """
         shapes = (x.shape or () for x in self._graphs[0].inputs)
         names = {name for shape in shapes for dim in shape for name in symbols_of(dim)}
@@ -197,7 +198,7 @@ class Facts:
     def _follows_from_positives(self, spare: sympy.Expr) -> bool:
         """Return whether ``spare`` is at least 0 since something else is at least 1.
 
-        Once that was tried very often it is said not to be known, which is always safe.
+        After many tries the answer is no, which is always safe.
         """
         symbols = spare.free_symbols
         for x in self._positive_exprs:
@@ -315,7 +316,7 @@ class Facts:
     def _isolate_symbol(
         self, a: sympy.Expr, b: sympy.Expr
     ) -> tuple[sympy.Symbol, sympy.Expr] | None:
-        """Return a symbol of ours and its value, if ``a == b`` says so: ``a`` is n * symbol + m.
+        """Return a new symbol and its value if ``a == b`` determines it: ``a`` is n * symbol + m.
 
         Sizes that no run has as 0 are divided out of both.
         """

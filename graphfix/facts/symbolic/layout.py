@@ -67,7 +67,7 @@ def infer_expand(facts: Facts, ctx: Context, node: ir.Node) -> None:
 
 
 def infer_reshape(facts: Facts, ctx: Context, node: ir.Node) -> None:
-    """Infer the entries of the target, and the one dim that they leave."""
+    """Infer the dims that the target gives, and the one that is left over."""
     out, data = node.outputs[0], node.inputs[0]
     if data is None or input_at(node, 1) is None:
         return None
@@ -256,7 +256,7 @@ def _holds_where_empty(
 
 
 def infer_pad(facts: Facts, ctx: Context, node: ir.Node) -> None:
-    """Infer each axis with what is put before and behind it."""
+    """Infer the length of each axis with its padding."""
     data = node.inputs[0]
     if data is None or data.shape is None:
         return
@@ -272,7 +272,7 @@ def infer_pad(facts: Facts, ctx: Context, node: ir.Node) -> None:
 def infer_squeeze(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """Remove the dims of known axes; the library takes unknown axes for none.
 
-    Without axes every dim goes that is 1 in a run: how many those are is known of numbers only.
+    Without axes every dim of 1 is removed: how many dims that are is known of numbers only.
     """
     data = node.inputs[0]
     if data is None or data.shape is None or "axes" in node.attributes:

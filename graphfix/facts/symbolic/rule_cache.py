@@ -1,4 +1,4 @@
-"""A cache of the answers of shape rules: the layers of a model ask the same again and again.
+"""A cache of the results of shape rules: the layers of a model have the same nodes many times.
 
 An answer is remembered by all that a rule can see: the operator and its attributes, the type, dims
 and contents of each input, and what was said of each output before. It is kept only if no name was
@@ -54,7 +54,7 @@ class ValueState:
 
 
 Answer = tuple[list[ValueState], Hashable]
-"""The state of each output, and what was known of sizes then; None in its place if any will do."""
+"""The state of each output; and what was known of sizes, if the answer depends on that."""
 
 
 class CachingContext(ShapeInferenceContext):  # type: ignore[misc]
@@ -123,7 +123,7 @@ class RuleCache:
         return known_states, knowledge if facts.doubts > doubts else None
 
     def _infer_constant(self, node: ir.Node) -> bool:
-        """Infer a Constant whose tensor is at hand; return whether that could be done."""
+        """Infer a Constant that has a tensor; return whether it has one that can be compared."""
         value = node.outputs[0]
         tensor = value.const_value
         key = (
