@@ -12,7 +12,7 @@ import onnx_ir as ir
 from graphfix import ops
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array, const_of, fill_value_of
-from graphfix.graph.nodes import attr_int, input_at, is_op
+from graphfix.graph.nodes import attr_int, input_at, is_op, producer_of
 from graphfix.ops.op_set import qualified_name
 
 # Index arithmetic is a handful of nodes deep; what lies deeper is taken to be anything.
@@ -93,7 +93,7 @@ class _IntervalWalk:
         return self._intervals[value]
 
     def _infer(self, value: ir.Value, depth: int) -> Interval:
-        dtype, node, array = self._view.shapes.dtype(value), value.producer(), const_of(value)
+        dtype, node, array = self._dtype_of(value, depth), value.producer(), const_of(value)
         if array is not None:
             return _interval_of_array(array)
         by_type = _interval_of_type(dtype)
@@ -124,9 +124,21 @@ class _IntervalWalk:
             return rule(node, [self.interval_of(x, depth) for x in node.inputs])
         return _union([self.interval_of(x, depth) for x in parts])
 
+    def _dtype_of(self, value: ir.Value | None, depth: int) -> ir.DataType | None:
+        """Return the type of a value, also in a function body if its nodes show it."""
+        dtype, node = self._view.shapes.dtype(value), producer_of(value)
+        if dtype is not None or node is None or depth == 0:
+            return dtype
+        if node in ops.MEASURES:
+            return ir.DataType.INT64
+        if is_op(node, "Cast"):
+            return ir.DataType(attr_int(node, "to", 0)) or None
+        keeps_type = node in ops.KEEPS_TYPE or node in ops.MOVES_ELEMENTS
+        return self._dtype_of(node.inputs[0], depth - 1) if keeps_type else None
+
     def _cast(self, source: ir.Value | None, dtype: ir.DataType, depth: int) -> Interval:
         """Return where the numbers of a Cast lie: rounding keeps their order."""
-        source_type = self._view.shapes.dtype(source)
+        source_type = self._dtype_of(source, depth)
         is_whole = source_type is not None and (
             source_type.is_integer() or source_type == ir.DataType.BOOL
         )

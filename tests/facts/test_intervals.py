@@ -144,3 +144,14 @@ def test_the_arithmetic_of_intervals() -> None:
     assert Interval(-4, 3).magnitude == 4
     assert Interval(0, 1).is_within(0, 1)
     assert not half_line.is_within(0, 1)
+
+
+def test_sizes_in_a_function_are_at_least_0() -> None:
+    model = ir.from_onnx_text(
+        """<ir_version: 8, opset_import: ["" : 17, "d" : 1]>
+        m (float[T, 4] x) => (int32[N] y) { y = d.f (x) }
+        <opset_import: ["" : 17], domain: "d"> f (x) => (y) {
+            s = Shape (x) a = Add (s, s) c = Cast <to = 6> (a) y = Identity (c) }"""
+    )
+    (function,) = model.functions.values()
+    assert interval_of(function.outputs[0], View(model)) == Interval(0, INF)
