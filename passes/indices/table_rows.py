@@ -8,13 +8,13 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.affine import index_strides
+from graphfix.facts.intervals import interval_of
 from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of, ints_of
 from graphfix.graph.nodes import attr_int, is_op, producer_of
 
 from ..common.reshape_targets import with_axes
-from .sites.range_index import lower_bound_of
 
 # A table of positions is one of weights: what counts them has as many elements as it has rows.
 _LONGEST = 1 << 20
@@ -109,8 +109,7 @@ class TableRows(NodePass[RowsSite]):
             return None
         if view.shapes.dtype(end) != ir.DataType.INT64 or view.shapes.rank(end) not in (0, 1):
             return None
-        least = lower_bound_of(end, view)
-        if view.shapes.rank(end) == 0 and (least is None or least < 0):
+        if view.shapes.rank(end) == 0 and interval_of(end, view).low < 0:
             return Skip(node, f"{end.name!r}, how many rows it looks up, may be less than none")
         axes = tuple(axis for axis in range(len(dims)) if axis not in counted)
         return RowsSite(node, table, end, axes, (dims[counted[0]], *rows[1:]))

@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from graphfix.core import Skip
 from graphfix.editing.builder import PASS_KEY
+from graphfix.facts.intervals import interval_of
 from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array, axes_of, const_of, const_tensor, ints_of
@@ -94,9 +95,8 @@ def range_count_of(node: ir.Node, view: View) -> RangeCount | Skip:
     if step < 0:
         first, last = last, first
     plus = last.offset - first.offset + abs(step) - 1
-    least_limit = lower_bound_of(last.base, view)
     negative = first.base is not None or (
-        last.base is not None and (least_limit is None or least_limit + plus < 0)
+        last.base is not None and interval_of(last.base, view).low + plus < 0
     )
     if negative and view.opset_of_node(node) < 12:
         return Skip(
@@ -265,43 +265,6 @@ def _cancel_common(
                 remainder, offset=last.offset + past.offset + remainder.offset
             )
     return first, last
-
-
-def lower_bound_of(value: ir.Value | None, view: View, depth: int = _DEPTH) -> int | None:
-    """Return the least that an integer tensor made of dims can hold, or None if unknown."""
-    array = const_of(value)
-    if array is not None and array.dtype.kind in "iu" and array.size:
-        return int(array.min())
-    node = producer_of(value)
-    if node is None or depth == 0:
-        return None
-    if is_op(node, "Shape", "Size"):
-        return 0
-    if is_op(node, "Cast") and _dtype_of(node.inputs[0], view) not in INTEGERS:
-        return None
-    if is_op(node, *_MOVES, "Cast", "Expand"):
-        return lower_bound_of(node.inputs[0], view, depth - 1)
-    if not is_op(node, "Add", "Sub", "Mul", "Div", "Max", "Min", "Concat"):
-        return None
-    least = [lower_bound_of(x, view, depth - 1) for x in node.inputs]
-    bounds = [x for x in least if x is not None]
-    if node.op_type == "Max":
-        return max(bounds, default=None)
-    if len(bounds) < len(least) and node.op_type != "Sub":
-        return None
-    if node.op_type in ("Min", "Concat"):
-        return min(bounds)
-    if node.op_type == "Add":
-        return sum(bounds)
-    if node.op_type == "Mul":
-        return bounds[0] * bounds[1] if min(bounds) >= 0 else None
-    by = ints_of(node.inputs[1])
-    if by is None or len(by) != 1 or least[0] is None:
-        return None
-    if node.op_type == "Sub":
-        return least[0] - by[0]
-    # Integer Div of ONNX cuts towards zero, and so never falls where its dividend rises.
-    return int(least[0] / by[0]) if by[0] > 0 else None
 
 
 def _integer_of(array: Array) -> int | None:
