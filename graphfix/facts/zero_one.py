@@ -10,7 +10,6 @@ from graphfix.graph.nodes import is_op
 
 # A Cast keeps 0 and 1, and a Trilu writes zeros; of all of these the first input is the data.
 _OF_FIRST_INPUT = ops.MOVES_FIRST_INPUT | ops.named("Cast Trilu")
-BOOLEAN_OPS = ops.MAKES_BOOL
 _MAX_VISITED = 64
 
 
