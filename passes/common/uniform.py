@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.graph.constants import fill_value_of, scalar_of, uniform_number
+from graphfix.facts.intervals import interval_of
+from graphfix.graph.constants import fill_value_of, uniform_number
 from graphfix.graph.nodes import attr_int, is_op, producer_of
 from graphfix.ops.broadcast import BY_ELEMENT, broadcasts_inputs
 from graphfix.ops.number_laws import BINARY_LAWS, COMPARISONS, UNARY_LAWS
@@ -55,29 +56,6 @@ class UniformTensors:
             self._number_by_value[value] = self._find_number(value, depth - 1)
         return self._number_by_value[value]
 
-    def lower_bound(self, value: ir.Value | None, depth: int = _DEPTH) -> Number | None:
-        """Return a number that no element of an integer tensor is below, or None."""
-        array = constant_of(value, 1024)
-        if array is not None:
-            return array.min().item() if array.size and array.dtype.kind in "iu" else None
-        node = producer_of(value)
-        if node is None or depth == 0:
-            return None
-        if is_op(node, *_MOVES):
-            return self.lower_bound(node.inputs[0], depth - 1)
-        if is_op(node, "Range"):
-            start, step = scalar_of(node.inputs[0]), scalar_of(node.inputs[2])
-            return start if step is not None and step > 0 else None
-        if is_op(node, "CumSum"):
-            step = self.uniform_number(node.inputs[0])
-            if step is None or step < 0 or isinstance(step, float):
-                return None
-            return 0 if attr_int(node, "exclusive", 0) else step
-        if is_op(node, "Add"):
-            least = [self.lower_bound(x, depth - 1) for x in node.inputs]
-            return None if least[0] is None or least[1] is None else least[0] + least[1]
-        return None
-
     def _find_number(self, value: ir.Value, depth: int) -> Number | None:
         node = value.producer()
         if node is None or node.op_type in ("Constant", "Identity"):
@@ -110,9 +88,9 @@ class UniformTensors:
         if lhs is not None and rhs is not None:
             return bool(BINARY_LAWS[node.op_type](lhs, rhs))
         for operand, limit, sign in ((first, rhs, 1), (second, lhs, -1)):
-            bound = self.lower_bound(operand) if isinstance(limit, int) else None
-            if bound is None or limit is None or is_op(node, "Equal"):
+            if not isinstance(limit, int) or is_op(node, "Equal"):
                 continue
+            bound = interval_of(operand, self._look.view).low
             is_true = is_op(node, "Greater", "GreaterOrEqual") == (sign > 0)
             if bound > limit or (bound == limit and is_op(node, "Greater", "Less") != is_true):
                 return is_true
