@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 from itertools import islice
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import PASS_KEY
 from graphfix.facts.shapes import same_dim, same_dims
 from graphfix.facts.view import View
 from graphfix.facts.zero_one import BOOLEAN_OPS
-from graphfix.graph.constants import axes_of, const_of, fill_value_of, scalar_of, uniform_number
+from graphfix.graph.constants import axes_of, scalar_of
 from graphfix.graph.nodes import attr_int, attr_ints, is_op, producer_of
 from graphfix.graph.text import node_label
 from graphfix.graph.walks import inputs_if_op, reachable_from
 
-# No score is this low by itself: from here down a constant is meant to hide. Exporters write
-# -1e4, -65504 (float16), -1e9, -3.4e38 and -inf.
-HIDES = -1e3
+from ...common.fills import HIDES as HIDES
+from ...common.fills import Fill as Fill
+from ...common.fills import fill_of as fill_of
+
 # The axis, counted from the end, of a Softmax along a dim that the masked tensor does not have.
 NOWHERE = 0
 
@@ -47,45 +47,6 @@ _REACHING_SOFTMAX: WeakKeyDictionary[View, frozenset[ir.Value]] = WeakKeyDiction
 _RANKING_ENDS = ("LogSoftmax", "TopK", "ArgMax", "Hardmax")
 _BY_RANK = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "TopK", "ReduceMax", "ArgMax")
 _READS_ONLY_THE_SHAPE = ("Shape", "Size")
-
-
-@dataclass(frozen=True)
-class Fill:
-    """A tensor filled with one number.
-
-    Attributes:
-        number: The number.
-        dtype: The numpy type of its elements.
-        rank: Its rank if it has a single element; None if it has a larger shape.
-    """
-
-    number: float
-    dtype: np.dtype[np.generic]
-    rank: int | None
-
-
-def fill_of(value: ir.Value | None) -> Fill | None:
-    """Return the one float that ``value`` is filled with, through Expand and the like, or None."""
-    own_shape, dtype = False, None
-    while value is not None:
-        array, node = const_of(value), value.producer()
-        if array is None and is_op(node, "ConstantOfShape"):
-            own_shape, array = True, fill_value_of(node)
-        if array is not None:
-            kind = array.dtype if dtype is None else dtype
-            number = None if kind.kind in "biu" else uniform_number(array)
-            if number is None:
-                return None
-            return Fill(float(number), kind, None if own_shape or array.size != 1 else array.ndim)
-        if is_op(node, "Cast"):
-            target = ir.DataType(attr_int(node, "to", 0))
-            dtype = dtype or (target.numpy() if target in _FLOATS else np.dtype(bool))
-        elif is_op(node, "Expand", "Unsqueeze", "Squeeze", "Reshape"):
-            own_shape = True
-        else:
-            return None
-        value = node.inputs[0]
-    return None
 
 
 @dataclass(frozen=True)
