@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import same_dims
@@ -14,10 +15,10 @@ from graphfix.graph.nodes import attr_int, is_op
 
 from ..common.cuts import cuts_of
 from ..common.reshape_targets import with_axes
-from .attention.axis_layout import REGROUPS, Atom, Layout, layout_before
+from .attention.axis_layout import Atom, Layout, layout_before
 from .attention.merged_heads import constant_shape
 
-_MOVES = ("Transpose", *REGROUPS)
+_MOVES = ops.VIEWS | ops.named("Transpose")
 
 
 @dataclass(frozen=True)
