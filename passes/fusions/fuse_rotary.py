@@ -9,7 +9,8 @@ from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import same_dim
 from graphfix.facts.view import View
-from graphfix.graph.nodes import attr_ints, is_op
+from graphfix.graph.nodes import is_op
+from graphfix.ops.axes import permutation_of
 
 from ..common.fusible import FLOATS
 from ..common.reshape_targets import with_axes
@@ -108,7 +109,7 @@ class FuseRotary(NodePass[RotarySite]):
         if rotation is None or not isinstance(dims[1], int):
             return None
         mover = rotation.source.producer()
-        if is_op(mover, "Transpose") and attr_ints(mover, "perm") == (0, 2, 1, 3):
+        if is_op(mover, "Transpose") and permutation_of(mover, 4) == (0, 2, 1, 3):
             return RotarySite(node, rotation, mover.inputs[0], dims[1])
         if is_op(mover, "Unsqueeze") and dims[1] == 1:
             return RotarySite(node, rotation, mover.inputs[0], 1)
