@@ -42,6 +42,8 @@ function can be applied before or after. Of Concat every input is data, of the o
 
 UNARY = operators_of_kind("unary")
 """Each element follows from the one at the same place of the first input; others are parameters."""
+MAPS_ELEMENTS = (UNARY - {"Dropout"}) | {"Identity"}
+"""Equal elements of the first input give equal results; a Dropout in training draws numbers."""
 BROADCASTS = operators_of_kind("broadcast")
 """Each element follows from those at the same place of all inputs, which broadcast both ways.
 

@@ -28,8 +28,6 @@ _MOVES = ops.MOVES_FIRST_INPUT - ops.COUNTS_CONTENTS
 _COMPUTES = ops.LOGIC | ops.COMPARISONS | ops.named("Cast Add Sub Mul")
 SHRUNK = _MOVES | _COMPUTES | ops.named("ConstantOfShape Where")
 """The operators that :meth:`UniformTensors.shrink` looks at."""
-# A Dropout draws its numbers place by place, for as many places as there are.
-_EACH_ELEMENT = (ops.UNARY - ops.named("Dropout")) | ops.named("Identity")
 # Index arithmetic is a handful of nodes deep; what lies deeper is taken as unknown.
 _DEPTH = 24
 
@@ -282,7 +280,7 @@ class UniformTensors:
     ) -> tuple[Key, ...] | None:
         """Return the dims of a reader's output if ``value`` has only ``dims``, or None."""
         look, is_data = self._look, reader.inputs[0] is value
-        if reader in _EACH_ELEMENT and is_data:
+        if reader in ops.MAPS_ELEMENTS and is_data:
             return dims
         if is_op(reader, "Transpose") and len(perm := perm_of(reader, look)) == len(dims):
             return tuple(dims[i] for i in perm)

@@ -103,12 +103,12 @@ class SplitPacked(NodePass[PackedSite]):
             return None
         rank = len(dims)
         if is_op(node, "Split"):
-            taken = _parts_of_split(node, rank, view)
+            axis_and_parts = _parts_of_split(node, rank, view)
         else:
-            taken = _parts_of_readers(node, front, rank, view)
-        if taken is None:
+            axis_and_parts = _parts_of_readers(node, front, rank, view)
+        if axis_and_parts is None:
             return None
-        axis, parts = taken
+        axis, parts = axis_and_parts
         if sorted(place for _, place in parts) != [*range(len(parts))] or dims[axis] != len(parts):
             return None
         part_dims = [view.shapes.dims(x) for x, _ in parts]
@@ -158,7 +158,7 @@ def _parts_of_readers(
         return None
     axis, _ = own
     alike = [(x.outputs[0], elements[x]) for x in ordered if x.op_type == node.op_type]
-    parts = tuple((x, taken[1]) for x, taken in alike if taken is not None and taken[0] == axis)
+    parts = tuple((x, place[1]) for x, place in alike if place is not None and place[0] == axis)
     return (axis, parts) if len(parts) == len(elements) else None
 
 

@@ -258,11 +258,11 @@ def _moves_to(
     perm = _perm_for_order(tensor.layout, [atom for axis in merged.axes for atom in axis])
     if perm is None or (tensor.rotation is not None and not isinstance(merged.dims[2], int)):
         return None
-    moved = tuple(perm) if perm != sorted(perm) else None
+    transpose = tuple(perm) if perm != sorted(perm) else None
     if tuple(tensor.layout.axes[i] for i in perm) == merged.axes:
-        return moved, None
+        return transpose, None
     shape = constant_shape([dims[i] for i in perm], merged.dims, view)
-    return None if shape is None else (moved, shape)
+    return None if shape is None else (transpose, shape)
 
 
 def _bias_rows(tensor: TracedTensor, atoms: Sequence[Atom]) -> list[Array] | None:

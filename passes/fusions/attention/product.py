@@ -65,11 +65,11 @@ def product_of(
     sizes = zip(result_labels, result_dims, strict=True)
     batch = {label: size for label, size in sizes if roles[label] == "batch"}
     operands = [_operand_of(node.inputs[i], operand_labels[i], roles, batch, view) for i in places]
-    left, right = operands
-    if left is None or right is None:
+    query, other = operands
+    if query is None or other is None:
         return None
     layout = operand_layout(result_dims, [roles[label] for label in result_labels])
-    return Product(node, left, right, TracedTensor(node.outputs[0], layout))
+    return Product(node, query, other, TracedTensor(node.outputs[0], layout))
 
 
 def _roles_by_label(

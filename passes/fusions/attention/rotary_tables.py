@@ -15,8 +15,6 @@ from .rotary_halves import is_along_last
 _MAX_STEPS = 16
 # A table of 131,072 places of 128 features is read; larger ones are not.
 _MAX_TABLE = 1 << 24
-# Equal numbers stay equal; a Dropout draws another for each place.
-_EACH_ELEMENT = (ops.UNARY - ops.named("Dropout")) | ops.named("Identity")
 
 
 def is_doubled(value: ir.Value, view: View, *, interleaved: bool) -> bool:
@@ -120,7 +118,7 @@ def _elementwise_source(node: ir.Node, value: ir.Value, view: View) -> ir.Value 
         constant = [scalar_of(x) is not None and view.shapes.rank(x) in (0, 1) for x in node.inputs]
         return node.inputs[constant.index(False)] if constant.count(True) == 1 else None
     source = input_at(node, 0)
-    if node in _EACH_ELEMENT:
+    if node in ops.MAPS_ELEMENTS:
         return source
     if not (_moves_unit_axes(node) or _selects_rows(node) or is_op(node, "Expand", "Reshape")):
         return None
@@ -146,7 +144,7 @@ def _repeats_interleaved(node: ir.Node, view: View) -> bool:
         return False
     if not isinstance(dims[-1], int) or dims[-1] % 2:
         return False
-    maker = producer_of(node.inputs[0], *_EACH_ELEMENT)
+    maker = producer_of(node.inputs[0], *ops.MAPS_ELEMENTS)
     if is_op(maker, "Concat"):
         return _joins_equal_halves(maker, view)
     source_dims = view.shapes.dims(maker.inputs[0]) if is_op(maker, "Expand", "Tile") else None
