@@ -12,7 +12,7 @@ from graphfix.graph.constants import MAX_CONSTANT_ELEMENTS
 
 
 class CachedTensor(ir.TensorProtoTensor):
-    """A small tensor of a file that caches what onnx-ir computes anew on each access.
+    """A small tensor of a file that caches what onnx-ir computes again on each access.
 
     Every pass asks each constant for its size and numbers: on a graph of 100,000 nodes, a quarter
     of which are constants, that was a twelfth of all the work. The numbers of a tensor of a file do

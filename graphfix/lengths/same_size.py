@@ -1,4 +1,4 @@
-"""Input dims with different names and one size, since exporters name the dims of each input anew.
+"""Input dims with different names and one size, since exporters name the dims of each input again.
 
 A graph shows that two dims are equal where it broadcasts one against the other, looks up every
 element of one input along the other, reshapes one to the shape of the other, or compares the count

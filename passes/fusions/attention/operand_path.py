@@ -255,7 +255,7 @@ def scaling_of(node: ir.Node, view: View) -> tuple[ir.Value, float] | None:
 def keeps_dims(
     node: ir.Node, source: ir.Value, view: View, except_last: int = 0, *, may_add_dims: bool = False
 ) -> bool:
-    """Return whether a node's output has the dims of this input, but for the last ``except_last``.
+    """Return whether a node's output has the dims of this input, except the last ``except_last``.
 
     With ``may_add_dims``, dims of 1 may come in front of them.
     """
