@@ -13,7 +13,7 @@ from graphfix.graph.nodes import attr_int, is_op, producer_of
 from graphfix.ops.slices import cuts_of_slice
 
 Cut = tuple[int, int, int]
-"""Start, end and step, as ONNX has them."""
+"""Start, end and step of a Slice along one axis."""
 
 
 def cuts_of(

@@ -13,7 +13,7 @@ from graphfix.ops.products import read_gemm
 MICROSOFT = "com.microsoft"
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
-"""What the fused operators take on the CPU, on CUDA and on DirectML."""
+"""The types that the fused operators take on the CPU, on CUDA and on DirectML."""
 
 
 def why_used_elsewhere(

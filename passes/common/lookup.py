@@ -30,7 +30,7 @@ Array = npt.NDArray[np.generic]
 Key = int | str
 """A dim: a number, or the text that all equal expressions share."""
 
-# What has more elements stays computed: a file should not grow by its masks.
+# Larger tensors stay computed: a file should not grow by its masks.
 LIMIT = 4096
 
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
@@ -45,7 +45,7 @@ _RIGHT_AT_ZERO = (
     | ops.named("Cast ConstantOfShape Add Sub Mul Neg")
 )
 
-# The others are computed again with sizes of 0. A Cast is one to a boolean.
+# These are computed again with sizes of 0; the Cast is one to a boolean.
 _SIZE_LAWS: Mapping[str, Callable[..., Ints]] = {
     "Div": lambda a, b: np.sign(a) * np.sign(b) * (abs(a) // np.maximum(abs(b), 1)),
     "Mod": lambda a, b: np.mod(a, np.where(b == 0, 1, b)),
@@ -62,7 +62,7 @@ _SIZE_LAWS: Mapping[str, Callable[..., Ints]] = {
 
 @dataclass(frozen=True)
 class Replacement:
-    """What a rule of fold puts in place of a node.
+    """The values that a rule of fold puts in place of a node.
 
     Attributes:
         reason: A sentence for ``check``.
@@ -149,7 +149,7 @@ class FoldView:
         if dims is None or value is None:
             return None
         cached = self._keys.get(value)
-        if cached is None or cached[0] is not dims:  # a pass may learn more of it
+        if cached is None or cached[0] is not dims:  # a pass may have inferred more dims
             cached = self._keys[value] = dims, keys_of(dims)
         return cached[1]
 
@@ -166,7 +166,7 @@ class FoldView:
             return None
         data = self.view.shapes.known_elements(value)
         keys = None if data is None else keys_of(data)
-        if keys is None and value.producer() is None:  # a constant that fold itself has made
+        if keys is None and value.producer() is None:  # a constant that fold has written
             return ints_of(value) if constant_of(value, 64) is not None else None
         return keys if keys is not None and self._holds_at_zero(value) else None
 
@@ -239,7 +239,7 @@ class FoldView:
                 computed = _SIZE_LAWS[node.op_type](*args)
                 if not np.array_equal(computed, _evaluate_dims(result, sizes)):
                     return False
-        # A name that no expression holds, no number, or one that no tensor holds.
+        # An unknown name, a result that is no number, or a number too large for a tensor.
         except (ValueError, ZeroDivisionError, OverflowError):
             return False
         return True

@@ -227,5 +227,5 @@ def fits_scale(value: ir.Value | None, data: ir.Value, axes: Sequence[int], view
     if axes[-1] < -1:  # as [C, 1] or [1, C, 1]
         return lies_along(value, dims[axes[0]], -1 - axes[-1], len(dims), view)
     if size is None and value.is_initializer() and value.shape is not None:
-        size = tuple(value.shape)  # ones that this pass has made
+        size = tuple(value.shape)  # ones that the pass itself has written
     return size is not None and len(size) == len(axes) and same_dims(size, dims[axes[0] :])

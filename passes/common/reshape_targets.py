@@ -10,7 +10,7 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import Dim, Shapes, same_dim
 from graphfix.graph.text import size_text
 
-# DirectML has tensors of up to so many dims.
+# The most dims of a tensor on DirectML.
 _MOST_DIMS = 8
 
 

@@ -18,7 +18,7 @@ from .fusible import MICROSOFT
 Ranks: TypeAlias = list[int | None]
 """The rank of each input of a node; None if it is absent or unknown."""
 
-# A Dropout draws its numbers place by place, so that other rows would lose other elements.
+# A Dropout in training draws a number for each element, in their order.
 _ELEMENTWISE = ops.ELEMENTWISE - ops.named("Dropout")
 _ADDS_SKIP = ops.named(
     "com.microsoft.SkipLayerNormalization com.microsoft.SkipSimplifiedLayerNormalization"

@@ -28,7 +28,7 @@ _MOVES = ops.MOVES_FIRST_INPUT - ops.COUNTS_CONTENTS
 _COMPUTES = ops.LOGIC | ops.COMPARISONS | ops.named("Cast Add Sub Mul")
 SHRUNK = _MOVES | _COMPUTES | ops.named("ConstantOfShape Where")
 """The operators that :meth:`UniformTensors.shrink` looks at."""
-# Index arithmetic is a handful of nodes deep; what lies deeper is taken as unknown.
+# Index arithmetic is a handful of nodes deep; deeper numbers count as unknown.
 _DEPTH = 24
 
 
@@ -175,7 +175,7 @@ class UniformTensors:
             return None
         if "reduction" in node.attributes or look.view.shapes.dtype(mask) != ir.DataType.BOOL:
             return None
-        # Rows of a mask that are expanded to those of x are as many, or the indices are none of x.
+        # A mask that is expanded to x has as many rows as x, or its indices would lie outside of x.
         expand = mask.producer()
         if is_op(expand, "Expand") and look.data(expand.inputs[1]) == data_dims:
             mask, dims = expand.inputs[0], data_dims
@@ -236,7 +236,7 @@ class UniformTensors:
         if operand is None or source is None or source == dims:
             return None
         if is_op(node, "Tile") and any(x not in (1, y) for x, y in zip(source, dims, strict=True)):
-            return None  # it repeats what is more than one
+            return None  # it repeats an axis longer than 1
         if not self._may_shrink(node.outputs[0], source):
             return None
         return self._claim_shrunk(

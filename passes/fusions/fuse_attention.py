@@ -152,7 +152,7 @@ def _build_inputs(
     query, key, value = (plan.build(plan.tensor.value, op) for plan in match.operands)
     biases = [plan.bias for plan in match.operands]
     if match.groups.group_size > 1 and biases[0] is not None:
-        # It differs among the heads that become one.
+        # Heads that become more queries of one head have different biases.
         query, biases[0] = op.Add(query, biases[0]), None
     widths = [sizes.width, sizes.width, match.operands[2].dims[2]]
     dtype = op.view.shapes.dtype(match.operands[0].tensor.value) or ir.DataType.FLOAT

@@ -18,8 +18,8 @@ from ..common.reshape_targets import with_axes
 from .attention.operand_path import is_read_once
 
 _PRODUCTS = ops.named(f"MatMul {MICROSOFT}.FusedMatMul")
-# A factor may be applied before these, as to products with relative positions that are shifted
-# before they are added to scores.
+# A factor may be applied before these. Products with relative positions are shifted by them before
+# they are added to the scores.
 _KEEPS_FACTOR = ops.MOVES_FIRST_INPUT | ops.named("Pad")
 
 
@@ -145,7 +145,7 @@ class FuseMatmul(NodePass[Site]):
             return None
         user = only_user(node)
         if user is not None and _product_and_factor(user, view)[0] is product:
-            return None  # which is the last node then
+            return None  # that node is the last one of the product
         dtype = view.shapes.dtype(product.inputs[0])
         scales = dtype == ir.DataType.FLOAT
         lhs, rhs = (_operand_of(x, product, view, scales=scales) for x in product.inputs if x)

@@ -113,7 +113,7 @@ class FuseRotary(NodePass[RotarySite]):
             return RotarySite(node, rotation, mover.inputs[0], dims[1])
         if is_op(mover, "Unsqueeze") and dims[1] == 1:
             return RotarySite(node, rotation, mover.inputs[0], 1)
-        # A norm ends so, or a float16 tensor is turned in float; the rest is fuse-attention's.
+        # Behind a norm, or a Cast to float for float16; fuse-attention takes the others.
         return RotarySite(node, rotation, None, dims[1]) if is_op(mover, "Mul", "Cast") else None
 
     def rewrite(self, match: RotarySite, op: Builder) -> ir.Value:

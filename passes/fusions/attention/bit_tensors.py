@@ -19,7 +19,7 @@ from .element_math import KEEPS_ELEMENTS, compute_element, element_inputs
 
 Axes = tuple[tuple[Atom, ...], ...]
 
-# A Dropout draws its numbers place by place.
+# A Dropout in training draws a number for each element.
 _ELEMENTWISE = (ops.ELEMENTWISE - ops.named("Dropout")) | KEEPS_ELEMENTS
 _MAX_STEPS = 40
 
@@ -92,7 +92,7 @@ def align_axes(value: ir.Value, axes: Axes, view: View) -> Axes | None:
     for dim, axis in zip(dims, axes[len(axes) - len(dims) :], strict=True):
         if dim == 1:
             own_axes.append(())
-        elif axis and not same_dim(size_of(axis), dim):  # as far as is known, it may be 1
+        elif axis and not same_dim(size_of(axis), dim):  # not proved equal: it may be 1 in a run
             own_axes.append((Atom(axis[0].role, dim),))
         else:
             own_axes.append(axis)

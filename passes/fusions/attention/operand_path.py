@@ -105,7 +105,7 @@ def trace_back(value: ir.Value, layout: Layout, product: ir.Node, view: View) ->
     traced = [TracedTensor(value, layout)]
     while (node := traced[-1].value.producer()) is not None:
         last = traced[-1]
-        # A factor that only the keys of this run have is none of all keys.
+        # Behind a join with a past, a factor of the new keys alone is not a factor of all keys.
         scaled = scaling_of(node, view) if last.past is None else None
         if scaled is not None:
             source, factor = scaled
@@ -117,7 +117,7 @@ def trace_back(value: ir.Value, layout: Layout, product: ir.Node, view: View) ->
             freed = last.freed + rotation.saved_kernels
             traced.append(replace(last, value=rotation.source, rotation=rotation, freed=freed))
             continue
-        # The nodes behind the Concat go with the attention, unless others read their outputs.
+        # The nodes behind the Concat are removed with the attention, so nothing else may read them.
         is_removable = last.past is None and all(only_reader(x.value) for x in traced[:-1])
         reader = traced[-2].value.producer() if len(traced) > 1 else product
         joined = _trace_past(node, last, reader, view) if is_removable and reader else None

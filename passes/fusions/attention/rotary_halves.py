@@ -1,4 +1,4 @@
-"""What a rotary embedding rotates: halves of the features, or pairs of neighbours."""
+"""The features that a rotary embedding rotates: halves, or pairs of neighbours."""
 
 import itertools
 from collections.abc import Sequence
@@ -111,7 +111,7 @@ def last_axis_cut(value: ir.Value, view: View) -> Part | None:
         start, step = _start_in_split(value, node, view), 1
     else:
         start, step = _start_of_slice(node, length, len(dims), view)
-    # Where it ends follows from its size, except for a step.
+    # Its size tells where it ends, so only a step needs a check.
     if start is None or start < 0 or start + (size - 1) * step >= length:
         return None
     return source, start, step

@@ -49,7 +49,7 @@ def is_doubled(value: ir.Value, view: View, *, interleaved: bool) -> bool:
 def trace_half(
     table: ir.Value, view: View, *, is_half: bool
 ) -> tuple[ir.Value | Array, list[tuple[ir.Node, int]]]:
-    """Trace the first half of a table back to its angles, or to what else it is computed from.
+    """Trace the first half of a table back to the angles or the tensor it is computed from.
 
     Args:
         table: A table whose second half repeats the first.
@@ -86,7 +86,7 @@ def _step_before(
 ) -> tuple[ir.Node, ir.Value] | None:
     """Return a node that can be repeated on half a table, and the input of it, or None."""
     if node is None or is_op(node, "Expand", "Reshape"):
-        return None  # their sizes are those of the whole table
+        return None  # their target shapes are those of the whole table
     source = _elementwise_source(node, value, view)
     return None if source is None else (node, source)
 

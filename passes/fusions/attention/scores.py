@@ -20,7 +20,7 @@ from .operand_path import keeps_dims, scaling_of
 from .product import Product, product_of, why_not_product
 
 _MAX_STEPS = 24
-# The fused operator does these by itself, or they go with the scores' layout.
+# The layout of the scores is followed through these.
 _ARRANGES = ops.IDLE | ops.CASTS | ops.RESHAPES | ops.named("Transpose")
 # These may lie between a product and its Softmax; where they cannot be fused, the Skip names them.
 _MAY_CHANGE_SCORES = (
@@ -263,7 +263,7 @@ def _summands_with_dims(node: ir.Node, view: View) -> list[int]:
     terms = node.inputs[: 1 if is_op(node, "Sub") else 2]
     operands = [(i, x) for i, x in enumerate(terms) if x is not None]
     same_dims = [i for i, x in operands if keeps_dims(node, x, view, may_add_dims=True)]
-    # How long the last axis is follows from the values, in their product with the weights.
+    # The length of the last axis is proved by the product of the weights with the values.
     return same_dims or [
         i for i, x in operands if keeps_dims(node, x, view, except_last=1, may_add_dims=True)
     ]

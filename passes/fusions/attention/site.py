@@ -147,7 +147,7 @@ def _find_arrangement(
     operands[2] = [tensor for tensor in operands[2] if tensor.factor == 1]
     outputs = trace_forward(context.result.value, context.result.layout, view)
     reason = "its queries, keys, values and result are not of one type"
-    # Where all of it is computed in float, the type that it has before and after is tried first.
+    # Between Casts to float and back, the type outside of them is tried first.
     types = dict.fromkeys(view.shapes.dtype(x.value) for x in reversed(outputs))
     typed_tensors = (
         [_tensors_of_type(x, dtype, view) for x in (*operands, outputs)] for dtype in types
@@ -227,7 +227,7 @@ def _key_value_plans(
         key, value = (
             cheapest_plan(x for x in y if (x.tensor.past is not None) == with_past) for y in plans
         )
-        # A cache of another width for the values is what ONNX Runtime refuses.
+        # ONNX Runtime refuses a cache of values of another width than that of the keys.
         if key is None or value is None or (with_past and not same_dim(key.dims[2], value.dims[2])):
             continue
         yield key, value
@@ -356,7 +356,7 @@ def _key_count_mismatch(
     arrangement: _Arrangement, node: ir.Node, scores: Scores, view: View
 ) -> str | None:
     """Return why there may be more keys than values, or None if there are not."""
-    # A MatMul of the weights and the values runs only if they are as many, all of them.
+    # A MatMul of weights and values fails at run time unless there are as many keys as values.
     is_enforced = is_op(node, "MatMul") and not scores.may_add_keys
     pairs = [(arrangement.key.dims[1], arrangement.value.dims[1])]
     pasts = arrangement.pasts
