@@ -118,13 +118,9 @@ SOFTMAXES = operators_of_kind("softmax")
 """They normalize along an axis by the exponentials or the largest; see ``softmax_axis``."""
 NORMS = operators_of_kind("norm")
 """They normalize by statistics over axes; see ``mixed_axes``."""
-NORMALIZES_ALONG_AXES = OpSet(
-    row.operator
-    for row in rows()
-    if row.kind in ("softmax", "norm")
-    and row.shape_of == "0"
-    and row.mixes in ("axis", "axis_to_end", "last")
-)
+_COUNTS_AXES = ("axis", "axis_to_end", "last")
+_ALONG_AXES = (row.operator for row in rows() if row.shape_of == "0" and row.mixes in _COUNTS_AXES)
+NORMALIZES_ALONG_AXES = (SOFTMAXES | NORMS) & OpSet(_ALONG_AXES)
 """Softmaxes and norms over axes that an attribute counts; scales and biases lie along these alone.
 
 InstanceNormalization is none of them: each channel has a scale of its own.
