@@ -155,9 +155,10 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
             return match.product
         if match.shared_part is not None:
             _compute_shared_part(match, match.shared_part, op)
-        node, data, weights = match.node, match.data, _build_weights(match, op)
+        node, data = match.node, match.data
         if match.gemm is not None:
             data = with_axes("Unsqueeze", data, (0,), op)
+        weights = _build_weights(match, op)
         dtype = op.view.shapes.dtype(match.data) or ir.DataType.FLOAT
         bias = match.bias or input_at(node, _BIAS)
         inputs = [
