@@ -62,3 +62,20 @@ def test_a_bias_of_the_last_axis_keeps_its_place() -> None:
     )
     assert row_inputs_of(m.graph[-1], 2, View(m)) is None
     assert row_inputs_of(m.graph[-1], 1, View(m)) == (0,)
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("Gather (table, ids)", (1,)),
+        ("Gather <axis = 1> (table, ids)", None),
+        ("Gather (fed, ids)", None),
+    ],
+)
+def test_rows_of_indices_are_looked_up(node: str, expected: tuple[int, ...] | None) -> None:
+    m = model(
+        f"""m (int64[2, 3] ids, float[4, 4] fed) => (float y)
+        <float[2, 2] table = {{1, 2, 3, 4}}> {{ y = {node} }}"""
+    )
+    m.graph.outputs[0].shape = None
+    assert row_inputs_of(m.graph[-1], 2, View(m)) == expected
