@@ -42,6 +42,8 @@ function can be applied before or after. Of Concat every input is data, of the o
 
 UNARY = operators_of_kind("unary")
 """Each element follows from the one at the same place of the first input; others are parameters."""
+MAPS_ELEMENTS = (UNARY - {"Dropout"}) | {"Identity"}
+"""Equal elements of the first input give equal results; a Dropout in training draws numbers."""
 BROADCASTS = operators_of_kind("broadcast")
 """Each element follows from those at the same place of all inputs, which broadcast both ways.
 
@@ -116,6 +118,13 @@ SOFTMAXES = operators_of_kind("softmax")
 """They normalize along an axis by the exponentials or the largest; see ``softmax_axis``."""
 NORMS = operators_of_kind("norm")
 """They normalize by statistics over axes; see ``mixed_axes``."""
+_COUNTS_AXES = ("axis", "axis_to_end", "last")
+_ALONG_AXES = (row.operator for row in rows() if row.shape_of == "0" and row.mixes in _COUNTS_AXES)
+NORMALIZES_ALONG_AXES = (SOFTMAXES | NORMS) & OpSet(_ALONG_AXES)
+"""Softmaxes and norms over axes that an attribute counts; scales and biases lie along these alone.
+
+InstanceNormalization is none of them: each channel has a scale of its own.
+"""
 PRODUCTS = operators_of_kind("product")
 """Sums of products over an inner axis: MatMul and its relatives."""
 CONVOLVES = operators_of_kind("convolve")

@@ -1,1 +1,1 @@
-"""What passes of several families share."""
+"""Helpers that several families of passes share."""

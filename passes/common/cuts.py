@@ -1,6 +1,6 @@
-"""What Slices with constant bounds take along each axis."""
+"""Slices with constant bounds: what they take along each axis, and how they are built."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,28 +9,22 @@ import onnx_ir as ir
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import ints_of
-from graphfix.graph.nodes import attr_int, attr_ints, input_at, is_op, producer_of
+from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.ops.slices import cuts_of_slice
 
 Cut = tuple[int, int, int]
-"""Start, end and step, as ONNX has them."""
+"""Start, end and step of a Slice along one axis."""
 
 
 def cuts_of(
     node: ir.Node, rank: int, read: Callable[[ir.Value], Sequence[int] | None] = ints_of
 ) -> dict[int, Cut] | None:
     """Return what a Slice takes along each axis of a tensor, or None if ``read`` fails."""
-    names = enumerate(("starts", "ends", "axes", "steps"), 1)
-    sources = [(input_at(node, i), attr_ints(node, name)) for i, name in names]
-    starts, ends, axes, steps = numbers = [y if x is None else read(x) for x, y in sources]
-    computed = any(x is not None and y is None for (x, _), y in zip(sources, numbers, strict=True))
-    if computed or starts is None or ends is None:
-        return None
-    places = range(len(starts)) if axes is None else (x % rank for x in axes)
-    cuts = zip(starts, ends, (1,) * len(starts) if steps is None else steps, strict=True)
-    return dict(zip(places, cuts, strict=True))
+    cuts = cuts_of_slice(node, rank, read)
+    return None if cuts is None else {**cuts}
 
 
-def build_slice(value: ir.Value | None, cuts: dict[int, Cut], op: Builder) -> ir.Value:
+def build_slice(value: ir.Value | None, cuts: Mapping[int, Cut], op: Builder) -> ir.Value:
     """Build the Slice of a value that takes these cuts."""
     starts, ends, steps = zip(*cuts.values(), strict=True)
     bounds = {"starts": starts, "ends": ends, "axes": [*cuts]}

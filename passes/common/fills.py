@@ -34,7 +34,7 @@ class Fill:
 
 
 def fill_of(value: ir.Value | None) -> Fill | None:
-    """Return the one float that ``value`` is filled with, through Expand and the like, or None."""
+    """Return the one float that ``value`` is filled with, also where it is moved, or None."""
     own_shape, dtype = False, None
     while value is not None:
         array, node = const_of(value), value.producer()

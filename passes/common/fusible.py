@@ -1,4 +1,4 @@
-"""Questions that passes which fuse ask about a group of nodes."""
+"""Readers, weights and constants around the nodes that a pass fuses."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -6,13 +6,14 @@ import onnx_ir as ir
 
 from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
-from graphfix.graph.nodes import attr_float, attr_int, is_op
+from graphfix.graph.nodes import is_op
 from graphfix.graph.text import node_label
+from graphfix.ops.products import read_gemm
 
 MICROSOFT = "com.microsoft"
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
-"""What the fused operators take on the CPU, on CUDA and on DirectML."""
+"""The types that the fused operators take on the CPU, on CUDA and on DirectML."""
 
 
 def why_used_elsewhere(
@@ -61,9 +62,9 @@ def is_weight(value: ir.Value | None, dims: tuple[int | None, ...], view: View) 
         return False
     if not value.is_initializer() or value.is_graph_input() or value.is_graph_output():
         return False
-    # A part that was replaced before has it ordered, which is done once for all.
+    # An earlier repair reorders the weight by a Reshape, once for all of its readers.
     users = [use.node for use in value.uses() if not is_op(use.node, "Reshape")]
-    # What makes constants of it does so when the model is loaded.
+    # Readers that compute constants of it do so when the model is loaded.
     users = [x for x in users if x.outputs[0] not in view.constant_values]
     return len(users) == 1 and all(d in (None, f) for d, f in zip(dims, value_dims, strict=True))
 
@@ -75,10 +76,10 @@ def is_own_constant(value: ir.Value | None, view: View) -> bool:
     return value in view.constant_values and len(value.uses()) == 1 and not value.is_graph_output()
 
 
-def is_plain_gemm(gemm: ir.Node) -> bool:
+def is_plain_gemm(node: ir.Node) -> bool:
     """Return whether a Gemm has no factors and transposes its second operand at most."""
-    numbers = {attr_float(gemm, name, 1) for name in ("alpha", "beta")}
-    return numbers == {1} and not attr_int(gemm, "transA", 0)
+    gemm = read_gemm(node)
+    return gemm.alpha == gemm.beta == 1 and not gemm.trans_a
 
 
 def only_varying_input(node: ir.Node, view: View) -> int | None:

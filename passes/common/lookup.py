@@ -1,7 +1,7 @@
-"""What the rules of fold may ask of a model: what a tensor holds, whose shape it has, who is equal.
+"""A model as the rules of fold see it: contents, dims as keys, and numbers for equal tensors.
 
-Sizes are taken to be at least 1 when shape inference simplifies an expression. What a shape tensor
-holds is believed here only if it also holds where a size is 0: an empty cache is a usual input.
+Shape inference simplifies expressions as if every size were at least 1. The contents of a shape
+tensor are used here only if they are also right where a size is 0: an empty cache is a usual input.
 """
 
 from __future__ import annotations
@@ -13,50 +13,56 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.editing.builder import Builder
 from graphfix.facts.numbering import ValueNumbering
 from graphfix.facts.symbolic.expressions import Dim, Ints, dim_key, symbols_of
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of, const_tensor, ints_of
 from graphfix.graph.dims import static_dims
-from graphfix.graph.nodes import attr_int, attr_ints, attr_text, is_op, use_count
+from graphfix.graph.nodes import attr_int, attr_text, is_op, use_count
 from graphfix.graph.walks import bodies_of
-from graphfix.ops.number_laws import BINARY_LAWS, COMPARISONS, UNARY_LAWS
+from graphfix.ops.axes import permutation_of
+from graphfix.ops.laws import BINARY_LAWS, UNARY_LAWS
 
 Array = npt.NDArray[np.generic]
 
 Key = int | str
 """A dim: a number, or the text that all equal expressions share."""
 
-# What has more elements stays computed: a file should not grow by its masks.
+# Larger tensors stay computed: a file should not grow by its masks.
 LIMIT = 4096
 
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 
-VIEWS = ("Reshape", "Unsqueeze", "Squeeze", "Flatten")
+VIEWS = ops.RESHAPES
 """Operators that give the same elements in the same order another shape."""
 
-# Sums and moves hold at every size, 0 among them.
-_ALWAYS = frozenset(
-    {"Shape", "Size", "Gather", "Slice", "Concat", "Cast", "Identity", "Transpose", "Expand"}
-    | {"Tile", "ConstantOfShape", "Add", "Sub", "Mul", "Neg", "Split", *VIEWS}
+# Sums, and moves whose shape follows from shapes, hold at every size, 0 among them.
+_RIGHT_AT_ZERO = (
+    (ops.MOVES_ELEMENTS - ops.COUNTS_CONTENTS)
+    | ops.MEASURES
+    | ops.named("Cast ConstantOfShape Add Sub Mul Neg")
 )
 
-
-_COMPUTED: Mapping[str, Callable[..., Ints]] = {
+# These are computed again with sizes of 0; the Cast is one to a boolean.
+_SIZE_LAWS: Mapping[str, Callable[..., Ints]] = {
     "Div": lambda a, b: np.sign(a) * np.sign(b) * (abs(a) // np.maximum(abs(b), 1)),
     "Mod": lambda a, b: np.mod(a, np.where(b == 0, 1, b)),
     "Max": lambda *x: np.maximum.reduce(np.broadcast_arrays(*x)),
     "Min": lambda *x: np.minimum.reduce(np.broadcast_arrays(*x)),
-    **{x: (UNARY_LAWS | BINARY_LAWS)[x] for x in ("Abs", "Not", "And", "Or", *COMPARISONS)},
     "Where": lambda condition, yes, no: np.asarray(np.where(condition != 0, yes, no)),
     "Cast": lambda a: a != 0,
+    **{
+        name: {**UNARY_LAWS, **BINARY_LAWS}[name]
+        for name in ops.LOGIC | ops.COMPARISONS | ops.named("Abs")
+    },
 }
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What a rule of fold puts in place of a node.
+    """The values that a rule of fold puts in place of a node.
 
     Attributes:
         reason: A sentence for ``check``.
@@ -77,13 +83,9 @@ def forward_value(value: ir.Value, node: ir.Node) -> Replacement | None:
     if not output.is_graph_output():
         return Replacement(reason, lambda op: [value])
     producer = value.producer()
-    if (
-        producer is None
-        or exclusive_producer(value, producer.op_type) is None
-        or bodies_of(producer)
-    ):
+    if producer is None or exclusive_producer(value, producer.op_type) is None:
         return None
-    if len(producer.outputs) != 1 or producer.graph is not node.graph:
+    if bodies_of(producer) or len(producer.outputs) != 1 or producer.graph is not node.graph:
         return None
     return Replacement(reason, lambda op: [op.clone_node(producer, *producer.inputs)])
 
@@ -103,7 +105,7 @@ def exclusive_producer(value: ir.Value | None, *op_types: str) -> ir.Node | None
 
 
 def perm_of(node: ir.Node, look: FoldView) -> tuple[int, ...]:
-    """Return how a Transpose permutes the axes of its input, or () if unknown.
+    """Return how a Transpose permutes the axes of its input, () if that is unknown.
 
     An Einsum of one tensor may be a Transpose.
     """
@@ -116,9 +118,7 @@ def perm_of(node: ir.Node, look: FoldView) -> tuple[int, ...]:
             if plain and len(operand_labels) == len(result_labels)
             else ()
         )
-    if "perm" in node.attributes:
-        return attr_ints(node, "perm") or ()
-    return tuple(reversed(range(look.view.shapes.rank(node.inputs[0]) or 0)))
+    return permutation_of(node, look.view.shapes.rank(node.inputs[0]) or 0)
 
 
 def constant_of(value: ir.Value | None, limit: int = LIMIT) -> Array | None:
@@ -134,7 +134,7 @@ class FoldView:
 
     view: View
     numbering: ValueNumbering = field(init=False)
-    _holds_at_zero_by_value: dict[ir.Value, bool] = field(default_factory=dict)
+    _right_at_zero: dict[ir.Value, bool] = field(default_factory=dict)
     _scopes: dict[ir.Graph, frozenset[ir.Graph]] = field(default_factory=dict)
     _keys: dict[ir.Value, tuple[Sequence[Dim], tuple[Key, ...] | None]] = field(
         default_factory=dict
@@ -149,7 +149,7 @@ class FoldView:
         if dims is None or value is None:
             return None
         cached = self._keys.get(value)
-        if cached is None or cached[0] is not dims:  # a pass may learn more of it
+        if cached is None or cached[0] is not dims:  # a pass may have inferred more dims
             cached = self._keys[value] = dims, keys_of(dims)
         return cached[1]
 
@@ -166,7 +166,7 @@ class FoldView:
             return None
         data = self.view.shapes.known_elements(value)
         keys = None if data is None else keys_of(data)
-        if keys is None and value.producer() is None:  # a constant that fold itself has made
+        if keys is None and value.producer() is None:  # a constant that fold has written
             return ints_of(value) if constant_of(value, 64) is not None else None
         return keys if keys is not None and self._holds_at_zero(value) else None
 
@@ -203,45 +203,43 @@ class FoldView:
         while pending:
             top = pending[-1]
             node = top.producer()
-            if top in self._holds_at_zero_by_value:
+            if top in self._right_at_zero:
                 pending.pop()
-            elif node is None or is_op(node, "Shape", "Size", "Constant"):
-                self._holds_at_zero_by_value[top] = True
+            elif node is None or node in ops.MEASURES or is_op(node, "Constant"):
+                self._right_at_zero[top] = True
             else:
-                missing = [
-                    x
-                    for x in node.inputs
-                    if x is not None and x not in self._holds_at_zero_by_value
-                ]
-                if missing and is_op(node, *_ALWAYS, *_COMPUTED):
+                operands = [x for x in node.inputs if x is not None]
+                missing = [x for x in operands if x not in self._right_at_zero]
+                if missing and (node in _RIGHT_AT_ZERO or is_op(node, *_SIZE_LAWS)):
                     pending += missing
                 else:
-                    self._holds_at_zero_by_value[top] = self._step_holds_at_zero(node, top)
-        return self._holds_at_zero_by_value[value]
+                    self._right_at_zero[top] = self._step_holds_at_zero(node, top)
+        return self._right_at_zero[value]
 
     def _step_holds_at_zero(self, node: ir.Node, value: ir.Value) -> bool:
-        asks_for_zero = is_op(node, "Cast") and attr_int(node, "to", 0) == ir.DataType.BOOL
-        if is_op(node, *_ALWAYS) and not asks_for_zero:
-            return all(self._holds_at_zero_by_value[x] for x in node.inputs if x is not None)
-        if not is_op(node, *_COMPUTED) or not all(
-            x is not None and self._holds_at_zero_by_value[x] for x in node.inputs
-        ):
+        """Return whether a node whose inputs were judged gives the inferred content at size 0."""
+        if not all(self._right_at_zero.get(x, False) for x in node.inputs if x is not None):
             return False
+        to_boolean = is_op(node, "Cast") and attr_int(node, "to", 0) == ir.DataType.BOOL
+        if node in _RIGHT_AT_ZERO and not to_boolean:
+            return True
+        return is_op(node, *_SIZE_LAWS) and self._recomputes_to(node, value)
+
+    def _recomputes_to(self, node: ir.Node, value: ir.Value) -> bool:
+        """Return whether a law gives the inferred content of ``value`` with sizes of 0 too."""
         shapes = self.view.shapes
-        operand_data = [shapes.known_elements(x) for x in node.inputs]
-        result_data = shapes.known_elements(value)
-        if result_data is None or any(x is None for x in operand_data):
+        contents = [shapes.known_elements(x) for x in (*node.inputs, value)]
+        *operands, result = [x for x in contents if x is not None] or [()]
+        if len(operands) < len(node.inputs):
             return False
-        operands = [x or () for x in operand_data]
-        symbols = {s for dims in (*operands, result_data) for dim in dims for s in symbols_of(dim)}
+        symbols = {s for dims in (*operands, result) for dim in dims for s in symbols_of(dim)}
         try:
             for sizes in _sizes_with_zeros(sorted(symbols), shapes.is_never_empty):
                 args = [_evaluate_dims(x, sizes) for x in operands]
-                if not np.array_equal(
-                    _COMPUTED[node.op_type](*args), _evaluate_dims(result_data, sizes)
-                ):
+                computed = _SIZE_LAWS[node.op_type](*args)
+                if not np.array_equal(computed, _evaluate_dims(result, sizes)):
                     return False
-        # A name that no expression holds, no number, or one that no tensor holds.
+        # An unknown name, a result that is no number, or a number too large for a tensor.
         except (ValueError, ZeroDivisionError, OverflowError):
             return False
         return True
@@ -249,7 +247,7 @@ class FoldView:
 
 def root_of(value: ir.Value) -> ir.Value:
     """Return the tensor whose elements ``value`` has, in the same order."""
-    while (node := value.producer()) is not None and is_op(node, *VIEWS, "Identity"):
+    while (node := value.producer()) is not None and node in ops.VIEWS:
         source = node.inputs[0]
         if source is None:
             break

@@ -8,8 +8,9 @@ import onnx_ir as ir
 from graphfix.core import Skip
 from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
-from graphfix.graph.constants import axes_of
-from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.graph.nodes import is_op, producer_of
+from graphfix.ops.axes import keeps_dims
+from graphfix.ops.operands import read_ints
 
 from .fusible import lies_along
 from .polynomial import number_of
@@ -102,16 +103,7 @@ def _cores_by_mean(
     add, rank = inside.producer(), view.shapes.rank(data)
     if add is None:
         return []
-    sums: list[tuple[float | None, ir.Value | None]] = [(0.0, inside)]
-    if is_op(add, "Add"):
-        sums = [(number_of(add.inputs[i], rank), add.inputs[1 - i]) for i in (0, 1)]
-    candidates = [
-        (e, *x)
-        for e, mean in sums
-        if e is not None and e >= 0
-        for x in _mean_candidates(mean, rank)
-    ]
-    for epsilon, value, axes, mean_nodes in candidates:
+    for epsilon, value, axes, mean_nodes in _means_plus_epsilon(inside, add, rank):
         if (operand_and_square := square_of(value)) is None:
             continue
         base, square = operand_and_square
@@ -129,6 +121,24 @@ def _cores_by_mean(
             cores.insert(0, replace(plain, data=source, centred=True, nodes=nodes | centre_nodes))
         return cores
     return []
+
+
+def _means_plus_epsilon(
+    value: ir.Value, add: ir.Node, rank: int | None
+) -> Iterator[tuple[float, ir.Value | None, tuple[int, ...] | str, frozenset[ir.Node]]]:
+    """Yield an epsilon, and the operand, axes and nodes of a mean, that ``value`` may add up.
+
+    Args:
+        value: The radicand.
+        add: The node that makes it.
+        rank: The rank of the tensor that is normalised.
+    """
+    sums: list[tuple[float | None, ir.Value | None]] = [(0.0, value)]
+    if is_op(add, "Add"):
+        sums = [(number_of(add.inputs[i], rank), add.inputs[1 - i]) for i in (0, 1)]
+    for epsilon, mean in sums:
+        if epsilon is not None and epsilon >= 0:
+            yield from ((epsilon, *x) for x in _mean_candidates(mean, rank))
 
 
 def _split_gain(
@@ -197,9 +207,9 @@ def square_of(value: ir.Value | None) -> tuple[ir.Value, ir.Node] | None:
 
 def _mean_axes(reduce: ir.Node, rank: int | None) -> tuple[int, ...] | str:
     """Return the axes of a mean, counted from the end, or why they are not usable."""
-    if attr_int(reduce, "keepdims", 1) != 1 or any(x.is_ref() for x in reduce.attributes.values()):
+    if not keeps_dims(reduce) or any(x.is_ref() for x in reduce.attributes.values()):
         return "its mean loses the axis it is taken over (keepdims=0)"
-    axes = axes_of(reduce)
+    axes = read_ints(reduce, 1, "axes")
     if not axes:
         return "the axes of its mean are not constant, or are all there are"
     if any(x >= 0 for x in axes):
@@ -217,5 +227,5 @@ def fits_scale(value: ir.Value | None, data: ir.Value, axes: Sequence[int], view
     if axes[-1] < -1:  # as [C, 1] or [1, C, 1]
         return lies_along(value, dims[axes[0]], -1 - axes[-1], len(dims), view)
     if size is None and value.is_initializer() and value.shape is not None:
-        size = tuple(value.shape)  # ones that this pass has made
+        size = tuple(value.shape)  # ones that the pass itself has written
     return size is not None and len(size) == len(axes) and same_dims(size, dims[axes[0] :])

@@ -17,7 +17,7 @@ Polynomial = Mapping[Powers, float]
 _DEGREE = 4
 _NODES = 24
 
-# How far a number that is written in a type may be from what is meant.
+# The relative error of a factor that is written in a type.
 _SLACK = {ir.DataType.FLOAT: 1e-5, ir.DataType.FLOAT16: 2e-3}
 
 

@@ -10,7 +10,7 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import Dim, Shapes, same_dim
 from graphfix.graph.text import size_text
 
-# DirectML has tensors of up to so many dims.
+# The most dims of a tensor on DirectML.
 _MOST_DIMS = 8
 
 
@@ -50,7 +50,7 @@ def reshape_target_of(
     direct_shape = constant_target(source, sizes, shape_data, shapes)
     if not isinstance(direct_shape, str):
         return ReshapeTarget(direct_shape)
-    # Where nothing is given, the sizes stand for it: there is no -1 among them either.
+    # Without shape data the sizes are used instead: there is no -1 among them either.
     for (axes, wide), (_, wide_data) in zip(
         _insert_unit_dims(sizes), _insert_unit_dims(shape_data or sizes), strict=False
     ):
@@ -106,7 +106,7 @@ def build_reshape(value: ir.Value, sizes: ir.Value, op: Builder) -> ir.Value:
 def constant_target(
     source: Sequence[Dim], sizes: Sequence[Dim], shape_data: Sequence[Dim] | None, shapes: Shapes
 ) -> tuple[int, ...] | str:
-    """The constant that reshapes ``source`` to ``sizes``, or why there is none.
+    """Return the constant that reshapes ``source`` to ``sizes``, or why there is none.
 
     Args:
         source: The dims of the input; empty if they are unknown.
@@ -132,14 +132,13 @@ def constant_target(
         entries = " and ".join(f"entry {i} ({size_text(sizes[i])})" for i in inferred)
         dims = ", ".join(size_text(x) for x in source)
         return f"one -1 is not enough: {entries} are not what the input [{dims}] has there"
-    if inferred and not (
-        shape_data is not None and len(shape_data) == len(sizes) and shape_data[inferred[0]] == -1
-    ):
-        maybe_empty = [str(x) for x in copied if not shapes.is_never_empty(x)]
-        if maybe_empty:
-            entry = f"entry {inferred[0]} ({size_text(sizes[inferred[0]])})"
-            return (
-                f"{entry} would have to be -1, which is ambiguous if "
-                f"{' or '.join(maybe_empty)} is 0"
-            )
+    maybe_empty = [str(x) for x in copied if not shapes.is_never_empty(x)]
+    if inferred and maybe_empty and not _is_minus_one(shape_data, inferred[0], len(sizes)):
+        entry = f"entry {inferred[0]} ({size_text(sizes[inferred[0]])})"
+        return f"{entry} would have to be -1, which is ambiguous if {' or '.join(maybe_empty)} is 0"
     return tuple(target)
+
+
+def _is_minus_one(shape_data: Sequence[Dim] | None, entry: int, rank: int) -> bool:
+    """Return whether a computed shape of this rank is known to have -1 as this entry."""
+    return shape_data is not None and len(shape_data) == rank and shape_data[entry] == -1

@@ -1,23 +1,28 @@
 """Operators that keep the first axes of their inputs, in whatever order those lie."""
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import onnx_ir as ir
 
+from graphfix import ops
+from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
-from graphfix.graph.constants import axes_of, ints_of
-from graphfix.graph.nodes import attr_int, input_at, is_op
-from graphfix.ops.broadcast import BY_ELEMENT, broadcasts_inputs
+from graphfix.graph.constants import ints_of
+from graphfix.ops.axes import axis_of, mixed_axes, reduced_axes
+from graphfix.ops.products import read_fused_matmul
+from graphfix.ops.reshapes import copies_zeros, reshape_target
 
 from .fusible import MICROSOFT
 
-# With an axis, and the axis that they have without one.
-_ALONG = {"LayerNormalization": -1, "Softmax": -1, "LogSoftmax": -1, "Split": 0, "Concat": 0}
-_REDUCES = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2")
-_FUSED = {
-    "SkipLayerNormalization": (0, 1),
-    **dict.fromkeys(("BiasGelu", "Gelu", "QuickGelu", "FastGelu"), (0,)),
-}
-_TURNS = ("transA", "transBatchA", "transBatchB")
-_SOFTMAX = 13  # before, it takes all axes from one on together
+Ranks: TypeAlias = list[int | None]
+"""The rank of each input of a node; None if it is absent or unknown."""
+
+# A Dropout in training draws a number for each element, in their order.
+_ELEMENTWISE = ops.ELEMENTWISE - ops.named("Dropout")
+_ADDS_SKIP = ops.named(
+    "com.microsoft.SkipLayerNormalization com.microsoft.SkipSimplifiedLayerNormalization"
+)
 
 
 def row_inputs_of(node: ir.Node, lead: int, view: View) -> tuple[int, ...] | None:
@@ -28,56 +33,96 @@ def row_inputs_of(node: ir.Node, lead: int, view: View) -> tuple[int, ...] | Non
     the output, aligned at the last. None for other nodes, or if ranks are unknown.
     """
     ranks = [None if x is None else view.shapes.rank(x) for x in node.inputs]
-    indices = _row_input_indices(node, ranks, lead, view)
     rank = view.shapes.rank(node.outputs[0])
-    if not indices or rank is None or rank < lead or node.outputs[0] in view.constant_values:
+    if rank is None or rank < lead or node.outputs[0] in view.constant_values:
         return None
+    if not ranks or ranks[0] is None:
+        return None
+    indices = _find_row_inputs(node, ranks, lead, view)
     short = [node.inputs[i] for i in indices if (ranks[i] or 0) < lead]
-    return indices if all(x in view.constant_values for x in short) else None
+    return indices if indices and all(x in view.constant_values for x in short) else None
 
 
-def _row_input_indices(
-    node: ir.Node, ranks: list[int | None], lead: int, view: View
-) -> tuple[int, ...] | None:
-    first = ranks[0] if ranks else None
-    if first is None:
-        return None
-    if node.domain == MICROSOFT and node.op_type != "FusedMatMul":
-        return _FUSED.get(node.op_type) if first > lead else None
-    if is_op(node, "MatMul") or node.domain == MICROSOFT:
-        turns = any(attr_int(node, x, 0) for x in _TURNS)
-        return (0,) if ranks[1] == 2 and first > lead and not turns else None
-    if is_op(node, *BY_ELEMENT) or broadcasts_inputs(node, view.opset_of_node(node)):
-        return _broadcast_row_inputs(node, ranks, lead, view)
-    if is_op(node, *_ALONG):
-        axis = attr_int(node, "axis", _ALONG[node.op_type]) % first
-        is_single_axis = "Softmax" not in node.op_type or view.opset_of_node(node) >= _SOFTMAX
-        indices = range(len(ranks)) if is_op(node, "Concat") else (0,)
-        return tuple(indices) if is_single_axis and axis >= lead else None
-    if is_op(node, *_REDUCES):
-        axes = axes_of(node)
-        return (0,) if axes and all(x % first >= lead for x in axes) else None
-    if is_op(node, "Reshape"):
-        sizes = ints_of(input_at(node, 1)) or ()
-        keeps = sizes[:lead] == (0,) * lead and not attr_int(node, "allowzero", 0)
-        return (0,) if keeps and len(sizes) > lead else None
-    if is_op(node, "Gather") and attr_int(node, "axis", 0) == 0:
-        return (1,) if node.inputs[0] in view.constant_values else None
-    return None
+def _find_row_inputs(node: ir.Node, ranks: Ranks, lead: int, view: View) -> tuple[int, ...]:
+    """Return the inputs of rows by the first rule that knows the operator; () if none does."""
+    opset = view.opset_of_node(node)
+    for operators, find_inputs in _RULES:
+        if node in operators and node in operators.at(opset):
+            return find_inputs(node, ranks, lead, view)
+    return ()
 
 
-def _broadcast_row_inputs(
-    node: ir.Node, ranks: list[int | None], lead: int, view: View
-) -> tuple[int, ...] | None:
-    """Return the inputs with one of the first axes longer than 1, or None."""
-    rank, indices = view.shapes.rank(node.outputs[0]), []
-    for i, (value, own) in enumerate(zip(node.inputs, ranks, strict=True)):
+def _elementwise_row_inputs(node: ir.Node, ranks: Ranks, lead: int, view: View) -> tuple[int, ...]:
+    """Return the inputs of an elementwise node with one of the first axes longer than 1."""
+    if node.domain == MICROSOFT and (ranks[0] or 0) <= lead:
+        return ()  # a bias of the last axis, which must keep its place
+    rank, indices = view.shapes.rank(node.outputs[0]) or 0, []
+    data = node.inputs[:1] if node in ops.UNARY else node.inputs
+    for i, value in enumerate(data):
+        own = ranks[i]
         if value is None:
             continue
-        if own is None or rank is None:
-            return None
+        if own is None:
+            return ()
         if any(x != 1 for x in (view.shapes.dims(value) or ())[: max(0, lead - (rank - own))]):
             if own < rank and value not in view.constant_values:
-                return None
+                return ()
             indices.append(i)
     return tuple(indices)
+
+
+def _product_row_inputs(node: ir.Node, ranks: Ranks, lead: int, view: View) -> tuple[int, ...]:
+    """Return the data of a product with one matrix for all rows."""
+    product = read_fused_matmul(node)
+    moves_rows = product.trans_a or product.trans_batch_a or product.trans_batch_b
+    return (0,) if ranks[1] == 2 and (ranks[0] or 0) > lead and not moves_rows else ()
+
+
+def _normalized_row_inputs(node: ir.Node, ranks: Ranks, lead: int, view: View) -> tuple[int, ...]:
+    """Return the data of a Softmax or norm that mixes no rows, and what a norm adds to it."""
+    axes = mixed_axes(node, ranks[0] or 0, view.opset_of_node(node))
+    if axes is None or any(axis < lead for axis in axes):
+        return ()
+    if node not in _ADDS_SKIP:
+        return (0,)
+    data, skip = (view.shapes.dims(x) for x in node.inputs[:2])
+    return (0, 1) if same_dims(data, skip) else ()  # [1, T, D] is repeated along the first axis
+
+
+def _joined_row_inputs(node: ir.Node, ranks: Ranks, lead: int, view: View) -> tuple[int, ...]:
+    """Return the data of a Concat or Split along an axis behind the rows."""
+    axis = axis_of(node, ranks[0] or 0, view.opset_of_node(node))
+    if axis is None or axis < lead:
+        return ()
+    return tuple(range(len(ranks))) if node.op_type == "Concat" else (0,)
+
+
+def _reduced_row_inputs(node: ir.Node, ranks: Ranks, lead: int, view: View) -> tuple[int, ...]:
+    """Return the data of a reduction over axes behind the rows."""
+    axes = reduced_axes(node, ranks[0] or 0, view.opset_of_node(node))
+    return (0,) if axes is not None and all(axis >= lead for axis in axes) else ()
+
+
+def _reshaped_row_inputs(node: ir.Node, ranks: Ranks, lead: int, view: View) -> tuple[int, ...]:
+    """Return the data of a Reshape whose target copies the sizes of the rows."""
+    target = reshape_target(node, ints_of) or ()
+    keeps_rows = target[:lead] == (0,) * lead and copies_zeros(node)
+    return (0,) if keeps_rows and len(target) > lead else ()
+
+
+def _gathered_row_inputs(node: ir.Node, ranks: Ranks, lead: int, view: View) -> tuple[int, ...]:
+    """Return the indices of a Gather that looks up rows of a constant table."""
+    is_table = node.inputs[0] in view.constant_values
+    is_lookup = axis_of(node, ranks[0] or 0, view.opset_of_node(node)) == 0
+    return (1,) if is_table and is_lookup else ()
+
+
+_RULES: tuple[tuple[ops.OpSet, Callable[[ir.Node, Ranks, int, View], tuple[int, ...]]], ...] = (
+    (_ELEMENTWISE, _elementwise_row_inputs),
+    (ops.named("MatMul com.microsoft.FusedMatMul"), _product_row_inputs),
+    (ops.NORMALIZES_ALONG_AXES, _normalized_row_inputs),
+    (ops.named("Concat Split"), _joined_row_inputs),
+    (ops.REDUCES, _reduced_row_inputs),
+    (ops.named("Reshape"), _reshaped_row_inputs),
+    (ops.named("Gather"), _gathered_row_inputs),
+)

@@ -1,7 +1,7 @@
-"""Tensors filled with one number: masks that hide nothing, and what is larger than it need be.
+"""Tensors filled with one number: masks that hide nothing, and needlessly expanded tensors.
 
 A bidirectional mask leaves transformers as ``index >= 0``, expanded to the size of the scores: true
-everywhere. What is known to be one number needs no size of its own where it is broadcast anyway.
+everywhere. A tensor of one number needs no size of its own where its readers broadcast it anyway.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,29 +9,27 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.intervals import interval_of
 from graphfix.graph.constants import fill_value_of, uniform_number
 from graphfix.graph.nodes import attr_int, is_op, producer_of
-from graphfix.ops.broadcast import BY_ELEMENT, broadcasts_inputs
-from graphfix.ops.number_laws import BINARY_LAWS, COMPARISONS, UNARY_LAWS
+from graphfix.ops.axes import axis_of
+from graphfix.ops.laws import BINARY_LAWS, UNARY_LAWS
 
-from .lookup import VIEWS, FoldView, Key, Replacement, constant_of, perm_of
+from .lookup import FoldView, Key, Replacement, constant_of, perm_of
 from .reshape_targets import with_axes
 
 Number = float | int | bool
 
-_TAKEN = ("Slice", "Gather", "GatherElements")
-_MOVES = (*VIEWS, *_TAKEN, "Expand", "Tile", "Identity", "Transpose")
-_LOGIC = ("And", "Or", "Not")
-_NOTHING: Mapping[str, Number] = {"Add": 0, "Mul": 1, "And": True, "Or": False}
-NEUTRAL = frozenset({"Where", *_NOTHING})
-"""The operators that :meth:`Uniform.neutral` looks at."""
-_ARITHMETIC = ("Add", "Sub", "Mul")
-SHRUNK = frozenset(
-    {"ConstantOfShape", "Where", "Cast", *_MOVES, *COMPARISONS, *_LOGIC, *_ARITHMETIC}
-)
-"""The operators that :meth:`Uniform.smaller` looks at."""
-# Index arithmetic is a handful of nodes deep; what lies deeper is taken as unknown.
+_NEUTRAL_NUMBER: Mapping[str, Number] = {"Add": 0, "Mul": 1, "And": True, "Or": False}
+NEUTRAL = frozenset({"Where", *_NEUTRAL_NUMBER})
+"""The operators that :meth:`UniformTensors.drop_neutral` looks at."""
+# Each element is one of those of the first input.
+_MOVES = ops.MOVES_FIRST_INPUT - ops.COUNTS_CONTENTS
+_COMPUTES = ops.LOGIC | ops.COMPARISONS | ops.named("Cast Add Sub Mul")
+SHRUNK = _MOVES | _COMPUTES | ops.named("ConstantOfShape Where")
+"""The operators that :meth:`UniformTensors.shrink` looks at."""
+# Index arithmetic is a handful of nodes deep; deeper numbers count as unknown.
 _DEPTH = 24
 
 
@@ -57,27 +55,31 @@ class UniformTensors:
         return self._number_by_value[value]
 
     def _find_number(self, value: ir.Value, depth: int) -> Number | None:
+        """Return the number of a tensor that was not asked for before, or None."""
         node = value.producer()
-        if node is None or node.op_type in ("Constant", "Identity"):
+        if node is None or is_op(node, "Constant", "Identity"):
             array = constant_of(value, 1024)
             if array is not None:
                 return uniform_number(array)
-        if node is None or node.op_type not in SHRUNK:
+        if not SHRUNK.has(node):
             return None
         if is_op(node, "ConstantOfShape"):
             filler = fill_value_of(node)
             return None if filler is None else uniform_number(filler)
-        if is_op(node, *_MOVES):
+        if node in _MOVES:
             return self.uniform_number(node.inputs[0], depth)
-        if is_op(node, *COMPARISONS) and (truth := self._compare(node)) is not None:
+        return self._number_of_result(node, depth)
+
+    def _number_of_result(self, node: ir.Node, depth: int) -> Number | None:
+        """Return the number that a Where, or an operator on numbers, gives everywhere, or None."""
+        if node in ops.COMPARISONS and (truth := self._compare(node)) is not None:
             return truth
-        if not is_op(node, "Where", "Cast", *_LOGIC, *_ARITHMETIC):
-            return None
         numbers = [self.uniform_number(x, depth) for x in node.inputs]
-        if is_op(node, "Where") and numbers[0] is not None:
-            return numbers[1 if numbers[0] else 2]
+        if is_op(node, "Where"):
+            condition, if_true, if_false = numbers
+            return None if condition is None else if_true if condition else if_false
         operands = [x for x in numbers if x is not None]
-        if len(operands) != len(numbers) or is_op(node, "Where"):
+        if node not in _COMPUTES - ops.COMPARISONS or len(operands) != len(numbers):
             return None
         return self._compute(node, operands)
 
@@ -97,8 +99,9 @@ class UniformTensors:
         return None
 
     def _compute(self, node: ir.Node, numbers: Sequence[Number]) -> Number | None:
-        if is_op(node, *_LOGIC):
-            return bool((UNARY_LAWS | BINARY_LAWS)[node.op_type](*numbers))
+        """Return what an operator makes of numbers in the types of its tensors, or None."""
+        if node in ops.LOGIC:
+            return bool({**UNARY_LAWS, **BINARY_LAWS}[node.op_type](*numbers))
         dtype = self._look.view.shapes.dtype(node.outputs[0])
         operand_dtype = self._look.view.shapes.dtype(node.inputs[0])
         if dtype is None or operand_dtype is None:
@@ -111,8 +114,8 @@ class UniformTensors:
     # --- rules -------------------------------------------------------------------------------
 
     def drop_neutral(self, node: ir.Node, look: FoldView) -> Replacement | None:
-        """Drop an operator that adds nothing, or a Where whose mask hides nothing."""
-        if not is_op(node, "Where", *_NOTHING) or node.outputs[0].is_graph_output():
+        """Drop a sum with 0, a product with 1, and a Where that always takes the same side."""
+        if not is_op(node, "Where", *_NEUTRAL_NUMBER) or node.outputs[0].is_graph_output():
             return None
         operand = self._deciding_operand(node)
         dims = look.dims(node.outputs[0])
@@ -132,25 +135,21 @@ class UniformTensors:
             return None if decided is None else node.inputs[1 if decided else 2]
         for i in (0, 1):
             number = self.uniform_number(node.inputs[i])
-            if number is not None and number == _NOTHING[node.op_type]:
+            if number is not None and number == _NEUTRAL_NUMBER[node.op_type]:
                 return node.inputs[1 - i]
         return None
 
     def scatter_to_where(self, node: ir.Node, look: FoldView) -> Replacement | None:
         """Turn one number written at the places of a mask, ``x[mask] = 0``, into a Where."""
-        data, indices = node.inputs[:2]
-        transpose = producer_of(indices)
-        if not is_op(transpose, "Transpose") or perm_of(transpose, look) != (1, 0):
-            return None
-        nonzero = producer_of(transpose.inputs[0])
-        mask = nonzero.inputs[0] if is_op(nonzero, "NonZero") else None
-        number, dtype = self.uniform_number(node.inputs[2]), look.view.shapes.dtype(data)
+        data, indices, updates = node.inputs[:3]
+        mask = _mask_of_places(indices, look)
+        number, dtype = self.uniform_number(updates), look.view.shapes.dtype(data)
         data_dims, dims = look.dims(data), look.dims(mask)
         if mask is None or data is None or number is None or dtype is None or not data_dims:
             return None
         if "reduction" in node.attributes or look.view.shapes.dtype(mask) != ir.DataType.BOOL:
             return None
-        # Rows of a mask that are expanded to those of x are as many, or the indices are none of x.
+        # A mask that is expanded to x has as many rows as x, or its indices would lie outside of x.
         expand = mask.producer()
         if is_op(expand, "Expand") and look.data(expand.inputs[1]) == data_dims:
             mask, dims = expand.inputs[0], data_dims
@@ -165,13 +164,13 @@ class UniformTensors:
     def drop_imaginary(self, node: ir.Node, look: FoldView) -> Replacement | None:
         """Drop the zero imaginary parts of the input of a DFT, as dynamo writes ``fft``."""
         concat = producer_of(node.inputs[0])
-        parts = (
-            concat.inputs if is_op(concat, "Concat") and not attr_int(node, "inverse", 0) else ()
-        )
-        sizes = [dims[-1] for x in parts if (dims := look.dims(x))]
-        if concat is None or sizes != [1, 1] or self.uniform_number(parts[1]) != 0:
+        if not is_op(concat, "Concat") or attr_int(node, "inverse", 0):
             return None
-        if attr_int(concat, "axis", 0) not in (-1, (look.view.shapes.rank(parts[0]) or 0) - 1):
+        parts, rank = concat.inputs, look.view.shapes.rank(node.inputs[0]) or 0
+        sizes = [dims[-1] for x in parts if (dims := look.dims(x))]
+        if sizes != [1, 1] or self.uniform_number(parts[1]) != 0:
+            return None
+        if axis_of(concat, rank, look.view.opset_of_node(concat)) != rank - 1:
             return None
         operands = (parts[0], *node.inputs[1:])
         return Replacement(
@@ -188,22 +187,31 @@ class UniformTensors:
             return None
         number = None if is_op(node, "Constant", "Identity") else self.uniform_number(output)
         if number is not None:
-            dtype = look.view.shapes.dtype(output)
-            unit_dims = (1,) * len(dims)
-            if dtype is None or dims == unit_dims or not self._may_shrink(output, unit_dims):
-                return None
-            scalar_array = np.full(unit_dims, number, dtype.numpy())
-            reason = "it is one number, and is broadcast anyway"
-            return self._claim_shrunk(Replacement(reason, lambda op: [op.constant(scalar_array)]))
+            return self._shrink_to_number(output, number, dims)
+        return self._shrink_to_operand(node, dims)
+
+    def _shrink_to_number(
+        self, value: ir.Value, number: Number, dims: tuple[Key, ...]
+    ) -> Replacement | None:
+        """Replace a tensor of one number by a constant with the same rank and dims of 1."""
+        dtype, unit_dims = self._look.view.shapes.dtype(value), (1,) * len(dims)
+        if dtype is None or dims == unit_dims or not self._may_shrink(value, unit_dims):
+            return None
+        array = np.full(unit_dims, number, dtype.numpy())
+        reason = "it is one number, and is broadcast anyway"
+        return self._claim_shrunk(Replacement(reason, lambda op: [op.constant(array)]))
+
+    def _shrink_to_operand(self, node: ir.Node, dims: tuple[Key, ...]) -> Replacement | None:
+        """Replace an expanded tensor by the operand that readers can broadcast themselves."""
         operand = node.inputs[0] if is_op(node, "Expand", "Tile") else None
         if is_op(node, "And", "Or"):
             operand = self._deciding_operand(node)
-        source = look.dims(operand)
+        source = self._look.dims(operand)
         if operand is None or source is None or source == dims:
             return None
         if is_op(node, "Tile") and any(x not in (1, y) for x, y in zip(source, dims, strict=True)):
-            return None  # it repeats what is more than one
-        if not self._may_shrink(output, source):
+            return None  # it repeats an axis longer than 1
+        if not self._may_shrink(node.outputs[0], source):
             return None
         return self._claim_shrunk(
             Replacement("those who use it can broadcast it themselves", lambda op: [operand])
@@ -217,7 +225,7 @@ class UniformTensors:
         return replacement
 
     def _may_shrink(self, value: ir.Value, dims: tuple[Key, ...], depth: int = _DEPTH) -> bool:
-        """Return whether no reader notices if ``value`` has only ``dims``, which broadcast."""
+        """Return whether all readers give the same if ``value`` has only ``dims``."""
         if value.is_graph_output() or depth == 0:
             return False
         self._shrunk_dims[value] = dims
@@ -226,35 +234,60 @@ class UniformTensors:
     def _reader_may_shrink(
         self, reader: ir.Node, value: ir.Value, dims: tuple[Key, ...], depth: int
     ) -> bool:
+        """Return whether a reader gives the same, or something smaller that broadcasts, as well."""
         look = self._look
         if reader.graph is not look.view.model.graph or len(reader.outputs) != 1:
             return False
         if not self.touched.isdisjoint(x for x in reader.inputs if x is not None):
             return False
-        output = reader.outputs[0]
+        (output,) = reader.outputs
         if is_op(reader, "Expand") and reader.inputs[0] is value:
             target = look.dims(output)
             return target is not None and look.data(reader.inputs[1]) == target
-        if is_op(reader, *BY_ELEMENT) and reader.inputs[0] is value:
-            return self._may_shrink(output, dims, depth - 1)
+        shrunk = self._dims_behind(reader, value, dims)
+        if shrunk is None:
+            return False
+        return shrunk == look.dims(output) or self._may_shrink(output, shrunk, depth - 1)
+
+    def _dims_behind(
+        self, reader: ir.Node, value: ir.Value, dims: tuple[Key, ...]
+    ) -> tuple[Key, ...] | None:
+        """Return the dims of a reader's output if ``value`` has only ``dims``, or None."""
+        look, is_data = self._look, reader.inputs[0] is value
+        if reader in ops.MAPS_ELEMENTS and is_data:
+            return dims
         if is_op(reader, "Transpose") and len(perm := perm_of(reader, look)) == len(dims):
-            return self._may_shrink(output, tuple(dims[i] for i in perm), depth - 1)
-        if is_op(reader, "Gather") and reader.inputs[0] is not value:
-            table, axis = look.dims(reader.inputs[0]), attr_int(reader, "axis", 0)
-            if table is None:
-                return False
-            row = (*table[: axis % len(table)], *dims, *table[axis % len(table) + 1 :])
-            return self._may_shrink(output, row, depth - 1)
-        if not broadcasts_inputs(reader, look.view.opset_of_node(reader)):
-            return False
-        # As it is when all of them are small: it may take the same by another way.
-        shapes = [self._shrunk_dims.get(x, look.dims(x)) if x else None for x in reader.inputs]
+            return tuple(dims[i] for i in perm)
+        if is_op(reader, "Gather") and not is_data:
+            return self._gathered_dims(reader, dims)
+        return self._broadcast_dims(reader)
+
+    def _gathered_dims(self, gather: ir.Node, dims: tuple[Key, ...]) -> tuple[Key, ...] | None:
+        """Return the dims of a Gather by indices that have only ``dims``, or None."""
+        table = self._look.dims(gather.inputs[0])
+        if table is None:
+            return None
+        axis = axis_of(gather, len(table), self._look.view.opset_of_node(gather))
+        return None if axis is None else (*table[:axis], *dims, *table[axis + 1 :])
+
+    def _broadcast_dims(self, node: ir.Node) -> tuple[Key, ...] | None:
+        """Return what the inputs of a node broadcast to, or None if they do not."""
+        look = self._look
+        if node not in ops.BROADCASTS.at(look.view.opset_of_node(node)):
+            return None
+        # All shrunk inputs count at once: one tensor may reach the node by two ways.
+        shapes = [self._shrunk_dims.get(x, look.dims(x)) if x else None for x in node.inputs]
         known_shapes = [x for x in shapes if x is not None]
-        target = look.dims(output)
-        if len(known_shapes) != len(shapes) or target is None:
-            return False
-        size = broadcast_dims(known_shapes)
-        return size is not None and (size == target or self._may_shrink(output, size, depth - 1))
+        return broadcast_dims(known_shapes) if len(known_shapes) == len(shapes) else None
+
+
+def _mask_of_places(indices: ir.Value | None, look: FoldView) -> ir.Value | None:
+    """Return the mask whose true places are these indices: Transpose of NonZero; or None."""
+    transpose = producer_of(indices)
+    if not is_op(transpose, "Transpose") or perm_of(transpose, look) != (1, 0):
+        return None
+    nonzero = producer_of(transpose.inputs[0])
+    return nonzero.inputs[0] if is_op(nonzero, "NonZero") else None
 
 
 def _is_norm_scale_or_bias(node: ir.Node, operand: ir.Value) -> bool:

@@ -1,5 +1,6 @@
 """fuse-attention: the manual is the docstring of the class."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -14,6 +15,7 @@ from .attention.mha_inputs import (
     build_product_shape,
     concat_biases,
 )
+from .attention.operand_path import Past
 from .attention.site import Attention, attention_at, shape_readers_of
 
 
@@ -119,35 +121,17 @@ class FuseAttention(NodePass[Attention]):
 
     def rewrite(self, match: Attention, op: Builder) -> ir.Value:
         """Build MultiHeadAttention of query, key, value, biases and the key padding mask."""
-        view, sizes = op.view, match.sizes
-        for shape in shape_readers_of(
-            match.scores_node, view
-        ):  # it would be computed for its size alone
-            op.insert_before(shape)
+        for shape in shape_readers_of(match.scores_node, op.view):
+            op.insert_before(shape)  # the product would stay for the sake of its size
             op.replace_and_remove(shape.outputs[0], build_product_shape(match.scores_node, op))
         op.insert_before(match.product)
-        dtype = view.shapes.dtype(match.operands[0].tensor.value) or ir.DataType.FLOAT
-        query, key, value = (fit.build(fit.tensor.value, op) for fit in match.operands)
-        parts = [fit.bias for fit in match.operands]
-        if match.groups.group_size > 1 and parts[0] is not None:
-            # It differs among the heads that become one.
-            query, parts[0] = op.Add(query, parts[0]), None
-        widths = [sizes.width, sizes.width, match.operands[2].dims[2]]
-        pasts = [fit.tensor.past for fit in match.operands[1:]]
-        earlier = [None if past is None else past.value for past in pasts]
-        bias = concat_biases(parts, widths, dtype, op)
-        inputs = [match.groups.group_queries(query, op), key, value, bias, None, None, *earlier]
-        attributes: dict[str, int | float] = {"num_heads": sizes.heads, "scale": match.scale}
-        if match.key_mask is not None:
-            inputs[4] = build_key_padding(match.key_mask, sizes, key, op)
-            attributes["mask_filter_value"] = match.key_mask.low
-        if match.bias_terms:
-            keys = [(key, 1), *((x, 2) for x in earlier[:1] if x is not None)]
-            inputs[5] = match.groups.repeat_bias(
-                build_attention_bias(match.bias_terms, sizes, query, keys, op), op
-            )
+        pasts = [plan.tensor.past for plan in match.operands[1:]]
+        inputs = _build_inputs(match, pasts, op)
         while inputs[-1] is None:
             inputs.pop()
+        attributes: dict[str, int | float] = {"num_heads": match.sizes.heads, "scale": match.scale}
+        if match.key_mask is not None:
+            attributes["mask_filter_value"] = match.key_mask.low
         output_flags = [True, *(True for past in pasts if past is not None)]
         outputs = op.make_outputs(
             "com.microsoft.MultiHeadAttention", output_flags, *inputs, **attributes
@@ -158,3 +142,29 @@ class FuseAttention(NodePass[Attention]):
                 if past.other_readers:
                     op.move_readers_behind(present)
         return match.result.build(match.groups.ungroup_result(outputs[0], op), op)
+
+
+def _build_inputs(
+    match: Attention, pasts: Sequence[Past | None], op: Builder
+) -> list[ir.Value | None]:
+    """Build query, key, value, bias, key_padding_mask, attention_bias, past_key and past_value."""
+    sizes = match.sizes
+    query, key, value = (plan.build(plan.tensor.value, op) for plan in match.operands)
+    biases = [plan.bias for plan in match.operands]
+    if match.groups.group_size > 1 and biases[0] is not None:
+        # Heads that become more queries of one head have different biases.
+        query, biases[0] = op.Add(query, biases[0]), None
+    widths = [sizes.width, sizes.width, match.operands[2].dims[2]]
+    dtype = op.view.shapes.dtype(match.operands[0].tensor.value) or ir.DataType.FLOAT
+    bias = concat_biases(biases, widths, dtype, op)
+    past_values = [None if past is None else past.value for past in pasts]
+    key_padding, attention_bias = None, None
+    grouped_query = match.groups.group_queries(query, op)
+    if match.key_mask is not None:
+        key_padding = build_key_padding(match.key_mask, sizes, key, op)
+    if match.bias_terms:
+        key_sizes = [(key, 1), *((x, 2) for x in past_values[:1] if x is not None)]
+        attention_bias = match.groups.repeat_bias(
+            build_attention_bias(match.bias_terms, sizes, query, key_sizes, op), op
+        )
+    return [grouped_query, key, value, bias, key_padding, attention_bias, *past_values]

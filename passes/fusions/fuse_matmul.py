@@ -4,22 +4,23 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
-from graphfix.graph.constants import scalar_of
-from graphfix.graph.nodes import attr_float, attr_ints, input_at, is_op, producer_of
+from graphfix.graph.nodes import attr_float, is_op, producer_of
+from graphfix.ops.axes import permutation_of
+from graphfix.ops.pads import pad_fill, pad_mode
 
 from ..common.fusible import FLOATS, MICROSOFT, only_user, swaps_last_axes
 from ..common.polynomial import number_of
 from ..common.reshape_targets import with_axes
 from .attention.operand_path import is_read_once
 
-# What a product with relative positions goes through until it is added to scores.
-_LAYOUT_OPS = (
-    *("Reshape", "Transpose", "Squeeze", "Unsqueeze"),
-    *("Pad", "Slice", "Gather", "GatherElements"),
-)
+_PRODUCTS = ops.named(f"MatMul {MICROSOFT}.FusedMatMul")
+# A factor may be applied before these. Products with relative positions are shifted by them before
+# they are added to the scores.
+_KEEPS_FACTOR = ops.MOVES_FIRST_INPUT | ops.named("Pad")
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class FuseMatmul(NodePass[Site]):
             return None
         user = only_user(node)
         if user is not None and _product_and_factor(user, view)[0] is product:
-            return None  # which is the last node then
+            return None  # that node is the last one of the product
         dtype = view.shapes.dtype(product.inputs[0])
         scales = dtype == ir.DataType.FLOAT
         lhs, rhs = (_operand_of(x, product, view, scales=scales) for x in product.inputs if x)
@@ -187,26 +188,27 @@ def _match_factor(node: ir.Node, view: View) -> FactorSite | None:
     if scaled is None or view.shapes.dtype(scaled[0]) not in FLOATS:
         return None
     user, maker = node, scaled[0].producer()
-    while maker is not None and only_user(maker) is user and is_op(maker, *_LAYOUT_OPS):
-        padding = input_at(maker, 2) if is_op(maker, "Pad") else None
-        if padding is not None and scalar_of(padding) != 0:
-            return None
+    while _KEEPS_FACTOR.has(maker) and _keeps_factor(maker, user):
         user, maker = maker, producer_of(maker.inputs[0])
-    product = maker if maker is not None and maker.op_type in ("MatMul", "FusedMatMul") else None
-    if product is None or user is node or not is_read_once(product.outputs[0]):
+    if not _PRODUCTS.has(maker) or user is node or not is_read_once(maker.outputs[0]):
         return None
-    fixed = any(x in view.constant_values for x in product.inputs)
-    return None if fixed else FactorSite(node, scaled[0], product, scaled[1])
+    fixed = any(x in view.constant_values for x in maker.inputs)
+    return None if fixed else FactorSite(node, scaled[0], maker, scaled[1])
+
+
+def _keeps_factor(node: ir.Node, user: ir.Node) -> bool:
+    """Return whether a node that moves elements moves them to ``user`` alone, and pads by zeros."""
+    if only_user(node) is not user or len(node.outputs) != 1:
+        return False
+    return not is_op(node, "Pad") or pad_mode(node) != "constant" or pad_fill(node) == 0
 
 
 def _match_transposed_product(node: ir.Node, view: View) -> TransposedProductSite | None:
     """Return the site of a Transpose behind a product with a weight, or None."""
     value, user, steps = node.inputs[0], node, list[tuple[str, ir.Value]]()
-    if (
-        not _swaps_last_axes(node)
-        or view.shapes.rank(value) != 3
-        or view.shapes.dtype(value) not in FLOATS
-    ):
+    if view.shapes.rank(value) != 3 or view.shapes.dtype(value) not in FLOATS:
+        return None
+    if not _swaps_last_axes(node, view):
         return None
     while value is not None and (maker := value.producer()) is not None:
         if only_user(maker) is not user:
@@ -215,13 +217,20 @@ def _match_transposed_product(node: ir.Node, view: View) -> TransposedProductSit
             ranks = [view.shapes.rank(x) for x in maker.inputs]
             fits = ranks == [3, 2] and maker.inputs[1] in view.constant_values
             return TransposedProductSite(node, maker, tuple(steps)) if fits else None
-        sides = (maker.inputs, maker.inputs[::-1]) if is_op(maker, "Add", "Mul") else ()
-        pairs = [(x, y) for x, y in sides if y is not None and _is_column(y, view)]
-        if len(pairs) != 1:
+        rows_and_column = _split_off_column(maker, view)
+        if rows_and_column is None:
             return None
-        steps.append((maker.op_type, pairs[0][1]))
-        value, user = pairs[0][0], maker
+        value, column = rows_and_column
+        steps.append((maker.op_type, column))
+        user = maker
     return None
+
+
+def _split_off_column(node: ir.Node, view: View) -> tuple[ir.Value | None, ir.Value] | None:
+    """Return what an Add or Mul adds a bias or a number a frame to, and that; or None."""
+    sides = (node.inputs, node.inputs[::-1]) if is_op(node, "Add", "Mul") else ()
+    pairs = [(x, y) for x, y in sides if y is not None and _is_column(y, view)]
+    return pairs[0] if len(pairs) == 1 else None
 
 
 def _is_column(value: ir.Value, view: View) -> bool:
@@ -263,7 +272,7 @@ def _operand_of(value: ir.Value, user: ir.Node, view: View, *, scales: bool) -> 
         scales: Whether factors may be taken off as well.
     """
     node, swapped, factor = value.producer(), False, 1.0
-    source = node.inputs[0] if node is not None and _swaps_last_axes(node) else None
+    source = node.inputs[0] if node is not None and _swaps_last_axes(node, view) else None
     if node is not None and source is not None and only_user(node) is user:
         value, user, swapped = source, node, True
     while scales and (node := value.producer()) is not None and only_user(node) is user:
@@ -286,9 +295,12 @@ def _scale_of(node: ir.Node, view: View) -> tuple[ir.Value, float] | None:
     return None
 
 
-def _swaps_last_axes(node: ir.Node) -> bool:
+def _swaps_last_axes(node: ir.Node, view: View) -> bool:
     """Return whether a Transpose swaps the last two axes in each run, not once as a weight's."""
     source = node.inputs[0] if is_op(node, "Transpose") else None
     if source is None or source.is_initializer() or is_op(source.producer(), "Constant"):
         return False
-    return swaps_last_axes(attr_ints(node, "perm") or ())
+    perm = node.attributes.get("perm")
+    if perm is not None and perm.is_ref():
+        return False  # it differs from call to call
+    return swaps_last_axes(permutation_of(node, view.shapes.rank(source) or 0))

@@ -6,18 +6,21 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import ints_of
 from graphfix.graph.nodes import attr_int, input_at, is_op, producer_of
+from graphfix.ops.axes import axis_of
+from graphfix.ops.products import read_gemm
 from graphfix.wording import with_article
 
 from ..common.fusible import FLOATS, MICROSOFT, is_own_constant, is_plain_gemm, only_user
 from ..common.lookup import exclusive_producer
 from ..common.reshape_targets import with_axes
 
-_ATTENTION = (MICROSOFT, "MultiHeadAttention")
+_ATTENTION = ops.named(f"{MICROSOFT}.MultiHeadAttention")
 # Inputs of MultiHeadAttention after query, key and value; Attention's are others.
 _BIAS, _MASK, _ADDEND, _PAST = 3, 4, 5, 6
 
@@ -129,7 +132,7 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         these.
     """
 
-    anchors = (".".join(_ATTENTION), "Add")
+    anchors = (*_ATTENTION, "Add")
     keeps_shapes = True
 
     def match(self, node: ir.Node, view: View) -> ProjectedSite | BiasSite | Skip | None:
@@ -137,20 +140,7 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
         if is_op(node, "Add"):
             return _match_bias(node, view)
         packed = _match_packed(node, view)
-        if packed is not None:
-            return packed
-        products = [x for x in map(_projection_of, node.inputs[:3]) if x is not None]
-        data = products[0].inputs[0] if products else None
-        if data is None or len(products) < 3 or any(x.inputs[0] is not data for x in products):
-            return None
-        weights = tuple(x.inputs[1] for x in products if x.inputs[1] is not None)
-        width = _common_width(weights, view)
-        reason = _reason_against_fusing(node, products, view) or _reason_against_concat(weights)
-        if reason is None and view.shapes.rank(data) != 3:
-            reason = f"{data.name!r}, which it is made from, is not known to have three dims"
-        if reason is not None or width is None:
-            return Skip(node, reason or "its queries, keys and values are of more than one width")
-        return ProjectedSite(node, data, weights, width)
+        return _match_apart(node, view) if packed is None else packed
 
     def message(self, site: Match) -> str:
         """Describe the projections or the bias at a site."""
@@ -165,19 +155,14 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
             return match.product
         if match.shared_part is not None:
             _compute_shared_part(match, match.shared_part, op)
-        node, weights, data = match.node, match.weights, match.data
-        joined = weights[0]
+        node, data = match.node, match.data
         if match.gemm is not None:
             data = with_axes("Unsqueeze", data, (0,), op)
-            if attr_int(match.gemm, "transB", 0):
-                joined = op.Transpose(joined, perm=[1, 0])
-        if len(weights) > 1:
-            key = ("side by side", *weights)
-            joined = op.build_once(key, lambda: op.Concat(*weights, axis=1), *weights)
+        weights = _build_weights(match, op)
         dtype = op.view.shapes.dtype(match.data) or ir.DataType.FLOAT
         bias = match.bias or input_at(node, _BIAS)
         inputs = [
-            *(data, joined),
+            *(data, weights),
             np.zeros(3 * match.width, dtype.numpy()) if bias is None else bias,
             *(input_at(node, _MASK), None, input_at(node, _ADDEND)),
         ]
@@ -189,6 +174,35 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
                 attributes[name] = node.attributes[name].as_float()
         heads = attr_int(node, "num_heads", 1)
         return op.make(f"{MICROSOFT}.Attention", *inputs, num_heads=heads, **attributes)
+
+
+def _build_weights(match: ProjectedSite, op: Builder) -> ir.Value:
+    """Build [D, 3 * W] of one weight or of three side by side, once for all that share them."""
+    weights = match.weights
+    if len(weights) > 1:
+        key = ("side by side", *weights)
+        return op.build_once(key, lambda: op.Concat(*weights, axis=1), *weights)
+    (weight,) = weights
+    if match.gemm is not None and read_gemm(match.gemm).trans_b:
+        return op.Transpose(weight, perm=[1, 0])
+    return weight
+
+
+def _match_apart(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
+    """Return the site of an attention of three products of one tensor."""
+    products = [x for x in map(_projection_of, node.inputs[:3]) if x is not None]
+    sources = {x.inputs[0] for x in products}
+    data = sources.pop() if len(products) == 3 and len(sources) == 1 else None
+    if data is None:
+        return None
+    weights = tuple(x.inputs[1] for x in products if x.inputs[1] is not None)
+    width = _common_width(weights, view)
+    reason = _reason_against_fusing(node, products, view) or _reason_against_concat(weights)
+    if reason is None and view.shapes.rank(data) != 3:
+        reason = f"{data.name!r}, which it is made from, is not known to have three dims"
+    if reason is not None or width is None:
+        return Skip(node, reason or "its queries, keys and values are of more than one width")
+    return ProjectedSite(node, data, weights, width)
 
 
 def _projection_of(value: ir.Value | None) -> ir.Node | None:
@@ -214,35 +228,58 @@ def _match_packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
         return None
     if (rows := _match_gemm(node, split, width, view)) is not None:
         return rows
-    projected, bias = split.inputs[0], None
+    product, bias = _product_and_bias(split)
+    if product is None or product.inputs[0] is None or product.inputs[1] is None:
+        return None
+    shared_parts = [x for x in split.outputs if any(use.node is not node for use in x.uses())]
+    weights = (product.inputs[1],)
+    reason = (
+        _reason_against_bias(node, bias, width, view)
+        or _reason_against_sharing(split, shared_parts)
+        or _unsupported_feature(node, product, view)
+        or _reason_against_concat(weights)
+    )
+    if reason is not None:
+        return Skip(node, reason)
+    shared_part = shared_parts[0] if shared_parts else None
+    return ProjectedSite(node, product.inputs[0], weights, width, bias, shared_part)
+
+
+def _product_and_bias(split: ir.Node) -> tuple[ir.Node | None, ir.Value | None]:
+    """Return the MatMul with a weight that only a Split reads, and the bias in between, if any.
+
+    The MatMul is None if there is none, or something else reads it.
+    """
+    projected, user, bias = split.inputs[0], split, None
     add = producer_of(projected)
     if is_op(add, "Add"):
         if only_user(add) is not split:
-            return None
+            return None, None
         for i in (0, 1):
             if _projection_of(add.inputs[i]) is not None:
-                projected, bias = add.inputs[i], add.inputs[1 - i]
+                projected, user, bias = add.inputs[i], add, add.inputs[1 - i]
                 break
     product = _projection_of(projected)
-    if product is None or product.inputs[0] is None or product.inputs[1] is None:
+    return (product if product is not None and only_user(product) is user else None), bias
+
+
+def _reason_against_bias(
+    node: ir.Node, bias: ir.Value | None, width: int, view: View
+) -> str | None:
+    """Return why the bias before a Split cannot be that of the attention, or None."""
+    if bias is None:
         return None
-    if only_user(product) is not (split if bias is None else add):
-        return None
-    if bias is not None and (
-        view.shapes.dims(bias) != (3 * width,) or input_at(node, _BIAS) is not None
-    ):
-        return Skip(node, f"{bias.name!r}, which is added before, is not its only bias")
-    shared_parts = [x for x in split.outputs if any(use.node is not node for use in x.uses())]
+    if view.shapes.dims(bias) != (3 * width,) or input_at(node, _BIAS) is not None:
+        return f"{bias.name!r}, which is added before, is not its only bias"
+    return None
+
+
+def _reason_against_sharing(split: ir.Node, shared_parts: Sequence[ir.Value]) -> str | None:
+    """Return which of the three parts is still needed, or None; one may be read elsewhere."""
     for part in split.outputs:
         if part.is_graph_output() or (len(shared_parts) > 1 and part in shared_parts):
-            return Skip(node, f"{part.name!r}, which it reads, is an output or goes elsewhere")
-    weights = (product.inputs[1],)
-    reason = _unsupported_feature(node, product, view) or _reason_against_concat(weights)
-    if reason is not None:
-        return Skip(node, reason)
-    return ProjectedSite(
-        node, product.inputs[0], weights, width, bias, shared_parts[0] if shared_parts else None
-    )
+            return f"{part.name!r}, which it reads, is an output or goes elsewhere"
+    return None
 
 
 def _match_gemm(node: ir.Node, split: ir.Node, width: int, view: View) -> ProjectedSite | None:
@@ -285,27 +322,32 @@ def _packed_width(
     sizes = [view.shapes.dims(x) for x in split.outputs]
     if sizes[0] is None or any(x != sizes[0] for x in sizes) or len(sizes[0]) != 3:
         return None
-    width = sizes[0][2] if attr_int(split, "axis", 0) in (-1, 2) else None
-    return width if isinstance(width, int) else None
+    axis, width = axis_of(split, 3, view.opset_of_node(split)), sizes[0][2]
+    return width if axis == 2 and isinstance(width, int) else None
 
 
 def _match_bias(node: ir.Node, view: View) -> BiasSite | None:
     """Return the site of a bias of packed queries, keys and values, or None."""
     split = only_user(node)
     attention = only_user(split) if split is not None else None
-    if split is None or attention is None or attention.op_identifier()[:2] != _ATTENTION:
+    if split is None or attention is None or attention not in _ATTENTION:
         return None
     width = _packed_width(split, attention.inputs[:3], view)
     past, own_bias = input_at(attention, _PAST), input_at(attention, _BIAS)
     if width is None or past is None or own_bias is not None:
         return None
-    if any(x.is_graph_output() or {y.node for y in x.uses()} != {attention} for x in split.outputs):
+    if not all(_is_read_by(x, attention) for x in split.outputs):
         return None
     for product, bias in (node.inputs, node.inputs[::-1]):
         fits = view.shapes.dims(bias) == (3 * width,) and view.shapes.rank(product) == 3
         if fits and product is not None and bias is not None:
             return BiasSite(node, product, bias, attention)
     return None
+
+
+def _is_read_by(value: ir.Value, node: ir.Node) -> bool:
+    """Return whether one node alone reads a value."""
+    return not value.is_graph_output() and {use.node for use in value.uses()} == {node}
 
 
 def _common_width(weights: Sequence[ir.Value], view: View) -> int | None:

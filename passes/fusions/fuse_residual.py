@@ -1,5 +1,6 @@
 """fuse-residual: the manual is the docstring of the class."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,11 +8,13 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.pads import pad_mode, pads_of
 from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array, const_of
-from graphfix.graph.nodes import attr_int, attr_ints, attr_text, is_op, producer_of
+from graphfix.graph.nodes import is_op, producer_of
+from graphfix.ops.axes import axis_of, inverse_permutation, permutation_of
+from graphfix.ops.pads import pad_mode, pads_by_axis
+from graphfix.ops.windows import Window, window_of
 
 from ..common.fusible import only_user
 
@@ -86,7 +89,7 @@ class FuseResidual(NodePass[ResidualSite]):
             if is_op(conv, "Transpose"):
                 if only_user(conv) is not node:
                     continue
-                user, perm = conv, attr_ints(conv, "perm")
+                user, perm = conv, permutation_of(conv, view.shapes.rank(value) or 0)
                 conv = producer_of(conv.inputs[0])
             if not is_op(conv, "Conv") or only_user(conv) is not user or residual is None:
                 continue
@@ -108,58 +111,79 @@ def _add_residual_tap(
     conv: ir.Node, residual: ir.Value, perm: tuple[int, ...] | None, view: View
 ) -> Array | None:
     """Return the weight plus 1 at the one tap that reads ``residual``, or None."""
-    weight = const_of(conv.inputs[1], _MAX_WEIGHT_SIZE)
-    if weight is None or weight.dtype != np.float32 or weight.shape[1] != 1:
+    weight, window = const_of(conv.inputs[1], _MAX_WEIGHT_SIZE), window_of(conv)
+    if weight is None or weight.dtype != np.float32 or window is None:
         return None
-    rank = weight.ndim - 2
-    if attr_int(conv, "group", 1) != weight.shape[0]:
+    if weight.shape[1] != 1 or window.group != weight.shape[0]:
         return None
-    if attr_text(conv, "auto_pad", "NOTSET") != "NOTSET":
-        return None
-    if set(attr_ints(conv, "strides") or (1,)) != {1}:
+    if window.auto_pad != "NOTSET" or {*window.strides} != {1} or min(window.before) < 0:
         return None
     front_sizes = _sizes_before_residual(conv.inputs[0], residual, perm, view)
-    pads = attr_ints(conv, "pads") or (0,) * (2 * rank)
-    if front_sizes is None or min(pads) < 0 or any(front_sizes[:2]):
+    if front_sizes is None or min(window.after) < 0 or any(front_sizes[:2]):
         return None
-    begins = [a + b for a, b in zip(front_sizes[2:], pads[:rank], strict=True)]
-    steps = attr_ints(conv, "dilations") or (1,) * rank
-    taps = [b // s for b, s in zip(begins, steps, strict=True)]
-    inside = all(t < n for t, n in zip(taps, weight.shape[2:], strict=True))
-    if not inside or any(b % s for b, s in zip(begins, steps, strict=True)):
+    begins = [a + b for a, b in zip(front_sizes[2:], window.before, strict=True)]
+    taps = _taps_at(begins, window)
+    if taps is None:
         return None
     tap = np.zeros(weight.shape[2:], np.float32)
-    tap[tuple(taps)] = 1
+    tap[taps] = 1
     return np.add(weight, tap)
+
+
+def _taps_at(begins: Sequence[int], window: Window) -> tuple[int, ...] | None:
+    """Return the tap of each axis that reads as far behind the first as this, or None."""
+    taps: list[int] = []
+    for begin, dilation, size in zip(begins, window.dilations, window.kernel, strict=True):
+        tap, offset = divmod(begin, dilation)
+        if offset or tap >= size:
+            return None
+        taps.append(tap)
+    return tuple(taps)
 
 
 def _sizes_before_residual(
     data: ir.Value | None, residual: ir.Value, perm: tuple[int, ...] | None, view: View
 ) -> tuple[int, ...] | None:
     """Return how much precedes ``residual`` on each axis of the Conv's input, or None."""
-    dims, node = view.shapes.dims(data), producer_of(data)
-    if data is None or dims is None:
+    rank, node = view.shapes.rank(data), producer_of(data)
+    if data is None or rank is None:
         return None
     if _is_transposed_residual(data, residual, perm):
-        return (0,) * len(dims)
-    if (
-        is_op(node, "Pad")
-        and pad_mode(node) == "constant"
-        and _is_transposed_residual(node.inputs[0], residual, perm)
-    ):
-        pads = [x for x in pads_of(node, view) or () if isinstance(x, int) and x >= 0]
-        return tuple(pads[: len(dims)]) if len(pads) == 2 * len(dims) else None
+        return (0,) * rank
+    if is_op(node, "Pad"):
+        is_padded = _is_transposed_residual(node.inputs[0], residual, perm)
+        return _sizes_padded_before(node, rank, view) if is_padded else None
     if is_op(node, "Concat"):
-        axis, length = attr_int(node, "axis", 0) % len(dims), 0
-        for value in node.inputs:
-            if _is_transposed_residual(value, residual, perm):
-                return tuple(length * (i == axis) for i in range(len(dims)))
-            sizes = view.shapes.dims(value)
-            size = sizes[axis] if sizes else None
-            if not isinstance(size, int):
-                return None
-            length += size
+        places = [_is_transposed_residual(x, residual, perm) for x in node.inputs]
+        return _sizes_joined_before(node, places.index(True), rank, view) if any(places) else None
     return None
+
+
+def _sizes_joined_before(
+    concat: ir.Node, place: int, rank: int, view: View
+) -> tuple[int, ...] | None:
+    """Return the size of what a Concat puts before an input, for each axis; None if unknown."""
+    axis = axis_of(concat, rank, view.opset_of_node(concat))
+    if axis is None:
+        return None
+    sizes = [(view.shapes.dims(x) or (None,) * rank)[axis] for x in concat.inputs[:place]]
+    numbers = [size for size in sizes if isinstance(size, int)]
+    if len(numbers) < len(sizes):
+        return None
+    return tuple(sum(numbers) * (i == axis) for i in range(rank))
+
+
+def _sizes_padded_before(pad: ir.Node, rank: int, view: View) -> tuple[int, ...] | None:
+    """Return what a Pad in mode constant puts before each axis; None if unknown, or it cuts."""
+    pads = pads_by_axis(pad, rank, view.shapes.known_elements)
+    if pads is None or pad_mode(pad) != "constant":
+        return None
+    sizes = {axis: pair for axis, pair in pads.items() if pair != (0, 0)}
+    numbers = [x for pair in sizes.values() for x in pair if isinstance(x, int) and x >= 0]
+    if len(numbers) < 2 * len(sizes):
+        return None
+    before = dict(zip(sizes, numbers[::2], strict=True))
+    return tuple(before.get(axis, 0) for axis in range(rank))
 
 
 def _is_transposed_residual(
@@ -169,9 +193,6 @@ def _is_transposed_residual(
     if value is None or perm is None:
         return value is residual
     node = value.producer()
-    inverse_perm = attr_ints(node, "perm") if is_op(node, "Transpose") else None
-    return (
-        node is not None
-        and node.inputs[0] is residual
-        and inverse_perm == tuple(np.argsort(perm).tolist())
-    )
+    if not is_op(node, "Transpose") or node.inputs[0] is not residual:
+        return False
+    return permutation_of(node, len(perm)) == inverse_permutation(perm)

@@ -9,7 +9,8 @@ from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import same_dim
 from graphfix.facts.view import View
-from graphfix.graph.nodes import attr_ints, is_op
+from graphfix.graph.nodes import is_op
+from graphfix.ops.axes import permutation_of
 
 from ..common.fusible import FLOATS
 from ..common.reshape_targets import with_axes
@@ -108,11 +109,11 @@ class FuseRotary(NodePass[RotarySite]):
         if rotation is None or not isinstance(dims[1], int):
             return None
         mover = rotation.source.producer()
-        if is_op(mover, "Transpose") and attr_ints(mover, "perm") == (0, 2, 1, 3):
+        if is_op(mover, "Transpose") and permutation_of(mover, 4) == (0, 2, 1, 3):
             return RotarySite(node, rotation, mover.inputs[0], dims[1])
         if is_op(mover, "Unsqueeze") and dims[1] == 1:
             return RotarySite(node, rotation, mover.inputs[0], 1)
-        # A norm ends so, or a float16 tensor is turned in float; the rest is fuse-attention's.
+        # Behind a norm, or a Cast to float for float16; fuse-attention takes the others.
         return RotarySite(node, rotation, None, dims[1]) if is_op(mover, "Mul", "Cast") else None
 
     def rewrite(self, match: RotarySite, op: Builder) -> ir.Value:

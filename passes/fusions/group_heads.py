@@ -1,5 +1,7 @@
 """group-heads: the manual is the docstring of the class."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, field
 
@@ -11,12 +13,14 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import attr_int, attr_ints, is_op, producer_of
+from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.ops.axes import axis_of, permutation_of
 
 from ..common.fusible import is_weight, only_user
 from .attention.rotary_halves import last_axis_cut
 
 Heads = tuple[ir.Value, int, int]
+"""A tensor of heads, how many parts each has, and the place of one part."""
 
 
 @dataclass
@@ -33,6 +37,12 @@ class PartUsers:
     head_readers: dict[tuple[int, bool], list[tuple[ir.Value, ir.Node, int]]] = field(
         default_factory=dict
     )
+
+    def merge(self, other: PartUsers) -> None:
+        """Add the readers that were found behind a node that moves parts."""
+        self.row_readers += other.row_readers
+        for key, uses in other.head_readers.items():
+            self.head_readers.setdefault(key, []).extend(uses)
 
 
 @dataclass(frozen=True)
@@ -117,74 +127,89 @@ class GroupHeads(NodePass[GroupedSite]):
     def match(self, node: ir.Node, view: View) -> GroupedSite | None:
         """Return the site if a Reshape puts one part of each head in rows."""
         part = _part_in_rows(node, view)
-        head_split = None if part is None else part[0].producer()
-        if part is None or not is_op(head_split, "Reshape"):
+        split = None if part is None else part[0].producer()
+        if part is None or not is_op(split, "Reshape"):
             return None
         heads, parts, place = part
-        rows, dims, out_dims = (
-            view.shapes.dims(x) for x in (head_split.inputs[0], heads, node.outputs[0])
-        )
-        if not rows or not dims or not out_dims or not same_dims(rows[:-1], out_dims[:-1]):
-            return None
-        if not same_dims(rows[:-1], dims[: len(rows) - 1]):
-            return None
-        count, width = dims[len(rows) - 1], rows[-1]
-        if not isinstance(count, int) or not isinstance(width, int):
-            return None
-        product, user, bias = producer_of(head_split.inputs[0]), head_split, None
-        if is_op(product, "Add"):
-            fixed = [x for x in product.inputs if is_weight(x, (width,), view)]
-            if len(fixed) != 1 or only_user(product) is not head_split:
-                return None
-            (bias,), user = fixed, product
-            product = producer_of(next(x for x in product.inputs if x is not bias))
-        if not is_op(product, "MatMul") or only_user(product) is not user:
-            return None
-        if not is_weight(product.inputs[1], (None, width), view):
+        size = _head_size(split, heads, node, view)
+        projection = None if size is None else _projection_before(split, size[1], view)
+        if size is None or projection is None:
             return None
         users = PartUsers()
-        if (
-            not _collect_part_users(heads, part, view, users)
-            or len(users.head_readers) > users.row_readers
-        ):
+        if not _collect_part_users(heads, part, view, users):
             return None
-        size = (count, parts, width // count // parts)
-        return GroupedSite(node, product, bias, size, place, users)
+        if len(users.head_readers) > users.row_readers:
+            return None
+        (count, width), (product, bias) = size, projection
+        head = (count, parts, width // count // parts)
+        return GroupedSite(node, product, bias, head, place, users)
 
     def rewrite(self, match: GroupedSite, op: Builder) -> ir.Value:
         """Return one part of the rows, which are built once for all parts."""
-
-        def build_split() -> ir.Value:
-            data, weight = match.product.inputs
-            count, parts, width = match.head
-            with op.inserting_before(match.product):  # others may read a part before this site
-                rows = op.MatMul(data, _order_by_part(weight, 1, match.head, op))
-                if match.bias is not None:
-                    rows = op.Add(rows, _order_by_part(match.bias, 0, match.head, op))
-                split_attributes = (
-                    {"num_outputs": parts} if op.view.opset_of_node(match.node) >= 18 else {}
-                )
-                row_parts = op.make_outputs(
-                    "Split", (True,) * parts, rows, axis=-1, **split_attributes
-                )
-                for (place, swapped), uses in match.users.head_readers.items():
-                    front = len(op.view.shapes.dims(uses[0][0]) or ()) - 2
-                    part = op.Reshape(
-                        row_parts[place], np.array([*[0] * front, count, width], np.int64)
-                    )
-                    if swapped:
-                        part = op.Transpose(
-                            part, perm=[*range(front - 1), front, front - 1, front + 1]
-                        )
-                    for value, node, index in uses:
-                        op.redirect_uses(value, [(node, index)], part)
-            return row_parts[0]
-
-        split = op.build_once(
-            ("heads", match.product), build_split, match.product.outputs[0]
-        ).producer()
+        key, product = ("heads", match.product), match.product
+        split = op.build_once(key, lambda: _build_split(match, op), product.outputs[0]).producer()
         assert split is not None
         return split.outputs[match.place]
+
+
+def _build_split(match: GroupedSite, op: Builder) -> ir.Value:
+    """Build all parts in rows by one product and a Split, and return the first.
+
+    What reads a part as heads gets it cut from the rows again.
+    """
+    data, weight = match.product.inputs
+    count, parts, width = match.head
+    with op.inserting_before(match.product):  # others may read a part before this site
+        rows = op.MatMul(data, _order_by_part(weight, 1, match.head, op))
+        if match.bias is not None:
+            rows = op.Add(rows, _order_by_part(match.bias, 0, match.head, op))
+        count_attribute = {"num_outputs": parts} if op.view.opset_of_node(match.node) >= 18 else {}
+        row_parts = op.make_outputs("Split", (True,) * parts, rows, axis=-1, **count_attribute)
+        for (place, swapped), uses in match.users.head_readers.items():
+            front = len(op.view.shapes.dims(uses[0][0]) or ()) - 2
+            part = op.Reshape(row_parts[place], np.array([*[0] * front, count, width], np.int64))
+            if swapped:
+                part = op.Transpose(part, perm=[*range(front - 1), front, front - 1, front + 1])
+            for value, node, index in uses:
+                op.redirect_uses(value, [(node, index)], part)
+    return row_parts[0]
+
+
+def _head_size(
+    split: ir.Node, heads: ir.Value, node: ir.Node, view: View
+) -> tuple[int, int] | None:
+    """Return the number of heads that rows are split into, and the width of a row; or None.
+
+    Args:
+        split: The Reshape of [.., H * parts * D] to [.., H, parts * D] or more axes.
+        heads: What it makes.
+        node: The Reshape that puts one part in rows again, for each row of the first.
+        view: The model around it.
+    """
+    rows, dims = view.shapes.dims(split.inputs[0]), view.shapes.dims(heads)
+    out_dims = view.shapes.dims(node.outputs[0])
+    if not rows or not dims or not out_dims or not same_dims(rows[:-1], out_dims[:-1]):
+        return None
+    if not same_dims(rows[:-1], dims[: len(rows) - 1]):
+        return None
+    count, width = dims[len(rows) - 1], rows[-1]
+    return (count, width) if isinstance(count, int) and isinstance(width, int) else None
+
+
+def _projection_before(
+    split: ir.Node, width: int, view: View
+) -> tuple[ir.Node, ir.Value | None] | None:
+    """Return the MatMul with a weight that makes rows of heads, and its bias; or None."""
+    product, user, bias = producer_of(split.inputs[0]), split, None
+    if is_op(product, "Add"):
+        fixed = [x for x in product.inputs if is_weight(x, (width,), view)]
+        if len(fixed) != 1 or only_user(product) is not split:
+            return None
+        (bias,), user = fixed, product
+        product = producer_of(next(x for x in product.inputs if x is not bias))
+    if not is_op(product, "MatMul") or only_user(product) is not user:
+        return None
+    return (product, bias) if is_weight(product.inputs[1], (None, width), view) else None
 
 
 def _order_by_part(
@@ -202,44 +227,51 @@ def _part_in_rows(node: ir.Node, view: View) -> Heads | None:
     rows, dims = (view.shapes.dims(x) for x in (node.outputs[0], part))
     if not rows or not dims or len(dims) != len(rows) + 1 or not same_dims(rows[:-1], dims[:-2]):
         return None
-    swap_source = _source_of_axis_swap(part)
+    swap_source = _source_of_axis_swap(part, view)
     cut = _part_of_heads(part if swap_source is None else swap_source, view)
     if cut is None or swap_source is None:
         return cut
-    heads = _source_of_axis_swap(cut[0])
+    heads = _source_of_axis_swap(cut[0], view)
     return None if heads is None else (heads, *cut[1:])
 
 
-def _source_of_axis_swap(value: ir.Value | None) -> ir.Value | None:
+def _source_of_axis_swap(value: ir.Value | None, view: View) -> ir.Value | None:
     """Return the tensor whose two axes before the last ``value`` swaps, or None."""
     node = producer_of(value)
-    perm = attr_ints(node, "perm") if is_op(node, "Transpose") else None
-    if node is None or not perm or len(perm) < 3:
+    rank = view.shapes.rank(value)
+    if not is_op(node, "Transpose") or rank is None or rank < 3:
         return None
-    n = len(perm)
-    return node.inputs[0] if perm == (*range(n - 3), n - 2, n - 3, n - 1) else None
+    swap = (*range(rank - 3), rank - 2, rank - 3, rank - 1)
+    return node.inputs[0] if permutation_of(node, rank) == swap else None
 
 
 def _part_of_heads(part: ir.Value | None, view: View) -> Heads | None:
     """Return (heads, number of equal parts in each, which part this is), or None."""
     node, dims = producer_of(part), view.shapes.dims(part)
-    if part is None or node is None or not dims or node.inputs[0] is None:
+    if part is None or node is None or not dims:
         return None
     if is_op(node, "Gather"):
-        source_dims, index = view.shapes.dims(node.inputs[0]) or (), const_of(node.inputs[1])
-        parts = source_dims[-2] if len(source_dims) == len(dims) + 1 else None
-        if index is None or index.ndim or not isinstance(parts, int):
-            return None
-        if attr_int(node, "axis", 0) % len(source_dims) != len(source_dims) - 2:
-            return None
-        return node.inputs[0], parts, int(index) % parts
+        return _gathered_part(node, len(dims), view)
     span, size = last_axis_cut(part, view), dims[-1]
     width = (view.shapes.dims(span[0]) or (None,))[-1] if span else None
     if span is None or not isinstance(size, int) or not isinstance(width, int):
         return None
-    if not size or width % size or span[1] % size or span[2] != 1:
+    source, start, step = span
+    if not size or width % size or start % size or step != 1:
         return None
-    return span[0], width // size, span[1] // size
+    return source, width // size, start // size
+
+
+def _gathered_part(gather: ir.Node, rank: int, view: View) -> Heads | None:
+    """Return what a Gather takes if it is one element of the axis before the last, or None."""
+    source, index = gather.inputs[0], const_of(gather.inputs[1])
+    dims = view.shapes.dims(source) or ()
+    if source is None or index is None or index.ndim or len(dims) != rank + 1 or rank < 1:
+        return None
+    parts, axis = dims[-2], axis_of(gather, len(dims), view.opset_of_node(gather))
+    if not isinstance(parts, int) or axis != len(dims) - 2:
+        return None
+    return source, parts, int(index) % parts
 
 
 def _collect_part_users(value: ir.Value, heads: Heads, view: View, users: PartUsers) -> bool:
@@ -251,22 +283,36 @@ def _collect_part_users(value: ir.Value, heads: Heads, view: View, users: PartUs
         return False
     part, rank = _part_of_heads(value, view), view.shapes.rank(value) or 0
     source = value if part is None else part[0]
-    heads_first = _source_of_axis_swap(source)
-    is_part = part is not None and (heads_first or source, part[1]) == heads[:2]
+    swap_source = _source_of_axis_swap(source, view)
+    is_part = part is not None and (swap_source or source, part[1]) == heads[:2]
     for use in value.uses():
         node, inside = use.node, PartUsers()
-        if is_op(node, "Reshape") and (_part_in_rows(node, view) or ())[:2] == heads[:2]:
+        if _puts_in_rows(node, heads, view):
             users.row_readers += 1
-        elif is_op(node, "Transpose", "Split", "Slice", "Gather") and all(
+        elif _moves_parts(node) and all(
             _collect_part_users(x, heads, view, inside) for x in node.outputs
         ):
-            users.row_readers += inside.row_readers
-            for key, uses in inside.head_readers.items():
-                users.head_readers.setdefault(key, []).extend(uses)
-        elif is_part or (is_op(node, "Shape") and attr_int(node, "end", rank) < rank):
-            # All parts have the same sizes, but for the last that a Shape may read of the whole.
-            key = (part[2] if is_part and part else 0, heads_first is not None)
+            users.merge(inside)
+        elif is_part or _reads_shared_sizes(node, rank):
+            place = part[2] if is_part and part is not None else 0
+            key = (place, swap_source is not None)
             users.head_readers.setdefault(key, []).append((value, node, use.idx))
         else:
             return False
     return True
+
+
+def _puts_in_rows(node: ir.Node, heads: Heads, view: View) -> bool:
+    """Return whether a Reshape puts one part of the same heads in rows."""
+    part = _part_in_rows(node, view) if is_op(node, "Reshape") else None
+    return part is not None and part[:2] == heads[:2]
+
+
+def _reads_shared_sizes(node: ir.Node, rank: int) -> bool:
+    """Return whether a Shape reads only sizes that all parts of heads have: not the last one."""
+    return is_op(node, "Shape") and attr_int(node, "end", rank) < rank
+
+
+def _moves_parts(node: ir.Node) -> bool:
+    """Return whether a node may take parts from heads, or put heads before time."""
+    return is_op(node, "Transpose", "Split", "Slice", "Gather")

@@ -5,19 +5,25 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.nodes import is_op
+from graphfix.ops.axes import axis_of
+from graphfix.ops.slices import cuts_of_slice
 
-from ..common.cuts import cuts_of
 from ..common.reshape_targets import with_axes
-from .attention.axis_layout import REGROUPS, Atom, Layout, layout_before
+from .attention.axis_layout import Atom, Layout, layout_before
 from .attention.merged_heads import constant_shape
 
-_MOVES = ("Transpose", *REGROUPS)
+Parts = tuple[tuple[ir.Value, int], ...]
+"""Tensors, each with its place among the parts."""
+Axes = tuple[tuple[Atom, ...], ...]
+
+_MOVES = ops.VIEWS | ops.named("Transpose")
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class PackedSite(Match):
     """
 
     packed: ir.Value
-    parts: tuple[tuple[ir.Value, int], ...]
+    parts: Parts
     part_shape: tuple[int, ...] | None = None
     perm: tuple[int, ...] = ()
     unit_axes: tuple[int, ...] = ()
@@ -95,23 +101,20 @@ class SplitPacked(NodePass[PackedSite]):
         dims = view.shapes.dims(front)
         if front is None or not dims or view.opset_of_node(node) < 13:
             return None
+        rank = len(dims)
         if is_op(node, "Split"):
-            axis = attr_int(node, "axis", 0) % len(dims)
-            parts = [(x, place) for place, x in enumerate(node.outputs)]
+            axis_and_parts = _parts_of_split(node, rank, view)
         else:
-            elements = {use.node: _taken_element(use.node, len(dims)) for use in front.uses()}
-            own_element, ordered = elements[node], [x for x in node.graph or () if x in elements]
-            axis = -1 if own_element is None else own_element[0]
-            alike = [(x.outputs[0], elements[x]) for x in ordered if x.op_type == node.op_type]
-            parts = [(x, at[1]) for x, at in alike if at is not None and at[0] == axis]
-            if front.is_graph_output() or len(parts) < len(elements) or ordered[0] is not node:
-                return None
-        part_dims = [view.shapes.dims(x) for x, _ in parts]
+            axis_and_parts = _parts_of_readers(node, front, rank, view)
+        if axis_and_parts is None:
+            return None
+        axis, parts = axis_and_parts
         if sorted(place for _, place in parts) != [*range(len(parts))] or dims[axis] != len(parts):
             return None
+        part_dims = [view.shapes.dims(x) for x, _ in parts]
         if not is_op(node, "Gather") and any(x is None or x[axis] != 1 for x in part_dims):
             return None
-        return _match_packed(node, tuple(parts), axis, view)
+        return _match_packed(node, parts, axis, view)
 
     def rewrite(self, match: PackedSite, op: Builder) -> ir.Value:
         """Build a Split and the layout of its parts."""
@@ -136,44 +139,94 @@ def _restore_layout(part: ir.Value, match: PackedSite, op: Builder) -> ir.Value:
     return with_axes("Unsqueeze", part, match.unit_axes, op)
 
 
-def _taken_element(node: ir.Node, rank: int) -> tuple[int, int] | None:
+def _parts_of_split(node: ir.Node, rank: int, view: View) -> tuple[int, Parts] | None:
+    """Return the axis of a Split, and its outputs with their places; None if it is not known."""
+    axis = axis_of(node, rank, view.opset_of_node(node))
+    return None if axis is None else (axis, tuple((x, i) for i, x in enumerate(node.outputs)))
+
+
+def _parts_of_readers(
+    node: ir.Node, front: ir.Value, rank: int, view: View
+) -> tuple[int, Parts] | None:
+    """Return the axis that all readers of a tensor take one element of, and what each takes.
+
+    None if another reader is among them, or ``node`` is not the first.
+    """
+    elements = {use.node: _taken_element(use.node, rank, view) for use in front.uses()}
+    own, ordered = elements[node], [x for x in node.graph or () if x in elements]
+    if own is None or front.is_graph_output() or ordered[0] is not node:
+        return None
+    axis, _ = own
+    alike = [(x.outputs[0], elements[x]) for x in ordered if x.op_type == node.op_type]
+    parts = tuple((x, place[1]) for x, place in alike if place is not None and place[0] == axis)
+    return (axis, parts) if len(parts) == len(elements) else None
+
+
+def _taken_element(node: ir.Node, rank: int, view: View) -> tuple[int, int] | None:
     """Return the axis along which a Gather or Slice takes one element, and which; or None."""
     if is_op(node, "Gather"):
-        index = const_of(node.inputs[1])
-        if index is None or index.shape != ():
-            return None
-        return attr_int(node, "axis", 0) % rank, int(index)
-    cuts = cuts_of(node, rank) if is_op(node, "Slice") else None
+        index, axis = const_of(node.inputs[1]), axis_of(node, rank, view.opset_of_node(node))
+        return None if index is None or index.shape != () or axis is None else (axis, int(index))
+    cuts = cuts_of_slice(node, rank) if is_op(node, "Slice") else None
     if cuts is None or len(cuts) != 1:
         return None
     ((axis, (start, end, step)),) = cuts.items()
     return (axis, start) if (end, step) == (start + 1, 1) else None
 
 
-def _match_packed(
-    node: ir.Node, parts: tuple[tuple[ir.Value, int], ...], axis: int, view: View
-) -> PackedSite | None:
+def _match_packed(node: ir.Node, parts: Parts, axis: int, view: View) -> PackedSite | None:
     """Return the site if the axis of the parts led the last one before it was moved."""
     front, out = node.inputs[0], view.shapes.dims(node.outputs[0])
-    own = tuple(() if x == 1 else (Atom("batch", x),) for x in view.shapes.dims(front) or ())
-    layout, value = Layout(own, tuple(x for y in own for x in y)), front
-    while value is not None and is_op(maker := value.producer(), *_MOVES):
+    own: Axes = tuple(() if x == 1 else (Atom("batch", x),) for x in view.shapes.dims(front) or ())
+    packed = _packed_tensor(front, own, axis, view)
+    if packed is None or out is None:
+        return None
+    value, width, axes = packed
+    sizes = [*(view.shapes.dims(value) or ())[:-1], width // len(parts)]
+    packed_atoms, part_atoms = _flat_atoms(axes), _flat_atoms((*own[:axis], *own[axis + 1 :]))
+    if packed_atoms == part_atoms and same_dims(sizes, out):
+        return PackedSite(node, value, parts)
+    part_shape = constant_shape(sizes, [x.size for x in packed_atoms], view)
+    if part_shape is None or {*packed_atoms} != {*part_atoms}:
+        return None
+    perm = tuple(map(packed_atoms.index, part_atoms))
+    unit_axes = tuple(i for i, dim in enumerate(out) if dim == 1)
+    return PackedSite(node, value, parts, part_shape, perm, unit_axes)
+
+
+def _packed_tensor(
+    front: ir.Value | None, own: Axes, axis: int, view: View
+) -> tuple[ir.Value, int, Axes] | None:
+    """Return the tensor whose last axis the parts lead, its width, and the axes of one part.
+
+    Args:
+        front: The tensor that the parts are taken from.
+        own: The atoms of its axes.
+        axis: The axis of the parts.
+        view: The model around it.
+    """
+    value, axes = _axes_before_moves(front, own, view)
+    dims, lead = view.shapes.dims(value), axes[-1] if axes else ()
+    if value is None or value is front or not dims or not isinstance(dims[-1], int):
+        return None
+    if len(lead) < 2 or (lead[0],) != own[axis]:
+        return None
+    return value, dims[-1], (*axes[:-1], lead[1:])
+
+
+def _flat_atoms(axes: Axes) -> list[Atom]:
+    """Return the atoms of axes in their order."""
+    return [atom for axis in axes for atom in axis]
+
+
+def _axes_before_moves(
+    value: ir.Value | None, axes: Axes, view: View
+) -> tuple[ir.Value | None, Axes]:
+    """Return the tensor before Reshapes and Transposes, and the atoms of each of its axes."""
+    layout = Layout(axes, tuple(_flat_atoms(axes)))
+    while value is not None and _MOVES.has(maker := value.producer()):
         source_layout = layout_before(maker, layout, view)
         if source_layout is None:
             break
         layout, value = source_layout, maker.inputs[0]
-    dims, lead = view.shapes.dims(value), layout.axes[-1] if layout.axes else ()
-    if value is None or value is front or not dims or out is None:
-        return None
-    if len(lead) < 2 or (lead[0],) != own[axis] or not isinstance(dims[-1], int):
-        return None
-    sizes = [*dims[:-1], dims[-1] // len(parts)]
-    flat = [atom for each in (*layout.axes[:-1], lead[1:]) for atom in each]
-    part_atoms = [atom for i, each in enumerate(own) for atom in each if i != axis]
-    if flat == part_atoms and same_dims(sizes, out):
-        return PackedSite(node, value, parts)
-    part_shape = constant_shape(sizes, [x.size for x in flat], view)
-    if part_shape is None or {*flat} != {*part_atoms}:
-        return None
-    unit_axes = tuple(i for i, dim in enumerate(out) if dim == 1)
-    return PackedSite(node, value, parts, part_shape, tuple(map(flat.index, part_atoms)), unit_axes)
+    return value, layout.axes

@@ -1,5 +1,6 @@
 """turn-back: the manual is the docstring of the class."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
@@ -10,13 +11,14 @@ from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
-from graphfix.graph.nodes import attr_ints, attr_text, is_op
+from graphfix.graph.nodes import attr_text, is_op
 from graphfix.graph.walks import reachable_from
+from graphfix.ops.axes import inverse_permutation, permutation_of
 
 from ..common.reshape_targets import with_axes
 from ..common.rows import row_inputs_of
 
-# Steps between which no Transposes are spared: one that looks from another end finds the same.
+# Steps around which no Transposes are spared: a search from another end finds the same ones.
 _FAILED: WeakKeyDictionary[View, set[ir.Node]] = WeakKeyDictionary()
 
 
@@ -56,9 +58,9 @@ class RowStepsSite(Match):
     def source_of(self, value: ir.Value, view: View) -> ir.Value | None:
         """Return the tensor that a Transpose before the steps reorders, or None."""
         node = value.producer()
-        source = (
-            node.inputs[0] if node is not None and _leading_perm(node, view) == self.lead else None
-        )
+        if node is None or _leading_perm(node, view) != self.lead:
+            return None
+        source = node.inputs[0]
         return None if source is None or source.producer() in self.steps else source
 
     def takes_rows(self, node: ir.Node, place: int) -> bool:
@@ -157,37 +159,18 @@ class TurnBack(NodePass[RowStepsSite]):
     def match(self, node: ir.Node, view: View) -> RowStepsSite | None:
         """Return the site if more Transposes around row-wise nodes go than come."""
         back = _leading_perm(node, view)
-        lead = tuple(sorted(range(len(back)), key=back.__getitem__))
         is_read = node.outputs[0].uses() or node.outputs[0].is_graph_output()
-        if not lead or len(lead) == view.shapes.rank(node.inputs[0]) or not is_read:
+        if not back or len(back) == view.shapes.rank(node.inputs[0]) or not is_read:
             return None
-        steps: dict[ir.Node, tuple[int, ...]] = {}
-
-        def join_steps(near: ir.Node | None) -> bool:
-            """Add a row-wise node to the steps; return whether it is one."""
-            if near is None or near.graph is not node.graph:
-                return False
-            places = steps.get(near) or row_inputs_of(near, len(lead), view)
-            steps.update({near: places} if places else {})
-            return bool(places)
-
-        def row_neighbours(near: ir.Node) -> Iterator[ir.Node | None]:
-            """Yield the row-wise nodes next to a step."""
-            rows = [x for i in steps[near] if (x := near.inputs[i]) is not None]
-            yield from (x for x in map(ir.Value.producer, rows) if join_steps(x))
-            yield from (x.node for y in near.outputs for x in y.uses() if join_steps(x.node))
-            # What reads the same rows, and is turned as well: one Transpose does for both.
-            turned = (
-                x.node for y in rows for x in y.uses() if _feeds_transpose(x.node, back, view)
-            )
-            yield from (x for x in turned if join_steps(x))
-
         maker = node.inputs[0].producer() if node.inputs[0] is not None else None
         failed = _FAILED.setdefault(view, set())
-        if maker in failed or not join_steps(maker):
+        if maker is None or maker in failed:
             return None
-        list(reachable_from([maker], row_neighbours))
-        site = RowStepsSite(node, lead, back, {x: steps[x] for x in node.graph or () if x in steps})
+        steps = _RowStepSearch(node, back, view).steps_around(maker)
+        if not steps:
+            return None
+        ordered = {x: steps[x] for x in node.graph or () if x in steps}
+        site = RowStepsSite(node, inverse_permutation(back), back, ordered)
         if site.count_spared_transposes(view) > 0:
             return site
         failed.update(steps)
@@ -197,22 +180,9 @@ class TurnBack(NodePass[RowStepsSite]):
         """Build the same steps in the order before the Transposes."""
         reordered: dict[ir.Value, ir.Value] = {}
         outputs = list(match.step_outputs(op.view))
-        for node, places in match.steps.items():
-            inputs = list(node.inputs)
-            ranks = {i: op.view.shapes.rank(inputs[i]) or 0 for i in places}
-            full = max(ranks.values())
+        for node in match.steps:
             with op.inserting_before(node):
-                for i, rank in ranks.items():
-                    if (rows := inputs[i]) is None:
-                        continue
-                    if rank < full:  # turned when the model is loaded
-                        unsqueezed = with_axes("Unsqueeze", rows, range(full - rank), op)
-                        inputs[i] = _transpose_rows(unsqueezed, full, match.back, op)
-                        continue
-                    if rows not in reordered:
-                        source = match.source_of(rows, op.view)
-                        reordered[rows] = source or _transpose_rows(rows, full, match.back, op)
-                    inputs[i] = reordered[rows]
+                inputs = _reorder_inputs(node, match, reordered, op)
                 reordered.update(zip(node.outputs, op.clone_outputs(node, *inputs), strict=True))
         for node in dict.fromkeys(x for out in outputs for x in out.einsums):
             with op.inserting_before(node):
@@ -230,6 +200,76 @@ class TurnBack(NodePass[RowStepsSite]):
                 op.remove_unread(value)
         rows = match.node.inputs[0]
         return reordered[rows] if rows is not None else match.node.outputs[0]
+
+
+class _RowStepSearch:
+    """A search for the row-wise nodes that a Transpose of the rows could be moved past.
+
+    Args:
+        node: The Transpose behind them.
+        back: The order of its first axes.
+        view: The model around it.
+    """
+
+    def __init__(self, node: ir.Node, back: tuple[int, ...], view: View) -> None:
+        self._graph, self._back, self._view = node.graph, back, view
+        self._steps: dict[ir.Node, tuple[int, ...]] = {}
+
+    def steps_around(self, start: ir.Node) -> dict[ir.Node, tuple[int, ...]]:
+        """Return the row-wise nodes that are connected to one, each with its inputs of rows."""
+        if self._is_step(start):
+            list(reachable_from([start], self._neighbours))
+        return self._steps
+
+    def _is_step(self, near: ir.Node | None) -> bool:
+        """Return whether a node is row-wise; it is remembered then."""
+        if near is None or near.graph is not self._graph:
+            return False
+        places = self._steps.get(near) or row_inputs_of(near, len(self._back), self._view)
+        if places:
+            self._steps[near] = places
+        return bool(places)
+
+    def _neighbours(self, step: ir.Node) -> Iterator[ir.Node]:
+        """Yield the row-wise nodes next to a step."""
+        rows = [x for i in self._steps[step] if (x := step.inputs[i]) is not None]
+        makers = (x.producer() for x in rows)
+        readers = (x.node for y in step.outputs for x in y.uses())
+        # Another reader of the rows that is transposed as well: one Transpose serves both.
+        siblings = (x.node for y in rows for x in y.uses() if self._feeds_transpose(x.node))
+        for near in itertools.chain(makers, readers, siblings):
+            if near is not None and self._is_step(near):
+                yield near
+
+    def _feeds_transpose(self, node: ir.Node) -> bool:
+        """Return whether an output goes into a Transpose like the one behind the steps."""
+        readers = (x.node for value in node.outputs for x in value.uses())
+        return any(_leading_perm(x, self._view) == self._back for x in readers)
+
+
+def _reorder_inputs(
+    node: ir.Node, match: RowStepsSite, reordered: dict[ir.Value, ir.Value], op: Builder
+) -> list[ir.Value | None]:
+    """Return the inputs of a step with its rows in the order before the Transposes.
+
+    Rows that no step makes are added to ``reordered``.
+    """
+    inputs = list(node.inputs)
+    ranks = {i: op.view.shapes.rank(inputs[i]) or 0 for i in match.steps[node]}
+    full = max(ranks.values())
+    for i, rank in ranks.items():
+        rows = inputs[i]
+        if rows is None:
+            continue
+        if rank < full:  # a constant, which ONNX Runtime transposes when it loads the model
+            unsqueezed = with_axes("Unsqueeze", rows, range(full - rank), op)
+            inputs[i] = _transpose_rows(unsqueezed, full, match.back, op)
+            continue
+        if rows not in reordered:
+            source = match.source_of(rows, op.view)
+            reordered[rows] = source or _transpose_rows(rows, full, match.back, op)
+        inputs[i] = reordered[rows]
+    return inputs
 
 
 def _replace_output(node: ir.Node, value: ir.Value, op: Builder) -> None:
@@ -269,18 +309,11 @@ def _leading_perm(node: ir.Node, view: View) -> tuple[int, ...]:
     """
     if is_op(node, "Reshape"):
         in_dims, out_dims = (view.shapes.dims(x) or () for x in (node.inputs[0], node.outputs[0]))
-        has_batch_of_one = len(in_dims) > 2 and 1 in in_dims[:2]
-        return (
-            (1, 0)
-            if has_batch_of_one and same_dims((in_dims[1], in_dims[0], *in_dims[2:]), out_dims)
-            else ()
-        )
-    perm = list((is_op(node, "Transpose") and attr_ints(node, "perm")) or ())
+        if len(in_dims) < 3 or 1 not in in_dims[:2]:
+            return ()
+        return (1, 0) if same_dims((in_dims[1], in_dims[0], *in_dims[2:]), out_dims) else ()
+    rank = view.shapes.rank(node.inputs[0]) if is_op(node, "Transpose") else None
+    perm = [] if rank is None else [*permutation_of(node, rank)]
     while perm and perm[-1] == len(perm) - 1:
         del perm[-1]
     return tuple(perm)
-
-
-def _feeds_transpose(node: ir.Node, lead: tuple[int, ...], view: View) -> bool:
-    """Return whether an output goes into a Transpose of this order."""
-    return any(_leading_perm(x.node, view) == lead for value in node.outputs for x in value.uses())

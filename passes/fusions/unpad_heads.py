@@ -6,11 +6,11 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.pads import pad_mode, pads_of
 from graphfix.facts.shapes import same_dim
 from graphfix.facts.view import View
-from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import attr_float, attr_ints, input_at, is_op
+from graphfix.graph.nodes import is_op, producer_of
+from graphfix.ops.axes import permutation_of
+from graphfix.ops.pads import pad_fill, pad_mode, pads_by_axis
 
 from ..common.fusible import only_user
 from .attention.operand_path import scaling_of
@@ -125,15 +125,13 @@ def _operand_before_padding(
     while value is not None and (node := value.producer()) is not None:
         if only_user(node) is not user:
             return None
-        source = node.inputs[0]
         if is_op(node, "Pad"):
-            padded = axis == -1 and _pads_last_axis(node, view)
-            return (source, tuple(steps)) if padded and source is not None else None
+            source = _source_of_padding(value, view) if axis == -1 else None
+            return None if source is None else (source, tuple(steps))
         scaled = scaling_of(node, view)
-        perm = attr_ints(node, "perm") if is_op(node, "Transpose") else None
         if scaled is not None:
             inner = list(node.inputs).index(scaled[0])
-        elif perm and perm[-2:] == (len(perm) - 1, len(perm) - 2):
+        elif is_op(node, "Transpose") and _swaps_last_axes(node, view):
             inner, axis = 0, -3 - axis
         else:
             return None
@@ -142,35 +140,54 @@ def _operand_before_padding(
     return None
 
 
+def _swaps_last_axes(transpose: ir.Node, view: View) -> bool:
+    """Return whether a Transpose puts the last two axes in each other's place."""
+    rank = view.shapes.rank(transpose.inputs[0]) or 0
+    return permutation_of(transpose, rank)[-2:] == (rank - 1, rank - 2)
+
+
 def _match_cut(node: ir.Node, view: View) -> PaddedSite | None:
     """Return the site of a Slice that cuts off the zeros of padded values, or None."""
     part, dims = last_axis_cut(node.outputs[0], view), view.shapes.dims(node.outputs[0])
     if part is None or not dims or part[1:] != (0, 1):
         return None
-    value, user, steps = part[0], node, list[tuple[ir.Node, int]]()
-    while is_op(maker := value.producer(), "Transpose") and maker.inputs[0] is not None:
-        perm = attr_ints(maker, "perm")
-        if only_user(maker) is not user or not perm or perm[-1] != len(perm) - 1:
+    behind = _product_before_transposes(part[0], node, view)
+    if behind is None:
+        return None
+    product, steps = behind
+    values = _source_of_padding(product.inputs[1], view)
+    narrow = view.shapes.dims(values)
+    if values is None or not narrow or len(narrow) < 2 or not same_dim(narrow[-1], dims[-1]):
+        return None
+    return PaddedSite(node, product, {1: (values, ())}, steps)
+
+
+def _product_before_transposes(
+    value: ir.Value, user: ir.Node, view: View
+) -> tuple[ir.Node, Steps] | None:
+    """Return the MatMul behind Transposes that keep the last axis, and these; or None."""
+    steps = list[tuple[ir.Node, int]]()
+    while (node := value.producer()) is not None and only_user(node) is user:
+        if is_op(node, "MatMul"):
+            return node, tuple(steps)
+        source = node.inputs[0] if is_op(node, "Transpose") else None
+        rank = view.shapes.rank(source)
+        if source is None or rank is None or permutation_of(node, rank)[-1] != rank - 1:
             return None
-        steps.append((maker, 0))
-        value, user = maker.inputs[0], maker
-    if not is_op(maker, "MatMul") or only_user(maker) is not user or maker.inputs[1] is None:
-        return None
-    pad = maker.inputs[1].producer()
-    if not is_op(pad, "Pad") or not _pads_last_axis(pad, view) or pad.inputs[0] is None:
-        return None
-    narrow = view.shapes.dims(pad.inputs[0])
-    if not narrow or not same_dim(narrow[-1], dims[-1]) or len(narrow) < 2:
-        return None
-    return PaddedSite(node, maker, {1: (pad.inputs[0], ())}, tuple(steps))
+        steps.append((node, 0))
+        value, user = source, node
+    return None
 
 
-def _pads_last_axis(node: ir.Node, view: View) -> bool:
-    """Return whether a Pad puts zeros behind the last axis, and nothing elsewhere."""
-    pads, fill = pads_of(node, view), const_of(input_at(node, 2))
-    if not pads or pad_mode(node) != "constant" or any(x != 0 for x in pads[:-1]):
-        return False
-    if input_at(node, 3) is not None or not isinstance(pads[-1], int) or pads[-1] <= 0:
-        return False
-    zeros = attr_float(node, "value", 0.0) == 0 if fill is None else not fill.any()
-    return zeros and (fill is not None or input_at(node, 2) is None)
+def _source_of_padding(value: ir.Value | None, view: View) -> ir.Value | None:
+    """Return the tensor before a Pad that only adds zeros behind the last axis, or None."""
+    node = producer_of(value)
+    rank = view.shapes.rank(node.inputs[0]) if is_op(node, "Pad") else None
+    if node is None or rank is None or pad_mode(node) != "constant" or pad_fill(node) != 0:
+        return None
+    pads = pads_by_axis(node, rank, view.shapes.known_elements) or {}
+    padded = {axis: pad for axis, pad in pads.items() if pad != (0, 0)}
+    if padded.keys() != {rank - 1}:
+        return None
+    before, after = padded[rank - 1]
+    return node.inputs[0] if before == 0 and isinstance(after, int) and after > 0 else None

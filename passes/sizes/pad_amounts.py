@@ -17,7 +17,7 @@ from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import input_at, is_op
 from graphfix.graph.walks import reachable_from
 
-from ..common.written import WritableSize, writable_size_of
+from ..common.writable_size import WritableSize, writable_size_of
 
 _ASSUMPTION = "rests on lengths of at most a million, which float32 counts without a gap"
 

@@ -410,3 +410,14 @@ def test_casts_change_the_type_alone(operator: str) -> None:
 
 def test_nothing_elementwise_is_untested() -> None:
     assert not UNTESTED & ops.ELEMENTWISE
+
+
+@pytest.mark.parametrize("operator", sorted(ops.MAPS_ELEMENTS - UNTESTED))
+def test_a_map_gives_equal_results_for_equal_elements(operator: str) -> None:
+    assert "Dropout" not in ops.MAPS_ELEMENTS
+    for sample in samples_of(operator):
+        results: dict[object, set[bytes]] = {}
+        data, result = sample.inputs[0], sample.first()
+        for element, image in zip(data.reshape(-1), result.reshape(-1), strict=True):
+            results.setdefault(element.tobytes(), set()).add(image.tobytes())
+        assert all(len(images) == 1 for images in results.values()), sample

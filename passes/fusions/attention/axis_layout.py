@@ -11,18 +11,17 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.symbolic.expressions import divide_dims, product_of_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import scalar_of
-from graphfix.graph.nodes import attr_ints, input_at, is_op
+from graphfix.graph.nodes import input_at, is_op
+from graphfix.ops.axes import permutation_of
 
 from ...common.fusible import FLOATS
 
 Role = Literal["batch", "query", "key", "feature"]
-
-REGROUPS = ("Reshape", "Unsqueeze", "Squeeze", "Flatten")
-_PASSTHROUGH = ("Identity", "Dropout")
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,10 +111,10 @@ def layout_before(node: ir.Node, layout: Layout, view: View) -> Layout | None:
         return None
     if is_op(node, "Transpose"):
         axes: list[tuple[Atom, ...]] = [()] * len(dims)
-        for axis, source_axis in zip(layout.axes, _perm_of(node, len(dims)), strict=True):
+        for axis, source_axis in zip(layout.axes, permutation_of(node, len(dims)), strict=True):
             axes[source_axis] = axis
         return Layout(tuple(axes), layout.order, layout.repeated)
-    if is_op(node, *REGROUPS):
+    if node in ops.RESHAPES:
         return regroup_atoms(layout, dims)
     return _layout_before_expand(layout, dims) if is_op(node, "Expand") else None
 
@@ -128,20 +127,20 @@ def layout_after(node: ir.Node, layout: Layout, view: View) -> Layout | None:
     if dims is None:
         return None
     if is_op(node, "Transpose"):
-        axes = tuple(layout.axes[source_axis] for source_axis in _perm_of(node, len(dims)))
+        axes = tuple(layout.axes[source_axis] for source_axis in permutation_of(node, len(dims)))
         return Layout(axes, layout.order, layout.repeated)
-    return regroup_atoms(layout, dims) if is_op(node, *REGROUPS) else None
+    return regroup_atoms(layout, dims) if node in ops.RESHAPES else None
 
 
 def passes_through(node: ir.Node, view: View) -> bool:
     """Return whether a node outputs its input unchanged, except for the float type."""
-    if is_op(node, "Cast"):
+    if node in ops.CASTS:
         dtypes = (view.shapes.dtype(node.inputs[0]), view.shapes.dtype(node.outputs[0]))
         return all(dtype in FLOATS for dtype in dtypes)
     if is_op(node, "Dropout"):
         training = input_at(node, 2)
         return training is None or scalar_of(training) is False
-    return is_op(node, *_PASSTHROUGH)
+    return node in ops.IDLE
 
 
 def regroup_atoms(layout: Layout, dims: Sequence[Dim]) -> Layout | None:
@@ -180,6 +179,7 @@ def size_of(atoms: Iterable[Atom]) -> Dim:
 
 
 def _split_atom(atom: Atom, parts: dict[Atom, tuple[Atom, Atom]]) -> tuple[Atom, ...]:
+    """Return the parts that an atom was split into, as far as they were split again."""
     if atom not in parts:
         return (atom,)
     first, second = parts[atom]
@@ -187,13 +187,17 @@ def _split_atom(atom: Atom, parts: dict[Atom, tuple[Atom, Atom]]) -> tuple[Atom,
 
 
 def _layout_before_expand(layout: Layout, dims: Sequence[Dim]) -> Layout | None:
+    """Return the layout of the input of an Expand, of these dims, or None.
+
+    Only atoms of the batch of a constant size are repeated: grouped heads.
+    """
     if len(dims) > len(layout.axes):
         return None
     padded = [1] * (len(layout.axes) - len(dims)) + list(dims)
     axes: list[tuple[Atom, ...]] = []
     repeated = set(layout.repeated)
     for axis, dim in zip(layout.axes, padded, strict=True):
-        if axis and not (isinstance(dim, int) and dim == 1):
+        if axis and dim != 1:
             if not same_dim(size_of(axis), dim):
                 return None
             axes.append(axis)
@@ -203,8 +207,3 @@ def _layout_before_expand(layout: Layout, dims: Sequence[Dim]) -> Layout | None:
         repeated.update(axis)
         axes.append(())
     return Layout(tuple(axes[len(padded) - len(dims) :]), layout.order, frozenset(repeated))
-
-
-def _perm_of(node: ir.Node, rank: int) -> Sequence[int]:
-    perm = attr_ints(node, "perm")
-    return range(rank)[::-1] if perm is None else perm

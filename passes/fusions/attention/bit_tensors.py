@@ -1,31 +1,26 @@
 """Tensors of zeros and ones from which masks and addends are computed, element by element."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.shapes import same_dim
 from graphfix.facts.view import View
 from graphfix.facts.zero_one import zero_one_sources
 from graphfix.graph.constants import fill_value_of, scalar_of, uniform_number
-from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import reachable_from
-from graphfix.ops.number_laws import BINARY_LAWS
 
 from ...common.fills import fill_of
-from .axis_layout import REGROUPS, Atom, Layout, regroup_atoms, size_of
+from .axis_layout import Atom, Layout, regroup_atoms, size_of
+from .element_math import KEEPS_ELEMENTS, compute_element, element_inputs
 
 Axes = tuple[tuple[Atom, ...], ...]
 
-
-_POINTWISE = frozenset(
-    {"Cast", "Identity", "Not", "And", "Or", "Equal", "Less", "LessOrEqual", "Greater"}
-    | {"GreaterOrEqual", "Add", "Sub", "Mul", "Div", "Neg", "Where", "Expand", *REGROUPS}
-)
-_FIRST_ONLY = frozenset({"Cast", "Identity", "Expand", *REGROUPS})
+# A Dropout in training draws a number for each element.
+_ELEMENTWISE = (ops.ELEMENTWISE - ops.named("Dropout")) | KEEPS_ELEMENTS
 _MAX_STEPS = 40
 
 
@@ -69,7 +64,7 @@ def bit_tensors_of(value: ir.Value, axes: Axes, view: View) -> list[BitTensor]:
             if binary_inputs is not None:
                 bits.append(BitTensor(top, node_axes, tuple(binary_inputs)))
         node = _last_producer(frontier)
-        if node is None or node.op_type not in _POINTWISE or not is_op(node, node.op_type):
+        if node is None or node not in _ELEMENTWISE.at(view.opset_of_node(node)):
             break
         node_axes = frontier.pop(node.outputs[0])
         for source in _varying_inputs(node, view):
@@ -97,7 +92,7 @@ def align_axes(value: ir.Value, axes: Axes, view: View) -> Axes | None:
     for dim, axis in zip(dims, axes[len(axes) - len(dims) :], strict=True):
         if dim == 1:
             own_axes.append(())
-        elif axis and not same_dim(size_of(axis), dim):  # as far as is known, it may be 1
+        elif axis and not same_dim(size_of(axis), dim):  # not proved equal: it may be 1 in a run
             own_axes.append((Atom(axis[0].role, dim),))
         else:
             own_axes.append(axis)
@@ -107,10 +102,10 @@ def align_axes(value: ir.Value, axes: Axes, view: View) -> Axes | None:
 def is_always_true(value: ir.Value, view: View) -> bool:
     """Return whether a boolean is true everywhere: exporters compare indices with 0."""
     node = value.producer()
-    if is_op(node, "And", *_FIRST_ONLY):
+    if is_op(node, "And", *KEEPS_ELEMENTS):
         return all(
             x is not None and (uniform_number_of(x) == 1 or is_always_true(x, view))
-            for x in _element_inputs(node)
+            for x in element_inputs(node)
         )
     if not is_op(node, "GreaterOrEqual") or node.inputs[0] is None or node.inputs[1] is None:
         return False
@@ -121,6 +116,7 @@ def is_always_true(value: ir.Value, view: View) -> bool:
 def _evaluate(
     value: ir.Value, root: ir.Value, bit: float, view: View, cache: dict[ir.Value, float]
 ) -> float:
+    """Return what ``value`` holds where ``root`` holds ``bit``; LookupError if unknown."""
     if value is root:
         return bit
     if value in cache:
@@ -129,34 +125,13 @@ def _evaluate(
     if constant is not None:
         return constant
     node = value.producer()
-    if node is None or not is_op(node, node.op_type):
+    if not _ELEMENTWISE.has(node):
         raise LookupError(value.name)
-    if node.op_type == "And" and len(varying := _varying_inputs(node, view)) == 1:
+    if is_op(node, "And") and len(varying := _varying_inputs(node, view)) == 1:
         return _evaluate(varying[0], root, bit, view, cache)
-    numbers = [_evaluate(x, root, bit, view, cache) for x in _element_inputs(node) if x is not None]
-    cache[value] = _compute_op(node, numbers)
+    numbers = [_evaluate(x, root, bit, view, cache) for x in element_inputs(node) if x is not None]
+    cache[value] = compute_element(node, numbers, view)
     return cache[value]
-
-
-def _compute_op(node: ir.Node, operands: list[float]) -> float:
-    if node.op_type == "Cast":
-        target = ir.DataType(attr_int(node, "to", 0))
-        return (
-            float(operands[0] != 0)
-            if target == ir.DataType.BOOL
-            else float(target.numpy().type(operands[0]))
-        )
-    if node.op_type in _FIRST_ONLY:
-        return operands[0]
-    if node.op_type == "Where":
-        return operands[1] if operands[0] else operands[2]
-    if node.op_type in ("Not", "Neg"):
-        return float(not operands[0]) if node.op_type == "Not" else -operands[0]
-    a, b = operands
-    if node.op_type == "Div":
-        return a / b
-    with np.errstate(invalid="ignore"):
-        return float(BINARY_LAWS[node.op_type](a, b))
 
 
 def uniform_number_of(value: ir.Value) -> float | None:
@@ -176,7 +151,7 @@ def _varying_inputs(node: ir.Node, view: View) -> list[ir.Value]:
     """Return the inputs that determine a node's elements and are not one fixed number."""
     varying = [
         x
-        for x in dict.fromkeys(_element_inputs(node))
+        for x in dict.fromkeys(element_inputs(node))
         if x is not None and uniform_number_of(x) is None
     ]
     if node.op_type == "And" and len(varying) > 1:
@@ -184,41 +159,41 @@ def _varying_inputs(node: ir.Node, view: View) -> list[ir.Value]:
     return varying
 
 
-def _element_inputs(node: ir.Node) -> Sequence[ir.Value | None]:
-    """Return the inputs a node's elements come from, without inputs that only give a shape."""
-    return node.inputs[:1] if node.op_type in _FIRST_ONLY else node.inputs
-
-
 def _is_nonnegative_index(value: ir.Value) -> bool:
     """Return whether integers count from 0, by Range or by the CumSum of pass cumsum-index."""
+    source: ir.Value | None = value
     for _ in range(_MAX_STEPS):
-        node = value.producer()
-        if is_op(node, "Cast", "Identity", "Expand", *REGROUPS) and node.inputs[0] is not None:
-            value = node.inputs[0]
-        elif is_op(node, "Range"):
+        node = None if source is None else source.producer()
+        if node is None:
+            return False
+        if is_op(node, "Range"):
             start, step = scalar_of(node.inputs[0]), scalar_of(node.inputs[2])
             return start is not None and start >= 0 and step is not None and step > 0
-        elif is_op(node, "CumSum") and node.inputs[0] is not None:
-            addend = uniform_number_of(node.inputs[0])
+        if is_op(node, "CumSum"):
+            addend = None if node.inputs[0] is None else uniform_number_of(node.inputs[0])
             return addend is not None and addend >= 0
-        elif is_op(node, "Add", "Mul"):
-            numbers = [scalar_of(x) for x in node.inputs]
-            variables = [x for x, n in zip(node.inputs, numbers, strict=True) if n is None]
-            constants = [n for n in numbers if n is not None]
-            if len(variables) != 1 or variables[0] is None or not constants or constants[0] < 0:
-                return False
-            value = variables[0]
-        else:
-            return False
+        source = _input_of_same_sign(node)
     return False
 
 
+def _input_of_same_sign(node: ir.Node) -> ir.Value | None:
+    """Return the input which, where it is not negative, makes the result not negative, or None."""
+    if node in KEEPS_ELEMENTS:
+        return node.inputs[0]
+    if not is_op(node, "Add", "Mul"):
+        return None
+    numbers = [scalar_of(x) for x in node.inputs]
+    variables = [x for x, number in zip(node.inputs, numbers, strict=True) if number is None]
+    constants = [number for number in numbers if number is not None]
+    return variables[0] if len(variables) == 1 and constants[0] >= 0 else None
+
+
 def axes_before(node: ir.Node, source: ir.Value, axes: Axes, view: View) -> Axes | None:
-    """Return the axes of an input of ``node``, given those of its output."""
+    """Return the axes of an input of ``node``, given those of its output, or None."""
     dims = view.shapes.dims(source)
     if dims is None:
         return None
-    if node.op_type in REGROUPS:
+    if node in ops.RESHAPES:
         layout = regroup_atoms(Layout(axes, ()), dims)
         return None if layout is None else layout.axes
     return align_axes(source, axes, view)
@@ -227,7 +202,7 @@ def axes_before(node: ir.Node, source: ir.Value, axes: Axes, view: View) -> Axes
 def _last_producer(frontier: dict[ir.Value, Axes]) -> ir.Node | None:
     """Return the producer that no other tensor of the frontier depends on, or None."""
     producers = [node for x in frontier if (node := x.producer()) is not None]
-    if len(producers) < len(frontier):  # an input of the graph never becomes one with the others
+    if len(producers) < len(frontier):  # nothing leads from a graph input to the others
         return None
     return next(
         (x for x in producers if not any(_depends_on(y, x) for y in producers if y is not x)), None

@@ -36,9 +36,9 @@ def key_mask_of(addend: Addend, view: View) -> KeyMask | None:
         if not roles or roles.pop() != "key" or any(role != "batch" for role in roles):
             continue
         if any(len({atom.role for atom in axis}) > 1 for axis in bit.axes):
-            continue  # [B, n * W], of which a Reshape makes n windows: no mask of [B * n, W] yet
+            continue  # [B, n * W] is reshaped to n windows later: no mask of [B * n, W] yet
         mask = _mask_from_bit(addend, bit, view)
-        # A boolean needs no faith; of those that do not, the one nearest to the input.
+        # A boolean is proved to be 0 or 1: it is preferred, and of several the nearest to an input.
         if mask is not None and (best is None or best.bit.binary_inputs or not bit.binary_inputs):
             best = mask
     return best
@@ -81,7 +81,7 @@ def _bit_key(bit: BitTensor, view: View) -> object:
 
 def _mask_from_bit(addend: Addend, bit: BitTensor, view: View) -> KeyMask | None:
     if any(not x.is_graph_input() or not _is_integer(x, view) for x in bit.binary_inputs):
-        return None  # what is computed may be anything, and a float half a mask
+        return None  # a computed tensor may hold other numbers, and a float 0.5
     numbers = [evaluate_for_bit(addend.value, bit.value, x, view) for x in (0, 1)]
     for visible in (False, True):
         shown, hidden = numbers[visible], numbers[not visible]

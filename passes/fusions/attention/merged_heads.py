@@ -17,9 +17,9 @@ from graphfix.graph.constants import Array
 from .axis_layout import Atom, Layout, size_of
 from .operand_path import TracedTensor
 
-# One is what a Transpose costs, or a Reshape; a repetition is Reshape, Expand, Reshape.
+# Kernels: a repetition is Reshape, Expand, Reshape; a Transpose or a Reshape counts 1.
 _REPEAT_COST = 3
-Cheap = TypeVar("Cheap", "MergePlan", "SplitPlan")
+Plan = TypeVar("Plan", "MergePlan", "SplitPlan")
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def merge_plans(
     return (plan for plan in plans if plan is not None)
 
 
-def cheapest_plan(plans: Iterable[Cheap]) -> Cheap | None:
+def cheapest_plan(plans: Iterable[Plan]) -> Plan | None:
     """Return the plan with the least cost after savings, the last among equals, or None."""
     return min(reversed(list(plans)), key=lambda plan: plan.cost - plan.saved_kernels, default=None)
 
@@ -178,47 +178,98 @@ def invert_plan(plan: MergePlan, view: View) -> SplitPlan | None:
     )
 
 
-def _merge_plan(tensor: TracedTensor, heads: int, view: View, *, grouped: bool) -> MergePlan | None:
-    layout, dims = tensor.layout, view.shapes.dims(tensor.value)
+@dataclass(frozen=True)
+class _MergedAxes:
+    """The atoms of [B, T, H * D].
+
+    Attributes:
+        batch: The atoms of the batch.
+        heads: All atoms of the heads, also those that the tensor lacks and is repeated along.
+        own_heads: Those that it has.
+        time: The atoms of queries or keys.
+        features: The atoms of the features of a head.
+    """
+
+    batch: tuple[Atom, ...]
+    heads: tuple[Atom, ...]
+    own_heads: tuple[Atom, ...]
+    time: tuple[Atom, ...]
+    features: tuple[Atom, ...]
+
+    @property
+    def axes(self) -> tuple[tuple[Atom, ...], ...]:
+        """Return the atoms of each axis, of the heads only those that the tensor has."""
+        return self.batch, self.time, (*self.own_heads, *self.features)
+
+    @property
+    def dims(self) -> tuple[Dim, Dim, Dim]:
+        """Return the sizes of the axes."""
+        width = multiply_dims(size_of(self.own_heads), size_of(self.features))
+        return size_of(self.batch), size_of(self.time), width
+
+
+def _merged_axes(tensor: TracedTensor, heads: int, *, grouped: bool) -> _MergedAxes | None:
+    """Return which atoms of a tensor become batch, time, heads and features, or None.
+
+    The arguments are those of :func:`merge_plans`.
+    """
+    layout = tensor.layout
     start = heads_start(layout.batch_atoms, heads)
-    if dims is None or start is None:
+    if start is None or layout.repeated.intersection(layout.batch_atoms[:start]):
         return None
-    batch, head_atoms = layout.batch_atoms[:start], layout.batch_atoms[start:]
-    if layout.repeated.intersection(batch):
-        return None
-    own_heads = tuple(atom for atom in head_atoms if atom not in layout.repeated)
-    if grouped and (own_heads == head_atoms or head_atoms[: len(own_heads)] != own_heads):
+    batch, all_heads = layout.batch_atoms[:start], layout.batch_atoms[start:]
+    own_heads = tuple(atom for atom in all_heads if atom not in layout.repeated)
+    if grouped and (own_heads == all_heads or all_heads[: len(own_heads)] != own_heads):
         return None
     if tensor.past is not None and tensor.past.heads != (size_of(own_heads) if grouped else heads):
         return None
-    time, feature = layout.atoms_with_roles("query", "key"), layout.atoms_with_roles("feature")
-    target_axes = (batch, time, (*own_heads, *feature))
-    flat = [atom for axis in target_axes for atom in axis]
-    if len(flat) != len(layout.flat_atoms):
+    time, features = layout.atoms_with_roles("query", "key"), layout.atoms_with_roles("feature")
+    merged = _MergedAxes(batch, all_heads, own_heads, time, features)
+    return merged if sum(map(len, merged.axes)) == len(layout.flat_atoms) else None
+
+
+def _merge_plan(tensor: TracedTensor, heads: int, view: View, *, grouped: bool) -> MergePlan | None:
+    """Return how a tensor becomes [B, T, heads * D], or None; see :func:`merge_plans`."""
+    layout, dims = tensor.layout, view.shapes.dims(tensor.value)
+    merged = _merged_axes(tensor, heads, grouped=grouped)
+    if dims is None or merged is None:
         return None
-    perm = _perm_for_order(layout, flat)
-    if perm is None:
+    moves = _moves_to(merged, tensor, dims, view)
+    biases = _bias_rows(tensor, merged.axes[2])
+    if moves is None or biases is None:
         return None
-    permuted_dims = [dims[i] for i in perm]
-    sizes = (size_of(batch), size_of(time), multiply_dims(size_of(own_heads), size_of(feature)))
-    needs_shape = tuple(layout.axes[i] for i in perm) != target_axes
-    shape = constant_shape(permuted_dims, sizes, view) if needs_shape else None
-    if needs_shape and shape is None:
-        return None
-    repeats = None
-    if layout.repeated and not grouped:
-        repeats = _repeat_shapes(head_atoms, layout.repeated, sizes, size_of(feature))
-        if repeats is None:
+    is_repeated, repeats = bool(layout.repeated) and not grouped, None
+    if is_repeated:
+        repeats = _repeat_shapes(merged.heads, layout.repeated, size_of(merged.features))
+        if repeats is None or biases:
             return None
-    if tensor.rotation is not None and not isinstance(sizes[2], int):
-        return None
-    rows = [shift.as_row(target_axes[2], tensor.factor) for shift in tensor.shifts]
-    biases = [row for row in rows if row is not None]
-    if len(biases) < len(rows) or (rows and layout.repeated and not grouped):
-        return None
-    is_moved = list(perm) != sorted(perm)
     bias = functools.reduce(np.add, biases) if biases else None
-    return MergePlan(tensor, sizes, tuple(perm) if is_moved else None, shape, repeats, bias)
+    return MergePlan(tensor, merged.dims, *moves, repeats, bias)
+
+
+def _moves_to(
+    merged: _MergedAxes, tensor: TracedTensor, dims: Sequence[Dim], view: View
+) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None] | None:
+    """Return the Transpose and the Reshape that lay out a tensor as [B, T, H * D].
+
+    Either is None where it is not needed; None for both if there is no such Transpose, or the
+    Reshape has no constant target.
+    """
+    perm = _perm_for_order(tensor.layout, [atom for axis in merged.axes for atom in axis])
+    if perm is None or (tensor.rotation is not None and not isinstance(merged.dims[2], int)):
+        return None
+    transpose = tuple(perm) if perm != sorted(perm) else None
+    if tuple(tensor.layout.axes[i] for i in perm) == merged.axes:
+        return transpose, None
+    shape = constant_shape([dims[i] for i in perm], merged.dims, view)
+    return None if shape is None else (transpose, shape)
+
+
+def _bias_rows(tensor: TracedTensor, atoms: Sequence[Atom]) -> list[Array] | None:
+    """Return the constants added on the path as [H * D] each, or None if one is no such row."""
+    rows = [shift.as_row(atoms, tensor.factor) for shift in tensor.shifts]
+    known_rows = [row for row in rows if row is not None]
+    return known_rows if len(known_rows) == len(rows) else None
 
 
 def heads_start(batch: Sequence[Atom], heads: int) -> int | None:
@@ -245,7 +296,7 @@ def _perm_for_order(layout: Layout, flat: Sequence[Atom]) -> list[int] | None:
 
 
 def _repeat_shapes(
-    head_atoms: Sequence[Atom], repeated: frozenset[Atom], sizes: tuple[Dim, Dim, Dim], feature: Dim
+    head_atoms: Sequence[Atom], repeated: frozenset[Atom], feature: Dim
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
     """Return the shapes that repeat grouped heads within [B, T, H * D], or None."""
     if not isinstance(feature, int) or not isinstance(size_of(head_atoms), int):

@@ -1,13 +1,14 @@
 """Inputs of MultiHeadAttention besides queries, keys and values: mask, bias, biases."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.symbolic.expressions import multiply_dims
@@ -16,7 +17,7 @@ from graphfix.graph.constants import Array
 from graphfix.graph.nodes import is_op
 
 from ...common.reshape_targets import with_axes
-from .axis_layout import REGROUPS, Atom, Layout, regroup_atoms
+from .axis_layout import Atom, Layout, regroup_atoms
 from .bit_tensors import Axes, align_axes
 from .hiding_addend import KeyMask
 from .operand_path import scaling_of
@@ -24,7 +25,7 @@ from .scores import Addend
 
 Ints = npt.NDArray[np.int64]
 SizeSource = tuple[ir.Value, int]
-
+"""A tensor and the axis whose size counts."""
 
 # Expand, Shape, two Slices and Concat, where a size is not a number.
 _EXPAND_COST = 5
@@ -84,8 +85,7 @@ def bias_term_of(
         sizes: The sizes of the attention.
         view: The model around it.
     """
-    value, leading = addend.value, addend.axes[:-2]
-    axes = align_axes(value, addend.axes, view)
+    axes, leading = align_axes(addend.value, addend.axes, view), addend.axes[:-2]
     roles = [{atom.role for atom in axis} for axis in addend.axes[-2:]]
     if axes is None or roles[0] - {"query"} or roles[1] - {"key"}:
         return None
@@ -94,51 +94,76 @@ def bias_term_of(
         leading == (tuple(batch),) and not head_atoms
     )
     if not is_same_for_all and not matches_batch:
-        return _split_batch_term(value, axes, addend.factor, sizes, view)
-    while is_op(node := value.producer(), "Expand") and node.inputs[0] is not None:
-        if align_axes(node.inputs[0], addend.axes, view) is None:
-            break
-        value = node.inputs[0]
-    dims, factor, maker = view.shapes.dims(value), addend.factor, value.producer()
+        return _split_batch_term(addend.value, axes, addend.factor, sizes, view)
+    value, factor = _before_factor(_before_expands(addend, view), addend.factor, view)
+    dims = view.shapes.dims(value)
     if dims is None:
         return None
-    # What is multiplied anyway is so once.
-    if factor != 1 and maker is not None and (scaled := scaling_of(maker, view)) is not None:
-        value, factor = scaled[0], factor * scaled[1]
     padded = [*([1] * (4 - len(dims))), *dims]
     if len(leading) == 1 and len(dims) == 3 and not is_same_for_all:  # [B, S, T] of one head
         return BiasTerm(value, (dims[0], 1, *dims[1:]), factor, insert=1)
     return BiasTerm(value, tuple(padded[-4:]), factor)
 
 
+def _before_expands(addend: Addend, view: View) -> ir.Value:
+    """Return the tensor that an addend was expanded from, as far as it still broadcasts."""
+    value = addend.value
+    while is_op(node := value.producer(), "Expand") and node.inputs[0] is not None:
+        if align_axes(node.inputs[0], addend.axes, view) is None:
+            break
+        value = node.inputs[0]
+    return value
+
+
+def _before_factor(value: ir.Value, factor: float, view: View) -> tuple[ir.Value, float]:
+    """Return an addend without its own constant factor, and the factor of both.
+
+    Only where there is a factor already, so that two Muls become one.
+    """
+    maker = value.producer()
+    scaled = None if factor == 1 or maker is None else scaling_of(maker, view)
+    return (value, factor) if scaled is None else (scaled[0], factor * scaled[1])
+
+
 def _split_batch_term(
     value: ir.Value, axes: Axes, factor: float, sizes: AttentionSizes, view: View
 ) -> BiasTerm | None:
     """Return an addend [B * H, S, T] as a term, by what it was merged from, or None."""
-    merged = value, view.shapes.dims(value) or ()
-    while (node := value.producer()) is not None and is_op(node, "Identity", *REGROUPS):
-        source = node.inputs[0]
-        dims = view.shapes.dims(source)
-        layout = None if dims is None else regroup_atoms(Layout(axes, ()), dims)
-        if source is None or dims is None or layout is None:
-            break
-        value, axes = source, layout.axes
-        if len(dims) < 3 or not (same_dim(dims[0], sizes.batch) and dims[1] == sizes.heads):
-            continue
-        roles = [{atom.role for atom in axis} for axis in axes]
-        if any(role - {"batch"} for role in roles[:2]) or roles[-1] - {"key"}:
-            return None
-        if len(dims) == 3:
-            return BiasTerm(value, (*dims[:2], 1, dims[2]), factor, insert=2)
-        return (
-            BiasTerm(value, dims, factor) if len(dims) == 4 and not roles[2] - {"query"} else None
-        )
-    value, dims = merged
+    for source, source_axes, dims in _layouts_before(value, axes, view):
+        if len(dims) >= 3 and same_dim(dims[0], sizes.batch) and dims[1] == sizes.heads:
+            return _term_by_head(source, source_axes, dims, factor)
+    dims = view.shapes.dims(value) or ()
     if len(dims) != 3 or not same_dim(dims[0], multiply_dims(sizes.batch, sizes.heads)):
         return None
     return BiasTerm(
         value, (sizes.batch, sizes.heads, *dims[1:]), factor, insert=0, heads=sizes.heads
     )
+
+
+def _layouts_before(
+    value: ir.Value, axes: Axes, view: View
+) -> Iterator[tuple[ir.Value, Axes, tuple[Dim, ...]]]:
+    """Yield the tensors that ``value`` was reshaped from, nearest first, with axes and dims."""
+    while ops.VIEWS.has(node := value.producer()):
+        source = node.inputs[0]
+        dims = view.shapes.dims(source)
+        layout = None if dims is None else regroup_atoms(Layout(axes, ()), dims)
+        if source is None or dims is None or layout is None:
+            return
+        value, axes = source, layout.axes
+        yield value, axes, dims
+
+
+def _term_by_head(
+    value: ir.Value, axes: Axes, dims: tuple[Dim, ...], factor: float
+) -> BiasTerm | None:
+    """Return an addend [B, H, T] or [B, H, S, T] as a term, or None if its axes are others."""
+    roles = [{atom.role for atom in axis} for axis in axes]
+    if any(role - {"batch"} for role in roles[:2]) or roles[-1] - {"key"}:
+        return None
+    if len(dims) == 3:
+        return BiasTerm(value, (*dims[:2], 1, dims[2]), factor, insert=2)
+    return BiasTerm(value, dims, factor) if len(dims) == 4 and not roles[2] - {"query"} else None
 
 
 def build_key_padding(
@@ -260,10 +285,8 @@ def _scale_term(term: BiasTerm, op: Builder) -> tuple[ir.Value, int]:
 def to_rank_2(value: ir.Value, axes: Axes, op: Builder) -> ir.Value:
     """Build [B, T] or [1, T] from a tensor with these axes, all others of size 1."""
     long_axes = [i for i, axis in enumerate(axes) if axis]
-    if (
-        len(long_axes) == 1 and long_axes[0] > 0
-    ):  # the keys alone: the first axis is the batch, of 1
-        long_axes.insert(0, 0)
+    if len(long_axes) == 1 and long_axes[0] > 0:
+        long_axes.insert(0, 0)  # the keys alone: the first axis is the batch, of 1
     value = with_axes("Squeeze", value, [i for i in range(len(axes)) if i not in long_axes], op)
     return value if len(long_axes) == 2 else with_axes("Unsqueeze", value, [0], op)
 

@@ -11,14 +11,15 @@ from graphfix.facts.shapes import Dim, same_dim, same_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array, const_of, scalar_of
 from graphfix.graph.dims import static_dims
-from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.graph.nodes import is_op, producer_of
+from graphfix.ops.axes import axis_of
 
 from .axis_layout import Atom, Layout, layout_after, layout_before, size_of
+from .element_math import compute_element, element_inputs
 from .rotary import Rotation, rotation_of
 
-_LAYOUT = ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape")
 _MAX_DEPTH = 16
-# What a bias of heads is along, and how many elements of it are read.
+# Biases of heads are added along these axes; larger ones are not read.
 _BIAS_ROLES = ("batch", "feature")
 _MAX_ELEMENTS = 1 << 20
 
@@ -104,7 +105,7 @@ def trace_back(value: ir.Value, layout: Layout, product: ir.Node, view: View) ->
     traced = [TracedTensor(value, layout)]
     while (node := traced[-1].value.producer()) is not None:
         last = traced[-1]
-        # A factor before the past is joined is not one of all keys.
+        # Behind a join with a past, a factor of the new keys alone is not a factor of all keys.
         scaled = scaling_of(node, view) if last.past is None else None
         if scaled is not None:
             source, factor = scaled
@@ -116,7 +117,7 @@ def trace_back(value: ir.Value, layout: Layout, product: ir.Node, view: View) ->
             freed = last.freed + rotation.saved_kernels
             traced.append(replace(last, value=rotation.source, rotation=rotation, freed=freed))
             continue
-        # What reads keys on the way goes with the attention, unless others read what it makes.
+        # The nodes behind the Concat are removed with the attention, so nothing else may read them.
         is_removable = last.past is None and all(only_reader(x.value) for x in traced[:-1])
         reader = traced[-2].value.producer() if len(traced) > 1 else product
         joined = _trace_past(node, last, reader, view) if is_removable and reader else None
@@ -141,51 +142,67 @@ def _trace_past(
     node: ir.Node, tensor: TracedTensor, reader: ir.Node, view: View
 ) -> TracedTensor | None:
     """Return the keys or values of this run where a Concat joins them to a past, or None."""
-    layout, users = tensor.layout, [use.node for use in node.outputs[0].uses()]
-    dims = [view.shapes.dims(x) for x in node.inputs]
-    if not is_op(node, "Concat") or len(dims) != 2 or users.count(reader) != 1:
+    users = [use.node for use in node.outputs[0].uses()]
+    dims = _dims_joined_to_past(node, tensor.layout, view)
+    if dims is None or users.count(reader) != 1 or tensor.rotation is not None or tensor.shifts:
+        return None
+    past, new = node.inputs
+    if past is None or new is None:
         return None
     other_readers = tuple(x for x in users if x is not reader)
-    past, new = node.inputs
-    if len(layout.axes) != 4 or past is None or new is None or dims[0] is None or dims[1] is None:
+    layout = tensor.layout
+    keys = () if dims[2] == 1 else (Atom("key", dims[2]),)
+    axes = (*layout.axes[:2], keys, layout.axes[3])
+    other_atoms = [atom for atom in layout.order if atom.role != "key"]
+    return replace(
+        tensor,
+        value=new,
+        layout=replace(layout, axes=axes, order=(*other_atoms, *keys)),
+        past=Past(past, node, reader, other_readers, dims[1]),
+        freed=tensor.freed + 1,
+    )
+
+
+def _dims_joined_to_past(node: ir.Node, layout: Layout, view: View) -> tuple[Dim, ...] | None:
+    """Return the dims [B, H, T, D] that a Concat joins to a past [B, H, P, D], or None."""
+    if not is_op(node, "Concat") or len(node.inputs) != 2 or len(layout.axes) != 4:
         return None
     roles = [{atom.role for atom in axis} for axis in layout.axes]
     if roles[2] != {"key"} or roles[3] - {"feature"} or (roles[0] | roles[1]) - {"batch"}:
         return None
-    axis = attr_int(node, "axis", 0)
-    if axis not in (2, -2) or tensor.rotation is not None or tensor.shifts:
+    past_dims, new_dims = map(view.shapes.dims, node.inputs)
+    if past_dims is None or new_dims is None or axis_of(node, 4, view.opset_of_node(node)) != 2:
         return None
-    if any(not same_dim(a, b) for i, (a, b) in enumerate(zip(*dims, strict=True)) if i != 2):
-        return None
-    keys = () if dims[1][2] == 1 else (Atom("key", dims[1][2]),)
-    axes = (*layout.axes[:2], keys, layout.axes[3])
-    past_state = Past(past, node, reader, other_readers, dims[1][1])
-    other_atoms = [atom for atom in layout.order if atom.role != "key"]
-    layout = replace(layout, axes=axes, order=(*other_atoms, *keys))
-    return replace(tensor, value=new, layout=layout, past=past_state, freed=tensor.freed + 1)
+    pairs = enumerate(zip(past_dims, new_dims, strict=True))
+    return new_dims if all(same_dim(a, b) for i, (a, b) in pairs if i != 2) else None
 
 
 def _shift_of(node: ir.Node, tensor: TracedTensor, view: View) -> tuple[ir.Value, Shift] | None:
     """Return what an Add adds a feature bias to, and the bias; None before a rotation."""
-    axes = tensor.layout.axes
     if not is_op(node, "Add") or tensor.rotation is not None:
         return None
     for source, bias in (node.inputs, node.inputs[::-1]):
         array = _bias_values(bias, view)
         if array is None or source is None or source.producer() is None:
             continue
-        # Rows that something else reads with their bias are had as they are.
-        is_separable = len(axes) > 3 or is_read_once(node.outputs[0])
-        if not is_separable or not keeps_dims(node, source, view):
+        # Rows with their bias stay as they are if something else reads them.
+        is_separable = len(tensor.layout.axes) > 3 or is_read_once(node.outputs[0])
+        shift = _shift_along_axes(array, tensor)
+        if shift is None or not is_separable or not keeps_dims(node, source, view):
             return None
-        pairs = zip(reversed(axes), reversed(array.shape), strict=False)
-        own = [axis for axis, size in pairs if size > 1]
-        atoms = tuple(atom for axis in reversed(own) for atom in axis)
-        sizes = [x.size for x in atoms if x.role in _BIAS_ROLES and isinstance(x.size, int)]
-        if len(sizes) < len(atoms) or math.prod(sizes) != array.size:
-            return None
-        return source, Shift(array.reshape(sizes), atoms, tensor.factor)
+        return source, shift
     return None
+
+
+def _shift_along_axes(array: Array, tensor: TracedTensor) -> Shift | None:
+    """Return a constant that is added to a tensor as a bias of heads and features, or None."""
+    pairs = zip(reversed(tensor.layout.axes), reversed(array.shape), strict=False)
+    own = [axis for axis, size in pairs if size > 1]
+    atoms = tuple(atom for axis in reversed(own) for atom in axis)
+    sizes = [x.size for x in atoms if x.role in _BIAS_ROLES and isinstance(x.size, int)]
+    if len(sizes) < len(atoms) or math.prod(sizes) != array.size:
+        return None
+    return Shift(array.reshape(sizes), atoms, tensor.factor)
 
 
 def _bias_values(bias: ir.Value | None, view: View) -> Array | None:
@@ -253,55 +270,49 @@ def keeps_dims(
 
 def heads_in(tensor: TracedTensor) -> int | None:
     """Return the number of heads that lie beside the features of a tensor, or None."""
-    axes = [axis for axis in tensor.layout.axes if axis]
-    if not axes or axes[-1][-1].role != "feature":
-        return None
-    own = [atom for atom in axes[-1] if atom.role == "batch"]
-    roles = {atom.role for axis in axes[:-2] for atom in axis}
-    if not own and roles & {"query", "key"}:  # [.., T, .., H, D]
-        own = [atom for atom in axes[-2] if atom.role == "batch"]
-    first = next((i for i, atom in enumerate(tensor.layout.batch_atoms) if atom in own), None)
-    size = size_of(tensor.layout.batch_atoms[first:]) if first is not None else 1
+    batch, own = tensor.layout.batch_atoms, _atoms_beside_features(tensor.layout)
+    first = next((i for i, atom in enumerate(batch) if atom in own), None)
+    size = size_of(batch[first:]) if first is not None else 1
     return size if isinstance(size, int) and size > 1 else None
 
 
+def _atoms_beside_features(layout: Layout) -> list[Atom]:
+    """Return the batch atoms of the last axis, of [.., T, .., H, D] those of the one before."""
+    axes = [axis for axis in layout.axes if axis]
+    if not axes or axes[-1][-1].role != "feature":
+        return []
+    own = [atom for atom in axes[-1] if atom.role == "batch"]
+    roles = {atom.role for axis in axes[:-2] for atom in axis}
+    if not own and roles & {"query", "key"}:
+        own = [atom for atom in axes[-2] if atom.role == "batch"]
+    return own
+
+
 def _scalar_value(value: ir.Value | None, view: View, depth: int = _MAX_DEPTH) -> float | None:
-    """Return the number that a tensor of one element holds in each run, or None."""
+    """Return the number that every element of a tensor is in each run, or None.
+
+    A constant counts only with one element: one with more may have more dims.
+    """
     if value is None or depth == 0:
         return None
-    dims = view.shapes.dims(value)
     constant = scalar_of(value)
     if constant is not None:
+        dims = view.shapes.dims(value)
         return None if dims is None or any(dim != 1 for dim in dims) else float(constant)
     data = view.shapes.known_elements(value)
     if data is not None and len(data) == 1 and isinstance(data[0], int):
         return float(data[0])
     node = value.producer()
-    if node is None or not is_op(node, node.op_type):
-        return None
-    sources = node.inputs[:1] if node.op_type in _LAYOUT else node.inputs
-    numbers = [_scalar_value(x, view, depth - 1) for x in sources]
+    return None if node is None else _computed_scalar(node, view, depth - 1)
+
+
+def _computed_scalar(node: ir.Node, view: View, depth: int) -> float | None:
+    """Return the number that a node makes of operands that are one number each, or None."""
+    numbers = [_scalar_value(x, view, depth) for x in element_inputs(node)]
     operands = [x for x in numbers if x is not None]
-    return (
-        _apply_scalar_op(node.op_type, operands)
-        if operands and len(operands) == len(numbers)
-        else None
-    )
-
-
-def _apply_scalar_op(op_type: str, numbers: list[float]) -> float | None:
-    first = numbers[0]
-    if op_type in _LAYOUT:
-        return first
-    if op_type == "Sqrt":
-        return math.sqrt(first) if first >= 0 else None
-    if op_type == "Reciprocal":
-        return 1 / first if first else None
-    if len(numbers) != 2:
+    if not operands or len(operands) < len(numbers):
         return None
-    second = numbers[1]
-    if op_type == "Mul":
-        return first * second
-    if op_type == "Div":
-        return first / second if second else None
-    return first**second if op_type == "Pow" and first > 0 else None
+    try:
+        return compute_element(node, operands, view)
+    except (ArithmeticError, LookupError, ValueError):
+        return None

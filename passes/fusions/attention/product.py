@@ -1,6 +1,5 @@
 """Matrix products of two tensors, as MatMul or Einsum, and the roles of their axes."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -20,6 +19,9 @@ _ROLES: dict[tuple[bool, bool, bool], Role] = {
     (True, True, False): "feature",
 }
 _EXCHANGED: dict[str, Role] = {"key": "feature", "feature": "key"}
+
+# Labels a to t are for the batch of a MatMul, x, y and z for the other axes.
+_MAX_BATCH_AXES = 20
 
 
 @dataclass(frozen=True)
@@ -51,36 +53,62 @@ def product_of(
         inner_role: The role of the axis summed over: "feature" for queries and keys, "key" for
             weights and values.
     """
-    labels = einsum_labels(node, view)
-    if labels is None:
+    labels, result_dims = einsum_labels(node, view), view.shapes.dims(node.outputs[0])
+    if labels is None or result_dims is None:
         return None
-    first, second = labels[query_operand], labels[1 - query_operand]
-    lhs, rhs = node.inputs[query_operand], node.inputs[1 - query_operand]
-    dims = [view.shapes.dims(x) for x in (lhs, rhs, node.outputs[0])]
-    if lhs is None or rhs is None or dims[0] is None or dims[1] is None or dims[2] is None:
+    *operand_labels, result_labels = labels
+    places = (query_operand, 1 - query_operand)
+    first, second = (operand_labels[i] for i in places)
+    roles = _roles_by_label(first, second, result_labels, inner_role)
+    if roles is None:
         return None
+    sizes = zip(result_labels, result_dims, strict=True)
+    batch = {label: size for label, size in sizes if roles[label] == "batch"}
+    operands = [_operand_of(node.inputs[i], operand_labels[i], roles, batch, view) for i in places]
+    query, other = operands
+    if query is None or other is None:
+        return None
+    layout = operand_layout(result_dims, [roles[label] for label in result_labels])
+    return Product(node, query, other, TracedTensor(node.outputs[0], layout))
+
+
+def _roles_by_label(
+    first: str, second: str, result: str, inner_role: Role
+) -> dict[str, Role] | None:
+    """Return the role of each axis of a product by its label, or None if it is another product.
+
+    Args:
+        first: The labels of the operand with the query axis.
+        second: Those of the other operand.
+        result: Those of the result.
+        inner_role: The role of the axis summed over.
+    """
     roles: dict[str, Role] = {}
     for label in dict.fromkeys(first + second):
-        role = _ROLES.get((label in first, label in second, label in labels[2]))
+        role = _ROLES.get((label in first, label in second, label in result))
         if inner_role == "key":
             role = _EXCHANGED.get(role or "", role)
         if role is None or (role != "batch" and role in roles.values()):
             return None
         roles[label] = role
-    if set(roles.values()) - {"batch"} != {"query", "key", "feature"}:
+    return roles if {*roles.values()} - {"batch"} == {"query", "key", "feature"} else None
+
+
+def _operand_of(
+    value: ir.Value | None, labels: str, roles: dict[str, Role], batch: dict[str, Dim], view: View
+) -> TracedTensor | None:
+    """Return an operand with its layout, or None if its batch is not that of the result or 1."""
+    dims = view.shapes.dims(value)
+    if value is None or dims is None:
         return None
-    sizes = dict(zip(labels[2], dims[2], strict=True))
-    batch = [label for label in labels[2] if roles[label] == "batch"]
-    operands: list[TracedTensor] = []
-    for value, axis_labels, own_dims in ((lhs, first, dims[0]), (rhs, second, dims[1])):
-        if not _has_batch_of_result(axis_labels, own_dims, sizes, batch):
+    own_labels = [label for label in labels if label in batch]
+    if own_labels != list(batch):
+        return None
+    for label, dim in zip(labels, dims, strict=True):
+        if label in batch and dim != 1 and not same_dim(dim, batch[label]):
             return None
-        layout = operand_layout(
-            own_dims, [roles[x] for x in axis_labels], batch_dims=[sizes[x] for x in batch]
-        )
-        operands.append(TracedTensor(value, layout))
-    result = TracedTensor(node.outputs[0], operand_layout(dims[2], [roles[x] for x in labels[2]]))
-    return Product(node, operands[0], operands[1], result)
+    layout = operand_layout(dims, [roles[x] for x in labels], batch_dims=[*batch.values()])
+    return TracedTensor(value, layout)
 
 
 def why_not_product(node: ir.Node, view: View) -> str:
@@ -96,33 +124,32 @@ def why_not_product(node: ir.Node, view: View) -> str:
 
 def einsum_labels(node: ir.Node, view: View) -> tuple[str, str, str] | None:
     """Return the axes of both operands of a product and of its result as Einsum labels."""
-    ranks = [view.shapes.rank(x) for x in node.inputs]
-    if len(ranks) != 2 or None in ranks:
+    ranks = [rank for x in node.inputs if (rank := view.shapes.rank(x)) is not None]
+    if len(ranks) != 2 or len(node.inputs) != 2:
         return None
     if is_op(node, "MatMul"):
-        batch = "".join(chr(ord("a") + i) for i in range((ranks[0] or 0) - 2))
-        if ranks[0] != ranks[1] or (ranks[0] or 0) < 2 or len(batch) > 20:
-            return None
-        return f"{batch}xy", f"{batch}yz", f"{batch}xz"
+        return _matmul_labels(*ranks)
     equation = node.attributes.get("equation")
     if not is_op(node, "Einsum") or equation is None or equation.is_ref():
         return None
-    text = equation.as_string().replace(" ", "")
+    labels = _labels_of_equation(equation.as_string())
+    return labels if labels is not None and [len(x) for x in labels[:2]] == ranks else None
+
+
+def _matmul_labels(lhs_rank: int, rhs_rank: int) -> tuple[str, str, str] | None:
+    """Return the labels of a MatMul of two batches of matrices of one rank, or None."""
+    batch = "".join(chr(ord("a") + i) for i in range(lhs_rank - 2))
+    if lhs_rank != rhs_rank or lhs_rank < 2 or len(batch) > _MAX_BATCH_AXES:
+        return None
+    return f"{batch}xy", f"{batch}yz", f"{batch}xz"
+
+
+def _labels_of_equation(equation: str) -> tuple[str, str, str] | None:
+    """Return the labels of two operands and their result, or None of any other Einsum."""
+    text = equation.replace(" ", "")
     if text.count("->") != 1 or text.count(",") != 1 or "." in text:
         return None
     operands, result = text.split("->")
     lhs, rhs = operands.split(",")
     labels = (lhs, rhs, result)
-    plain = all(len(set(x)) == len(x) and x.isalpha() for x in labels)
-    return labels if plain and [len(lhs), len(rhs)] == ranks else None
-
-
-def _has_batch_of_result(
-    labels: str, dims: Sequence[Dim], sizes: dict[str, Dim], batch: Sequence[str]
-) -> bool:
-    """Return whether the batch of an operand is that of the result, in its order, or 1."""
-    own_labels = [label for label in labels if label in batch]
-    if own_labels != list(batch):
-        return False
-    pairs = zip(labels, dims, strict=True)
-    return all(x not in own_labels or dim == 1 or same_dim(dim, sizes[x]) for x, dim in pairs)
+    return labels if all(len(set(x)) == len(x) and x.isalpha() for x in labels) else None

@@ -18,12 +18,12 @@ from graphfix.lengths.dim_nodes import build_positions
 
 from ...common.reshape_targets import with_axes
 from .axis_layout import Layout, size_of
-from .rotary_halves import is_along_last, last_axis_cut, match_rotation
+from .rotary_halves import RotaryParts, is_along_last, last_axis_cut, match_rotation
 from .rotary_tables import is_doubled, last_row_selection, trace_half
 
 # Two products, a sum, two Slices, Neg and Concat become one kernel.
 _ROTATION_KERNELS = 6
-# What is turned is cut off before, and joined to the rest again.
+# A Slice or Split of the rotated features, and a Concat with the others.
 _PARTIAL_KERNELS = 3
 
 
@@ -61,7 +61,7 @@ class Rotation:
     def build(self, value: ir.Value, heads: int, op: Builder) -> ir.Value:
         """Build the rotated tensor from one [B, T, H * D] or [B, H, T, D]."""
         cos, sin = (self._half_table(*x, op) for x in zip(self.tables, self.unit_axes, strict=True))
-        # The row that the first place has, in tables made for these places alone; or that of each.
+        # A table of these positions alone is read from row 0 on, others at a row for each position.
         positions = self._positions(value, cos, op) if self.per_row else np.zeros(1, np.int64)
         attributes = {"num_heads": heads}
         if self.rotary_dim < self.width:
@@ -93,9 +93,8 @@ class Rotation:
         """Build [T, rotary_dim / 2] from half of the angles of a table, or return None."""
         base, steps = trace_half(table, op.view, is_half=self.half_tables)
         half = base if isinstance(base, ir.Value) else op.constant(base)
-        row_selection = last_row_selection(
-            steps
-        )  # what chooses rows does so by the axes as they are
+        # Row selections count the axes of the table as it is: axes of 1 go after them.
+        row_selection = last_row_selection(steps)
         dims = op.view.shapes.dims(row_selection or half) or ()
         unit_axes = [i for i, dim in enumerate(dims[:-1]) if dim == 1]
         if half is table or not (self.per_row or len(dims) - len(unit_axes) == 2):
@@ -120,7 +119,7 @@ class Rotation:
         for thin, row in (mul.inputs, mul.inputs[::-1]) if is_op(mul, "Mul") else ():
             dims = op.view.shapes.dims(thin)
             if thin is not None and dims and dims[-1] == 1 and op.view.shapes.dims(row) == (width,):
-                # Places times frequencies: the view of places goes into the one that made them.
+                # Positions times frequencies: reshape the positions, where another Reshape may be.
                 return op.Mul(reshape_half(thin, 1), row)
         return reshape_half(half, width)
 
@@ -145,43 +144,61 @@ def rotation_of(node: ir.Node, layout: Layout, view: View) -> Rotation | None:
         layout: The roles of the axes of its output.
         view: The model around it.
     """
-    if not is_op(node, "Add", "Concat") or not layout.axes:
+    width = _head_width(layout)
+    if not is_op(node, "Add", "Concat") or width is None:
         return None
-    width = size_of(layout.axes[-1])
-    if not isinstance(width, int) or any(x.role != "feature" for x in layout.axes[-1]):
-        return None
-    full_source, total = (
-        (None, node) if is_op(node, "Add") else _partial_rotation(node, width, view)
-    )
+    whole_source: ir.Value | None = None
+    total = node
+    if is_op(node, "Concat"):
+        whole_source, total = _partial_rotation(node, width, view)
     dims = view.shapes.dims(total.outputs[0])
     rotary_dim = dims[-1] if dims else None
-    if (
-        not isinstance(rotary_dim, int)
-        or rotary_dim % 2
-        or (full_source is None and rotary_dim != width)
-    ):
+    if not isinstance(rotary_dim, int) or rotary_dim % 2:
         return None
     parts = match_rotation(total, rotary_dim, view)
-    if parts is None or (
-        full_source is not None and last_axis_cut(parts.source, view) != (full_source, 0, 1)
-    ):
+    if parts is None:
         return None
-    source = parts.source if full_source is None else full_source
-    if not same_dims(view.shapes.dims(source), view.shapes.dims(node.outputs[0])):
+    if whole_source is None:
+        source, fits = parts.source, rotary_dim == width
+    else:
+        source, fits = whole_source, last_axis_cut(parts.source, view) == (whole_source, 0, 1)
+    if not fits or not same_dims(view.shapes.dims(source), view.shapes.dims(node.outputs[0])):
         return None
-    tables = (parts.cos, parts.sin)
+    table_axes = _axes_of_tables(parts, rotary_dim, layout, view)
+    if table_axes is None:
+        return None
+    unit_axes, per_row = table_axes
+    tables, interleaved = (parts.cos, parts.sin), parts.interleaved
+    return Rotation(
+        source, tables, unit_axes, per_row, width, rotary_dim, interleaved, parts.half_tables
+    )
+
+
+def _head_width(layout: Layout) -> int | None:
+    """Return how many features the last axis holds, or None if it holds anything else."""
+    last_axis = layout.axes[-1] if layout.axes else ()
+    width = size_of(last_axis)
+    is_features = bool(layout.axes) and all(atom.role == "feature" for atom in last_axis)
+    return width if is_features and isinstance(width, int) else None
+
+
+def _axes_of_tables(
+    parts: RotaryParts, rotary_dim: int, layout: Layout, view: View
+) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], bool] | None:
+    """Return the axes of 1 of cosines and sines, and whether rows have angles of their own.
+
+    Return None if RotaryEmbedding does not take these tables: they must hold each number twice, or
+    be halves.
+    """
     size = rotary_dim // 2 if parts.half_tables else rotary_dim
-    cos, sin = (_unit_axes_of(view.shapes.dims(x), layout, size) for x in tables)
+    cos, sin = (_unit_axes_of(view.shapes.dims(x), layout, size) for x in (parts.cos, parts.sin))
     if cos is None or sin is None or cos[1] != sin[1]:
         return None
     if not parts.half_tables and not all(
-        is_doubled(x, view, interleaved=parts.interleaved) for x in tables
+        is_doubled(x, view, interleaved=parts.interleaved) for x in (parts.cos, parts.sin)
     ):
         return None
-    unit_axes = cos[0], sin[0]
-    return Rotation(
-        source, tables, unit_axes, cos[1], width, rotary_dim, parts.interleaved, parts.half_tables
-    )
+    return (cos[0], sin[0]), cos[1]
 
 
 def _partial_rotation(concat: ir.Node, width: int, view: View) -> tuple[ir.Value | None, ir.Node]:

@@ -1,4 +1,4 @@
-"""What a rotary embedding rotates: halves of the features, or pairs of neighbours."""
+"""The features that a rotary embedding rotates: halves, or pairs of neighbours."""
 
 import itertools
 from collections.abc import Sequence
@@ -8,11 +8,14 @@ import onnx_ir as ir
 
 from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
-from graphfix.graph.constants import ints_of
-from graphfix.graph.nodes import attr_int, input_at, is_op, producer_of
+from graphfix.graph.nodes import is_op, producer_of
+from graphfix.ops.axes import axis_of
+from graphfix.ops.slices import read_cuts
 
-Part = tuple["ir.Value", int, int]
+Part = tuple[ir.Value, int, int]
+"""A tensor, and where a cut of its last axis begins, and its step."""
 Places = tuple[tuple[int, int], tuple[int, int]]
+"""Start and step of two halves."""
 
 
 @dataclass(frozen=True)
@@ -65,18 +68,16 @@ def _match_concat(concat: ir.Node, width: int, view: View) -> RotaryParts | None
     """Match ``a * cos - b * sin`` beside ``b * cos + a * sin``, for halves a and b of x."""
     if len(concat.inputs) != 2 or not is_along_last(concat, view):
         return None
-    minus, plus = (producer_of(x) for x in concat.inputs)
-    if not is_op(minus, "Sub") or not is_op(plus, "Add"):
+    factors = _factors_of_halves(concat)
+    if factors is None:
         return None
-    products = [producer_of(x) for x in (*minus.inputs, *plus.inputs)]
-    first, second, *cross_terms = (None if x is None else x.inputs for x in products)
-    if not all(is_op(x, "Mul") for x in products) or first is None or second is None:
-        return None
+    first, second, *cross_terms = factors
+    crossed = [{*x} for x in cross_terms]
     for (a, cos), (b, sin) in itertools.product((first, first[::-1]), (second, second[::-1])):
         if a is None or b is None or cos is None or sin is None:
             continue
-        expected = ({b, cos}, {a, sin})
-        if [set(x or ()) for x in cross_terms] not in ([*expected], [*expected[::-1]]):
+        expected = [{b, cos}, {a, sin}]
+        if crossed not in (expected, expected[::-1]):
             continue
         source = _common_source(a, b, ((0, 1), (width // 2, 1)), view)
         if source is not None:
@@ -84,51 +85,63 @@ def _match_concat(concat: ir.Node, width: int, view: View) -> RotaryParts | None
     return None
 
 
+def _factors_of_halves(concat: ir.Node) -> list[Sequence[ir.Value | None]] | None:
+    """Return the factors of the four products in ``p - q`` beside ``r + s``, or None."""
+    minus, plus = (producer_of(x) for x in concat.inputs)
+    if not is_op(minus, "Sub") or not is_op(plus, "Add"):
+        return None
+    products = [producer_of(x) for x in (*minus.inputs, *plus.inputs)]
+    factors = [x.inputs for x in products if is_op(x, "Mul")]
+    return [*factors] if len(factors) == len(products) else None
+
+
 def last_axis_cut(value: ir.Value, view: View) -> Part | None:
     """Return (x, start, step) if ``value`` is cut from the last axis of x, or None."""
     node, dims = value.producer(), view.shapes.dims(value)
-    source = node.inputs[0] if node is not None and node.inputs else None
+    if node is None or not is_op(node, "Split", "Slice") or node.inputs[0] is None or not dims:
+        return None
+    source = node.inputs[0]
     source_dims = view.shapes.dims(source)
-    if (
-        node is None
-        or source is None
-        or not dims
-        or not source_dims
-        or len(dims) != len(source_dims)
-    ):
+    if not source_dims or len(dims) != len(source_dims):
         return None
     size, length = dims[-1], source_dims[-1]
     if not isinstance(size, int) or not isinstance(length, int):
         return None
     if is_op(node, "Split"):
-        if not is_along_last(node, view):
-            return None
-        before = node.outputs[: list(node.outputs).index(value)]
-        sizes = [view.shapes.dims(x) for x in before]
-        numbers = [x[-1] for x in sizes if x and isinstance(x[-1], int)]
-        return (source, sum(numbers), 1) if len(numbers) == len(before) else None
-    if (
-        not is_op(node, "Slice")
-        or len(node.inputs) < 4
-        or not same_dims(dims[:-1], source_dims[:-1])
-    ):
+        start, step = _start_in_split(value, node, view), 1
+    else:
+        start, step = _start_of_slice(node, length, len(dims), view)
+    # Its size tells where it ends, so only a step needs a check.
+    if start is None or start < 0 or start + (size - 1) * step >= length:
         return None
-    start = _constant_integer(node.inputs[1], view)
-    step_input = input_at(node, 4)
-    step = 1 if step_input is None else _constant_integer(step_input, view)
-    if ints_of(node.inputs[3]) not in ((-1,), (len(source_dims) - 1,)) or start is None:
+    return source, start, step
+
+
+def _start_in_split(value: ir.Value, split: ir.Node, view: View) -> int | None:
+    """Return where a part of a Split of the last axis begins, or None."""
+    if not is_along_last(split, view):
         return None
-    if step is None or step < 1:
-        return None
-    start += length * (start < 0)
-    # Where it ends follows from how long it is, except a step.
-    return (source, start, step) if start >= 0 and start + (size - 1) * step < length else None
+    before = split.outputs[: split.outputs.index(value)]
+    dims = [view.shapes.dims(x) for x in before]
+    sizes = [x[-1] for x in dims if x and isinstance(x[-1], int)]
+    return sum(sizes) if len(sizes) == len(before) else None
+
+
+def _start_of_slice(node: ir.Node, length: int, rank: int, view: View) -> tuple[int | None, int]:
+    """Return where a Slice of the last axis alone begins, None if unknown, and its step."""
+    cuts = read_cuts(node, rank, view.shapes.known_elements)
+    if cuts is None or cuts.keys() != {rank - 1}:
+        return None, 1
+    start, _, step = cuts[rank - 1]
+    if not isinstance(start, int) or not isinstance(step, int) or step < 1:
+        return None, 1
+    return start + length * (start < 0), step
 
 
 def is_along_last(node: ir.Node, view: View) -> bool:
     """Return whether a Concat or Split works along the last axis."""
     rank = view.shapes.rank(node.inputs[0])
-    return rank is not None and attr_int(node, "axis", 0) in (-1, rank - 1)
+    return rank is not None and axis_of(node, rank, view.opset_of_node(node)) == rank - 1
 
 
 def _source_of_rotated_halves(value: ir.Value, width: int, view: View) -> ir.Value | None:
@@ -183,22 +196,25 @@ def _half_cut(value: ir.Value, view: View) -> Part | None:
     squeeze = producer_of(value)
     cut = squeeze.inputs[0] if is_op(squeeze, "Squeeze") else value
     part = None if cut is None else last_axis_cut(cut, view)
-    part_dims, dims, own_dims = (
-        view.shapes.dims(x) for x in (part[0] if part else None, cut, value)
-    )
-    if part is None or not part_dims or not dims or not own_dims:
+    dims, own_dims = view.shapes.dims(cut), view.shapes.dims(value)
+    if part is None or not dims or not own_dims:
         return None
-    joined = producer_of(part[0])
-    flat_source = joined.inputs[0] if is_op(joined, "Reshape") else None
-    flat_dims = view.shapes.dims(flat_source)
-    if (
-        flat_source
-        and flat_dims
-        and (dims[-1], part_dims[-1]) == (1, 2)
-        and same_dims(flat_dims[:-1], part_dims[:-2])
-    ):
-        return (flat_source, part[1], 2) if cut is value or same_dims(dims[:-1], own_dims) else None
-    return part if cut is value and part_dims[-1] == 2 * dims[-1] else None
+    length = (view.shapes.dims(part[0]) or (None,))[-1]
+    flat_source = _flat_source_of_pairs(part[0], view)
+    if flat_source is not None and (dims[-1], length) == (1, 2):
+        is_kept = cut is value or same_dims(dims[:-1], own_dims)
+        return (flat_source, part[1], 2) if is_kept else None
+    return part if cut is value and length == 2 * dims[-1] else None
+
+
+def _flat_source_of_pairs(pairs: ir.Value, view: View) -> ir.Value | None:
+    """Return the tensor [.., D] that a Reshape makes [.., D / 2, 2] of, or None."""
+    reshape = pairs.producer()
+    source = reshape.inputs[0] if is_op(reshape, "Reshape") else None
+    dims, pair_dims = view.shapes.dims(source), view.shapes.dims(pairs)
+    if not dims or not pair_dims or not same_dims(dims[:-1], pair_dims[:-2]):
+        return None
+    return source
 
 
 def _source_without_last_unit_axis(value: ir.Value | None, view: View) -> ir.Value | None:
@@ -208,8 +224,3 @@ def _source_without_last_unit_axis(value: ir.Value | None, view: View) -> ir.Val
         return None
     dims, inner = view.shapes.dims(value), view.shapes.dims(node.inputs[0])
     return node.inputs[0] if dims and dims[-1] == 1 and same_dims(dims[:-1], inner) else None
-
-
-def _constant_integer(value: ir.Value | None, view: View) -> int | None:
-    data = view.shapes.known_elements(value)
-    return data[0] if data is not None and len(data) == 1 and isinstance(data[0], int) else None

@@ -4,18 +4,17 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array, const_of, scalar_of
-from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.graph.nodes import input_at, is_op, producer_of
+from graphfix.ops.axes import axis_of
 
 from .rotary_halves import is_along_last
 
 _MAX_STEPS = 16
 # A table of 131,072 places of 128 features is read; larger ones are not.
 _MAX_TABLE = 1 << 24
-_AXES = ("Unsqueeze", "Squeeze")
-_ROWS = ("Gather", "Slice")
-_POINTWISE = ("Cos", "Sin", "Cast", "Identity", "Neg")
 
 
 def is_doubled(value: ir.Value, view: View, *, interleaved: bool) -> bool:
@@ -34,7 +33,7 @@ def is_doubled(value: ir.Value, view: View, *, interleaved: bool) -> bool:
             first, second = (0, 1) if interleaved else (slice(half), slice(half, None))
             step = table.reshape(*table.shape[:-1], half, 2) if interleaved else table
             return bool((step[..., first] == step[..., second]).all())
-        if node is None or node.inputs[0] is None:
+        if node is None or input_at(node, 0) is None:
             return False
         if interleaved and _repeats_interleaved(node, view):
             return True
@@ -50,7 +49,7 @@ def is_doubled(value: ir.Value, view: View, *, interleaved: bool) -> bool:
 def trace_half(
     table: ir.Value, view: View, *, is_half: bool
 ) -> tuple[ir.Value | Array, list[tuple[ir.Node, int]]]:
-    """Trace the first half of a table back to its angles, or to what else it is computed from.
+    """Trace the first half of a table back to the angles or the tensor it is computed from.
 
     Args:
         table: A table whose second half repeats the first.
@@ -72,20 +71,39 @@ def trace_half(
             continue
         if constant is not None and steps and not is_half:
             return constant[..., : constant.shape[-1] // 2], steps
-        source = None
-        if node is not None and is_op(node, "Mul", *_AXES, *_ROWS, *_POINTWISE):
-            source = _elementwise_source(node, value, view)
-        if source is None or (is_op(node, *_AXES) and last_row_selection(steps) is not None):
+        step = _step_before(node, value, view)
+        if step is None or (_moves_unit_axes(step[0]) and last_row_selection(steps) is not None):
             break
-        if node is not None and not is_op(node, *_AXES):
-            steps.insert(0, (node, node.inputs.index(source)))
+        step_node, source = step
+        if not _moves_unit_axes(step_node):
+            steps.insert(0, (step_node, step_node.inputs.index(source)))
         value = source
     return (value, steps) if is_half else (table, [])
 
 
+def _step_before(
+    node: ir.Node | None, value: ir.Value, view: View
+) -> tuple[ir.Node, ir.Value] | None:
+    """Return a node that can be repeated on half a table, and the input of it, or None."""
+    if node is None or is_op(node, "Expand", "Reshape"):
+        return None  # their target shapes are those of the whole table
+    source = _elementwise_source(node, value, view)
+    return None if source is None else (node, source)
+
+
 def last_row_selection(steps: Sequence[tuple[ir.Node, int]]) -> ir.Value | None:
     """Return the output of the last node that selects rows of a table, or None."""
-    return next((x.outputs[0] for x, _ in reversed(steps) if is_op(x, *_ROWS)), None)
+    return next((x.outputs[0] for x, _ in reversed(steps) if _selects_rows(x)), None)
+
+
+def _selects_rows(node: ir.Node) -> bool:
+    """Return whether a node may take rows of a table."""
+    return is_op(node, "Gather", "Slice")
+
+
+def _moves_unit_axes(node: ir.Node) -> bool:
+    """Return whether a node only adds or drops axes of 1."""
+    return is_op(node, "Unsqueeze", "Squeeze")
 
 
 def _joins_equal_halves(concat: ir.Node, view: View) -> bool:
@@ -99,13 +117,18 @@ def _elementwise_source(node: ir.Node, value: ir.Value, view: View) -> ir.Value 
     if is_op(node, "Mul"):
         constant = [scalar_of(x) is not None and view.shapes.rank(x) in (0, 1) for x in node.inputs]
         return node.inputs[constant.index(False)] if constant.count(True) == 1 else None
-    if is_op(node, *_AXES, *_ROWS, "Expand", "Reshape"):
-        dims = [view.shapes.dims(x) for x in (value, node.inputs[0])]
-        keeps_last = dims[0] and dims[1] and dims[0][-1] == dims[1][-1]
-        if is_op(node, "Gather"):  # rows of a table
-            keeps_last = keeps_last and attr_int(node, "axis", 0) == 0 and len(dims[1] or ()) > 1
-        return node.inputs[0] if keeps_last else None
-    return node.inputs[0] if is_op(node, *_POINTWISE) else None
+    source = input_at(node, 0)
+    if node in ops.MAPS_ELEMENTS:
+        return source
+    if not (_moves_unit_axes(node) or _selects_rows(node) or is_op(node, "Expand", "Reshape")):
+        return None
+    dims, source_dims = view.shapes.dims(value), view.shapes.dims(source)
+    if not dims or not source_dims or dims[-1] != source_dims[-1]:
+        return None
+    rank = len(source_dims)
+    if is_op(node, "Gather") and (rank < 2 or axis_of(node, rank, view.opset_of_node(node)) != 0):
+        return None  # it takes columns
+    return source
 
 
 def _repeats_interleaved(node: ir.Node, view: View) -> bool:
@@ -117,15 +140,11 @@ def _repeats_interleaved(node: ir.Node, view: View) -> bool:
     if not is_op(node, "Reshape", "Flatten") or node.inputs[0] is None:
         return False
     dims, pair_dims = view.shapes.dims(node.outputs[0]), view.shapes.dims(node.inputs[0])
-    if (
-        not dims
-        or not pair_dims
-        or pair_dims[-1] != 2
-        or not isinstance(dims[-1], int)
-        or dims[-1] % 2
-    ):
+    if not dims or not pair_dims or pair_dims[-1] != 2:
         return False
-    maker = producer_of(node.inputs[0], *_POINTWISE)
+    if not isinstance(dims[-1], int) or dims[-1] % 2:
+        return False
+    maker = producer_of(node.inputs[0], *ops.MAPS_ELEMENTS)
     if is_op(maker, "Concat"):
         return _joins_equal_halves(maker, view)
     source_dims = view.shapes.dims(maker.inputs[0]) if is_op(maker, "Expand", "Tile") else None

@@ -5,23 +5,26 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Skip
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.graph.nodes import is_op, producer_of
 from graphfix.graph.text import describe_node, node_label
+from graphfix.ops.softmax import is_along_last_axis
 
 from ...common.fills import HIDES, fill_of
-from .axis_layout import REGROUPS, Atom, Layout, layout_after
+from .axis_layout import Atom, Layout, layout_after
 from .bit_tensors import BitTensor, bit_tensors_of
 from .operand_path import keeps_dims, scaling_of
 from .product import Product, product_of, why_not_product
 
 _MAX_STEPS = 24
-_ARRANGES = ("Identity", "Dropout", "Cast", "Transpose", *REGROUPS)
-_LEADS_ON = (
-    *("Where", "Add", "Sub", "Mul", "Div", "Tanh", "Min", "Max", "Clip", "Pow", "Neg"),
-    *_ARRANGES,
+# The layout of the scores is followed through these.
+_ARRANGES = ops.IDLE | ops.CASTS | ops.RESHAPES | ops.named("Transpose")
+# These may lie between a product and its Softmax; where they cannot be fused, the Skip names them.
+_MAY_CHANGE_SCORES = (
+    _ARRANGES | ops.MOVES_ELEMENTS | ops.ARITHMETIC | ops.named("Clip Neg Tanh Where")
 )
 Step = tuple["ir.Node", int]
 
@@ -101,7 +104,7 @@ def weights_of(node: ir.Node, view: View) -> Weights | Skip | None:
                     break
                 value, keep_mask = masked
                 keep_masks.append(keep_mask)
-            elif is_op(producer, *_ARRANGES):
+            elif producer in _ARRANGES:
                 value = producer.inputs[0]
             else:
                 guarded = is_op(producer, "Where") and any(
@@ -124,46 +127,68 @@ def scores_of(node: ir.Node, softmax: ir.Node, view: View) -> Scores | Skip | No
     if path is None or rank is None:
         obstacle = _find_obstacle(source, view)
         return None if obstacle is None else Skip(node, obstacle)
-    if attr_int(softmax, "axis", -1 if view.opset_of_node(softmax) >= 13 else 1) not in (
-        -1,
-        rank - 1,
-    ):
+    if not is_along_last_axis(softmax, rank, view.opset_of_node(softmax)):
         return Skip(node, "its Softmax does not go along the last axis")
     product = product_of(path[0][0], view)
     if product is None:
         return None
-    layout, factor, addends = product.result.layout, 1.0, list[Addend]()
-    unproved = False
-    for step_node, index in path[1:]:
-        scaled = scaling_of(step_node, view)
-        if scaled is not None:
-            factor *= scaled[1]
-            addends = [replace(x, factor=x.factor * scaled[1]) for x in addends]
-        elif is_op(step_node, "Add", "Sub"):
-            addend = step_node.inputs[1 - index]
-            if not layout.keeps_operand_order:
-                return Skip(node, f"its scores are in another order at {node_label(step_node)!r}")
-            scores = step_node.inputs[index]
-            unproved |= scores is not None and not keeps_dims(
-                step_node, scores, view, may_add_dims=True
-            )
-            new_axes = (view.shapes.rank(step_node.outputs[0]) or 0) - len(layout.axes)
-            layout = replace(layout, axes=((),) * new_axes + layout.axes)
-            if addend is not None:
-                bits = tuple(bit_tensors_of(addend, layout.axes, view))
-                sign = -1.0 if is_op(step_node, "Sub") else 1.0
-                addends.append(Addend(addend, layout.axes, bits, sign))
-        elif not is_op(step_node, "Max", "Clip"):
-            next_layout = layout_after(step_node, layout, view)
-            if next_layout is None:
-                return Skip(node, f"how {describe_node(step_node)} arranges its scores is not seen")
-            layout = next_layout
-    if any(atom.role == "key" for axis_ in layout.axes[:-1] for atom in axis_) or any(
-        atom.role != "key" for atom in layout.axes[-1]
-    ):
+    scores = Scores(product, (), product.result.layout, 1.0, ())
+    for step, index in path[1:]:
+        longer = _scores_after(step, index, scores, view)
+        if isinstance(longer, str):
+            return Skip(node, longer)
+        scores = longer
+    *other_axes, last_axis = scores.layout.axes
+    has_keys_elsewhere = any(atom.role == "key" for axis in other_axes for atom in axis)
+    if has_keys_elsewhere or any(atom.role != "key" for atom in last_axis):
         return Skip(node, "its Softmax does not go along the keys alone")
-    nodes = tuple(step_node for step_node, _ in path[1:])
-    return Scores(product, nodes, layout, factor, tuple(addends), unproved)
+    return scores
+
+
+def _scores_after(step: ir.Node, index: int, scores: Scores, view: View) -> Scores | str:
+    """Return the scores with one more node on their path, or why it cannot be fused.
+
+    Args:
+        step: The node.
+        index: Which of its inputs are the scores.
+        scores: The scores before it.
+        view: The model around it.
+    """
+    scores = replace(scores, path=(*scores.path, step))
+    scaled = scaling_of(step, view)
+    if scaled is not None:
+        factor = scaled[1]
+        addends = tuple(replace(x, factor=x.factor * factor) for x in scores.addends)
+        return replace(scores, factor=scores.factor * factor, addends=addends)
+    if is_op(step, "Add", "Sub"):
+        return _scores_plus_addend(step, index, scores, view)
+    if is_op(step, "Max", "Clip"):
+        return scores  # a floor that only hidden scores reach: see _score_inputs
+    layout = layout_after(step, scores.layout, view)
+    if layout is None:
+        return f"how {describe_node(step)} arranges its scores is not seen"
+    return replace(scores, layout=layout)
+
+
+def _scores_plus_addend(step: ir.Node, index: int, scores: Scores, view: View) -> Scores | str:
+    """Return the scores with one more addend, or why it cannot be one."""
+    layout, own, addend = scores.layout, step.inputs[index], step.inputs[1 - index]
+    if not layout.keeps_operand_order:
+        return f"its scores are in another order at {node_label(step)!r}"
+    may_add_keys = own is not None and not keeps_dims(step, own, view, may_add_dims=True)
+    new_axes = (view.shapes.rank(step.outputs[0]) or 0) - len(layout.axes)
+    layout = replace(layout, axes=((),) * new_axes + layout.axes)
+    addends = list(scores.addends)
+    if addend is not None:
+        bits = tuple(bit_tensors_of(addend, layout.axes, view))
+        sign = -1.0 if is_op(step, "Sub") else 1.0
+        addends.append(Addend(addend, layout.axes, bits, sign))
+    return replace(
+        scores,
+        layout=layout,
+        addends=tuple(addends),
+        may_add_keys=scores.may_add_keys or may_add_keys,
+    )
 
 
 def why_read_elsewhere(nodes: Sequence[ir.Node], shape_readers: Collection[ir.Node]) -> str | None:
@@ -183,6 +208,7 @@ def why_read_elsewhere(nodes: Sequence[ir.Node], shape_readers: Collection[ir.No
 
 
 def _reason_after_softmax(node: ir.Node) -> str:
+    """Return why a Where behind a Softmax keeps its attention from being fused."""
     where = f"{describe_node(node)} chooses between its weights and something else"
     if is_op(producer_of(node.inputs[0]), "IsNaN"):
         return f"{where}: the pass drop-nan-guard takes it away, unless a row may be hidden whole"
@@ -194,7 +220,7 @@ def _masked_weights(node: ir.Node, view: View) -> tuple[ir.Value, ir.Value] | No
     for weights, keep_mask in (node.inputs, node.inputs[::-1]):
         if weights is None or keep_mask is None or not keeps_dims(node, weights, view):
             continue
-        if is_op(producer_of(weights, "Identity", "Dropout", "Cast", "Reshape", "Mul"), "Softmax"):
+        if is_op(producer_of(weights, *_ARRANGES, "Mul"), "Softmax"):
             return weights, keep_mask
     return None
 
@@ -222,24 +248,33 @@ def _path_from_product(
 
 def _score_inputs(node: ir.Node, view: View) -> list[int]:
     """Return which inputs of a node between product and Softmax may be the scores."""
-    if is_op(node, *_ARRANGES):
+    if node in _ARRANGES:
         return [0]
     scaled = scaling_of(node, view)
     if scaled is not None:
         return [i for i, x in enumerate(node.inputs) if x is scaled[0]][:1]
     if is_op(node, "Add", "Sub"):
-        terms = node.inputs[: 1 if is_op(node, "Sub") else 2]
-        operands = [(i, x) for i, x in enumerate(terms) if x is not None]
-        same_dims = [i for i, x in operands if keeps_dims(node, x, view, may_add_dims=True)]
-        # How long the last axis is follows from the values, in their product with the weights.
-        return same_dims or [
-            i for i, x in operands if keeps_dims(node, x, view, except_last=1, may_add_dims=True)
-        ]
-    if is_op(node, "Max", "Clip") and len([x for x in node.inputs if x is not None]) == 2:
-        # No score is this low by itself, so nothing but what is hidden is clamped.
-        fill = fill_of(node.inputs[1])
-        return [0] if fill is not None and fill.number <= HIDES else []
-    return []
+        return _summands_with_dims(node, view)
+    return [0] if _clamps_hidden_scores(node) else []
+
+
+def _summands_with_dims(node: ir.Node, view: View) -> list[int]:
+    """Return which inputs of an Add, or whether the first of a Sub, have the dims of the sum."""
+    terms = node.inputs[: 1 if is_op(node, "Sub") else 2]
+    operands = [(i, x) for i, x in enumerate(terms) if x is not None]
+    same_dims = [i for i, x in operands if keeps_dims(node, x, view, may_add_dims=True)]
+    # The length of the last axis is proved by the product of the weights with the values.
+    return same_dims or [
+        i for i, x in operands if keeps_dims(node, x, view, except_last=1, may_add_dims=True)
+    ]
+
+
+def _clamps_hidden_scores(node: ir.Node) -> bool:
+    """Return whether a Max or Clip has a floor so low that only hidden scores reach it."""
+    if not is_op(node, "Max", "Clip") or len([x for x in node.inputs if x is not None]) != 2:
+        return False
+    floor = fill_of(node.inputs[1])
+    return floor is not None and floor.number <= HIDES
 
 
 def _find_obstacle(value: ir.Value, view: View) -> str | None:
@@ -253,7 +288,7 @@ def _find_obstacle(value: ir.Value, view: View) -> str | None:
         if is_op(node, "MatMul", "Einsum"):
             if not any(x is not None and x.is_initializer() for x in node.inputs):
                 return why_not_product(node, view) if first is None else _obstacle_reason(first)
-        elif is_op(node, *_LEADS_ON):
+        elif _MAY_CHANGE_SCORES.has(node):
             score_inputs = _score_inputs(node, view)
             first = first if first is not None or score_inputs else node
             sources = [node.inputs[i] for i in score_inputs] or node.inputs
@@ -262,6 +297,7 @@ def _find_obstacle(value: ir.Value, view: View) -> str | None:
 
 
 def _obstacle_reason(node: ir.Node) -> str:
+    """Return why a node between scores and Softmax cannot be fused."""
     where = f"{describe_node(node)} lies between its scores and their Softmax"
     if is_op(node, "Where"):
         return f"{where}; the pass additive-mask makes an Add of a mask there"

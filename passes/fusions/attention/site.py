@@ -26,7 +26,7 @@ from .merged_heads import (
     merge_plans,
 )
 from .mha_inputs import AttentionSizes, BiasTerm, bias_term_of, cost_of_bias
-from .operand_path import TracedTensor, heads_in, trace_back, trace_forward
+from .operand_path import Past, TracedTensor, heads_in, trace_back, trace_forward
 from .product import Product, product_of, why_not_product
 from .scores import Scores, Weights, scores_of, weights_of, why_read_elsewhere
 
@@ -133,6 +133,7 @@ def _weight_bits(
 
 
 def _roles_of(axis: Sequence[Atom]) -> set[str]:
+    """Return the roles of the atoms of an axis."""
     return {atom.role for atom in axis}
 
 
@@ -146,29 +147,67 @@ def _find_arrangement(
     operands[2] = [tensor for tensor in operands[2] if tensor.factor == 1]
     outputs = trace_forward(context.result.value, context.result.layout, view)
     reason = "its queries, keys, values and result are not of one type"
-    # Where all of it is computed in float, the type that it has before and after is tried first.
+    # Between Casts to float and back, the type outside of them is tried first.
     types = dict.fromkeys(view.shapes.dtype(x.value) for x in reversed(outputs))
     typed_tensors = (
         [_tensors_of_type(x, dtype, view) for x in (*operands, outputs)] for dtype in types
     )
     for queries, keys, values, results in filter(all, typed_tensors):
         reason = "its queries, keys, values and result are not seen as [B, T, H * D] of equal heads"
-        for heads in _candidate_heads([queries, keys, values, results]):
-            split_plans = (invert_plan(plan, view) for plan in merge_plans(results, heads, view))
-            result, query = (
-                cheapest_plan(x for x in split_plans if x is not None),
-                cheapest_plan(merge_plans(queries, heads, view)),
-            )
-            if query is None or result is None:
-                continue
-            for key, value in _key_value_plans(keys, values, heads, view):
-                attention = _build_attention(
-                    node, (query, key, value), result, heads, scores, weight_bits, view
-                )
-                if isinstance(attention, Attention):
-                    return attention
-                reason = attention
+        for arrangement in _arrangements(queries, keys, values, results, view):
+            attention = _build_attention(node, arrangement, scores, weight_bits, view)
+            if isinstance(attention, Attention):
+                return attention
+            reason = attention
     return reason
+
+
+@dataclass(frozen=True)
+class _Arrangement:
+    """How the tensors of an attention become [B, T, H * D], and its result is made from that.
+
+    Attributes:
+        query: The plan of the queries.
+        key: The plan of the keys.
+        value: The plan of the values.
+        result: The plan of the result.
+        heads: The number of heads of the queries.
+    """
+
+    query: MergePlan
+    key: MergePlan
+    value: MergePlan
+    result: SplitPlan
+    heads: int
+
+    @property
+    def pasts(self) -> list[Past]:
+        """Return the pasts of keys and values, if they have any."""
+        return [x.tensor.past for x in (self.key, self.value) if x.tensor.past is not None]
+
+    @property
+    def saved_kernels(self) -> int:
+        """Return how many kernels fewer it takes to lay out the tensors; negative if more."""
+        plans: tuple[MergePlan | SplitPlan, ...] = (self.query, self.key, self.value, self.result)
+        return sum(plan.saved_kernels - plan.cost for plan in plans)
+
+
+def _arrangements(
+    queries: Sequence[TracedTensor],
+    keys: Sequence[TracedTensor],
+    values: Sequence[TracedTensor],
+    results: Sequence[TracedTensor],
+    view: View,
+) -> Iterator[_Arrangement]:
+    """Yield the cheapest arrangements for each head count at which all tensors fit."""
+    for heads in _candidate_heads([queries, keys, values, results]):
+        split_plans = (invert_plan(plan, view) for plan in merge_plans(results, heads, view))
+        result = cheapest_plan(x for x in split_plans if x is not None)
+        query = cheapest_plan(merge_plans(queries, heads, view))
+        if query is None or result is None:
+            continue
+        for key, value in _key_value_plans(keys, values, heads, view):
+            yield _Arrangement(query, key, value, result, heads)
 
 
 def _tensors_of_type(
@@ -188,19 +227,17 @@ def _key_value_plans(
         key, value = (
             cheapest_plan(x for x in y if (x.tensor.past is not None) == with_past) for y in plans
         )
-        # A cache of another width for the values is what ONNX Runtime refuses.
+        # ONNX Runtime refuses a cache of values of another width than that of the keys.
         if key is None or value is None or (with_past and not same_dim(key.dims[2], value.dims[2])):
             continue
         yield key, value
 
 
-def _head_groups_of(query: MergePlan, key: MergePlan, heads: int) -> HeadGroups | None:
+def _head_groups_of(arrangement: _Arrangement) -> HeadGroups | None:
     """Return how many query heads share a key head, or None if they cannot be grouped."""
-    if (
-        key.tensor.past is None
-        or not isinstance(key_heads := key.tensor.past.heads, int)
-        or key_heads == heads
-    ):
+    past, query, heads = arrangement.key.tensor.past, arrangement.query, arrangement.heads
+    key_heads = heads if past is None else past.heads
+    if not isinstance(key_heads, int) or key_heads == heads:
         return HeadGroups(heads)
     width = query.dims[2]
     if query.tensor.rotation is not None or not isinstance(width, int):
@@ -219,92 +256,114 @@ def _candidate_heads(tensors: Sequence[Sequence[TracedTensor]]) -> Iterator[int]
 
 def _build_attention(
     node: ir.Node,
-    operands: tuple[MergePlan, MergePlan, MergePlan],
-    result: SplitPlan,
-    heads: int,
+    arrangement: _Arrangement,
     scores: Scores,
     weight_bits: Sequence[BitTensor],
     view: View,
 ) -> Attention | str:
-    query, key, value = operands
-    reason = _key_count_mismatch(key, value, node, scores, view)
+    """Return the attention with this arrangement, or why it is none."""
+    query, key, value = arrangement.query, arrangement.key, arrangement.value
+    site = arrangement.result.value.producer()
+    reason = _key_count_mismatch(arrangement, node, scores, view)
     if reason is not None:
         return reason
-    site = result.value.producer()
     if site is None:
         return "its result is made by no node"
-    pasts = [x.tensor.past for x in (key, value) if x.tensor.past is not None]
-    other_readers = [x for past in pasts for x in past.other_readers]
-    if any(x.graph is not node.graph for x in other_readers) or site in reachable_from(
-        other_readers, ir.Node.successors
-    ):
+    if _pasts_depend_on(site, arrangement):
         return "what its keys are joined from is read by what it takes as well"
-    total = size_of(scores.layout.axes[-1]) if key.tensor.past is not None else key.dims[1]
-    groups = _head_groups_of(query, key, heads)
+    groups = _head_groups_of(arrangement)
     if groups is None:
         return "its heads of queries that share one of keys cannot be laid out as more queries"
-    sizes = AttentionSizes(query.dims[0], groups.heads, query.dims[1], total, key.dims[2])
-    start = heads_start(scores.layout.batch_atoms, heads)
-    split = 0 if start is None else start
-    batch, head_atoms = scores.layout.batch_atoms[:split], scores.layout.batch_atoms[split:]
-    chosen_mask, terms = None, list[BiasTerm]()
+    key_count = size_of(scores.layout.axes[-1]) if key.tensor.past is not None else key.dims[1]
+    sizes = AttentionSizes(query.dims[0], groups.heads, query.dims[1], key_count, key.dims[2])
+    masking = _masking_of(scores, arrangement, groups, sizes, view)
+    if isinstance(masking, str):
+        return masking
+    key_mask, terms = masking
+    result_type = view.shapes.dtype(arrangement.result.value)
+    if any(view.shapes.dtype(x.value) != result_type for x in terms):
+        return "what is added to its scores is of another type than what it makes"
+    # Two products and a Softmax become one kernel.
+    saved = arrangement.saved_kernels + len(scores.path) + 2 - groups.cost
+    # A bias that other attentions add too is laid out once for all of them.
+    shared = min((len(x.value.uses()) for x in scores.addends), default=1)
+    if saved * max(shared, 1) < cost_of_bias(terms, sizes):
+        return "to lay out what it takes, makes and adds takes more kernels than it saves"
+    bits = [*weight_bits, *([] if key_mask is None else [key_mask.bit])]
+    return Attention(
+        site,
+        node,
+        (query, key, value),
+        arrangement.result,
+        scores.factor * query.tensor.factor * key.tensor.factor,
+        sizes,
+        groups,
+        key_mask,
+        terms,
+        scores.product.node,
+        note=_assumptions(bits, groups, sizes, view),
+    )
+
+
+def _pasts_depend_on(site: ir.Node, arrangement: _Arrangement) -> bool:
+    """Return whether another reader of keys with their past lies before the site."""
+    readers = [x for past in arrangement.pasts for x in past.other_readers]
+    if any(x.graph is not site.graph for x in readers):
+        return True
+    return site in reachable_from(readers, ir.Node.successors)
+
+
+def _masking_of(
+    scores: Scores,
+    arrangement: _Arrangement,
+    groups: HeadGroups,
+    sizes: AttentionSizes,
+    view: View,
+) -> tuple[KeyMask | None, tuple[BiasTerm, ...]] | str:
+    """Return the key mask and the bias terms that the addends become, or why one cannot."""
+    batch_atoms = scores.layout.batch_atoms
+    start = heads_start(batch_atoms, arrangement.heads) or 0
+    batch, head_atoms = batch_atoms[:start], batch_atoms[start:]
     addends = [addend for addend in scores.addends if not is_always_zero(addend, view)]
     # Beside a bias DirectML does not add the mask of keys (run on the real provider); with a past
     # it is [B, P + T] on the CPU and [B, T] on DirectML.
-    is_only_addend = len(addends) == 1 and key.tensor.past is None
-    for addend in addends:
-        key_mask = key_mask_of(addend, view) if is_only_addend else None
+    if len(addends) == 1 and arrangement.key.tensor.past is None:
+        key_mask = key_mask_of(addends[0], view)
         if key_mask is not None and is_same_for_heads(key_mask, batch, sizes):
-            chosen_mask = key_mask
-            continue
+            return key_mask, ()
+    terms: list[BiasTerm] = []
+    for addend in addends:
         term = bias_term_of(addend, batch, head_atoms, sizes, view)
         if term is None:
             return f"the addend {addend.value.name} does not lie as [B, H, S, T]"
         if groups.group_size > 1 and term.dims[1] != 1:
             return f"the addend {addend.value.name} is another for each head"
         terms.append(term)
-    if any(view.shapes.dtype(x.value) != view.shapes.dtype(result.value) for x in terms):
-        return "what is added to its scores is of another type than what it makes"
-    plans: tuple[MergePlan | SplitPlan, ...] = (*operands, result)
-    # Two products and a Softmax become one kernel.
-    saved = (
-        sum(plan.saved_kernels - plan.cost for plan in plans) + len(scores.path) + 2 - groups.cost
-    )
-    # What other attentions add as well is paid by all.
-    shared = min((len(x.value.uses()) for x in scores.addends), default=1)
-    if saved * max(shared, 1) < cost_of_bias(terms, sizes):
-        return "to lay out what it takes, makes and adds takes more kernels than it saves"
-    factor = scores.factor * query.tensor.factor * key.tensor.factor
-    bits, empty = [*weight_bits, *([] if chosen_mask is None else [chosen_mask.bit])], ""
+    return None, tuple(terms)
+
+
+def _assumptions(
+    bits: Sequence[BitTensor], groups: HeadGroups, sizes: AttentionSizes, view: View
+) -> str:
+    """Return the note on what inputs must hold, and which size may not be 0; "" for nothing."""
+    notes = [binary_note(bits)]
     if groups.group_size > 1 and not view.shapes.is_never_empty(sizes.batch):
-        empty = f"takes it that {sizes.batch} is not 0"
-    return Attention(
-        site,
-        node,
-        operands,
-        result,
-        factor,
-        sizes,
-        groups,
-        chosen_mask,
-        tuple(terms),
-        scores.product.node,
-        note=" and ".join(filter(None, (binary_note(bits), empty))),
-    )
+        notes.append(f"takes it that {sizes.batch} is not 0")
+    return " and ".join(filter(None, notes))
 
 
 def _key_count_mismatch(
-    key: MergePlan, value: MergePlan, node: ir.Node, scores: Scores, view: View
+    arrangement: _Arrangement, node: ir.Node, scores: Scores, view: View
 ) -> str | None:
     """Return why there may be more keys than values, or None if there are not."""
-    # A MatMul of the weights and the values runs only if they are as many, all of them.
+    # A MatMul of weights and values fails at run time unless there are as many keys as values.
     is_enforced = is_op(node, "MatMul") and not scores.may_add_keys
-    pairs = [(key.dims[1], value.dims[1])]
-    pasts = [x.tensor.past.value for x in (key, value) if x.tensor.past is not None]
+    pairs = [(arrangement.key.dims[1], arrangement.value.dims[1])]
+    pasts = arrangement.pasts
     if is_enforced and not pasts:
         return None
     if not is_enforced and pasts:
-        lengths = [x[2] for x in map(view.shapes.dims, pasts) if x is not None]
+        lengths = [x[2] for past in pasts if (x := view.shapes.dims(past.value)) is not None]
         pairs.append((lengths[0], lengths[-1]))
     for a, b in pairs:
         if not same_dim(a, b):
@@ -317,7 +376,7 @@ def is_same_for_heads(mask: KeyMask, batch: Sequence[Atom], sizes: AttentionSize
     own_atoms = mask.bit.flat_atoms[:-1]
     if not own_atoms or list(own_atoms) == list(batch):
         return True
-    # Of a batch that was merged with the heads: told apart by its size.
+    # A batch that was merged with the heads is recognised by its size.
     is_split = not batch and len(own_atoms) == 1 and not isinstance(sizes.batch, int)
     return is_split and same_dim(own_atoms[0].size, sizes.batch)
 
@@ -325,6 +384,6 @@ def is_same_for_heads(mask: KeyMask, batch: Sequence[Atom], sizes: AttentionSize
 def binary_note(bits: Sequence[BitTensor]) -> str:
     """Return the note that the inputs behind these masks must hold only 0 and 1."""
     names = sorted({str(x.name) for bit in bits for x in bit.binary_inputs})
-    return f"{' and '.join(names)} {'hold' if len(names) > 1 else 'holds'} only 0 and 1" * bool(
-        names
-    )
+    if not names:
+        return ""
+    return f"{' and '.join(names)} {'hold' if len(names) > 1 else 'holds'} only 0 and 1"

@@ -111,6 +111,7 @@ SCALES = {
     "before": "qx = Mul (scale, qh) s = MatMul (qx, kt)",
     "on both": "qx = Mul (qh, root) kx2 = Mul (kt, root) s = MatMul (qx, kx2)",
     "none": "s = MatMul (qh, kt)",
+    "behind a cast": "p = MatMul (qh, kt) pc = CastLike (p, one) s = Mul (pc, scale)",
     "computed": """w1 = Shape <start = 3> (qh) w2 = Cast <to = 1> (w1) w3 = Sqrt (w2)
         w4 = Div (one, w3) w5 = Sqrt (w4) qx = Mul (qh, w5) kx2 = Mul (kt, w5)
         s = MatMul (qx, kx2)""",
@@ -127,6 +128,12 @@ MASKS = {
         ", int64[B, S] seen",
         """h4 = Unsqueeze (seen, middle) hf = Cast <to = 1> (h4) hx = Sub (one, hf)
         ha = Mul (hx, floor) m = Add (ha, s)""",
+        "k",
+    ),
+    "keys, clipped": (
+        ", int64[B, S] seen",
+        """h4 = Unsqueeze (seen, middle) hf = Cast <to = 1> (h4) hx = Sub (one, hf)
+        hr = Relu (hx) ha = Mul (hr, floor) m = Add (ha, s)""",
         "k",
     ),
     "keys of all": (
@@ -858,6 +865,11 @@ def test_what_is_not_quite_a_rotation_stays_as_it_is(table: str, first: str) -> 
         (
             f"({IN}) => (float[B,T,16] y) {GIVEN} {{ {SCORED} m = Tanh (s) {WEIGHED} }}",
             "neither a constant scale nor an addend",
+        ),
+        (
+            f"({IN}, int64[4] wide) => (float[B,T,16] y) {GIVEN} "
+            f"{{ {SCORED} m = Expand (s, wide) {WEIGHED} }}",
+            "Expand 'Expand of m' lies between its scores and their Softmax",
         ),
         (
             f"({IN}, float[1] x) => (float[B,T,16] y) {GIVEN} "

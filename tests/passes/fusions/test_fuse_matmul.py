@@ -254,6 +254,27 @@ def test_in_a_branch() -> None:
     assert verdict.ok, str(verdict)
 
 
+def test_a_transpose_without_perm_swaps_the_axes_of_a_matrix() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        m (float[M, K] a, float[N, K] b) => (float[M, N] y)
+        { t = Transpose (b) y = MatMul (a, t) }"""
+    before, after = (ir.from_onnx_text(text) for _ in range(2))
+    assert graphfix.run(after, "fuse-matmul").changed
+    assert ops(after) == ["FusedMatMul"]
+    for got, want in zip(run(after), run(before), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+def test_a_matrix_that_a_call_may_transpose_stays() -> None:
+    m = ir.from_onnx_text("""<ir_version: 10, opset_import: ["" : 17, "f" : 1]>
+        m (float[4, 4] x, float[4, 4] w) => (float[4, 4] y)
+        { y = f.lin <turn = [0, 1]> (x, w) }
+        <domain: "f", opset_import: ["" : 17]> lin <turn> (x, w) => (y)
+        <float[4, 4] x, float[4, 4] w, float[4, 4] t>
+        { t = Transpose <perm: ints = @turn> (x) y = MatMul (t, w) }""")
+    refusals(m, "fuse-matmul")
+
+
 def test_a_layout_that_a_call_says_is_not_made_again() -> None:
     m = ir.from_onnx_text("""<ir_version: 10, opset_import: ["" : 17, "f" : 1]>
         m (float[2, 3, 4] x, float[3, 5] w) => (float[2, 4, 5] y)
@@ -275,6 +296,8 @@ def test_a_layout_that_a_call_says_is_not_made_again() -> None:
             "float[A, C] y",
         ),
         ('y0 = Pad <mode = "reflect"> (p, ends)', "float[B, H, M, C] y"),
+        ("y0 = Flatten <axis = 2> (p)", "float[A, C] y"),
+        ("y0 = Expand (p, wide)", "float[2, B, H, M, N] y"),
     ],
 )
 def test_a_factor_goes_through_what_lays_out_a_product(between: str, out: str) -> None:
@@ -289,6 +312,7 @@ def test_a_factor_goes_through_what_lays_out_a_product(between: str, out: str) -
     [
         "p = MatMul (a, b) t = Pad (p, ends, one0) y = Mul (t, half)",  # 3.0 stays 3.0
         "p = MatMul (a, b) t = Relu (p) y = Mul (t, half)",
+        "p = MatMul (a, b) t, z = Split <axis = 3> (p, parts) w = Mul (t, half) y = Add (w, z)",
         "p = MatMul (a, b) z = Neg (p) t = Slice (p, start, end, last) y = Mul (t, half)",
         "p = MatMul (a, each4) t = Slice (p, start, end, last) y = Mul (t, half)",
     ],
@@ -302,7 +326,8 @@ def fused_through(body: str, out: str, *, changed: bool = True) -> list[str]:
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
         m (float[B, H, M, K] a, float[B, H, K, N] b) => ({out}) <float half = {{0.5}},
         float one0 = {{3.0}}, float[4, 2] each4 = {{1, 2, 3, 4, 5, 6, 7, 8}},
-        int64[2] flat = {{-1, 6}}, int64[4] sides = {{1, 0, 0, 2}}, int64[1] start = {{1}},
+        int64[2] flat = {{-1, 6}}, int64[5] wide = {{2, 1, 1, 1, 1}},
+        int64[2] parts = {{3, 3}}, int64[4] sides = {{1, 0, 0, 2}}, int64[1] start = {{1}},
         int64[1] end = {{2}}, int64[1] last = {{3}}, int64[1] axes = {{1}},
         int64[8] ends = {{0, 0, 0, 1, 0, 0, 0, 0}}> {{ {body} }}"""
     before, after = (ir.from_onnx_text(text) for _ in range(2))

@@ -15,12 +15,13 @@ W = "float[3, 1, 3] w = {0.5, 1.0, -2.0, 0.25, 2.0, 0.5, -1.0, 3.0, 0.125}"
 
 def model(body: str, inputs: str = "float[B, 3, T] x", more: str = "") -> ir.Model:
     return ir.from_onnx_text(
-        f'<ir_version: 8, opset_import: ["" : 17]> m ({inputs}) => (float[B, 3, N] y) '
+        f'<ir_version: 8, opset_import: ["" : 18]> m ({inputs}) => (float[B, 3, N] y) '
         f"<{W}, float[3] b = {{1, 2, 3}}{more}> {{ {body} }}"
     )
 
 
-PADS = ", int64[6] pads = {0, 0, 2, 0, 0, 0}, int64[6] late = {0, 0, 1, 0, 0, 0}"
+PADS = """, int64[6] pads = {0, 0, 2, 0, 0, 0}, int64[6] late = {0, 0, 1, 0, 0, 0},
+    int64[2] two = {2, 0}, int64[1] along = {-1}, float zero = {0}"""
 MERGED = {
     "pads of the Conv": ("c = Conv <group = 3, pads = [1, 1]> (x, w) y = Add (c, x)", 1),
     "the other way round, with a bias": (
@@ -30,6 +31,10 @@ MERGED = {
     "a Pad before it": ("p = Pad (x, pads) c = Conv <group = 3> (p, w) y = Add (c, x)", 2),
     "both": (
         "p = Pad (x, late) c = Conv <group = 3, pads = [1, 0]> (p, w) y = Add (c, x)",
+        2,
+    ),
+    "a Pad that names its axes": (
+        "p = Pad (x, two, zero, along) c = Conv <group = 3> (p, w) y = Add (c, x)",
         2,
     ),
     "dilated": ("c = Conv <group = 3, pads = [2, 2], dilations = [2]> (x, w) y = Add (c, x)", 1),
@@ -79,8 +84,8 @@ LEFT = {
     "no tap reads it": """c = Conv <group = 3, pads = [1, 3], dilations = [2]> (x, w)
         y = Add (c, x)""",
     "every other frame": """c = Conv <group = 3, pads = [1, 1], strides = [2]> (x, w)
-        s = ReduceMean <axes = [2]> (c) y = Add (s, x)""",
-    "one length does for all": """p = ReduceMean <axes = [2]> (x)
+        s = ReduceMean (c, time) y = Add (s, x)""",
+    "one length does for all": """p = ReduceMean (x, time)
         c = Conv <group = 3, pads = [1, 1]> (p, w) y = Add (c, x)""",
     "channels are mixed": "c = Conv <pads = [1, 1]> (x, mixed) y = Add (c, x)",
     "a weight that a caller may give": """c = Conv <group = 3, pads = [1, 1]> (x, given)
@@ -90,7 +95,7 @@ LEFT = {
 
 @pytest.mark.parametrize("case", LEFT)
 def test_what_is_left(case: str) -> None:
-    mixed = f", float[3, 3, 3] mixed = {{{', '.join(['0.5'] * 27)}}}"
+    mixed = f", float[3, 3, 3] mixed = {{{', '.join(['0.5'] * 27)}}}, int64[1] time = {{2}}"
     left = model(LEFT[case], "float[B, 3, T] x, float[3, 1, 3] given", mixed)
     assert not graphfix.run(left, "fuse-residual").changed
 
