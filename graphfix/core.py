@@ -109,7 +109,7 @@ class Change:
 
     Attributes:
         by: The name of the pass.
-        at: The path of the repaired node, as :func:`graphfix.model.text.path_of` prints it.
+        at: The path of the repaired node, as :func:`graphfix.graph.text.node_label` prints it.
         tensor: The name of the repaired tensor, which is the same before and after.
         removed: The removed nodes, as ONNX text.
         added: The added nodes, as ONNX text.

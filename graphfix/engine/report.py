@@ -91,9 +91,10 @@ class Report(Proof):
         output: The file that was written, or None.
         verdict: What verification found, or None.
         kernels: The kernels per run on DirectML before and after, as predicted
-            (:func:`graphfix.job.planning.kernels`), or None if they were not counted.
-        directml: What ``graphfix check`` finds before and after
-            (:meth:`graphfix.job.remaining_findings.Checked.to_json`), or None with ``kernels``.
+            (:func:`graphfix.job.planning.count_kernels`), or None if they were not counted.
+        directml: What ``graphfix check`` finds before and after, as
+            :meth:`graphfix.job.remaining_findings.HazardComparison.to_json` has it, or None if
+            kernels were not counted.
         padded: What the padded check of a model that was told of valid lengths found, or None.
         memory: What verification was expected to need, in bytes
             (:meth:`graphfix.runtime.memory_need.MemoryNeed.to_json`), or None if nothing was run.

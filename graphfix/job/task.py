@@ -36,8 +36,8 @@ class Options(TypedDict, total=False):
         tolerance: What may differ; :class:`graphfix.proof.compare.Tolerance` has the default.
         external_data: Where the weights go, see :data:`graphfix.files.weights.Placement`.
         ep: Where the repaired model is verified; on DirectML it is held to the original on the CPU.
-        kernels: Whether to count the kernels per run before and after
-            (:func:`graphfix.job.planning.kernels`); by default if it is verified and not huge.
+        kernels: Whether to count the kernels per run before and after, see
+            :func:`graphfix.job.planning.count_kernels`; by default if it is verified and not huge.
         strict: Whether a failed verdict is the end, as is a pass that raises: no bad place is
             searched for, and nothing is written.
         page: Where a page about the result is going to be; one that is there is about the model

@@ -33,7 +33,7 @@ def render_page(rows: Sequence[Json]) -> str:
     """Return the page of all models as HTML.
 
     Args:
-        rows: What :func:`graphfix.model_zoo.model_process.work` gives for each.
+        rows: What :func:`graphfix.model_zoo.model_process.run_request` returns for each.
     """
     empty = [name for name in _COLUMNS if not any(is_known(x["figures"][name]) for x in rows)]
     return html.render_data_page(

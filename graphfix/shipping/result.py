@@ -22,7 +22,7 @@ from graphfix.wording import Proof, Tell
 
 @dataclass(frozen=True, repr=False)
 class Shipped(Proof):
-    """What was shipped, or why nothing was.
+    """The result of shipping a model; true if every proof passed.
 
     Attributes:
         folder: The folder; None if a proof failed, and nothing was written.

@@ -18,11 +18,11 @@ from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.shipped.manifest import Container, Manifest, Streaming
-from graphfix.shipped.remote_runs import RemoteRunner
 from graphfix.shipped.stream import Stream
 from graphfix.shipping import stream_cost
 from graphfix.shipping.chosen_inputs import fix_and_fold_inputs
 from graphfix.shipping.container_spec import ContainerSpec
+from graphfix.shipping.remote_runs import RemoteRunner
 from graphfix.shipping.stream_cost import StreamCost, Workload
 from graphfix.shipping.stream_steps import SequenceRunner, choose_running_plan
 

@@ -77,7 +77,7 @@ def plan_stream(
     """Read a model, and choose its containers.
 
     Args:
-        model: The model, its dims as :func:`graphfix.caches.growth.unify` leaves them.
+        model: The model, its dims as :func:`graphfix.caches.growth.unify_dims` leaves them.
         spec: The sizes of its dims but those of the caches.
         cache: The sizes of the caches.
         user_states: States that the user names.
