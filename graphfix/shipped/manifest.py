@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -269,18 +269,10 @@ def _streaming_from_json(data: dict[str, Any] | None) -> Streaming | None:
 
 def _require_valid(manifest: Manifest) -> None:
     """Raise ValueError where a field has an impossible value, before a session relies on it."""
-    axis, inputs = manifest.axis, {x.name: x for x in manifest.inputs}
     for file in (*manifest.weights, *(x.file for x in manifest.containers)):
         _require_that(_is_file_name(file), f"{file!r:.80} is no file beside it")
-    _require_that(bool(manifest.containers), "there are no containers")
+    _require_containers(manifest.containers)
     sizes = manifest.containers[0].sizes
-    for container in manifest.containers:
-        _require_that(
-            container.sizes.keys() == sizes.keys(), "containers have sizes of different dims"
-        )
-        for name, size in container.sizes.items():
-            problem = f"the size of {name!r:.80} is {size!r:.80}, which is no size"
-            _require_that(_is_whole_number(size) and 0 <= size < _MOST, problem)
     for group, ports in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
         _require_that(len(ports) > 0, f"there are no {group}")
         _require_that(len({x.name for x in ports}) == len(ports), f"two {group} have the same name")
@@ -291,15 +283,29 @@ def _require_valid(manifest: Manifest) -> None:
     batch, lengths = manifest.batch, manifest.lengths
     _require_that(batch is None or batch in sizes, f"batch is {batch!r:.80}, which has no size")
     _require_that(isinstance(lengths, str | None), f"lengths is {lengths!r:.80}, which is no name")
+    _require_padded_axis(manifest.axis, manifest.inputs, sizes)
+
+
+def _require_containers(containers: Sequence[Container]) -> None:
+    _require_that(bool(containers), "there are no containers")
+    for container in containers:
+        same_dims = container.sizes.keys() == containers[0].sizes.keys()
+        _require_that(same_dims, "containers have sizes of different dims")
+        for name, size in container.sizes.items():
+            problem = f"the size of {name!r:.80} is {size!r:.80}, which is no size"
+            _require_that(_is_whole_number(size) and 0 <= size < _MOST, problem)
+
+
+def _require_padded_axis(axis: Axis, ports: Sequence[InputPort], sizes: dict[str, int]) -> None:
+    inputs = {x.name: x for x in ports}
     sized = axis.dim in sizes and axis.input in inputs
     _require_that(sized, "axis names a dim without a size, or an input that there is not")
     _require_axis(axis.axis, inputs[axis.input], "axis")
     rated = axis.rate is None or (_is_number(axis.rate) and axis.rate > 0)
     _require_that(rated, f"rate is {axis.rate!r:.80}, which is no number above 0")
     fits = _is_whole_number(axis.shortest) and 1 <= axis.shortest <= sizes[axis.dim]
-    _require_that(
-        fits, f"shortest is {axis.shortest!r:.80}, which is no length of a clip that fits"
-    )
+    problem = f"shortest is {axis.shortest!r:.80}, which is no length of a clip that fits"
+    _require_that(fits, problem)
 
 
 def _require_stream(stream: Streaming, manifest: Manifest) -> None:
