@@ -64,17 +64,10 @@ class PassTurns:
     def run_until_stable(self) -> None:
         """Give all passes further turns until none finds anything.
 
-        Those that were called for what they make of the interface, of padding or of types have one
-        turn only. Before one that rounds, the passes before it have had theirs; behind it only
-        those that change no number have more, such as of what made an output and no longer does.
+        Passes that change the interface, padding or types have one turn only. After a pass that
+        rounds, an earlier pass has another turn only if it changes no number.
         """
-        rounding = [
-            i for i, x in enumerate(self._checks) if isinstance(x, Pass) and x.needs_calibration
-        ]
-        start = rounding[-1] + 1 if rounding else 0
-        passes = ((i, x) for i, x in enumerate(self._checks) if isinstance(x, Pass))
-        rerunnable = ((i, x) for i, x in passes if i >= start or x.safety == "exact")
-        candidates = {i: x for i, x in rerunnable if x.is_removable}
+        candidates = self._rerunnable_passes()
         busy: list[str] = []
         for _ in range(ROUNDS):
             self._renew_shapes()
@@ -88,6 +81,16 @@ class PassTurns:
                 return
         if any(map(self._has_site, candidates.values())):
             self.endless = tuple(dict.fromkeys((*self.endless, *busy)))
+
+    def _rerunnable_passes(self) -> dict[int, Pass]:
+        """Return the passes that may have further turns, by their place in the order."""
+        passes = {i: x for i, x in enumerate(self._checks) if isinstance(x, Pass)}
+        last_rounding = max((i for i, x in passes.items() if x.needs_calibration), default=-1)
+        return {
+            i: x
+            for i, x in passes.items()
+            if x.is_removable and (i > last_rounding or x.safety == "exact")
+        }
 
     def _renew_shapes(self) -> None:
         """Infer shapes again if some are unknown and a pass has changed something since.

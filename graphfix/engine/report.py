@@ -172,6 +172,26 @@ class Report(Proof):
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
         """Return rows on DirectML, kernels, numbers, repairs, and skipped places."""
+        rows = self._directml_rows(verbose=verbose)
+        if self.verdict is not None:
+            rows += self.verdict.rows(verbose=verbose)
+        elif self.output is not None:
+            rows.append(Row("numbers", "not compared, as asked (--no-verify)", "yellow"))
+        if self.padded is not None:
+            rows.append(Row("padded", str(self.padded), "green" if self.padded else "red"))
+        rows.append(self._repairs_row())
+        rows += [x.row(verbose=verbose) for x in self.left]
+        if self.searched:
+            rows.append(Row("searched", self.searched))
+        rows += endless_rows(self.endless)
+        skip_count = sum(len(x.skips) for x in self.passes)
+        if skip_count and not verbose:
+            more = "" if len(self.near_misses) == skip_count else " (-v lists each with its reason)"
+            rows.append(Row("skipped", f"{plural(skip_count, 'place')}{more}"))
+        return rows
+
+    def _directml_rows(self, *, verbose: bool) -> list[Row]:
+        """Return what is predicted for DirectML; first what is worse than in the original."""
         rows = []
         if self.worse:
             text = f"on DirectML than the original, predicted: {self.worse}"
@@ -181,26 +201,17 @@ class Report(Proof):
             rows.append(Row("DirectML", self.on_directml, "red" if failing else ""))
         if self.kernels is not None:
             rows.append(Row("kernels", _kernels_text(self.kernels, verbose=verbose)))
-        if self.verdict is not None:
-            rows += self.verdict.rows(verbose=verbose)
-        elif self.output is not None:
-            rows.append(Row("numbers", "not compared, as asked (--no-verify)", "yellow"))
-        if self.padded is not None:
-            rows.append(Row("padded", str(self.padded), "green" if self.padded else "red"))
-        repair_counts: Counter[str] = Counter()
-        for report in self.passes:
-            repair_counts[report.name] += len(report.changes)
-        counts_text = ", ".join(f"{n} {name}" for name, n in repair_counts.most_common() if n)
-        text = f"{repair_counts.total()}: {counts_text}" if counts_text else "none needed"
-        rows.append(Row("repairs", text, "" if counts_text else "green"))
-        rows += [x.row(verbose=verbose) for x in self.left]
-        if self.searched:
-            rows.append(Row("searched", self.searched))
-        rows += endless_rows(self.endless)
-        if (count := sum(len(x.skips) for x in self.passes)) and not verbose:
-            more = "" if len(self.near_misses) == count else " (-v lists each with its reason)"
-            rows.append(Row("skipped", f"{plural(count, 'place')}{more}"))
         return rows
+
+    def _repairs_row(self) -> Row:
+        """Return how many repairs each pass made."""
+        counts: Counter[str] = Counter()
+        for report in self.passes:
+            counts[report.name] += len(report.changes)
+        if not counts.total():
+            return Row("repairs", "none needed", "green")
+        by_pass = ", ".join(f"{n} {name}" for name, n in counts.most_common() if n)
+        return Row("repairs", f"{counts.total()}: {by_pass}")
 
     def __str__(self) -> str:
         lines = [line for row in self.rows() for line in row_lines(row)]
