@@ -2,8 +2,8 @@
 
 One model a process, processes in turn (:mod:`graphfix.benchmark.interleave`), each alone with the
 clock (:mod:`graphfix.benchmark.timed_process`); the ratio is over processes
-(:mod:`graphfix.benchmark.timing`). A copy of the first model takes part: where the clock tells a
-model from its own copy, it tells nothing of others. Outputs are compared in runs of their own
+(:mod:`graphfix.benchmark.timing`). A copy of the first model takes part: where it differs
+measurably from the model, no ratio is reported. Outputs are compared in runs of their own
 (:mod:`graphfix.benchmark.untimed_run`).
 """
 
@@ -60,13 +60,13 @@ EFFORT: Mapping[Ep, Effort] = {
     "cuda": Effort(6, 3, 0.1),
     "dml": Effort(6, 3, 0.3),
 }
-"""What is done where nothing else is said: an answer within half a minute for a small model."""
+"""The default: an answer within half a minute for a small model."""
 CAREFUL: Mapping[Ep, Effort] = {
     "cpu": Effort(9, 3, 0.5),
     "cuda": Effort(9, 3, 0.5),
     "dml": Effort(6, 3, 1.5),
 }
-"""What is done for a narrower interval."""
+"""More processes or longer runs, for a narrower interval."""
 
 
 def bench(
@@ -88,22 +88,22 @@ def bench(
 ) -> Benchmark:
     """Compare what models compute, and time them, one model a process and processes in turn.
 
-    Each is timed as it is, and with its dims fixed by free-dimension overrides, if any are
-    symbolic.
+    Each model is timed unchanged, and with its symbolic dims, if it has any, fixed by
+    free-dimension overrides.
 
     Args:
         models: Files or models; the first is what the others are compared with.
-        ep: Where: ``"auto"`` is DirectML if there is one, else the CPU, and says so.
+        ep: Where to run: ``"auto"`` is DirectML if available, else the CPU, with a note.
         dims: The sizes to time at, by the name of the symbolic dim.
         other: The sizes of another shape; by default three quarters of the longest dim.
-        fixed: Whether they are timed with their dims fixed at all.
+        fixed: Whether models are also timed with their dims fixed.
         processes: How many processes of each model; by default those of :data:`EFFORT`. No ratio
             comes of fewer than six.
         runs: Minimum number of steady-state runs per process.
         seconds: How long steady runs go on at least.
         careful: Whether the defaults of these three are those of :data:`CAREFUL`.
-        copy: Whether a copy of the first model is timed beside it; without, what is said of the
-            others rests on what else is known of this clock.
+        copy: Whether a copy of the first model is timed as well, to see whether this machine can
+            tell two models apart; without it, ratios are reported unchecked.
         map_feeds: For each model, what makes its inputs from those of the first; None for those
             that take the same.
         tolerance: How far outputs may differ from those of the first model on the CPU; a hundred
@@ -236,7 +236,7 @@ def _run_setup(
             observations[i] = observe_run(trial, entrant, reference, tolerance)
         except FailedError as error:
             results[i] = Result(error=str(error))
-    # The copy is the first model once more; where there is nothing beside it, it has none.
+    # The copy is the first model once more; a model that runs alone has none.
     beside = [0] if copy and 0 in observations and len(observations) > 1 else []
     members = [*observations, *beside]
     courses = take_turns(

@@ -25,7 +25,7 @@ _FULL = {
 @_options.model
 @click.option(
     "--container",
-    "given",
+    "containers",
     multiple=True,
     required=True,
     metavar="T=500,3000",
@@ -77,7 +77,7 @@ _FULL = {
 @_options.verbose
 def ship(
     model: str,
-    given: tuple[str, ...],
+    containers: tuple[str, ...],
     cache: str,
     states: tuple[str, ...],
     stream: bool,
@@ -111,7 +111,7 @@ def ship(
         result = ship_file(
             model,
             output,
-            parse_containers(given, rate),
+            parse_containers(containers, rate),
             passes=spec,
             axis=axis,
             float16=float16,

@@ -45,7 +45,7 @@ class PassTurns:
             0  # how often it was changed when its sizes were last inferred again
         )
         self.endless: tuple[str, ...] = ()
-        self._unclear = find_hiding_name(model) is not None
+        self._has_hiding_name = find_hiding_name(model) is not None
 
     @property
     def pass_reports(self) -> tuple[PassReport, ...]:
@@ -95,12 +95,12 @@ class PassTurns:
     def _renew_shapes(self) -> None:
         """Infer shapes again if some are unknown and a pass has changed something since.
 
-        Two tensors whose sizes the data say are seen to be one when what makes them has become one.
+        Two sizes that are computed from data turn out to be equal once duplicate nodes are merged.
         """
         if self._change_when_renewed != self._change_count and shapes.drop_incomplete_shapes(
             self._model
         ):
-            self._change_when_done.clear()  # who found nothing may find something now
+            self._change_when_done.clear()  # a pass without a site may have one now
         self._change_when_renewed = self._change_count
 
     def _has_site(self, check: Pass) -> bool:
@@ -122,7 +122,7 @@ class PassTurns:
         report = self._run_guarded(original, lambda model: _run_check(check, model))
         if (
             report.changes
-            and not self._unclear
+            and not self._has_hiding_name
             and (name := find_hiding_name(self._model)) is not None
         ):
             raise PassError(

@@ -12,7 +12,7 @@ from graphfix.version import __version__
 from graphfix.wording import Proof, Row, plural, reason_lines, row_lines, wrap_text
 
 SCHEMA = 1
-# Two passes that undo each other would take turns forever; so many are enough for a chain.
+# Two passes that undo each other would never end; this many rounds are enough for a chain.
 ROUNDS = 5
 
 Kernels = dict[str, dict[str, int] | None]
@@ -95,13 +95,12 @@ class Report(Proof):
         directml: What ``graphfix check`` finds before and after, as
             :meth:`graphfix.job.remaining_findings.HazardComparison.to_json` has it, or None if
             kernels were not counted.
-        padded: What the padded check of a model that was told of valid lengths found, or None.
+        padded: The result of the padded check, of a model that got an input of lengths, or None.
         memory: What verification was expected to need, in bytes
             (:meth:`graphfix.runtime.memory_need.MemoryNeed.to_json`), or None if nothing was run.
-        left: The bad places: what was left out, or done in another way, since the verdict failed.
-        searched: What came of the search for bad places, in a sentence; "" if there was none.
-        met: Whether what was made float16 met its aim in all cases that were searched; None if that
-            was not tried.
+        left: The bad places: repairs that were skipped or replaced because the verdict failed.
+        searched: The result of the search for bad places, in a sentence; "" if there was none.
+        met: Whether the float16 result met its gate in all cases of its search; None without one.
         endless: Passes that were stopped while they still changed something, as ``-p`` takes them:
             each undoes what another does, or a further run would go on.
     """

@@ -20,13 +20,12 @@ from graphfix.proof.verify import BaselineCache
 
 @dataclass(frozen=True)
 class Alternative:
-    """What may be made instead of a model whose proof failed.
+    """A fallback after a failed proof: fewer repairs, or other ones.
 
     Attributes:
-        leave: What is skipped.
-        culprits: What the report then says, and what runs instead of passes.
-        rounds: Whether the passes that round still run, if there are any; else the usual tolerance
-            holds.
+        leave: The places to skip.
+        culprits: The culprits for the report, and the stand-ins of their passes.
+        rounds: Whether the passes that round still run; without them the usual tolerance holds.
     """
 
     leave: Exclusions
@@ -42,13 +41,13 @@ class Alternative:
 def iter_alternatives(
     chosen: Iterable[Check], reason: str, culprits: Culprits
 ) -> Iterator[Alternative]:
-    """Yield what may be made instead of a model whose proof failed, the best first.
+    """Yield the fallbacks after a failed proof, the best first.
 
-    First the culprits are skipped or repaired in another way. If a pass that rounds is to blame,
-    and its aim is not worth a refusal, the model is made without it.
+    First the culprits are skipped or repaired in another way. If a pass that rounds is to blame and
+    optional, the model is made without it.
 
     Args:
-        chosen: The passes that were asked for.
+        chosen: The requested passes.
         reason: What the proof found against the model.
         culprits: The result of the search.
     """
@@ -87,7 +86,7 @@ def find_culprits(
         x.is_removable for x in chosen if isinstance(x, Pass)
     )
 
-    from graphfix.proof.verify import BaselineCache  # what only repairs need not load ONNX Runtime
+    from graphfix.proof.verify import BaselineCache  # a repair without proof need not load it
 
     shared_outputs = BaselineCache() if original_outputs is None or rounds else original_outputs
 

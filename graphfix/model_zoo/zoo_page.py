@@ -58,7 +58,7 @@ def figure_cell(name: str, values: Figure) -> str:
         return CANNOT_TELL
     if not is_known(values):
         return "-"
-    if name in ("worst", "ratio"):  # only what is after the repair says something
+    if name in ("worst", "ratio"):  # only the figure after the repair means something
         if not after:
             return "-" if after is None else "0"
         return html.format_number(after) if name == "worst" else f"{after:.2f}"

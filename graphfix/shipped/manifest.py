@@ -72,10 +72,10 @@ class Axis:
         dim: The name of the dim that a clip's length is a size of.
         input: The input that tells a clip's length, by its size along ``axis``.
         axis: That axis.
-        rate: How many of them a second has; None if nobody said.
-        shortest: The length of the shortest clip that the original runs, and of which every window
-            of the model makes something. Of less ONNX Runtime's pools make a frame where the
-            standard has none.
+        rate: How many entries a second has; None if unknown.
+        shortest: The length of the shortest clip that the original runs and that fills a window of
+            every pool. For shorter ones, ONNX Runtime's pools return a frame where the standard
+            has none.
     """
 
     dim: str
@@ -104,13 +104,13 @@ class Container:
 class Cache:
     """A dim that is the length of caches, and has one size in a container.
 
-    Valid are the last entries of a cache: a host fills up in front, with zeros.
+    The last entries of a cache are valid: a host pads in front, with zeros.
 
     Attributes:
         dim: The dim.
         told: The input of the containers, int64 [1], that takes the number of valid entries; ""
-            if they need not be told.
-        grows: Whether each step adds entries; if not, it is as long as what it was made of.
+            if there is none.
+        grows: Whether each step adds entries; if not, it is as long as the encoder's input.
     """
 
     dim: str
@@ -155,11 +155,11 @@ class Streaming:
     Attributes:
         caches: The dims that are lengths of caches.
         states: What is fed back.
-        rolls: Whether full caches go on: what falls out is seen by nothing any more.
+        rolls: Whether full caches drop their oldest entries; else a step beyond them is an error.
         partial: Whether the first steps may be filled up in front, while the caches are empty: with
             ``-n`` valid entries in them, a container takes ``n`` steps that count for nothing.
         joins: Whether many new entries may be run in parts; if not, as a container has a size.
-        opening: What makes the caches of an encoder; None where the host gives them.
+        opening: The model that computes the encoder's caches; None if the host gives them.
     """
 
     caches: tuple[Cache, ...]

@@ -109,7 +109,7 @@ class ShipOrder:
     Attributes:
         source: The model.
         facts: What is known of it: axes, containers, clips.
-        spec: The passes, as text; the sizes of a container are put in.
+        spec: The passes, as text; the sizes of a container are filled in.
         tolerance: The tolerance of the proof.
         usual: The tolerance where nothing is rounded.
         ep: Where containers are proved.

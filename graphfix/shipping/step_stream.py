@@ -1,7 +1,7 @@
 """A stream of steps: on the original, whose caches grow, and on its shipped folder.
 
-States stay on the device on both sides while the clock runs: it sees the runs alone. What the
-original's states weigh is in the bytes moved, as of a host that feeds back what it was given.
+States stay on the device on both sides, so that only runs are timed. The bytes moved count the
+original's states, which a host would feed back itself.
 """
 
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ class TimedSteps:
 
     Raises:
         FeedError: The original does not run.
-        UsageError: It is not what the folder was made of.
+        UsageError: The folder was made from another model.
     """
 
     def __init__(self, source: Path, manifest: Manifest, counts: Sequence[int], seed: int) -> None:

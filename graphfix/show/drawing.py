@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 MOST = 16
-"""More nodes than this are text only: nobody follows their edges in a drawing of this kind."""
+"""More nodes than this are shown as text only: their edges cannot be followed."""
 _LETTER, _PAD, _GAP, _ROW, _HEIGHT = 7.3, 10, 16, 66, 40
 _LONGEST = 26
 _SWEEPS = 4
-_LINE = re.compile(r"(?P<made>.*?) = (?P<op>[\w.]+) (?:<(?P<attributes>.*)> )?\((?P<given>.*)\)")
+_LINE = re.compile(
+    r"(?P<outputs>.*?) = (?P<op>[\w.]+) (?:<(?P<attributes>.*)> )?\((?P<inputs>.*)\)"
+)
 _OPERAND = re.compile(r"(?:\{[^}]*\}|[^,{])+")
 _CONSTANT = re.compile(r"\{.*|-?(\d+(\.\d+)?(e[+-]?\d+)?|inf)|nan|True|False")
 
@@ -59,12 +61,12 @@ def draw_nodes(lines: Sequence[str]) -> Drawing | None:
     nodes = [x for x in map(_LINE.fullmatch, lines) if x]
     if not 0 < len(nodes) == len(lines) <= MOST:
         return None
-    producers = {y: i for i, x in enumerate(nodes) for y in _operands(x, "made")}
+    producers = {y: i for i, x in enumerate(nodes) for y in _operands(x, "outputs")}
     cells: dict[str, _Cell] = {}
     edges: list[tuple[str, str]] = []
     read: set[str] = set()
     for i, node in enumerate(nodes):
-        operands = _operands(node, "given")
+        operands = _operands(node, "inputs")
         # A constant that a node makes is written as its contents, as one that it reads is.
         fixed = [x for x in operands if producers.get(x, i) == i and _CONSTANT.fullmatch(x)]
         more = ", ".join([*fixed, *filter(None, [node["attributes"]])])
