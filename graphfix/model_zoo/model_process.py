@@ -1,8 +1,8 @@
 """The work on one model, in a process of its own: if the model kills it, the others go on.
 
 A request can be made plain data, with the bytes of the model's files if it goes to another machine;
-the answer is the model's row of the zoo, plain data too. ``python -m graphfix.model_zoo FOLDER`` runs
-the request in a folder.
+the answer is the model's row of the zoo, plain data too. ``python -m graphfix.model_zoo FOLDER``
+runs the request in a folder.
 """
 
 import dataclasses
