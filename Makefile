@@ -10,7 +10,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo times counts headline kernels mutants bench rent compare dml windows edges wheel clean
+.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo times counts headline kernels mutants faults bench rent compare dml windows edges wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,11 @@ counts: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (G
 
 mutants: $(STAMP)  ## Plant faults in repaired graphs and count what verify tells, into docs/ (GRAPHFIX_ZOO)
 	$(BIN)/python tests/mutants/survey.py --page
+
+FAULTS ?= 200
+faults: $(STAMP)  ## Plant faults in the code at random and count those that the nearest tests notice (FAULTS=200)
+	$(PIP) install --quiet --group faults
+	$(BIN)/python -m tests.faults.plant --count $(FAULTS)
 
 headline: $(STAMP)  ## Measure the table in README on DirectML (GRAPHFIX_ZOO=folder)
 	$(PIP) install --quiet --group peers
