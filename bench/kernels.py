@@ -1,7 +1,8 @@
-"""Draws the picture of docs/fast.md: the kernels per run on DirectML, before and after graphfix.
+"""Counts the kernels per run on DirectML before and after graphfix, for docs/fast.md.
 
-Run as ``python bench/kernels.py`` or ``make kernels``: it counts with ``graphfix plan``'s own eyes
-over models/, writes docs/kernels.json, and draws docs/kernels.svg and docs/kernels-dark.svg.
+Run as ``python bench/kernels.py`` or ``make kernels``: counts over models/ as ``graphfix plan``
+does, writes docs/kernels.json and the table of docs/fast.md, and draws docs/kernels.svg and
+docs/kernels-dark.svg.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import matplotlib.pyplot as plt
 
 import graphfix
 from graphfix.engine import pipeline
-from graphfix.job import planning
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 SPECS = {"as exported": "", "after `run`": "directml", "after `run -p fast`": "fast"}
+BEGIN, END = "<!-- table: make kernels -->", "<!-- end of table -->"
 # Each theme: background of text, and the three bars.
 THEMES = {
     "kernels.svg": ("#24292f", ("#c9ccd1", "#6ea8e6", "#1a7048")),
@@ -26,34 +27,52 @@ THEMES = {
 }
 
 
-def counted() -> dict[str, dict[str, int]]:
-    """The kernels per run of each model, on the device and on the CPU together."""
-    found: dict[str, dict[str, int]] = {}
+def count_kernels() -> dict[str, dict[str, list[int]]]:
+    """Return the kernels per run of each model: on the device, on the CPU, recompiled."""
+    counts: dict[str, dict[str, list[int]]] = {}
     for path in sorted(ROOT.glob("models/*/model.onnx")):
-        found[path.parent.name] = {}
+        counts[path.parent.name] = {}
         for name, spec in SPECS.items():
             model = graphfix.load(path)
             if spec:
                 pipeline.run(model, spec)
-            run = planning.plan(model).to_json()["run"]
-            found[path.parent.name][name] = run["dispatches"] + run["cpu"]
-    return found
+            run = graphfix.plan(model).to_json()["run"]
+            counts[path.parent.name][name] = [run["dispatches"], run["cpu"], run["remade"]]
+    return counts
 
 
-def draw(counts: dict[str, dict[str, int]], file: str) -> None:
+def write_table(counts: dict[str, dict[str, list[int]]]) -> None:
+    """Write the table of docs/fast.md: kernels on the device, plus those on the CPU."""
+    lines = [f"| | {' | '.join(SPECS)} |", f"| --- |{' ---: |' * len(SPECS)}"]
+    for model, by_spec in counts.items():
+        cells = (f"{device} + {cpu}" if cpu else str(device) for device, cpu, _ in by_spec.values())
+        lines.append(f"| {model} | {' | '.join(cells)} |")
+    page = DOCS / "fast.md"
+    head, rest = page.read_text(encoding="utf-8").split(BEGIN + "\n")
+    tail = rest.partition(END)[2]
+    text = f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{tail}"
+    page.write_text(text, encoding="utf-8")
+
+
+def draw_bars(counts: dict[str, dict[str, list[int]]], file: str) -> None:
     """Draw the bars of all models, the largest first."""
     text, colours = THEMES[file]
-    models = sorted(counts, key=lambda x: -max(counts[x].values()))
+    models = sorted(counts, key=lambda x: -max(y[0] for y in counts[x].values()))
     mpl.rcParams.update({"font.size": 10, "text.color": text, "svg.hashsalt": "graphfix"})
     figure, axes = plt.subplots(figsize=(8.4, 4.2))
     for i, (name, colour) in enumerate(zip(SPECS, colours, strict=True)):
         places = [y + (i - 1) * 0.27 for y in range(len(models))]
-        values = [counts[model][name] for model in models]
+        values = [counts[model][name][0] for model in models]
         bars = axes.barh(places, values, height=0.25, color=colour, label=name.replace("`", ""))
         axes.bar_label(bars, padding=3, fontsize=8, color=text)
     axes.set_yticks(range(len(models)), models, color=text)
     axes.invert_yaxis()
-    axes.set_title("Kernels per run on DirectML, any length", loc="left", color=text, fontsize=11)
+    axes.set_title(
+        "Kernels on the device in a run on DirectML, any length",
+        loc="left",
+        color=text,
+        fontsize=11,
+    )
     axes.tick_params(left=False, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
@@ -64,10 +83,11 @@ def draw(counts: dict[str, dict[str, int]], file: str) -> None:
 
 def main() -> None:
     """Count, write, draw."""
-    counts = counted()
+    counts = count_kernels()
     (DOCS / "kernels.json").write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
+    write_table(counts)
     for file in THEMES:
-        draw(counts, file)
+        draw_bars(counts, file)
 
 
 if __name__ == "__main__":

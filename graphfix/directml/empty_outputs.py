@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.directml.placement import PlacementRules
 from graphfix.editing.local_functions import inlined_copy
 from graphfix.errors import ModelError
@@ -19,19 +20,12 @@ from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import bodies_of
 
-# Some sizes are 0 at large sizes of the inputs, too: T - 4 * floor(T / 4). What is so at small ones
-# only is a window that is longer than what it slides over.
+# Sizes that may be 0 although all inputs are long: T - 4 * floor(T / 4). A size that is 0 for short
+# inputs only belongs to a window that is longer than its input.
 _LARGE = np.arange(960, 1024)
+# Axes decide which dims there are, never that one of them is 0.
+_TAKES_AXES = ops.REDUCES | ops.named("Squeeze Unsqueeze")
 _APART = 1024  # no two names have one size: A - B is not always 0
-_COUNTS = ("Compress", "If", "Loop", "NonMaxSuppression", "NonZero", "Unique")
-# The inputs that say how large a result is, by operator.
-_SIZES = {
-    **dict.fromkeys(("Expand", "OneHot", "Pad", "Reshape", "Split", "Tile", "TopK"), (1,)),
-    "Slice": (1, 2),
-    "Resize": (2, 3),
-    "ConstantOfShape": (0,),
-    "Range": (0, 1, 2),
-}
 
 
 def find_empty_outputs(view: View) -> Iterator[ir.Value]:
@@ -55,7 +49,7 @@ def _inline_functions(view: View) -> View:
 
 def _empty_outputs_of(view: View) -> Iterator[ir.Value]:
     graph = view.model.graph
-    # What is fixed lies on the host when the model is loaded: seen, it spoils nothing.
+    # Constants are on the host when the model is loaded: run, they do no harm.
     outputs = [x for x in dict.fromkeys(graph.outputs) if x not in view.constant_values]
     counted: set[ir.Value] = set()
     _mark_counted(graph, {*graph.inputs}, counted)
@@ -75,7 +69,7 @@ def _is_on_device(value: ir.Value, on_cpu: Collection[ir.Node]) -> bool:
         return False
     if not is_op(node, "OptionalGetElement") or node.inputs[0] is None:
         return True
-    # Seen: what Optional has wrapped on the CPU is unwrapped there.
+    # Run: OptionalGetElement runs on the CPU if Optional does.
     return not is_op(node.inputs[0].producer(), "Optional")
 
 
@@ -105,7 +99,7 @@ def _may_be_zero(dim: Dim, input_names: frozenset[str], *, counted: bool) -> boo
 
 
 def _mark_counted(graph: ir.Graph, numbers: set[ir.Value], counted: set[ir.Value]) -> None:
-    """Add what has sizes that depend on the numbers in another tensor, and what is made of it.
+    """Add the tensors whose sizes depend on the contents of another, and all that follow from them.
 
     Args:
         graph: The graph; those inside it are analysed, too.
@@ -116,12 +110,13 @@ def _mark_counted(graph: ir.Graph, numbers: set[ir.Value], counted: set[ir.Value
         for body in bodies_of(node):
             _mark_counted(body, numbers, counted)
         inputs = [x for x in node.inputs if x is not None]
-        sizes = [node.inputs[i] for i in _SIZES.get(node.op_type, ()) if i < len(node.inputs)]
+        places = () if node in _TAKES_AXES else ops.size_inputs(node)
+        sizes = [node.inputs[i] for i in places if i < len(node.inputs)]
         if (
-            is_op(node, *_COUNTS)
+            node in ops.COUNTS_CONTENTS
             or not counted.isdisjoint(inputs)
-            or (is_op(node, *_SIZES) and not numbers.isdisjoint(sizes))
+            or not numbers.isdisjoint(sizes)
         ):
             counted.update(node.outputs)
-        if not is_op(node, "Shape", "Size") and not numbers.isdisjoint(inputs):
+        if node not in ops.READS_ONLY_SHAPE and not numbers.isdisjoint(inputs):
             numbers.update(node.outputs)

@@ -12,34 +12,22 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from graphfix.directml.kernel_table import Kernel
+from graphfix.directml.operator_facts import ACTIVATIONS_TAKEN
 from graphfix.directml.placement import PlacementRules
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import input_at, is_op, producer_of
+from graphfix.graph.nodes import input_at, is_op, producer_of, use_count
 from graphfix.graph.walks import bodies_of
+from graphfix.ops import qualified_name
 
 OPEN = "a dim is symbolic"
 CONTROL_FLOW = "with {op} in the graph, nothing of it is fused"
-
-_SIMPLE = frozenset(
-    {"Sigmoid", "HardSigmoid", "Tanh", "ScaledTanh", "Relu", "LeakyRelu", "ThresholdedRelu", "Elu"}
-    | {"Selu", "Softsign", "Softplus", "ParametricSoftplus", "Dropout"}
-)
-_RELU = frozenset({"Relu", "LeakyRelu"})
-# With the activations that each takes.
-_FUSABLE = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul"), _SIMPLE),
-    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _SIMPLE),
-    "MeanVarianceNormalization": _SIMPLE,
-    **dict.fromkeys(("Add", "Sum"), _RELU),
-    "FusedMatMul": frozenset({"Softmax"}),
-}
 
 
 def fused_activations(
     nodes: Sequence[ir.Node],
     on_dml: Collection[ir.Node],
-    kind: Callable[[ir.Node], str] = lambda node: node.op_type,
+    operator_of: Callable[[ir.Node], str] = qualified_name,
 ) -> dict[ir.Node, ir.Node]:
     """Return the node that each activation goes into: its producer, without other readers.
 
@@ -48,26 +36,24 @@ def fused_activations(
     Args:
         nodes: The nodes of a graph.
         on_dml: Those that DirectML takes.
-        kind: The operator that a node will be by then.
+        operator_of: The operator that a node will be by then, as :func:`qualified_name` spells it.
     """
     fused_into: dict[ir.Node, ir.Node] = {}
     for node in nodes:
-        fusable = _FUSABLE.get(kind(node), frozenset()) if node in on_dml else frozenset()
-        if not fusable:
+        activations = ACTIVATIONS_TAKEN.get(operator_of(node)) if node in on_dml else None
+        reader = _only_reader(node) if activations else None
+        if reader is None or reader not in on_dml or reader not in (activations or ()):
             continue
-        uses = [use for value in node.outputs for use in value.uses()]
-        if len(uses) != 1:
-            continue
-        after = uses[0].node
-        if (
-            after in on_dml
-            and after.graph is node.graph
-            and len(after.inputs) == 1
-            and after.op_type in fusable
-            and (node.op_type != "Sum" or len(node.inputs) == 2)
-        ):
-            fused_into[after] = node
+        takes_all = not is_op(node, "Sum") or len(node.inputs) == 2
+        if takes_all and reader.graph is node.graph and len(reader.inputs) == 1:
+            fused_into[reader] = node
     return fused_into
+
+
+def _only_reader(node: ir.Node) -> ir.Node | None:
+    """Return the node that reads what ``node`` makes, if it is read once in all."""
+    uses = [use for value in node.outputs for use in value.uses()]
+    return uses[0].node if len(uses) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -115,25 +101,25 @@ def _activations_into(view: View, homes: Sequence[ir.Node]) -> dict[ir.Node, ir.
 
 
 def _optimized_op_type(node: ir.Node, view: View) -> str:
-    """Return what the optimizer makes of a sum or product before DirectML fuses anything.
+    """Return the operator that the optimizer turns a node into before DirectML fuses anything.
 
     A bias goes into a Conv (ConvAddFusion, ConvMulFusion) and makes a Gemm of a MatMul of rank 2
     (MatMulAddFusion).
     """
     for i, value in enumerate(node.inputs if is_op(node, "Add", "Mul") else ()):
         producer, operand = producer_of(value), node.inputs[1 - i]
-        if value is None or len(value.uses()) > 1 or value.is_graph_output():
+        if value is None or use_count(value) > 1 or value.is_graph_output():
             continue
         if is_op(producer, "Conv") and const_of(operand) is not None:
             return "Conv"
-        flat = (
-            all(view.shapes.rank(x) == 2 for x in producer.inputs)
-            if producer is not None
-            else False
-        )
-        if is_op(node, "Add") and is_op(producer, "MatMul") and flat:
+        if is_op(node, "Add") and _is_plain_product(producer, view):
             return "Gemm"
-    return node.op_type
+    return qualified_name(node)
+
+
+def _is_plain_product(node: ir.Node | None, view: View) -> bool:
+    """Return whether a node is a MatMul of two matrices."""
+    return is_op(node, "MatMul") and all(view.shapes.rank(x) == 2 for x in node.inputs)
 
 
 @dataclass(eq=False)
@@ -162,7 +148,7 @@ class Partition:
 def build_partitions(
     nodes: Sequence[ir.Node],
     fuses: Callable[[ir.Node], bool],
-    ends: Callable[[ir.Node], Sequence[ir.Value]],
+    outputs_of: Callable[[ir.Node], Sequence[ir.Value]],
 ) -> list[Partition]:
     """Port BuildPartitions: grow nodes into graphs along their inputs.
 
@@ -172,7 +158,7 @@ def build_partitions(
     Args:
         nodes: The nodes of the graph in the order of a run.
         fuses: Whether a node may be in a DirectML graph.
-        ends: What a node makes; of a node with its activation, what the activation makes.
+        outputs_of: The outputs of a node, or of the activation that goes into it.
     """
     parts: list[Partition] = []
     made_by: dict[ir.Value, Partition] = {}
@@ -194,7 +180,7 @@ def build_partitions(
                 if part.root() is not home:
                     home.nodes[:0] = part.nodes
                     part.merged = home
-        for value in ends(node):
+        for value in outputs_of(node):
             made_by[value] = home
     return [part for part in parts if part.merged is None]
 
@@ -207,25 +193,30 @@ def fusion_obstacle(
     Args:
         node: The node.
         kernel: Its kernel.
-        outputs: What it makes; of a node with its activation, what the activation makes.
+        outputs: Its outputs, or those of the activation that goes into it.
         dims: The symbolic dims of the model's inputs, which a user may fix.
     """
     if not kernel.fuses:
         return f"{node.op_type} cannot be part of a fused graph"
-    for i in sorted(kernel.cpu_inputs):
-        value = input_at(node, i)
-        if value is not None and not value.is_initializer():
-            return "an input that the CPU reads is computed, not constant"
+    cpu_values = [x for i in sorted(kernel.cpu_inputs) if (x := input_at(node, i)) is not None]
+    if not all(x.is_initializer() for x in cpu_values):
+        return "an input that the CPU reads is computed, not constant"
     values = [x for x in (*node.inputs, *outputs) if x is not None and x.name]
-    if any(not is_static(x) for x in values):
-        sizes = {str(dim) for x in values for dim in x.shape or ()}
-        return OPEN if sizes & set(dims) else "a size is known only in a run"
-    read = [node.inputs[i] for i in kernel.cpu_inputs if i < len(node.inputs)]
-    if any(0 in (x.shape or ()) for x in values if x not in read):
+    if (reason := _open_size_reason(values, dims)) is not None:
+        return reason
+    if any(0 in (x.shape or ()) for x in values if x not in cpu_values):
         return "a tensor is empty"
-    if kernel.inputs_to_fuse is not None and len(node.inputs) != kernel.inputs_to_fuse:
+    if kernel.inputs_to_fuse not in (None, len(node.inputs)):
         return f"{node.op_type} has {len(node.inputs)} inputs, not {kernel.inputs_to_fuse}"
     return None
+
+
+def _open_size_reason(values: Sequence[ir.Value], dims: Collection[str]) -> str | None:
+    """Return which kind of size is not known when the session is made, or None."""
+    if all(map(is_static, values)):
+        return None
+    sizes = {str(dim) for x in values for dim in x.shape or ()}
+    return OPEN if sizes & set(dims) else "a size is known only in a run"
 
 
 def is_static(value: ir.Value | None) -> bool:

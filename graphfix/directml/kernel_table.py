@@ -16,23 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.ops.schemas import schema_of
-
-_MISPLACED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
-"""Operators of ONNX Runtime in ONNX's domain, the first until opset 17
-(graph/contrib_ops/contrib_defs.cc)."""
-
-MATRIX_DIMS = 4
-"""So many dims a product of matrices takes (DML_GEMM_OPERATOR_DESC); more end in 80070057."""
-
-MOST_DIMS = {
-    **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), MATRIX_DIMS),
-    "com.microsoft.FusedMatMul": MATRIX_DIMS,
-    "com.microsoft.DynamicQuantizeMatMul": MATRIX_DIMS,
-    **dict.fromkeys(("DynamicQuantizeLinear", "Resize", "Trilu", "Upsample"), 4),
-    **dict.fromkeys(("Conv", "ConvTranspose"), 5),
-}
-"""Of how many dims operators run on onnxruntime-directml 1.24.4 where others take eight. Of Resize
-and Upsample, those count that are not 1 before and behind it."""
+from graphfix.ops.signatures import CONTRIB_IN_ONNX_DOMAIN
 
 
 @dataclass(frozen=True)
@@ -84,8 +68,10 @@ def since_version(op: str, domain: str, opset: int) -> int | None:
     schema = schema_of(op, opset, domain)
     if schema is not None:
         return int(schema.since_version)
-    # ONNX has no schema for the operators of ONNX Runtime; all of them are of version 1.
-    return 1 if standard_domain(domain) or op in _MISPLACED else None
+    # ONNX has no schema for the operators of ONNX Runtime; all of them are of version 1. Some are
+    # in ONNX's domain, LayerNormalization until opset 17 (graph/contrib_ops/contrib_defs.cc).
+    is_contrib = op == "LayerNormalization" or op in CONTRIB_IN_ONNX_DOMAIN
+    return 1 if standard_domain(domain) or is_contrib else None
 
 
 def kernel_at(op: str, domain: str, opset: int) -> Kernel | None:

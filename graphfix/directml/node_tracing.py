@@ -60,7 +60,7 @@ def _attribute_graphs(attribute: ir.Attr) -> list[ir.Graph]:
 def trace_fates(model: ir.Model, final: ir.Model) -> dict[ir.Node, Fate]:
     """Return what became of every node of ``model``, in its order, in ``final``."""
     after = dict(graphs_with_paths(final))
-    # What was in the body of an If whose condition is constant now stands around it.
+    # The body of an If whose condition is constant is inlined into the graph around it.
     everywhere = {x.name: n for _, g in graphs_with_paths(final) for n in g for x in n.outputs}
     fate_of: dict[ir.Node, Fate] = {}
     for path, graph in graphs_with_paths(model):
@@ -84,36 +84,52 @@ def _names_when_inlined(place: str, graph: ir.Graph, node: ir.Node) -> list[str]
 
 
 def _trace_graph(graph: ir.Graph, final: ir.Graph) -> dict[ir.Node, Fate]:
-    producers = {x.name: node for node in final for x in node.outputs if x.name}
-    nodes_by_name = {node.name: node for node in final if node.name}
-    constants = set(final.initializers)
+    """Return what became of every node of one graph in the same graph after the optimizer."""
+    survivors = _Survivors(final)
     outputs = {x.name for x in graph.outputs}
     fate_of: dict[ir.Node, Fate] = {}
     for node in reversed(list(graph)):
-        survivor = next((producers[x.name] for x in node.outputs if x.name in producers), None)
-        namesake = nodes_by_name.get(node.name or "") if survivor is None else None
-        if namesake is not None and namesake.op_type == node.op_type:
-            survivor = namesake
-        if survivor is not None and survivor.op_type != node.op_type and is_op(node, "If"):
-            fate_of[node] = Fate(None, DECIDED)
-        elif survivor is not None:
-            same = survivor.op_type == node.op_type
-            fate_of[node] = Fate(survivor, "" if same else f"part of {survivor.op_type}")
-        elif is_op(node, "Constant"):
-            fate_of[node] = Fate(None, CONSTANT)
-        elif any(x.name in constants for x in node.outputs):
-            fate_of[node] = Fate(None, COMPUTED)
-        else:
-            fate_of[node] = _fate_of_absorbed(node, fate_of, outputs)
-    constant_values: set[ir.Value] = {
-        x for x in graph.initializers.values() if not x.is_graph_input()
-    }
+        fate = survivors.fate_of(node)
+        fate_of[node] = _fate_of_absorbed(node, fate_of, outputs) if fate is None else fate
+    constant_values = {x for x in graph.initializers.values() if not x.is_graph_input()}
     for node in graph:
         if _was_folded(node, fate_of[node], constant_values):
             constant_values.update(node.outputs)
             if fate_of[node].how != CONSTANT:
                 fate_of[node] = Fate(None, COMPUTED)
     return fate_of
+
+
+class _Survivors:
+    """What the optimizer left of a graph, by the names of tensors and nodes."""
+
+    def __init__(self, final: ir.Graph) -> None:
+        self._producers = {x.name: node for node in final for x in node.outputs if x.name}
+        self._nodes_by_name = {node.name: node for node in final if node.name}
+        self._constants = set(final.initializers)
+
+    def fate_of(self, node: ir.Node) -> Fate | None:
+        """Return what became of a node of the original graph; None if its outputs are gone."""
+        survivor = self._survivor_of(node)
+        if survivor is not None and survivor.op_type == node.op_type:
+            return Fate(survivor)
+        if survivor is not None:
+            is_decided = is_op(node, "If")
+            return (
+                Fate(None, DECIDED) if is_decided else Fate(survivor, f"part of {survivor.op_type}")
+            )
+        if is_op(node, "Constant"):
+            return Fate(None, CONSTANT)
+        is_computed = any(x.name in self._constants for x in node.outputs)
+        return Fate(None, COMPUTED) if is_computed else None
+
+    def _survivor_of(self, node: ir.Node) -> ir.Node | None:
+        """Return the node that makes its outputs now, else one of its name and operator."""
+        for value in node.outputs:
+            if value.name in self._producers:
+                return self._producers[value.name]
+        namesake = self._nodes_by_name.get(node.name or "")
+        return namesake if namesake is not None and namesake.op_type == node.op_type else None
 
 
 def _was_folded(node: ir.Node, fate: Fate, constant_values: set[ir.Value]) -> bool:

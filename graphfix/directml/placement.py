@@ -36,7 +36,7 @@ _KNOWN = frozenset(
 
 
 class PlacementRules:
-    """DirectML's answers for each node of a model as ONNX Runtime's optimizer left it.
+    """DirectML's choice of nodes in a model that ONNX Runtime's optimizer has changed.
 
     Args:
         opsets: The opset of each domain.
@@ -112,7 +112,7 @@ class PlacementRules:
 def _cpu_preferred_nodes(
     graph: ir.Graph, kernels: Mapping[ir.Node, Kernel | None], shapes: Shapes
 ) -> set[ir.Node]:
-    """Port GetCpuPreferredNodes: what depends on the CPU outputs of Shape and the like."""
+    """Port GetCpuPreferredNodes: the nodes that read CPU outputs of Shape and similar nodes."""
     order = {node: i for i, node in enumerate(graph)}
     nodes = list(order)
     graph_inputs = set(graph.inputs)

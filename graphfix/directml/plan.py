@@ -258,33 +258,43 @@ class _Planner:
         nodes = self._run_order(graph)
         fused_into = fusing.fused_activations(nodes, self._kernels)
         activation_of = {home: after for after, home in fused_into.items()}
-        for after, home in fused_into.items():
+        for home, after in activation_of.items():
             lost = (x.name for x in home.outputs if x.is_graph_output())
             self._lost += [_LOST.format(name, home.op_type, after.op_type) for name in lost]
-        heads = [node for node in nodes if node not in fused_into]
 
         def outputs_of(node: ir.Node) -> Sequence[ir.Value]:
-            return (activation_of.get(node) or node).outputs
+            return activation_of.get(node, node).outputs
 
+        heads = [node for node in nodes if node not in fused_into]
+        self._find_obstacles(graph, heads, outputs_of)
+        fusible = self._kernels.keys() - self._unfused.keys()
+        for part in fusing.build_partitions(heads, lambda x: x in fusible, outputs_of):
+            for node in part.nodes:
+                self._step_of[node] = len(self._steps)
+            self._steps.append(self._make_step(part, outputs_of))
+        for home, after in activation_of.items():
+            self._step_of[after] = self._step_of[home]
+            if home in self._unfused:
+                self._unfused[after] = self._unfused[home]
+
+    def _find_obstacles(
+        self,
+        graph: ir.Graph,
+        heads: Sequence[ir.Node],
+        outputs_of: Callable[[ir.Node], Sequence[ir.Value]],
+    ) -> None:
+        """Record why nodes on DirectML cannot be part of a fused graph."""
         op = fusing.control_flow_op(graph)
         control_flow_reason = None if op is None else fusing.CONTROL_FLOW.format(op=op)
         for node in heads:
-            if (kernel := self._kernels.get(node)) is not None:
-                reason = control_flow_reason or fusing.fusion_obstacle(
-                    node, kernel, outputs_of(node), self._dims
-                )
-                if reason is not None:
-                    self._unfused[node] = reason
-        fusible = self._kernels.keys() - self._unfused.keys()
-        for part in fusing.build_partitions(heads, lambda x: x in fusible, outputs_of):
-            number = len(self._steps)
-            for node in part.nodes:
-                self._step_of[node] = number
-                if node in activation_of:
-                    self._step_of[activation_of[node]] = number
-                    if node in self._unfused:
-                        self._unfused[activation_of[node]] = self._unfused[node]
-            self._steps.append(self._make_step(part, outputs_of))
+            kernel = self._kernels.get(node)
+            if kernel is None:
+                continue
+            reason = control_flow_reason or fusing.fusion_obstacle(
+                node, kernel, outputs_of(node), self._dims
+            )
+            if reason is not None:
+                self._unfused[node] = reason
 
     def _run_order(self, graph: ir.Graph) -> list[ir.Node]:
         """Return the nodes in the order of a run.

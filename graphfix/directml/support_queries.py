@@ -12,6 +12,7 @@ import onnx_ir as ir
 from graphfix.directml.kernel_table import Kernel
 from graphfix.facts.shapes import Shapes
 from graphfix.graph.nodes import attr_int, attr_ints, attr_text, input_at
+from graphfix.ops.products import read_matmul_nbits
 
 
 def refusal_reason(node: ir.Node, kernel: Kernel, shapes: Shapes) -> str | None:
@@ -79,11 +80,13 @@ def _q_attention_refusal(node: ir.Node, _: Shapes) -> str | None:
 
 
 def _n_bits_refusal(node: ir.Node, _: Shapes) -> str | None:
-    bits, k = attr_int(node, "bits", 4), attr_int(node, "K", 0)
-    block = attr_int(node, "block_size", 0)
-    if bits not in (4, 8):
-        return f"bits={bits}"
-    return f"K={k}, no multiple of block_size={block}" if block and k % block else None
+    product = read_matmul_nbits(node)
+    if product.bits not in (4, 8):
+        return f"bits={product.bits}"
+    block = product.block_size
+    return (
+        f"K={product.k}, no multiple of block_size={block}" if block and product.k % block else None
+    )
 
 
 def _q_sigmoid_refusal(node: ir.Node, _: Shapes) -> str | None:

@@ -44,12 +44,12 @@ _REPAIRS = (
 )
 # An attention takes the biases of its inputs, so it is fused first; a Gelu has a factor of its own.
 FUSIONS = (
-    *("stack-tables", "einsum-matmul", "gemm-matmul", "split-packed", "fuse-residual"),
+    *("stack-tables", "gemm-matmul", "split-packed", "fuse-residual"),
     *("fuse-rotary", "unpad-heads", "fuse-attention", "group-heads", "turn-back"),
-    *("join-conditions", "fuse-projections", "join-products", "order-weights", "fuse-gelu"),
-    *("fuse-softplus", "scale-weights", "merge-biases", "late-mask", "split-gate"),
-    *("pointwise-conv", "fuse-spectrum", "fuse-norm", "fuse-affine", "fuse-matmul"),
-    *("group-products", "mask-select"),
+    *("join-conditions", "fuse-projections", "join-products", "fuse-gelu"),
+    *("fuse-softplus", "scale-weights", "merge-biases", "split-gate"),
+    *("fuse-spectrum", "fuse-norm", "fuse-affine", "fuse-matmul"),
+    "mask-select",
 )
 # Folded first, too: the others then see what a raw export computes from constants.
 _FAST = (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "slice-gate", "fold")

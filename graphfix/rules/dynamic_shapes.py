@@ -5,16 +5,16 @@ from itertools import zip_longest
 
 import onnx_ir as ir
 
-from graphfix.directml.kernel_table import MOST_DIMS, standard_domain
+from graphfix import ops
+from graphfix.directml.operator_facts import MAX_DIMS, MOST_DIMS
 from graphfix.directml.placement import PlacementRules
 from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_ints, attr_text
 from graphfix.graph.text import size_text
 from graphfix.rules.rule import Hazard, Rule, is_fixed, is_folded
 
-_MOST_DIMS = 8
-_DROPS_ONES = ("Resize", "Upsample")
-_COUNTED = ("NonZero", "Compress", "Unique", "NonMaxSuppression")
+# Of how many dims their kernels run, without those of 1.
+_DROPS_ONES = ops.RESAMPLES - ops.named("GridSample")
 
 
 class ReshapeRank(Rule):
@@ -45,8 +45,8 @@ class ReshapeRank(Rule):
         """Flag each Reshape to a tensor of too many dims."""
         for node in view.nodes("Reshape"):
             rank = view.shapes.rank(node.outputs[0])
-            if rank is not None and rank > _MOST_DIMS and not is_folded(node, view):
-                message = f"Reshape makes {rank} dims, and DirectML has {_MOST_DIMS}: 80070057"
+            if rank is not None and rank > MAX_DIMS and not is_folded(node, view):
+                message = f"Reshape makes {rank} dims, and DirectML has {MAX_DIMS}: 80070057"
                 yield Hazard(node, message, "error")
 
 
@@ -81,17 +81,17 @@ class KernelRank(Rule):
         """Flag each node of too many dims that has a kernel on DirectML."""
         rules = PlacementRules(view.model.graph.opset_imports, view.shapes)
         for node in view.nodes(*MOST_DIMS):
-            most = MOST_DIMS[f"{standard_domain(node.domain)}.{node.op_type}".removeprefix(".")]
+            most = MOST_DIMS[ops.qualified_name(node)]
             rank = _counted_dims(node, view)
             if rank > most and rules.kernel_of(node) is not None and not is_folded(node, view):
-                but = " that are not 1" if node.op_type in _DROPS_ONES else ""
+                but = " that are not 1" if node in _DROPS_ONES else ""
                 message = f"{node.op_type} of {rank} dims{but}, and DirectML takes {most}"
                 yield Hazard(node, message, "error")
 
 
 def _counted_dims(node: ir.Node, view: View) -> int:
     shapes = view.shapes
-    if node.op_type not in _DROPS_ONES:
+    if node not in _DROPS_ONES:
         return max(shapes.rank(x) or 0 for x in (*node.inputs[:2], node.outputs[0]))
     in_dims, out_dims = (shapes.dims(x[0]) if x else () for x in (node.inputs, node.outputs))
     return sum(a != 1 or b != 1 for a, b in zip_longest(in_dims or (), out_dims or ()))
@@ -197,7 +197,7 @@ class DataDependent(Rule):
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Flag each node whose output size, and each Slice whose cut, depends on data."""
-        for node in view.nodes(*_COUNTED, "Slice"):
+        for node in view.nodes(*(ops.COUNTS_CONTENTS - ops.HAS_BODY), "Slice"):
             if is_folded(node, view):
                 continue
             if node.op_type != "Slice":

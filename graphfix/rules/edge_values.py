@@ -1,4 +1,4 @@
-"""Rules for what DirectML silently computes wrong at the edges of a type, by edges.csv.
+"""Rules for operators that DirectML silently computes wrong at the edges of a type, by edges.csv.
 
 The table is measured by ``make edges``: each operator at negative, fractional, large, NaN, infinite
 and empty inputs, and at integers beyond 32 bits, on DirectML and on the CPU.
@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Severity
+from graphfix.directml.operator_facts import LOSES_NAN, OVERFLOWS_IN_FLOAT16, WRONG_WHEN_EMPTY
 from graphfix.directml.placement import PlacementRules
 from graphfix.facts.pads import (
     can_split_pads,
@@ -18,16 +20,14 @@ from graphfix.facts.pads import (
     pads_of,
 )
 from graphfix.facts.view import View
-from graphfix.graph.constants import const_of, ints_of
-from graphfix.graph.nodes import attr_int, input_at, is_op, producer_of
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import producer_of
 from graphfix.graph.text import size_text
+from graphfix.ops.axes import axis_of
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
-_COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
-_REDUCTIONS = tuple(f"Reduce{x}" for x in ("LogSum", "LogSumExp", "Max", "Min", "Prod", "Sum"))
-_NAN_LOSERS = frozenset({"Clip", "Relu", "Max", "Min", "ReduceMax", "ReduceMin", "Sign"})
-_LAYOUT = ("Reshape", "Transpose", "Unsqueeze", "Squeeze")
-_NORMS = ("LayerNormalization", "InstanceNormalization")
+# A NaN of the first input is one in the result.
+KEEPS_NAN_OF_FIRST_INPUT = ops.MOVES_FIRST_INPUT | ops.CASTS
 _WORD = 2**31
 
 
@@ -105,7 +105,7 @@ class WideComparison(Rule):
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Flag each comparison with a constant beyond 32 bits."""
-        for node in view.nodes(*_COMPARISONS):
+        for node in view.nodes(*ops.ORDER_COMPARISONS):
             if is_folded(node, view):
                 continue
             for value in node.inputs:
@@ -147,7 +147,7 @@ class EmptyReduction(Rule):
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Flag each reduction of a tensor that is known to be empty to one that is not."""
         rules = PlacementRules(view.model.graph.opset_imports, view.shapes)
-        for node in view.nodes(*_REDUCTIONS):
+        for node in view.nodes(*WRONG_WHEN_EMPTY):
             dims, out_dims = (view.shapes.dims(x) for x in (node.inputs[0], node.outputs[0]))
             if dims is None or 0 not in dims or (out_dims is not None and 0 in out_dims):
                 continue
@@ -182,11 +182,10 @@ class LoneDft(Rule):
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Flag each DFT along an axis that is not known to have more than one element."""
         for node in view.nodes("DFT"):
-            axis_input, dims = input_at(node, 2), view.shapes.dims(node.inputs[0])
-            usual = attr_int(node, "axis", 1 if view.opset_of_node(node) < 20 else -2)
-            axis = (usual,) if axis_input is None else ints_of(axis_input)
-            size = dims[axis[0]] if dims and axis else 2
-            if size == 1 or not isinstance(size, int):
+            dims = view.shapes.dims(node.inputs[0])
+            axis = axis_of(node, len(dims), view.opset_of_node(node)) if dims else None
+            size = dims[axis] if dims and axis is not None else None
+            if size is not None and (size == 1 or not isinstance(size, int)):
                 severity: Severity = "error" if size == 1 else "warning"
                 message = (
                     f"a DFT of one element comes out wrong, in silence: {size_text(size)} here"
@@ -224,7 +223,7 @@ class HalfNorm(Rule):
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Flag each norm in float16; a warning, since most activations are small."""
-        for node in view.nodes(*_NORMS):
+        for node in view.nodes(*OVERFLOWS_IN_FLOAT16):
             if view.shapes.dtype(node.inputs[0]) == ir.DataType.FLOAT16:
                 message = f"{node.op_type} in float16: wrong where the input reaches about 256"
                 yield Hazard(node, message, fix=self.repaired_by)
@@ -257,8 +256,8 @@ class LostNan(Rule):
     """
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
-        """Flag each IsNaN right behind an operator that loses NaN, Casts and layout aside."""
+        """Flag each IsNaN right behind an operator that loses NaN, Casts and moves aside."""
         for node in view.nodes("IsNaN"):
-            maker = producer_of(node.inputs[0], "Cast", "Identity", *_LAYOUT)
-            if is_op(maker, *_NAN_LOSERS) and not is_folded(node, view):
+            maker = producer_of(node.inputs[0], *KEEPS_NAN_OF_FIRST_INPUT)
+            if LOSES_NAN.has(maker) and not is_folded(node, view):
                 yield Hazard(node, f"{maker.op_type} makes a number of NaN: this never is True")

@@ -1,10 +1,11 @@
-"""Rules for what keeps a graph from becoming one fused DirectML graph."""
+"""Rules for nodes and dims that keep a graph from becoming one fused DirectML graph."""
 
 from collections import Counter
 from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.directml import kernel_table
 from graphfix.facts.shapes import is_known_dim
 from graphfix.facts.symbolic.expressions import symbols_of
@@ -12,7 +13,7 @@ from graphfix.facts.view import View
 from graphfix.graph.dim_spelling import DimSpelling
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import all_nodes, nodes_of
-from graphfix.ops.schemas import OPS_WITH_BODIES, schema_of
+from graphfix.ops.schemas import schema_of
 from graphfix.rules.rule import PROVIDERS, Hazard, Rule, is_fixed, is_folded
 from graphfix.spec.quoting import quote_name
 
@@ -47,7 +48,7 @@ class ControlFlow(Rule):
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Flag each node with a graph inside; an If that is decided already is a note."""
-        for node in view.nodes(*OPS_WITH_BODIES):
+        for node in view.nodes(*ops.HAS_BODY):
             if is_op(node, "If") and is_fixed(node.inputs[0], view):
                 message = "its condition is the same in each run: the branch takes its place"
                 yield Hazard(node, message, "note", "fold")

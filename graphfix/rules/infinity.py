@@ -1,15 +1,17 @@
-"""Rules for what DirectML makes of infinity, by the table edges.csv."""
+"""Rules for infinities that DirectML does not produce, by the table edges.csv."""
 
 from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from graphfix import ops
+from graphfix.directml.operator_facts import SATURATES_IN_FLOAT16
 from graphfix.facts.view import View
-from graphfix.graph.nodes import is_op, value_before
+from graphfix.graph.nodes import value_before
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
-_LAYOUT = ("Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity")
-_SUMS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceL2", "ReduceProd", "ReduceSum")
+# An infinity of the first input is one in the result.
+_KEEPS_INFINITY = ops.MOVES_FIRST_INPUT | ops.CASTS
 
 
 class LostInfinity(Rule):
@@ -42,12 +44,12 @@ class LostInfinity(Rule):
     """
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
-        """Flag each IsInf right behind a float16 sum, Casts and layout aside."""
+        """Flag each IsInf right behind a float16 sum, Casts and moves aside."""
         for node in view.nodes("IsInf"):
-            value = value_before(node.inputs[0], *_LAYOUT)
+            value = value_before(node.inputs[0], *_KEEPS_INFINITY)
             if value is None or view.shapes.dtype(value) != ir.DataType.FLOAT16:
                 continue
-            if is_op(producer := value.producer(), *_SUMS) and not is_folded(node, view):
-                yield Hazard(
-                    node, f"{producer.op_type} in float16 stops at 65504: this never is True"
-                )
+            producer = value.producer()
+            if SATURATES_IN_FLOAT16.has(producer) and not is_folded(node, view):
+                message = f"{producer.op_type} in float16 stops at 65504: this never is True"
+                yield Hazard(node, message)

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.directml import kernel_table, support_queries
 from graphfix.directml.kernel_table import Kernel
 from graphfix.facts.view import View
 from graphfix.graph.walks import all_nodes
-from graphfix.ops.schemas import OPS_WITH_BODIES, schema_of
+from graphfix.ops.schemas import schema_of
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 # The opset that the pass opset-ceiling takes a model down to.
@@ -151,8 +152,8 @@ def _fallback_text(node: ir.Node, opset: int) -> str:
 def _nodes_with_kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:
     """Yield each node that runs, its opset, and the kernel of exactly its version."""
     for node in all_nodes(view.model):
-        local = node.op_identifier() in view.model.functions
-        if local or node.op_type in OPS_WITH_BODIES or is_folded(node, view):
+        is_local = node.op_identifier() in view.model.functions
+        if is_local or node in ops.HAS_BODY or is_folded(node, view):
             continue
         opset = view.opset_of_node(node)
         yield node, opset, kernel_table.kernel_at(node.op_type, node.domain, opset)

@@ -6,6 +6,7 @@ from operator import attrgetter
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.directml import kernel_table
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
@@ -14,6 +15,8 @@ from graphfix.graph.walks import all_nodes, nodes_of
 from graphfix.ops.schemas import schema_of
 from graphfix.rules.rule import PROVIDERS, Hazard, Rule
 
+# What exports give a very low constant to: it hides scores, or bounds them.
+_READS_LOW_CONSTANTS = ops.CASTS | ops.named("Add Clip Expand Max Mul Where")
 _LOWEST = -65504.0
 _FLOAT16 = ir.DataType.FLOAT16
 
@@ -54,7 +57,7 @@ class LowFloat16(Rule):
         """Flag each node that reads a constant too low for float16, once for each constant."""
         halves = _is_float16(view)
         reported = set[ir.Value]()
-        for node in view.nodes(*_TAKERS):
+        for node in view.nodes(*_READS_LOW_CONSTANTS):
             for value in node.inputs:
                 if value is None or value in reported or (low := _lowest_value(value)) is None:
                     continue
@@ -67,9 +70,6 @@ class LowFloat16(Rule):
                 else:
                     later = f"{low:.4g} would be {becomes} in float16, if the model is converted"
                     yield Hazard(node, later, "note")
-
-
-_TAKERS = ("Where", "Add", "Mul", "Cast", "CastLike", "Expand", "Max", "Clip")
 
 
 def _lowest_value(value: ir.Value) -> float | None:

@@ -1,4 +1,4 @@
-"""Severity of what a pass finds: on DirectML, and on the other providers.
+"""Severity of the sites that a pass finds, on DirectML and on the other providers.
 
 A pass finds what it can repair, and does not know where the model will run. This module says what
 each finding means there: an error is what the real EP (onnxruntime-directml 1.24.4) was seen to
@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, Severity
 from graphfix.directml import kernel_table
 from graphfix.facts.large_integers import WIDE_TYPES
@@ -29,14 +30,12 @@ _ONLY_ON_DIRECTML = frozenset(
     | {"slice-gather", "slice-gate", "opset-ceiling"}
 )
 
-# What passes on the elements of a shape tensor, one by one.
-_LAYOUT = frozenset(
-    {"Concat", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Identity", "Slice", "Gather", "Where"}
-)
+# An element of the result is one of the data inputs, here of a shape tensor.
+_PASSES_ELEMENTS_ON = ops.MOVES_ELEMENTS | ops.CASTS | ops.named("Where")
 
 
 def providers_of_pass(name: str) -> tuple[Provider, ...]:
-    """Return the providers on which it matters, at least a little, what the pass ``name`` finds."""
+    """Return the providers on which a site of the pass ``name`` matters at all."""
     return ("dml",) if name in _ONLY_ON_DIRECTML else PROVIDERS
 
 
@@ -62,7 +61,7 @@ def _bool_cast_severity(site: Match, view: View) -> Severity:
     if view.shapes.dtype(site.node.inputs[0]) in WIDE_TYPES:
         return "error"  # a site only where a constant makes it wider than 32 bits
     data = site.node.inputs[0]
-    # The caller may give a mask of other numbers than 0 and 1, but none is seen to.
+    # A caller could feed a mask of other numbers than 0 and 1, but no known one does.
     return "error" if data is None or zero_one_sources(data, view) is None else "warning"
 
 
@@ -131,11 +130,11 @@ def _may_hold_minus_one(value: ir.Value | None) -> bool:
 
 def _element_inputs(node: ir.Node | None) -> Sequence[ir.Value | None]:
     """Return the inputs whose elements a node passes on: not its axes, indices or ends."""
-    if not is_op(node, *_LAYOUT):
+    if not _PASSES_ELEMENTS_ON.has(node):
         return ()
-    if node.op_type == "Concat":
+    if is_op(node, "Concat"):
         return node.inputs
-    return node.inputs[1:] if node.op_type == "Where" else node.inputs[:1]
+    return node.inputs[1:] if is_op(node, "Where") else node.inputs[:1]
 
 
 _wrong_if_it_runs = _if_it_runs(_always_wrong)

@@ -1,4 +1,4 @@
-"""Rules for what DirectML's Resize reads in another way."""
+"""Rules for attributes of Resize that DirectML ignores or misreads."""
 
 from collections.abc import Iterator
 

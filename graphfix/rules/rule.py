@@ -39,15 +39,15 @@ class Hazard(Match):
 
 
 class Rule(Check):
-    """A check that flags what is a hazard on an execution provider."""
+    """A check that flags hazards on an execution provider."""
 
     providers: ClassVar[tuple[Provider, ...]] = ("dml",)
     """The providers on which it matters."""
 
     repaired_by: ClassVar[str | None] = None
-    """The pass that looks for the same; where both are asked, the rule speaks for it."""
+    """The pass that finds the same sites; if both are selected, only the rule reports."""
     matched_by: ClassVar[str | None] = None
-    """The pass that repairs some of what is flagged: who asks names it where it has a site."""
+    """The pass that repairs some of the flagged nodes; a report names it where it has a site."""
 
     @abc.abstractmethod
     def find_hazards(self, view: View) -> Iterator[Hazard]:

@@ -1,1 +1,1 @@
-"""Repairs of what a provider refuses or computes wrongly."""
+"""Passes that repair nodes which a provider refuses or computes wrongly."""

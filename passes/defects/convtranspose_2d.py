@@ -12,7 +12,7 @@ from graphfix.graph.nodes import attr_ints
 
 from ..common.reshape_targets import with_axes
 
-# What stands for "not along this axis", which is put first.
+# The entry that each attribute gets for the new axis, along which nothing is computed.
 _NEUTRAL = {"strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1, "kernel_shape": 1}
 _AXIS = (2,)
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
-from graphfix.directml.kernel_table import MATRIX_DIMS
+from graphfix.directml.operator_facts import MATRIX_DIMS
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.symbolic.expressions import multiply_dims
@@ -100,20 +100,10 @@ class Matmul4d(NodePass[WideSite]):
         owners = [_owner_of_dim(x, y) for x, y in zip(*batch_dims, strict=True)]
         if None in owners:
             at = owners.index(None)
-            difference = (
-                f"its factors have {batch_dims[0][at]} and {batch_dims[1][at]} at axis {at}"
-            )
-            return Skip(node, f"{difference}, which may differ")
+            sizes = f"{batch_dims[0][at]} and {batch_dims[1][at]}"
+            return Skip(node, f"its factors have {sizes} at axis {at}, which may differ")
         groups = _group_dims(owners)
-        candidates = ((first, a, "second"), (second, b, "first"))
-        full_factor = next(
-            (
-                x
-                for x, y, absent_owner in candidates
-                if absent_owner not in owners and len(y) == len(owners) + 2
-            ),
-            None,
-        )
+        full_factor = _full_factor(node, (len(a), len(b)), owners)
         if len(groups) > MATRIX_DIMS - 2 or full_factor is None:
             return Skip(node, "now one factor is repeated, now the other: four dims are not enough")
         return WideSite(node, groups, full_factor)
@@ -157,6 +147,16 @@ def _owner_of_dim(a: Dim, b: Dim) -> _Owner | None:
     if a == 1:
         return "neither" if b == 1 else "second"
     return "first" if b == 1 else "both" if same_dim(a, b) else None
+
+
+def _full_factor(
+    node: ir.Node, ranks: tuple[int, int], owners: Sequence[_Owner | None]
+) -> ir.Value | None:
+    """Return the factor that has all dims before the matrices, or None if neither has."""
+    first, second = node.inputs
+    if "second" not in owners and ranks[0] == len(owners) + 2:
+        return first
+    return second if "first" not in owners and ranks[1] == len(owners) + 2 else None
 
 
 def _group_dims(kinds: Sequence[_Owner | None]) -> tuple[tuple[int, int], ...]:

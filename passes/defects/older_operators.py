@@ -1,6 +1,8 @@
 """older-operators: the manual is the docstring of the class."""
 
 import math
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,20 +17,6 @@ from graphfix.graph.nodes import attr_float, attr_int, input_at, value_before
 
 from ..common.fusible import FLOATS
 
-# The opset from which on it is another, or is at all.
-_FIRST_OPSET = {
-    "GroupNormalization": 21,
-    "Attention": 23,
-    "RMSNormalization": 23,
-    "RotaryEmbedding": 23,
-}
-# What an operator may be told; a newer version of it may be told more.
-_KNOWN_ATTRIBUTES = {
-    "Attention": ("scale", "is_causal", "softcap", "softmax_precision", "qk_matmul_output_mode"),
-    "GroupNormalization": ("num_groups", "epsilon", "stash_type"),
-    "RMSNormalization": ("axis", "epsilon", "stash_type"),
-    "RotaryEmbedding": ("interleaved", "num_heads", "rotary_embedding_dim"),
-}
 _NUMPY = {ir.DataType.FLOAT: np.float32, ir.DataType.FLOAT16: np.float16}
 
 
@@ -100,28 +88,41 @@ class OlderOperators(NodePass[Match]):
 
     def match(self, node: ir.Node, view: View) -> Match | Skip | None:
         """Return the site if the operator is new in opset 21 or 23."""
-        if view.opset_of_node(node) < _FIRST_OPSET[node.op_type]:
+        recipe = _RECIPES[node.op_type]
+        if view.opset_of_node(node) < recipe.first_opset:
             return None
         if view.shapes.dtype(node.inputs[0]) not in FLOATS:
             return Skip(node, "it is not of float32 or float16")
-        attribute_names = {
-            name for name, attribute in node.attributes.items() if not attribute.is_ref()
-        }
-        if attribute_names.difference(_KNOWN_ATTRIBUTES[node.op_type]) or len(
-            attribute_names
-        ) < len(node.attributes):
+        if any(x.is_ref() or name not in recipe.attributes for name, x in node.attributes.items()):
             return Skip(node, "it has an attribute that this pass does not know")
-        reason = _REASONS[node.op_type](node, view)
+        reason = recipe.reason_against(node, view)
         return Match(node) if reason is None else Skip(node, reason)
 
     def message(self, site: Match) -> str:
         """Describe which opset the operator is new in."""
         kind = site.node.op_type
-        return f"{kind} is new in opset {_FIRST_OPSET[kind]}: DirectML does not have it"
+        return f"{kind} is new in opset {_RECIPES[kind].first_opset}: DirectML does not have it"
 
     def rewrite(self, match: Match, op: Builder) -> ir.Value:
         """Build the same from older operators."""
-        return _BUILDERS[match.node.op_type](match.node, op)
+        return _RECIPES[match.node.op_type].build(match.node, op)
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """How one operator is replaced.
+
+    Attributes:
+        first_opset: The opset that introduced the operator, or changed its meaning.
+        attributes: The attributes that ``build`` reads or may ignore; a newer version has more.
+        reason_against: Returns why a node is kept, or None.
+        build: Builds the same from older operators.
+    """
+
+    first_opset: int
+    attributes: AbstractSet[str]
+    reason_against: Callable[[ir.Node, View], str | None]
+    build: Callable[[ir.Node, Builder], ir.Value]
 
 
 def _reason_against_attention(node: ir.Node, view: View) -> str | None:
@@ -131,19 +132,30 @@ def _reason_against_attention(node: ir.Node, view: View) -> str | None:
         return "it has a cache, or gives its scores as well"
     if attr_float(node, "softcap", 0.0) or attr_int(node, "softmax_precision", 1) != 1:
         return "it has a softcap, or another precision for its Softmax"
-    query, keys, values = (view.shapes.dims(x) for x in node.inputs[:3])
-    if query is None or keys is None or values is None or {*map(len, (query, keys, values))} != {4}:
+    return _reason_against_heads(node, view) or _reason_against_mask(node, view)
+
+
+def _reason_against_heads(node: ir.Node, view: View) -> str | None:
+    """Return why the heads of an Attention are not known, or None."""
+    all_dims = [view.shapes.dims(x) or () for x in node.inputs[:3]]
+    if not all(len(dims) == 4 for dims in all_dims):
         return "its queries, keys and values are not seen to have four axes"
-    sizes = (query[1], query[3], keys[1], keys[3], values[1], values[3])
-    if not all(isinstance(x, int) for x in sizes):
+    if not all(isinstance(size, int) for dims in all_dims for size in (dims[1], dims[3])):
         return "the number of its heads, or of their features, is not known"
-    if (mask := input_at(node, 3)) is None:
+    return None
+
+
+def _reason_against_mask(node: ir.Node, view: View) -> str | None:
+    """Return why the mask of an Attention cannot be added to its scores, or None."""
+    mask = input_at(node, 3)
+    if mask is None:
         return None
-    dims, dtype = view.shapes.dims(mask), view.shapes.dtype(mask)
-    if not dims or not same_dim(dims[-1], keys[2]):
+    dims, keys = view.shapes.dims(mask), view.shapes.dims(node.inputs[1])
+    if not dims or not keys or not same_dim(dims[-1], keys[2]):
         return "its mask is not seen to be as long as its keys"
-    has_known_type = dtype in (ir.DataType.BOOL, view.shapes.dtype(node.inputs[0]))
-    return None if has_known_type else "its mask is of another type than its queries"
+    fitting_types = (ir.DataType.BOOL, view.shapes.dtype(node.inputs[0]))
+    has_fitting_type = view.shapes.dtype(mask) in fitting_types
+    return None if has_fitting_type else "its mask is of another type than its queries"
 
 
 def _build_attention(node: ir.Node, op: Builder) -> ir.Value:
@@ -248,22 +260,23 @@ def _build_rotary(node: ir.Node, op: Builder) -> ir.Value:
     return op.Add(op.Mul(data, cos), op.Mul(op.Concat(op.Neg(second), first, axis=-1), sin))
 
 
-_REASONS = dict(
-    zip(
-        _KNOWN_ATTRIBUTES,
-        (
-            _reason_against_attention,
-            _reason_against_group_norm,
-            _reason_against_rms_norm,
-            _reason_against_rotary,
-        ),
-        strict=True,
-    )
-)
-_BUILDERS = dict(
-    zip(
-        _KNOWN_ATTRIBUTES,
-        (_build_attention, _build_group_norm, _build_rms_norm, _build_rotary),
-        strict=True,
-    )
-)
+_RECIPES = {
+    "GroupNormalization": _Recipe(
+        21, {"num_groups", "epsilon", "stash_type"}, _reason_against_group_norm, _build_group_norm
+    ),
+    "Attention": _Recipe(
+        23,
+        {"scale", "is_causal", "softcap", "softmax_precision", "qk_matmul_output_mode"},
+        _reason_against_attention,
+        _build_attention,
+    ),
+    "RMSNormalization": _Recipe(
+        23, {"axis", "epsilon", "stash_type"}, _reason_against_rms_norm, _build_rms_norm
+    ),
+    "RotaryEmbedding": _Recipe(
+        23,
+        {"interleaved", "num_heads", "rotary_embedding_dim"},
+        _reason_against_rotary,
+        _build_rotary,
+    ),
+}

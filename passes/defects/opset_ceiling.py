@@ -11,7 +11,7 @@ from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import nodes_of
 from graphfix.ops.schemas import schema_of
 
-from ._opsets import OlderMeaning
+from ._older_meaning import OlderMeaning
 
 
 @dataclass(frozen=True)

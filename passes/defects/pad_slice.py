@@ -1,6 +1,6 @@
 """pad-slice: the manual is the docstring of the class."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +13,9 @@ from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of, ints_of
 from graphfix.graph.nodes import input_at, is_op, producer_of
+from graphfix.ops.slices import Cut, cuts_of_slice
 
-from ..common.cuts import build_slice, cuts_of
+from ..common.cuts import build_slice
 from ..common.fusible import only_user
 
 _END = np.iinfo(np.int64).max
@@ -141,26 +142,36 @@ class PadSlice(NodePass[CropSite]):
 
 
 def _match_slice_then_pad(node: ir.Node, pads: Sequence[Dim], view: View) -> CropSite | None:
-    """Return a Slice of one element off an axis, and the Pad behind it, as one Pad; or None.
-
-    Longer cuts do not match: they may be longer than the axis, and then less is padded.
-    """
+    """Return a Slice of one element off an axis, and the Pad behind it, as one Pad; or None."""
     cut, rank = producer_of(node.inputs[0]), len(pads) // 2
     if pad_mode(node) != "constant" or not is_op(cut, "Slice") or only_user(cut) is not node:
         return None
-    cuts, data, merged_pads = cuts_of(cut, rank), cut.inputs[0], list(pads)
+    cuts, data = cuts_of_slice(cut, rank), cut.inputs[0]
     dims = view.shapes.dims(data)
     if cuts is None or data is None or dims is None or len(dims) != rank or input_at(node, 3):
         return None
-    for axis, (start, end, step) in cuts.items():
-        place = axis + rank * (end == -1)
-        first, last = start == 1 and end >= _PAST_END, (start, end) == (0, -1)
-        if not (first or last) or step != 1 or merged_pads[place] != 0:
-            return None
-        merged_pads[place] = -1
     if all(isinstance(dims[axis], int) for axis in cuts):
         return None
-    return CropSite(node, data, tuple(merged_pads), (*range(rank),), view.opset_of_node(node))
+    merged_pads = _pads_with_cuts(pads, cuts)
+    if merged_pads is None:
+        return None
+    return CropSite(node, data, merged_pads, (*range(rank),), view.opset_of_node(node))
+
+
+def _pads_with_cuts(pads: Sequence[Dim], cuts: Mapping[int, Cut[int]]) -> tuple[Dim, ...] | None:
+    """Return pads that cut off the first or the last element themselves, or None.
+
+    Longer cuts are no pads: they may be longer than the axis, and then less is padded.
+    """
+    merged_pads, rank = list(pads), len(pads) // 2
+    for axis, (start, end, step) in cuts.items():
+        leaves_out_last = (start, end) == (0, -1)
+        leaves_out_first = start == 1 and end >= _PAST_END
+        place = axis + rank if leaves_out_last else axis
+        if not (leaves_out_first or leaves_out_last) or step != 1 or merged_pads[place] != 0:
+            return None
+        merged_pads[place] = -1
+    return tuple(merged_pads)
 
 
 def _crop_at_run_time(match: CropSite, pads: ir.Value, op: Builder) -> ir.Value:

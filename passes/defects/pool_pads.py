@@ -1,6 +1,8 @@
 """pool-pads: the manual is the docstring of the class."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,15 +13,16 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.symbolic.expressions import Dim, expr_of
 from graphfix.facts.symbolic.signs import never_negative
 from graphfix.facts.view import View
-from graphfix.graph.nodes import attr_int, attr_ints
+from graphfix.graph.nodes import attr_int
+from graphfix.ops.windows import Window, window_of
 
-# From here on the standard does not count a window that starts in the padding at the end, as
+# Since this opset the standard does not count a window that starts in the padding at the end;
 # ONNX Runtime's CPU kernels never did.
 _REVISED_OPSET = 22
-# From here on all CPU kernels divide an average by what a window holds.
+# Since this opset all CPU kernels divide an average by the elements that its window holds.
 _DIVISOR_OPSET = 19
 
-# What goes wrong.
+# Problems on DirectML, by the message for each.
 _COUNTED = "count_include_pad=1: DirectML counts what lies behind the padding at the end, too"
 _LOST = "ceil_mode=1: DirectML counts a window that starts behind the data, and CPUs do not"
 _SHORT = "ceil_mode=1: DirectML ends in 80070057 where the input is shorter than the window"
@@ -97,65 +100,18 @@ class PoolPads(NodePass[PoolSite]):
 
     def match(self, node: ir.Node, view: View) -> PoolSite | Skip | None:
         """Return the site if DirectML counts the windows otherwise, or has no kernel."""
-        kernel, auto = attr_ints(node, "kernel_shape"), node.attributes.get("auto_pad")
-        if not attr_int(node, "ceil_mode", 0) or not kernel:
+        if not attr_int(node, "ceil_mode", 0) or "kernel_shape" not in node.attributes:
             return None
         if any(x.is_ref() for x in node.attributes.values()):
             return Skip(node, "its attributes are parameters of the local function it is in")
-        if auto is not None and auto.as_string() not in ("NOTSET", "VALID"):
+        pool = _CeilPool.read(node, view)
+        if pool is None or pool.is_right_on_directml:
             return None
-        strides = attr_ints(node, "strides") or (1,) * len(kernel)
-        pads = attr_ints(node, "pads") or (0,) * 2 * len(kernel)
-        axes = list(zip(pads[len(kernel) :], strides, kernel, strict=True))
-        lost = any(end + stride > size for end, stride, size in axes)
-        counts = attr_int(node, "count_include_pad", 0) and max(strides) > 1
-        dims = view.shapes.dims(node.inputs[0])
-        # What makes a window on DirectML, too; with a stride of 1 nothing is rounded.
-        min_sizes = [k - a - b if s > 1 else 1 for a, (b, s, k) in zip(pads, axes, strict=False)]
-        if (
-            _has_min_sizes(dims, min_sizes)
-            and not lost
-            and not counts
-            and view.opset_of_node(node) < _REVISED_OPSET
-        ):
-            return None
-        if set(attr_ints(node, "dilations") or ()) - {1}:
-            return Skip(node, "it has dilations, and pads as long as its windows are not allowed")
-        if counts and view.opset_of_node(node) < _DIVISOR_OPSET:
-            crash = "" if _has_min_sizes(dims, min_sizes) else f" ({_SHORT})"
-            problem = "CPUs differ in how it counts padding; export it at opset 19 or up"
-            return Skip(node, problem + crash)
-        if counts and any(pads) and lost:
-            return Skip(node, "it counts the padding, and windows start in it")
-        counted_pads = pads if counts else None
-        if counted_pads:
-            pads, axes = (0,) * len(pads), [(0, stride, size) for _, stride, size in axes]
-        end_pads = tuple(min(end + stride, size) - 1 for end, stride, size in axes)
-        half = len(kernel)
-        front = (
-            pads[:half] if not counted_pads else [sum(counted_pads[i::half]) for i in range(half)]
-        )
-        # ONNX Runtime rounds a length below 0 towards it: of less by a stride there is no window.
-        rounded = [s - a - b for s, a, b in zip(kernel, front, end_pads, strict=True)]
-        padded_min_sizes = [
-            x if stride > 1 else 1 for x, stride in zip(rounded, strides, strict=True)
-        ]
-        if not _has_min_sizes(dims, padded_min_sizes):
-            few = (
-                f"of fewer than {max(padded_min_sizes)} elements it has no window, and with "
-                "pads one"
-            )
-            return Skip(node, f"{few}; fix-dims helps where that does not occur")
-        problem = (
-            _COUNTED
-            if counts
-            else _LOST
-            if lost
-            else _NONE
-            if _has_min_sizes(dims, min_sizes)
-            else _SHORT
-        )
-        return PoolSite(node, (*pads[:half], *end_pads), problem, counted_pads)
+        reason = next(filter(None, (guard(pool) for guard in _GUARDS)), None)
+        if reason is not None:
+            return Skip(node, reason)
+        pads = (*pool.start_pads, *pool.end_pads)
+        return PoolSite(node, pads, pool.problem, pool.pads if pool.counts_pads else None)
 
     def message(self, site: Match) -> str:
         """Describe what DirectML gets wrong."""
@@ -178,6 +134,128 @@ class PoolPads(NodePass[PoolSite]):
             if old.name:  # where it found what it gives
                 op.replace_value(old, new)
         return outputs[0]
+
+
+@dataclass(frozen=True)
+class _CeilPool:
+    """A pool with ceil_mode=1 and without auto_pad=SAME.
+
+    Attributes:
+        window: How it slides.
+        dims: The dims of its input.
+        opset: The opset of the node.
+        counts_pads: Whether it is an average that counts its padding, and rounds a length up.
+    """
+
+    window: Window
+    dims: Sequence[Dim] | None
+    opset: int
+    counts_pads: bool
+
+    @classmethod
+    def read(cls, node: ir.Node, view: View) -> _CeilPool | None:
+        """Read a pool; None if its pads follow from the length (auto_pad=SAME)."""
+        window = window_of(node)
+        if window is None or window.auto_pad not in ("NOTSET", "VALID"):
+            return None
+        counts_pads = bool(attr_int(node, "count_include_pad", 0)) and max(window.strides) > 1
+        dims, opset = view.shapes.dims(node.inputs[0]), view.opset_of_node(node)
+        return cls(window, dims, opset, counts_pads)
+
+    @property
+    def pads(self) -> tuple[int, ...]:
+        """Return the pads as they are written, starts and then ends."""
+        return (*self.window.before, *self.window.after)
+
+    @property
+    def start_pads(self) -> tuple[int, ...]:
+        """Return the start pads that the pool keeps; those that count go into a Pad before it."""
+        return (0,) * len(self.window.before) if self.counts_pads else self.window.before
+
+    @property
+    def end_pads(self) -> tuple[int, ...]:
+        """Return the end pads that make as many windows without ceil_mode."""
+        ends = (0,) * len(self.window.after) if self.counts_pads else self.window.after
+        axes = zip(ends, self.window.strides, self.window.kernel, strict=True)
+        return tuple(min(end + stride, size) - 1 for end, stride, size in axes)
+
+    @property
+    def loses_windows(self) -> bool:
+        """Return whether a window may start in the padding at the end."""
+        axes = zip(self.window.after, self.window.strides, self.window.kernel, strict=True)
+        return any(end + stride > size for end, stride, size in axes)
+
+    @property
+    def is_long_enough(self) -> bool:
+        """Return whether the input always makes a window on DirectML, too."""
+        pads = zip(self.window.before, self.window.after, strict=True)
+        return _has_min_sizes(self.dims, self._min_sizes([a + b for a, b in pads]))
+
+    @property
+    def is_right_on_directml(self) -> bool:
+        """Return whether DirectML pools it as ONNX says."""
+        is_right = self.is_long_enough and not self.loses_windows and not self.counts_pads
+        return is_right and self.opset < _REVISED_OPSET
+
+    @property
+    def padded_min_sizes(self) -> list[int]:
+        """Return the shortest axes that make a window with pads in the place of ceil_mode.
+
+        ONNX Runtime rounds a length below 0 towards it: of less by a stride there is no window.
+        """
+        starts = self.window.before
+        if self.counts_pads:
+            starts = tuple(a + b for a, b in zip(starts, self.window.after, strict=True))
+        return self._min_sizes([a + b for a, b in zip(starts, self.end_pads, strict=True)])
+
+    @property
+    def problem(self) -> str:
+        """Return the problem on DirectML, as a message."""
+        if self.counts_pads:
+            return _COUNTED
+        if self.loses_windows:
+            return _LOST
+        return _NONE if self.is_long_enough else _SHORT
+
+    def _min_sizes(self, pads: Sequence[int]) -> list[int]:
+        """Return the length that makes a window beside pads; with a stride of 1 any does."""
+        axes = zip(self.window.kernel, pads, self.window.strides, strict=True)
+        return [size - pad if stride > 1 else 1 for size, pad, stride in axes]
+
+
+def _dilation_reason(pool: _CeilPool) -> str | None:
+    if set(pool.window.dilations) == {1}:
+        return None
+    return "it has dilations, and pads as long as its windows are not allowed"
+
+
+def _divisor_reason(pool: _CeilPool) -> str | None:
+    if not pool.counts_pads or pool.opset >= _DIVISOR_OPSET:
+        return None
+    crash = "" if pool.is_long_enough else f" ({_SHORT})"
+    return f"CPUs differ in how it counts padding; export it at opset 19 or up{crash}"
+
+
+def _counted_start_reason(pool: _CeilPool) -> str | None:
+    if pool.counts_pads and any(pool.pads) and pool.loses_windows:
+        return "it counts the padding, and windows start in it"
+    return None
+
+
+def _no_window_reason(pool: _CeilPool) -> str | None:
+    least = pool.padded_min_sizes
+    if _has_min_sizes(pool.dims, least):
+        return None
+    few = f"of fewer than {max(least)} elements it has no window, and with pads one"
+    return f"{few}; fix-dims helps where that does not occur"
+
+
+_GUARDS: tuple[Callable[[_CeilPool], str | None], ...] = (
+    _dilation_reason,
+    _divisor_reason,
+    _counted_start_reason,
+    _no_window_reason,
+)
 
 
 def _has_min_sizes(dims: Sequence[Dim] | None, least: Sequence[int]) -> bool:

@@ -9,7 +9,8 @@ from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array
-from graphfix.graph.nodes import attr_int
+from graphfix.graph.nodes import attr_int, is_op
+from graphfix.ops.axes import axis_of
 
 from ..common.fusible import FLOATS, MICROSOFT
 
@@ -82,33 +83,23 @@ class QuantizeAxis(NodePass[AxisSite]):
 
     def match(self, node: ir.Node, view: View) -> AxisSite | Skip | None:
         """Return the site if the scales lie along another axis than the last."""
-        inputs = tuple(x for x in node.inputs if x is not None)
-        rank, scales = view.shapes.rank(node.inputs[0]), view.shapes.dims(node.inputs[1])
-        if (
-            view.opset_of_node(node) < _REVISED_OPSET
-            or rank is None
-            or scales is None
-            or len(scales) != 1
-        ):
+        axis = _scale_axis(node, view)
+        if axis is None or attr_int(node, "precision", 0):  # which only opset 23 has, on the CPU
             return None
-        axis = attr_int(node, "axis", 1) % rank if rank else 0
-        if axis >= rank - 1 or scales[0] == 1:
-            return None
-        quantized = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+        quantized = node.outputs[0] if is_op(node, "QuantizeLinear") else node.inputs[0]
         integer = view.shapes.dtype(quantized)
-        numbers = {view.shapes.dtype(x) for x in (node.inputs[0], node.inputs[1], node.outputs[0])}
-        numbers -= {integer}
+        numbers = {view.shapes.dtype(x) for x in (*node.inputs[:2], node.outputs[0])} - {integer}
         if integer in _FOUR_BIT_TYPES and numbers.issubset(FLOATS):
             return Skip(node, "its integers are of 4 bits, and com.microsoft's on DirectML of 8")
         if integer not in _EIGHT_BIT_TYPES or not numbers.issubset(FLOATS) or len(numbers) != 1:
             return None  # of other types there is no kernel, nor of two
-        if attr_int(node, "precision", 0):
-            return None  # of opset 23 that is on the CPU
+        inputs = tuple(x for x in node.inputs if x is not None)
         if len(inputs) > 2:
             return AxisSite(node, inputs, axis, integer)
-        if not isinstance(scales[0], int):
+        (scales,) = view.shapes.dims(node.inputs[1]) or (None,)
+        if not isinstance(scales, int):
             return Skip(node, "it has no zero points, and how many it would need is not known")
-        return AxisSite(node, inputs, axis, integer, missing=scales[0])
+        return AxisSite(node, inputs, axis, integer, missing=scales)
 
     def rewrite(self, match: AxisSite, op: Builder) -> ir.Value:
         """Build com.microsoft's operator, with zero points."""
@@ -116,3 +107,13 @@ class QuantizeAxis(NodePass[AxisSite]):
         if match.missing:
             inputs.append(np.zeros(match.missing, match.integer.numpy()))
         return op.make(f"{MICROSOFT}.{match.node.op_type}", *inputs, axis=match.axis)
+
+
+def _scale_axis(node: ir.Node, view: View) -> int | None:
+    """Return the axis of the scales where DirectML lays them along another, the last; or None."""
+    rank, scales = view.shapes.rank(node.inputs[0]), view.shapes.dims(node.inputs[1])
+    opset = view.opset_of_node(node)
+    if opset < _REVISED_OPSET or rank is None or scales is None or len(scales) != 1:
+        return None
+    axis = axis_of(node, rank, opset)
+    return None if axis is None or axis == rank - 1 or scales[0] == 1 else axis

@@ -11,8 +11,8 @@ from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.facts.shapes import Dim, Shapes, is_known_dim, same_dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array, ints_of
-from graphfix.graph.nodes import attr_int
 from graphfix.graph.text import size_text
+from graphfix.ops.reshapes import copies_zeros
 
 
 @dataclass(frozen=True)
@@ -96,26 +96,17 @@ class ReshapeAllowzero(NodePass[ZeroSite]):
         attribute = node.attributes.get("allowzero")
         if attribute is not None and attribute.is_ref():
             return Skip(node, f"its allowzero is {attribute.ref_attr_name!r} of the local function")
-        if not attr_int(node, "allowzero", 0) or len(node.inputs) < 2:
+        data, shape = (*node.inputs, None)[:2]
+        if data is None or shape is None or copies_zeros(node):
             return None
-        data, shape = node.inputs[:2]
-        if data is None or shape is None:
-            return None
-        shape_values = view.shapes.known_elements(shape)
-        if PASS_KEY in node.metadata_props and shape_values is not None and -1 not in shape_values:
-            return None  # ours, for a size that may be 0; without a -1 DirectML reads it
+        if PASS_KEY in node.metadata_props and _has_no_minus_one(shape, view):
+            return None  # ours, for a size that may be 0; DirectML reads it
         doubts = _possible_zeros(
             _shape_entries(node, shape, view), view.shapes.dims(data), view.shapes
         )
-        if doubts is None:
-            reason = f"what {shape.name!r} holds is not known"
-        elif (empty := next((i for i, x in doubts if x == 0), None)) is not None:
-            return Skip(node, f"entry {empty} of its shape is 0: it is meant to be empty")
-        else:
-            entries = " and ".join(f"{i} ({size_text(x)})" for i, x in doubts)
-            reason = (
-                f"nothing says that entry {entries} of {shape.name!r} is never 0" if doubts else ""
-            )
+        if (place := _place_of_zero(doubts)) is not None:
+            return Skip(node, f"entry {place} of its shape is 0: it is meant to be empty")
+        reason = _doubt_text(shape, doubts)
         if reason and not self.assume_nonempty:
             return Skip(node, f"{reason}; assume-nonempty=yes takes it that no tensor is empty")
         note = f"rests on assume-nonempty: {reason}" if reason else ""
@@ -132,6 +123,25 @@ class ReshapeAllowzero(NodePass[ZeroSite]):
     def rewrite(self, match: ZeroSite, op: Builder) -> ir.Value:
         """Build the same Reshape without allowzero."""
         return op.Reshape(match.data, match.shape)
+
+
+def _has_no_minus_one(shape: ir.Value, view: View) -> bool:
+    """Return whether a shape is known to hold no -1."""
+    entries = view.shapes.known_elements(shape)
+    return entries is not None and -1 not in entries
+
+
+def _place_of_zero(doubts: Sequence[tuple[int, Dim]] | None) -> int | None:
+    """Return the first entry that is 0 itself, not only perhaps."""
+    return next((place for place, entry in doubts or () if entry == 0), None)
+
+
+def _doubt_text(shape: ir.Value, doubts: Sequence[tuple[int, Dim]] | None) -> str:
+    """Return why an entry of a shape may be 0; "" if none may."""
+    if doubts is None:
+        return f"what {shape.name!r} holds is not known"
+    entries = " and ".join(f"{i} ({size_text(x)})" for i, x in doubts)
+    return f"nothing says that entry {entries} of {shape.name!r} is never 0" if doubts else ""
 
 
 def _shape_entries(node: ir.Node, shape: ir.Value, view: View) -> Sequence[Dim] | None:

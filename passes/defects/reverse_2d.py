@@ -7,17 +7,17 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, NodePass
 from graphfix.directml.placement import PlacementRules
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.view import View
-from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.nodes import attr_int
 
 from ..common.reshape_targets import build_reshape, with_axes
 
 _INT64_MIN = np.iinfo(np.int64).min
-_LAYOUT = ("Expand", "Identity", "Reshape", "Squeeze", "Tile", "Unsqueeze")
 
 
 @dataclass(frozen=True)
@@ -145,5 +145,5 @@ def _holds_only(value: ir.Value | None, size: Dim, view: View) -> bool:
         if numbers is not None:
             return all(same_dim(x, size) for x in numbers)
         node = value.producer()
-        value = node.inputs[0] if node is not None and is_op(node, *_LAYOUT) else None
+        value = node.inputs[0] if ops.MOVES_FIRST_INPUT.has(node) else None
     return False

@@ -1,31 +1,24 @@
 """slice-gather: the manual is the docstring of the class."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, NodePass, Skip
+from graphfix.directml.operator_facts import COMPUTES_IN_PLACE
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import ints_of
 from graphfix.graph.dims import static_dims
 from graphfix.graph.nodes import is_op, use_count
+from graphfix.ops.slices import cuts_of_slice, python_slice
 
-from ..common.cuts import cuts_of
-
-# What a Gather is given stands in the file: 32 kB are not much beside any model.
+# The indices of a Gather are stored in the file: at most 32 kB of them.
 _MAX_INDICES = 4096
-_VIEWS = ("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity")
-# Each but Or and Xor was run there. Others that go by elements are loaded: Cast, Equal, Less and
-# IsNaN, which make another type, Where, Gelu and Mish.
-_ELEMENTWISE = frozenset(
-    {"Abs", "Add", "And", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Erf", "Exp", "Floor"}
-    | {"HardSigmoid", "LeakyRelu", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Not", "Or"}
-    | {"PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus"}
-    | {"Softsign", "Sqrt", "Sub", "Sum", "Tanh", "ThresholdedRelu", "Xor"}
-)
 
 
 @dataclass(frozen=True)
@@ -98,35 +91,19 @@ class SliceGather(NodePass[PartSite]):
 
     def match(self, node: ir.Node, view: View) -> PartSite | Skip | None:
         """Return the site if a Slice takes part of a buffer between two operators."""
-        in_dims = view.shapes.dims(node.inputs[0])
-        out_dims = view.shapes.dims(node.outputs[0])
-        if node.graph is not view.model.graph or not in_dims or not out_dims:
+        data, cut = node.inputs[0], _first_axis_cut(node, view)
+        if data is None or cut is None or node.graph is not view.model.graph:
             return None
-        cut_axes = [i for i, (a, b) in enumerate(zip(in_dims, out_dims, strict=True)) if a != b]
-        if len(cut_axes) != 1 or any(dim != 1 for dim in in_dims[: cut_axes[0]]):
+        if not _is_computed_for_one_reader(data) or not _has_elementwise_reader(node, view):
             return None
-        sizes = [x for x in (*in_dims, *out_dims) if isinstance(x, int)]
-        if len(sizes) < len(in_dims) * 2 or 0 in sizes:
-            return None
-        cuts = cuts_of(
-            node, len(in_dims), lambda x: ints_of(x) or static_dims(view.shapes.known_elements(x))
-        )
-        start, end, step = (cuts or {}).get(cut_axes[0], (0, 0, 0))
-        if (
-            step != 1
-            or not _is_computed_for_one_reader(node.inputs[0])
-            or not _has_elementwise_reader(node, view)
-        ):
-            return None
-        start, end, _ = slice(start, end).indices(sizes[cut_axes[0]])
+        axis, start, end = cut
         if end - start > _MAX_INDICES:
             return Skip(
                 node,
                 f"DirectML makes no session of it; a Gather would need {end - start:,} indices: "
                 "let something else read the Slice as well, as an output of the model does",
             )
-        data = node.inputs[0]
-        return None if data is None else PartSite(node, data, cut_axes[0], start, end)
+        return PartSite(node, data, axis, start, end)
 
     def message(self, site: Match) -> str:
         """Describe what DirectML does with the Slice."""
@@ -141,13 +118,37 @@ class SliceGather(NodePass[PartSite]):
         return op.Gather(match.data, rows, axis=match.axis)
 
 
+def _first_axis_cut(node: ir.Node, view: View) -> tuple[int, int, int] | None:
+    """Return the axis, start and end of a Slice of adjacent rows of the first axis that is not 1.
+
+    Returns:
+        None for any other Slice, and where a size is symbolic or 0.
+    """
+    in_dims, out_dims = (static_dims(view.shapes.dims(x[0])) for x in (node.inputs, node.outputs))
+    if not in_dims or not out_dims or 0 in (*in_dims, *out_dims):
+        return None
+    cut_axes = [i for i, (a, b) in enumerate(zip(in_dims, out_dims, strict=True)) if a != b]
+    if len(cut_axes) != 1 or any(dim != 1 for dim in in_dims[: cut_axes[0]]):
+        return None
+
+    def read(value: ir.Value) -> Sequence[int] | None:
+        return ints_of(value) or static_dims(view.shapes.known_elements(value))
+
+    (axis,) = cut_axes
+    cut = (cuts_of_slice(node, len(in_dims), read) or {}).get(axis)
+    if cut is None or cut.step != 1:
+        return None
+    start, end, _ = python_slice(cut, in_dims[axis]).indices(in_dims[axis])
+    return axis, start, end
+
+
 def _is_computed_for_one_reader(value: ir.Value | None) -> bool:
     """Return whether a node computes ``value`` for this reader alone, except views between."""
     while value is not None and use_count(value) == 1 and not value.is_graph_output():
         node = value.producer()
         if node is None or is_op(node, "Constant"):
             return False
-        if not is_op(node, *_VIEWS):
+        if node not in ops.VIEWS:
             return True
         value = node.inputs[0]
     return False
@@ -161,9 +162,9 @@ def _has_elementwise_reader(node: ir.Node, view: View) -> bool:
         user = uses[0].node
         if user.graph is not node.graph:
             return False
-        if is_op(user, *_ELEMENTWISE):
+        if user in COMPUTES_IN_PLACE:
             return size is not None and _count_elements(user.outputs[0], view) == size
-        if not is_op(user, *_VIEWS) or uses[0].idx != 0:
+        if user not in ops.VIEWS or uses[0].idx != 0:
             return False
         value = user.outputs[0]
     return False

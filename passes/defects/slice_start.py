@@ -11,7 +11,7 @@ from graphfix.facts.view import View
 from graphfix.graph.constants import const_of, ints_of
 
 _LOWEST = -(2**31)
-# From here on DirectML has no Shape, and what is computed from one is no longer left to the CPU.
+# Since this opset DirectML has no Shape, and no longer leaves what is computed from one to the CPU.
 _NO_SHAPE = 23
 
 

@@ -9,6 +9,8 @@ from graphfix.core import Change, Match, Pass, Skip, ValueMatch
 from graphfix.editing.builder import Builder
 from graphfix.errors import UsageError
 from graphfix.facts import shapes
+from graphfix.facts.shapes import input_dim_names
+from graphfix.facts.symbolic.expressions import symbols_of
 from graphfix.facts.view import View
 from graphfix.graph.dim_spelling import DimSpelling
 from graphfix.graph.dims import dim_names, is_nameless, name_dims
@@ -21,14 +23,7 @@ from graphfix.spec.quoting import (
 )
 
 from ..common.lookup import FoldView
-from .dims.fixed_dims import (
-    find_conflicts,
-    input_dim_names,
-    require_dims,
-    set_sizes,
-    sizes_by_name,
-    symbols_of,
-)
+from .dims.fixed_dims import find_conflicts, require_dims, set_sizes, sizes_by_name
 from .fold_rules.constants import arrays_from_sizes
 
 KEY = "graphfix.dims"

@@ -78,17 +78,15 @@ class FixInput(Pass):
         fix-input:rate=16000
     """
 
-    # No may_change: the metadata names what is gone and how it was fed, so that all else of the
-    # interface is still held to what it was.
+    # No may_change: the metadata names the removed inputs and their values, so that verification
+    # still compares the rest of the interface.
 
     values: Texts = ()
 
     def sites(self, model: ir.Model) -> Iterator[ValueSite | Skip]:
         """Yield the inputs that would become constants."""
-        inputs, fixed_texts = (
-            {x.name: x for x in model.graph.inputs},
-            fixed_inputs.fixed_input_texts(model),
-        )
+        inputs = {x.name or "": x for x in model.graph.inputs}
+        fixed_texts = fixed_inputs.fixed_input_texts(model)
         for name, text in self.values:
             if fixed_texts.get(name, text) != text:
                 raise UsageError(f"{self.name}: {name} is {fixed_texts[name]} already")
@@ -96,18 +94,22 @@ class FixInput(Pass):
             if value is None and name in fixed_texts:
                 continue
             if value is None:
-                raise UsageError(self._unknown_input_message(name, [str(x) for x in inputs]))
-            try:
-                fixed_inputs.parse_input_value(value, text)
-            except ValueError as error:
-                raise UsageError(f"{self.name}: {error}") from error
+                raise UsageError(self._unknown_input_message(name, list(inputs)))
+            self._require_value(value, text)
             users = [use.node for use in value.uses()] or list(model.graph)
             if users:
                 yield ValueSite(users[0], value, text)
         if not self.values and inputs and len(model.graph):
-            first = quote_name(next(iter(inputs)) or "")
+            first = quote_name(next(iter(inputs)))
             reason = f"no value is given; fix-input:{first}=VALUE would fix the first input"
             yield Skip(model.graph[0], reason)
+
+    def _require_value(self, value: ir.Value, text: str) -> None:
+        """Raise UsageError if an input cannot hold what the text says."""
+        try:
+            fixed_inputs.parse_input_value(value, text)
+        except ValueError as error:
+            raise UsageError(f"{self.name}: {error}") from error
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Replace each input with a constant of the same name."""

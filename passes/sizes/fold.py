@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Change, Finding, Match, Pass, Skip
 from graphfix.editing import exclusions
 from graphfix.editing.builder import Builder
@@ -13,13 +14,13 @@ from graphfix.facts.view import View
 from graphfix.graph.text import node_label
 from graphfix.graph.walks import all_nodes
 
-from ..common.lookup import VIEWS, FoldView, Replacement
+from ..common.lookup import FoldView, Replacement
 from ..common.uniform import NEUTRAL, SHRUNK, UniformTensors
 from .fold_rules.bit_masks import BitMasks
-from .fold_rules.chains import CHAINED, simplify_chain
-from .fold_rules.constants import WORKED_OUT, fold_constant, fold_inferred, inline_if
+from .fold_rules.chains import CHAIN_OPERATORS, simplify_chain
+from .fold_rules.constants import FOLDABLE, fold_constant, fold_inferred, inline_if
 from .fold_rules.equal_nodes import EqualNodes
-from .fold_rules.integer_math import COUNTED, simplify_integers
+from .fold_rules.integer_math import INTEGER_OPERATORS, simplify_integers
 from .fold_rules.merged_dims import MergedRegions
 from .fold_rules.nested_division import merge_nested_divisions
 from .fold_rules.size_nodes import SizePlan
@@ -28,10 +29,8 @@ Rule = Callable[[ir.Node, FoldView], Replacement | None]
 Rules = Sequence[tuple[frozenset[str] | None, Rule]]
 """Rules in order, each with the operators that it is for; None for all."""
 
-# What one round makes, the next may go on with; a chain of this many links would be a wonder.
+# A rule may create work for another; no model seen needs a tenth of these rounds.
 _MAX_ROUNDS = 50
-
-_VIEWS = frozenset(VIEWS)
 
 
 @dataclass(frozen=True)
@@ -229,7 +228,7 @@ class Fold(Pass):
 def _merged_dims_rules(look: FoldView) -> Rules:
     """Return the rule for dims that are merged and split again, if it applies."""
     rule = MergedRegions(look)
-    return ((_VIEWS | {"Shape"}, rule),) if rule.has_regions else ()
+    return ((ops.RESHAPES | ops.named("Shape"), rule),) if rule.has_regions else ()
 
 
 def _size_node_rules(look: FoldView) -> Rules:
@@ -243,10 +242,10 @@ def _node_rules(uniform: UniformTensors) -> Rules:
     return (
         (frozenset({"If"}), inline_if),
         (None, fold_inferred),
-        (WORKED_OUT, fold_constant),
+        (FOLDABLE, fold_constant),
         (None, EqualNodes()),
-        (CHAINED, simplify_chain),
-        (COUNTED, simplify_integers),
+        (CHAIN_OPERATORS, simplify_chain),
+        (INTEGER_OPERATORS, simplify_integers),
         (frozenset({"Div", "Floor"}), merge_nested_divisions),
         (NEUTRAL, uniform.drop_neutral),
         (frozenset({"ScatterND"}), uniform.scatter_to_where),

@@ -1,18 +1,20 @@
 """pad-amounts: the manual is the docstring of the class."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.pads import pads_of
+from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import is_op
+from graphfix.graph.nodes import input_at, is_op
 from graphfix.graph.walks import reachable_from
 
 from ..common.written import WritableSize, writable_size_of
@@ -134,32 +136,26 @@ class PadAmounts(NodePass[AmountSite]):
 
     def match(self, node: ir.Node, view: View) -> AmountSite | Skip | None:
         """Return the site if integers can replace amounts that are computed in floats."""
-        data, amounts = (*node.inputs, None)[:2]
-        if data is None or amounts is None or const_of(amounts) is not None:
+        amounts = input_at(node, 1)
+        if node.inputs[0] is None or amounts is None or not _is_computed(amounts):
             return None
         pad_dims = pads_of(node, view)
-        are_known = pad_dims is not None and all(isinstance(x, int) for x in pad_dims)
-        if are_known or amounts.producer() is None:
-            return None  # fold writes them, or they are an input of the graph
+        if _are_numbers(pad_dims):
+            return None  # fold writes them
         if view.in_function(node):
             return Skip(node, "its amounts depend on the call of the local function it is in")
         usual = view.usual_shapes.known_elements(amounts)
         if usual is None:
-            return (
-                None if pad_dims is not None else Skip(node, "its amounts are known only in a run")
-            )
-        if not (all(isinstance(x, int) for x in usual) or _goes_through_floats(amounts, view)):
+            reason = "its amounts are known only in a run"
+            return Skip(node, reason) if pad_dims is None else None
+        if not _are_numbers(usual) and not _goes_through_floats(amounts, view):
             return None  # integers that follow the length: DirectML gets what they are
-        tensors = [*view.model.graph.inputs, *_size_sources(amounts)]
-        pads = [writable_size_of(dim, tensors, view.usual_shapes) for dim in usual]
-        reasons = [x for x in pads if isinstance(x, str)]
-        if reasons:
+        pads = _writable_amounts(usual, amounts, view)
+        if isinstance(pads, str):
             return Skip(
-                node, f"its amounts go through floats, and no integers say the same: {reasons[0]}"
+                node, f"its amounts go through floats, and no integers say the same: {pads}"
             )
-        return AmountSite(
-            node, tuple(x for x in pads if isinstance(x, WritableSize)), note=_ASSUMPTION
-        )
+        return AmountSite(node, pads, note=_ASSUMPTION)
 
     def rewrite(self, match: AmountSite, op: Builder) -> ir.Value:
         """Build the same Pad with integer amounts, or return its data if all are 0."""
@@ -183,10 +179,33 @@ def _concat_amounts(pads: tuple[WritableSize, ...], op: Builder) -> ir.Value:
     return op.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
 
+def _writable_amounts(
+    dims: Sequence[Dim], amounts: ir.Value, view: View
+) -> tuple[WritableSize, ...] | str:
+    """Return how each amount can be built from integers, or why one of them cannot."""
+    tensors = [*view.model.graph.inputs, *_size_sources(amounts)]
+    sizes: list[WritableSize] = []
+    for dim in dims:
+        size = writable_size_of(dim, tensors, view.usual_shapes)
+        if isinstance(size, str):
+            return size
+        sizes.append(size)
+    return tuple(sizes)
+
+
+def _are_numbers(dims: Sequence[Dim] | None) -> bool:
+    return dims is not None and all(isinstance(x, int) for x in dims)
+
+
+def _is_computed(amounts: ir.Value) -> bool:
+    """Return whether amounts are neither constant nor an input of the graph."""
+    return amounts.producer() is not None and const_of(amounts) is None
+
+
 def _amount_nodes(value: ir.Value) -> Iterator[ir.Node]:
     """Return the nodes that compute the amounts, back to the Shapes."""
     return reachable_from(
-        [value.producer()], lambda x: () if is_op(x, "Shape", "Size") else x.predecessors()
+        [value.producer()], lambda x: () if x in ops.MEASURES else x.predecessors()
     )
 
 

@@ -23,9 +23,9 @@ from graphfix.spec.options import Sizes
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import did_you_mean
 
-from .cache.makers import CacheBuilder
-from .cache.sight import CacheEdit, CacheEffects
-from .cache.slots import LengthDependence
+from .cache.cache_builder import CacheBuilder
+from .cache.cache_effects import CacheEdit, CacheEffects
+from .cache.length_dependence import LengthDependence
 
 _MAX_LISTED = 3
 _PROFILE_HINT = ". What the profile makes plain may be analysed: -p directml,static-cache"

@@ -2,20 +2,24 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Change, Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts import shapes
 from graphfix.facts.shapes import Dim, input_dim_symbols
+from graphfix.facts.symbolic.expressions import symbols_of
 from graphfix.facts.view import View
 from graphfix.graph.constants import ints_of
 from graphfix.graph.dim_spelling import DimSpelling
-from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.nodes import input_at, is_op
+from graphfix.ops.reshapes import copies_zeros
 
-from .dims.fixed_dims import renew_shape, symbols_of
+from .dims.fixed_dims import renew_shape
 from .dims.frozen import ThawedTarget, dims_text, thaw_target, why_pinned
 
 
@@ -84,42 +88,40 @@ class Thaw(NodePass[FrozenSite]):
         Slice is never taken for frozen: it may be meant.
     """
 
-    anchors = (*("Reshape", "Expand", "Add", "Sub", "Mul", "Div", "Where", "And", "Less", "Equal"),)
+    anchors = ("Reshape", "Expand", *sorted(ops.BROADCASTS))
     keeps_shapes = False
 
     def match(self, node: ir.Node, view: View) -> FrozenSite | Skip | None:
         """Return the site of a Reshape, or a Skip of a broadcast, that fits at one size only."""
         if is_op(node, "Reshape"):
             return self._match_reshape(node, view)
-        expands = is_op(node, "Expand")
-        shape = ints_of(node.inputs[1]) if expands else None
-        if expands and shape is None:
-            return None
-        for fixed in node.inputs[1:] if shape else node.inputs:
-            for data in node.inputs:
-                frozen = shape or view.shapes.dims(fixed)
-                if fixed is None or data is None or data is fixed or frozen is None:
-                    continue
-                dims = self._traceable_dims(data, view)
-                if dims is not None and (frozen_sizes := why_pinned(frozen, dims)) is not None:
-                    mismatch = (
-                        f"{fixed.name!r} {dims_text(frozen)} meets {data.name!r} {dims_text(dims)}"
-                    )
-                    return Skip(node, f"{mismatch}, which runs only where {frozen_sizes}")
+        expands = is_op(node, "Expand")  # its data, to the contents of its shape
+        pairs = permutations(node.inputs, 2)
+        for fixed, data in [(node.inputs[1], node.inputs[0])] if expands else pairs:
+            if fixed is None or data is None or data is fixed:
+                continue
+            frozen = ints_of(fixed) if expands else view.shapes.dims(fixed)
+            dims = self._traceable_dims(data, view)
+            pinned = None if frozen is None or dims is None else why_pinned(frozen, dims)
+            if frozen is not None and dims is not None and pinned is not None:
+                meeting = (
+                    f"{fixed.name!r} {dims_text(frozen)} meets {data.name!r} {dims_text(dims)}"
+                )
+                return Skip(node, f"{meeting}, which runs only where {pinned}")
         return None
 
     def _match_reshape(self, node: ir.Node, view: View) -> FrozenSite | Skip | None:
         """Return the site of a Reshape that fits at one size only, or None."""
-        data, target = node.inputs[0], ints_of(node.inputs[1])
+        data, target = node.inputs[0], ints_of(input_at(node, 1))
         dims = self._traceable_dims(data, view)
         if data is None or dims is None or target is None:
             return None
-        if 0 in target and attr_int(node, "allowzero", 0):
+        if 0 in target and not copies_zeros(node):
             return None
-        target_or_reason = thaw_target(dims, target)
-        if isinstance(target_or_reason, str):
-            return Skip(node, target_or_reason)
-        return None if target_or_reason is None else FrozenSite(node, data, target_or_reason)
+        thawed = thaw_target(dims, target)
+        if isinstance(thawed, str):
+            return Skip(node, thawed)
+        return None if thawed is None else FrozenSite(node, data, thawed)
 
     def _traceable_dims(self, value: ir.Value | None, view: View) -> Sequence[Dim] | None:
         """Return the dims if each is a number or follows the dims of the inputs."""

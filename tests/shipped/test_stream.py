@@ -182,7 +182,7 @@ def test_positions_that_are_counted_go_on_in_caches_that_roll(tmp_path: Path) ->
 def test_what_rolls_wrongly_is_shipped_with_caches_that_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    makers = importlib.import_module("graphfix.passes.sizes.cache.makers").CacheBuilder
+    makers = importlib.import_module("graphfix.passes.sizes.cache.cache_builder").CacheBuilder
     monkeypatch.setattr(makers, "cumsum_positions", makers.rebuild_cumsum)
     _, folder = shipped(SUMS, tmp_path, (FULL,))
     assert not Manifest.read(folder).stream.rolls

@@ -1,26 +1,27 @@
-"""Sizes put in place of symbolic dims, and the nodes that cannot have them."""
+"""Put sizes in place of symbolic dims, and find the nodes that cannot run at them."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Skip
 from graphfix.errors import UsageError
-from graphfix.facts.shapes import input_dim_names as input_dim_names
-from graphfix.facts.symbolic.expressions import Dim
-from graphfix.facts.symbolic.expressions import symbols_of as symbols_of
+from graphfix.facts.shapes import input_dim_names
+from graphfix.facts.symbolic.expressions import Dim, symbols_of
 from graphfix.facts.view import View
 from graphfix.graph import dims
 from graphfix.graph.dim_spelling import DimSpelling
-from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.nodes import is_op
 from graphfix.graph.text import node_label
-from graphfix.ops.broadcast import BROADCAST
+from graphfix.ops.axes import axis_of
+from graphfix.ops.reshapes import copies_zeros, reshape_target, reshaped_dims
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import did_you_mean
 
-# Two sizes that tell apart what merely happens to be equal at one of them.
-_TRIED = (3, 1009)
+# Two expressions that are equal at both sizes are taken for equal.
+_TRIAL_SIZES = (3, 1009)
 
 
 def with_sizes(dim: Dim, sizes: Mapping[str, int]) -> Dim:
@@ -112,7 +113,7 @@ def contradicts_dim(declared: Dim, inferred: Dim, names: frozenset[str]) -> bool
     if not symbols_of(inferred) or not symbols_of(inferred) <= names:
         return False
     if isinstance(declared, int):
-        sizes = (dict.fromkeys(symbols_of(inferred), n) for n in _TRIED)
+        sizes = (dict.fromkeys(symbols_of(inferred), n) for n in _TRIAL_SIZES)
         return any(inferred.evaluate(x) != declared for x in sizes)
     return declared.value in names and inferred.value in names and declared != inferred
 
@@ -143,42 +144,40 @@ def find_conflicts(view: View) -> Iterator[Skip]:
 
 
 def _conflict_reason(node: ir.Node, view: View) -> str | None:
+    """Return why a node must fail with the shapes of its inputs, or None."""
     if is_op(node, "Reshape"):
         return _reshape_conflict(node, view)
-    if is_op(node, *BROADCAST, "Expand"):
+    if is_op(node, "Expand") or node in ops.BROADCASTS.at(view.opset_of_node(node)):
         return _broadcast_conflict(node, view)
     if is_op(node, "MatMul"):
-        a, b = (dims.static_dims(view.shapes.dims(x)) for x in node.inputs)
-        if a and b and a[-1] != b[max(len(b) - 2, 0)]:
-            return f"{a} is multiplied by {b}"
-    if is_op(node, "Concat"):
-        shapes = [x for x in (dims.static_dims(view.shapes.dims(v)) for v in node.inputs) if x]
-        axis = attr_int(node, "axis", 0)
-        if len({(*x[:axis], *x[axis:][1:]) for x in shapes}) > 1:
-            return f"{' and '.join(map(str, shapes))} are joined on axis {axis}"
-    return None
+        return _product_conflict(node, view)
+    return _concat_conflict(node, view) if is_op(node, "Concat") else None
+
+
+def _product_conflict(node: ir.Node, view: View) -> str | None:
+    a, b = (dims.static_dims(view.shapes.dims(x)) for x in node.inputs)
+    fits = not a or not b or a[-1] == b[max(len(b) - 2, 0)]
+    return None if fits else f"{a} is multiplied by {b}"
+
+
+def _concat_conflict(node: ir.Node, view: View) -> str | None:
+    shapes = [x for x in (dims.static_dims(view.shapes.dims(v)) for v in node.inputs) if x]
+    axis = axis_of(node, len(shapes[0]), view.opset_of_node(node)) if shapes else None
+    if axis is None or len({(*x[:axis], *x[axis + 1 :]) for x in shapes}) == 1:
+        return None
+    return f"{' and '.join(map(str, shapes))} are joined on axis {axis}"
 
 
 def _reshape_conflict(node: ir.Node, view: View) -> str | None:
     source = dims.static_dims(view.shapes.dims(node.inputs[0]))
-    target = dims.static_dims(view.shapes.known_elements(node.inputs[1]))
-    if source is None or target is None:
+    target = reshape_target(node, lambda x: dims.static_dims(view.shapes.known_elements(x)))
+    if source is None or target is None or 0 in source:
         return None
-    copies = attr_int(node, "allowzero", 0) == 0
-    if copies and any(x == 0 and i >= len(source) for i, x in enumerate(target)):
+    if reshaped_dims(node, source, target) is not None:
         return None
-    sizes = [source[i] if x == 0 and copies else x for i, x in enumerate(target)]
-    source_size, target_size = math.prod(source), math.prod(x for x in sizes if x != -1)
-    fits = (
-        target_size != 0 and source_size % target_size == 0
-        if -1 in sizes
-        else source_size == target_size
-    )
-    return (
-        None
-        if fits or source_size == 0
-        else f"{source} has {source_size} elements and is reshaped to {sizes}"
-    )
+    copied = source if copies_zeros(node) else ()
+    sizes = [copied[i] if x == 0 and i < len(copied) else x for i, x in enumerate(target)]
+    return f"{source} has {math.prod(source)} elements and is reshaped to {sizes}"
 
 
 def _broadcast_conflict(node: ir.Node, view: View) -> str | None:

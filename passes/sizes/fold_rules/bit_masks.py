@@ -3,17 +3,17 @@
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import attr_int, is_op, producer_of
 
-from ...common.lookup import VIEWS, FoldView, Replacement
+from ...common.lookup import FoldView, Replacement
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
-_LAYOUT = (*VIEWS, "Expand", "Identity", "Transpose", "Slice")
 
 
 class BitMasks:
-    """Casts of booleans to float, as fold meets them.
+    """Casts of booleans to float, in the order of the graph.
 
     ``Cast(Equal(m, 0))`` is ``1 - m`` where m is 0 or 1 itself, and ``Cast(Not(b))`` is
     ``1 - Cast(b)`` if that is made anyway.
@@ -65,7 +65,7 @@ class BitMasks:
             if node.outputs[0].is_graph_output():
                 return None
             return Replacement(f"{bits.name!r} holds the same", lambda op: [bits])
-        # As many nodes as before, unless the question itself goes.
+        # A Sub for a Cast saves nothing, unless the comparison goes as well.
         return _one_minus(bits, target) if len(root.uses()) == 1 else None
 
 
@@ -76,6 +76,6 @@ def _one_minus(bits: ir.Value, dtype: ir.DataType) -> Replacement:
 
 def _is_float_mask(value: ir.Value, look: FoldView) -> bool:
     """Return whether a float tensor was cast from a boolean."""
-    node = producer_of(value, *_LAYOUT)
+    node = producer_of(value, *ops.MOVES_FIRST_INPUT)
     source = node.inputs[0] if is_op(node, "Cast") else None
     return look.view.shapes.dtype(source) == ir.DataType.BOOL

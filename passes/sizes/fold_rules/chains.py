@@ -6,14 +6,15 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.editing.builder import Builder
 from graphfix.graph.constants import fill_value_of, uniform_number
 from graphfix.graph.nodes import attr_int, input_at, is_op, producer_of
+from graphfix.ops.slices import cuts_of_slice
 from graphfix.wording import with_article
 
-from ...common.cuts import build_slice, cuts_of
+from ...common.cuts import build_slice
 from ...common.lookup import (
-    VIEWS,
     FoldView,
     Replacement,
     constant_of,
@@ -23,13 +24,13 @@ from ...common.lookup import (
     perm_of,
 )
 from ...common.reshape_targets import with_axes
-from .turned import simplify_transpose, squeeze_before_transpose
+from .transposes import simplify_transpose, squeeze_before_transpose
 from .views import simplify_view
 
 Rule = Callable[[ir.Node, ir.Value, FoldView], Replacement | None]
 
 _T = ir.DataType
-# What a type holds of which every number is a number of the type before it.
+# Types that hold every number of another type, by that type.
 _EXACT_IN = {
     _T.BOOL: (_T.INT32, _T.INT64, _T.FLOAT16, _T.FLOAT, _T.DOUBLE, _T.UINT8, _T.INT8),
     _T.INT32: (_T.INT64, _T.DOUBLE),
@@ -113,10 +114,10 @@ def _simplify_slice(node: ir.Node, source: ir.Value, look: FoldView) -> Replacem
     if forwards and has_same_shape(node, source, look):
         return forward_value(source, node)
     before, rank = exclusive_producer(source, "Slice"), look.view.shapes.rank(source)
-    first, second = (x and rank and cuts_of(x, rank) for x in (before, node))
+    first, second = (x and rank and cuts_of_slice(x, rank) for x in (before, node))
     if not before or not first or not second or first.keys() & second.keys():
         return None
-    all_cuts = {**first, **second}
+    all_cuts: dict[int, tuple[int, int, int]] = {**first, **second}
     return Replacement(
         "one Slice cuts along all axes", lambda op: [build_slice(before.inputs[0], all_cuts, op)]
     )
@@ -200,7 +201,7 @@ def _simplify_gather_nd(node: ir.Node, source: ir.Value, look: FoldView) -> Repl
     place = constant_of(index, 1)
     if place is not None and len(dims) == 2:
         return Replacement("it takes one row", partial(_build_row, source, int(place.item()), look))
-    if not is_op(index.producer(), *VIEWS):  # else the Squeeze is one more
+    if not ops.RESHAPES.has(index.producer()):  # else the Squeeze is one more
         return None
 
     def build_gather(op: Builder) -> list[ir.Value]:
@@ -273,7 +274,7 @@ def _build_not(value: ir.Value, op: Builder) -> list[ir.Value]:
 
 _SIMPLIFIERS: dict[str, Rule] = {
     **dict.fromkeys(("Equal", "Xor"), _simplify_comparison),
-    **dict.fromkeys(VIEWS, simplify_view),
+    **dict.fromkeys(ops.RESHAPES, simplify_view),
     "Squeeze": lambda *seen: squeeze_before_transpose(*seen) or simplify_view(*seen),
     "Identity": lambda node, source, look: forward_value(source, node),
     "Cast": _simplify_cast,
@@ -290,5 +291,5 @@ _SIMPLIFIERS: dict[str, Rule] = {
     "Gather": _simplify_gather,
     "GatherND": _simplify_gather_nd,
 }
-CHAINED = frozenset(_SIMPLIFIERS)
-"""The operators that :func:`chain` has a rule for."""
+CHAIN_OPERATORS = frozenset(_SIMPLIFIERS)
+"""The operators that :func:`simplify_chain` has a rule for."""

@@ -1,37 +1,34 @@
 """Nodes with the same result in each run, and Ifs that a constant decides."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
+from graphfix import ops
 from graphfix.facts.view import View
 from graphfix.graph.dims import static_dims
 from graphfix.graph.nodes import is_op
-from graphfix.ops.slicing import python_slice
+from graphfix.ops.slices import cuts_of_slice, python_slice
 
 from ...common.lookup import LIMIT, Array, FoldView, Replacement, constant_of
 
 _INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
-# Every runtime computes these alike: they move data, or round as IEEE 754 says.
-_MOVES = frozenset(
-    {"Cast", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "Identity", "Reshape"}
-    | {"NonZero", "Slice", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"}
+# Every runtime computes these alike: they move data, or round as IEEE 754 says. Of -0, a Clip or
+# Relu makes 0 in one runtime and -0 in another.
+_EXACT = (
+    ops.MOVES_ELEMENTS
+    | (ops.CORRECTLY_ROUNDED & ops.ELEMENTWISE) - ops.IDLE - ops.named("Clip Relu")
+    | ops.named("Cast ConstantOfShape NonZero Trilu Where")
 )
-_ARITHMETIC = frozenset(
-    {"Abs", "Add", "And", "Ceil", "Div", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less"}
-    | {"LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "Sign", "Sqrt", "Sub", "Xor"}
-)
-# Sums and steps are exact in integers only.
-_INTEGER_ONLY = frozenset({"CumSum", "Mod", "Range", "ReduceMax", "ReduceMin", "ReduceProd"}) | {
-    "ReduceSum"
-}
-WORKED_OUT = frozenset({*_MOVES, *_ARITHMETIC, *_INTEGER_ONLY})
-"""The operators that :func:`worked_out` looks at."""
+# Sums and steps are exact in integers only; extremes of floats may be NaN.
+_EXACT_IN_INTEGERS = ops.REDUCES_TO_EXTREME | ops.named("CumSum Mod Range ReduceProd ReduceSum")
+FOLDABLE = _EXACT | _EXACT_IN_INTEGERS
+"""The operators that :func:`fold_constant` computes."""
 
 
 def fold_inferred(node: ir.Node, look: FoldView) -> Replacement | None:
@@ -105,8 +102,8 @@ def _evaluate(node: ir.Node, arrays: Mapping[ir.Value, Array], view: View) -> Ar
         if array is None:
             return None
         feeds[value.name] = array
-    if is_op(node, "Slice") and len(node.inputs) > 2:
-        return _evaluate_slice([None if x is None else array_of(x) for x in node.inputs])
+    if is_op(node, "Slice"):
+        return _evaluate_slice(node, array_of)
     evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": view.opset_of_node(node)})
     dtype = view.shapes.dtype(node.outputs[0])
     # A division of integers by zero, or beyond their range, ends the process of ONNX Runtime.
@@ -121,25 +118,30 @@ def _evaluate(node: ir.Node, arrays: Mapping[ir.Value, Array], view: View) -> Ar
     return result
 
 
-def _evaluate_slice(inputs: Sequence[Array | None]) -> Array | None:
+def _evaluate_slice(node: ir.Node, array_of: Callable[[ir.Value], Array | None]) -> Array | None:
     """Slice as ONNX Runtime does, from which the reference differs at negative steps."""
-    data, starts, ends, axes, steps = (*inputs, None, None)[:5]
-    if data is None or starts is None or ends is None:
+
+    def ints_of(value: ir.Value) -> Sequence[int] | None:
+        array = array_of(value)
+        return None if array is None else tuple(int(x) for x in array.reshape(-1).tolist())
+
+    source = node.inputs[0]
+    data = None if source is None else array_of(source)
+    cuts = None if data is None else cuts_of_slice(node, data.ndim, ints_of)
+    if data is None or cuts is None:
         return None
-    sliced_axes = range(len(starts)) if axes is None else axes.tolist()
     index = [slice(None)] * data.ndim
-    for i, axis in enumerate(sliced_axes):
-        step = 1 if steps is None else int(steps[i])
-        index[axis] = python_slice(int(starts[i]), int(ends[i]), step, data.shape[axis])
+    for axis, cut in cuts.items():
+        index[axis] = python_slice(cut, data.shape[axis])
     return data[tuple(index)]
 
 
 def _is_exact(node: ir.Node, view: View) -> bool:
     """Return whether ``node`` has one small result that every runtime computes alike."""
-    if not is_op(node, *WORKED_OUT) or not _is_small(node, view):
+    if node not in FOLDABLE or not _is_small(node, view):
         return False
     dtypes = {view.shapes.dtype(x) for x in (*node.inputs, node.outputs[0]) if x is not None}
-    if is_op(node, *_MOVES, *_ARITHMETIC):
+    if node in _EXACT:
         return dtypes <= {*_INTEGERS, *_FLOATS}
     return dtypes <= set(_INTEGERS)
 

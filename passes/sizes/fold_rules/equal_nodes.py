@@ -1,4 +1,4 @@
-"""Equal computations, of which one is enough."""
+"""Merge nodes that compute the same."""
 
 import onnx_ir as ir
 
@@ -9,7 +9,7 @@ from ...common.lookup import FoldView, Replacement
 
 
 class EqualNodes:
-    """The nodes met so far, by what they compute.
+    """The nodes visited so far, by what they compute.
 
     Random operators, other domains and nodes with subgraphs never equal another; a node in a branch
     is replaced by one outside of it, never the other way round.

@@ -1,5 +1,7 @@
 """Integer arithmetic that exporters write in many nodes, replaced exactly by fewer."""
 
+from itertools import permutations
+
 import numpy as np
 import onnx_ir as ir
 
@@ -15,15 +17,15 @@ from ...common.lookup import (
     has_same_shape,
 )
 
-COUNTED = frozenset({"Where", "Sub", "Add", "Slice", "Less", "Greater"})
-"""The operators that :func:`integers` looks at."""
+INTEGER_OPERATORS = frozenset({"Where", "Sub", "Add", "Slice", "Less", "Greater"})
+"""The operators that :func:`simplify_integers` looks at."""
 
 _OR_EQUAL = 12  # the opset that brought LessOrEqual
 
 
 def simplify_integers(node: ir.Node, look: FoldView) -> Replacement | None:
     """Simplify floor divisions, chained additions, comparisons and reversed sums."""
-    if not is_op(node, *COUNTED) or len(node.outputs) != 1:
+    if not is_op(node, *INTEGER_OPERATORS) or len(node.outputs) != 1:
         return None
     if is_op(node, "Less", "Greater"):
         return _simplify_less(node, look)
@@ -40,32 +42,42 @@ def _simplify_floor_division(node: ir.Node, look: FoldView) -> Replacement | Non
     TorchScript chooses between the two with a Where, dynamo subtracts the condition. Both are
     ``(x - x mod k) / k``, except for the k smallest integers of the type, where that overflows.
     """
-    if is_op(node, "Where"):
-        condition, less, quotient = node.inputs
-        is_less_by_one = _is_less_by_one(less, quotient)
-    elif is_op(node, "Sub"):
-        quotient, cast = node.inputs
-        caster = exclusive_producer(cast, "Cast")
-        condition, is_less_by_one = (None, False) if caster is None else (caster.inputs[0], True)
-    else:
-        return None
-    division = producer_of(quotient)
-    if condition is None or not is_less_by_one or not is_op(division, "Div"):
+    correction = _quotient_correction(node)
+    division = producer_of(correction[1]) if correction else None
+    if correction is None or not is_op(division, "Div"):
         return None
     x, divisor_value = division.inputs
     k = _integer_of(divisor_value)
-    conjunction = exclusive_producer(condition, "And")
-    if x is None or divisor_value is None or k is None or k < 1 or conjunction is None:
+    if x is None or divisor_value is None or k is None or k < 1:
         return None
-    first, second = conjunction.inputs
-    remainder = _remainder_of(second, x, k) if _is_below_zero(first, x) else None
-    if remainder is None and _is_below_zero(second, x):
-        remainder = _remainder_of(first, x, k)
+    remainder = _remainder_where_negative(correction[0], x, k)
     if remainder is None or look.dims(node.outputs[0]) != look.dims(x) or look.dims(x) is None:
         return None
     return Replacement(
         f"it is {x.name!r} // {k}", lambda op: [op.Div(op.Sub(x, remainder), divisor_value)]
     )
+
+
+def _quotient_correction(node: ir.Node) -> tuple[ir.Value | None, ir.Value | None] | None:
+    """Return the condition on which a node subtracts 1 from a quotient, and the quotient."""
+    if is_op(node, "Where"):
+        condition, less, quotient = node.inputs
+        return (condition, quotient) if _is_less_by_one(less, quotient) else None
+    if not is_op(node, "Sub"):
+        return None
+    quotient, cast = node.inputs
+    caster = exclusive_producer(cast, "Cast")
+    return None if caster is None else (caster.inputs[0], quotient)
+
+
+def _remainder_where_negative(condition: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
+    """Return ``x mod k`` if a condition says that x is below 0 and that is not 0; or None."""
+    conjunction = exclusive_producer(condition, "And")
+    for sign, test in permutations(conjunction.inputs) if conjunction is not None else ():
+        remainder = _remainder_of(test, x, k) if _is_below_zero(sign, x) else None
+        if remainder is not None:
+            return remainder
+    return None
 
 
 def _is_less_by_one(less: ir.Value | None, quotient: ir.Value | None) -> bool:

@@ -1,8 +1,8 @@
-"""Dims that are merged for a while and then taken apart again: what lies between needs no merging.
+"""Regions of a graph that are computed with merged dims, but need not be.
 
-torch's eager attention writes ``[B, H, T, D]`` to ``[B*H, T, D]``, multiplies, and back: a product
-of matrices, a Softmax over the keys and all that goes by elements is the same for either. Such a
-region, from the merges to the splits, is computed with the dims apart; the views around it go.
+torch's eager attention reshapes ``[B, H, T, D]`` to ``[B*H, T, D]``, multiplies, and reshapes back.
+A product of matrices, a Softmax over the keys and elementwise operators compute the same with the
+dims split. Such a region, from the merges to the splits, is rebuilt so; the views around it go.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,33 +12,36 @@ from functools import reduce
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.directml.kernel_table import MATRIX_DIMS
+from graphfix import ops
+from graphfix.directml.operator_facts import MATRIX_DIMS
 from graphfix.editing.builder import Builder
 from graphfix.facts.symbolic.expressions import Dim, dim_key, multiply_dims
-from graphfix.graph.constants import axes_of
 from graphfix.graph.nodes import attr_int, input_at, is_op
 from graphfix.graph.text import size_text
 from graphfix.graph.walks import nodes_of
 from graphfix.lengths.dim_nodes import build_axis_size
-from graphfix.ops.broadcast import BY_ELEMENT, broadcasts_inputs
+from graphfix.ops.axes import axis_of, reduced_axes
+from graphfix.ops.pads import pads_by_axis
+from graphfix.ops.softmax import softmax_axes
 
-from ...common.lookup import VIEWS, FoldView, Key, Replacement, exclusive_producer, perm_of
+from ...common.lookup import FoldView, Key, Replacement, exclusive_producer, perm_of
 from .views import Reshaping, view_by_constant, view_by_unit_axes
 
 # An attention has less than twenty nodes; a region of so many is a whole network.
 _MOST_NODES = 100
 
-_REDUCES = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
-_ALONG_ONE = ("Softmax", "LogSoftmax")
-_SCALED = ("QuantizeLinear", "DequantizeLinear")
+# The result has the shape of the first input. A FastGelu has a bias along the last axis.
+_ALONG_AXES = ops.SOFTMAXES - ops.named("com.microsoft.BiasSoftmax")
+_SCALED = ops.QUANTIZES - ops.named("DynamicQuantizeLinear")
+_UNARY = ops.UNARY - ops.IDLE - ops.named("com.microsoft.FastGelu") | ops.named("Identity")
 
 
 @dataclass(frozen=True)
 class _MergedDims:
-    """Neighbouring dims, and the one dim that they are merged to."""
+    """Neighbouring dims, and the size of the one dim that they are merged to."""
 
     parts: tuple[Dim, ...]
-    merged: Key
+    size: Key
 
     @property
     def has_only_unit_dims(self) -> bool:
@@ -73,16 +76,18 @@ class _Region:
     """Connected tensors with a dim of one size that no node needs merged.
 
     Attributes:
-        lead: The merged dims.
+        merged: The dims that are merged in it.
         places: The axis of the merged dim in each tensor.
+        nodes: The nodes that are computed with the dims split.
         starts: The tensors that views, or a Reduce, make.
         ends: The views that end the region.
         split_values: The tensors with the dims split.
         new_values: Those of them that did not exist before.
     """
 
-    lead: _MergedDims
+    merged: _MergedDims
     places: dict[ir.Value, int] = field(default_factory=dict)
+    nodes: set[ir.Node] = field(default_factory=set)
     starts: dict[ir.Value, _BoundaryViews] = field(default_factory=dict)
     ends: dict[ir.Node, _BoundaryViews] = field(default_factory=dict)
     split_values: dict[ir.Value, ir.Value] = field(default_factory=dict)
@@ -112,18 +117,18 @@ class MergedRegions:
         self._failed: set[tuple[ir.Value, int, _MergedDims]] = set()
         self._ends: dict[ir.Node, _Region] = {}
         claimed: set[ir.Value | ir.Node] = set()
-        # Batch and heads before a dim of 1 and both together: less is left.
-        for lead, value, place in sorted(
+        # Batch and heads together first: more views go than with a dim of 1 beside one of them.
+        for merged, value, place in sorted(
             self._find_seeds(), key=lambda seed: seed[0].has_only_unit_dims
         ):
-            if value not in claimed and (value, place, lead) not in self._failed:
-                region = _Region(lead)
+            if value not in claimed and (value, place, merged) not in self._failed:
+                region = _Region(merged)
                 grown = self._grow_region(region, value, place)
                 # A view that ends one region may start another, which then is for another round.
                 if grown and claimed.isdisjoint((*region.places, *region.views)):
                     claimed.update(region.places, region.views)
                     self._ends.update(dict.fromkeys(region.ends, region))
-                self._failed.update((x, at, lead) for x, at in region.places.items())
+                self._failed.update((x, at, merged) for x, at in region.places.items())
 
     @property
     def has_regions(self) -> bool:
@@ -135,23 +140,23 @@ class MergedRegions:
         region = self._ends.get(node)
         if region is None:
             return None
-        parts = ", ".join(map(size_text, region.lead.parts))
+        parts = ", ".join(map(size_text, region.merged.parts))
         reason = f"what it is made from can be computed with [{parts}] apart"
         return Replacement(reason, lambda op: [self._build_end(node, region, op)])
 
-    # --- looking -----------------------------------------------------------------------------
+    # --- finding regions ------------------------------------------------------------------------
 
     def _find_seeds(self) -> Iterator[tuple[_MergedDims, ir.Value, int]]:
         """Yield every tensor that a row of views merges dims into, or splits."""
         for node in nodes_of(self._look.view.model.graph):
-            if not is_op(node, *VIEWS) or node.inputs[0] is None:
+            if node not in ops.RESHAPES or node.inputs[0] is None:
                 continue
             for above in _views_above(node.outputs[0]):
-                for lead, place in self._merged_dims_between(above.inputs[0], node.outputs[0]):
-                    yield lead, node.outputs[0], place
+                for merged, place in self._merged_dims_between(above.inputs[0], node.outputs[0]):
+                    yield merged, node.outputs[0], place
             for below in _views_below(node):
-                for lead, place in self._merged_dims_between(below.outputs[0], node.inputs[0]):
-                    yield lead, node.inputs[0], place
+                for merged, place in self._merged_dims_between(below.outputs[0], node.inputs[0]):
+                    yield merged, node.inputs[0], place
 
     def _merged_dims_between(
         self, many: ir.Value | None, few: ir.Value
@@ -169,14 +174,12 @@ class MergedRegions:
                 merged_dim != 1
                 and wide[:place] + wide[end:] == narrow[:place] + narrow[place + 1 :]
             ):
-                lead = parts[place:end]
-                if dim_key(reduce(multiply_dims, lead)) == merged_dim:
-                    yield _MergedDims(lead, merged_dim), place
+                split = parts[place:end]
+                if dim_key(reduce(multiply_dims, split)) == merged_dim:
+                    yield _MergedDims(split, merged_dim), place
 
     def _grow_region(self, region: _Region, value: ir.Value, place: int) -> bool:
         """Add all tensors connected to ``value``; return whether the region saves nodes."""
-        home = producer.graph if (producer := value.producer()) is not None else None
-        inside: set[ir.Node] = set()
         pending = [(value, place)]
         while pending:
             value, place = pending.pop()
@@ -185,75 +188,91 @@ class MergedRegions:
                     return False
                 continue
             region.places[value] = place
-            if not self._may_split(value, place, region.lead) or len(inside) > _MOST_NODES:
+            neighbors = self._extend_region(region, value, place)
+            if neighbors is None or len(region.nodes) > _MOST_NODES:
                 return False
-            producer = value.producer()
-            uses = [use.node for use in value.uses()]
-            if producer is None or any(x.graph is not home for x in (producer, *uses)):
-                return False
-            start = self._link_views(_views_above(value), value, place, region.lead)
-            split_dims = self._split_dims(value, place, region.lead)
-            if (
-                start is None
-                and (start := self._link_reduce(producer, value, split_dims)) is not None
-            ):
-                inside.add(producer)
-            ends = {x: self._ending_views(x, value, place, region.lead) for x in uses}
-            unlinked = [x for x, end in ends.items() if end is None]
-            if start is None:
-                unlinked.append(producer)
-            else:
-                region.starts[value] = start
-            region.ends.update({x.views[-1]: x for x in ends.values() if x is not None})
-            for node in unlinked:
-                neighbors = self._neighbors_of(node, value, place, region.lead)
-                if neighbors is None:
-                    return False
-                inside.add(node)
-                pending += neighbors
-        return bool(inside) and region.saves_nodes
+            pending += neighbors
+        return bool(region.nodes) and region.saves_nodes
 
-    def _may_split(self, value: ir.Value, place: int, lead: _MergedDims) -> bool:
-        if value.is_graph_output() or (value, place, lead) in self._failed:
+    def _extend_region(
+        self, region: _Region, value: ir.Value, place: int
+    ) -> list[tuple[ir.Value, int]] | None:
+        """Link the views around a tensor, and return the tensors that its other nodes have.
+
+        Returns:
+            The tensors, each with its axis of the merged dim; None if a node needs it merged.
+        """
+        producer, merged = value.producer(), region.merged
+        readers = dict.fromkeys(use.node for use in value.uses())
+        if producer is None or any(x.graph is not producer.graph for x in readers):
+            return None
+        if not self._may_split(value, place, merged):
+            return None
+        connected: list[ir.Node] = []
+        for reader in readers:
+            end = self._ending_views(reader, value, place, merged)
+            if end is None:
+                connected.append(reader)
+            else:
+                region.ends[end.views[-1]] = end
+        start = self._link_views(_views_above(value), value, place, merged)
+        if start is None:
+            start = self._link_reduce(producer, value, self._split_dims(value, place, merged))
+            region.nodes.add(producer)
+        if start is None:
+            connected.append(producer)
+        else:
+            region.starts[value] = start
+        neighbors: list[tuple[ir.Value, int]] = []
+        for node in connected:
+            more = self._neighbors_of(node, value, place, merged)
+            if more is None:
+                return None
+            region.nodes.add(node)
+            neighbors += more
+        return neighbors
+
+    def _may_split(self, value: ir.Value, place: int, merged: _MergedDims) -> bool:
+        if value.is_graph_output() or (value, place, merged) in self._failed:
             return False
         dims = self._look.dims(value)
-        if dims is None or len(dims) + len(lead.parts) - 1 > MATRIX_DIMS:
+        if dims is None or len(dims) + len(merged.parts) - 1 > MATRIX_DIMS:
             return False
         # A mask of [B, T] is what an attention takes, once fused: [B, 1, 1, T] costs it a Squeeze.
-        if lead.has_only_unit_dims and self._look.view.shapes.dtype(value) == ir.DataType.BOOL:
+        if merged.has_only_unit_dims and self._look.view.shapes.dtype(value) == ir.DataType.BOOL:
             return False
-        return dims[place] == lead.merged
+        return dims[place] == merged.size
 
-    def _split_dims(self, value: ir.Value, place: int, lead: _MergedDims) -> tuple[Dim, ...]:
-        return lead.split_in(self._look.view.shapes.dims(value) or (), place)
+    def _split_dims(self, value: ir.Value, place: int, merged: _MergedDims) -> tuple[Dim, ...]:
+        return merged.split_in(self._look.view.shapes.dims(value) or (), place)
 
     def _ending_views(
-        self, node: ir.Node, value: ir.Value, place: int, lead: _MergedDims
+        self, node: ir.Node, value: ir.Value, place: int, merged: _MergedDims
     ) -> _BoundaryViews | None:
         """Return ``node`` and views after it, if their result can be made of split dims."""
         if is_op(node, "Shape") and "end" in node.attributes:
             start, end = (attr_int(node, x, 0) for x in ("start", "end"))
             if not 0 <= start <= end or start <= place < end:
                 return None
-            offset = (len(lead.parts) - 1) * (start > place)
+            offset = (len(merged.parts) - 1) * (start > place)
             return _BoundaryViews(
                 [node], value, lambda x, op: op.Shape(x, start=start + offset, end=end + offset), 1
             )
-        if not is_op(node, *VIEWS) or node.inputs[0] is not value:
+        if node not in ops.RESHAPES or node.inputs[0] is not value:
             return None
-        return self._link_views(_views_below(node), value, place, lead, ends=True)
+        return self._link_views(_views_below(node), value, place, merged, ends=True)
 
     def _link_views(
         self,
         views: Iterable[ir.Node],
         value: ir.Value,
         place: int,
-        lead: _MergedDims,
+        merged: _MergedDims,
         *,
         ends: bool = False,
     ) -> _BoundaryViews | None:
         """Return the most views that can be removed without a new view, else with one."""
-        split_dims, row = self._split_dims(value, place, lead), list(views)
+        split_dims, row = self._split_dims(value, place, merged), list(views)
         rows = [row[:count] for count in range(len(row), 0, -1)]
         outside = [x[-1].outputs[0] if ends else x[-1].inputs[0] for x in rows]
         for removed, outer in zip(rows, outside, strict=True):
@@ -275,17 +294,17 @@ class MergedRegions:
         self, node: ir.Node, value: ir.Value, split_dims: Sequence[Dim]
     ) -> _BoundaryViews | None:
         """Return a Reduce that yields the split dims if it keeps its axes, or None."""
-        source_dims, axes = self._look.dims(node.inputs[0]) if node.inputs else None, axes_of(node)
-        if not is_op(node, *_REDUCES) or not source_dims or not axes:
+        if node not in ops.REDUCES or not (source_dims := self._look.dims(node.inputs[0])):
             return None
-        reduced_axes = {x % len(source_dims) for x in axes}
-        if tuple(1 if i in reduced_axes else x for i, x in enumerate(source_dims)) != tuple(
-            map(dim_key, split_dims)
-        ):
+        axes = reduced_axes(node, len(source_dims), self._look.view.opset_of_node(node))
+        if not axes:
             return None
-        axis = node.inputs[1:]
+        kept_dims = tuple(1 if i in axes else x for i, x in enumerate(source_dims))
+        if kept_dims != tuple(map(dim_key, split_dims)):
+            return None
+        axes_input = node.inputs[1:]
         return _BoundaryViews(
-            [node], value, lambda x, op: op.clone_node(node, x, *axis, keepdims=1), 1
+            [node], value, lambda x, op: op.clone_node(node, x, *axes_input, keepdims=1), 1
         )
 
     def _reshaping_between(
@@ -296,38 +315,41 @@ class MergedRegions:
         )
 
     def _neighbors_of(
-        self, node: ir.Node, value: ir.Value, place: int, lead: _MergedDims
+        self, node: ir.Node, value: ir.Value, place: int, merged: _MergedDims
     ) -> list[tuple[ir.Value, int]] | None:
         """Return the tensors of ``node`` with the merged dim, and its axis; None if it needs it."""
         if any(x.uses() or x.is_graph_output() for x in node.outputs[1:]):
             return None
+        opset = self._look.view.opset_of_node(node)
+        if is_op(node, "MatMul") or node in ops.BROADCASTS.at(opset):
+            return self._broadcast_neighbors(node, value, place, merged)
         output, first = node.outputs[0], node.inputs[0] if node.inputs else None
-        if is_op(node, "MatMul") or broadcasts_inputs(node, self._look.view.opset_of_node(node)):
-            return self._broadcast_neighbors(node, value, place, lead)
         if first is None or value not in (output, first):
             return None
-        if is_op(node, "Pad"):
-            pads = self._constant_pads(node)
-            is_unpadded = pads is not None and pads[place] == pads[place + len(pads) // 2] == 0
-            return [(output, place), (first, place)] if is_unpadded else None
-        if is_op(node, "GatherElements"):
-            fits = place == 0 and self._index_source(node, lead) is not None
-            return [(output, place), (first, place)] if fits else None
         if is_op(node, "Transpose"):
             perm = perm_of(node, self._look)
             if value is output:
                 return [(value, place), (first, perm[place])]
             return [(value, place), (output, perm.index(place))]
-        if is_op(node, *_ALONG_ONE) and place >= self._softmax_axis(node):
-            return None
-        if is_op(node, *_SCALED) and self._look.view.shapes.rank(node.inputs[1]) != 0:
-            return None
-        if is_op(node, *BY_ELEMENT, *_ALONG_ONE, *_SCALED):
-            return [(output, place), (first, place)]
-        return None
+        fits = self._treats_parts_alike(node, place, merged)
+        return [(output, place), (first, place)] if fits else None
+
+    def _treats_parts_alike(self, node: ir.Node, place: int, merged: _MergedDims) -> bool:
+        """Return whether a node computes the same where this axis of its first input is split."""
+        if is_op(node, "Pad"):
+            pads = self._constant_pads(node)
+            return pads is not None and pads.get(place, (0, 0)) == (0, 0)
+        if is_op(node, "GatherElements"):
+            return place == 0 and self._index_source(node, merged) is not None
+        if node in _ALONG_AXES:
+            axis = self._axis_behind(node)
+            return axis is not None and place < axis
+        if node in _SCALED:
+            return self._look.view.shapes.rank(node.inputs[1]) == 0
+        return node in _UNARY
 
     def _broadcast_neighbors(
-        self, node: ir.Node, value: ir.Value, place: int, lead: _MergedDims
+        self, node: ir.Node, value: ir.Value, place: int, merged: _MergedDims
     ) -> list[tuple[ir.Value, int]] | None:
         """Return the same of a node that broadcasts, by dims counted from the end."""
         after = (self._look.view.shapes.rank(value) or 0) - place
@@ -340,37 +362,47 @@ class MergedRegions:
             if operand is None or dims is None or (product and len(dims) < 2):
                 return None
             at = len(dims) - after
-            if at >= 0 and dims[at] == lead.merged:
+            if at >= 0 and dims[at] == merged.size:
                 neighbors.append((operand, at))
             elif at > 0 or (at == 0 and dims[at] != 1):
                 return None
         return neighbors if neighbors[-1][0] is node.outputs[0] else None
 
-    def _constant_pads(self, node: ir.Node) -> tuple[int, ...] | None:
-        """Return how much a Pad adds before and after each axis, or None if not constant."""
-        pads = self._look.numbers(input_at(node, 1)) if input_at(node, 3) is None else None
+    def _constant_pads(self, node: ir.Node) -> dict[int, tuple[int, int]] | None:
+        """Return how much a Pad adds before and behind each axis; None if not by a constant."""
         rank = self._look.view.shapes.rank(node.inputs[0])
-        return tuple(pads) if pads is not None and rank and len(pads) == 2 * rank else None
+        if rank is None or input_at(node, 1) is None:  # before opset 11 pads are an attribute
+            return None
+        return pads_by_axis(node, rank, self._look.numbers)
 
-    def _index_source(self, node: ir.Node, lead: _MergedDims) -> ir.Value | None:
+    def _index_source(self, node: ir.Node, merged: _MergedDims) -> ir.Value | None:
         """Return the tensor that GatherElements indices are expanded from along the merged dim.
 
         Relative positions are such: one matrix for all rows and heads.
         """
-        index, axis = node.inputs[1], attr_int(node, "axis", 0)
+        index = node.inputs[1]
         expand = index.producer() if index is not None else None
         source = expand.inputs[0] if is_op(expand, "Expand") else None
         wide, dims = self._look.dims(index), self._look.dims(source)
-        if not wide or dims is None or axis % len(wide) == 0 or wide[0] != lead.merged:
+        if not wide or dims is None or wide[0] != merged.size or not self._axis_behind(node):
             return None
         return source if (1, *wide[1:]) == (1,) * (len(wide) - len(dims)) + dims else None
 
-    def _softmax_axis(self, node: ir.Node) -> int:
-        """Return the first axis that a Softmax covers; before opset 13 it covers all after it."""
-        axis = attr_int(node, "axis", -1 if self._look.view.opset_of_node(node) >= 13 else 1)
-        return axis % (self._look.view.shapes.rank(node.inputs[0]) or 1)
+    def _axis_behind(self, node: ir.Node) -> int | None:
+        """Return the first axis that a Softmax or GatherElements works along, or None.
 
-    # --- making ------------------------------------------------------------------------------
+        Before opset 13 a Softmax covers all axes from its own on.
+        """
+        rank, opset = (
+            len(self._look.dims(node.outputs[0]) or ()),
+            self._look.view.opset_of_node(node),
+        )
+        if node in _ALONG_AXES:
+            axes = softmax_axes(node, rank, opset)
+            return axes[0] if axes else None
+        return axis_of(node, rank, opset) if is_op(node, "GatherElements") else None
+
+    # --- rebuilding them -------------------------------------------------------------------------
 
     def _build_end(self, node: ir.Node, region: _Region, op: Builder) -> ir.Value:
         end = region.ends[node]
@@ -396,26 +428,24 @@ class MergedRegions:
             for x in node.inputs
         ]
         old = node.outputs[0]
-        place, extra_axes = region.places[old], len(region.lead.parts) - 1
+        place, extra_axes = region.places[old], len(region.merged.parts) - 1
         if is_op(node, "Pad") and (pads := self._constant_pads(node)) is not None:
-            ends = np.array(pads, np.int64).reshape(2, -1)
+            rank = len(self._look.dims(old) or ())
+            ends = np.array([pads.get(axis, (0, 0)) for axis in range(rank)], np.int64).T
             inputs[1] = op.constant(np.insert(ends, [place] * extra_axes, 0, axis=1).reshape(-1))
+            del inputs[3:]  # all axes are named
         if (
             is_op(node, "GatherElements")
-            and (source := self._index_source(node, region.lead)) is not None
+            and (source := self._index_source(node, region.merged)) is not None
         ):
             inputs[1] = op.build_once(
-                ("for each", source, *map(dim_key, region.lead.parts)),
+                ("for each", source, *map(dim_key, region.merged.parts)),
                 lambda: self._expand_index(source, inputs[0], region, op),
                 source,
             )
         changed: dict[str, int | list[int]] = {}
-        if is_op(node, *_ALONG_ONE):
-            changed["axis"] = self._softmax_axis(node) + extra_axes
-        elif is_op(node, "GatherElements"):
-            changed["axis"] = (
-                attr_int(node, "axis", 0) % len(self._look.dims(old) or ()) + extra_axes
-            )
+        if (axis := self._axis_behind(node)) is not None:
+            changed["axis"] = axis + extra_axes
         elif is_op(node, "Transpose"):
             at = perm_of(node, self._look)[place]
             changed["perm"] = [
@@ -427,7 +457,7 @@ class MergedRegions:
         region.new_values.add(result)
         shapes = self._look.view.shapes
         shapes.set_dims_and_dtype(
-            result, self._split_dims(old, place, region.lead), shapes.dtype(old)
+            result, self._split_dims(old, place, region.merged), shapes.dtype(old)
         )
         return result
 
@@ -436,7 +466,7 @@ class MergedRegions:
     ) -> ir.Value:
         """Build ``source`` for each of the parts, which are the first dims of ``data``."""
         assert data is not None
-        parts = [build_axis_size(data, axis, op) for axis in range(len(region.lead.parts))]
+        parts = [build_axis_size(data, axis, op) for axis in range(len(region.merged.parts))]
         other_dims = (self._look.view.shapes.rank(data) or 0) - len(parts)
         return op.Expand(source, op.Concat(*parts, np.ones(other_dims, np.int64), axis=0))
 
@@ -444,9 +474,9 @@ class MergedRegions:
 def _views_above(value: ir.Value) -> Iterator[ir.Node]:
     """Yield the view that makes ``value``, and views above that have no other reader."""
     node = value.producer()
-    while is_op(node, *VIEWS) and node.inputs[0] is not None:
+    while ops.RESHAPES.has(node) and node.inputs[0] is not None:
         yield node
-        node = exclusive_producer(node.inputs[0], *VIEWS)
+        node = exclusive_producer(node.inputs[0], *ops.RESHAPES)
 
 
 def _views_below(node: ir.Node) -> Iterator[ir.Node]:
@@ -457,7 +487,7 @@ def _views_below(node: ir.Node) -> Iterator[ir.Node]:
         users = [use.node for use in output.uses()]
         if len(users) != 1 or output.is_graph_output() or users[0].graph is not node.graph:
             return
-        if not is_op(users[0], *VIEWS) or users[0].inputs[0] is not output:
+        if users[0] not in ops.RESHAPES or users[0].inputs[0] is not output:
             return
         node = users[0]
 

@@ -1,8 +1,8 @@
-"""Shape arithmetic with the fewest nodes: what to make each size from.
+"""Shape arithmetic with the fewest nodes.
 
-Exporters ask each tensor for its shape and take it apart again in every layer. Here each shape
-tensor that something needs is made the cheapest way: as the dims of a tensor that stand side by
-side, of a few pieces, or as it was. All of it is planned first; if it is not less, nothing is done.
+Exporters take the shape of each tensor and split it again in every layer. Here each shape tensor
+that a node needs gets its cheapest recipe: adjacent dims of one tensor, a few joined pieces, or the
+nodes that the model has. All recipes are chosen first; if they do not save nodes, nothing changes.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import contextlib
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.editing.builder import Builder
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import reachable_from
@@ -17,7 +18,7 @@ from graphfix.graph.walks import reachable_from
 from ...common.lookup import FoldView, Replacement
 from .size_recipes import NO_RECIPE, Dep, RecipeChooser, SizeInventory, SizeRecipe, WantedSize
 
-_MADE_BY = {"concat": ("Concat",), "squeeze": ("Squeeze",), "cut": ("Gather", "Slice")}
+_OPERATORS_OF_RECIPE = {"concat": ("Concat",), "squeeze": ("Squeeze",), "cut": ("Gather", "Slice")}
 
 
 class SizePlan:
@@ -56,7 +57,7 @@ class SizePlan:
         node_count = sum(not needs[x.outputs[0]].is_constant for x in producers)
         for node, need in needed.items():
             self._chooser.choose(need, self._stock.order[node])
-        # Equal sizes may be made of each other: another round finds them one.
+        # Equal sizes may depend on each other: the next round merges them.
         if NO_RECIPE in self._chooser.chosen.values() or len(self._chooser.chosen) >= node_count:
             return {}
         return {node: need for node, need in needed.items() if not self._follows_plan(node, need)}
@@ -84,7 +85,9 @@ class SizePlan:
             return is_op(node, "Shape")  # of another tensor: as good
         if recipe.kind != "concat":
             operands = operands[:1]  # the other inputs say which part is taken
-        has_operator = is_op(node, *_MADE_BY[recipe.kind]) and len(operands) == len(recipe.deps)
+        has_operator = is_op(node, *_OPERATORS_OF_RECIPE[recipe.kind]) and len(operands) == len(
+            recipe.deps
+        )
         return has_operator and all(map(self._is_planned, operands, recipe.deps))
 
     def _is_planned(self, value: ir.Value, dep: Dep) -> bool:
@@ -129,11 +132,16 @@ class SizePlan:
             return op.Slice(*operands, first, last)
         if recipe.node is None:
             raise RuntimeError(f"there is no way to make {need}")
-        node = recipe.node
-        if is_op(node, "Shape", "Size"):
+        return self._repeat_node(recipe.node, need, operands, op)
+
+    def _repeat_node(
+        self, node: ir.Node, need: WantedSize, operands: list[ir.Value], op: Builder
+    ) -> ir.Value:
+        """Return the output of a node of the model, or of a clone of it with other operands."""
+        if node in ops.MEASURES:
             return op.clone_node(node, *node.inputs)
         output = node.outputs[0]
-        is_unchanged = (
-            self._stock.needs[output] == need and list(self._stock.size_inputs(node)) == operands
-        )
-        return output if is_unchanged and node.graph is not None else op.clone_node(node, *operands)
+        has_operands = list(self._stock.size_inputs(node)) == operands
+        if has_operands and self._stock.needs[output] == need and node.graph is not None:
+            return output
+        return op.clone_node(node, *operands)

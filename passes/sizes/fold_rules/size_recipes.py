@@ -9,12 +9,14 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import opset_of
 
 from ...common.lookup import INTEGERS, FoldView, Key
 
-_VECTORS = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Mod", "Neg", "Abs"})
+# Elementwise: a vector of one element gives a vector of the result for that element.
+_COMPUTES_SIZES = ops.BROADCASTS | ops.named("Abs Neg")
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class WantedSize:
 
 
 Dep = WantedSize | ir.Value
-"""What a way needs: sizes, or a tensor that stays as it is."""
+"""A dependency of a recipe: a size, or a tensor that is used as it is."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class SizeInventory:
 
     def size_inputs(self, node: ir.Node) -> Iterator[ir.Value]:
         """Yield what a node computes a size from; nothing for a Shape."""
-        if not is_op(node, "Shape", "Size"):
+        if node not in ops.MEASURES:
             yield from (x for x in node.inputs if x is not None)
 
     def dependencies_of(self, node: ir.Node) -> tuple[Dep, ...]:
@@ -147,7 +149,7 @@ class RecipeChooser:
         if isinstance(dep, ir.Value) or dep.is_constant or dep in self.chosen:
             return
         recipe = self._cheapest_recipe(dep, before)
-        self._in_progress.add(dep)  # a way that needs itself is none
+        self._in_progress.add(dep)  # a recipe must not need itself
         for dependency in recipe.deps:
             self.choose(dependency, before)
         self._in_progress.discard(dep)
@@ -157,7 +159,7 @@ class RecipeChooser:
     def _cheapest_recipe(self, need: WantedSize, before: int) -> SizeRecipe:
         """Return the cheapest recipe for ``need``, where planned sizes cost nothing."""
         self._in_progress.add(need)
-        # Of equals a Concat of what is there already: a Shape is a kernel of the device.
+        # At equal cost a Concat of existing tensors: a Shape is a kernel on the device.
         recipes = self._recipes_for(need, before)
         cheapest = min(recipes, key=lambda x: (x.cost, x.kind != "concat"), default=NO_RECIPE)
         self._in_progress.discard(need)
@@ -239,7 +241,7 @@ class RecipeChooser:
             else:
                 for longer in range(len(elements) - (i == 0), i + 1, -1):
                     part, last = need.vector_of(*elements[i:longer]), elements[longer - 1]
-                    # A number goes with what follows, as a constant.
+                    # A number at the end joins the next piece, a constant.
                     ends = self._stock.opset < 15 or not isinstance(last, int)
                     if ends and any(
                         x.kind == "shape" for x in self._recipes_from_dims(part, before)
@@ -255,7 +257,7 @@ class RecipeChooser:
         if (
             producer is None
             or self._stock.order[producer] > before
-            or not is_op(producer, *_VECTORS)
+            or producer not in _COMPUTES_SIZES
         ):
             return
         deps = self._stock.dependencies_of(producer)

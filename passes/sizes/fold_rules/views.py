@@ -6,13 +6,12 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.editing.builder import Builder
 from graphfix.facts.symbolic.expressions import Dim
 from graphfix.graph.nodes import is_op
-from graphfix.ops.broadcast import broadcasts_inputs
 
 from ...common.lookup import (
-    VIEWS,
     FoldView,
     Key,
     Replacement,
@@ -38,22 +37,9 @@ def simplify_view(node: ir.Node, source: ir.Value, look: FoldView) -> Replacemen
     if _prepends_unit_dims(look.dims(source), dims) and _is_broadcast_by_readers(
         node.outputs[0], look
     ):
-        gemm = source.producer()  # gemm-matmul takes it away with the view before it
-        flattens = is_op(gemm, "Gemm") and gemm.inputs[0] is not None and gemm.inputs[0].producer()
-        return None if flattens and is_op(flattens, *VIEWS) else forward_value(source, node)
-    start, cast = source, exclusive_producer(source, "Cast")
-    if (
-        cast is not None
-        and cast.inputs[0] is not None
-        and exclusive_producer(cast.inputs[0], *VIEWS) is not None
-    ):
-        start = cast.inputs[0]
-    else:
-        cast = None
-    while (before := exclusive_producer(start, *VIEWS)) is not None and before.inputs[
-        0
-    ] is not None:
-        start = before.inputs[0]
+        return None if _flattens_for_gemm(source) else forward_value(source, node)
+    cast = _cast_of_view(source)
+    start = _skip_views(source if cast is None else cast.inputs[0] or source)
     computed = is_op(node, "Reshape") and len(node.inputs) > 1 and look.numbers(node.inputs[1])
     if start is source and computed is not None:
         return None
@@ -66,6 +52,29 @@ def simplify_view(node: ir.Node, source: ir.Value, look: FoldView) -> Replacemen
     return Replacement(
         f"{reason}, before the Cast", lambda op: [op.clone_node(cast, build_view(op))]
     )
+
+
+def _flattens_for_gemm(value: ir.Value) -> bool:
+    """Return whether a Gemm behind a view makes ``value``: gemm-matmul removes both views."""
+    gemm = value.producer()
+    data = gemm.inputs[0] if is_op(gemm, "Gemm") else None
+    return data is not None and ops.RESHAPES.has(data.producer())
+
+
+def _cast_of_view(value: ir.Value) -> ir.Node | None:
+    """Return the Cast that makes ``value`` of a view, if nothing else reads either."""
+    cast = exclusive_producer(value, "Cast")
+    data = None if cast is None else cast.inputs[0]
+    return None if exclusive_producer(data, *ops.RESHAPES) is None else cast
+
+
+def _skip_views(value: ir.Value) -> ir.Value:
+    """Return what ``value`` is a view of, behind all views that have no other reader."""
+    while (view := exclusive_producer(value, *ops.RESHAPES)) is not None:
+        if view.inputs[0] is None:
+            break
+        value = view.inputs[0]
+    return value
 
 
 def _prepends_unit_dims(source_dims: tuple[Key, ...] | None, target_dims: tuple[Key, ...]) -> bool:
@@ -86,9 +95,9 @@ def _is_broadcast_by_readers(value: ir.Value, look: FoldView) -> bool:
     readers = [use.node for use in value.uses()]
     for reader in readers:
         operands = {x for x in reader.inputs if x is not None} - {value}
-        ranks = [shapes.rank(x) or 0 for x in operands if not is_op(x.producer(), *VIEWS)]
+        ranks = [shapes.rank(x) or 0 for x in operands if not ops.RESHAPES.has(x.producer())]
         if (
-            not broadcasts_inputs(reader, look.view.opset_of_node(reader))
+            reader not in ops.BROADCASTS.at(look.view.opset_of_node(reader))
             or max(ranks, default=0) < rank
         ):
             return False

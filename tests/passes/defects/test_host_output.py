@@ -45,6 +45,11 @@ MAY_BE = {
         z = Slice (y, i0, n, i1)""",
         f"{Y}, {Z}",
     ),
+    "backwards or not, as a number says": (
+        """total = ReduceMax <keepdims = 0> (y) g = Sign (total) n = Cast <to = 7> (g)
+        m = Add (n, n) s = Sub (m, one) step = Reshape (s, i1) z = Slice (y, i0, i2, i1, step)""",
+        f"{Y}, {Z}",
+    ),
     "of as many dims as the numbers say": (
         """n = NonZero (y) row = Gather (n, one) some = Slice (row, i0, i2, i0)
         e = ConstantOfShape (some) z = Neg (e)""",
@@ -149,6 +154,11 @@ LEFT = {
     "of a size that inference does not know": (
         """s = Shape (x) f = Cast <to = 1> (s) r = Sqrt (f) n = Cast <to = 7> (r)
         e = Expand (tiny, n) z = Neg (e)""",
+        f"{Y}, {Z}",
+    ),
+    "summed over an axis that a number says": (
+        """total = ReduceMax <keepdims = 0> (y) g = Sign (total) n = Cast <to = 7> (g)
+        axis = Reshape (n, i1) z = ReduceSum <keepdims = 1> (y, axis)""",
         f"{Y}, {Z}",
     ),
     "branches that are never empty": (

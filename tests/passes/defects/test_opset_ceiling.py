@@ -14,7 +14,7 @@ import graphfix
 from graphfix.errors import UsageError
 from tests.passes.models import data, opened
 
-READ_UP_TO = importlib.import_module("graphfix.passes.defects._opsets").READ_UP_TO
+READ_UP_TO = importlib.import_module("graphfix.passes.defects._older_meaning").READ_UP_TO
 
 
 def model(text: str, opset: int, domains: str = "") -> ir.Model:

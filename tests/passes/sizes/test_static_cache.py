@@ -113,6 +113,78 @@ def test_what_cannot_be_seen_through_is_refused_by_its_name(node: str, told: str
     assert data(m) == before
 
 
+@pytest.mark.parametrize(
+    ("opset", "softmax"),
+    [
+        (11, "Softmax (scores)"),  # axis 1, and all behind it
+        (11, "Softmax <axis = 1> (scores)"),
+        (11, "Softmax <axis = -1> (scores)"),
+        (13, "Softmax (scores)"),  # the last axis
+        (13, "Softmax <axis = 2> (scores)"),
+    ],
+)
+def test_the_axes_of_a_softmax_are_those_of_its_opset(opset: int, softmax: str) -> None:
+    """Before opset 13 all axes from its own on are normalized together."""
+    text = f"""m (float[B, 1, 4] x, float[B, past, 4] past_keys)
+        => (float[B, 1, 4] y, float[B, total, 4] present_keys)
+    {{
+        present_keys = Concat <axis = 1> (past_keys, x)
+        turned = Transpose <perm = [0, 2, 1]> (present_keys)
+        scores = MatMul (x, turned)
+        weights = {softmax}
+        y = MatMul (weights, present_keys)
+    }}"""
+    before, after = model(text, opset), model(text, opset)
+    passes = pipeline.resolve_passes("static-cache:past=6")
+    pipeline.run(after, passes)
+    assert [node.op_type for node in after.graph].count("Where") == 1  # the scores to hide
+    dims = {"past": [0, 2, 6], "B": [1, 2]}
+    verdict = verify(before, after, dims=dims, may_change=interface_changes_of(passes))
+    assert verdict.ok, str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("opset", "reduction"),
+    [
+        (12, "ReduceSum <axes = [1], keepdims = 1> (present_keys)"),
+        (18, "ReduceL1 (present_keys, one)"),
+        (18, "ReduceLogSum (positive, one)"),
+        (18, "ReduceMax <noop_with_empty_axes = 1> (present_keys)"),  # reduces nothing
+    ],
+)
+def test_sums_over_a_cache_leave_out_what_is_not_valid(opset: int, reduction: str) -> None:
+    text = f"""m (float[B, 1, 4] x, float[B, past, 4] past_keys)
+        => (float[B, P, 4] y, float[B, total, 4] present_keys) <int64[1] one = {{1}}>
+    {{
+        present_keys = Concat <axis = 1> (past_keys, x)
+        positive = Abs (present_keys)
+        sums = {reduction}
+        turned = Transpose <perm = [0, 2, 1]> (present_keys)
+        scores = MatMul (x, turned)
+        weights = Softmax <axis = -1> (scores)
+        mixed = MatMul (weights, present_keys)
+        picked = Gather <axis = 1> (sums, minus)
+        y = Add (mixed, picked)
+    }}""".replace("int64[1] one", "int64[1] minus = {-1}, int64[1] one")
+    before, after = model(text, opset), model(text, opset)
+    passes = pipeline.resolve_passes("static-cache:past=6")
+    pipeline.run(after, passes)
+    dims = {"past": [0, 2, 6], "B": [1, 2]}
+    verdict = verify(before, after, dims=dims, may_change=interface_changes_of(passes))
+    assert verdict.ok, str(verdict)
+
+
+def test_axes_of_a_reduction_that_are_not_known_are_refused() -> None:
+    text = """m (float[B, 1, 4] x, float[B, past, 4] past_keys, int64[1] axes)
+        => (float[P, Q, R] y, float[B, total, 4] present_keys)
+    {
+        present_keys = Concat <axis = 1> (past_keys, x)
+        y = ReduceSum <keepdims = 1> (present_keys, axes)
+    }"""
+    with pytest.raises(PaddingError, match=r"ReduceSum.*which axes it reduces is not known"):
+        pipeline.run(model(text, 18), "static-cache:past=6")
+
+
 def test_a_name_that_is_none_and_a_size_beside_the_models_own() -> None:
     with pytest.raises(UsageError, match="no input has a dim named 'pasts'"):
         pipeline.run(model(FORMS["causal"], 17), "static-cache:pasts=8")

@@ -156,6 +156,10 @@ MEETS = {
         { y = Where (mask, x, low) }""",
         "'mask' [3, 3] meets 'x' [T, T], which runs only where T is 3 or 1",
     ),
+    "bounds": (
+        """m (float[B, T] x) => (float[B, T] y) <float[3] low = {1, 2, 3}> { y = Max (x, low) }""",
+        "'low' [3] meets 'x' [B, T], which runs only where T is 3 or 1",
+    ),
     "a mask that is computed from a frozen index": (
         """m (float[T] x, int64[1] n) => (float[T] y) <int64[3] index = {0, 1, 2}, float z = {0.0}>
         { mask = Less (index, n) y = Where (mask, x, z) }""",

@@ -1,0 +1,69 @@
+"""fold: what is computed of constants is what ONNX Runtime computes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from tests.passes.models import execute, model, ops
+
+CONSTANTS = """int64[2, 2] n = {3, -1, 0, 2}, int64[2, 2] at = {1, 0, 1, 1},
+    int64[2, 1] rows = {1, 0}, int64[4] four = {4, 3, 2, 1}, bool[2] some = {0, 1},
+    float[2, 2] f = {1.5, -2.5, 0.5, -0.0}, float[1, 4, 1, 1] deep = {1, 2, 3, 4},
+    float[1, 1, 2, 2] wide = {1, 2, 3, 4}, int64[2] two = {1, 2}, float low = {-1},
+    float high = {1}, int64 three = {3}, int64[1] axis = {0}, int64[1] first = {-9},
+    int64[1] last = {9223372036854775807}, int64[1] back = {-1}"""
+
+
+@pytest.mark.parametrize(
+    ("node", "opset"),
+    [
+        ("Compress <axis = 0> (n, some)", 18),
+        ("GatherElements <axis = 1> (n, at)", 18),
+        ("GatherND (n, rows)", 18),
+        ("DepthToSpace <blocksize = 2> (deep)", 18),
+        ("SpaceToDepth <blocksize = 2> (wide)", 18),
+        ("ReverseSequence <time_axis = 0, batch_axis = 1> (n, two)", 18),
+        ("BitwiseAnd (four, three)", 18),
+        ("Round (f)", 18),
+        ("IsNaN (f)", 18),
+        ("Mod (n, three)", 18),
+        ("ReduceMax (n)", 18),
+        ("Slice (four, back, first, axis, back)", 18),
+        ("Slice (four, axis, last)", 18),
+        ("Slice <starts = [-3], ends = [9]> (four)", 9),
+    ],
+)
+def test_it_is_folded_to_the_same_bits(node: str, opset: int) -> None:
+    m = _model(node, opset)
+    _, wanted = execute(m, {"x": np.zeros(1, np.float32)}, optimized=False)
+    graphfix.run(m, "fold")
+    assert set(ops(m)) <= {"Neg", "Identity"}
+    _, folded = execute(m, {"x": np.zeros(1, np.float32)}, optimized=False)
+    assert folded.dtype == wanted.dtype
+    assert folded.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "Dropout (f)",  # fold drops nothing that a training mode may need
+        "ReduceSum (f)",  # sums of floats are rounded in an order of the runtime's own
+        "ReduceMax (f)",  # may meet NaN
+        "Relu (f)",  # of -0 it makes 0 or -0
+        "Clip (f, low, high)",
+        "Exp (f)",
+        "RandomUniformLike (f)",
+    ],
+)
+def test_what_runtimes_may_compute_otherwise_stays(node: str) -> None:
+    m = _model(node, 18)
+    graphfix.run(m, "fold")
+    assert node.split()[0] in ops(m)
+
+
+def _model(node: str, opset: int) -> ir.Model:
+    text = f"m (float[N] x) => (float[N] z, y) <{CONSTANTS}> {{ z = Neg (x) y = {node} }}"
+    return model(text, opset)
