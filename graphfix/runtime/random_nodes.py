@@ -13,10 +13,10 @@ import zlib
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import all_nodes
-from graphfix.ops import RANDOM
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array, Feeds, Port
 from graphfix.runtime.provider import Ep
@@ -65,4 +65,4 @@ def is_random(node: ir.Node) -> bool:
     """Return whether a node draws random numbers."""
     if is_op(node, "Dropout"):
         return len(node.inputs) > 2 and scalar_of(node.inputs[2]) is True
-    return node in RANDOM
+    return node in ops.RANDOM
