@@ -14,7 +14,9 @@ from graphfix.version import __version__
 
 if TYPE_CHECKING:
     from graphfix.benchmark.bench import bench
+    from graphfix.benchmark.bench_result import Benchmark
     from graphfix.core import Change, Check, Finding, Findings, Match, NodePass, Pass, Result, Skip
+    from graphfix.directml.plan import DirectMLPlan
     from graphfix.editing.builder import Builder
     from graphfix.engine.pipeline import run
     from graphfix.engine.registry import get_pass, load_plugin
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
         FeedError,
         GraphfixError,
         ModelError,
+        PaddingError,
+        PassError,
         PluginError,
         UsageError,
         VerificationError,
@@ -38,16 +42,21 @@ if TYPE_CHECKING:
     from graphfix.probing.padded import PaddedVerdict, padded
     from graphfix.proof.verify import Tolerance, Verdict, verify
     from graphfix.shipped.session import Session
+    from graphfix.shipped.stream import Stream
     from graphfix.shipping.build import ship, ship_file
+    from graphfix.shipping.result import Shipped
 
 # onnx-ir takes about a second to import, so each name is imported when it is first asked for.
 _HOMES = {
     "graphfix.editing.builder": "Builder",
     "graphfix.core": "Change Check Finding Findings Match NodePass Pass Result Skip",
     "graphfix.errors": (
-        "FeedError GraphfixError ModelError PluginError UsageError VerificationError"
+        "FeedError GraphfixError ModelError PaddingError PassError PluginError UsageError "
+        "VerificationError"
     ),
     "graphfix.benchmark.bench": "bench",
+    "graphfix.benchmark.bench_result": "Benchmark",
+    "graphfix.directml.plan": "DirectMLPlan",
     "graphfix.job.checking": "check",
     "graphfix.job.explaining": "Explanation explain",
     "graphfix.job.fix": "fix",
@@ -61,20 +70,23 @@ _HOMES = {
     "graphfix.engine.registry": "get_pass load_plugin",
     "graphfix.engine.report": "PassReport Report",
     "graphfix.shipping.build": "ship ship_file",
+    "graphfix.shipping.result": "Shipped",
     "graphfix.shipped.session": "Session",
+    "graphfix.shipped.stream": "Stream",
     "graphfix.model_zoo.zoo": "Zoo zoo",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-# What is done with a model; files; passes of one's own; what comes back; what is raised.
+# Verbs; files; passes of one's own; results; deployment; errors.
 __all__ = ["bench", "check", "explain", "fix", "padded", "plan", "run", "ship", "verify", "zoo"]
 __all__ += ["load", "repair_file", "save", "ship_file"]
 __all__ += ["Builder", "Check", "Match", "NodePass", "Pass", "Skip", "View"]
 __all__ += ["get_pass", "load_plugin"]
-__all__ += ["Change", "Explanation", "Finding", "Findings", "PaddedVerdict", "PassReport", "Report"]
-__all__ += ["Result", "Session", "Tolerance", "Verdict", "Zoo", "__version__"]
-__all__ += ["FeedError", "GraphfixError", "ModelError", "PluginError", "UsageError"]
-__all__ += ["VerificationError"]
+__all__ += ["Benchmark", "Change", "DirectMLPlan", "Explanation", "Finding", "Findings"]
+__all__ += ["PaddedVerdict", "PassReport", "Report", "Result", "Shipped", "Tolerance", "Verdict"]
+__all__ += ["Session", "Stream", "Zoo", "__version__"]
+__all__ += ["FeedError", "GraphfixError", "ModelError", "PaddingError", "PassError", "PluginError"]
+__all__ += ["UsageError", "VerificationError"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""What a pass is: it asks a question of every node, and edits where the answer is yes.
+"""What a pass is: a question about each node, and an edit where the answer is yes.
 
 A pass is a frozen dataclass whose fields are its options. Matching only reads, and is the same for
 check, dry run and repair; only :class:`graphfix.editing.builder.Builder` edits.
@@ -27,8 +27,8 @@ from graphfix.wording import Displayable, Row, group_pairs, kebab_case, plural
 Feeds = Mapping[str, npt.NDArray[np.generic]]
 
 Safety = Literal["exact", "valid-rows", "conditional"]
-"""What a repair keeps: every number, to how a kernel that is given the same sum may round it; the
-numbers within the valid length; or the numbers under a condition that the pass's manual states."""
+"""What a repair keeps: every number, up to rounding of the same sum; the numbers within the valid
+length; or the numbers under a condition that the pass's manual states."""
 
 Interface = Literal["dims", "inputs", "outputs"]
 """What a repair may change of how a model is fed and read, if that is its job: the sizes of input
@@ -109,7 +109,7 @@ class Change:
 
     Attributes:
         by: The name of the pass.
-        at: The path of the repaired node, as :func:`graphfix.model.text.path_of` prints it.
+        at: The path of the repaired node, as :func:`graphfix.graph.text.node_label` prints it.
         tensor: The name of the repaired tensor, which is the same before and after.
         removed: The removed nodes, as ONNX text.
         added: The added nodes, as ONNX text.
@@ -224,9 +224,9 @@ class Check(abc.ABC):
     """A question asked of a model. Reading never edits."""
 
     name: ClassVar[str]
-    """That of the class, where it says no other: ``FuseNorm`` is ``fuse-norm``."""
+    """The name for ``-p``; by default that of the class: ``FuseNorm`` is ``fuse-norm``."""
     sentence: ClassVar[str] = ""
-    """What ``check`` prints for a site, where that is the same for all of them."""
+    """The message of ``check`` for each site, if it is the same for all."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -267,13 +267,13 @@ class Pass(Check, ir.passes.InPlacePass):
     advice: ClassVar[str] = ""
     """What a user may try if the repaired model computes something else."""
     needs_calibration: ClassVar[bool] = False
-    """Whether the job looks for what the pass must leave alone by running the model: the pass then
-    has an option ``keep`` for the names, joined by ``+``, and rounds numbers to float16."""
+    """Whether the pass rounds numbers to float16, and the job runs the model to find which nodes it
+    must not round: the pass has an option ``keep`` for their names, joined by ``+``."""
     keeps_shapes: ClassVar[bool] = False
     """Whether ``repair`` itself keeps :mod:`graphfix.facts.shapes` up to date."""
 
     edits_by_builder: ClassVar[bool] = False
-    """Whether ``repair`` adds and removes nodes only by a Builder, which says so."""
+    """Whether ``repair`` adds and removes nodes only through a Builder, which tracks them."""
 
     @abc.abstractmethod
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
@@ -316,7 +316,7 @@ class Pass(Check, ir.passes.InPlacePass):
     def fallbacks(self) -> Iterator[Pass]:
         """Yield the passes to try in place of this one after a failed proof, the best first.
 
-        The same pass with other options, or another one; the best first.
+        That is the same pass with other options, or another one.
         """
         yield from ()
 
@@ -324,8 +324,8 @@ class Pass(Check, ir.passes.InPlacePass):
     def is_removable(self) -> bool:
         """Return whether the result is still what was asked for without this pass.
 
-        It is not where the pass was called for what it changes of the interface, of padding or of
-        the type of numbers.
+        False for a pass that changes the interface, makes padding safe or changes types: its result
+        is what the user asked for.
         """
         return not (self.safe_to_pad or self.needs_calibration or interface_changes_of([self]))
 
@@ -333,7 +333,7 @@ class Pass(Check, ir.passes.InPlacePass):
     def optional(self) -> bool:
         """Return whether a model without this calibrated pass is still worth writing.
 
-        If its result misses the gate, users then get the model without it, and are told.
+        If the result misses the gate, the model is written without the pass, and users are told.
         """
         return False
 
@@ -349,7 +349,7 @@ class Pass(Check, ir.passes.InPlacePass):
     def runs_at(self, model: ir.Model) -> Mapping[str, Sequence[int]]:
         """Return the only sizes, by symbolic dim, at which both models run; {} for all.
 
-        Verification then compares the two at no others.
+        Verification then compares the models at these sizes only.
         """
         return {}
 
@@ -386,7 +386,7 @@ class NodePass(Pass, Generic[M]):
         """Build what replaces the first output of ``match.node`` and return it."""
 
     def sites(self, model: ir.Model) -> Iterator[M | Skip]:
-        """Yield every match and near miss of the model as it stands."""
+        """Yield every match and near miss of the model."""
         view = View(model)
         for node in view.nodes(*self.anchors):
             candidate = self.match(node, view)

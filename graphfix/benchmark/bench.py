@@ -2,13 +2,13 @@
 
 One model a process, processes in turn (:mod:`graphfix.benchmark.interleave`), each alone with the
 clock (:mod:`graphfix.benchmark.timed_process`); the ratio is over processes
-(:mod:`graphfix.benchmark.timing`). A copy of the first model takes part: where the clock tells a
-model from its own copy, it tells nothing of others. Outputs are compared in runs of their own
+(:mod:`graphfix.benchmark.timing`). A copy of the first model takes part: where it differs
+measurably from the model, no ratio is reported. Outputs are compared in runs of their own
 (:mod:`graphfix.benchmark.untimed_run`).
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -24,7 +24,7 @@ from graphfix.benchmark.bench_result import (
 from graphfix.benchmark.candidate import Entrant, MapFeeds, read_entrant
 from graphfix.benchmark.interleave import Course, FailedError, take_turns
 from graphfix.benchmark.timed_process import Trial, describe_machine, time_in_process
-from graphfix.benchmark.timing import compare_timings, time_ratio
+from graphfix.benchmark.timing import Timing, compare_timings, time_ratio
 from graphfix.benchmark.timing_plan import notes_of, plan_setups, sizes_text
 from graphfix.benchmark.untimed_run import Reference, observe_run
 from graphfix.errors import ModelError, UsageError
@@ -60,13 +60,13 @@ EFFORT: Mapping[Ep, Effort] = {
     "cuda": Effort(6, 3, 0.1),
     "dml": Effort(6, 3, 0.3),
 }
-"""What is done where nothing else is said: an answer within half a minute for a small model."""
+"""The default: an answer within half a minute for a small model."""
 CAREFUL: Mapping[Ep, Effort] = {
     "cpu": Effort(9, 3, 0.5),
     "cuda": Effort(9, 3, 0.5),
     "dml": Effort(6, 3, 1.5),
 }
-"""What is done for a narrower interval."""
+"""More processes or longer runs, for a narrower interval."""
 
 
 def bench(
@@ -88,22 +88,22 @@ def bench(
 ) -> Benchmark:
     """Compare what models compute, and time them, one model a process and processes in turn.
 
-    Each is timed as it is, and with its dims fixed by free-dimension overrides, if any are
-    symbolic.
+    Each model is timed unchanged, and with its symbolic dims, if it has any, fixed by
+    free-dimension overrides.
 
     Args:
         models: Files or models; the first is what the others are compared with.
-        ep: Where: ``"auto"`` is DirectML if there is one, else the CPU, and says so.
+        ep: Where to run: ``"auto"`` is DirectML if available, else the CPU, with a note.
         dims: The sizes to time at, by the name of the symbolic dim.
         other: The sizes of another shape; by default three quarters of the longest dim.
-        fixed: Whether they are timed with their dims fixed at all.
+        fixed: Whether models are also timed with their dims fixed.
         processes: How many processes of each model; by default those of :data:`EFFORT`. No ratio
             comes of fewer than six.
         runs: Minimum number of steady-state runs per process.
         seconds: How long steady runs go on at least.
         careful: Whether the defaults of these three are those of :data:`CAREFUL`.
-        copy: Whether a copy of the first model is timed beside it; without, what is said of the
-            others rests on what else is known of this clock.
+        copy: Whether a copy of the first model is timed as well, to see whether this machine can
+            tell two models apart; without it, ratios are reported unchecked.
         map_feeds: For each model, what makes its inputs from those of the first; None for those
             that take the same.
         tolerance: How far outputs may differ from those of the first model on the CPU; a hundred
@@ -121,41 +121,37 @@ def bench(
         raise UsageError("name at least one model to time")
     scratch = ScratchFolder()  # it goes at the end of this function
     models = [as_model_file(x, scratch.path / f"model-{i}.onnx") for i, x in enumerate(sources)]
-    for option, count in (("--runs", runs), ("--processes", processes)):
-        if count is not None and count < 1:
-            raise UsageError(f"{option} {count}: at least 1")
+    _require_positive(runs=runs, processes=processes)
     require_valid_choices(ep=(ep, ("auto", *get_args(Ep))))
     tell = progress or (lambda _: None)
     provider, note = choose_provider(ep)
-    effort = (CAREFUL if careful else EFFORT)[provider]
-    seconds = effort.seconds if seconds is None else seconds
-    effort = Effort(processes or effort.processes, runs or effort.runs, seconds)
+    usual = (CAREFUL if careful else EFFORT)[provider]
+    effort = Effort(
+        processes or usual.processes,
+        runs or usual.runs,
+        usual.seconds if seconds is None else seconds,
+    )
     entrants, results = _read_entrants(models, map_feeds)
     tell("making inputs")
     plan = plan_setups(
         models[0], entrants, one_size_by_dim(dims), one_size_by_dim(other), fixed=fixed, seed=seed
     )
     notes = [notes_of(x, plan) if x is not None else () for x in entrants]
-    tolerance = tolerance or Tolerance()
-    if any(x is not None and computes_in_half(x.graph) for x in entrants):
-        tolerance = tolerance.for_half()
     tell("starting a process")
-    about = describe_machine(runner_for(provider))
+    runner = runner_for(provider)
+    about = describe_machine(runner)
     for setup, first, second in plan:
-        taking = {i: x for i, x in enumerate(entrants) if x is not None and x.fits(first.feeds)}
-        for i, entrant in enumerate(entrants):
-            if entrant is not None and i not in taking and setup.name == AS_IT_IS:
-                results[i][setup.name] = Result(error=f"it does not take {sizes_text(first)}")
         trial = Trial(
-            setup,
-            first,
-            second,
-            runner_for(provider),
-            effort.runs,
-            effort.seconds,
-            lambda message, name=setup.name: tell(f"timing, {name}: {message}"),  # type: ignore[misc]
+            setup, first, second, runner, effort.runs, effort.seconds, _setup_progress(setup, tell)
         )
-        tried = _run_setup(trial, taking, effort.processes, tolerance, seed, copy=copy)
+        tried = _run_setup(
+            trial,
+            _fitting_entrants(trial, entrants, results),
+            effort.processes,
+            _allowed_difference(tolerance, entrants),
+            seed,
+            copy=copy,
+        )
         for i, result in tried.items():
             results[i][setup.name] = result
     model_results = zip(models, results, notes, strict=True)
@@ -164,6 +160,43 @@ def bench(
         for model, results_by_setup, message in model_results
     )
     return Benchmark(provider, note, about, tuple(x[0] for x in plan), tuple(timed))
+
+
+def _require_positive(**counts: int | None) -> None:
+    """Raise UsageError for an option that is less than 1."""
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise UsageError(f"--{name} {count}: at least 1")
+
+
+def _setup_progress(setup: Setup, tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Return ``tell`` for the steps of a setup, each with the name of the setup."""
+    return lambda message: tell(f"timing, {setup.name}: {message}")
+
+
+def _allowed_difference(
+    tolerance: Tolerance | None, entrants: Iterable[Entrant | None]
+) -> Tolerance:
+    """Return the tolerance; that of float16 if a model computes in it."""
+    tolerance = tolerance or Tolerance()
+    in_half = any(x is not None and computes_in_half(x.graph) for x in entrants)
+    return tolerance.for_half() if in_half else tolerance
+
+
+def _fitting_entrants(
+    trial: Trial, entrants: Sequence[Entrant | None], results: Sequence[dict[str, Result]]
+) -> dict[int, Entrant]:
+    """Return the models that take the inputs of a trial, by number.
+
+    Of the others, the results then say so, unless the dims are fixed.
+    """
+    readable = {i: x for i, x in enumerate(entrants) if x is not None}
+    fitting = {i: x for i, x in readable.items() if x.fits(trial.first.feeds)}
+    if trial.setup.name == AS_IT_IS:
+        for i in readable.keys() - fitting.keys():
+            error = f"it does not take {sizes_text(trial.first)}"
+            results[i][AS_IT_IS] = Result(error=error)
+    return fitting
 
 
 def _read_entrants(
@@ -203,7 +236,7 @@ def _run_setup(
             observations[i] = observe_run(trial, entrant, reference, tolerance)
         except FailedError as error:
             results[i] = Result(error=str(error))
-    # The copy is the first model once more; where there is nothing beside it, it has none.
+    # The copy is the first model once more; a model that runs alone has none.
     beside = [0] if copy and 0 in observations and len(observations) > 1 else []
     members = [*observations, *beside]
     courses = take_turns(
@@ -224,19 +257,24 @@ def _run_setup(
 def _judge_results(results: Mapping[int, Result], copy: Course | None) -> dict[int, Result]:
     """Return the results with the claims that the copy of the first model allows."""
     base = results[0]
+    if base.error:
+        return dict(results)
     copy_timings = {x: copy.timing_of(x) for x in base.phases} if copy is not None else {}
-    judged = {0: base}
-    if copy_timings and not base.error:
+    judged = {i: _add_claims(x, base, copy_timings) for i, x in results.items()}
+    judged[0] = base
+    if copy_timings:
         copy_ratios = {x: time_ratio(copy_timings[x], base.phases[x]) for x in base.phases}
         judged[0] = replace(base, copy={x: r for x, r in copy_ratios.items() if r is not None})
-    for i, result in results.items():
-        if i and not base.error and not result.error:
-            shared_phases = [x for x in PHASES if x in base.phases and x in result.phases]
-            claims = {
-                x: compare_timings(result.phases[x], base.phases[x], copy_timings.get(x))
-                for x in shared_phases
-            }
-            judged[i] = replace(result, claims=claims)
-        elif i:
-            judged[i] = result
     return judged
+
+
+def _add_claims(result: Result, base: Result, copy_timings: Mapping[str, Timing]) -> Result:
+    """Return a result with what can be said of each phase, compared with the first model."""
+    if result.error:
+        return result
+    claims = {
+        x: compare_timings(result.phases[x], base.phases[x], copy_timings.get(x))
+        for x in PHASES
+        if x in base.phases and x in result.phases
+    }
+    return replace(result, claims=claims)

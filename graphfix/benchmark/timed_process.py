@@ -83,7 +83,7 @@ class Trial:
 
 
 def describe_machine(runner: Runner) -> dict[str, str]:
-    """Return what a process says of itself and of the machine.
+    """Return the versions that a process reports, and facts about the machine.
 
     Raises:
         UsageError: It does not start, or lacks the provider.

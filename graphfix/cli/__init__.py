@@ -133,51 +133,69 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = group.main(arguments, prog_name="graphfix", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
-    except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx is not None else "graphfix"
-        sentence = error.format_message()
-        end = "" if sentence.endswith((".", "?", "?)")) else "."
-        return _report_error(f"{sentence}{end} Try '{command} --help'.")
-    except click.ClickException as error:
-        return _report_error(error.format_message())
     except (click.Abort, KeyboardInterrupt) as error:
-        # What had its name when the signal came; not what went with a folder of its own. click
-        # makes an Abort of what it hears.
-        abort_args = (error.__cause__ or error).args
-        written = [x for x in abort_args if isinstance(x, str) and Path(x).exists()]
-        _terminal.print_remark(
-            f"interrupted; written: {', '.join(written)}" if written else _NOTHING
-        )
-        return DONE if written else INTERRUPTED
-    except PassError as error:  # its traceback is what we need
-        lines = traceback.format_exception(error.__cause__ or error)
-        click.echo(clean_text("".join(lines)), err=True, nl=False)
-        return _report_error(f"{error}; nothing was written. Please report the lines above")
-    except GraphfixError as error:
-        return _report_error(str(error))
-    except MemoryError:
-        return _report_error("out of memory; nothing was written. Try smaller sizes with --dims")
-    except OSError as error:
-        _terminal.silence_stream()  # perhaps it was the standard output
-        if error.filename is None and not _has_current_folder():
-            return _report_error("the current folder is no more; change to one that is there")
-        where = f"{error.filename}: " if error.filename is not None else ""
-        return _report_error(f"{where}{error.strerror or error}")
-    except Exception as error:  # a fault of ours, or of a plugin: its traceback is what we need
-        if _NO_THREAD in str(error):
-            return _report_error(
-                "the system starts no more threads for this user; nothing was written. End some "
-                "processes, or raise the limit (ulimit -u)"
-            )
-        click.echo(clean_text(traceback.format_exc()), err=True, nl=False)
-        problem = f"{type(error).__name__}: {error}"
-        return _report_error(
-            f"unexpected {problem}; this is a fault, please report the lines above"
-        )
+        return _report_interrupt(error)
+    except Exception as error:
+        return _report_exception(error)
     finally:
         logging.getLogger().removeHandler(remarks)
         warnings.showwarning = showing
     return code if isinstance(code, int) else DONE
+
+
+def _report_interrupt(error: BaseException) -> int:
+    """Print what was written before the signal came, and return the exit code.
+
+    That is what had its name by then, and not what went with a folder of its own. click makes an
+    Abort of what it hears.
+    """
+    abort_args = (error.__cause__ or error).args
+    written = [x for x in abort_args if isinstance(x, str) and Path(x).exists()]
+    _terminal.print_remark(f"interrupted; written: {', '.join(written)}" if written else _NOTHING)
+    return DONE if written else INTERRUPTED
+
+
+def _report_exception(error: Exception) -> int:
+    """Print an exception as a sentence, with its traceback if it is a fault; return 2."""
+    match error:
+        case click.UsageError():
+            command = error.ctx.command_path if error.ctx is not None else "graphfix"
+            sentence = error.format_message()
+            end = "" if sentence.endswith((".", "?", "?)")) else "."
+            return _report_error(f"{sentence}{end} Try '{command} --help'.")
+        case click.ClickException():
+            return _report_error(error.format_message())
+        case PassError():  # its traceback is what we need
+            _print_traceback(error.__cause__ or error)
+            return _report_error(f"{error}; nothing was written. Please report the lines above")
+        case GraphfixError():
+            return _report_error(str(error))
+        case MemoryError():
+            return _report_error(
+                "out of memory; nothing was written. Try smaller sizes with --dims"
+            )
+        case OSError():
+            return _report_os_error(error)
+    if _NO_THREAD in str(error):
+        return _report_error(
+            "the system starts no more threads for this user; nothing was written. End some "
+            "processes, or raise the limit (ulimit -u)"
+        )
+    _print_traceback(error)  # a fault of ours, or of a plugin
+    problem = f"{type(error).__name__}: {error}"
+    return _report_error(f"unexpected {problem}; this is a fault, please report the lines above")
+
+
+def _report_os_error(error: OSError) -> int:
+    _terminal.silence_stream()  # perhaps it was the standard output
+    if error.filename is None and not _has_current_folder():
+        return _report_error("the current folder is no more; change to one that is there")
+    where = f"{error.filename}: " if error.filename is not None else ""
+    return _report_error(f"{where}{error.strerror or error}")
+
+
+def _print_traceback(error: BaseException) -> None:
+    click.echo(clean_text("".join(traceback.format_exception(error))), err=True, nl=False)
 
 
 def _has_current_folder() -> bool:

@@ -61,7 +61,7 @@ def _print_setup(
 ) -> None:
     models = zip(names, benchmark.models, strict=True)
     results = {name: x.results[setup.name] for name, x in models if setup.name in x.results}
-    _terminal.print_paragraph(_setup_title(benchmark, setup), later="  ")
+    _terminal.print_paragraph(_setup_title(setup), later="  ")
     label = _SHORT[benchmark.ep]
     shown = list(results.items())
     # As many models beside each other as there is room for.
@@ -80,7 +80,7 @@ def _print_setup(
             _terminal.print_row(f"{name} / {first}", f"{label}, steady: {_claim_text(claim)}")
 
 
-def _setup_title(benchmark: Benchmark, setup: Setup) -> str:
+def _setup_title(setup: Setup) -> str:
     text = f"{setup.name}, {_sizes_text(setup.dims)}"
     if setup.other:
         changed = {k: v for k, v in setup.other.items() if setup.dims.get(k) != v}

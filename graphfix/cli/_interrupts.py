@@ -21,7 +21,7 @@ def install_handlers() -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     signal.signal(signal.SIGTERM, _on_signal)
-    # What was told not to hear one stays so: a shell tells what runs behind it, nohup what it runs.
+    # An ignored signal stays so: shells ignore SIGINT in background jobs, nohup ignores SIGHUP.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _on_signal)
     # A terminal that is closed.

@@ -26,7 +26,7 @@ Sizes = dict[str, list[int]]
 Texts = tuple[str, ...]
 
 MODEL, PLUGINS = "graphfix.model", "graphfix.plugins"
-"""Where a command's context keeps the model's path, for what is said when it fails, and plugins."""
+"""Keys of a command's context: the model's path, for error messages, and the plugin files."""
 _MOST = 1 << 40
 
 
@@ -41,7 +41,7 @@ def _spool_file(context: click.Context, name: str) -> Path:
 
     folder = context.with_resource(ScratchFolder()).path
     path = folder / f"{name}.onnx"
-    # Weights in other files are not there; nobody can put them into this folder.
+    # A model from stdin cannot have weights in other files.
     ALIASES[f"{folder}; put it there"] = f"{name}; name the model's file instead of -"
     ALIASES[str(path)] = name
     return path
@@ -126,7 +126,7 @@ def _expand_patterns(context: click.Context, option: click.Parameter, texts: Tex
 
 
 FILE = click.Path(readable=False)
-"""A file that shells complete; what is wrong with it is said where it is read."""
+"""A file that shells complete; errors are reported where it is read."""
 model = click.argument("model", metavar="MODEL", type=FILE, callback=_remember_model)
 models = click.argument(
     "models", metavar="MODEL ...", type=FILE, nargs=-1, required=True, callback=_expand_patterns
@@ -154,7 +154,7 @@ quiet = click.option(
     "-q",
     "--quiet",
     is_flag=True,
-    is_eager=True,  # before what others have to say
+    is_eager=True,  # before other options print anything
     expose_value=False,
     callback=_set_quiet,
     help="Print nothing but errors, and what --json or -o - asks for.",

@@ -88,7 +88,7 @@ def show_warning(message: Warning | str, *_: object, **__: object) -> None:
 def report_late_errors(outcome: str) -> Iterator[None]:
     """Print errors raised in this block, with the ``outcome`` of the model, and go on.
 
-    The exit code is that of the model all the same: who closed the pipe knows that.
+    The exit code stays that of the model: whoever closed the pipe knows about the pipe.
     """
     try:
         yield
@@ -103,8 +103,8 @@ def report_late_errors(outcome: str) -> Iterator[None]:
 def open_closed_streams() -> None:
     """Open the null device for each standard stream that our caller closed.
 
-    Else the next file that is opened has the number of a standard stream, and who writes to that
-    stream, such as a process of ours, writes into the file.
+    Otherwise the next file that is opened gets the number of a standard stream, and a child process
+    that writes to that stream writes into the file.
     """
     for number in range(3):
         try:
@@ -129,7 +129,7 @@ def silence_stream(stream: TextIO | None = None) -> None:
 def colour_preference() -> bool | None:
     """Return what ``NO_COLOR`` and ``FORCE_COLOR`` ask for; None for colours on a terminal.
 
-    Of both, ``NO_COLOR`` holds (no-color.org; force-color.org).
+    ``NO_COLOR`` wins over ``FORCE_COLOR`` (no-color.org; force-color.org).
     """
     if os.environ.get("NO_COLOR"):
         return False

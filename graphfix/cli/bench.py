@@ -142,7 +142,7 @@ def bench(
 
 
 def _feed_mapper(first: str, model: str) -> MapFeeds | None:
-    from graphfix.cli._between import passes_between
+    from graphfix.cli._compared_models import passes_between
     from graphfix.core import feeds_after
     from graphfix.files import io
 

@@ -79,22 +79,75 @@ def check(
     An error crashes there or computes something else, a warning is slow or runs on the CPU, a note
     matters only elsewhere. Exit code 1 if there is an error.
     """
-    extra_checks = [name for name, checks in (("ilens-mask", padding), ("float16", half)) if checks]
-    if extra_checks:
-        spec = ",".join([*([spec] if spec is not None else []), *extra_checks])
     if as_json and sarif:
         raise click.UsageError("--json and --sarif: only one of them goes to stdout.")
+    quiet = as_json or sarif
+    spec = _add_checks(spec, padding=padding, half=half)
     _options.load_plugins()
-    from graphfix.core import Findings
     from graphfix.engine import pipeline
-    from graphfix.files import io
     from graphfix.job import checking
 
     page = _page.page_path(report, models)
     checks = pipeline.resolve_passes(spec) if spec is not None else checking.default_checks(ep)
+    findings_by_model, unread = _check_models(models, checks, ep, exclude, quiet=quiet)
+    each = [_to_json(_page.display_name(x), ep, checks, y) for x, y in findings_by_model.items()]
+    document = each[0] if len(models) == 1 else _terminal.with_header(models=each)
+    if sarif:
+        from graphfix.show.sarif import sarif_document
+
+        _terminal.print_json(sarif_document(findings_by_model, _summaries_of(checks)))
+    elif as_json:
+        _terminal.print_json(document)
+    else:
+        _print_models(findings_by_model, padding=padding, verbose=verbose)
+        if len(models) > 1:
+            click.echo()
+            _print_total(findings_by_model)
+    if page is not None:
+        groups = {
+            _page.display_name(model): list(_page_groups(findings))
+            for model, findings in findings_by_model.items()
+        }
+        page_values: dict[str, object] = {
+            "groups": groups,
+            "about": _summaries_of(checks),
+            "unread": unread,
+        }
+        _page.write_page(
+            page, "check.html", document, quiet=quiet, models=each, ep=ep, **page_values
+        )
+    default_limit = "error" if spec is None else "warning"
+    return 2 if unread else int(_has_finding(findings_by_model, fail_on or default_limit))
+
+
+def _add_checks(spec: str | None, *, padding: bool, half: bool) -> str | None:
+    """Add the passes that ``--padding`` and ``--float16`` ask for."""
+    extra_checks = [name for name, checks in (("ilens-mask", padding), ("float16", half)) if checks]
+    if not extra_checks:
+        return spec
+    return ",".join([*([spec] if spec is not None else []), *extra_checks])
+
+
+def _check_models(
+    models: Sequence[str],
+    checks: Sequence[Check],
+    ep: Provider,
+    exclude: Sequence[str],
+    *,
+    quiet: bool,
+) -> tuple[dict[str, Findings], list[str]]:
+    """Return the findings of each model, the worst first, and why others cannot be read.
+
+    Raises:
+        GraphfixError: The only model cannot be read.
+    """
+    from graphfix.core import Findings
+    from graphfix.files import io
+    from graphfix.job import checking
+
     findings_by_model: dict[str, Findings] = {}
     unread: list[str] = []
-    with _terminal.show_progress(quiet=as_json or sarif) as say:
+    with _terminal.show_progress(quiet=quiet) as say:
         for model in models:
             say(f"checking {model}")
             click.get_current_context().meta[_options.MODEL] = model
@@ -109,47 +162,16 @@ def check(
             findings.sort(key=lambda x: _WORST.index(x.severity))
             shown = (x for x in findings if not any(fnmatchcase(x.at, y) for y in exclude))
             findings_by_model[model] = Findings(shown)
-    limit = fail_on or ("error" if spec is None else "warning")
-    each = [
-        _to_json(_page.display_name(model), ep, checks, findings)
-        for model, findings in findings_by_model.items()
-    ]
-    document = each[0] if len(models) == 1 else _terminal.with_header(models=each)
-    if sarif:
-        from graphfix.show.sarif import sarif_document as in_sarif
+    return findings_by_model, unread
 
-        _terminal.print_json(in_sarif(findings_by_model, _summaries_of(checks)))
-    elif as_json:
-        _terminal.print_json(document)
-    else:
-        for model, findings in findings_by_model.items():
-            _print_findings(model, findings, verbose=verbose)
-            if padding and findings:
-                measured = "graphfix padded measures what reaches the outputs"
-                _terminal.print_row("how", f"seen in the graph, for any size; {measured}")
-        if len(models) > 1:
-            click.echo()
-            _print_total(findings_by_model)
-    if page is not None:
-        groups = {
-            _page.display_name(model): list(_page_groups(findings))
-            for model, findings in findings_by_model.items()
-        }
-        page_values: dict[str, object] = {
-            "groups": groups,
-            "about": _summaries_of(checks),
-            "unread": unread,
-        }
-        quiet = as_json or sarif
-        _page.write_page(
-            page, "check.html", document, quiet=quiet, models=each, ep=ep, **page_values
-        )
-    bad = any(
+
+def _has_finding(findings_by_model: Mapping[str, Findings], limit: str) -> bool:
+    """Return whether a finding of any model is as bad as ``limit``."""
+    return any(
         _WORST.index(x.severity) <= _WORST.index(limit)
-        for y in findings_by_model.values()
-        for x in y
+        for findings in findings_by_model.values()
+        for x in findings
     )
-    return 2 if unread else int(bad)
 
 
 def _page_groups(findings: Findings) -> Iterator[dict[str, object]]:
@@ -177,6 +199,16 @@ def _to_json(model: str, ep: str, checks: Sequence[Check], findings: Findings) -
     return _terminal.with_header(
         source=model, ep=ep, spec=pipeline.spec_of(checks), **findings.to_json()
     )
+
+
+def _print_models(
+    findings_by_model: Mapping[str, Findings], *, padding: bool, verbose: bool
+) -> None:
+    for model, findings in findings_by_model.items():
+        _print_findings(model, findings, verbose=verbose)
+        if padding and findings:
+            measured = "graphfix padded measures what reaches the outputs"
+            _terminal.print_row("how", f"seen in the graph, for any size; {measured}")
 
 
 def _print_findings(model: str, findings: Findings, *, verbose: bool) -> None:

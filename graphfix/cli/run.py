@@ -8,7 +8,7 @@ import shutil
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -97,21 +97,9 @@ def run(
     elif output is None and model in ALIASES and not dry_run:
         raise click.UsageError("-: name the output with -o FILE, or -o - for stdout.")
     _options.require_name(output)
-    page = None
-    if report is not None:
-        from graphfix.job.one_file import default_target
-
-        target = Path(output) if output else default_target(Path(model))
-        page = _page.page_path(report, [model], target, feeds)
+    page = _page_path(report, model, output, feeds)
     _options.load_plugins()
-    # A graph is hundreds of thousands of small objects that live to the end: searching them for
-    # garbage again and again was a sixth of the time, and once more at the end a fiftieth.
-    # Verification does leave some.
-    if no_verify:
-        gc.disable()
-    else:
-        gc.set_threshold(100_000, 50, 100)
-    atexit.register(gc.freeze)
+    _search_less_for_garbage(verifies=not no_verify)
     with _terminal.show_progress(quiet=as_json) as tell:
         from graphfix import job
         from graphfix.engine import pipeline  # a second for the spinner
@@ -134,41 +122,84 @@ def run(
             page=page,
             progress=tell,
         )
-    shown = sys.stderr if piped and _terminal.data_stream() is sys.stdout else sys.stdout
-    with _terminal.report_late_errors(_outcome_text(result)), redirect_stdout(shown):
+    stream = _report_stream(piped=piped)
+    with _terminal.report_late_errors(_outcome_text(result)), redirect_stdout(stream):
         if as_json:
             _terminal.print_json(result.to_json())
         else:
             _print_report(result, diff=diff, verbose=verbose)
     if page is not None:  # whether or not the standard output takes what is printed
-        from graphfix.job import planning
-        from graphfix.show.html import write_page
-
         with _terminal.report_late_errors(_outcome_text(result)):
-            files = {"before": model, "after": result.output}
-            with _terminal.show_progress(quiet=as_json) as tell:
-                tell("planning for DirectML")
-                strips = {
-                    when: planning.placement_strip(file) for when, file in files.items() if file
-                }
-            names = {
-                "source": _page.display_name(model),
-                "output": result.output and _page.display_name(result.output),
-            }
-            write_page({**result.to_json(), **names, "strips": strips}, page)
+            _write_page(page, model, result, quiet=as_json)
             if not (as_json or piped):
                 _terminal.print_row("report", str(page))
-    if piped and result.output is not None:
-        with Path(result.output).open("rb") as file:
+    if piped:
+        _copy_to_stdout(result.output)
+    return 0 if result.ok else _report_failed_proof(result)
+
+
+def _report_stream(*, piped: bool) -> TextIO:
+    """Return where the report is printed: on stderr if the model takes stdout."""
+    return sys.stderr if piped and _terminal.data_stream() is sys.stdout else sys.stdout
+
+
+def _copy_to_stdout(path: str | None) -> None:
+    """Copy the model that was written, if one was, to stdout."""
+    if path is not None:
+        with Path(path).open("rb") as file:
             shutil.copyfileobj(file, _terminal.data_stream().buffer)
-    if result.ok:
-        return 0
-    if result.verdict and result.padded is not None:
-        reason, advised = f"the repaired model is not safe to pad: {result.padded}", True
+
+
+def _page_path(
+    report: str | None, model: str, output: str | None, feeds: str | None
+) -> Path | None:
+    """Return where the page goes, which is none of the files that are read or written."""
+    if report is None:
+        return None
+    from graphfix.job.one_file import default_target
+
+    target = Path(output) if output else default_target(Path(model))
+    return _page.page_path(report, [model], target, feeds)
+
+
+def _search_less_for_garbage(*, verifies: bool) -> None:
+    """Make Python search for garbage seldom, or never where nothing is verified.
+
+    A graph is hundreds of thousands of small objects that live to the end: searching them for
+    garbage again and again was a sixth of the time, and once more at the end a fiftieth.
+    Verification does leave some.
+    """
+    if verifies:
+        gc.set_threshold(100_000, 50, 100)
     else:
-        reason = _verdict.failure_sentence(result.verdict, "the repaired model")
-        advised = _verdict.is_numeric_difference(result.verdict)
-    option = "--rtol" if "float16" in result.spec else "--atol"
+        gc.disable()
+    atexit.register(gc.freeze)
+
+
+def _write_page(page: Path, model: str, report: Report, *, quiet: bool) -> None:
+    """Write the page about a repaired model, with what runs where before and after."""
+    from graphfix.job import planning
+    from graphfix.show.html import write_page
+
+    files = {"before": model, "after": report.output}
+    with _terminal.show_progress(quiet=quiet) as tell:
+        tell("planning for DirectML")
+        strips = {when: planning.placement_strip(file) for when, file in files.items() if file}
+    names = {
+        "source": _page.display_name(model),
+        "output": report.output and _page.display_name(report.output),
+    }
+    write_page({**report.to_json(), **names, "strips": strips}, page)
+
+
+def _report_failed_proof(report: Report) -> int:
+    """Print why nothing was written, and what to do if that is expected; return the exit code."""
+    if report.verdict and report.padded is not None:
+        reason, advised = f"the repaired model is not safe to pad: {report.padded}", True
+    else:
+        reason = _verdict.failure_sentence(report.verdict, "the repaired model")
+        advised = _verdict.is_numeric_difference(report.verdict)
+    option = "--rtol" if "float16" in report.spec else "--atol"
     advice = f"; if that difference is expected, raise {option}" if advised else ""
     return _terminal.report_failure(f"{reason}; nothing was written{advice}")
 

@@ -11,7 +11,7 @@ from graphfix.spec.quoting import quote_name
 
 if TYPE_CHECKING:
     from graphfix.runtime.provider import Ep
-    from graphfix.shipped.manifest import Container
+    from graphfix.shipped.manifest import Container, Streaming
     from graphfix.shipping.result import Shipped
 
 _MIB = 1 << 20
@@ -25,7 +25,7 @@ _FULL = {
 @_options.model
 @click.option(
     "--container",
-    "given",
+    "containers",
     multiple=True,
     required=True,
     metavar="T=500,3000",
@@ -77,7 +77,7 @@ _FULL = {
 @_options.verbose
 def ship(
     model: str,
-    given: tuple[str, ...],
+    containers: tuple[str, ...],
     cache: str,
     states: tuple[str, ...],
     stream: bool,
@@ -111,7 +111,7 @@ def ship(
         result = ship_file(
             model,
             output,
-            parse_containers(given, rate),
+            parse_containers(containers, rate),
             passes=spec,
             axis=axis,
             float16=float16,
@@ -135,8 +135,6 @@ def ship(
 
 
 def _print_result(model: str, result: Shipped, *, verbose: bool) -> None:
-    from graphfix.engine.report import endless_rows
-
     _terminal.print_paragraph(model)
     click.echo()
     errors = result.checked.errors
@@ -144,52 +142,66 @@ def _print_result(model: str, result: Shipped, *, verbose: bool) -> None:
     for finding in result.checked.after if verbose else errors:
         _terminal.print_row("left", f"{finding.rule} at {finding.at}: {finding.message}")
     click.echo()
-    axis = result.manifest.axis
-    own = quote_name(result.manifest.provenance["names"][axis.dim][0])
     for container in result.manifest.containers:
-        size = container.sizes[axis.dim]
-        seconds = f" ({size / axis.rate:g} s)" if axis.rate else ""
-        sizes = f"{_cache_sizes_text(result, container)}{own}={size}{seconds}"
-        _terminal.print_paragraph(f"{container.file}, {sizes}", "  ")
-        _terminal.print_row("kernels", _kernels_text(container))
-        for proof in result.padding:
-            if proof.file == container.file:
-                verdict = proof.verdict
-                _terminal.print_row("padded", str(proof), colour="green" if verdict.ok else "red")
-                if verbose:
-                    dropped = (f"{x.name}: {x.reason}" for x in verdict.dropped)
-                    for note in (*verdict.notes, *dropped):
-                        _terminal.print_row("note", note)
-        click.echo()
-    stream = result.manifest.stream
-    if (opening := result.manifest.opening) is not None:
-        _terminal.print_paragraph(f"{opening.container.file}, once for each encoding", "  ")
-        _terminal.print_row("kernels", _kernels_text(opening.container))
-        click.echo()
-    if stream is not None:
-        shown = ", ".join(f"{x.input} from {x.output}" for x in stream.states[:2])
-        more = ", ..." if len(stream.states) > 2 else ""
-        _terminal.print_row("states", f"{len(stream.states)}: {shown}{more}")
-        if stream.caches:
-            _terminal.print_row("full", _FULL[stream.rolls])
-    if result.whole is not None:
-        _terminal.print_row(
-            "session", str(result.whole), colour="green" if result.whole.ok else "red"
-        )
-    for reason in result.unrounded:
-        _terminal.print_row("note", reason, colour="yellow")
-    _terminal.print_rows(x.row(verbose=verbose) for x in (*result.faults, *result.left))
-    if result.searched:
-        _terminal.print_row("searched", result.searched)
-    _terminal.print_rows(endless_rows(name for report in result.reports for name in report.endless))
+        _print_container(result, container, verbose=verbose)
+    if result.manifest.stream is not None:
+        _print_stream(result.manifest.stream)
+    _print_proof(result, verbose=verbose)
     for name, size in result.sizes.items():
         _terminal.print_row("file", f"{name}, {_size_text(size)}")
     if result.folder is None:
         _terminal.print_row("written", "nothing", colour="red")
         return
     _terminal.print_row("written", str(result.folder))
-    steps = "" if stream is None else "stream()."
+    steps = "" if result.manifest.stream is None else "stream()."
     _terminal.print_row("use", f"graphfix.Session({str(result.folder)!r}).{steps}run(None, feeds)")
+
+
+def _print_container(result: Shipped, container: Container, *, verbose: bool) -> None:
+    axis = result.manifest.axis
+    name = quote_name(result.manifest.provenance["names"][axis.dim][0])
+    size = container.sizes[axis.dim]
+    seconds = f" ({size / axis.rate:g} s)" if axis.rate else ""
+    sizes = f"{_cache_sizes_text(result, container)}{name}={size}{seconds}"
+    _terminal.print_paragraph(f"{container.file}, {sizes}", "  ")
+    _terminal.print_row("kernels", _kernels_text(container))
+    for proof in result.padding:
+        if proof.file == container.file:
+            verdict = proof.verdict
+            _terminal.print_row("padded", str(proof), colour="green" if verdict.ok else "red")
+            if verbose:
+                dropped = (f"{x.name}: {x.reason}" for x in verdict.dropped)
+                for note in (*verdict.notes, *dropped):
+                    _terminal.print_row("note", note)
+    click.echo()
+
+
+def _print_stream(stream: Streaming) -> None:
+    if stream.opening is not None:
+        container = stream.opening.container
+        _terminal.print_paragraph(f"{container.file}, once for each encoding", "  ")
+        _terminal.print_row("kernels", _kernels_text(container))
+        click.echo()
+    shown = ", ".join(f"{x.input} from {x.output}" for x in stream.states[:2])
+    more = ", ..." if len(stream.states) > 2 else ""
+    _terminal.print_row("states", f"{len(stream.states)}: {shown}{more}")
+    if stream.caches:
+        _terminal.print_row("full", _FULL[stream.rolls])
+
+
+def _print_proof(result: Shipped, *, verbose: bool) -> None:
+    """Print what a session gives, and what was skipped or done in another way."""
+    from graphfix.engine.report import endless_rows
+
+    if result.whole is not None:
+        colour = "green" if result.whole.ok else "red"
+        _terminal.print_row("session", str(result.whole), colour=colour)
+    for reason in result.unrounded:
+        _terminal.print_row("note", reason, colour="yellow")
+    _terminal.print_rows(x.row(verbose=verbose) for x in (*result.faults, *result.left))
+    if result.searched:
+        _terminal.print_row("searched", result.searched)
+    _terminal.print_rows(endless_rows(name for report in result.reports for name in report.endless))
 
 
 def _cache_sizes_text(result: Shipped, container: Container) -> str:

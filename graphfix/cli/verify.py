@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _options, _page, _terminal, _verdict
-from graphfix.cli._between import passes_between, rounding_advice, tolerance_between
+from graphfix.cli._compared_models import passes_between, rounding_advice, tolerance_between
 
 if TYPE_CHECKING:
     from graphfix.core import Safety

@@ -84,7 +84,7 @@ class Step:
 
 @dataclass(frozen=True, repr=False)
 class DirectMLPlan(Displayable):
-    """Prediction for a model.
+    """Where each node of a model is predicted to run on DirectML, and what is copied.
 
     Attributes:
         places: Every node of the model, of the graphs inside it as well, once, in order.

@@ -21,7 +21,7 @@ from graphfix.graph.walks import bodies_of, reachable_from
 Operand = ir.Value | npt.NDArray[np.generic] | None
 AttrValue = int | float | str | Sequence[int] | ir.TensorProtocol | ir.DataType
 Edit = tuple[tuple[NodeText, ...], tuple[NodeText, ...]]
-"""The nodes that went, and those that came; small constants stand where they are read."""
+"""The removed nodes and the added ones; small constants are written where they are read."""
 Texts = tuple[tuple[str, ...], tuple[str, ...]]
 """The same, as ONNX text."""
 
@@ -37,8 +37,8 @@ class Builder:
     """Makes nodes for one pass and puts them where their users can see them.
 
     ``op.Add(a, b)`` makes a node just before the site that is being repaired and gives back its
-    output. An array stands for a constant, which becomes an initializer shared by all who ask for
-    the same one. ``op.build_once(key, build)`` builds what many sites share a single time.
+    output. An array stands for a constant, which becomes an initializer, shared by equal
+    constants. ``op.build_once(key, build)`` builds what many sites share a single time.
     """
 
     def __init__(self, by: str, view: View) -> None:
@@ -51,7 +51,7 @@ class Builder:
         self._site: ir.Node | None = None
         self._insertion_node: ir.Node | None = None
         self._new_nodes: list[ir.Node] = []
-        # As they were before what they read or make lost its name.
+        # The text of nodes from before their inputs or outputs lost their names.
         self._lines: dict[ir.Node, NodeText] = {}
         self._removed_lines: list[NodeText] = []
         self._append_graph: ir.Graph | None = None
@@ -177,7 +177,7 @@ class Builder:
     def _rename_if_ambiguous(self, value: ir.Value) -> None:
         """Rename a value of a branch if another value has, or may come to have, its name.
 
-        Or may come to be: one that this pass has given, in a model of its own.
+        The pass itself may give a name that it has given before, in a model of its own.
         """
         name, spoken_for = value.name, self._name_counts
         if name and (
@@ -212,7 +212,7 @@ class Builder:
     def build_once(
         self, key: Hashable, build: Callable[[], ir.Value], *sources: ir.Value
     ) -> ir.Value:
-        """Return what ``build`` makes from ``sources``, built once for all who give this key.
+        """Return what ``build`` makes from ``sources``, built once for all calls with this key.
 
         It is placed in the innermost graph that holds one of the sources, before the first user:
         later users in that graph, and in graphs inside it, come after. So a mask that is made in
@@ -254,7 +254,7 @@ class Builder:
 
     @contextlib.contextmanager
     def inserting_before(self, node: ir.Node) -> Iterator[None]:
-        """Insert what is made within the block before ``node``."""
+        """Insert the nodes that the block makes before ``node``."""
         outer, self._insertion_node = self._insertion_node, node
         try:
             yield
@@ -262,7 +262,7 @@ class Builder:
             self._insertion_node = outer
 
     def insert_before(self, node: ir.Node) -> None:
-        """Insert what is made from now on for this site before ``node``, which precedes it."""
+        """Insert the nodes that are made from now on before ``node``, which precedes the site."""
         self._insertion_node = node
 
     def replace_value(self, old: ir.Value, new: ir.Value, keep: Sequence[ir.Node] = ()) -> None:
@@ -372,7 +372,7 @@ class Builder:
         if graph is None:
             raise RuntimeError(f"{site.name} is not in a graph")
         for old, new in zip(site.outputs, (value, *more_values), strict=False):
-            # A shared value that nobody uses yet was made for this site: it may have its name.
+            # A shared value without a use was made for this site: it may have its name.
             fresh = (
                 new.producer() in self._new_nodes
                 and not use_count(new)

@@ -1,8 +1,8 @@
 """Sites that a pass skips although it matches: excluded by verification, or by a user.
 
 A place is (spec of the pass, name of the repaired tensor). While passes run, an :class:`Exclusions`
-lies with the model; what it skips is written into the node, so that a second run, and ``check``,
-skip it too and say why.
+is attached to the model. What it skips is written into the node, so that a second run, and
+``check``, skip it too and say why.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 
 import onnx_ir as ir
 
+from graphfix.graph.model_state import state_of
 from graphfix.graph.text import node_label
 
 Place = tuple[str, str]
@@ -18,13 +19,12 @@ Place = tuple[str, str]
 WHOLE_PASS = ""
 """In the place of a tensor: the pass as a whole."""
 MADE_BY_PASS = "*"
-"""In the place of a tensor: what a pass before has made, whose name is another in each run."""
+"""In the place of a tensor: any tensor that a pass has made, whose name differs in each run."""
 
 EXCLUDED = "excluded, as asked"
 
 _KEY = "graphfix.left"
-"""The key in metadata, with the pass: what was left there, and why."""
-_META = "graphfix.leaving"
+"""The key in metadata, with the pass: why the pass skips the node."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Exclusions:
     Attributes:
         reasons: Why each place is skipped; it is written into the model.
         only_repaired: Of these passes, the tensors that are repaired, or :data:`WHOLE_PASS`; the
-            rest is skipped, and nobody is told.
+            rest is skipped without a message.
         original_tensors: The tensors that the model has before any pass; any other is
             :data:`MADE_BY_PASS`.
         node_patterns: Nodes that a user excludes, as a report names them; patterns are allowed.
@@ -50,7 +50,7 @@ class Exclusions:
         return spec, tensor if not tensor or tensor in self.original_tensors else MADE_BY_PASS
 
     def reason_for(self, spec: str, tensor: str) -> str | None:
-        """Return why a place is skipped; None if it is not, "" if nobody has to know."""
+        """Return why a place is skipped; None if it is not, "" if without a message."""
         place = self.place_of(spec, tensor)
         if (reason := self.reasons.get(place)) is not None:
             return reason
@@ -70,7 +70,7 @@ NO_EXCLUSIONS = Exclusions()
 
 def attach_exclusions(model: ir.Model, exclusions: Exclusions) -> None:
     """Attach exclusions to ``model`` for the passes that run over it from now on."""
-    model.meta[_META] = exclusions
+    state_of(model).exclusions = exclusions
 
 
 def pass_exclusion_reason(model: ir.Model, spec: str) -> str | None:
@@ -113,7 +113,7 @@ def record_exclusion(model: ir.Model, node: ir.Node, spec: str) -> None:
 
 
 def _exclusions_of(model: ir.Model) -> Exclusions:
-    exclusions = model.meta.get(_META)
+    exclusions = state_of(model).exclusions
     return exclusions if isinstance(exclusions, Exclusions) else NO_EXCLUSIONS
 
 

@@ -1,4 +1,4 @@
-"""The bodies of local functions in the place of their calls."""
+"""Inlining of local functions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from onnx_ir.passes.common import InlinePass, inliner
 
 from graphfix.errors import ModelError
 from graphfix.facts import shapes
-from graphfix.files.function_calls import Name, _callees_first
+from graphfix.files.function_calls import Name, callees_first
 from graphfix.graph.walks import nodes_of
 
 
@@ -58,7 +58,7 @@ def _fast_unique_names() -> Iterator[None]:
         used.add(candidate)
         return candidate
 
-    if original is None:  # another version, which may do it in another way
+    if original is None:  # another version of onnx-ir, which may not need it
         yield
         return
     inliner._make_unique_name = make_unique  # type: ignore[assignment]
@@ -74,7 +74,7 @@ def count_inlined_nodes(model: ir.Model) -> int:
         key: _operator_ids(function.graph) for key, function in model.functions.items()
     }
     counts: dict[Name, int] = {}
-    for key in _callees_first(operators_by_function):
+    for key in callees_first(operators_by_function):
         counts[key] = sum(1 + counts.get(x, 0) for x in operators_by_function[key])
     return sum(1 + counts.get(x, 0) for x in _operator_ids(model.graph))
 

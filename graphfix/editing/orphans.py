@@ -11,14 +11,7 @@ from graphfix.graph.walks import bodies_of
 
 def empty_body(body: ir.Graph) -> list[ir.Value]:
     """Empty the body of a node that is removed, and return the values that it was using."""
-    used = []
-    for node in list(body):
-        for inner in bodies_of(node):
-            used += empty_body(inner)
-        for i, value in enumerate(node.inputs):
-            if value is not None:
-                used.append(value)
-                node.replace_input_with(i, None)
+    used = [value for node in list(body) for value in _detach_inputs(node)]
     body.outputs.clear()
     body.remove(list(body))
     return used
@@ -29,37 +22,45 @@ def remove_orphans(
 ) -> list[NodeText]:
     """Remove what made ``values`` and has no other use; return its lines, in order.
 
-    Those that :func:`is_inlined_constant` are none of them: they are read where they were used.
-    ``lines`` has those whose outputs have lost their names.
+    Inlined constants (:func:`is_inlined_constant`) have no line: they are written in the lines of
+    their readers.
+
+    Args:
+        values: Values that may have no use any more.
+        lines: The text of nodes whose outputs have lost their names since.
     """
     removed: list[NodeText] = []
     pending = [x for x in values if x is not None]
     while pending:
         value = pending.pop()
-        if value.is_graph_output() or value.is_graph_input() or use_count(value):
+        if _is_used(value):
             continue
         node = value.producer()
         if node is None:
-            if value.is_initializer() and value.graph is not None and value.name is not None:
-                value.graph.initializers.pop(value.name, None)
-            continue
-        graph = node.graph
-        if graph is None or _has_other_used_output(node, value):
-            continue
-        if not is_inlined_constant(node):
-            removed.append(lines.get(node) or NodeText.from_node(node))
-        for i, source in enumerate(node.inputs):
-            if source is not None:
-                pending.append(source)
-                node.replace_input_with(i, None)
-        for body in bodies_of(node):
-            pending.extend(empty_body(body))
-        graph.remove(node)  # nothing uses it, and it uses nothing any more
+            _remove_initializer(value)
+        elif node.graph is not None and not any(map(_is_used, node.outputs)):
+            if not is_inlined_constant(node):
+                removed.append(lines.get(node) or NodeText.from_node(node))
+            pending += _detach_inputs(node)
+            node.graph.remove(node)  # nothing uses it, and it uses nothing any more
     return removed[::-1]
 
 
-def _has_other_used_output(node: ir.Node, value: ir.Value) -> bool:
-    outputs = node.outputs
-    return len(outputs) > 1 and any(
-        x is not value and (x.is_graph_output() or use_count(x)) for x in outputs
-    )
+def _is_used(value: ir.Value) -> bool:
+    """Return whether something reads a value, or it belongs to the signature of a graph."""
+    return value.is_graph_output() or value.is_graph_input() or use_count(value) > 0
+
+
+def _remove_initializer(value: ir.Value) -> None:
+    if value.is_initializer() and value.graph is not None and value.name is not None:
+        value.graph.initializers.pop(value.name, None)
+
+
+def _detach_inputs(node: ir.Node) -> list[ir.Value]:
+    """Take from a node all that it and its bodies read, and return that."""
+    sources = [x for x in node.inputs if x is not None]
+    for i in range(len(node.inputs)):
+        node.replace_input_with(i, None)
+    for body in bodies_of(node):
+        sources += empty_body(body)
+    return sources

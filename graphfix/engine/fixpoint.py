@@ -45,7 +45,7 @@ class PassTurns:
             0  # how often it was changed when its sizes were last inferred again
         )
         self.endless: tuple[str, ...] = ()
-        self._unclear = find_hiding_name(model) is not None
+        self._has_hiding_name = find_hiding_name(model) is not None
 
     @property
     def pass_reports(self) -> tuple[PassReport, ...]:
@@ -64,17 +64,10 @@ class PassTurns:
     def run_until_stable(self) -> None:
         """Give all passes further turns until none finds anything.
 
-        Those that were called for what they make of the interface, of padding or of types have one
-        turn only. Before one that rounds, the passes before it have had theirs; behind it only
-        those that change no number have more, such as of what made an output and no longer does.
+        Passes that change the interface, padding or types have one turn only. After a pass that
+        rounds, an earlier pass has another turn only if it changes no number.
         """
-        rounding = [
-            i for i, x in enumerate(self._checks) if isinstance(x, Pass) and x.needs_calibration
-        ]
-        start = rounding[-1] + 1 if rounding else 0
-        passes = ((i, x) for i, x in enumerate(self._checks) if isinstance(x, Pass))
-        rerunnable = ((i, x) for i, x in passes if i >= start or x.safety == "exact")
-        candidates = {i: x for i, x in rerunnable if x.is_removable}
+        candidates = self._rerunnable_passes()
         busy: list[str] = []
         for _ in range(ROUNDS):
             self._renew_shapes()
@@ -89,15 +82,25 @@ class PassTurns:
         if any(map(self._has_site, candidates.values())):
             self.endless = tuple(dict.fromkeys((*self.endless, *busy)))
 
+    def _rerunnable_passes(self) -> dict[int, Pass]:
+        """Return the passes that may have further turns, by their place in the order."""
+        passes = {i: x for i, x in enumerate(self._checks) if isinstance(x, Pass)}
+        last_rounding = max((i for i, x in passes.items() if x.needs_calibration), default=-1)
+        return {
+            i: x
+            for i, x in passes.items()
+            if x.is_removable and (i > last_rounding or x.safety == "exact")
+        }
+
     def _renew_shapes(self) -> None:
         """Infer shapes again if some are unknown and a pass has changed something since.
 
-        Two tensors whose sizes the data say are seen to be one when what makes them has become one.
+        Two sizes that are computed from data turn out to be equal once duplicate nodes are merged.
         """
         if self._change_when_renewed != self._change_count and shapes.drop_incomplete_shapes(
             self._model
         ):
-            self._change_when_done.clear()  # who found nothing may find something now
+            self._change_when_done.clear()  # a pass without a site may have one now
         self._change_when_renewed = self._change_count
 
     def _has_site(self, check: Pass) -> bool:
@@ -119,7 +122,7 @@ class PassTurns:
         report = self._run_guarded(original, lambda model: _run_check(check, model))
         if (
             report.changes
-            and not self._unclear
+            and not self._has_hiding_name
             and (name := find_hiding_name(self._model)) is not None
         ):
             raise PassError(

@@ -213,7 +213,7 @@ def apply_passes(
 
     Raises:
         PassError: A pass raises.
-        GraphfixError: A pass refuses the model, or what was asked of it.
+        GraphfixError: A pass refuses the model or its options.
     """
     before = count_ops(model)
     exclusions.attach_exclusions(model, leave)

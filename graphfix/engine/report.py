@@ -12,7 +12,7 @@ from graphfix.version import __version__
 from graphfix.wording import Proof, Row, plural, reason_lines, row_lines, wrap_text
 
 SCHEMA = 1
-# Two passes that undo each other would take turns forever; so many are enough for a chain.
+# Two passes that undo each other would never end; this many rounds are enough for a chain.
 ROUNDS = 5
 
 Kernels = dict[str, dict[str, int] | None]
@@ -91,16 +91,16 @@ class Report(Proof):
         output: The file that was written, or None.
         verdict: What verification found, or None.
         kernels: The kernels per run on DirectML before and after, as predicted
-            (:func:`graphfix.job.planning.kernels`), or None if they were not counted.
-        directml: What ``graphfix check`` finds before and after
-            (:meth:`graphfix.job.remaining_findings.Checked.to_json`), or None with ``kernels``.
-        padded: What the padded check of a model that was told of valid lengths found, or None.
+            (:func:`graphfix.job.planning.count_kernels`), or None if they were not counted.
+        directml: What ``graphfix check`` finds before and after, as
+            :meth:`graphfix.job.remaining_findings.HazardComparison.to_json` has it, or None if
+            kernels were not counted.
+        padded: The result of the padded check, of a model that got an input of lengths, or None.
         memory: What verification was expected to need, in bytes
             (:meth:`graphfix.runtime.memory_need.MemoryNeed.to_json`), or None if nothing was run.
-        left: The bad places: what was left out, or done in another way, since the verdict failed.
-        searched: What came of the search for bad places, in a sentence; "" if there was none.
-        met: Whether what was made float16 met its aim in all cases that were searched; None if that
-            was not tried.
+        left: The bad places: repairs that were skipped or replaced because the verdict failed.
+        searched: The result of the search for bad places, in a sentence; "" if there was none.
+        met: Whether the float16 result met its gate in all cases of its search; None without one.
         endless: Passes that were stopped while they still changed something, as ``-p`` takes them:
             each undoes what another does, or a further run would go on.
     """
@@ -171,6 +171,26 @@ class Report(Proof):
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
         """Return rows on DirectML, kernels, numbers, repairs, and skipped places."""
+        rows = self._directml_rows(verbose=verbose)
+        if self.verdict is not None:
+            rows += self.verdict.rows(verbose=verbose)
+        elif self.output is not None:
+            rows.append(Row("numbers", "not compared, as asked (--no-verify)", "yellow"))
+        if self.padded is not None:
+            rows.append(Row("padded", str(self.padded), "green" if self.padded else "red"))
+        rows.append(self._repairs_row())
+        rows += [x.row(verbose=verbose) for x in self.left]
+        if self.searched:
+            rows.append(Row("searched", self.searched))
+        rows += endless_rows(self.endless)
+        skip_count = sum(len(x.skips) for x in self.passes)
+        if skip_count and not verbose:
+            more = "" if len(self.near_misses) == skip_count else " (-v lists each with its reason)"
+            rows.append(Row("skipped", f"{plural(skip_count, 'place')}{more}"))
+        return rows
+
+    def _directml_rows(self, *, verbose: bool) -> list[Row]:
+        """Return what is predicted for DirectML; first what is worse than in the original."""
         rows = []
         if self.worse:
             text = f"on DirectML than the original, predicted: {self.worse}"
@@ -180,26 +200,17 @@ class Report(Proof):
             rows.append(Row("DirectML", self.on_directml, "red" if failing else ""))
         if self.kernels is not None:
             rows.append(Row("kernels", _kernels_text(self.kernels, verbose=verbose)))
-        if self.verdict is not None:
-            rows += self.verdict.rows(verbose=verbose)
-        elif self.output is not None:
-            rows.append(Row("numbers", "not compared, as asked (--no-verify)", "yellow"))
-        if self.padded is not None:
-            rows.append(Row("padded", str(self.padded), "green" if self.padded else "red"))
-        repair_counts: Counter[str] = Counter()
-        for report in self.passes:
-            repair_counts[report.name] += len(report.changes)
-        counts_text = ", ".join(f"{n} {name}" for name, n in repair_counts.most_common() if n)
-        text = f"{repair_counts.total()}: {counts_text}" if counts_text else "none needed"
-        rows.append(Row("repairs", text, "" if counts_text else "green"))
-        rows += [x.row(verbose=verbose) for x in self.left]
-        if self.searched:
-            rows.append(Row("searched", self.searched))
-        rows += endless_rows(self.endless)
-        if (count := sum(len(x.skips) for x in self.passes)) and not verbose:
-            more = "" if len(self.near_misses) == count else " (-v lists each with its reason)"
-            rows.append(Row("skipped", f"{plural(count, 'place')}{more}"))
         return rows
+
+    def _repairs_row(self) -> Row:
+        """Return how many repairs each pass made."""
+        counts: Counter[str] = Counter()
+        for report in self.passes:
+            counts[report.name] += len(report.changes)
+        if not counts.total():
+            return Row("repairs", "none needed", "green")
+        by_pass = ", ".join(f"{n} {name}" for name, n in counts.most_common() if n)
+        return Row("repairs", f"{counts.total()}: {by_pass}")
 
     def __str__(self) -> str:
         lines = [line for row in self.rows() for line in row_lines(row)]

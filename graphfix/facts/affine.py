@@ -4,12 +4,16 @@ import onnx_ir as ir
 
 from graphfix.facts.shapes import Shapes, same_dim, same_dims
 from graphfix.facts.symbolic.expressions import Dim
-from graphfix.graph.constants import axes_of, const_of, ints_of, scalar_of
+from graphfix.graph.constants import const_of, scalar_of
 from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.ops import named
+from graphfix.ops.axes import squeezed_axes
+from graphfix.ops.operands import is_given, read_ints
 
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
 # An index is a few nodes away from its Range; this only bounds the walk.
 _MAX_DEPTH = 24
+_KEEPS_STRIDES = named("Cast Expand Identity Reshape Slice Squeeze Unsqueeze")
 
 
 Strides = dict[int, Dim]
@@ -21,42 +25,56 @@ def index_strides(value: ir.Value | None, shapes: Shapes, depth: int = 0) -> Str
     array, node = const_of(value), producer_of(value)
     if array is not None and not array.any():
         return {}
-    if value is None or node is None or depth > _MAX_DEPTH:
+    if node is None or depth > _MAX_DEPTH:
         return None
     if is_op(node, "Range"):
         start, step = scalar_of(node.inputs[0]), scalar_of(node.inputs[2])
         return {-1: 1} if (start, step) == (0, 1) else None
-    if is_op(node, "Identity", "Expand"):
-        return _strides_after_expand(index_strides(node.inputs[0], shapes, depth + 1), node, shapes)
-    integers = is_op(node, "Cast") and shapes.dtype(node.inputs[0]) in _INTEGERS
-    if integers or (is_op(node, "Slice") and _is_full_slice(node, shapes)):
-        return index_strides(node.inputs[0], shapes, depth + 1)
-    if is_op(node, "Unsqueeze", "Squeeze", "Reshape"):
-        inner = index_strides(node.inputs[0], shapes, depth + 1)
-        return None if inner is None else _strides_after_reshape(inner, node, shapes)
     if is_op(node, "Add"):
         parts = [index_strides(x, shapes, depth + 1) for x in node.inputs]
         return _add_strides(*parts) if len(parts) == 2 else None
     if is_op(node, "Mul"):
-        for operand, multiplier in (node.inputs, reversed(node.inputs)):
-            factor = _number_or_size(multiplier, shapes)
-            inner = index_strides(operand, shapes, depth + 1) if factor is not None else None
-            if inner is not None and factor is not None:
-                return {axis: w * factor for axis, w in inner.items()}
+        return _strides_of_product(node, shapes, depth)
+    if node not in _KEEPS_STRIDES:
+        return None
+    inner = index_strides(node.inputs[0], shapes, depth + 1)
+    return None if inner is None else _strides_after(inner, node, shapes)
+
+
+def _strides_after(inner: Strides, node: ir.Node, shapes: Shapes) -> Strides | None:
+    """Return the strides of what one of ``_KEEPS_STRIDES`` makes of an index; None if it mixes."""
+    if is_op(node, "Expand"):
+        return _strides_after_expand(inner, node, shapes)
+    if is_op(node, "Unsqueeze"):
+        return _strides_after_unsqueeze(inner, node, shapes)
+    if is_op(node, "Squeeze", "Reshape"):
+        return _strides_after_reshape(inner, node, shapes)
+    if is_op(node, "Cast"):
+        return inner if shapes.dtype(node.inputs[0]) in _INTEGERS else None
+    return inner if is_op(node, "Identity") or _is_full_slice(node, shapes) else None
+
+
+def _strides_of_product(node: ir.Node, shapes: Shapes, depth: int) -> Strides | None:
+    """Return the strides of an index times a number or a size."""
+    for operand, multiplier in (node.inputs, reversed(node.inputs)):
+        factor = _number_or_size(multiplier, shapes)
+        inner = index_strides(operand, shapes, depth + 1) if factor is not None else None
+        if inner is not None and factor is not None:
+            return {axis: weight * factor for axis, weight in inner.items()}
     return None
 
 
 def _is_full_slice(node: ir.Node, shapes: Shapes) -> bool:
     """Return whether a Slice leaves its input as it is: all of it, in its order."""
-    steps = ints_of(node.inputs[4]) if len(node.inputs) > 4 else (1,)
-    ahead = steps is not None and min(steps, default=1) == 1
-    return ahead and same_dims(*map(shapes.dims, (node.inputs[0], node.outputs[0])))
+    steps = read_ints(node, 4, "steps") if is_given(node, 4, "steps") else ()
+    goes_ahead = steps is not None and all(step == 1 for step in steps)
+    return goes_ahead and same_dims(*map(shapes.dims, (node.inputs[0], node.outputs[0])))
 
 
-def _strides_after_expand(inner: Strides | None, node: ir.Node, shapes: Shapes) -> Strides | None:
+def _strides_after_expand(inner: Strides, node: ir.Node, shapes: Shapes) -> Strides | None:
     """Return the strides after an Expand, or None if it repeats an axis that counts."""
     before, after = shapes.dims(node.inputs[0]), shapes.dims(node.outputs[0])
-    if inner is None or before is None or after is None:
+    if before is None or after is None:
         return None
     return inner if all(same_dim(before[axis], after[axis]) for axis in inner) else None
 
@@ -76,25 +94,27 @@ def _number_or_size(value: ir.Value | None, shapes: Shapes) -> Dim | None:
     return data[0] if data is not None and len(data) == 1 else None
 
 
+def _strides_after_unsqueeze(inner: Strides, node: ir.Node, shapes: Shapes) -> Strides | None:
+    """Return the strides where axes of 1 have come in."""
+    rank = shapes.rank(node.outputs[0])
+    new_axes = None if rank is None else squeezed_axes(node, rank)
+    if rank is None or new_axes is None:
+        return None
+    old_axes = [axis for axis in range(rank) if axis not in new_axes]
+    return {old_axes[axis] - rank: weight for axis, weight in inner.items()}
+
+
 def _strides_after_reshape(inner: Strides, node: ir.Node, shapes: Shapes) -> Strides | None:
-    """Return the strides where axes of 1 have come or gone."""
+    """Return the strides where axes of 1 have come or gone, and the others have not changed."""
     before, after = shapes.dims(node.inputs[0]), shapes.dims(node.outputs[0])
     if before is None or after is None:
         return None
     in_axes = sorted(axis % len(before) for axis in inner)
-    if is_op(node, "Unsqueeze"):
-        axes = axes_of(node)
-        if axes is None:
-            return None
-        new = {axis % len(after) for axis in axes}
-        old_axes = [axis for axis in range(len(after)) if axis not in new]
-        out_axes = [old_axes[axis] for axis in in_axes]
-    elif all(before[axis] == 1 for axis in range(len(before)) if axis not in in_axes):
-        out_axes = [axis for axis, dim in enumerate(after) if dim != 1]
-        fits = (same_dim(before[i], after[j]) for i, j in zip(in_axes, out_axes, strict=False))
-        if len(out_axes) != len(in_axes) or not all(fits):
-            return None
-    else:
+    out_axes = [axis for axis, dim in enumerate(after) if dim != 1]
+    in_dims, out_dims = [before[axis] for axis in in_axes], [after[axis] for axis in out_axes]
+    if any(dim != 1 for axis, dim in enumerate(before) if axis not in in_axes):
+        return None
+    if not same_dims(in_dims, out_dims):
         return None
     return {j - len(after): inner[i - len(before)] for i, j in zip(in_axes, out_axes, strict=True)}
 

@@ -1,10 +1,11 @@
 """Gathers and Scatters that read or write each element of a table in its own place."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import onnx_ir as ir
 
-from graphfix.facts.affine import index_parts, index_strides
+from graphfix.facts.affine import Strides, index_parts, index_strides
 from graphfix.facts.shapes import Shapes, same_dim, same_dims
 from graphfix.facts.symbolic.expressions import Dim
 from graphfix.graph.nodes import attr_int, attr_text, is_op, producer_of
@@ -65,18 +66,34 @@ def counting_axis(node: ir.Node, shapes: Shapes, axis: int) -> int | None:
 def _flat_gather_lookup(node: ir.Node, shapes: Shapes) -> IdentityLookup | None:
     """Return the lookup of a Gather whose index counts through a flattened table, or None."""
     flat, index = node.inputs[0], node.inputs[1]
-    above = producer_of(flat)
-    if attr_int(node, "axis", 0) != 0 or not is_op(above, "Reshape", "Flatten"):
+    flatten = producer_of(flat)
+    if attr_int(node, "axis", 0) != 0 or not is_op(flatten, "Reshape", "Flatten"):
         return None
-    table, shape = above.inputs[0], shapes.dims(index)
-    dims, long = shapes.dims(table), shapes.dims(flat)
-    if table is None or not dims or shape is None or long is None:
+    table, shape = flatten.inputs[0], shapes.dims(index)
+    dims, flat_dims = shapes.dims(table), shapes.dims(flat)
+    if table is None or not dims or shape is None or flat_dims is None:
         return None
-    if any(dim != 1 for dim in long[1:]):  # a Flatten leaves an axis of 1
+    if any(dim != 1 for dim in flat_dims[1:]):  # a Flatten leaves an axis of 1
         return None
     strides = index_strides(index, shapes)
     if strides is None:
         return None
+    index_axes = _axes_with_strides_of(dims, strides, shape)
+    if len(strides) != len(index_axes) - index_axes.count(None):
+        return None
+    return _complete_lookup(table, index_axes, dims, shape)
+
+
+def _axes_with_strides_of(
+    dims: Sequence[Dim], strides: Strides, shape: Sequence[Dim]
+) -> list[int | None]:
+    """Return the axis of an index that counts each axis of a flattened table; None where none does.
+
+    Args:
+        dims: The table's.
+        strides: The index's.
+        shape: The index's.
+    """
     index_axes: list[int | None] = []
     stride: Dim = 1
     for i, dim in reversed(list(enumerate(dims))):
@@ -88,11 +105,7 @@ def _flat_gather_lookup(node: ir.Node, shapes: Shapes) -> IdentityLookup | None:
         ]
         index_axes.insert(0, axes[0] if len(axes) == 1 else None)
         stride = dim * stride
-    return (
-        None
-        if len(strides) != len(index_axes) - index_axes.count(None)
-        else _complete_lookup(table, index_axes, dims, shape)
-    )
+    return index_axes
 
 
 def _gather_nd_lookup(node: ir.Node, shapes: Shapes) -> IdentityLookup | None:

@@ -8,25 +8,16 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.graph.constants import MAX_CONSTANT_ELEMENTS, Array, const_of, const_tensor
-from graphfix.graph.nodes import tensor_of_attr
-from graphfix.graph.walks import _GRAPH, _GRAPHS, reachable_from
+from graphfix.graph.nodes import attribute_dict, tensor_of_attr
+from graphfix.graph.walks import reachable_from
 
-_MAX_MASK_ELEMENTS = 1 << 24  # elements: causal, of 4,096 places
-
-
-RANDOM_OPS = (
-    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-    *("Multinomial", "Bernoulli"),
-)
-"""Operators that draw random numbers in each run; a Dropout may."""
-
-
+_MAX_MASK_ELEMENTS = 1 << 24  # a causal mask of 4,096 places
 # Two nodes of one of these types with the same inputs still give different results.
-_NONDETERMINISTIC_OPS = frozenset({*RANDOM_OPS, "Dropout"})
-
-
-_NOT_COMPARED = (_GRAPH, _GRAPHS, ir.AttributeType.TENSORS, ir.AttributeType.SPARSE_TENSOR)
+_NONDETERMINISTIC = ops.RANDOM | ops.named("Dropout")
+_KINDS = ir.AttributeType
+_NOT_COMPARED = (_KINDS.GRAPH, _KINDS.GRAPHS, _KINDS.TENSORS, _KINDS.SPARSE_TENSOR)
 
 
 @dataclass(eq=False)
@@ -39,7 +30,7 @@ class ValueNumbering:
     Args:
         contents: What a value holds where it is known in another way, such as the symbolic dims in
             a shape tensor, which are the same in each layer although each computes its own.
-        constant: What a value holds if the file says so.
+        constant: What a value holds if it is a constant of the file.
     """
 
     _contents: Callable[[ir.Value], Hashable | None]
@@ -55,8 +46,9 @@ class ValueNumbering:
         if (number := numbers.get(value)) is not None:
             return number
         pending = [value]
-        computed: dict[ir.Value, Sequence[ir.Value | None]] = {}  # those that wait for what they
-        while pending:  # are computed from, with that
+        # The inputs of values that wait for the numbers of these.
+        computed: dict[ir.Value, Sequence[ir.Value | None]] = {}
+        while pending:
             current = pending[-1]
             if current in numbers:
                 pending.pop()
@@ -95,9 +87,8 @@ class ValueNumbering:
         array = self._constant(value)
         if array is not None:
             return ("const", str(array.dtype), array.shape, array.tobytes())
-        mask = const_tensor(
-            value, _MAX_MASK_ELEMENTS
-        )  # each layer of a decoder has its own, and all are one
+        # Each layer of a decoder has a mask of its own, and all are equal.
+        mask = const_tensor(value, _MAX_MASK_ELEMENTS)
         if mask is not None and mask.dtype == ir.DataType.BOOL:
             return ("mask", tuple(mask.shape), hashlib.sha256(mask.tobytes()).digest())
         return self._contents(value)
@@ -107,7 +98,7 @@ class ValueNumbering:
         if node is None or sources is _UNKNOWN_INPUTS:
             return id(value)
         attributes = tuple(
-            sorted([(name, _attribute_key(x)) for name, x in node.attributes.data.items()])
+            sorted([(name, _attribute_key(x)) for name, x in attribute_dict(node).items()])
         )
         numbers = self._numbers
         inputs = tuple([None if x is None else numbers[x] for x in sources])
@@ -134,9 +125,9 @@ def _attribute_key(attribute: ir.Attr) -> str:
 def _is_opaque(node: ir.Node) -> bool:
     """Return whether equal inputs do not promise equal outputs, or cannot be seen to."""
     domain = node.domain
-    if (domain and domain != "ai.onnx") or node.op_type in _NONDETERMINISTIC_OPS:
+    if (domain and domain != "ai.onnx") or node in _NONDETERMINISTIC:
         return True
-    attributes = node.attributes.data
+    attributes = attribute_dict(node)
     return bool(attributes) and any(
         attr.is_ref()
         or attr.type in _NOT_COMPARED

@@ -1,4 +1,4 @@
-"""What a Pad adds and cuts, whether an attribute or an input says so."""
+"""The pads of a Pad, from an attribute or an input, and where DirectML misreads them."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,8 @@ from graphfix.facts.shapes import Dim
 from graphfix.facts.symbolic.expressions import expr_of
 from graphfix.facts.view import View
 from graphfix.graph.constants import ints_of
-from graphfix.graph.nodes import attr_ints, attr_text
+from graphfix.ops.operands import Read, read_operand
+from graphfix.ops.pads import pad_mode as pad_mode
 
 # Frames of a short clip: relative positions are cut where a clip is shorter than their window.
 _SHORT_SIZES = (1, 2, 3, 4)
@@ -25,9 +26,12 @@ def pads_of(node: ir.Node, view: View) -> tuple[Dim, ...] | None:
     Returns:
         None if they are known only in a run.
     """
-    if len(node.inputs) < 2 or node.inputs[1] is None:
-        return attr_ints(node, "pads")
-    return ints_of(node.inputs[1]) or view.shapes.known_elements(node.inputs[1])
+    return read_operand(node, 1, "pads", size_reader(view))
+
+
+def size_reader(view: View) -> Read[Dim]:
+    """Return what reads the elements of a constant, or of what is computed from sizes."""
+    return lambda value: ints_of(value) or view.shapes.known_elements(value)
 
 
 def directml_misreads_pads(node: ir.Node, pads: Sequence[Dim]) -> bool:
@@ -43,11 +47,6 @@ def directml_misreads_pads(node: ir.Node, pads: Sequence[Dim]) -> bool:
     if mode == "wrap":
         return any(a * b < 0 for a, b in zip(front, back, strict=True))
     return mode != "reflect" and min(front, default=0) < 0
-
-
-def pad_mode(node: ir.Node) -> str:
-    """Return the mode of a Pad; one that is a function's parameter counts as constant."""
-    return attr_text(node, "mode", "constant")
 
 
 def can_split_pads(node: ir.Node, pads: Sequence[Dim], opset: int) -> bool:

@@ -1,4 +1,4 @@
-"""Symbolic shapes of every tensor: onnx_shape_inference, with the rules of model/symbolic.
+"""Symbolic shapes of every tensor: onnx_shape_inference, with the rules of facts/symbolic.
 
 Shapes are kept beside the model, never written into it: a file that no pass matches stays byte
 for byte what it was. ``value_info`` of the file is not believed, since it is often stale (a shape
@@ -27,12 +27,11 @@ from graphfix.facts.symbolic.overrides import register_rules
 from graphfix.graph.constants import MAX_CONSTANT_ELEMENTS, ints_of
 from graphfix.graph.dim_spelling import DimSpelling
 from graphfix.graph.dims import GENERATED_SYMBOL, dim_names, is_nameless, without_placeholder_names
+from graphfix.graph.model_state import state_of
 from graphfix.graph.nodes import is_op, tensor_attributes
 from graphfix.graph.walks import bodies_of, graphs_of, values_of
 
 log = logging.getLogger(__name__)
-
-_META = "graphfix.shapes"
 
 
 @dataclass(eq=False)
@@ -172,24 +171,23 @@ def input_dim_symbols(model: ir.Model) -> list[str]:
 
 def shapes_of(model: ir.Model) -> Shapes:
     """Return the shapes of ``model``: inferred once, then kept until :func:`drop_shapes`."""
-    shapes = model.meta.get(_META)
-    if not isinstance(shapes, Shapes):
-        shapes = model.meta[_META] = infer(model)
-    return shapes
+    state = state_of(model)
+    if not isinstance(state.shapes, Shapes):
+        state.shapes = infer(model)
+    return state.shapes
 
 
 def drop_shapes(model: ir.Model) -> None:
     """Drop the shapes of ``model``, after an edit that did not keep them up to date."""
-    model.meta.pop(_META, None)
+    state_of(model).shapes = None
 
 
 def drop_incomplete_shapes(model: ir.Model) -> bool:
     """Drop the shapes of ``model`` if some are unknown; return whether they were dropped.
 
-    What passes have made may tell more than they could keep up to date; an inference of a graph of
-    which all is known already would be for nothing.
+    A new inference may learn more of a graph that passes have edited, unless all is known already.
     """
-    shapes = model.meta.get(_META)
+    shapes = state_of(model).shapes
     if not isinstance(shapes, Shapes) or all(map(shapes.has_known_dims, _main_graph_values(model))):
         return False
     drop_shapes(model)
@@ -198,14 +196,14 @@ def drop_incomplete_shapes(model: ir.Model) -> bool:
 
 def copy_shapes(model: ir.Model, copy: ir.Model) -> None:
     """Give a clone of ``model``, in which nothing has changed yet, its shapes."""
-    copy.meta[_META] = shapes_of(model).for_counterparts(
+    state_of(copy).shapes = shapes_of(model).for_counterparts(
         dict(zip(_main_graph_values(model), _main_graph_values(copy), strict=True))
     )
 
 
 def add_constant(model: ir.Model, value: ir.Value, array: npt.NDArray[np.generic]) -> None:
     """Add a constant that a pass has made to the shapes that are kept, if any are."""
-    shapes = model.meta.get(_META)
+    shapes = state_of(model).shapes
     if isinstance(shapes, Shapes):
         shapes.set_constant(value, array)
 
@@ -218,35 +216,48 @@ def infer_new_nodes(model: ir.Model, nodes: Sequence[ir.Node]) -> None:
         nodes: New nodes of the main graph or of graphs inside it, each after those it depends on.
             A node that took over the shape of another keeps that.
     """
-    shapes = model.meta.get(_META)
+    shapes = state_of(model).shapes
     if not isinstance(shapes, Shapes):
         return
     new = [x for x in nodes if shapes.dims(x.outputs[0]) is None and not bodies_of(x)]
     outputs = [value for node in new for value in node.outputs]
     sources = [x for x in dict.fromkeys(x for n in new for x in n.inputs if x) if x not in outputs]
     with _restoring_values([*sources, *outputs]), collect_facts(model.graph) as facts:
-        context = ShapeInferenceContext(model.opset_imports)
-        for value in sources:
-            dims = (*(shapes.dims(value) or ()), *(shapes.known_elements(value) or ()))
-            context.reserve_symbol_names(x for dim in dims for x in symbols_of(dim))
-        for value in sources:
-            _seed_inference(context, shapes, value)
+        context = _seeded_context(model, shapes, sources)
         for node in new:
             _forget_claims(node)
-            version = context.get_opset_version(node.domain)
-            rule = registry.get(node.domain, node.op_type, version=version)
-            if rule is not None:
-                try:
-                    rule(context, node)
-                except (ValueError, RuntimeError) as error:
-                    log.warning("the shape of %s is not known: %s", node.name, error)
+            _apply_rule(context, node)
         shapes.update_from(
             _collect_shapes(outputs, facts), lambda name: not context.is_generated_symbol(name)
         )
 
 
+def _seeded_context(
+    model: ir.Model, shapes: Shapes, sources: Sequence[ir.Value]
+) -> ShapeInferenceContext:
+    """Return a context of inference, seeded with the shapes of these values."""
+    context = ShapeInferenceContext(model.opset_imports)
+    for value in sources:
+        dims = (*(shapes.dims(value) or ()), *(shapes.known_elements(value) or ()))
+        context.reserve_symbol_names(x for dim in dims for x in symbols_of(dim))
+    for value in sources:
+        _seed_inference(context, shapes, value)
+    return context
+
+
+def _apply_rule(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Infer the shapes of one node; a node that cannot be inferred has none."""
+    version = context.get_opset_version(node.domain)
+    rule = registry.get(node.domain, node.op_type, version=version)
+    if rule is not None:
+        try:
+            rule(context, node)
+        except (ValueError, RuntimeError) as error:
+            log.warning("the shape of %s is not known: %s", node.name, error)
+
+
 def _seed_inference(context: ShapeInferenceContext, shapes: Shapes, value: ir.Value) -> None:
-    """Tell inference what is known of ``value``."""
+    """Seed inference with what is known of ``value``."""
     dims, dtype, data = shapes.dims(value), shapes.dtype(value), shapes.known_elements(value)
     if value.is_graph_input():
         value.const_value = None  # a caller may override it
@@ -309,31 +320,31 @@ def _infer_until_settled(
 
 def _collect_shapes(values: Sequence[ir.Value], facts: Facts) -> Shapes:
     dims: dict[ir.Value, tuple[Dim, ...]] = {}
-    dtypes: dict[ir.Value, ir.DataType] = {}
     data: dict[ir.Value, tuple[Dim, ...]] = {}
-    # One shape stands for many values, and one text for what many hold.
+    # Many values share one shape object, and many contents one text.
     by_shape: dict[int, tuple[Dim, ...]] = {}
     by_text: dict[str, tuple[Dim, ...]] = {}
     for value in values:
-        shape, dtype = value.shape, value.dtype
+        shape = value.shape
         if shape is not None:
-            resolved = by_shape.get(id(shape))
-            if resolved is None:
-                resolved = by_shape[id(shape)] = tuple(facts.resolve_dim(dim) for dim in shape)
-            dims[value] = resolved
-        if dtype is not None:
-            dtypes[value] = dtype
+            if (key := id(shape)) not in by_shape:
+                by_shape[key] = tuple(map(facts.resolve_dim, shape))
+            dims[value] = by_shape[key]
         text = value.metadata_props.get(SYM_DATA_KEY)
         if text is not None and shape is not None and len(shape) <= 1:
-            elements = by_text.get(text)
-            if elements is None:
-                items = (x if isinstance(x, int) else ir.SymbolicDim(x) for x in json.loads(text))
-                elements = by_text[text] = tuple(map(facts.resolve_dim, items))
-            data[value] = elements
+            if text not in by_text:
+                by_text[text] = tuple(map(facts.resolve_dim, _parse_elements(text)))
+            data[value] = by_text[text]
         elif (ints := _constant_ints(value, facts)) is not None:
             data[value] = ints
+    dtypes = {x: dtype for x in values if (dtype := x.dtype) is not None}
     sizes = (expr_of(facts.resolve_dim(ir.SymbolicDim(x))) for x in facts.never_empty)
     return Shapes(dims, dtypes, data, frozenset(x for expr in sizes for x in positive_parts(expr)))
+
+
+def _parse_elements(text: str) -> list[Dim]:
+    """Return the elements that the library has noted of a shape tensor."""
+    return [x if isinstance(x, int) else ir.SymbolicDim(x) for x in json.loads(text)]
 
 
 @contextlib.contextmanager

@@ -208,28 +208,36 @@ class _BackwardWalk:
         rank, count = self._view.shapes.rank(node.outputs[0]), len(self._lead)
         blocks = [self._inner_sizes(x) for x in node.inputs]
         sizes = [x for x in blocks if x is not None and len(x) == len(after)]
-        if (
-            rank is None
-            or self.reads_outside
-            or len(sizes) < len(blocks)
-            or rank != count + len(after)
-        ):
+        if self.reads_outside or len(sizes) < len(blocks) or rank != count + len(after):
             return None
         axis = attr_int(node, "axis", 0) % rank - count
         if axis < 0:
             return None
-        inner = len(after) == 2 and axis == 1
-        row_and_col = self._split_rows(after[1]) if inner else (None, self.place)
+        widths = [own[axis] for own in sizes]
+        if len(after) == 2 and axis == 1:
+            return self._undo_column_concat(node, widths, after[1])
+        stride = after[1] if len(after) == 2 else sympy.Integer(1)
+        place = self.place
+        for part, width in zip(node.inputs, widths, strict=True):
+            if self._is_within(place, 0, width * stride - 1):
+                self.place = place
+                return part
+            place = place.shifted_by(-width * stride)
+        return None
+
+    def _undo_column_concat(
+        self, node: ir.Node, widths: Sizes, width: sympy.Expr
+    ) -> ir.Value | None:
+        """Return the part that holds all columns that are read; the parts lie side by side."""
+        row_and_col = self._split_rows(width)
         if row_and_col is None:
             return None
         row, col = row_and_col
-        stride = after[1] if len(after) == 2 and not inner else sympy.Integer(1)
-        for part, own in zip(node.inputs, sizes, strict=True):
-            width = own[axis] * stride
-            if self._is_within(col, 0, width - 1):
-                self.place = col if row is None else row.times(width).plus(col)
+        for part, own_width in zip(node.inputs, widths, strict=True):
+            if self._is_within(col, 0, own_width - 1):
+                self.place = row.times(own_width).plus(col)
                 return part
-            col = col.shifted_by(-width)
+            col = col.shifted_by(-own_width)
         return None
 
     def _inner_sizes(self, value: ir.Value | None) -> Sizes | None:

@@ -12,13 +12,9 @@ import onnx_ir as ir
 
 from graphfix.facts.numbering import ValueNumbering
 from graphfix.facts.shapes import Shapes, infer, input_dim_symbols, is_known_dim, shapes_of
+from graphfix.graph.model_state import NodeIndex, state_of
 from graphfix.graph.walks import all_graphs, all_nodes, bodies_of, opset_of
-
-Index = dict[tuple[str, str], list[tuple[int, ir.Node]]]
-"""The nodes of each type, each with its place."""
-
-_INDEX = "graphfix.nodes"
-_RANDOM = ("Random", "Multinomial", "Bernoulli")
+from graphfix.ops import RANDOM
 
 
 class View:
@@ -61,7 +57,7 @@ class View:
         for node in all_nodes(self.model):  # each after those that it reads
             inputs = node.inputs
             is_computed = inputs and all(x is None or x in constants for x in inputs)
-            if node.op_type == "Constant" or (is_computed and not node.op_type.startswith(_RANDOM)):
+            if node.op_type == "Constant" or (is_computed and node not in RANDOM):
                 constants.update(node.outputs)
         return frozenset(constants)
 
@@ -77,7 +73,7 @@ class View:
             *op_types: Operators; one of another domain than ONNX's with it: ``com.microsoft.Gelu``.
         """
         keys = {op_type.rpartition(".")[::2] for op_type in op_types}
-        if (index := self.model.meta.get(_INDEX)) is not None:
+        if (index := state_of(self.model).node_index) is not None:
             entries = chain.from_iterable(index.get(key, ()) for key in keys)
             yield from (node for _, node in sorted(entries, key=itemgetter(0)))
         else:
@@ -124,23 +120,25 @@ def index_nodes(model: ir.Model) -> None:
 
     That holds until :func:`drop_node_index`, which whoever edits nodes has to call first.
     """
-    if _INDEX in model.meta:
+    state = state_of(model)
+    if state.node_index is not None:
         return
-    nodes_by_type: Index = defaultdict(list)
+    nodes_by_type: NodeIndex = defaultdict(list)
     for i, node in enumerate(all_nodes(model)):
         nodes_by_type[_operator_key(node)].append((i, node))
-    model.meta[_INDEX] = dict(nodes_by_type)
+    state.node_index = dict(nodes_by_type)
 
 
-def drop_node_index(model: ir.Model) -> Index | None:
+def drop_node_index(model: ir.Model) -> NodeIndex | None:
     """Drop the index of ``model``, whose nodes may change, and return it."""
-    index: Index | None = model.meta.pop(_INDEX, None)
+    state = state_of(model)
+    index, state.node_index = state.node_index, None
     return index
 
 
-def restore_node_index(model: ir.Model, index: Index) -> None:
+def restore_node_index(model: ir.Model, index: NodeIndex) -> None:
     """Restore an index that was dropped, if no node has changed."""
-    model.meta[_INDEX] = index
+    state_of(model).node_index = index
 
 
 def _operator_key(node: ir.Node) -> tuple[str, str]:

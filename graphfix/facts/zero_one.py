@@ -3,17 +3,13 @@
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of, fill_value_of
 from graphfix.graph.nodes import is_op
-from graphfix.ops.broadcast import LOGIC
 
-_LAYOUT = frozenset(
-    {"Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile"}
-    | {"Slice", "Split", "Gather", "GatherND", "GatherElements", "Trilu"}
-)
-BOOLEAN_OPS = frozenset({*LOGIC, "IsInf", "IsNaN", "Not"})
-"""Operators that answer yes or no."""
+# A Cast keeps 0 and 1, and a Trilu writes zeros; of all of these the first input is the data.
+_OF_FIRST_INPUT = ops.MOVES_FIRST_INPUT | ops.named("Cast Trilu")
 _MAX_VISITED = 64
 
 
@@ -33,7 +29,7 @@ def zero_one_sources(value: ir.Value, view: View) -> list[ir.Value] | None:
                 return None
             continue
         dtype = view.shapes.dtype(top)
-        if dtype == ir.DataType.BOOL or is_op(node, *BOOLEAN_OPS):
+        if dtype == ir.DataType.BOOL or ops.MAKES_BOOL.has(node):
             continue
         sources = _deciding_inputs(node)
         if sources is None:
@@ -41,7 +37,7 @@ def zero_one_sources(value: ir.Value, view: View) -> list[ir.Value] | None:
                 return None
             assumptions.append(top)
             continue
-        unvisited = [x for x in sources if x not in visited]
+        unvisited = [x for x in dict.fromkeys(sources) if x not in visited]
         visited.update(unvisited)
         pending += unvisited
         if len(visited) > _MAX_VISITED:
@@ -60,7 +56,7 @@ def _deciding_inputs(node: ir.Node | None) -> list[ir.Value] | None:
     if node is None:
         return None
     inputs = list(node.inputs)
-    if is_op(node, "Cast", *_LAYOUT):
+    if node in _OF_FIRST_INPUT:
         inputs = inputs[:1]
     elif is_op(node, "Where"):
         inputs = inputs[1:]

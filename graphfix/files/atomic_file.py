@@ -4,7 +4,8 @@ A write has a token. What it writes is called ``.NAME.TOKEN.part`` until it is w
 replaces the file of that name. Weights that go into a file of their own are called
 ``NAME.TOKEN.data`` from the start, as only the model that is not there yet refers to them. So at
 any moment a model's name stands for the old file or for the new one, and the weights of both are
-there. Who dies leaves the rest to the next write, see :mod:`graphfix.files.leftovers`.
+there. If a process dies, the next write removes its drafts, see
+:mod:`graphfix.files.leftovers`.
 """
 
 import errno
@@ -32,8 +33,8 @@ from graphfix.files.leftovers import (
 from graphfix.files.wire import Chunk
 
 GRACE = 1.0
-"""Seconds for which the weights of a replaced model stay: one who has just read that model, and
-is about to open them, finds them."""
+"""Seconds for which the weights of a replaced model stay: a process that has just read that model
+can still open them."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 _NOT_ON_WINDOWS = frozenset('<>:"|?*')
@@ -62,12 +63,12 @@ class WriteJob:
     """Some files of one folder that are written together.
 
     Attributes:
-        targets: What they are to be called.
-        about: What tells of the files that they replace, and goes with those.
-        token: What tells this write from any other.
-        drafts: What they are called for now, in the same order.
-        written: Those that have their names.
-        all_written: Whether all have.
+        targets: Their final paths.
+        about: Files that describe the files that are replaced, and are removed with them.
+        token: The name of this write, which no other write has.
+        drafts: The files under their temporary names, in the same order.
+        written: The files that have their final names.
+        all_written: Whether all files have.
     """
 
     targets: Sequence[Path]
@@ -113,7 +114,7 @@ class WriteJob:
         flush_to_disk(self.folder)  # the weights have their name before a model that refers to them
         old_tokens = self._replaced_tokens()
         self._lock_tokens(old_tokens)
-        for path in self.about:  # first: at no moment it stands beside what it is not of
+        for path in self.about:  # first: it must not lie beside a file that it does not describe
             remove_file(path)
         for draft, target in zip(self.drafts, self.targets, strict=True):
             rename_path(draft.path, target)
@@ -122,19 +123,19 @@ class WriteJob:
         flush_to_disk(self.folder)
         if old_tokens:
             time.sleep(GRACE)
-            self._lock_tokens(old_tokens)  # those of a write that was still at work before
+            self._lock_tokens(old_tokens)  # a write that was still running before may have finished
 
     def _replaced_tokens(self) -> set[str]:
         """Return the tokens of the weights of models that are about to be replaced."""
         tokens = {x for x, _ in data_files(self.folder)} - {self.token}
-        with suppress(OSError):  # what nobody can read needs none of them
+        with suppress(OSError):  # a model that cannot be read needs no weights
             return mentioned_tokens(self.targets, tokens) if tokens else set()
         return set()
 
     def _lock_tokens(self, tokens: Iterable[str]) -> None:
-        """Lock other tokens, so that nobody sweeps what has them before this write does."""
+        """Lock other tokens, so that no other write removes their files before this one does."""
         for token in tokens:
-            with suppress(OSError):  # without it, what has the token stays
+            with suppress(OSError):  # without a lock, the files with the token stay
                 lock = acquire_lock(lock_path(self.folder, token))
                 if lock is not None:
                     self._locks.append(lock)
@@ -148,7 +149,7 @@ class WriteJob:
 
     def _clean_up(self) -> None:
         """Remove drafts without a final name; the next write removes what cannot go now."""
-        # Asked of the files: an interruption may come between a name and the note of it.
+        # By the files themselves: an interruption may come between a rename and its record.
         unread = all(draft.path.exists() for draft in self.drafts)
         for draft in self.drafts:
             remove_file(draft.path)
@@ -187,12 +188,12 @@ def draft_files(paths: Sequence[Path], about: Sequence[Path] = ()) -> Iterator[W
     """Yield drafts that become ``paths`` if the block keeps all of them, and vanish otherwise.
 
     They get their names one after the other: if one cannot, or the process dies, each name stands
-    for the old file or for the new one, whole. What is ``about`` the files of before is removed
-    when they are replaced.
+    for the old file or for the new one, whole. Files ``about`` the old ones are removed when they
+    are replaced.
 
     Args:
         paths: The files, all in one folder.
-        about: Files that tell of those of before.
+        about: Files that describe the files that are replaced.
 
     Raises:
         KeyboardInterrupt: With the paths, if it came when they were written already.

@@ -106,29 +106,38 @@ def type_refusal(kind: onnx.TypeProto, *, thorough: bool) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def _dim_text_refusal(text: str, *, thorough: bool) -> str | None:
+    """Return why the text of a dim is malformed, as the end of a sentence, or None."""
     if _NAMED.fullmatch(text) and len(text) <= _MAX_TEXT:
         # int() and str() of Python stop at 4,300 digits, with an error.
         return "is too long a number" if _LONG.match(text) and text.isdigit() else None
     if len(text) > _MAX_TEXT:
         return f"is {len(text):,} characters long"
-    depth = deepest = 0
-    for c in text:
-        depth += (c == "(") - (c == ")")
-        deepest = max(deepest, depth)
-    if deepest > _MAX_DEPTH or text.count("-") > _MAX_TEXT // 10:
+    if _nesting_depth(text) > _MAX_DEPTH or text.count("-") > _MAX_TEXT // 10:
         return "has too many parentheses or signs"
     if _POWER.search(text) or text.count("**") > 3 or _LONG.search(text):
         return "is a number that no memory may hold"
-    if not thorough:
-        return None
+    return "is no size" if thorough and not _can_be_size(text) else None
+
+
+def _nesting_depth(text: str) -> int:
+    """Return how deep the parentheses of an expression are nested."""
+    depth = deepest = 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _can_be_size(text: str) -> bool:
+    """Return whether a dim has a value at some size of its symbols, or is only a name."""
     try:
         dim = ir.SymbolicDim(text)
         size = dim.evaluate(dict.fromkeys(dim.free_symbols(), 97))
     except ValueError:
-        return None  # no expression, but a name such as "batch size"
+        return True  # no expression, but a name such as "batch size"
     except (ArithmeticError, TypeError, AttributeError, RecursionError):
-        return "is no size"
-    return "is no size" if re.search("zoo|nan", str(size)) else None
+        return False
+    return re.search("zoo|nan", str(size)) is None
 
 
 def _shorten_text(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Loops that never end, as far as the graph alone tells."""
+"""A check for Loops that never end, as far as the graph alone shows."""
 
 import onnx_ir as ir
 

@@ -61,7 +61,7 @@ class Weight(ir.ExternalTensor):
         self._array_ref: weakref.ref[Array] | None = None
 
     def numpy(self) -> Array:
-        """Return the values; those of a big weight are read again once nobody holds them."""
+        """Return the values; a big weight is read again once no reference to them is left."""
         array = self._small_array if self._array_ref is None else self._array_ref()
         if array is None:
             array = self._read_values()
@@ -192,7 +192,7 @@ def find_external_files(
 
 
 def proto_tensors(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
-    """Return every tensor of a model, wherever it may stand."""
+    """Return every tensor of a model, at any depth."""
     tensors: list[onnx.TensorProto] = []
     _collect_from_graph(proto.graph, tensors)
     for training in proto.training_info:
@@ -216,7 +216,7 @@ def _collect_from_attributes(
     attributes: Iterable[onnx.AttributeProto], tensors: list[onnx.TensorProto]
 ) -> None:
     for attribute in attributes:
-        # Whatever its type is said to be: another reader may look at the field.
+        # Whatever its declared type: another reader may look at the field.
         if attribute.HasField("t"):
             tensors.append(attribute.t)
         if attribute.HasField("g"):
@@ -229,7 +229,7 @@ def _collect_from_attributes(
 def rebase_references(proto: onnx.ModelProto, files: dict[str, Path]) -> Path | None:
     """Make all references in ``proto`` start from one folder, and return it.
 
-    So they are found by who is told that folder and has never seen the model's file, nor links.
+    So the weights are found from that folder, without the model's file and without links.
 
     Args:
         proto: A model, which is changed.

@@ -1,15 +1,14 @@
 """Fields of a file that onnx-ir does not know, restored when its model is saved.
 
-onnx-ir has no place for training info, device configurations, fields of a
-newer ONNX, checksums of external data and the like, and it writes some things in another way than
-they were. So what it makes of a file is compared with the file, and
-:meth:`Original.restore` is a three-way merge: where no pass has changed what onnx-ir wrote then,
-the file's own words are written again; where one has, its edit is written, and what onnx-ir never
-knew is kept beside it.
+onnx-ir has no place for training info, device configurations, fields of a newer ONNX, checksums of
+external data and the like, and it writes some things in another way than the file does. So its text
+of the unedited model is compared with the file, and :meth:`OriginalFile.restore` is a three-way
+merge: where no pass has changed what onnx-ir writes, the file's own fields are written again; where
+one has, its edit is written, and what onnx-ir never knew is kept beside it.
 """
 
 import copy
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import cast
 
 import onnx
@@ -48,7 +47,7 @@ class OriginalFile:
 
     Args:
         proto: The file.
-        read: What makes a model of it, before any edit.
+        build_model: Makes a model of it, as it was before any edit.
     """
 
     def __init__(
@@ -132,26 +131,29 @@ def _merge_repeated_field(new: Items, written: Items, old: Items, *, ordered: bo
         if list(new) == list(written):
             _replace_items(new, old)
         return
-    is_node = bool(new) and isinstance(new[0], onnx.NodeProto)  # none is ever lost or made up
-    result: dict[Hashable, Message] = {}
-    for key, item in new_by_key.items():
-        if key in written_by_key and key in old_by_key:
-            _merge_message(item, written_by_key[key], old_by_key[key])
-        elif key in written_by_key and item == written_by_key[key] and not is_node:
-            continue  # onnx-ir made it up
-        result[key] = item
-    if not is_node:
-        result |= {
-            k: x for k, x in old_by_key.items() if k not in new_by_key and k not in written_by_key
-        }
-    order = [*result]
+    for key in new_by_key.keys() & written_by_key.keys() & old_by_key.keys():
+        _merge_message(new_by_key[key], written_by_key[key], old_by_key[key])
+    result = dict(new_by_key)
+    if not (new and isinstance(new[0], onnx.NodeProto)):  # nodes are never lost or made up
+        _restore_items(result, written_by_key, old_by_key)
     if not ordered:
-        order = [
-            *(k for k in old_by_key if k in result),
-            *(k for k in order if k not in old_by_key),
-        ]
-    if order != [*new_by_key]:
-        _replace_items(new, [result[key] for key in order])
+        result = {key: result[key] for key in (*old_by_key, *result) if key in result}
+    if [*result] != [*new_by_key]:
+        _replace_items(new, result.values())
+
+
+def _restore_items(
+    result: dict[Hashable, Message],
+    written: Mapping[Hashable, Message],
+    old: Mapping[Hashable, Message],
+) -> None:
+    """Drop the items that onnx-ir made up, and add those of the file that it lost."""
+    for key in [x for x in result if x in written and x not in old]:
+        if result[key] == written[key]:
+            del result[key]
+    for key, item in old.items():
+        if key not in result and key not in written:
+            result[key] = item
 
 
 def _replace_items(items: Items, replacements: Iterable[Message]) -> None:

@@ -1,4 +1,4 @@
-"""Whether the calls of local functions come to an end."""
+"""Checks that the calls of local functions end."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
@@ -10,23 +10,21 @@ from graphfix.files.malformed import MalformedError
 
 K = TypeVar("K")
 
-
 Name = ir.OperatorIdentifier
-
-
 Functions = Mapping[Name, onnx.FunctionProto]
-
 
 # A graph that gets more than this many nodes as its functions are written out is a trap: some
 # kilobytes that take gigabytes. An export with all of its operators as functions gets 20,000.
 _MAX_NODES = 300_000
 
 
-def _callees_first(calls: Mapping[K, Collection[K]]) -> Iterator[K]:
-    """Yield the keys, each behind those that it calls; of a cycle, one is behind the rest.
+def callees_first(calls: Mapping[K, Collection[K]]) -> Iterator[K]:
+    """Yield the keys, each after the keys that it calls.
+
+    Of a cycle, one key comes after the others.
 
     Args:
-        calls: What each calls; what is no key is passed over.
+        calls: What each key calls; a callee that is no key is ignored.
     """
     entered: set[K] = set()
     for root in calls:
@@ -54,7 +52,7 @@ def require_finite_calls(proto: onnx.ModelProto, functions: Functions) -> None:
         return
     calls = {key: _count_nodes_and_calls(x.node, functions) for key, x in functions.items()}
     total: dict[Name, int] = {}
-    for key in _callees_first({key: callees for key, (_, callees) in calls.items()}):
+    for key in callees_first({key: callees for key, (_, callees) in calls.items()}):
         count, callees = calls[key]
         if any(x not in total for x in callees):
             raise MalformedError(f"the function {key[1]!r} calls itself")

@@ -1,8 +1,8 @@
 """The gate after reading: refuses a file that is no runnable graph, with one sentence.
 
-What passes here has what its operators' schemas ask for (ONNX's own checker says so of each kind of
-node), attributes with values that there can be, tensors with as many bytes as their shapes say,
-names that are defined once, and functions that come to an end; so a pass may rely on it. Whether
+A model that passes satisfies the schemas of its operators (by ONNX's own checker), has attributes
+with possible values, tensors with as many bytes as their shapes need, names that are defined once,
+and functions whose calls end; passes may rely on that. Whether
 shapes and types fit together is left to ONNX Runtime.
 """
 
@@ -15,7 +15,7 @@ from graphfix.files import byte_sizes, schema_checks
 from graphfix.files.function_calls import Functions, require_finite_calls
 from graphfix.files.malformed import MalformedError as MalformedError
 from graphfix.files.malformed import name_of_node
-from graphfix.ops import attribute_values, schemas
+from graphfix.ops import HAS_BODY, attribute_values, schemas
 
 Names = tuple[Collection[str], ...]
 """What graphs around each other define."""
@@ -89,7 +89,7 @@ class _GraphChecker:
     _functions: Functions
     in_function: bool = False
     ordered: bool = True
-    # What nodes have in common of which the checker has been asked.
+    # Operator, signature and attributes of the nodes that the checker has accepted.
     _checked_keys: set[object] = field(default_factory=set)
 
     def check_graph(self, graph: onnx.GraphProto, outer: Names) -> None:
@@ -135,7 +135,7 @@ class _GraphChecker:
         """Check the nodes of one graph.
 
         Args:
-            nodes: They.
+            nodes: The nodes, in the order of the file.
             defined: The names of its inputs and initializers; those of nodes are added.
             outputs: The names that it returns.
             outer: What the graphs around it define.
@@ -143,25 +143,18 @@ class _GraphChecker:
         produced = {name for node in nodes for name in node.output}
         visible = (*outer, defined, produced)
 
-        def require_defined(name: str, who: str) -> None:
+        def require_defined(name: str, reader: str) -> None:
             if name in produced:
                 self.ordered = False
-            elif not any(name in x for x in outer):
-                if not isinstance(name, str):  # protobuf hands out the bytes
-                    raise MalformedError(f"{who} {name!r}, a name that is not in UTF-8")
-                raise MalformedError(f"{who} {name!r}, which no node, input or initializer makes")
+            else:
+                _require_visible(name, outer, reader)
 
         for node in nodes:
             self._check_node(node, visible)
             for name in node.input:
                 if name not in defined and name:
                     require_defined(name, f"{node.op_type} reads")
-            for name in node.output:
-                if name in defined and name:
-                    raise MalformedError(
-                        f"{node.op_type} makes {name!r}, which something else makes already"
-                    )
-                defined.add(name)
+            _define_outputs(node, defined)
         for name in outputs:
             if name not in defined:
                 require_defined(name, "the graph returns")
@@ -190,7 +183,7 @@ class _GraphChecker:
             if schema_domain == "" and op_type == "Constant" and len(kinds) != 1:
                 reason = attribute_values.constant_count_refusal(len(kinds))
                 raise MalformedError(f"the Constant of {name_of_node(node)!r} {reason}")
-            if schema_domain == "" and op_type in schemas.OPS_WITH_BODIES:
+            if schema_domain == "" and op_type in HAS_BODY:
                 schema_checks.require_matching_bodies(node)
         if metadata := node.metadata_props:
             _require_utf8(metadata)
@@ -219,13 +212,13 @@ class _GraphChecker:
         """Check an attribute, and the graphs in it.
 
         Args:
-            attribute: It.
+            attribute: The attribute.
             op_type: The operator.
             domain: The set of an operator that has a schema.
             visible: What the graphs around those in it define.
 
         Returns:
-            The function's parameter that it stands for, or nothing.
+            The name of the function's parameter that it refers to; empty if it has a value.
         """
         kind, parameter = attribute.type, attribute.ref_attr_name
         if parameter:
@@ -249,6 +242,31 @@ class _GraphChecker:
     def _check_type(self, value: onnx.ValueInfoProto, *, thorough: bool) -> None:
         if reason := byte_sizes.type_refusal(value.type, thorough=thorough):
             raise MalformedError(f"{value.name!r} {reason}")
+
+
+def _define_outputs(node: onnx.NodeProto, defined: set[str]) -> None:
+    """Add the outputs of a node to the names that are defined, each once."""
+    for name in node.output:
+        if name in defined and name:
+            raise MalformedError(
+                f"{node.op_type} makes {name!r}, which something else makes already"
+            )
+        defined.add(name)
+
+
+def _require_visible(name: str, outer: Names, reader: str) -> None:
+    """Raise MalformedError unless a graph around this one defines a name.
+
+    Args:
+        name: The name; bytes where it is not in UTF-8.
+        outer: What the graphs around it define.
+        reader: Who reads it, as the beginning of a sentence.
+    """
+    if any(name in names for names in outer):
+        return
+    if not isinstance(name, str):  # protobuf hands out the bytes
+        raise MalformedError(f"{reader} {name!r}, a name that is not in UTF-8")
+    raise MalformedError(f"{reader} {name!r}, which no node, input or initializer makes")
 
 
 def _value_refusal(

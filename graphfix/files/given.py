@@ -1,4 +1,4 @@
-"""Models, dims and feeds in the forms in which a caller may give them."""
+"""Conversion of models, dims and feeds from the forms in which a caller may give them."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Float32 weights converted to float16 on their way from one file to another.
 
-A big weight is never held: it is looked at in pieces, and :class:`NarrowedTensor` says where its
-float32 lies, so that saving converts it as it copies it.
+A big weight is never in memory as a whole: it is read in pieces, and :class:`NarrowedTensor` refers
+to its float32 values, so that saving converts them as it copies them.
 """
 
 import math
@@ -22,7 +22,7 @@ HALF_MAX = 65504.0
 HALF_NORMAL = 2.0**-14
 # A number of half this rounds to 0.
 HALF_SMALLEST = 2.0**-24
-# What an external location is called whose bytes are to be halved; no file has such a name.
+# Ends the external location of weights that are converted; no file has such a name.
 FLOAT16_MARK = "|float16"
 
 KEPT_IN_FLOAT32_KEY = "graphfix.float16"
@@ -93,7 +93,7 @@ class NarrowedTensor(ir.ExternalTensor):
             file.write(array_to_float16(piece).astype("<f2", copy=False).tobytes())
 
     def release(self) -> None:
-        """Release nothing, since nothing is held."""
+        """Release nothing, since nothing is cached."""
 
 
 def tensor_to_float16(tensor: ir.TensorProtocol) -> ir.TensorProtocol:

@@ -16,12 +16,10 @@ from graphfix.files.endless_loops import find_endless_loop
 from graphfix.files.extra_fields import OriginalFile
 from graphfix.files.prepare import prepare_model
 from graphfix.files.weights import Placement
+from graphfix.graph.model_state import state_of
 from graphfix.graph.walks import top_graphs
 from graphfix.paths import StrPath, require_path
 
-_SOURCE = "graphfix.source"
-_ORIGINAL = "graphfix.original"
-_OUTSIDE = "graphfix.outside"
 # The size of a protobuf message is a signed 32-bit number.
 _LIMIT = 2**31 - 1
 # How often a file is read that is replaced while it is read.
@@ -73,9 +71,9 @@ def _load_once(path: Path) -> ir.Model:
         ) from error
     if (endless_loop := find_endless_loop(model)) is not None:
         raise ModelError(f"{path}: {endless_loop}")
-    model.meta[_SOURCE] = path
-    model.meta[_OUTSIDE] = external
-    model.meta[_ORIGINAL] = OriginalFile(proto, partial(_build_model, found=external))
+    state = state_of(model)
+    state.source_path, state.external_files = path, external
+    state.original_file = OriginalFile(proto, partial(_build_model, found=external))
     return model
 
 
@@ -87,7 +85,7 @@ def _build_model(proto: onnx.ModelProto, found: external_files.ExternalFiles) ->
 
 def source_path(model: ir.Model) -> Path | None:
     """Return the file that ``model`` was loaded from by :func:`load`, or None."""
-    return model.meta.get(_SOURCE)
+    return state_of(model).source_path
 
 
 def input_files(model: ir.Model) -> list[Path]:
@@ -97,7 +95,7 @@ def input_files(model: ir.Model) -> list[Path]:
 
 
 def _external_references(model: ir.Model) -> external_files.ExternalFiles | None:
-    external = model.meta.get(_OUTSIDE)
+    external = state_of(model).external_files
     return external if isinstance(external, external_files.ExternalFiles) else None
 
 
@@ -288,8 +286,8 @@ def _serialize_model(
         raise
     except Exception as error:  # onnx-ir wraps whatever it met
         raise ModelError(f"{path}: cannot be written: {_first_line(error)}") from error
-    source, loaded = source_path(model), model.meta.get(_ORIGINAL)
-    as_it_was = isinstance(loaded, OriginalFile) and loaded.restore(proto)
+    source, original = source_path(model), state_of(model).original_file
+    as_it_was = isinstance(original, OriginalFile) and original.restore(proto)
     if as_it_was and source is not None and _can_weights_stay(model, path, placement):
         return [_whole_file(source)]
     room = _LIMIT - proto.ByteSize()

@@ -31,7 +31,7 @@ def part_path(target: Path, token: str, kind: str = "part") -> Path:
 
 
 def lock_path(folder: Path, token: str) -> Path:
-    """Return the file that a write locks as long as it is at work in ``folder``."""
+    """Return the file that a write in ``folder`` locks while it runs."""
     return part_path(folder / "graphfix", token, "lock")
 
 
@@ -40,8 +40,8 @@ def sweep_leftovers(folder: Path, tokens: Collection[str] = ()) -> None:
 
     Args:
         folder: The folder.
-        tokens: Those of writes that may have left weights alone: on Windows a lock file goes with
-            its lock.
+        tokens: Tokens of writes that may have left only weights: on Windows a lock file is removed
+            with its lock.
     """
     with contextlib.suppress(OSError):  # the folder cannot be listed, or a model in it not be read
         names = [match for x in folder.iterdir() if (match := _DRAFT.fullmatch(x.name))]
@@ -79,7 +79,7 @@ def data_files(folder: Path) -> list[tuple[str, Path]]:
 
 
 def mentioned_tokens(files: Iterable[Path], tokens: Collection[str]) -> set[str]:
-    """Return those of ``tokens`` that stand somewhere in ``files``.
+    """Return the tokens that occur in some of ``files``.
 
     Raises:
         OSError: One of them cannot be read.

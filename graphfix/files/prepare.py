@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from graphfix.files.external_files import ExternalFiles
 from graphfix.graph.dims import drop_placeholder_names
+from graphfix.graph.nodes import attribute_dict
 from graphfix.graph.small_constants import cache_if_small
 from graphfix.graph.walks import top_graphs
 
@@ -17,8 +18,9 @@ _GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
 def prepare_model(model: ir.Model, external: ExternalFiles) -> None:
     """Replace tensors and dim names of a model just made of a file by what passes expect.
 
-    Tensors whose bytes lie elsewhere become :class:`graphfix.model.external_files.Weight`, small
-    ones :class:`graphfix.model.small_constants.CachedTensor`; what is no name of a dim is none.
+    Tensors whose bytes lie in another file become
+    :class:`graphfix.files.external_files.Weight`, small ones
+    :class:`graphfix.graph.small_constants.CachedTensor`. Placeholders for names of dims go.
 
     Args:
         model: The model; its nodes and tensors are as onnx-ir made them.
@@ -64,12 +66,12 @@ def _prepare_graph(graph: ir.Graph, external: ExternalFiles) -> None:
     drop_placeholder_names(graph.inputs)
     for node in graph:
         drop_placeholder_names(node.outputs)
-        if node.attributes.data:
+        if attribute_dict(node):
             _prepare_attributes(node, external)
 
 
 def _prepare_attributes(node: ir.Node, external: ExternalFiles) -> None:
-    for name, attribute in node.attributes.data.items():
+    for name, attribute in list(attribute_dict(node).items()):
         if attribute.is_ref():
             continue
         kind, value = attribute.type, attribute.value

@@ -1,4 +1,4 @@
-"""What the schemas of operators ask of a node, as ONNX's own checker says it.
+"""Checks of a node against the schema of its operator, by ONNX's own checker.
 
 ONNX Runtime asks the same checker of each node. It is asked once for all nodes that differ in
 names and values only.
@@ -11,8 +11,8 @@ from graphfix.files.malformed import MalformedError, name_of_node
 _TYPES = onnx.AttributeProto
 
 
-# What stands for values that say nothing of a node: a graph reads what is outside of it, and a
-# tensor may lie in another file.
+# Placeholders for values that the checker need not see: a graph reads values from outside of it,
+# and a tensor may lie in another file.
 _GRAPH, _TENSOR = onnx.GraphProto(name="g"), onnx.TensorProto(name="t", data_type=1, dims=[0])
 
 
@@ -56,13 +56,13 @@ def require_matching_bodies(node: onnx.NodeProto) -> None:
         elif node.op_type == "Loop":
             carried = max(input_count - 2, 0)
             fits = body_inputs == carried + 2 and body_outputs > max(carried, output_count)
+        elif node.op_type == "SequenceMap":
+            fits = body_inputs == input_count and body_outputs == output_count
         else:
             fits = body_inputs <= input_count and body_outputs >= output_count
         if attribute.HasField("g") and not fits:
             raise MalformedError(
                 f"the {attribute.name} of {node.op_type} of {name_of_node(node)!r} has "
-                f"{body_inputs} inputs "
-                ""
-                f"and {body_outputs} outputs, which does not fit the {input_count} and "
-                f"{output_count} of the node"
+                f"{body_inputs} inputs and {body_outputs} outputs, which does not fit the "
+                f"{input_count} and {output_count} of the node"
             )

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast
@@ -15,7 +15,7 @@ from graphfix.files import external_files
 from graphfix.files.external_files import proto_tensors
 from graphfix.files.half_weights import FLOAT16_MARK, NarrowedTensor, file_of_tensor
 from graphfix.files.wire import BIG, Chunk, Float16Span, Span
-from graphfix.graph.nodes import tensor_of_attr
+from graphfix.graph.nodes import attribute_dict, tensor_of_attr
 from graphfix.graph.walks import all_graphs, top_graphs
 
 Placement = Literal["auto", "keep", "inline", "separate"]
@@ -83,7 +83,7 @@ def _graph_tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
         if value.const_value is not None:
             yield value.const_value
     for node in graph:
-        for attribute in node.attributes.data.values():
+        for attribute in attribute_dict(node).values():
             kind = attribute.type
             if attribute.is_ref():
                 continue
@@ -158,47 +158,68 @@ def plan_weights(
         room: How many bytes of weights fit into the model file.
         store: Where separate weights go.
     """
-    target_folder = target.parent.resolve()
-    source_file = None if source is None else source.resolve()
-    staying_locations = {
-        x for x, file in files.items() if external_files.resolves_to(target_folder, x, file)
-    }
-    if any(x.endswith(FLOAT16_MARK) for x in files):
-        # What is converted goes into a new file, and what is not with it: one file, not two.
-        staying_locations = set()
-    file_by_location = {
-        location: (str(file), file == source_file) for location, file in files.items()
-    }
-    decisions = []
+    inner_locations = _locations_of_file(files, source)
+    staying_locations = _locations_that_stay(files, target)
+    decisions: list[tuple[onnx.TensorProto, Span | None, str]] = []
     for tensor in proto_tensors(proto):
         span, destination = None, "inline"
         if tensor.data_location == _EXTERNAL:
-            entries = {entry.key: entry.value for entry in tensor.external_data}
-            location = entries["location"]
-            file, is_inside = file_by_location[location]
-            span_type = Float16Span if location.endswith(FLOAT16_MARK) else Span
-            span = span_type(file, int(entries.get("offset", 0)), _tensor_bytes(tensor))
-            if not is_inside:
+            location, span = _span_of(tensor, files)
+            if location not in inner_locations:
                 destination = "stay" if location in staying_locations else "separate"
         destination = placement if placement in ("inline", "separate") else destination
         decisions.append((tensor, span, destination))
-    if placement == "auto":
-        inline = sum(
-            x.length for _, x, destination in decisions if x is not None and destination == "inline"
-        )
-        if inline > room:
-            decisions = [(tensor, span, "separate") for tensor, span, _ in decisions]
+    if placement == "auto" and _inline_bytes(decisions) > room:
+        decisions = [(tensor, span, "separate") for tensor, span, _ in decisions]
     weight_plan = WeightPlan()
     for tensor, span, destination in decisions:
         if destination == "separate":
-            length = len(tensor.raw_data) if span is None else span.length
-            if span is not None or length >= BIG:
-                offset = store.add_weight(bytes(tensor.raw_data) if span is None else span, length)
-                _set_reference(tensor, store.name, offset, length)
+            _separate_weight(tensor, span, store)
         elif destination == "inline" and span is not None:
             weight_plan.inline[_complete_reference(tensor, span)] = span
             weight_plan.size += span.length
     return weight_plan
+
+
+def _locations_of_file(files: Mapping[str, Path], source: Path | None) -> frozenset[str]:
+    """Return the locations that stand for the model file itself."""
+    source_file = None if source is None else source.resolve()
+    return frozenset(location for location, file in files.items() if file == source_file)
+
+
+def _locations_that_stay(files: Mapping[str, Path], target: Path) -> frozenset[str]:
+    """Return the locations that a model at ``target`` still finds where they are."""
+    if any(x.endswith(FLOAT16_MARK) for x in files):
+        # What is converted goes into a new file, and what is not with it: one file, not two.
+        return frozenset()
+    folder = target.parent.resolve()
+    return frozenset(x for x, file in files.items() if external_files.resolves_to(folder, x, file))
+
+
+def _span_of(tensor: onnx.TensorProto, files: Mapping[str, Path]) -> tuple[str, Span]:
+    """Return the location that an external tensor refers to, and the range of a file."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries["location"]
+    span_type = Float16Span if location.endswith(FLOAT16_MARK) else Span
+    offset = int(entries.get("offset", 0))
+    return location, span_type(str(files[location]), offset, _tensor_bytes(tensor))
+
+
+def _inline_bytes(decisions: Iterable[tuple[onnx.TensorProto, Span | None, str]]) -> int:
+    """Return how many bytes of files become part of the model file."""
+    return sum(
+        span.length
+        for _, span, destination in decisions
+        if span is not None and destination == "inline"
+    )
+
+
+def _separate_weight(tensor: onnx.TensorProto, span: Span | None, store: WeightStore) -> None:
+    """Put a weight into the file of separate weights, unless it is small and in the model."""
+    length = len(tensor.raw_data) if span is None else span.length
+    if span is not None or length >= BIG:
+        offset = store.add_weight(bytes(tensor.raw_data) if span is None else span, length)
+        _set_reference(tensor, store.name, offset, length)
 
 
 def _tensor_bytes(tensor: onnx.TensorProto) -> int:

@@ -55,7 +55,7 @@ class Float16Span(Span):
 
 
 Chunk = bytes | memoryview | Span
-"""A piece of a message that is to be written: bytes at hand, or a range of a file."""
+"""A piece of a message that is to be written: bytes, or a range of a file."""
 
 
 class _Field(NamedTuple):
@@ -80,7 +80,7 @@ def strip_weights(
     Args:
         buffer: The whole file.
         location: The name of that file, for the references (ONNX external data).
-        after_weight: Called after each weight, so that a mapping can let go of what was looked at.
+        after_weight: Called after each weight, so that a mapping can release the pages it has read.
 
     Raises:
         NotUnderstoodError: The file is not laid out as expected.
@@ -136,7 +136,7 @@ def fill_weights(message: bytes, resolve: Callable[[dict[str, str]], Span | None
 
 
 def total_size(chunks: Sequence[Chunk]) -> int:
-    """Return the number of bytes that ``chunks`` come to."""
+    """Return the number of bytes of ``chunks`` together."""
     return sum(x.length if isinstance(x, Span) else len(x) for x in chunks)
 
 
@@ -145,7 +145,7 @@ def _edit_model(
 ) -> list[Chunk]:
     """Return the model with ``edit`` applied to its tensors of at least ``least`` bytes.
 
-    Those of what is only for training are tensors if ``training``.
+    Tensors that are only for training count if ``training``.
     """
     graphs = 0
     for count, field in enumerate(_iterate_fields(buffer, 0, len(buffer))):

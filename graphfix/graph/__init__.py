@@ -1,4 +1,4 @@
-"""The graph in hand: nodes, walks, constants, names, text. It knows no operator and no shape.
+"""The graph itself: nodes, walks, constants, names, text. It knows no operator and no shape.
 
 These names are public, for passes of one's own; see docs/own-pass.md.
 """

@@ -1,4 +1,4 @@
-"""What is constant in a file: tensors, numbers, lists of integers."""
+"""Readers of constants: tensors, numbers, lists of integers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from graphfix.graph.nodes import attr_ints, input_at, is_op, tensor_of_attr
+from graphfix.graph.nodes import attr_ints, attribute_dict, input_at, is_op, tensor_of_attr
 
 Array = npt.NDArray[np.generic]
 
@@ -65,7 +65,7 @@ def _tensor_of(value: ir.Value) -> ir.TensorProtocol | None:
     node = value.producer()
     if node is None or not is_op(node, "Constant"):
         return None
-    attributes = node.attributes.data
+    attributes = attribute_dict(node)
     if len(attributes) != 1:
         return None
     attribute = next(iter(attributes.values()))

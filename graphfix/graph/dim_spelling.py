@@ -2,10 +2,11 @@
 
 Inference reads the text of a dim as an expression: ``batch-size`` would be a difference, and
 ``seq len`` no dim at all. A text is an expression only if the model's own names make it one:
-``past + 1`` where another dim is ``past``. Any other is a name, and stands in symbolic shapes as a
-symbol that can be computed with. Of a sum or a product one part is enough: no one calls a dim
-``past + T`` that has nothing to do with ``T``, but ``batch-size`` may stand beside ``batch``.
-Whoever writes a dim into a file or tells of one says its name.
+``past + 1`` where another dim is ``past``. Any other is a name, which symbolic shapes
+replace by a symbol that can be computed with. Of a sum or a product one part is enough: no one
+calls a dim ``past + T`` that has nothing to do with ``T``, but ``batch-size`` may stand beside
+``batch``.
+Files and messages have the name of a dim, not the symbol.
 """
 
 import re
@@ -17,7 +18,7 @@ from graphfix.graph.dims import as_identifier, is_expression, is_nameless, is_sy
 
 Dim = int | ir.SymbolicDim
 
-# Signs of a sum or a product, and those that names have, too.
+# Signs of a sum or a product, and signs that occur in names, too.
 _SUM_OR_PRODUCT, _HYPHEN_LIKE = re.compile(r"[+*]"), re.compile(r"[-/%]")
 
 

@@ -1,8 +1,8 @@
 """Names that a user has for the dims of the inputs.
 
 A dim is called by its name, or by its place, ``x.0``: axis 0 of the input ``x``. One without a name
-is called after its place, ``x_0``. This is the one place that says so, for whoever prints a dim or
-is given one.
+is called after its place, ``x_0``. Whatever prints or reads the name of a dim uses this
+module.
 """
 
 import re

@@ -4,16 +4,16 @@ from collections import Counter
 
 import onnx_ir as ir
 
+from graphfix.graph.model_state import state_of
 from graphfix.graph.walks import all_graphs, bodies_of, nodes_of, top_graphs, values_of
 
 _START = "gf_"
-_META = "graphfix.names"
 
 
 class NameMaker:
     """Makes new names for passes in one model, which it walks once the first is asked for.
 
-    What was given once is not given again, also if it has gone: a name in a report is one tensor.
+    A name is never used twice, even if its tensor was removed: a name in a report is one tensor.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -43,18 +43,18 @@ def pass_prefix(by: str) -> str:
 
 def name_maker_of(model: ir.Model) -> NameMaker:
     """Return the name maker that is shared, or a new one of the model as it is now."""
-    maker = model.meta.get(_META)
+    maker = state_of(model).name_maker
     return maker if isinstance(maker, NameMaker) else NameMaker(model)
 
 
 def share_name_maker(model: ir.Model) -> None:
     """Let all passes share one walk over the names, until :func:`unshare_name_maker`."""
-    model.meta[_META] = NameMaker(model)
+    state_of(model).name_maker = NameMaker(model)
 
 
 def unshare_name_maker(model: ir.Model) -> None:
-    """Share names no longer: whoever has the model may change it at will."""
-    model.meta.pop(_META, None)
+    """Stop sharing: from now on the model may be changed by code that gives names of its own."""
+    state_of(model).name_maker = None
 
 
 def _pass_names(model: ir.Model) -> set[str]:

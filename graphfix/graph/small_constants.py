@@ -16,7 +16,7 @@ class CachedTensor(ir.TensorProtoTensor):
 
     Every pass asks each constant for its size and numbers: on a graph of 100,000 nodes, a quarter
     of which are constants, that was a twelfth of all the work. The numbers of a tensor of a file do
-    not change, and nobody can write into the array.
+    not change, and the array is read-only.
     """
 
     __slots__ = ("_array", "_dtype", "_shape", "_size")

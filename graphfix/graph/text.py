@@ -10,11 +10,11 @@ import onnx_ir as ir
 
 from graphfix.graph.constants import const_tensor
 from graphfix.graph.dims import GENERATED_SYMBOL
-from graphfix.graph.nodes import is_op, tensor_of_attr
+from graphfix.graph.nodes import attribute_dict, is_op, tensor_of_attr
 from graphfix.graph.walks import reachable_from
 from graphfix.wording import with_article
 
-# What says which pass wrote a node, and what its name begins with.
+# The metadata that names the pass that wrote a node, and how the names of such nodes begin.
 _PASS, _PASS_PREFIX = "graphfix.pass", re.compile(r"gf_")
 # A constant of so many elements is written out.
 _MAX_INLINE_ELEMENTS = 8
@@ -108,7 +108,7 @@ class NodeText(NamedTuple):
         outputs: What it makes: names, or small constants.
         kind: Its operator, with the domain.
         attributes: As text, or as they are.
-        inputs: What it is given, as ``outputs``.
+        inputs: What it reads, in the form of ``outputs``.
     """
 
     outputs: tuple[str | ir.TensorProtocol, ...]
@@ -122,7 +122,7 @@ class NodeText(NamedTuple):
     ) -> NodeText:
         """Capture ``node`` as it is now."""
         name = name or _lazy_operand
-        attributes = node.attributes.data
+        attributes = attribute_dict(node)
         return cls(
             tuple([name(x) for x in node.outputs]),
             qualified_op_type(node),

@@ -5,6 +5,8 @@ from typing import TypeVar
 
 import onnx_ir as ir
 
+from graphfix.graph.nodes import attribute_dict
+
 T = TypeVar("T", bound=Hashable)
 
 
@@ -41,9 +43,8 @@ def nodes_of(graph: ir.Graph) -> Iterator[ir.Node]:
     """
     for node in graph:
         yield node
-        if node.attributes.data:
-            for body in bodies_of(node):
-                yield from nodes_of(body)
+        for body in bodies_of(node):
+            yield from nodes_of(body)
 
 
 def top_graphs(model: ir.Model) -> tuple[ir.Graph, ...]:
@@ -88,8 +89,7 @@ def values_of(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
 
 def bodies_of(node: ir.Node) -> tuple[ir.Graph, ...]:
     """Return the graphs among the attributes of ``node``: a Loop body, the branches of an If."""
-    # The dict that a UserDict wraps: asked of every node, many times over.
-    attributes = node.attributes.data
+    attributes = attribute_dict(node)
     bodies: tuple[ir.Graph, ...] = ()
     if not attributes:
         return bodies

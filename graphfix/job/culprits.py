@@ -101,7 +101,7 @@ class CulpritSearch:
         """Search, and return the culprits.
 
         Args:
-            reason: Why the model fails if all of it is done, if that is known.
+            reason: Why the model fails with all repairs, or "" if that is unknown.
             proves_unrepaired: Whether the model has to be proved where nothing is repaired; if it
                 is not, no repair is to blame.
         """
@@ -160,7 +160,7 @@ class CulpritSearch:
             return frozenset()
         if proves_unrepaired:
             return f"no repair is to blame: with none of them {reason}"
-        # What is repaired elsewhere may be needed for it to run at all: so, all but one pass.
+        # Without any repair the model may not even run, so leave out one pass at a time.
         for spec in _specs_of(everything):
             remaining = frozenset(x for x in everything if x[0] != spec)
             if not self._failure_of(remaining):

@@ -134,7 +134,7 @@ def _explain_name(name: str) -> Explanation:
         about = f"rule of check, holds on {', '.join(cls.providers)}"
         return _explain_manual(rule_manual_of(cls), about)
     except PluginError as error:
-        # Only passes in the folder owe a manual; of others, what there is is shown.
+        # Only built-in passes must have a manual; of a plugin, the docstring is shown.
         logging.getLogger("graphfix").warning(str(error))
         return Explanation(name, (cls.__doc__ or "").strip())
 

@@ -20,13 +20,12 @@ from graphfix.proof.verify import BaselineCache
 
 @dataclass(frozen=True)
 class Alternative:
-    """What may be made instead of a model whose proof failed.
+    """A fallback after a failed proof: fewer repairs, or other ones.
 
     Attributes:
-        leave: What is skipped.
-        culprits: What the report then says, and what runs instead of passes.
-        rounds: Whether the passes that round still run, if there are any; else the usual tolerance
-            holds.
+        leave: The places to skip.
+        culprits: The culprits for the report, and the stand-ins of their passes.
+        rounds: Whether the passes that round still run; without them the usual tolerance holds.
     """
 
     leave: Exclusions
@@ -42,13 +41,13 @@ class Alternative:
 def iter_alternatives(
     chosen: Iterable[Check], reason: str, culprits: Culprits
 ) -> Iterator[Alternative]:
-    """Yield what may be made instead of a model whose proof failed, the best first.
+    """Yield the fallbacks after a failed proof, the best first.
 
-    First the culprits are skipped or repaired in another way. If a pass that rounds is to blame,
-    and its aim is not worth a refusal, the model is made without it.
+    First the culprits are skipped or repaired in another way. If a pass that rounds is to blame and
+    optional, the model is made without it.
 
     Args:
-        chosen: The passes that were asked for.
+        chosen: The requested passes.
         reason: What the proof found against the model.
         culprits: The result of the search.
     """
@@ -79,40 +78,21 @@ def find_culprits(
         original_outputs: What the original computes, if known; not used if a pass rounds, since
             then the search is about the model without that pass.
     """
-    # What must stay in float32 is searched for by itself; here, what goes before it is held.
+    # Which nodes must stay in float32 is another search; this one is about the passes before that.
     rounds = calibrated_passes(task.chosen)
     chosen = tuple(x for x in task.chosen if x not in rounds)
-    before = replace(task, chosen=chosen, tolerance=None) if rounds else task
+    unrounded_task = replace(task, chosen=chosen, tolerance=None) if rounds else task
     proves_unrepaired = task.ep == "cpu" and all(
         x.is_removable for x in chosen if isinstance(x, Pass)
     )
 
-    from graphfix.proof.verify import BaselineCache  # what only repairs need not load ONNX Runtime
+    from graphfix.proof.verify import BaselineCache  # a repair without proof need not load it
 
     shared_outputs = BaselineCache() if original_outputs is None or rounds else original_outputs
 
     def failure_with(passes: Sequence[Check], leave: Exclusions, single: bool) -> str:
-        trial = replace(before, chosen=tuple(passes))
-        try:
-            model, trial_report = repair_model(trial, leave)
-            proved_report = prove(
-                trial,
-                model,
-                model,
-                trial_report,
-                locate=False,
-                original_outputs=shared_outputs,
-                brief=True,
-            )
-            reason = failure_reason(proved_report)
-            if reason and single:
-                proved_report = prove(
-                    trial, model, model, trial_report, original_outputs=shared_outputs, brief=True
-                )
-                reason = failure_reason(proved_report) if _is_rounding(proved_report) else reason
-            return reason
-        except GraphfixError as error:
-            return str(error)
+        trial = replace(unrounded_task, chosen=tuple(passes))
+        return _failure_of_trial(trial, leave, shared_outputs, locate=single)
 
     pass_reports = [x for x in report.passes if x.name in {check.name for check in chosen}]
     reason = "" if rounds else failure_reason(report)
@@ -120,6 +100,36 @@ def find_culprits(
     return CulpritSearch(chosen, pass_reports, tensors, failure_with, task.tell).run(
         reason, proves_unrepaired=proves_unrepaired
     )
+
+
+def _failure_of_trial(
+    trial: Task, leave: Exclusions, original_outputs: BaselineCache, *, locate: bool
+) -> str:
+    """Repair and prove a model; return why the result fails, or "" if it is proved.
+
+    With ``locate``, a failed proof is run again to find where the two models part: if rounding
+    decides there, the second proof counts.
+    """
+    try:
+        model, report = repair_model(trial, leave)
+        proved = prove(
+            trial,
+            model,
+            model,
+            report,
+            locate=False,
+            original_outputs=original_outputs,
+            brief=True,
+        )
+        reason = failure_reason(proved)
+        if reason and locate:
+            proved = prove(
+                trial, model, model, report, original_outputs=original_outputs, brief=True
+            )
+            reason = failure_reason(proved) if _is_rounding(proved) else reason
+        return reason
+    except GraphfixError as error:
+        return str(error)
 
 
 def _is_rounding(report: Report) -> bool:

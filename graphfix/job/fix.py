@@ -1,11 +1,13 @@
 """``graphfix.fix``: repairs a model and proves it."""
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any, Protocol, Unpack, overload
 
+import onnx
 import onnx_ir as ir
 
 from graphfix.core import Check
+from graphfix.engine.report import Report
 from graphfix.errors import UsageError, VerificationError
 from graphfix.files import given, io
 from graphfix.job.one_file import repair_file
@@ -14,29 +16,71 @@ from graphfix.paths import StrPath
 from graphfix.runtime.scratch import ScratchFolder
 
 
+class HasModelProto(Protocol):
+    """An exported program that holds an ``onnx.ModelProto``, such as torch's ONNXProgram."""
+
+    @property
+    def model_proto(self) -> onnx.ModelProto:
+        """Return the model."""
+        ...
+
+
+Profile = str | Check | Sequence[str | Check]
+
+
+@overload
 def fix(
-    model: given.ModelLike,
-    profile: str | Check | Sequence[str | Check] = "directml",
+    model: StrPath,
+    profile: Profile = "directml",
     output: StrPath | None = None,
     **options: Unpack[Options],
-) -> Any:  # noqa: ANN401  (as the model is given)
+) -> Report: ...
+
+
+@overload
+def fix(
+    model: ir.Model,
+    profile: Profile = "directml",
+    output: None = None,
+    **options: Unpack[Options],
+) -> ir.Model: ...
+
+
+@overload
+def fix(
+    model: onnx.ModelProto | HasModelProto,
+    profile: Profile = "directml",
+    output: None = None,
+    **options: Unpack[Options],
+) -> onnx.ModelProto: ...
+
+
+def fix(
+    model: given.ModelLike,
+    profile: Profile = "directml",
+    output: StrPath | None = None,
+    **options: Unpack[Options],
+) -> Any:
     """Repair a model, and prove that it still computes the same.
 
     Args:
         model: A path, an ``onnx.ModelProto``, an ONNXProgram of torch or an ``onnx_ir.Model``. It
             is not changed.
         profile: Profiles and passes, as ``-p`` takes them, or a list of names and passes.
-        output: Of a path, where the repaired model goes: ``model.fixed.onnx`` beside it by default.
-        options: See :class:`graphfix.job.task.Options`.
+        output: Where the repaired model goes, if ``model`` is a path: by default
+            ``model.fixed.onnx`` beside it.
+        options: See :class:`graphfix.job.task.Options`. ``dry_run`` is for a path.
 
     Returns:
-        Of a path, the :class:`graphfix.Report`. Else the repaired model as the model was given, or
-        as a ModelProto if that was an ONNXProgram.
+        For a path, the :class:`graphfix.Report`; for an ``onnx_ir.Model``, the repaired model as
+        one; for a ModelProto or an ONNXProgram, as a ModelProto.
 
     Raises:
         VerificationError: The repaired model computes something else; nothing is written.
         ModelError: The model cannot be read or written, or ONNX Runtime rejects it as given.
         UsageError: A pass or an option does not fit.
+        FeedError: Verification has no inputs that the model accepts.
+        PassError: A pass raises, and the result would be another one than was asked for.
     """
     path_or_model = given.as_path_or_model(model)
     if not isinstance(path_or_model, ir.Model):

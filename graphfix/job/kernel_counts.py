@@ -10,7 +10,7 @@ from graphfix.files import io, weights
 from graphfix.job.rounding_search import has_rounded
 from graphfix.job.task import Task
 
-# Weights that are no smaller than that are as large as they were.
+# Above this share of their size, weights count as unchanged.
 _SMALLER = 0.99
 
 
@@ -20,15 +20,15 @@ def add_kernel_counts(
     """Return the report with kernels and findings on DirectML before and after.
 
     Args:
-        task: What was asked.
+        task: The task.
         report: What the passes did.
-        model: What they made.
+        model: The repaired model.
         before: The original, if it was read already.
     """
     if not (task.check if task.kernels is None else task.kernels):
         return report
     before = io.load(task.source) if before is None else before
-    # Not above: what only repairs need not load ONNX Runtime.
+    # Imported here: a repair without proof need not load ONNX Runtime.
     from graphfix.job import planning, remaining_findings
 
     task.tell("counting kernels")

@@ -68,7 +68,7 @@ def repair_file(
         byte_ranges.refuse_overwrite(io.input_files(model), path, [request.feeds])
     task = request.with_passes(chosen, model)
     need = task.estimate_memory(model)
-    first = [model]  # which nobody else holds: a search for bad places has models of its own
+    first = [model]  # the only reference: a search for culprits loads models of its own
     del model
     if options.get("dry_run"):
         return task.complete_report(repair_model(task, loaded=first.pop())[1], need)

@@ -36,7 +36,7 @@ def prove(
         original_outputs: Caches what the original computes, for several proofs of one original.
         brief: Whether the first difference is enough.
     """
-    # Not above: what only repairs need not load ONNX Runtime.
+    # Imported here: a repair without proof need not load ONNX Runtime.
     from graphfix.proof.verify import Tolerance, verify
 
     verdict = verify(

@@ -29,14 +29,14 @@ def repair_model(
     A pass that raises is left out, and the model is loaded and repaired again without it.
 
     Args:
-        task: What is asked.
+        task: The task.
         leave: What is to be skipped.
         margin: Which share of the gate a pass that rounds may use.
-        loaded: The model, if it was loaded already: it is what is repaired.
+        loaded: The model, if it was loaded already; it is repaired in place.
 
     Raises:
         PassError: A pass raises that the result cannot do without, or any if ``task.strict``.
-        GraphfixError: A pass refuses the model, or what was asked of it.
+        GraphfixError: A pass refuses the model or its options.
     """
     faults: dict[str, str] = {}
     while True:

@@ -13,8 +13,8 @@ from graphfix.files import io
 from graphfix.paths import StrPath
 from graphfix.proof.verify import Tolerance
 
-# Which share of the gate a pass that rounds may use where it is tried: other inputs do worse. With
-# less than half it is tried on as many inputs as it is verified on.
+# The shares of the gate that a pass that rounds may use on the inputs of its search, since other
+# inputs may do worse. Below a half, the search tries as many inputs as verification.
 MARGINS = (0.5, 0.4, 0.2)
 
 
@@ -69,7 +69,7 @@ class Calibration:
             )
         except ModelError:
             if (source := io.source_path(model)) is not None:
-                open_original(source).close()  # says so if it is the model as given
+                open_original(source).close()  # raises if the original itself does not load
             raise
         mark_reasons(model, search_result.reasons)
         self.met = search_result.met

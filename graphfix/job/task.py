@@ -29,15 +29,15 @@ class Options(TypedDict, total=False):
     Attributes:
         check: Whether to verify; without it, nothing is run. It is by default.
         exclude: Nodes to repair nothing at, as the report names them; a pattern such as
-            ``*/decoder/*`` stands for several. Passes that repair all or nothing pay no heed.
+            ``*/decoder/*`` matches several. Passes that cannot exclude single sites ignore it.
         dry_run: Say what would be done and write nothing.
         dims: Sizes to verify at, by the name of the symbolic dim.
         feeds: An ``.npz`` with an array for each input, to verify with.
         tolerance: What may differ; :class:`graphfix.proof.compare.Tolerance` has the default.
         external_data: Where the weights go, see :data:`graphfix.files.weights.Placement`.
-        ep: Where the repaired model is verified; on DirectML it is held to the original on the CPU.
-        kernels: Whether to count the kernels per run before and after
-            (:func:`graphfix.job.planning.kernels`); by default if it is verified and not huge.
+        ep: Where the repaired model is verified; the original always runs on the CPU.
+        kernels: Whether to count the kernels per run before and after, see
+            :func:`graphfix.job.planning.count_kernels`; by default if it is verified and not huge.
         strict: Whether a failed verdict is the end, as is a pass that raises: no bad place is
             searched for, and nothing is written.
         page: Where a page about the result is going to be; one that is there is about the model

@@ -1,4 +1,4 @@
-"""``python -m graphfix.zoo FOLDER``: run the request in a folder and write the row there."""
+"""``python -m graphfix.model_zoo FOLDER``: run the request in a folder and write the row there."""
 
 import json
 import os
@@ -16,7 +16,7 @@ _PATIENCE = 1.0  # seconds for what is in temporary folders to go
 
 def main(folder: Path) -> None:
     """Run the request in ``folder/request.json``, and write ``folder/row.json``."""
-    # A key is for who has begun this, and ends it: else it might be taken for one that died.
+    # Ctrl-C is for the parent process, which ends this one; else the row would say that it died.
     for name in ("SIGINT", "SIGBREAK"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)

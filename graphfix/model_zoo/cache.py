@@ -24,7 +24,7 @@ def key_of(recipe: Recipe, ep: Ep) -> str:
     """Return a hash of all that a row depends on: files, recipe, source, provider."""
     runs_on = [f"{name} {_package_version(name)}" for name in _DECIDES]
     digest = hashlib.sha256(f"{SCHEMA} {hash_sources()} {runs_on} {ep}".encode())
-    # Not where the files are: the same model elsewhere is the same model.
+    # Without their paths: the same model in another folder is the same model.
     settings = {k: v for k, v in vars(recipe).items() if k not in ("model", "feeds")}
     digest.update(json.dumps(settings, sort_keys=True).encode())
     for file in recipe.files:

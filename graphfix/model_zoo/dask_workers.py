@@ -52,7 +52,7 @@ def iter_rows(
         address: Of the scheduler, ``tcp://HOST:8786``.
         requests: The work.
         tell: Called with a remark for the user.
-        work: What a worker does with a request; :func:`at_worker` by default.
+        work: What a worker does with a request; :func:`run_at_worker` by default.
 
     Raises:
         UsageError: Dask is not installed, or nobody answers at the address.

@@ -34,7 +34,7 @@ def judge_gates(
 
 def _general_gates(ep: Ep, stages: Mapping[str, Json]) -> Iterator[Json]:
     names_by_error = group_pairs((x["error"], name) for name, x in stages.items() if x.get("error"))
-    for error, names in names_by_error.items():  # a model that nobody can read is told of once
+    for error, names in names_by_error.items():  # an unreadable model is reported once
         yield _gate_result(names[0], False, f"{', '.join(names)}: {error}")
     for stage, part, name, where in _VERDICTS:
         if (verdict := stages.get(stage, {}).get(part)) is not None:

@@ -1,8 +1,8 @@
 """The work on one model, in a process of its own: if the model kills it, the others go on.
 
 A request can be made plain data, with the bytes of the model's files if it goes to another machine;
-the answer is the model's row of the zoo, plain data too. ``python -m graphfix.zoo FOLDER`` does the
-request that lies in a folder.
+the answer is the model's row of the zoo, plain data too. ``python -m graphfix.model_zoo FOLDER``
+runs the request in a folder.
 """
 
 import dataclasses
@@ -29,6 +29,7 @@ TRAVELS = 200_000_000
 """A model of more bytes than this does not travel: its folder must be there under the same path."""
 JOB_SECONDS = 3600.0
 _POLL_SECONDS = 0.2
+_PACKAGE = __name__.rpartition(".")[0]  # python -m runs its __main__
 _running: dict[subprocess.Popen[bytes], ProcessGroup] = {}
 _SHOWN = ("id", "name", "shows", "source", "license", "exporter", "weights", "passes", "notes")
 
@@ -121,7 +122,7 @@ def run_in_process(request: Request, tell: Tell = lambda _: None) -> Json:
         error_file = folder / "stderr"
         with error_file.open("wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "graphfix.zoo", str(folder)],
+                [sys.executable, "-P", "-m", _PACKAGE, str(folder)],
                 stdin=subprocess.PIPE,  # whose end it hears when we are killed
                 stdout=subprocess.DEVNULL,
                 stderr=errors,

@@ -127,7 +127,7 @@ def zoo(
         force: Whether to do it all again, also what did not change.
         careful: Whether to time for longer, also what was timed quickly.
         dask: The address of a Dask scheduler, to work there.
-        each: Called with what was found for a model, as soon as it is there.
+        each: Called with the row of each model as soon as it is complete.
         progress: Called with a short text at each step.
 
     Raises:
@@ -196,7 +196,7 @@ def _run_locally(requests: Sequence[Request], jobs: int, progress: Tell) -> Iter
                     progress(now)
                 for future in finished:
                     yield future.result()
-        except BaseException as error:  # Ctrl-C, or nobody wants the rest
+        except BaseException as error:  # Ctrl-C, or the caller stops iterating
             pool.shutdown(wait=False, cancel_futures=True)
             patience = time.monotonic() + _PATIENCE_SECONDS
             while not all(x.done() for x in running):  # one may just be starting

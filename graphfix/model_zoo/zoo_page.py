@@ -33,7 +33,7 @@ def render_page(rows: Sequence[Json]) -> str:
     """Return the page of all models as HTML.
 
     Args:
-        rows: What :func:`graphfix.model_zoo.model_process.work` gives for each.
+        rows: What :func:`graphfix.model_zoo.model_process.run_request` returns for each.
     """
     empty = [name for name in _COLUMNS if not any(is_known(x["figures"][name]) for x in rows)]
     return html.render_data_page(
@@ -58,7 +58,7 @@ def figure_cell(name: str, values: Figure) -> str:
         return CANNOT_TELL
     if not is_known(values):
         return "-"
-    if name in ("worst", "ratio"):  # only what is after the repair says something
+    if name in ("worst", "ratio"):  # only the figure after the repair means something
         if not after:
             return "-" if after is None else "0"
         return html.format_number(after) if name == "worst" else f"{after:.2f}"

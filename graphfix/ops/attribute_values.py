@@ -1,7 +1,7 @@
 """Checks of attribute values that are wrong whatever the shapes of the inputs are.
 
-A schema says the type of an attribute; what its numbers may be stands in prose, on the pages of the
-operators at https://onnx.ai/onnx/operators. Here is what of that holds at any shape of the inputs.
+A schema has the type of an attribute; which numbers are allowed is described in prose, on the pages
+of the operators at https://onnx.ai/onnx/operators. These checks hold at any shape of the inputs.
 """
 
 import re
@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
+
+from graphfix.ops.traits import QUANTIZES, named
 
 Rule = Callable[[str, Sequence[int]], str | None]
 
@@ -56,14 +58,14 @@ _TERM = re.compile(r"[A-Za-z]*(?:\.{3})?[A-Za-z]*")
 
 def _data_type_refusal(op_type: str, values: Sequence[int]) -> str | None:
     kind = values[0]
-    if kind in _TYPES and (kind or op_type in _TYPE_IS_LEFT_OPEN):
+    if kind in _TYPES and (kind or op_type in _ALLOWS_UNDEFINED_TYPE):
         return None
     return f"is {kind}, which is no type of a tensor"
 
 
 _TYPES = frozenset(int(x) for x in ir.DataType)
-# 0 is their default: the type of an input, or float32.
-_TYPE_IS_LEFT_OPEN = frozenset({"QuantizeLinear", "DequantizeLinear", "Attention", "Range"})
+# Type 0 is their default: the type of an input, or float32.
+_ALLOWS_UNDEFINED_TYPE = QUANTIZES | named("Attention Range")
 
 
 def _axes_refusal(_op_type: str, values: Sequence[int]) -> str | None:

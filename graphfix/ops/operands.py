@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, TypeVar
+from typing import SupportsIndex, TypeAlias, TypeVar
 
 import onnx_ir as ir
 
@@ -44,6 +45,19 @@ def read_operand(
 def read_ints(node: ir.Node, index: int, attribute: str) -> tuple[int, ...] | None:
     """Return the same where only constants count."""
     return read_operand(node, index, attribute, ints_of)
+
+
+def read_axes(
+    node: ir.Node, index: int, attribute: str, read: Read[object]
+) -> tuple[int, ...] | None:
+    """Return what an operand holds if that is integers, also where ``read`` knows symbolic sizes.
+
+    Axes as they are written, negative ones too; None if they are not given or not known.
+    """
+    contents = read_operand(node, index, attribute, read)
+    # An expression of sympy says that it can be an int, but only an Integer has an index.
+    axes = tuple(operator.index(x) for x in contents or () if isinstance(x, SupportsIndex))
+    return None if contents is None or len(axes) < len(contents) else axes
 
 
 def normalize_axes(axes: Sequence[int], rank: int) -> tuple[int, ...] | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import SupportsInt, TypeVar
+from typing import TypeVar
 
 import onnx_ir as ir
 
 from graphfix.graph.constants import ints_of, scalar_of
 from graphfix.graph.nodes import attr_float, attr_text, input_at
-from graphfix.ops.operands import Read, normalize_axes, read_operand
+from graphfix.ops.operands import Read, normalize_axes, read_axes, read_operand
 
 T = TypeVar("T")
 
@@ -50,9 +50,8 @@ def padded_axes(node: ir.Node, rank: int, read: Read[object] = ints_of) -> tuple
     """Return the axes that a Pad names, all by default; None if they are known only in a run."""
     if input_at(node, 3) is None:
         return tuple(range(rank))
-    contents = read_operand(node, 3, "axes", read) or ()
-    axes = tuple(int(axis) for axis in contents if isinstance(axis, SupportsInt))
-    return normalize_axes(axes, rank) if axes and len(axes) == len(contents) else None
+    axes = read_axes(node, 3, "axes", read)
+    return normalize_axes(axes, rank) if axes else None
 
 
 def constant_pads(node: ir.Node, rank: int) -> dict[int, tuple[int, int]] | None:

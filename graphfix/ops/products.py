@@ -11,7 +11,7 @@ from graphfix.graph.nodes import attr_float, attr_int, input_at
 
 @dataclass(frozen=True)
 class Gemm:
-    """``alpha * A' @ B' + beta * C``, where ``'`` transposes if it is told to.
+    """``alpha * A' @ B' + beta * C``, where ``'`` may transpose.
 
     Attributes:
         alpha: The factor of the product.
@@ -29,7 +29,7 @@ class Gemm:
 
 
 def read_gemm(node: ir.Node) -> Gemm:
-    """Return what a Gemm is told."""
+    """Return the attributes and the bias of a Gemm."""
     return Gemm(
         alpha=attr_float(node, "alpha", 1.0),
         beta=attr_float(node, "beta", 1.0),
@@ -51,7 +51,7 @@ class FusedMatMul:
 
 
 def read_fused_matmul(node: ir.Node) -> FusedMatMul:
-    """Return what a FusedMatMul is told; of a MatMul, that nothing is."""
+    """Return the attributes of a FusedMatMul; of a MatMul, their defaults."""
     return FusedMatMul(
         alpha=attr_float(node, "alpha", 1.0),
         trans_a=bool(attr_int(node, "transA", 0)),
@@ -91,7 +91,7 @@ class MatMulNBits:
 
 
 def read_matmul_nbits(node: ir.Node) -> MatMulNBits:
-    """Return what a MatMulNBits is told."""
+    """Return the attributes and inputs of a MatMulNBits."""
     data, weight, scales, zero_points, group_index, bias = (input_at(node, i) for i in range(6))
     return MatMulNBits(
         k=attr_int(node, "K", 0),

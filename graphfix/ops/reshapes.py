@@ -39,7 +39,7 @@ def reshaped_dims(
     Args:
         node: A Reshape.
         dims: The shape of its data.
-        target: What it is told, with 0 and -1.
+        target: The target as it is written, with 0 and -1.
 
     Returns:
         None if the elements do not fit, where ONNX Runtime fails too.
@@ -51,10 +51,10 @@ def reshaped_dims(
         sizes = [dims[i] if size == 0 else size for i, size in enumerate(sizes)]
     total = math.prod(dims)
     if -1 in sizes:
-        known = math.prod(size for size in sizes if size != -1)
-        if sizes.count(-1) > 1 or known == 0 or total % known:
+        known_product = math.prod(size for size in sizes if size != -1)
+        if sizes.count(-1) > 1 or known_product == 0 or total % known_product:
             return None
-        sizes[sizes.index(-1)] = total // known
+        sizes[sizes.index(-1)] = total // known_product
     return tuple(sizes) if math.prod(sizes) == total else None
 
 

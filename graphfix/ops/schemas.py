@@ -4,10 +4,6 @@ import functools
 
 import onnx
 
-OPS_WITH_BODIES = frozenset({"If", "Loop", "Scan"})
-"""The operators of the standard whose graphs have inputs and outputs that match the node's."""
-
-
 ONNX_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview.training"})
 
 

@@ -1,7 +1,7 @@
 """Signatures of operators: the type variable of each input and output.
 
-ONNX's own schemas say it for its operators. For those of ONNX Runtime, ``contrib.csv`` does: one
-row an operator, as ``onnxruntime.get_all_operator_schema`` lists them (1.31.1), a star behind what
+ONNX's schemas have them for its own operators, ``contrib.csv`` for those of ONNX Runtime: one row
+an operator, as ``onnxruntime.get_all_operator_schema`` lists them (1.31.1), a star behind what
 repeats; all of them are of version 1.
 """
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, SupportsInt, TypeGuard, TypeVar
+from typing import Generic, NamedTuple, TypeGuard, TypeVar
 
 import onnx_ir as ir
 
 from graphfix.graph.constants import ints_of
 from graphfix.graph.nodes import input_at
-from graphfix.ops.operands import Read, is_given, normalize_axes, read_operand
+from graphfix.ops.operands import Read, is_given, normalize_axes, read_axes, read_operand
 
 T = TypeVar("T")
 
@@ -37,9 +37,8 @@ def sliced_axes(
         None if they are known only in a run, or lie outside of the rank.
     """
     if is_given(node, 3, "axes"):
-        contents = read_operand(node, 3, "axes", read) or ()
-        axes = tuple(int(axis) for axis in contents if isinstance(axis, SupportsInt))
-        if len(axes) != len(contents) or not axes:
+        axes = read_axes(node, 3, "axes", read)
+        if not axes:
             return None
     else:
         count = _count_axes(node, read)
@@ -56,8 +55,8 @@ def cuts_of_slice(
     cuts = read_cuts(node, rank, read)
     if cuts is None:
         return None
-    known = {axis: cut for axis, cut in cuts.items() if is_known(cut)}
-    return known if len(known) == len(cuts) else None
+    known_cuts = {axis: cut for axis, cut in cuts.items() if is_known(cut)}
+    return known_cuts if len(known_cuts) == len(cuts) else None
 
 
 def is_known(cut: Cut[T | None]) -> TypeGuard[Cut[T]]:

@@ -24,7 +24,7 @@ class Window:
         group: How many groups the channels form; 1 for a pool.
         ceil_mode: Whether a last window of a pool may hang over the end.
         output_padding: What a ConvTranspose adds to the end of its result.
-        output_shape: The spatial sizes that a ConvTranspose is told to make, if it is.
+        output_shape: The spatial sizes of the result of a ConvTranspose, if it has the attribute.
     """
 
     kernel: tuple[int, ...]

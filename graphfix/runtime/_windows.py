@@ -70,15 +70,15 @@ class _Adapter:
 
 def adapter() -> dict[str, Any]:
     """Return the adapter's name, memory in bytes, and driver version if it has one."""
-    with _Adapter() as one:
+    with _Adapter() as adapter_object:
         desc = _Desc()
-        _check(_call(one.at, _GET_DESC1, byref(desc)))
-        found = {"name": desc.name, "memory": desc.memory[0]}
+        _check(_call(adapter_object.at, _GET_DESC1, byref(desc)))
+        facts = {"name": desc.name, "memory": desc.memory[0]}
         version = c_int64()
-        if _call(one.at, _CHECK_INTERFACE_SUPPORT, _DEVICE, byref(version)) >= 0:
+        if _call(adapter_object.at, _CHECK_INTERFACE_SUPPORT, _DEVICE, byref(version)) >= 0:
             words = [version.value >> shift & 0xFFFF for shift in (48, 32, 16, 0)]
-            found["driver"] = ".".join(map(str, words))
-        return found
+            facts["driver"] = ".".join(map(str, words))
+        return facts
 
 
 def peak_memory() -> int:
@@ -101,10 +101,10 @@ def file_version(path: str) -> str:
     data = ctypes.create_string_buffer(size)
     if not size or not dll.GetFileVersionInfoW(path, 0, size, data):
         raise OSError("it has no version")
-    found, length = ctypes.POINTER(wintypes.DWORD)(), c_uint()
-    if not dll.VerQueryValueW(data, "\\", byref(found), byref(length)):
+    version_info, length = ctypes.POINTER(wintypes.DWORD)(), c_uint()
+    if not dll.VerQueryValueW(data, "\\", byref(version_info), byref(length)):
         raise OSError("it has no version")
-    high, low = found[2], found[3]  # VS_FIXEDFILEINFO
+    high, low = version_info[2], version_info[3]  # VS_FIXEDFILEINFO
     return f"{high >> 16}.{high & 0xFFFF}.{low >> 16}.{low & 0xFFFF}"
 
 

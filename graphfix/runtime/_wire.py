@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-# What took more than this is given back to the system as soon as it is read.
+# A larger file is emptied as soon as it is read.
 _LARGEST_KEPT = 1 << 24
 
 

@@ -31,7 +31,7 @@ _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 # What ONNX Runtime calls the memory of a provider.
 _DEVICES = {"DmlExecutionProvider": "dml", "CUDAExecutionProvider": "cuda"}
 
-# So often an output is in memory: here, on the way, and with who asked.
+# How often an output is in memory: here, in the file, and in the asking process.
 _COPIES = 3
 
 _sessions: dict[int, Any] = {}
@@ -73,7 +73,7 @@ def _open(request: Named) -> Named:
     # Errors come back as exceptions.
     options.log_severity_level = 4
     onnxruntime.set_default_logger_severity(4)
-    # DirectML does without, and every run may have another shape.
+    # DirectML requires that, and every run may have another shape.
     options.enable_mem_pattern = False
     if request.get("threads"):
         options.intra_op_num_threads = request["threads"]
@@ -85,13 +85,12 @@ def _open(request: Named) -> Named:
             # weights: neither pays for a few runs. Without them such a model loads in 0.4 s.
             options.enable_mem_reuse = False
             options.add_session_config_entry("session.disable_prepacking", "1")
-            # Threads that wait for the next operator turn in circles meanwhile, and most of what
-            # is run here is small.
+            # Threads spin while they wait for the next operator; most models here are small.
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     for name, size in request["free_dims"].items():
         options.add_free_dimension_override_by_name(name, size)
     provider = request["provider"]
-    # Without a device, onnxruntime makes no DirectML provider and falls back in silence.
+    # Without a device id, onnxruntime falls back to the CPU without an error.
     providers: list[Any] = [(provider, {"device_id": 0}) if provider in _DEVICES else provider]
     if provider != "CPUExecutionProvider":
         providers.append("CPUExecutionProvider")
@@ -233,15 +232,14 @@ def _call(request: Named) -> Named:
     module, _, name = request["function"].partition(":")
     function = getattr(importlib.import_module(module), name)
     with _limit_memory(request.get("memory")):
-        results = function(request["given"], _read_feeds(request))
+        results = function(request["text"], _read_feeds(request))
     return {"arrays": _load_script("_wire").put(_open_array_file(), results)}
 
 
 def _time(request: Named) -> Named:
     """Run again and again; return how long each run took.
 
-    So nothing lies between two runs but the end of one and the start of the next: no file, no
-    other process.
+    Nothing happens between two runs: no file is read, and no other process is asked.
     """
     session = _sessions[request["id"]]
     feeds = _read_feeds(request)
@@ -305,14 +303,14 @@ _VERBS = {work.__name__.removeprefix("_"): work for work in _HANDLERS}
 def main() -> None:
     """Answer requests until standard input ends.
 
-    The argument comes before each answer: what else is printed has none.
+    The first argument marks each answer, so that other output is not taken for one.
     """
     mark = sys.argv[1]
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8")  # whatever PYTHONIOENCODING says
     if sys.path and os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):  # noqa: PTH100, PTH120
-        del sys.path[0]  # what is beside this script has the names of modules, such as profile
+        del sys.path[0]  # scripts beside this one have names of modules, such as profile
     for line, finish in _iter_requests():
         try:
             request = json.loads(line)
@@ -325,14 +323,14 @@ def main() -> None:
         sys.stdout.write(mark + json.dumps(answer) + "\n")
         sys.stdout.flush()
     if sys.platform != "win32":
-        os._exit(0)  # nobody waits for what Python and ONNX Runtime would take down in order
+        os._exit(0)  # without the slow shutdown of Python and ONNX Runtime
 
 
 def _iter_requests() -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield each request, and what is to be called when its work is over.
 
-    They are read in another thread, which sees the asker go while a model runs. Not on Windows:
-    there a read that waits holds up whoever asks what kind of file the standard input is.
+    Another thread reads them, to end the process if the asking process ends while a model runs. Not
+    on Windows: there a pending read blocks every call that asks what kind of file stdin is.
     """
     if sys.platform == "win32":
         for line in sys.stdin:
@@ -346,7 +344,7 @@ def _iter_requests() -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _read_lines(lines: queue.SimpleQueue[str | None], busy: threading.Event) -> None:
-    """Pass on requests; end the process if the asker is gone while a model runs."""
+    """Pass on requests; end this process if the asking one ends while a model runs."""
     for line in sys.stdin:
         busy.set()
         lines.put(line)

@@ -12,7 +12,7 @@ from graphfix.runtime.python import runner_for
 def call_in_worker(
     function: str, text: str, arrays: Feeds, seconds: float, doing: str
 ) -> dict[str, Array]:
-    """Call ``function(given, arrays)``, which returns arrays by name.
+    """Call ``function(text, arrays)``, which returns arrays by name.
 
     Args:
         function: ``package.module:name``. What the module keeps is there for the next call, unless
@@ -27,7 +27,7 @@ def call_in_worker(
         NoAnswerError: It took too long, and was ended.
         RunDiedError: The process died of it.
     """
-    request = {"verb": "call", "function": function, "given": text}
+    request = {"verb": "call", "function": function, "text": text}
     outputs: dict[str, Array] = ask_worker(request, seconds, doing, arrays)["arrays"]
     return outputs
 

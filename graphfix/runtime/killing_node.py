@@ -24,7 +24,7 @@ class KillingNode:
     Attributes:
         node: Its name; empty if it has none.
         op: Its operator.
-        tensor: The first tensor that it makes.
+        tensor: Its first output.
     """
 
     node: str

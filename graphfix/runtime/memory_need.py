@@ -12,7 +12,7 @@ from graphfix.files import weights
 
 log = logging.getLogger(__name__)
 
-# Below this nobody needs to be told.
+# Smaller models get no warning.
 WORTH_TELLING = 1_000_000_000
 # Python, ONNX Runtime and the graphs of 10,000 nodes: measured 0.16 GB, with some to spare.
 _BASE = 300_000_000
@@ -23,7 +23,7 @@ _RUNS, _FRAMES, _BYTES = 25, 2000, 4
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """The memory that verification needs, as far as it is known before.
+    """The memory that verification needs, as far as it is known in advance.
 
     Attributes:
         weights: Bytes of weights of one model.
@@ -84,7 +84,7 @@ def check_memory(*models: ir.Model, instead: str) -> MemoryNeed:
 
 
 def need_of(*models: ir.Model) -> MemoryNeed:
-    """Return what verifying a model takes, or one of several in turn."""
+    """Return what verifying a model takes; of several, the largest, as they run one by one."""
     # ONNX Runtime holds each weight once (measured on 0.9 GB: 0.95 to 1.0 times their size,
     # external or inline), and the two models are never in memory at the same time.
     size = max(map(weights.weight_bytes, models))

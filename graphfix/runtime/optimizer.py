@@ -1,8 +1,7 @@
 """Graphs rewritten by ONNX Runtime's own optimizer, with the shapes that it inferred.
 
-The optimizer computes constants, so it runs parts of a model that nobody has looked at; it may die
-of one, or never end. So it works in a process of its own, which is kept for the next model: this
-Python once more.
+The optimizer computes constants, so it runs parts of an unchecked model; it may die of one, or
+never end. So it works in another process of this Python, which is kept for the next model.
 """
 
 import re
@@ -172,8 +171,8 @@ def _load_weights(model: ir.Model) -> ir.Model:
 def _request_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Name every tensor in ``value_info``, so that ONNX Runtime writes what it infers.
 
-    It writes the type and the shape of what ``value_info`` names, be it by name alone, of any graph
-    that it has changed in some way. What is named with a type alone would keep no shape in others.
+    In a graph that it has changed, ONNX Runtime writes the type and shape of every tensor that
+    ``value_info`` names, even without a type. An entry with a type and no shape would stay so.
     """
     graph = proto.graph
     for bare in (x for x in graph.value_info if not x.type.tensor_type.HasField("shape")):
@@ -187,7 +186,7 @@ def _request_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _drop_untyped(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Drop the ``value_info`` entries for which ONNX Runtime wrote no type.
 
-    Of an initializer, which a Constant has become meanwhile, onnx-ir would believe that.
+    onnx-ir would take the missing type for that of an initializer that was a Constant before.
     """
     typed = [x for x in proto.graph.value_info if x.HasField("type")]
     if len(typed) < len(proto.graph.value_info):
@@ -199,8 +198,8 @@ def _drop_untyped(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _learn_shapes(values: Mapping[str, ir.Value], ports: Sequence[Port]) -> set[str]:
     """Set the types and shapes that ONNX Runtime infers for values of the main graph.
 
-    A file that it writes does not have those of tensors that the optimizer has made. They can be
-    had by asking for each as an output, of a graph that is not rewritten any more.
+    The file that ONNX Runtime writes lacks those of tensors that its optimizer has made; they are
+    queried as outputs of a session without optimizations.
 
     Returns:
         The names of those of which it does not say whether they are scalars.

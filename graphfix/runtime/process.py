@@ -185,7 +185,7 @@ class Worker:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
             line = self._next_line(seconds)
-        except (OSError, ValueError):  # nobody reads; or it has been stopped
+        except (OSError, ValueError):  # the process has closed its input, or was stopped
             line = None
         except queue.Empty:
             self.stop(kill=True)
@@ -332,5 +332,5 @@ def stop_all() -> None:
 
 
 atexit.register(stop_all)
-if hasattr(os, "register_at_fork"):  # the processes of who forked are not ours
+if hasattr(os, "register_at_fork"):  # the processes belong to the parent
     os.register_at_fork(after_in_child=_current.clear)

@@ -12,7 +12,7 @@ import psutil
 class ProcessGroup:
     """A process that we have started, with all that it starts.
 
-    Elsewhere than on Windows it has to lead a group: ``start_new_session``.
+    Except on Windows, it must lead a process group: ``start_new_session``.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -26,6 +26,6 @@ class ProcessGroup:
                 return
             # The Python of a virtual environment there is one that starts another.
             first = psutil.Process(self._process.pid)
-            for one in (*first.children(recursive=True), first):
+            for member in (*first.children(recursive=True), first):
                 with contextlib.suppress(psutil.Error):
-                    one.kill()
+                    member.kill()

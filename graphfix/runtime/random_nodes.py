@@ -13,7 +13,7 @@ import zlib
 
 import onnx_ir as ir
 
-from graphfix.facts.numbering import RANDOM_OPS
+from graphfix import ops
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import all_nodes
@@ -65,4 +65,4 @@ def is_random(node: ir.Node) -> bool:
     """Return whether a node draws random numbers."""
     if is_op(node, "Dropout"):
         return len(node.inputs) > 2 and scalar_of(node.inputs[2]) is True
-    return is_op(node, *RANDOM_OPS)
+    return node in ops.RANDOM

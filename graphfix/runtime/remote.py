@@ -35,7 +35,7 @@ class RemoteSession(Closable):
         free_dims: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
         profile: Whether to record what each node does, for :meth:`end_profile`.
         extra_outputs: Names of inner tensors of the main graph to return besides the outputs.
-        threads: How many threads one operator may use; what ONNX Runtime likes by default.
+        threads: How many threads one operator may use; 0 for the default of ONNX Runtime.
         bounded: Whether asking for more memory than there is fails, and a run ends that takes
             longer than :func:`graphfix.runtime.time_limits.run_seconds`.
 
@@ -105,7 +105,7 @@ class RemoteSession(Closable):
 
     @property
     def python_facts(self) -> dict[str, Any]:
-        """Return what the other Python says of itself: versions and system."""
+        """Return the versions and the system that the other Python reports."""
         return self._worker.about if self._worker is not None else {}
 
     def _open_session(self) -> None:
@@ -254,7 +254,7 @@ class RemoteSession(Closable):
             worker.release_session()
 
     def close(self) -> None:
-        """Let go of the model and of its files."""
+        """Release the model and its files."""
         self.close_worker()
         if self._scratch is not None:
             self._scratch.close()

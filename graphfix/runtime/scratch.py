@@ -50,7 +50,7 @@ class Closable:
     """An object that a ``with`` block closes."""
 
     def close(self) -> None:
-        """Let go of what is kept open; by default nothing."""
+        """Release what is open; by default nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +117,7 @@ def _is_ours(path: Path) -> bool:
 
 def _remove_folder(path: Path, lock: BaseFileLock | None, owner: int) -> None:
     if owner != os.getpid():
-        return  # a fork of who made it
+        return  # in a fork of the process that made it
     with suppress(OSError):
         for inner in list(path.iterdir()):
             if inner.name != _LOCK_NAME:

@@ -76,7 +76,7 @@ class ClipFit:
         """Return the valid part of a row of an output: a view.
 
         Raises:
-            FeedError: The manifest says something else of the output's shape.
+            FeedError: The output does not have the shape that the manifest says.
         """
         shape = self._valid_shapes[port.name]
         if array.shape == shape:
@@ -127,7 +127,7 @@ def length_of(manifest: Manifest, feeds: Feeds) -> int:
     """Return the length of a clip, or of all clips in a batch.
 
     Raises:
-        FeedError: The input that tells it is missing.
+        FeedError: The input that has the padded axis is missing.
     """
     axis = manifest.axis
     array = feeds.get(axis.input)
@@ -141,7 +141,7 @@ def join_clips(
 ) -> Feeds:
     """Return the feeds of a container that holds these clips, one row each.
 
-    Rows that are left are copies of the first clip: what a model accepts once it accepts again.
+    Unused rows are copies of the first clip, which the model accepts.
 
     Args:
         manifest: What is known of the model.

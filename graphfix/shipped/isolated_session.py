@@ -1,6 +1,6 @@
 """Clips and steps through a session of a shipped folder, in a process that a crash may end.
 
-The functions are called there, see :func:`graphfix.runtime.isolated_call.call`. A
+The functions are called there, see :func:`graphfix.runtime.isolated_call.call_in_worker`. A
 container that was verified is run here as it will be used, with all of ONNX Runtime's
 optimizations: they may die of it, or never end.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -72,10 +72,10 @@ class Axis:
         dim: The name of the dim that a clip's length is a size of.
         input: The input that tells a clip's length, by its size along ``axis``.
         axis: That axis.
-        rate: How many of them a second has; None if nobody said.
-        shortest: The length of the shortest clip that the original runs, and of which every window
-            of the model makes something. Of less ONNX Runtime's pools make a frame where the
-            standard has none.
+        rate: How many entries a second has; None if unknown.
+        shortest: The length of the shortest clip that the original runs and that fills a window of
+            every pool. For shorter ones, ONNX Runtime's pools return a frame where the standard
+            has none.
     """
 
     dim: str
@@ -104,13 +104,13 @@ class Container:
 class Cache:
     """A dim that is the length of caches, and has one size in a container.
 
-    Valid are the last entries of a cache: a host fills up in front, with zeros.
+    The last entries of a cache are valid: a host pads in front, with zeros.
 
     Attributes:
         dim: The dim.
         told: The input of the containers, int64 [1], that takes the number of valid entries; ""
-            if they need not be told.
-        grows: Whether each step adds entries; if not, it is as long as what it was made of.
+            if there is none.
+        grows: Whether each step adds entries; if not, it is as long as the encoder's input.
     """
 
     dim: str
@@ -155,11 +155,11 @@ class Streaming:
     Attributes:
         caches: The dims that are lengths of caches.
         states: What is fed back.
-        rolls: Whether full caches go on: what falls out is seen by nothing any more.
+        rolls: Whether full caches drop their oldest entries; else a step beyond them is an error.
         partial: Whether the first steps may be filled up in front, while the caches are empty: with
             ``-n`` valid entries in them, a container takes ``n`` steps that count for nothing.
         joins: Whether many new entries may be run in parts; if not, as a container has a size.
-        opening: What makes the caches of an encoder; None where the host gives them.
+        opening: The model that computes the encoder's caches; None if the host gives them.
     """
 
     caches: tuple[Cache, ...]
@@ -269,18 +269,10 @@ def _streaming_from_json(data: dict[str, Any] | None) -> Streaming | None:
 
 def _require_valid(manifest: Manifest) -> None:
     """Raise ValueError where a field has an impossible value, before a session relies on it."""
-    axis, inputs = manifest.axis, {x.name: x for x in manifest.inputs}
     for file in (*manifest.weights, *(x.file for x in manifest.containers)):
         _require_that(_is_file_name(file), f"{file!r:.80} is no file beside it")
-    _require_that(bool(manifest.containers), "there are no containers")
+    _require_containers(manifest.containers)
     sizes = manifest.containers[0].sizes
-    for container in manifest.containers:
-        _require_that(
-            container.sizes.keys() == sizes.keys(), "containers have sizes of different dims"
-        )
-        for name, size in container.sizes.items():
-            problem = f"the size of {name!r:.80} is {size!r:.80}, which is no size"
-            _require_that(_is_whole_number(size) and 0 <= size < _MOST, problem)
     for group, ports in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
         _require_that(len(ports) > 0, f"there are no {group}")
         _require_that(len({x.name for x in ports}) == len(ports), f"two {group} have the same name")
@@ -291,15 +283,29 @@ def _require_valid(manifest: Manifest) -> None:
     batch, lengths = manifest.batch, manifest.lengths
     _require_that(batch is None or batch in sizes, f"batch is {batch!r:.80}, which has no size")
     _require_that(isinstance(lengths, str | None), f"lengths is {lengths!r:.80}, which is no name")
+    _require_padded_axis(manifest.axis, manifest.inputs, sizes)
+
+
+def _require_containers(containers: Sequence[Container]) -> None:
+    _require_that(bool(containers), "there are no containers")
+    for container in containers:
+        same_dims = container.sizes.keys() == containers[0].sizes.keys()
+        _require_that(same_dims, "containers have sizes of different dims")
+        for name, size in container.sizes.items():
+            problem = f"the size of {name!r:.80} is {size!r:.80}, which is no size"
+            _require_that(_is_whole_number(size) and 0 <= size < _MOST, problem)
+
+
+def _require_padded_axis(axis: Axis, ports: Sequence[InputPort], sizes: dict[str, int]) -> None:
+    inputs = {x.name: x for x in ports}
     sized = axis.dim in sizes and axis.input in inputs
     _require_that(sized, "axis names a dim without a size, or an input that there is not")
     _require_axis(axis.axis, inputs[axis.input], "axis")
     rated = axis.rate is None or (_is_number(axis.rate) and axis.rate > 0)
     _require_that(rated, f"rate is {axis.rate!r:.80}, which is no number above 0")
     fits = _is_whole_number(axis.shortest) and 1 <= axis.shortest <= sizes[axis.dim]
-    _require_that(
-        fits, f"shortest is {axis.shortest!r:.80}, which is no length of a clip that fits"
-    )
+    problem = f"shortest is {axis.shortest!r:.80}, which is no length of a clip that fits"
+    _require_that(fits, problem)
 
 
 def _require_stream(stream: Streaming, manifest: Manifest) -> None:

@@ -22,7 +22,7 @@ from graphfix.shipped.sessions import SessionPool
 from graphfix.shipped.stream import Stream
 from graphfix.wording import group_pairs
 
-Given = Mapping[str, Array | Sequence[Array]]
+ClipFeeds = Mapping[str, Array | Sequence[Array]]
 
 _REMEMBERED = 1024  # lengths; what is kept of each is some kilobytes
 
@@ -107,7 +107,7 @@ class Session:
     def run(
         self,
         output_names: Sequence[str] | None,
-        input_feed: Given,
+        input_feed: ClipFeeds,
         run_options: RunOptions | None = None,
     ) -> list[Any]:
         """Run a clip, a batch of clips, or a list of clips of different lengths.
@@ -161,7 +161,7 @@ class Session:
         return Stream(self, states)
 
     def _run_single_step(
-        self, output_names: Sequence[str] | None, feed: Given, options: RunOptions | None
+        self, output_names: Sequence[str] | None, feed: ClipFeeds, options: RunOptions | None
     ) -> list[Any]:
         """Run one step of a model whose states the host keeps."""
         names = self._resolve_output_names(output_names)
@@ -213,7 +213,7 @@ class Session:
         """Drop every session; the next run creates its own again."""
         self._sessions.drop_sessions()
 
-    def _split_lists(self, feed: Given, lists: Mapping[str, Sequence[Array]]) -> list[Feeds]:
+    def _split_lists(self, feed: ClipFeeds, lists: Mapping[str, Sequence[Array]]) -> list[Feeds]:
         """Return the clips of an input of lists, each as it would be fed alone."""
         counts = {name: len(clips) for name, clips in lists.items()}
         if len(set(counts.values())) != 1:

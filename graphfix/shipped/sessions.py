@@ -39,7 +39,7 @@ class SessionPool:
         self._options = options
         self._share = share
         self._create_lock = threading.Lock()
-        # DirectML runs one thing at a time, and says so by undefined behaviour.
+        # DirectML allows one run at a time; two at once are undefined behaviour.
         self.run_lock = threading.Lock() if self.on_directml else nullcontext()
 
     @property

@@ -159,7 +159,7 @@ class Stream:
         new_feeds = self._check_feeds(input_feed)
         is_new_encoding = (
             new_feeds.keys() & self._encoder_inputs
-        )  # then what was made of another encoding is void
+        )  # then caches that were computed from another encoding are not used
         held_feeds = {
             k: x
             for k, (x, _) in self._held_inputs.items()

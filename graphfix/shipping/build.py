@@ -12,6 +12,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import onnx_ir as ir
+
 from graphfix.engine import pipeline
 from graphfix.feeds.states import StatePair
 from graphfix.files import atomic_file, io
@@ -119,14 +121,19 @@ def ship(
     spec = passes or default_passes(float16=float16)
     model = fix_inputs(model, spec)
     facts = read_facts(model, str(source), containers, axis, constants_of(source, model))
-    usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
-    if tolerance is not None and not tolerance.whole:
-        usual = tolerance
+    usual = _tolerance_without_rounding(model, tolerance)
     order = ShipOrder(source, facts, spec, usual, usual, ep, tell)
     allowed = tolerance or rounding_tolerance(order.passes_at(facts.containers[0])) or usual
     order = dataclasses.replace(order, tolerance=allowed)
     result = _ship_at_margins(order, folder)
     return result if result.ok or strict else _ship_without_culprits(order, folder, result)
+
+
+def _tolerance_without_rounding(model: ir.Model, tolerance: Tolerance | None) -> Tolerance:
+    """Return what may differ where no pass rounds; ``tolerance`` is what the user said."""
+    if tolerance is not None and not tolerance.whole:
+        return tolerance
+    return Tolerance().for_half() if computes_in_half(model) else Tolerance()
 
 
 def _ship_at_margins(order: ShipOrder, folder: Path) -> Shipped:

@@ -36,6 +36,20 @@ def default_passes(*, float16: bool = False) -> str:
     return ",".join([*_BEFORE_FAST, _DIMS, _FAST, *(["float16"] if float16 else [])])
 
 
+def _complete_items(items: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Return the items of a spec, with ``ilens-mask`` and ``fix-dims`` where they are missing."""
+    completed = list(items)
+    names = [item[0] for item in completed]
+    if _MASK not in names:
+        at = names.index(_DIMS) if _DIMS in names else _mask_index(completed)
+        fast = names[at : at + 1] == [_FAST]
+        completed[at:at] = [[x] for x in _BEFORE_FAST] if fast else [[_MASK]]
+    names = [item[0] for item in completed]
+    if _DIMS not in names:
+        completed.insert(names.index(_MASK) + 1, [_DIMS])
+    return completed
+
+
 def _mask_index(items: Sequence[Sequence[str]]) -> int:
     """Return where ``ilens-mask`` goes: before passes that fuse or round."""
     for i, (name, *_) in enumerate(items):
@@ -95,7 +109,7 @@ class ShipOrder:
     Attributes:
         source: The model.
         facts: What is known of it: axes, containers, clips.
-        spec: The passes, as text; the sizes of a container are put in.
+        spec: The passes, as text; the sizes of a container are filled in.
         tolerance: The tolerance of the proof.
         usual: The tolerance where nothing is rounded.
         ep: Where containers are proved.
@@ -230,21 +244,12 @@ class ShipOrder:
 
     def _requested_passes(self, container: Sizes) -> Iterator[Check]:
         facts = self.facts
-        items = pipeline.split_spec(self.spec)
-        names = [item[0] for item in items]
-        if _MASK not in names:
-            at = names.index(_DIMS) if _DIMS in names else _mask_index(items)
-            fast = names[at : at + 1] == [_FAST]
-            items[at:at] = [[x] for x in _BEFORE_FAST] if fast else [[_MASK]]
-        names = [item[0] for item in items]
-        if _DIMS not in names:
-            items.insert(names.index(_MASK) + 1, [_DIMS])
         # One row first: it has one length, and no axis holds rows beside frames.
         single_row_groups = [g for g in facts.names if g == facts.batch and container[g] == 1]
         if single_row_groups:
             yield _fix_dims_pass(facts, container, single_row_groups)
         other_groups = [g for g in facts.names if g not in single_row_groups]
-        for name, *options in items:
+        for name, *options in _complete_items(pipeline.split_spec(self.spec)):
             if name == _MASK and not options:
                 place = f"{facts.axis.input}.{facts.axis.axis}"
                 yield registry.get_pass(_MASK, axis=place, from_=facts.validity_input)

@@ -62,7 +62,7 @@ def spec_of(
     """Return the sizes that a caller from Python asks for.
 
     Raises:
-        UsageError: A text, or what stands behind a name, is no size.
+        UsageError: A text is not NAME=SIZE, or a size is no number.
     """
     if isinstance(containers, ContainerSpec):
         return containers

@@ -62,7 +62,10 @@ class SessionProof:
 
 @contextmanager
 def open_isolated_session(folder: Path) -> Iterator[Callable[[str, Feeds, str], Feeds]]:
-    """Yield a function that calls a session in another process; see :mod:`.isolated_session`."""
+    """Yield a function that calls a session in another process.
+
+    What it may call there is in :mod:`graphfix.shipped.isolated_session`.
+    """
 
     def call_session(verb: str, arrays: Feeds, doing: str) -> Feeds:
         function = f"graphfix.shipped.isolated_session:{verb}"

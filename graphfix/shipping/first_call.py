@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from graphfix import ops
 from graphfix.facts import shapes
 from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.input import single_symbol
@@ -88,10 +89,7 @@ def branch_input_of(model: ir.Model) -> str:
 def _only_selects_branch(value: ir.Value) -> bool:
     return all(
         (is_op(use.node, "If") and use.idx == 0)
-        or (
-            is_op(use.node, "Squeeze", "Reshape", "Identity")
-            and _only_selects_branch(use.node.outputs[0])
-        )
+        or (use.node in ops.VIEWS and _only_selects_branch(use.node.outputs[0]))
         for use in value.uses()
     )
 

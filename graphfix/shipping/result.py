@@ -22,7 +22,7 @@ from graphfix.wording import Proof, Tell
 
 @dataclass(frozen=True, repr=False)
 class Shipped(Proof):
-    """What was shipped, or why nothing was.
+    """The result of shipping a model; true if every proof passed.
 
     Attributes:
         folder: The folder; None if a proof failed, and nothing was written.
@@ -33,8 +33,8 @@ class Shipped(Proof):
         whole: The same through :class:`graphfix.Session`, cut to what is valid.
         sizes: The bytes of each file.
         left: Bad places: repairs that spoiled a container, and what was done about each.
-        searched: What came of the search for them, in a sentence; "" if there was none.
-        unrounded: Why a pass that rounds left a container as it is, if it did, each once.
+        searched: The result of the search for them, in a sentence; "" if there was none.
+        unrounded: Why passes that round did not change a container; each reason once.
     """
 
     folder: Path | None

@@ -1,7 +1,7 @@
 """A stream of steps: on the original, whose caches grow, and on its shipped folder.
 
-States stay on the device on both sides while the clock runs: it sees the runs alone. What the
-original's states weigh is in the bytes moved, as of a host that feeds back what it was given.
+States stay on the device on both sides, so that only runs are timed. The bytes moved count the
+original's states, which a host would feed back itself.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.shipped.manifest import Container, Manifest, Streaming
-from graphfix.shipped.remote_runs import RemoteRunner
 from graphfix.shipped.stream import Stream
 from graphfix.shipping import stream_cost
 from graphfix.shipping.chosen_inputs import fix_and_fold_inputs
 from graphfix.shipping.container_spec import ContainerSpec
+from graphfix.shipping.remote_runs import RemoteRunner
 from graphfix.shipping.stream_cost import StreamCost, Workload
 from graphfix.shipping.stream_steps import SequenceRunner, choose_running_plan
 
@@ -36,21 +36,34 @@ def choose_counts(manifest: Manifest, counts: Sequence[int] | None, steps: int) 
         UsageError: The caches hold fewer, or a step adds none.
     """
     assert manifest.stream is not None
-    sizes = [x.sizes for x in manifest.containers]
     grows = [x.dim for x in manifest.stream.caches if x.grows]
-    full = min((sizes[-1][x] for x in grows), default=0)
-    bounded = full and not manifest.stream.rolls
+    largest = manifest.containers[-1].sizes
+    capacity = min((largest[x] for x in grows), default=0)
+    limit = capacity if not manifest.stream.rolls else 0
     if counts is None:
-        new = [x[manifest.axis.dim] for x in sizes]
-        prompt = min(_PROMPT, max(1, full // 2)) if manifest.stream.joins and grows else max(new)
-        smallest_step = 1 if manifest.stream.joins else min(new)
-        counts = [prompt] + [smallest_step] * (
-            min(steps, (full - prompt) // smallest_step) if bounded else steps
-        )
-    if not counts or min(counts) < 1 or (bounded and sum(counts) > full):
-        most = f", and all together {full} at most, as the caches hold" if bounded else ""
+        counts = _usual_counts(manifest, capacity, limit, steps)
+    if not counts or min(counts) < 1 or (limit and sum(counts) > limit):
+        most = f", and all together {limit} at most, as the caches hold" if limit else ""
         raise UsageError(f"each step adds at least one entry{most}")
     return tuple(counts)
+
+
+def _usual_counts(manifest: Manifest, capacity: int, limit: int, steps: int) -> list[int]:
+    """Return a prompt and single entries; of a model whose steps cannot be split, whole containers.
+
+    Args:
+        manifest: What was shipped.
+        capacity: How many entries the largest caches hold; 0 without caches that grow.
+        limit: How many entries there may be in all; 0 for any number.
+        steps: How many steps follow the prompt at most.
+    """
+    assert manifest.stream is not None
+    new = [x.sizes[manifest.axis.dim] for x in manifest.containers]
+    joins = manifest.stream.joins
+    prompt = min(_PROMPT, max(1, capacity // 2)) if joins and capacity else max(new)
+    step = 1 if joins else min(new)
+    count = min(steps, (limit - prompt) // step) if limit else steps
+    return [prompt] + [step] * count
 
 
 class TimedSteps:
@@ -64,7 +77,7 @@ class TimedSteps:
 
     Raises:
         FeedError: The original does not run.
-        UsageError: It is not what the folder was made of.
+        UsageError: The folder was made from another model.
     """
 
     def __init__(self, source: Path, manifest: Manifest, counts: Sequence[int], seed: int) -> None:

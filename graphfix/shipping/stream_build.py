@@ -54,7 +54,7 @@ class StreamOrder:
     Attributes:
         source: The model.
         plan: The plan of its states and containers.
-        spec: The passes, as text; sizes are put in.
+        spec: The passes, as text; sizes are filled in.
         tie: How long a mask is that nothing in the graph relates to another input.
         tolerance: The tolerance of the proof.
         ep: Where the containers are proved besides the CPU.
@@ -115,7 +115,7 @@ class StreamOrder:
         return pipeline.run(model, passes, settle=settle)
 
     def passes_at(self, container: Mapping[str, int], fixed_caches: Sequence[str]) -> list[Check]:
-        """Return the passes with the sizes of a container put in before the late passes."""
+        """Return the passes, with those that fix a container's sizes before the late passes."""
         sized = {*self.plan.caches, *fixed_caches}
         caches = tuple((x, n) for x, n in container.items() if x in sized)
         other_sizes = tuple((x, n) for x, n in container.items() if x not in sized)

@@ -77,7 +77,7 @@ def plan_stream(
     """Read a model, and choose its containers.
 
     Args:
-        model: The model, its dims as :func:`graphfix.caches.growth.unify` leaves them.
+        model: The model, its dims as :func:`graphfix.caches.growth.unify_dims` leaves them.
         spec: The sizes of its dims but those of the caches.
         cache: The sizes of the caches.
         user_states: States that the user names.
@@ -96,41 +96,57 @@ def plan_stream(
             "--state past_key_0=present_key_0"
         )
     cache_dims = tuple(dict.fromkeys(x.dim for x in states if x.dim))
-    fed_back = {x.input for x in states}
-    free = [x for x in signature.inputs if x.name not in fed_back]
+    new = _dim_of_new_entries(signature, states, cache_dims)
     groups = tuple(dict.fromkeys(signature.group_of(s) for s in signature.symbols()))
     groups = tuple(x for x in groups if x not in signature.derived)
-    times = [x for x in signature.times if x not in cache_dims]
-    tokens = [x for x in free if x.role.kind in ("tokens", "data")]
-    token_groups = {signature.group_of(s) for s in symbols_in(tokens)}
-    new = next((x for x in times if x in token_groups), None)
-    if new is None:
-        raise UsageError(
-            "no input besides the states has a symbolic dim, so nothing says how many entries a "
-            "step adds"
-        )
     windows = _cache_windows(model, inferred, states)
     sizes = _step_sizes(signature, spec, new, [x for x in groups if x not in cache_dims])
-    fixed_caches = tuple(x for x in groups if x not in (new, signature.batch, *cache_dims))
-    containers = tuple(
-        {**{x: n[0] for x, n in sizes.items()}, **level, new: size}
-        for level, size in itertools.product(_cache_levels(cache_dims, windows, cache), sizes[new])
-    )
     rename = {s: signature.group_of(s) for s in signature.symbols()}
     return StreamPlan(
         signature=signature,
         new=new,
         batch=signature.batch,
         caches=cache_dims,
-        fixed_caches=fixed_caches,
+        fixed_caches=tuple(x for x in groups if x not in (new, signature.batch, *cache_dims)),
         windows=windows,
         states=states,
         inputs=tuple(input_port_of(signature, x, rename) for x in signature.inputs),
         outputs=_output_ports(
             model, inferred, signature, {x.output for x in states}, cache_dims, idle
         ),
-        containers=containers,
+        containers=_combine_sizes(sizes, new, _cache_levels(cache_dims, windows, cache)),
         names={g: tuple(map(signature.user_name, signature.symbols_in(g))) for g in groups},
+    )
+
+
+def _dim_of_new_entries(
+    signature: Signature, states: Sequence[GrowingState], cache_dims: Sequence[str]
+) -> str:
+    """Return the dim of the entries that each step adds.
+
+    Raises:
+        UsageError: No input besides the states has one.
+    """
+    fed_back = {x.input for x in states}
+    free = [x for x in signature.inputs if x.name not in fed_back]
+    tokens = [x for x in free if x.role.kind in ("tokens", "data")]
+    token_groups = {signature.group_of(s) for s in symbols_in(tokens)} - {*cache_dims}
+    new = next((x for x in signature.times if x in token_groups), None)
+    if new is None:
+        raise UsageError(
+            "no input besides the states has a symbolic dim, so nothing says how many entries a "
+            "step adds"
+        )
+    return new
+
+
+def _combine_sizes(
+    sizes: Mapping[str, Sequence[int]], new: str, levels: Sequence[Mapping[str, int]]
+) -> tuple[Mapping[str, int], ...]:
+    """Return a container for each size of the caches and each number of new entries."""
+    first_sizes = {name: sizes_of_dim[0] for name, sizes_of_dim in sizes.items()}
+    return tuple(
+        {**first_sizes, **level, new: size} for level, size in itertools.product(levels, sizes[new])
     )
 
 
@@ -231,11 +247,7 @@ def _output_ports(
         if value.name in idle:
             continue
         dims = repaired_dims.get(value.name or "", inferred.dims(value))
-        if dims is None or not all(shapes.is_known_dim(x) and symbols_of(x) <= names for x in dims):
-            raise UsageError(
-                f"the shape of the output {value.name!r} cannot be inferred, so its valid part is "
-                "unknown; leave it out, -p keep-output:..."
-            )
+        dims = _require_known_dims(value, dims, names)
         if value.name not in states and any(symbols_of(x) & set(grows) for x in dims):
             raise UsageError(
                 f"the output {value.name!r} {[*map(str, dims)]} grows with the caches and is no "
@@ -245,6 +257,22 @@ def _output_ports(
         kind = ort_type_of(value.dtype or ir.DataType.FLOAT)
         ports.append(Port(value.name or "", kind, tuple(dim_text(d, rename) for d in dims), rows))
     return tuple(ports)
+
+
+def _require_known_dims(
+    value: ir.Value, dims: tuple[Dim, ...] | None, names: set[str]
+) -> tuple[Dim, ...]:
+    """Return the dims of an output, all of them known in the names of the inputs' dims.
+
+    Raises:
+        UsageError: They are not.
+    """
+    if dims is None or not all(shapes.is_known_dim(x) and symbols_of(x) <= names for x in dims):
+        raise UsageError(
+            f"the shape of the output {value.name!r} cannot be inferred, so its valid part is "
+            "unknown; leave it out, -p keep-output:..."
+        )
+    return dims
 
 
 def _dims_after_repair(model: ir.Model) -> dict[str, tuple[Dim, ...] | None]:

@@ -12,9 +12,9 @@ from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.run_errors import RunError
-from graphfix.shipped.remote_runs import RemoteRunner
 from graphfix.shipped.stream import Stream
 from graphfix.shipping.end_to_end import SessionProof, open_isolated_session
+from graphfix.shipping.remote_runs import RemoteRunner
 from graphfix.shipping.stream_steps import StepSequence
 
 

@@ -58,6 +58,24 @@ class StepSequence:
 PlayedSequences = tuple[tuple[StepSequence, ...], bool]
 
 
+@dataclass(frozen=True)
+class _CacheLimit:
+    """How many entries the steps of a sequence may add.
+
+    Attributes:
+        entries: How many entries the caches hold; a usual number if they are not bounded.
+        bounded: Whether full caches refuse a step: they grow, and do not roll.
+    """
+
+    entries: int
+    bounded: bool
+
+    def fitting_counts(self, counts: Sequence[int], length: int = 0) -> list[int]:
+        """Return the leading counts that still fit into caches that hold ``length`` entries."""
+        ends = zip(counts, accumulate(counts), strict=True)
+        return [n for n, end in ends if not self.bounded or length + end <= self.entries]
+
+
 class SequenceRunner:
     """Makes sequences of steps, and runs each on the original once.
 
@@ -106,53 +124,43 @@ class SequenceRunner:
         """Yield each sequence; if steps cannot be split, every step has a container's size."""
         sizes = sorted({x[self._plan.new] for x in self._plan.containers})
         levels = self._cache_levels()
-        grows = bool(self._plan.caches) and not rolls
-        capacity = levels[-1] if grows else 4 * SINGLE
-
-        def fitting_counts(counts: Sequence[int], length: int = 0) -> list[int]:
-            """Return the leading counts that still fit into caches that hold ``length`` entries."""
-            ends = zip(counts, accumulate(counts), strict=True)
-            return [n for n, end in ends if not grows or length + end <= capacity]
-
-        counts = (
-            self._counts_up_to_capacity(levels, capacity, rolls)
-            if joins
-            else [sizes[-1]] + [sizes[0]] * SINGLE
-        )
-        longest = self.run_sequence("to the end of the caches", fitting_counts(counts))
-        cached_entries = sum(fitting_counts(counts))
-        step = 1 if joins else sizes[0]
-        overflow_feeds = (
-            self._drop_first_call_outputs(self._make_feeds(cached_entries, step))
-            if grows and cached_entries + step > capacity
-            else {}
-        )
-        yield replace(longest, overflow_feeds=overflow_feeds)
+        bounded = bool(self._plan.caches) and not rolls
+        limit = _CacheLimit(levels[-1] if bounded else 4 * SINGLE, bounded)
         if not joins:
-            yield self.run_sequence("each size", fitting_counts([*sizes, *reversed(sizes)]))
+            yield self._fill_caches([sizes[-1]] + [sizes[0]] * SINGLE, sizes[0], limit)
+            yield self.run_sequence("each size", limit.fitting_counts([*sizes, *reversed(sizes)]))
             return
+        yield self._fill_caches(self._counts_up_to_capacity(levels, limit.entries, rolls), 1, limit)
         for count in sorted({1, sizes[-1] + 3, 2 * sizes[-1] - 1}):
-            if count <= capacity or rolls:
+            if count <= limit.entries or rolls:
                 yield self.run_sequence(f"a prompt of {count}", [count])
                 yield self.run_sequence(
-                    f"steps behind a prompt of {count}", fitting_counts([count, 1, 1])
+                    f"steps behind a prompt of {count}", limit.fitting_counts([count, 1, 1])
                 )
-        prompt_length = max(1, min(7, capacity - 4))
         if self._plan.caches:
-            outputs = self._run({**self._make_feeds(0, prompt_length), **self.empty_states()})
-            states = {x.input: outputs[x.output] for x in self._plan.states}
-            yield self.run_sequence(
-                f"going on behind {prompt_length}",
-                fitting_counts([1, 1, 1], prompt_length),
-                states,
-                prompt_length,
-            )
-        if self._has_cache_mask() and capacity > 6:
+            yield self._continue_prompt(max(1, min(7, limit.entries - 4)), limit)
+        if self._has_cache_mask() and limit.entries > 6:
             yield self.run_sequence("prompts filled up on the left", [4, 1, 1], padded_entries=2)
         if any(names_in(d) & {*self._plan.fixed_caches} for x in self._free_ports for d in x.dims):
             yield self.run_sequence(
-                "shorter caches of the encoder", fitting_counts([2, 1]), shorter=True
+                "shorter caches of the encoder", limit.fitting_counts([2, 1]), shorter=True
             )
+
+    def _fill_caches(self, counts: Sequence[int], step: int, limit: _CacheLimit) -> StepSequence:
+        """Return the sequence that fills the caches, and one more step that they must refuse."""
+        counts = limit.fitting_counts(counts)
+        sequence = self.run_sequence("to the end of the caches", counts)
+        if not limit.bounded or sum(counts) + step <= limit.entries:
+            return sequence
+        overflow_feeds = self._drop_first_call_outputs(self._make_feeds(sum(counts), step))
+        return replace(sequence, overflow_feeds=overflow_feeds)
+
+    def _continue_prompt(self, length: int, limit: _CacheLimit) -> StepSequence:
+        """Return steps behind the states that a prompt on the original gives."""
+        outputs = self._run({**self._make_feeds(0, length), **self.empty_states()})
+        states = {x.input: outputs[x.output] for x in self._plan.states}
+        counts = limit.fitting_counts([1, 1, 1], length)
+        return self.run_sequence(f"going on behind {length}", counts, states, length)
 
     def _cache_levels(self) -> list[int]:
         grows = self._plan.caches
@@ -220,15 +228,7 @@ class SequenceRunner:
                     first_call_feeds = {} if states else first.branch_feeds()
                 results = self._run({**step_feeds, **steady_feeds, **state, **first_call_feeds})
             except RunError as error:
-                if not index:
-                    raise FeedError(
-                        f"the original does not run {count} new entries behind {length}: {error}"
-                    ) from error
-                most = ", ".join(f"{x}={self._sizes[x]}" for x in self._plan.caches)
-                raise UsageError(
-                    f"the original does not run behind {length} entries, so caches of {most} "
-                    f"cannot be proved; say --cache {length} ({error})"
-                ) from error
+                raise self._step_error(error, length, count, first=not index) from error
             if not index:
                 steady_feeds = {
                     k: x for k, x in step_feeds.items() if self._is_steady(k)
@@ -241,6 +241,20 @@ class SequenceRunner:
             feeds.append(self._drop_first_call_outputs(step_feeds))
             outputs.append({k: results[k] for k in self._free_outputs})
         return StepSequence(name, states or {}, tuple(feeds), tuple(outputs), padded_entries)
+
+    def _step_error(
+        self, error: RunError, length: int, count: int, *, first: bool
+    ) -> FeedError | UsageError:
+        """Return the error of a step of ``count`` entries behind ``length`` that does not run."""
+        if first:
+            return FeedError(
+                f"the original does not run {count} new entries behind {length}: {error}"
+            )
+        most = ", ".join(f"{x}={self._sizes[x]}" for x in self._plan.caches)
+        return UsageError(
+            f"the original does not run behind {length} entries, so caches of {most} "
+            f"cannot be proved; say --cache {length} ({error})"
+        )
 
     def _run_first_call(self, first: FirstCall, feeds: Feeds, *, shorter: bool) -> dict[str, Array]:
         """Return the caches that the first call computes from the encoder's output."""
@@ -299,18 +313,12 @@ class SequenceRunner:
         if role.kind == "tokens":
             return self._random.integers(role.low, role.high, shape).astype(dtype)
         if role.kind == "positions" and steps:
-            positions = np.arange(length, length + steps) - self._padding_per_row(
-                shape, padded_entries
-            )
+            padding = self._padding_per_row(shape, padded_entries)
+            positions = np.arange(length, length + steps) - padding
             return np.broadcast_to(np.maximum(positions, 0), shape).astype(dtype)
         if role.kind == "mask":
             mask = np.full(shape, role.valid, dtype)
-            if any({*self._plan.caches} & names_in(x) for x in port.dims[-1:]):
-                for row in range(len(mask)):
-                    mask[row, ..., : int(self._padding_per_row(shape, padded_entries)[row, 0])] = (
-                        role.padded
-                    )
-            return mask
+            return self._mask_padding(mask, port, padded_entries, role.padded)
         if role.kind in ("choice", "int", "lengths"):
             choices = [*role.choices] or [0, 1] if role.kind == "choice" else [role.low]
             return np.full(shape, choices[-1 if last else 0], dtype)
@@ -319,6 +327,16 @@ class SequenceRunner:
         if dtype.kind == "f":
             return self._random.standard_normal(shape).astype(dtype)
         return self._random.integers(role.low, max(role.low + 1, min(role.high, 2)), shape, dtype)
+
+    def _mask_padding(
+        self, mask: Array, port: InputPort, padded_entries: int, padded: float
+    ) -> Array:
+        """Set the padding in front to ``padded`` in a mask that is as long as the caches."""
+        if self._covers_caches(port):
+            pads = self._padding_per_row(mask.shape, padded_entries)[:, 0]
+            for row, pad in zip(np.atleast_2d(mask), pads, strict=True):
+                row[..., :pad] = padded
+        return mask
 
     def _padding_per_row(self, shape: Sequence[int], padded_entries: int) -> Array:
         """Return the padding of each row: none in the first of several, all of it in the others."""
@@ -329,8 +347,11 @@ class SequenceRunner:
         return pads
 
     def _has_cache_mask(self) -> bool:
-        masks = (x for x in self._free_ports if x.kind == "mask" and x.dims)
-        return any({*self._plan.caches} & names_in(x.dims[-1]) for x in masks)
+        return any(x.kind == "mask" and self._covers_caches(x) for x in self._free_ports)
+
+    def _covers_caches(self, port: InputPort) -> bool:
+        """Return whether the last axis of an input is as long as a growing cache."""
+        return any({*self._plan.caches} & names_in(x) for x in port.dims[-1:])
 
     # States
 

@@ -6,15 +6,17 @@ them. The nodes come as the lines of ONNX text that a :class:`graphfix.core.Chan
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 MOST = 16
-"""More nodes than this are text only: nobody follows their edges in a drawing of this kind."""
+"""More nodes than this are shown as text only: their edges cannot be followed."""
 _LETTER, _PAD, _GAP, _ROW, _HEIGHT = 7.3, 10, 16, 66, 40
 _LONGEST = 26
 _SWEEPS = 4
-_LINE = re.compile(r"(?P<made>.*?) = (?P<op>[\w.]+) (?:<(?P<attributes>.*)> )?\((?P<given>.*)\)")
+_LINE = re.compile(
+    r"(?P<outputs>.*?) = (?P<op>[\w.]+) (?:<(?P<attributes>.*)> )?\((?P<inputs>.*)\)"
+)
 _OPERAND = re.compile(r"(?:\{[^}]*\}|[^,{])+")
 _CONSTANT = re.compile(r"\{.*|-?(\d+(\.\d+)?(e[+-]?\d+)?|inf)|nan|True|False")
 
@@ -59,12 +61,12 @@ def draw_nodes(lines: Sequence[str]) -> Drawing | None:
     nodes = [x for x in map(_LINE.fullmatch, lines) if x]
     if not 0 < len(nodes) == len(lines) <= MOST:
         return None
-    producers = {y: i for i, x in enumerate(nodes) for y in _operands(x, "made")}
+    producers = {y: i for i, x in enumerate(nodes) for y in _operands(x, "outputs")}
     cells: dict[str, _Cell] = {}
     edges: list[tuple[str, str]] = []
     read: set[str] = set()
     for i, node in enumerate(nodes):
-        operands = _operands(node, "given")
+        operands = _operands(node, "inputs")
         # A constant that a node makes is written as its contents, as one that it reads is.
         fixed = [x for x in operands if producers.get(x, i) == i and _CONSTANT.fullmatch(x)]
         more = ", ".join([*fixed, *filter(None, [node["attributes"]])])
@@ -97,39 +99,59 @@ def _shorten_text(text: str, *, end: bool = True) -> str:
 
 
 def _lay_out(cells: dict[str, _Cell], edges: list[tuple[str, str]]) -> Drawing:
-    level = dict.fromkeys(cells, 0)
-    for _ in cells:  # as many steps as the longest path can have
-        for a, b in edges:
-            level[b] = max(level[b], min(level[a] + 1, len(cells)))
-    for x in cells:  # what comes from outside stands just above its first reader
-        if x.startswith("in "):
-            level[x] = min(level[b] for a, b in edges if a == x) - 1
-    paths = []
-    for a, b in edges:  # around what is between: by an empty cell in each layer
-        bends = [f"{a} {b} {i}" for i in range(level[a] + 1, level[b])]
-        cells.update(dict.fromkeys(bends, _Cell("bend", "")))
-        level.update(zip(bends, range(level[a] + 1, level[b]), strict=True))
-        paths.append([a, *bends, b])
-    rows: list[list[str]] = [[] for _ in range(max(level.values()) + 1)]
+    layers = _layers_of(cells, edges)
+    paths = [_bend_edge(cells, layers, a, b) for a, b in edges]
+    rows: list[list[str]] = [[] for _ in range(max(layers.values()) + 1)]
     for x in cells:
-        rows[level[x]].append(x)
-    steps = [step for path in paths for step in itertools.pairwise(path)]
-    above, below = [(b, a) for a, b in steps], steps
+        rows[layers[x]].append(x)
+    _sort_rows(rows, paths)
+    width = max(_row_width(cells, row) for row in rows)
+    left_edges = {x: left for row in rows for x, left in _place_row(cells, row, width)}
+    centres = {x: (left_edges[x] + cells[x].width / 2, _ROW * layers[x]) for x in cells}
+    shown = ((x, cell) for x, cell in cells.items() if cell.kind != "bend")
+    boxes = [Box(left_edges[x], _ROW * layers[x], cell.width, *cell) for x, cell in shown]
+    height = _ROW * (len(rows) - 1) + _HEIGHT
+    return Drawing(width, height, boxes, [_edge_path(path, centres, cells) for path in paths])
+
+
+def _layers_of(cells: Iterable[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """Return the layer of each cell: below all it reads; an outer tensor just above its reader."""
+    layers = dict.fromkeys(cells, 0)
+    for _ in range(len(layers)):  # as many steps as the longest path can have
+        for a, b in edges:
+            layers[b] = max(layers[b], min(layers[a] + 1, len(layers)))
+    for x in layers:
+        if x.startswith("in "):
+            layers[x] = min(layers[b] for a, b in edges if a == x) - 1
+    return layers
+
+
+def _bend_edge(cells: dict[str, _Cell], layers: dict[str, int], a: str, b: str) -> list[str]:
+    """Return the cells that an edge goes through: an empty new one in each layer between."""
+    between = range(layers[a] + 1, layers[b])
+    bends = [f"{a} {b} {layer}" for layer in between]
+    cells.update(dict.fromkeys(bends, _Cell("bend", "")))
+    layers.update(zip(bends, between, strict=True))
+    return [a, *bends, b]
+
+
+def _sort_rows(rows: list[list[str]], paths: Iterable[Sequence[str]]) -> None:
+    """Sort each row by what it is joined to above, then by what is below, a few times."""
+    below = [step for path in paths for step in itertools.pairwise(path)]
+    above = [(b, a) for a, b in below]
     for i in range(_SWEEPS):
         for row in rows[:: -1 if i % 2 else 1]:
             _sort_row(row, rows, below if i % 2 else above)
-    wide = max(_row_width(cells, row) for row in rows)
-    left_edges: dict[str, float] = {}
-    for row in rows:
-        start = (wide - _row_width(cells, row)) / 2
-        for x in row:
-            left_edges[x] = start
-            start += cells[x].width + _GAP
-    centres = {x: (left_edges[x] + cells[x].width / 2, _ROW * level[x]) for x in cells}
-    shown = ((x, cell) for x, cell in cells.items() if cell.kind != "bend")
-    boxes = [Box(left_edges[x], _ROW * level[x], cell.width, *cell) for x, cell in shown]
-    height = _ROW * (len(rows) - 1) + _HEIGHT
-    return Drawing(wide, height, boxes, [_edge_path(path, centres, cells) for path in paths])
+
+
+def _place_row(
+    cells: Mapping[str, _Cell], row: Sequence[str], width: float
+) -> Iterator[tuple[str, float]]:
+    """Yield the left edge of each cell of a row that is centred in the width of the drawing."""
+    left = (width - _row_width(cells, row)) / 2
+    for x in row:
+        yield x, left
+        left += cells[x].width + _GAP
 
 
 def _sort_row(row: list[str], rows: list[list[str]], steps: Iterable[tuple[str, str]]) -> None:

@@ -77,6 +77,6 @@ def _file_uri(source: str) -> str:
     if path.is_absolute():
         try:
             path = path.relative_to(Path.cwd())
-        except (ValueError, OSError):  # elsewhere; or where graphfix runs is no more
+        except (ValueError, OSError):  # outside, or the current folder was removed
             return path.as_uri()
     return quote(os.fsencode(path.as_posix()))  # its bytes: a name may be in no encoding

@@ -10,7 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix import ops
-from graphfix.graph.constants import fill_value_of, scalar_of, uniform_number
+from graphfix.facts.intervals import interval_of
+from graphfix.graph.constants import fill_value_of, uniform_number
 from graphfix.graph.nodes import attr_int, is_op, producer_of
 from graphfix.ops.axes import axis_of
 from graphfix.ops.laws import BINARY_LAWS, UNARY_LAWS
@@ -53,33 +54,6 @@ class UniformTensors:
             self._number_by_value[value] = self._find_number(value, depth - 1)
         return self._number_by_value[value]
 
-    def lower_bound(self, value: ir.Value | None, depth: int = _DEPTH) -> Number | None:
-        """Return a number that no element of an integer tensor is below, or None."""
-        array = constant_of(value, 1024)
-        if array is not None:
-            return array.min().item() if array.size and array.dtype.kind in "iu" else None
-        node = producer_of(value)
-        if node is None or depth == 0:
-            return None
-        if node in _MOVES:
-            return self.lower_bound(node.inputs[0], depth - 1)
-        if is_op(node, "Range"):
-            start, step = scalar_of(node.inputs[0]), scalar_of(node.inputs[2])
-            return start if step is not None and step > 0 else None
-        if is_op(node, "CumSum"):
-            return self._first_sum(node)
-        if is_op(node, "Add"):
-            lhs, rhs = (self.lower_bound(x, depth - 1) for x in node.inputs)
-            return None if lhs is None or rhs is None else lhs + rhs
-        return None
-
-    def _first_sum(self, cumsum: ir.Node) -> Number | None:
-        """Return the least number of a CumSum of one integer that is not negative, or None."""
-        step = self.uniform_number(cumsum.inputs[0])
-        if step is None or step < 0 or isinstance(step, float):
-            return None
-        return 0 if attr_int(cumsum, "exclusive", 0) else step
-
     def _find_number(self, value: ir.Value, depth: int) -> Number | None:
         """Return the number of a tensor that was not asked for before, or None."""
         node = value.producer()
@@ -116,9 +90,9 @@ class UniformTensors:
         if lhs is not None and rhs is not None:
             return bool(BINARY_LAWS[node.op_type](lhs, rhs))
         for operand, limit, sign in ((first, rhs, 1), (second, lhs, -1)):
-            bound = self.lower_bound(operand) if isinstance(limit, int) else None
-            if bound is None or limit is None or is_op(node, "Equal"):
+            if not isinstance(limit, int) or is_op(node, "Equal"):
                 continue
+            bound = interval_of(operand, self._look.view).low
             is_true = is_op(node, "Greater", "GreaterOrEqual") == (sign > 0)
             if bound > limit or (bound == limit and is_op(node, "Greater", "Less") != is_true):
                 return is_true

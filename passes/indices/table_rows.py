@@ -9,6 +9,7 @@ from graphfix import ops
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.affine import index_strides
+from graphfix.facts.intervals import interval_of
 from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of, ints_of
@@ -17,7 +18,6 @@ from graphfix.ops.axes import axis_of
 from graphfix.ops.slices import read_cuts
 
 from ..common.reshape_targets import with_axes
-from .sites.range_index import lower_bound_of
 
 # A table of positions is one of weights: what counts them has as many elements as it has rows.
 _MAX_ROWS = 1 << 20
@@ -140,8 +140,7 @@ def _may_be_negative(end: ir.Value, view: View) -> bool:
 
     The end of a Slice, of rank 1, stays what it is.
     """
-    bound = lower_bound_of(end, view)
-    return view.shapes.rank(end) == 0 and (bound is None or bound < 0)
+    return view.shapes.rank(end) == 0 and interval_of(end, view).low < 0
 
 
 def _range_end(index: ir.Value, view: View) -> ir.Value | None:

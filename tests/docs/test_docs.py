@@ -21,7 +21,7 @@ import pytest
 import soundfile
 
 import graphfix
-from graphfix import job
+from graphfix import graph, job
 from graphfix.cli import group, main
 from graphfix.engine import registry
 from graphfix.proof.compare import Tolerance
@@ -33,6 +33,8 @@ ROOT = Path(__file__).parents[2]
 API = {
     "graphfix.testing": (),
     "graphfix.integrations.olive": (),
+    "graphfix.adapters.rewrite_rules": ("RulesPass",),
+    "graphfix.adapters.surgeon": ("SurgeonPass",),
     "graphfix.job.task": ("Options",),
     "graphfix.proof.verify": ("Options",),
 }
@@ -337,6 +339,8 @@ class TestPages:
         for name in graphfix.__all__:
             if name != "__version__":
                 wanted[f"graphfix.{name}"] = getattr(graphfix, name).__doc__
+        for name in graph.__all__:
+            wanted[f"graphfix.graph.{name}"] = getattr(graph, name).__doc__
         for module, only in API.items():
             path = (ROOT / module.replace(".", "/")).with_suffix(".py")
             for node in ast.parse(path.read_text(encoding="utf-8")).body:

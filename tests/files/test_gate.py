@@ -492,3 +492,27 @@ def test_a_function_that_is_given_a_graph_is_refused(tmp_path: Path) -> None:
     path.write_bytes(proto.SerializeToString())
     with pytest.raises(ModelError, match="'then_branch' of If is a graph that a function is given"):
         io.load(path)
+
+
+@pytest.mark.parametrize(
+    ("signature", "outputs", "fits"),
+    [
+        ("(float[2] a, float[2] b)", "(float[2] c)", True),
+        ("(float[2] a)", "(float[2] c)", False),
+        ("(float[2] a, float[2] b)", "(float[2] c, float[2] d)", False),
+    ],
+)
+def test_the_body_of_a_sequence_map_has_its_inputs_and_outputs(
+    signature: str, outputs: str, fits: bool, tmp_path: Path
+) -> None:
+    body = f"c = Relu (a) {'d = Neg (a)' if 'd' in outputs else ''}"
+    proto = onnx.parser.parse_model(
+        f"""{HEAD} m (float[2] x) => (seq(float[2]) y) {{
+            s = SequenceConstruct (x, x)
+            y = SequenceMap <body = g {signature} => {outputs} {{ {body} }}> (s, x) }}"""
+    )
+    if fits:
+        (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+        io.load(tmp_path / "m.onnx")
+    else:
+        assert "does not fit the 2 and 1 of the node" in refusal(proto, tmp_path)

@@ -91,7 +91,7 @@ class Named(Scales):
 
     name: ClassVar[str] = "named"
 
-    def instead(self) -> Iterator[Named]:
+    def fallbacks(self) -> Iterator[Named]:
         if self.by > 1:
             yield Named(self.wrong, 1.0)
 
@@ -255,7 +255,7 @@ def test_what_a_pass_names_is_not_taken_where_it_is_wrong_too(tmp_path: Path) ->
     class Both(Named):
         name: ClassVar[str] = "both"
 
-        def instead(self) -> Iterator[Named]:
+        def fallbacks(self) -> Iterator[Named]:
             yield Both(self.wrong, 2.5) if self.by == 1.5 else self
 
     report = graphfix.repair_file(file(tmp_path, stack()), passes=[Both(("w2", "w5"))])

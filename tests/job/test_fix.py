@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_overloads, get_type_hints
 
 import numpy as np
 import onnx
@@ -13,6 +13,8 @@ import pytest
 import graphfix
 from graphfix import testing
 from graphfix.errors import UsageError, VerificationError
+from graphfix.job.fix import HasModelProto, fix
+from graphfix.paths import StrPath
 from tests.passes.models import opened
 
 if TYPE_CHECKING:
@@ -140,3 +142,13 @@ def test_what_is_wrong_on_directml_fails_a_test(proto: onnx.ModelProto) -> None:
     with pytest.raises(AssertionError, match="antialias=1, which DirectML leaves out"):
         testing.assert_runs_on_directml(smaller)
     testing.assert_runs_on_directml(graphfix.fix(proto))
+
+
+def test_the_overloads_say_what_comes_back(proto: onnx.ModelProto, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(proto, path)
+    by_type = {get_type_hints(x)["model"]: get_type_hints(x)["return"] for x in get_overloads(fix)}
+    models = {StrPath: path, ir.Model: ir.from_proto(proto), onnx.ModelProto | HasModelProto: proto}
+    assert by_type.keys() == models.keys()
+    for kind, model in models.items():
+        assert type(graphfix.fix(model)) is by_type[kind]

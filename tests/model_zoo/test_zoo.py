@@ -18,7 +18,7 @@ import pytest
 from graphfix.benchmark import bench
 from graphfix.benchmark.timing import Timing, compare_timings
 from graphfix.cli import main
-from graphfix.errors import UsageError
+from graphfix.errors import ModelError, UsageError
 from graphfix.model_zoo import cache, clock, model_process, stages, zoo
 from graphfix.model_zoo.figures import FIGURES, count_dynamic_reshapes, count_mask_wheres
 from graphfix.model_zoo.model_process import Request, read_request
@@ -605,7 +605,7 @@ class TestRequests:
         assert "contents" not in sent
         assert read_request(sent, tmp_path / "there").recipe.model == path.resolve()
         path.unlink()
-        with pytest.raises(zoo.model_process.ModelError, match="too large to be sent"):
+        with pytest.raises(ModelError, match="too large to be sent"):
             read_request(sent, tmp_path / "there")
 
 

@@ -21,7 +21,7 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="owners and links as 
 DIES = """
 import os, sys
 from graphfix.runtime.scratch import ScratchFolder
-folder = Folder()
+folder = ScratchFolder()
 (folder.path / "model.onnx").write_bytes(b"some gigabytes")
 (folder.path / "inner").mkdir()
 (folder.path / "inner" / "file").touch()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import graphfix
@@ -18,7 +19,7 @@ from graphfix.shipping import stream_bench
 from graphfix.shipping.build import ship_file
 from graphfix.shipping.chosen_inputs import constants_of, fix_and_fold_inputs
 from graphfix.shipping.container_spec import parse_containers
-from graphfix.shipping.first_call import find_first_call
+from graphfix.shipping.first_call import branch_input_of, find_first_call
 from graphfix.shipping.stream_proof import prove
 from graphfix.shipping.stream_steps import choose_running_plan, run_sequences
 from tests.passes.cached import CAUSAL, SIZES, table
@@ -203,3 +204,40 @@ def test_steps_are_counted_with_the_first_call(merged: tuple[Path, Path]) -> Non
     one, four = manifest.containers
     ran = [manifest.stream.opening.container, four, one, one]
     assert found.shipped.count.launched == sum(x.kernels["after"]["dispatches"] for x in ran)
+
+
+def flag(nodes: str) -> ir.Model:
+    """A model with a bool input, and what reads it; the If gives a constant."""
+    return ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["" : 17]>
+        flagged (bool[1] use, float[1] x) => (float[1] y) <int64[1] front = {{0}}> {{
+            {nodes} y = If (c) <
+                then_branch = t () => (float[1] a) {{ a = Identity (x) }},
+                else_branch = e () => (float[1] b) {{ b = Neg (x) }}> }}""")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("nodes", "name"),
+    [
+        ("c = Identity (use)", "use"),
+        ("c = Squeeze (use, front)", "use"),
+        ("u = Unsqueeze (use, front) c = Flatten (u)", "use"),
+        ("c = Not (use)", ""),
+        ("c = Identity (use) n = Not (use)", ""),
+    ],
+)
+def test_an_input_selects_a_branch_if_it_does_nothing_else(nodes: str, name: str) -> None:
+    assert branch_input_of(flag(nodes)) == name
+
+
+def test_without_caches_of_an_encoder_there_is_no_first_call(tmp_path: Path) -> None:
+    """Where the first call gives nothing that the later ones lack, all calls are alike."""
+    source = source_in(tmp_path)
+    later = fix_and_fold_inputs(io.load(source), LATER)
+    kept = fix_and_fold_inputs(io.load(source), LATER)
+    for value in kept.graph.outputs:
+        value.name = f"other_{value.name}"
+    assert find_first_call(io.load(source), kept) is None
+    assert find_first_call(later.clone(), later) is None  # no branch is left
+    call = find_first_call(io.load(source), later)
+    assert call is not None
+    assert dict(call.gives) == CROSS

@@ -45,7 +45,7 @@ def infer_loop(facts: Facts, ctx: Context, node: ir.Node) -> None:
 def _keeps_shape(before: ir.Value, after: ir.Value) -> bool:
     """Return whether nothing computed of a carried value has another shape in a later round.
 
-    A sequence that is only added to is read by nobody in the body.
+    A sequence that the body only appends to is not read there.
     """
     uses = before.uses()
     if uses and all(x.node.op_type == "SequenceInsert" and not x.idx for x in uses):

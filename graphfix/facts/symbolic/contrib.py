@@ -16,7 +16,7 @@ DOMAIN = "com.microsoft"
 
 
 def register_contrib_rules() -> None:
-    """Register the rules; :func:`graphfix.model.symbolic.overrides.register_rules` calls this."""
+    """Register the rules; :func:`graphfix.facts.symbolic.overrides.register_rules` calls this."""
     registry.register(DOMAIN, "MultiHeadAttention", 1)(_infer_multi_head_attention)
     for op_type in ("QuantizeLinear", "DequantizeLinear"):  # the same, for other types
         rule = registry.get("", op_type, 10)

@@ -1,7 +1,7 @@
 """Sizes computed through floats: ``int(ceil(T / 160))``, as exporters of integers write it.
 
 What floats hold is followed as a fraction of a size, if rounding to float32 changes neither its
-floor nor its ceiling for lengths up to a million; what is rounded otherwise is not known.
+floor nor its ceiling for lengths up to a million; any other rounding makes it unknown.
 """
 
 import functools
@@ -15,32 +15,29 @@ from onnx_shape_inference import ShapeInferenceContext as Context
 from graphfix.facts.symbolic.expressions import Array, array_of_exprs, items_of
 from graphfix.facts.symbolic.inferred import FLOATS, INTEGERS, Facts
 from graphfix.facts.symbolic.integer_contents import EVALUATORS
-
-_MOVES_ELEMENTS = frozenset(
-    {"Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
-)
+from graphfix.ops import MOVES_ELEMENTS
 
 
 def float_contents(facts: Facts, ctx: Context, node: ir.Node) -> Array | None:
     """Return what a small float tensor holds, as fractions of sizes; None where unknown."""
     args = [facts.read_contents(ctx, x) for x in node.inputs]
     arrays = [x for x in args if x is not None]
-    first = arrays[0] if arrays else None
-    if first is None or len(arrays) < len(args):
+    if not arrays or len(arrays) < len(args):
         return None
-    if node.op_type in _MOVES_ELEMENTS:
-        return EVALUATORS[node.op_type](facts, ctx, node, arrays)
-    if node.op_type == "Cast":
-        return first if all(map(_is_length, items_of(first))) else None
-    if node.op_type in ("Ceil", "Floor"):
-        sign = -1 if node.op_type == "Ceil" else 1
-        return array_of_exprs([sign * sympy.floor(sign * x) for x in items_of(first)], first.shape)
-    if node.op_type not in ("Add", "Div", "Mul", "Sub") or len(arrays) != 2:
-        return None
-    a, b = np.broadcast_arrays(*arrays)
-    items = [_combine_lengths(node.op_type, x, y) for x, y in zip(a.flat, b.flat, strict=True)]
-    exprs = [x for x in items if x is not None]
-    return array_of_exprs(exprs, a.shape) if len(exprs) == len(items) else None
+    if node in MOVES_ELEMENTS:
+        evaluator = EVALUATORS.get(node.op_type)
+        return None if evaluator is None else evaluator(facts, ctx, node, arrays)
+    first = arrays[0]
+    match node.op_type:
+        case "Cast":
+            return first if all(map(_is_length, items_of(first))) else None
+        case "Ceil":
+            return array_of_exprs([-sympy.floor(-x) for x in items_of(first)], first.shape)
+        case "Floor":
+            return array_of_exprs([sympy.floor(x) for x in items_of(first)], first.shape)
+        case "Add" | "Div" | "Mul" | "Sub" if len(arrays) == 2:
+            return _combine_arrays(node.op_type, *arrays)
+    return None
 
 
 def integers_after_cast(facts: Facts, ctx: Context, node: ir.Node) -> Array | None:
@@ -60,6 +57,14 @@ def integers_after_cast(facts: Facts, ctx: Context, node: ir.Node) -> Array | No
 def reads_floats(node: ir.Node) -> bool:
     """Return whether a node computes integers or truths from floats."""
     return any(x is not None and x.dtype in FLOATS for x in node.inputs)
+
+
+def _combine_arrays(op_type: str, a: Array, b: Array) -> Array | None:
+    """Return a sum, difference, product or quotient of lengths; None if one is not known."""
+    a, b = np.broadcast_arrays(a, b)
+    items = [_combine_lengths(op_type, x, y) for x, y in zip(a.flat, b.flat, strict=True)]
+    exprs = [x for x in items if x is not None]
+    return array_of_exprs(exprs, a.shape) if len(exprs) == len(items) else None
 
 
 def _combine_lengths(op_type: str, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:

@@ -94,7 +94,7 @@ class Facts:
         """Return ``dim``, or one name for all dims written like it if it is long or steep.
 
         Sizes of sizes, a Min of floors of Mins, grow with each layer, and what sympy takes to
-        compare two grows much faster. What is behind a name is known to nobody.
+        compare two grows much faster. Nothing is known of such a name but that it is a size.
         """
         if isinstance(dim, int) or dim.value is None:
             return dim
@@ -176,7 +176,8 @@ class Facts:
     def lasting_positives(self) -> list[sympy.Expr]:
         """Expressions that are positive in another inference too, as they name only input dims.
 
-        Those of the inputs are the same; what is minted on the way is numbered as it comes.
+        The symbols of the inputs are the same there; new symbols are numbered in the order in which
+        they are needed.
         """
         shapes = (x.shape or () for x in self._graphs[0].inputs)
         names = {name for shape in shapes for dim in shape for name in symbols_of(dim)}
@@ -197,7 +198,7 @@ class Facts:
     def _follows_from_positives(self, spare: sympy.Expr) -> bool:
         """Return whether ``spare`` is at least 0 since something else is at least 1.
 
-        Once that was tried very often it is said not to be known, which is always safe.
+        After many tries the answer is no, which is always safe.
         """
         symbols = spare.free_symbols
         for x in self._positive_exprs:
@@ -220,23 +221,10 @@ class Facts:
             return None
         if value in self.contents:
             return self.contents[value]
-        node = value.producer()
-        if (value.is_initializer() or (node and node.op_type == "Constant")) and (
-            not value.is_graph_input()
-        ):
-            tensor = value.const_value
-            if tensor is None:  # a Constant by another attribute than "value"
-                tensor = ir.convenience.get_const_tensor(value)
-            if tensor is None or tensor.size > MAX_SHAPE_ELEMENTS:
-                return None
-            if value.dtype in FLOATS:
-                floats = tensor.numpy()
-                if not np.isfinite(floats).all():
-                    return None
-                numbers = [sympy.Rational(Fraction(float(x))) for x in floats.flat]
-            else:
-                numbers = [sympy.Integer(int(x)) for x in tensor.numpy().flat]
-            array = self.contents[value] = array_of_exprs(numbers, list(tensor.shape))
+        if _is_constant(value):
+            array = _constant_contents(value)
+            if array is not None:
+                self.contents[value] = array
             return array
         symbolic = ctx.get_symbolic_value(value) if value.dtype in INTEGERS else None
         if symbolic is None or value.shape is None or len(value.shape) > 1:
@@ -264,19 +252,23 @@ class Facts:
             if guess is not None:
                 ctx.set_symbolic_value(value, [dim_of(self.new_unknown(ctx)) for _ in guess])
             return
-        bits = 31 if value.dtype == ir.DataType.INT32 else 63
-        # Beyond their type integers start again from the other end.
-        exprs = items_of(array)
-        wraps = [bool(x.is_Integer and not -(1 << bits) <= x < 1 << bits) for x in exprs]
-        items = [self.new_unknown(ctx) if w else x for w, x in zip(wraps, exprs, strict=True)]
+        items = self._without_overflow(ctx, items_of(array), value.dtype)
         dims = [dim_of(x) for x in items]
         short = [self.shorten_dim(ctx, x) for x in dims]
-        if short != dims or any(wraps):
+        if short != dims or any(x is not y for x, y in zip(items, array.flat, strict=True)):
             array = array_of_exprs([expr_of(x) for x in short], array.shape)
         self.contents[value] = array
         if value.shape is None:
             value.shape = ir.Shape(array.shape)
         ctx.set_symbolic_value(value, short)
+
+    def _without_overflow(
+        self, ctx: Context, exprs: Sequence[sympy.Expr], dtype: ir.DataType | None
+    ) -> list[sympy.Expr]:
+        """Replace numbers beyond their type, which start again from its other end, by unknowns."""
+        bits = 31 if dtype == ir.DataType.INT32 else 63
+        low, high = -(1 << bits), 1 << bits
+        return [self.new_unknown(ctx) if x.is_Integer and not low <= x < high else x for x in exprs]
 
     def write_float_contents(self, value: ir.Value, array: Array | None) -> None:
         """Keep what a float tensor holds; the library is not told, it knows only integers."""
@@ -324,7 +316,7 @@ class Facts:
     def _isolate_symbol(
         self, a: sympy.Expr, b: sympy.Expr
     ) -> tuple[sympy.Symbol, sympy.Expr] | None:
-        """Return a symbol of ours and its value, if ``a == b`` says so: ``a`` is n * symbol + m.
+        """Return a new symbol and its value if ``a == b`` determines it: ``a`` is n * symbol + m.
 
         Sizes that no run has as 0 are divided out of both.
         """
@@ -349,6 +341,30 @@ class Facts:
         sizes = self._size_symbols if self.usual else self.never_empty
         bases = [x.as_base_exp()[0] for x in sympy.Mul.make_args(factor)]
         return factor != 0 and all(x.is_Number or str(x) in sizes for x in bases)
+
+
+def _is_constant(value: ir.Value) -> bool:
+    """Return whether the file says what a value holds, and no caller may override it."""
+    node = value.producer()
+    is_stored = value.is_initializer() or (node is not None and node.op_type == "Constant")
+    return is_stored and not value.is_graph_input()
+
+
+def _constant_contents(value: ir.Value) -> Array | None:
+    """Return what a small constant holds; None if it is large, or not finite."""
+    tensor = value.const_value
+    if tensor is None:  # a Constant by another attribute than "value"
+        tensor = ir.convenience.get_const_tensor(value)
+    if tensor is None or tensor.size > MAX_SHAPE_ELEMENTS:
+        return None
+    numbers = tensor.numpy()
+    if value.dtype not in FLOATS:
+        items = [sympy.Integer(int(x)) for x in numbers.flat]
+    elif np.isfinite(numbers).all():
+        items = [sympy.Rational(Fraction(float(x))) for x in numbers.flat]
+    else:
+        return None
+    return array_of_exprs(items, list(tensor.shape))
 
 
 def _possible_multiples(spare: sympy.Expr, x: sympy.Expr) -> set[sympy.Expr]:

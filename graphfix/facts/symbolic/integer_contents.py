@@ -22,7 +22,7 @@ from graphfix.facts.symbolic.inferred import MAX_SHAPE_ELEMENTS, Facts
 from graphfix.facts.symbolic.quotients import floor_division
 from graphfix.graph.dims import static_dims
 from graphfix.graph.nodes import attr_int, attr_ints, tensor_of_attr
-from graphfix.ops.slicing import python_slice
+from graphfix.ops.slices import cuts_of_slice, python_slice
 
 Evaluator = Callable[[Facts, Context, ir.Node, list[Array]], Array | None]
 ElementRule = Callable[[Facts, Context, sympy.Expr, sympy.Expr], sympy.Expr | None]
@@ -183,16 +183,16 @@ def _evaluate_concat(facts: Facts, ctx: Context, node: ir.Node, args: list[Array
 
 
 def _evaluate_slice(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
-    limits = [integers_in(x) for x in args[1:]]
-    starts, ends = limits[0], limits[1]
-    axes = limits[2] if len(limits) > 2 else list(range(len(starts or ())))
-    steps = limits[3] if len(limits) > 3 else [1] * len(starts or ())
-    if starts is None or ends is None or axes is None or steps is None:
+    data = args[0]
+    cuts = cuts_of_slice(
+        node, data.ndim, lambda value: integers_in(facts.read_contents(ctx, value))
+    )
+    if cuts is None or any(cut.step == 0 for cut in cuts.values()):
         return None
-    index = [slice(None)] * args[0].ndim
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        index[axis] = python_slice(start, end, step, args[0].shape[axis])
-    return args[0][tuple(index)]
+    index = [slice(None)] * data.ndim
+    for axis, cut in cuts.items():
+        index[axis] = python_slice(cut, data.shape[axis])
+    return data[tuple(index)]
 
 
 def _evaluate_range(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:

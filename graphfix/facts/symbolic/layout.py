@@ -1,14 +1,13 @@
 """Shape rules of operators that join, rearrange, cut and fill up tensors."""
 
 from collections.abc import Sequence
+from functools import partial
 
-import numpy as np
 import onnx_ir as ir
 import sympy
 from onnx_shape_inference import ShapeInferenceContext as Context
 
 from graphfix.facts.symbolic.expressions import (
-    Array,
     Dim,
     dim_of,
     equal_dims,
@@ -19,8 +18,13 @@ from graphfix.facts.symbolic.expressions import (
 )
 from graphfix.facts.symbolic.inferred import Facts
 from graphfix.facts.symbolic.slice_ends import symbolic_slice_length
-from graphfix.graph.nodes import attr_int, attr_ints, input_at
-from graphfix.ops.slicing import sliced_length
+from graphfix.graph.nodes import input_at
+from graphfix.ops.pads import pads_by_axis
+from graphfix.ops.reshapes import copies_zeros
+from graphfix.ops.slices import Cut, cut_length, is_known, read_cuts
+
+# The least number that exporters write for an end that is the end of the axis.
+_OPEN_END = 2**31 - 1
 
 
 def set_shape(value: ir.Value, dims: Sequence[Dim] | None) -> None:
@@ -63,15 +67,65 @@ def infer_expand(facts: Facts, ctx: Context, node: ir.Node) -> None:
 
 
 def infer_reshape(facts: Facts, ctx: Context, node: ir.Node) -> None:
-    """Infer the entries of the target, and the one dim that they leave."""
+    """Infer the dims that the target gives, and the one that is left over."""
     out, data = node.outputs[0], node.inputs[0]
-    if data is None or len(node.inputs) < 2 or node.inputs[1] is None:
+    if data is None or input_at(node, 1) is None:
         return None
     target = facts.elements_or_unknowns(ctx, node.inputs[1])
     if target is None:
         return set_shape(out, None)
     dims = None if data.shape is None else [expr_of(x) for x in data.shape]
-    zero_copies = not attr_int(node, "allowzero", 0)
+    result = _target_dims(facts, ctx, node, items_of(target), dims)
+    unknown_axes = [i for i, x in enumerate(result) if x is None]
+    inferred_axis = unknown_axes[0] if [target[i] for i in unknown_axes] == [-1] else None
+    if dims is not None and len(unknown_axes) == 1:
+        is_inferred = inferred_axis is not None
+        result[unknown_axes[0]] = _remaining_dim(dims, result, inferred=is_inferred)
+    final = [facts.new_unknown(ctx) if x is None else x for x in result]
+    set_shape(out, [*map(dim_of, final)])
+    if dims is not None:
+        _equate_sizes(facts, node, sympy.Mul(*dims), final, inferred_axis)
+    return None
+
+
+def _equate_sizes(
+    facts: Facts,
+    node: ir.Node,
+    total: sympy.Expr,
+    dims: Sequence[sympy.Expr],
+    inferred_axis: int | None,
+) -> None:
+    """Note that a Reshape keeps the number of elements, ``total``.
+
+    The dims beside one that is written as -1 are not 0, or -1 would be ambiguous: what they have in
+    common with the total can be divided out.
+    """
+    if inferred_axis is None:
+        facts.must_equal(node, total, sympy.Mul(*dims))
+        return
+    others = sympy.Mul(*(x for axis, x in enumerate(dims) if axis != inferred_axis))
+    facts.must_be_positive(node, others)
+    above, below = sympy.fraction(sympy.cancel(total / others))
+    facts.must_equal(node, above, below * dims[inferred_axis])
+
+
+def _target_dims(
+    facts: Facts,
+    ctx: Context,
+    node: ir.Node,
+    target: Sequence[sympy.Expr],
+    dims: Sequence[sympy.Expr] | None,
+) -> list[sympy.Expr | None]:
+    """Return the dim that each entry of a Reshape's target stands for; None where it is not known.
+
+    Args:
+        facts: What is learned of the model.
+        ctx: Where new symbols come from.
+        node: The Reshape.
+        target: The entries, with 0 and -1.
+        dims: Those of the data; None if not even their number is known.
+    """
+    zero_copies = copies_zeros(node)
     result: list[sympy.Expr | None] = []
     for i, entry in enumerate(target):
         copied = dims[i] if dims is not None and i < len(dims) else None
@@ -83,34 +137,18 @@ def infer_reshape(facts: Facts, ctx: Context, node: ir.Node) -> None:
             result.append(copied)
         else:  # an entry that may turn out to be 0 or -1 says nothing of the dim
             result.append(entry if entry == 0 or facts.is_at_least(ctx, entry, 1) else None)
-    unknown = [i for i, x in enumerate(result) if x is None]
-    known_product = sympy.Mul(*(x for x in result if x is not None))
-    total = None if dims is None else sympy.Mul(*dims)
-    if len(unknown) == 1 and total is not None:
-        last = unknown[0]
-        result[last] = _remaining_dim(total, known_product, inferred=target[last] == -1)
-    final = [facts.new_unknown(ctx) if x is None else x for x in result]
-    set_shape(out, [dim_of(x) for x in final])
-    if total is None:
-        return None
-    if len(unknown) == 1 and target[unknown[0]] == -1:
-        # The rest is not 0, or -1 would be ambiguous: what is common can be divided out.
-        facts.must_be_positive(node, known_product)
-        above, below = sympy.fraction(sympy.cancel(total / known_product))
-        facts.must_equal(node, above, below * final[unknown[0]])
-    else:
-        facts.must_equal(node, total, sympy.Mul(*final))
-    return None
+    return result
 
 
 def _remaining_dim(
-    total: sympy.Expr, known_product: sympy.Expr, *, inferred: bool
+    dims: Sequence[sympy.Expr], target: Sequence[sympy.Expr | None], *, inferred: bool
 ) -> sympy.Expr | None:
-    """Return the one dim that is left, if it is an expression."""
+    """Return the one dim of a Reshape's target that is not known, if it is an expression."""
+    known_product = sympy.Mul(*(x for x in target if x is not None))
     if known_product == 0 or not (inferred or known_product.is_Integer):
         return None
     numerator, denominator = sympy.fraction(
-        sympy.cancel(normal_form(total) / normal_form(known_product))
+        sympy.cancel(normal_form(sympy.Mul(*dims)) / normal_form(known_product))
     )
     return sympy.floor(numerator / denominator) if denominator.is_Integer else None
 
@@ -119,57 +157,58 @@ def infer_slice(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """Infer what remains of each axis that is cut."""
     data = node.inputs[0]
     if data is None or data.shape is None:
-        return None
-    limits = slice_limits(facts, ctx, node)
-    starts, ends = limits[0], limits[1]
+        return
     result = list(data.shape)
-    axes = integers_in(limits[2]) if len(limits) > 2 else None
-    if axes is None:
-        if input_at(node, 3) is not None or (starts is None and ends is None):
-            return set_shape(node.outputs[0], [dim_of(facts.new_unknown(ctx)) for _ in result])
-        count = (starts if starts is not None else ends).size  # type: ignore[union-attr]
-        axes = list(range(count))
-    steps = [1] * len(axes) if input_at(node, 4) is None else integers_in(limits[3])
-    if steps is not None and 0 in steps:  # which no run survives
-        steps = None
-    for i, axis in enumerate(axes):
-        length = None
-        if starts is not None and ends is not None and steps is not None:
-            size = expr_of(data.shape[axis])
-            if facts.usual:  # then it has a last element, and the last one is one
-                facts.must_be_positive(node, size)
-                for bound in (items_of(x)[i] for x in (starts, ends)):
-                    if size.is_Integer and not bound.is_Integer and facts.is_of_sizes(ctx, bound):
-                        facts.must_be_positive(node, size - bound + 1)  # no table ends before
-            length = _slice_length_or_none(facts, ctx, size, starts.flat[i], ends.flat[i], steps[i])
+    cuts = read_cuts(node, len(result), partial(_read_items, facts, ctx))
+    cut_axes = range(len(result)) if cuts is None else cuts
+    for axis in cut_axes:
+        size, cut = expr_of(data.shape[axis]), None if cuts is None else cuts[axis]
+        length = None if cut is None else _cut_length(facts, ctx, node, size, cut)
         result[axis] = dim_of(facts.new_unknown(ctx) if length is None else length)
-    return set_shape(node.outputs[0], result)
+    set_shape(node.outputs[0], result)
 
 
-def slice_limits(facts: Facts, ctx: Context, node: ir.Node) -> list[Array | None]:
-    """Return starts, ends, axes and steps of a Slice, from attributes before opset 10."""
-    if len(node.inputs) > 2:
-        return [facts.read_contents(ctx, x) if x is not None else None for x in node.inputs[1:]]
-    attributes = (attr_ints(node, name) for name in ("starts", "ends", "axes"))
-    arrays: list[Array | None] = [
-        None if x is None else np.array([sympy.Integer(n) for n in x], dtype=object)
-        for x in attributes
-    ]
-    return arrays if arrays[2] is not None else arrays[:2]
+def _read_items(facts: Facts, ctx: Context, value: ir.Value) -> list[sympy.Expr] | None:
+    contents = facts.read_contents(ctx, value)
+    return None if contents is None else items_of(contents)
 
 
-def _slice_length_or_none(
+def _cut_length(
+    facts: Facts, ctx: Context, node: ir.Node, size: sympy.Expr, cut: Cut[sympy.Expr | int | None]
+) -> sympy.Expr | None:
+    """Return how many elements of an axis of this size a Slice takes; None if it is not known."""
+    if not is_known(cut):
+        return None
+    start, end, step = map(sympy.sympify, cut)
+    if not step.is_Integer or step == 0:  # no run survives a step of 0
+        return None
+    if facts.usual:  # then it has a last element, and the last one is one
+        facts.must_be_positive(node, size)
+        for bound in (start, end):
+            if size.is_Integer and not bound.is_Integer and facts.is_of_sizes(ctx, bound):
+                facts.must_be_positive(node, size - bound + 1)  # no table ends before
+    if size.is_Integer and start.is_Integer and end.is_Integer:
+        return sympy.Integer(cut_length(Cut(int(start), int(end), int(step)), int(size)))
+    if step < 0:
+        return size if step == -1 and _is_whole_axis_backwards(start, end) else None
+    return _forward_length(facts, ctx, size, start, end, int(step))
+
+
+def _is_whole_axis_backwards(start: sympy.Expr, end: sympy.Expr) -> bool:
+    """Return whether a slice by -1 goes from the last element to the first, at any size."""
+    if not (start.is_Integer and end.is_Integer):
+        return False
+    return bool((start == -1 or start >= _OPEN_END) and end <= -_OPEN_END)
+
+
+def _forward_length(
     facts: Facts, ctx: Context, size: sympy.Expr, start: sympy.Expr, end: sympy.Expr, step: int
 ) -> sympy.Expr | None:
-    """Return how many elements a slice has; None if it is not known where it begins or ends."""
-    far = 2**31 - 1
-    if size.is_Integer and start.is_Integer and end.is_Integer:
-        return sympy.Integer(sliced_length(int(start), int(end), step, int(size)))
-    if step < 0:
-        return size if step == -1 and (start == -1 or start >= far) and end <= -far else None
+    """Return the length of a slice with a positive step; None if its limits are not known."""
     # One that begins behind the end has nothing, wherever that is.
     first = start if facts.is_at_least(ctx, start, 0) else _clamp_bound(facts, ctx, start, size)
-    last = size if end.is_Integer and end >= far else _clamp_bound(facts, ctx, end, size)
+    is_open = end.is_Integer and end >= _OPEN_END
+    last = size if is_open else _clamp_bound(facts, ctx, end, size)
     for bound, clamped in ((start, first), (end, last)):
         if clamped is not None and not _holds_where_empty(facts, bound, size, clamped):
             return None
@@ -217,28 +256,23 @@ def _holds_where_empty(
 
 
 def infer_pad(facts: Facts, ctx: Context, node: ir.Node) -> None:
-    """Infer each axis with what is put before and behind it."""
+    """Infer the length of each axis with its padding."""
     data = node.inputs[0]
-    pads, axes_input = facts.read_contents(ctx, input_at(node, 1)), input_at(node, 3)
-    if data is None or data.shape is None or pads is None:
-        return
-    axes = (
-        range(len(data.shape))
-        if axes_input is None
-        else integers_in(facts.read_contents(ctx, axes_input))
-    )
-    if axes is None:
+    if data is None or data.shape is None:
         return
     result = list(data.shape)
-    for i, axis in enumerate(axes):
-        result[axis] = dim_of(expr_of(data.shape[axis]) + pads[i] + pads[i + len(axes)])
+    pads = pads_by_axis(node, len(result), partial(_read_items, facts, ctx))
+    if pads is None:
+        return
+    for axis, (before, behind) in pads.items():
+        result[axis] = dim_of(expr_of(data.shape[axis]) + before + behind)
     set_shape(node.outputs[0], result)
 
 
 def infer_squeeze(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """Remove the dims of known axes; the library takes unknown axes for none.
 
-    Without axes every dim goes that is 1 in a run: how many those are is known of numbers only.
+    Without axes every dim of 1 is removed: how many dims that are is known of numbers only.
     """
     data = node.inputs[0]
     if data is None or data.shape is None or "axes" in node.attributes:

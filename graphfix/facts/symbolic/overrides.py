@@ -11,13 +11,14 @@ import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext as Context
 from onnx_shape_inference import registry
 
+from graphfix import ops
 from graphfix.facts.symbolic import bodies, layout, windows
 from graphfix.facts.symbolic.contrib import register_contrib_rules as register_contrib
+from graphfix.facts.symbolic.expressions import Array
 from graphfix.facts.symbolic.floats import float_contents, integers_after_cast, reads_floats
 from graphfix.facts.symbolic.inferred import FLOATS, INTEGERS, Facts, current_facts
-from graphfix.facts.symbolic.integer_contents import EVALUATORS
+from graphfix.facts.symbolic.integer_contents import EVALUATORS, Evaluator
 from graphfix.graph.nodes import tensor_of_attr
-from graphfix.ops.broadcast import ARITHMETIC, BROADCAST, LOGIC
 
 Rule = Callable[[Context, ir.Node], None]
 ShapeRule = Callable[[Facts, Context, ir.Node], None]
@@ -59,6 +60,7 @@ def _replace_rule(domain: str, op_type: str, version: int, wrap: Callable[[Rule]
 
 
 def _wrap_rule(op_type: str, shape_rule: ShapeRule | None, library_rule: Rule) -> Rule:
+    """Return a rule that adds ours to the library's, or replaces it where ours say everything."""
     evaluator = EVALUATORS.get(op_type)
     dtype_of = _DTYPE_RULES.get(op_type)
 
@@ -72,28 +74,46 @@ def _wrap_rule(op_type: str, shape_rule: ShapeRule | None, library_rule: Rule) -
             return
         if shape_rule is not None:
             shape_rule(facts, ctx, node)
-            for value in node.outputs:
-                if value.shape is not None:
-                    short = [facts.shorten_dim(ctx, x) for x in value.shape]
-                    if any(x is not y for x, y in zip(short, value.shape, strict=True)):
-                        layout.set_shape(value, short)
-        if evaluator is not None and node.outputs[0].dtype in INTEGERS:
-            arrays = [facts.read_contents(ctx, x) for x in node.inputs if x is not None]
-            known_arrays = [x for x in arrays if x is not None]
-            array = None
-            if reads_floats(node) and op_type not in ("Concat", "Shape", "Size"):
-                if facts.usual and op_type == "Cast":
-                    array = integers_after_cast(facts, ctx, node)
-            elif len(known_arrays) == len(arrays) or op_type in _READ_THEIR_INPUTS:
-                array = evaluator(facts, ctx, node, known_arrays)
-            facts.write_contents(ctx, node.outputs[0], array)
-        elif evaluator is not None:
-            # The library carries integers through floats, where they may have been rounded.
-            facts.write_contents(ctx, node.outputs[0], None)
-            if facts.usual and node.outputs[0].dtype in FLOATS:
-                facts.write_float_contents(node.outputs[0], float_contents(facts, ctx, node))
+            _shorten_shapes(facts, ctx, node.outputs)
+        if evaluator is not None:
+            _infer_contents(facts, ctx, node, evaluator)
 
     return rule
+
+
+def _shorten_shapes(facts: Facts, ctx: Context, values: Sequence[ir.Value]) -> None:
+    """Give dims that are long expressions a symbol of their own."""
+    for value in values:
+        if value.shape is not None:
+            short = [facts.shorten_dim(ctx, x) for x in value.shape]
+            if any(x is not y for x, y in zip(short, value.shape, strict=True)):
+                layout.set_shape(value, short)
+
+
+def _infer_contents(facts: Facts, ctx: Context, node: ir.Node, evaluator: Evaluator) -> None:
+    """Note what the first output holds, if it is a small tensor of integers or of lengths."""
+    out = node.outputs[0]
+    if out.dtype in INTEGERS:
+        facts.write_contents(ctx, out, _integer_contents(facts, ctx, node, evaluator))
+        return
+    # The library carries integers through floats, where they may have been rounded.
+    facts.write_contents(ctx, out, None)
+    if facts.usual and out.dtype in FLOATS:
+        facts.write_float_contents(out, float_contents(facts, ctx, node))
+
+
+def _integer_contents(
+    facts: Facts, ctx: Context, node: ir.Node, evaluator: Evaluator
+) -> Array | None:
+    """Return the integers that a node computes; None where they are not known."""
+    if reads_floats(node) and node.op_type not in ("Concat", "Shape", "Size"):
+        is_usual_cast = facts.usual and node.op_type == "Cast"
+        return integers_after_cast(facts, ctx, node) if is_usual_cast else None
+    arrays = [facts.read_contents(ctx, x) for x in node.inputs if x is not None]
+    known_arrays = [x for x in arrays if x is not None]
+    if len(known_arrays) < len(arrays) and node.op_type not in _READ_THEIR_INPUTS:
+        return None
+    return evaluator(facts, ctx, node, known_arrays)
 
 
 def _infer_slice_by_attributes(ctx: Context, node: ir.Node) -> None:
@@ -106,8 +126,7 @@ def _infer_slice_by_attributes(ctx: Context, node: ir.Node) -> None:
         return
     layout.infer_slice(facts, ctx, node)
     array = facts.read_contents(ctx, data) if data.dtype in INTEGERS else None
-    limits = [x for x in layout.slice_limits(facts, ctx, node) if x is not None]
-    contents = None if array is None else EVALUATORS["Slice"](facts, ctx, node, [array, *limits])
+    contents = None if array is None else EVALUATORS["Slice"](facts, ctx, node, [array])
     facts.write_contents(ctx, out, contents)
 
 
@@ -133,19 +152,19 @@ def _common_dtype(inputs: Sequence[ir.Value | None]) -> ir.DataType | None:
 # Of these our rules say all that there is to say but the type. What the library would reckon first
 # was a third of all inference, and with the Min and Max of its Slice far more.
 _DTYPE_RULES: dict[str, Callable[[ir.Node], ir.DataType | None]] = {
-    **dict.fromkeys(ARITHMETIC, lambda node: _common_dtype(node.inputs)),
-    **dict.fromkeys(LOGIC, lambda _: ir.DataType.BOOL),
+    **dict.fromkeys(ops.ARITHMETIC, lambda node: _common_dtype(node.inputs)),
+    **dict.fromkeys(ops.BROADCASTS & ops.MAKES_BOOL, lambda _: ir.DataType.BOOL),
     **dict.fromkeys(("Reshape", "Expand", "Slice"), lambda node: _common_dtype(node.inputs[:1])),
     "Where": lambda node: _common_dtype(node.inputs[1:]),
 }
 _SHAPE_RULES: dict[str, ShapeRule] = {
-    **dict.fromkeys(BROADCAST, layout.infer_broadcast),
+    **dict.fromkeys(ops.BROADCASTS, layout.infer_broadcast),
     "Expand": layout.infer_expand,
     **dict.fromkeys(("MatMul", "MatMulInteger"), windows.infer_matmul),
     "Gemm": windows.infer_gemm,
     "Conv": windows.infer_conv,
     "ConvTranspose": windows.infer_conv_transpose,
-    **dict.fromkeys(("AveragePool", "MaxPool"), windows.infer_pool),
+    **dict.fromkeys(ops.POOLS, windows.infer_pool),
     **dict.fromkeys(("Resize", "Upsample"), windows.infer_resize),
     "STFT": windows.infer_stft,
     "Reshape": layout.infer_reshape,

@@ -5,17 +5,18 @@ rounding_mode="floor")``, dynamo something like it. What a few nodes make of one
 constants is known once it is known for the numbers of a few periods.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.symbolic.inferred import INTEGERS
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import attr_int, is_op, producer_of
-from graphfix.ops.broadcast import LOGIC
-from graphfix.ops.number_laws import BINARY_LAWS, UNARY_LAWS
+from graphfix.ops.laws import BINARY_LAWS, UNARY_LAWS
+from graphfix.ops.op_set import qualified_name
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.bool_]
 
@@ -26,7 +27,8 @@ _MAX_DEPTH = 8
 
 _EVALUATORS: dict[str, Callable[..., Numbers]] = {
     **{x: UNARY_LAWS[x] for x in ("Identity", "Neg", "Not", "Sign")},
-    **{x: BINARY_LAWS[x] for x in (*LOGIC, "Add", "Mul", "Sub")},
+    **{x: BINARY_LAWS[x] for x in ops.BROADCASTS & ops.MAKES_BOOL},
+    **{x: BINARY_LAWS[x] for x in ("Add", "Mul", "Sub")},
     "Div": lambda a, b: np.trunc(np.true_divide(a, b)).astype(np.int64),
     "Mod": np.mod,
     "Where": np.where,
@@ -76,13 +78,19 @@ def _evaluate_tried(value: ir.Value | None, numerator: ir.Value, depth: int) -> 
     if number is not None and abs(number) <= _MAX_DIVISOR:
         return np.asarray(number)
     node = producer_of(value)
-    if node is None or depth == 0 or len(node.outputs) > 1 or not is_op(node, node.op_type):
+    if node is None or depth == 0 or len(node.outputs) > 1:
         raise _UnknownError
-    args = [_evaluate_tried(x, numerator, depth - 1) for x in node.inputs]
-    to = ir.DataType(attr_int(node, "to", 0)) if is_op(node, "Cast") else None
-    if to in INTEGERS:
+    return _compute_node(node, [_evaluate_tried(x, numerator, depth - 1) for x in node.inputs])
+
+
+def _compute_node(node: ir.Node, args: Sequence[Numbers]) -> Numbers:
+    """Return what a node makes of numbers."""
+    if is_op(node, "Cast"):
+        to = ir.DataType(attr_int(node, "to", 0))
+        if to not in INTEGERS:
+            raise _UnknownError
         return args[0] != 0 if to == ir.DataType.BOOL else args[0].astype(np.int64)
-    compute = _EVALUATORS.get(node.op_type)
+    compute = _EVALUATORS.get(qualified_name(node))
     fraction = is_op(node, "Mod") and bool(attr_int(node, "fmod", 0))
     if compute is None or fraction or (is_op(node, "Div", "Mod") and not np.all(args[1])):
         raise _UnknownError

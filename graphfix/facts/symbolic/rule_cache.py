@@ -1,4 +1,4 @@
-"""A cache of the answers of shape rules: the layers of a model ask the same again and again.
+"""A cache of the results of shape rules: the layers of a model have the same nodes many times.
 
 An answer is remembered by all that a rule can see: the operator and its attributes, the type, dims
 and contents of each input, and what was said of each output before. It is kept only if no name was
@@ -53,6 +53,10 @@ class ValueState:
         self.text = value.metadata_props.get(SYM_DATA_KEY)
 
 
+Answer = tuple[list[ValueState], Hashable]
+"""The state of each output; and what was known of sizes, if the answer depends on that."""
+
+
 class CachingContext(ShapeInferenceContext):  # type: ignore[misc]
     """The library's context, which also knows cached states, and counts the symbols it mints."""
 
@@ -85,38 +89,41 @@ class RuleCache:
         self._states = ctx.states
         self._by_key: dict[Hashable, ValueState] = {}
         self._constants: dict[Hashable, ValueState] = {}
-        # What was said of the outputs, and what was known of sizes then, if that matters; None
-        # where the rule has to be asked each time.
-        self._answers: dict[Hashable, tuple[list[ValueState], Hashable] | None] = {}
+        self._answers: dict[Hashable, Answer | None] = {}  # None: ask the rule each time
 
     def infer_node(self, node: ir.Node, rule: Rule) -> None:
         """Give a node of the main graph the shapes that its rule says, or said before."""
         if node.op_type == "Constant" and self._infer_constant(node):
             return
-        states, facts, ctx = self._states, self._facts, self._ctx
         key = self._answer_key(node)
         answer = None if key is None else self._answers.get(key)
-        if answer is not None and answer[1] in (None, facts.knowledge):
+        if answer is not None and answer[1] in (None, self._facts.knowledge):
             for value, state in zip(node.outputs, answer[0], strict=True):
                 self._apply_state(value, state)
             return
         for value in node.outputs:
-            states.pop(value, None)
+            self._states.pop(value, None)
         if key is None or (answer is None and key in self._answers):
-            rule(ctx, node)
-            return
+            rule(self._ctx, node)
+        else:
+            self._answers[key] = self._ask_rule(node, rule)
+
+    def _ask_rule(self, node: ir.Node, rule: Rule) -> Answer | None:
+        """Return the answer of a rule; None if it has to be asked each time."""
+        facts, ctx = self._facts, self._ctx
         minted, doubts, knowledge = ctx.minted, facts.doubts, facts.knowledge
         rule(ctx, node)
-        self._answers[key] = None
-        if ctx.minted == minted:
-            output_states = [self._state_of(x) for x in node.outputs]
-            states.update(zip(node.outputs, output_states, strict=True))
-            known_states = [x for x in output_states if x is not None]
-            if len(known_states) == len(output_states):
-                self._answers[key] = known_states, knowledge if facts.doubts > doubts else None
+        if ctx.minted > minted:
+            return None
+        states = [self._state_of(x) for x in node.outputs]
+        self._states.update(zip(node.outputs, states, strict=True))
+        known_states = [x for x in states if x is not None]
+        if len(known_states) < len(states):
+            return None
+        return known_states, knowledge if facts.doubts > doubts else None
 
     def _infer_constant(self, node: ir.Node) -> bool:
-        """Infer a Constant whose tensor is at hand; return whether that could be done."""
+        """Infer a Constant that has a tensor; return whether it has one that can be compared."""
         value = node.outputs[0]
         tensor = value.const_value
         key = (
@@ -154,8 +161,7 @@ class RuleCache:
             or node.domain not in ("", "ai.onnx")
         ):
             return None
-        attributes = node.attributes.data
-        attributes_key = _attributes_key(attributes.values()) if attributes else ()
+        attributes_key = _attributes_key(node.attributes.values()) if node.attributes else ()
         if attributes_key is None or _reads_producers(node):
             return None
         before = []

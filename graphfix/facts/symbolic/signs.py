@@ -15,7 +15,7 @@ def never_negative(expr: sympy.Expr) -> bool:
         return True
     if _is_monotonic(expr):
         return bool(expr.subs(dict.fromkeys(expr.free_symbols, 1)) >= 0)
-    # Those that are taken away first: F - 2 * floor((F - 3) / 2) is at least 3, whatever F is.
+    # Subtracted floors first: F - 2 * floor((F - 3) / 2) is at least 3, whatever F is.
     least = lower_bound(lower_bound(expr, subtracted_only=True))
     if least.is_nonnegative:
         return True
@@ -60,7 +60,7 @@ def _is_more_than_one_side(expr: sympy.Expr) -> bool:
 
 
 def _never_falls_below(expr: sympy.Expr) -> bool:
-    """Return whether it is at least 0 at each size that a Max or Min tells apart, and beyond.
+    """Return whether it is at least 0 up to the largest number in a Max or Min, and beyond.
 
     ``samples - Max(256, samples) + Max(0, 256 - samples)`` is 0 of more than 256 samples.
     """

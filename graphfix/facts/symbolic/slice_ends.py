@@ -5,6 +5,7 @@ frames it is -2 + i, which counts from the end of the clip.
 """
 
 import functools
+from collections.abc import Mapping
 
 import numpy as np
 import sympy
@@ -44,23 +45,43 @@ def symbolic_slice_length(
     thresholds = _nonnegative_thresholds(end, symbol)
     if not thresholds:
         return None
-    symbol_sizes = np.arange(1, thresholds[-1])
-    sizes = _evaluate_at_sizes(size, symbol, symbol_sizes)
-    symbol_sizes = symbol_sizes[np.array(sizes, np.int64) >= 0]
-    ends = _evaluate_at_sizes(end, symbol, symbol_sizes)
-    limits = zip(ends, (n for n in sizes if n >= 0), strict=True)
-    exact = [len(range(*slice(int(start), e, step).indices(n))) for e, n in limits]
+    exact = _exact_lengths(size, int(start), end, step, range(1, thresholds[-1]), symbol)
     lasts = _clamped_ends(size, end, symbol, thresholds)
     plain = [normal_form(sympy.Max(0, ceil_quotient(last - start, step))) for last in lasts]
-    candidates = [x for x in plain if _evaluate_at_sizes(x, symbol, symbol_sizes) == exact]
-    below = [n for n, e in zip(symbol_sizes.tolist(), ends, strict=True) if e < 0]
-    if not candidates and below:
+    candidates = [x for x in plain if _is_exact(x, symbol, exact)]
+    symbol_sizes = np.array([*exact], np.int64)
+    below = symbol_sizes[np.array(_evaluate_at_sizes(end, symbol, symbol_sizes)) < 0]
+    if not candidates and below.size:
         # Up to there it counts from the end; further on the last factor is not above 0.
-        end_limit = max(exact) * (below[-1] + 1 - symbol)
+        end_limit = max(exact.values()) * (int(below[-1]) + 1 - symbol)
         behind = sympy.Min(ceil_quotient(end + size - start, step), end_limit)
         sums = [normal_form(x + sympy.Max(0, behind)) for x in plain]
-        candidates = [x for x in sums if _evaluate_at_sizes(x, symbol, symbol_sizes) == exact]
+        candidates = [x for x in sums if _is_exact(x, symbol, exact)]
     return min(candidates, key=lambda x: len(str(x)), default=None)
+
+
+def _exact_lengths(
+    size: sympy.Expr,
+    start: int,
+    end: sympy.Expr,
+    step: int,
+    symbol_sizes: range,
+    symbol: sympy.Symbol,
+) -> dict[int, int]:
+    """Return the length at each size of the symbol for which there is such an axis."""
+    tried = np.array(symbol_sizes, np.int64)
+    sizes, ends = (_evaluate_at_sizes(x, symbol, tried) for x in (size, end))
+    return {
+        number: len(range(*slice(start, last, step).indices(length)))
+        for number, length, last in zip(symbol_sizes, sizes, ends, strict=True)
+        if length >= 0
+    }
+
+
+def _is_exact(expr: sympy.Expr, symbol: sympy.Symbol, lengths: Mapping[int, int]) -> bool:
+    """Return whether an expression is the right length at each of these sizes of the symbol."""
+    symbol_sizes = np.array([*lengths], np.int64)
+    return _evaluate_at_sizes(expr, symbol, symbol_sizes) == [*lengths.values()]
 
 
 def ceil_quotient(length: sympy.Expr, step: int) -> sympy.Expr:

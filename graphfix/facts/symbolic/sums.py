@@ -45,23 +45,32 @@ def window_limit(dim: Dim, symbol: str) -> tuple[Dim, int] | None:
     ``Min(past + seq, 6)``, which inference may have as ``past + seq - Max(0, past + seq - 6)``.
     """
     expr = expr_of(dim)
-    if isinstance(expr, sympy.Max) and len(expr.args) == 2 and 0 in expr.args:
-        expr = next(x for x in expr.args if x != 0)  # no size is less
+    if (inner := _max_with_zero(expr)) is not None:
+        expr = inner  # no size is less than 0
     if isinstance(expr, sympy.Min) and len(expr.args) == 2:
         number, inner = sorted(expr.args, key=lambda x: not x.is_Integer)
-        return (
-            (dim_of(inner), int(number))
-            if number.is_Integer and _has_symbol(inner, symbol)
-            else None
-        )
-    for term in expr.args if isinstance(expr, sympy.Add) else ():
-        if isinstance(-term, sympy.Max) and 0 in (-term).args:
-            inner = sympy.expand(expr - term)
-            number = sympy.expand(inner - next(x for x in (-term).args if x != 0))
-            if number.is_Integer and _has_symbol(inner, symbol):
-                return dim_of(inner), int(number)
-    return None
+        return _limit_in(inner, number, symbol)
+    limits = (_limit_of_term(expr, term, symbol) for term in sympy.Add.make_args(expr))
+    return next(filter(None, limits), None)
 
 
-def _has_symbol(expr: sympy.Expr, symbol: str) -> bool:
-    return symbol in {x.name for x in expr.free_symbols}
+def _limit_of_term(expr: sympy.Expr, term: sympy.Expr, symbol: str) -> tuple[Dim, int] | None:
+    """Return the limit of ``x - Max(0, x - number)``, of which ``term`` is what is subtracted."""
+    excess = _max_with_zero(-term)
+    if excess is None:
+        return None
+    inner = sympy.expand(expr - term)
+    return _limit_in(inner, sympy.expand(inner - excess), symbol)
+
+
+def _limit_in(inner: sympy.Expr, number: sympy.Expr, symbol: str) -> tuple[Dim, int] | None:
+    if not number.is_Integer or symbol not in {x.name for x in inner.free_symbols}:
+        return None
+    return dim_of(inner), int(number)
+
+
+def _max_with_zero(expr: sympy.Expr) -> sympy.Expr | None:
+    """Return ``x`` of ``Max(0, x)``; None for anything else."""
+    if not isinstance(expr, sympy.Max) or len(expr.args) != 2 or 0 not in expr.args:
+        return None
+    return next(x for x in expr.args if x != 0)

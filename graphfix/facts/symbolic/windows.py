@@ -12,6 +12,8 @@ from graphfix.facts.symbolic.layout import set_broadcast_shape, set_shape
 from graphfix.facts.symbolic.slice_ends import ceil_quotient
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import attr_int, attr_ints, attr_text, input_at
+from graphfix.ops.products import read_fused_matmul, read_gemm
+from graphfix.ops.windows import window_of
 
 
 def infer_matmul(facts: Facts, ctx: Context, node: ir.Node) -> None:
@@ -23,15 +25,18 @@ def infer_matmul(facts: Facts, ctx: Context, node: ir.Node) -> None:
 
 def infer_fused_matmul(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """Infer com.microsoft's MatMul, which transposes its operands first."""
+    product = read_fused_matmul(node)
+    transposes = (product.trans_a, product.trans_b)
+    rotates_batch = (product.trans_batch_a, product.trans_batch_b)
     shapes: list[ir.Shape] = []
-    for side, value in zip("AB", node.inputs, strict=False):
+    for value, transposed, rotated in zip(node.inputs, transposes, rotates_batch, strict=False):
         if value is None or value.shape is None or len(value.shape) < 2:
             return set_shape(node.outputs[0], None)
         first, *later_dims = value.shape
         dims: list[Dim] = list(value.shape)
-        if len(dims) > 2 and attr_int(node, f"transBatch{side}", 0):
+        if len(dims) > 2 and rotated:
             dims = [*later_dims[:-1], first, later_dims[-1]]
-        if attr_int(node, f"trans{side}", 0):
+        if transposed:
             dims[-2:] = dims[:-3:-1]
         shapes.append(ir.Shape(dims))
     return _infer_product(facts, ctx, node, *shapes)
@@ -49,8 +54,9 @@ def infer_gemm(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """Note that the dims that are summed over must be equal."""
     a, b = (None if x is None else x.shape for x in node.inputs[:2])
     if a is not None and b is not None and len(a) == len(b) == 2:
-        inner = a[0 if attr_int(node, "transA", 0) else 1]
-        facts.must_equal(node, expr_of(inner), expr_of(b[1 if attr_int(node, "transB", 0) else 0]))
+        gemm = read_gemm(node)
+        inner_a, inner_b = a[0 if gemm.trans_a else 1], b[1 if gemm.trans_b else 0]
+        facts.must_equal(node, expr_of(inner_a), expr_of(inner_b))
 
 
 def infer_conv(facts: Facts, ctx: Context, node: ir.Node) -> None:
@@ -92,21 +98,15 @@ def infer_pool(facts: Facts, ctx: Context, node: ir.Node) -> None:
     ONNX Runtime's pool_attributes.h, and the operator's text from opset 22 on. The library drops it
     only where the length is a number.
     """
-    shape, data, kernel = node.outputs[0].shape, node.inputs[0], attr_ints(node, "kernel_shape")
-    if shape is None or data is None or data.shape is None or kernel is None:
+    shape, data, window = node.outputs[0].shape, node.inputs[0], window_of(node)
+    if shape is None or data is None or data.shape is None or window is None:
         return
-    if attr_int(node, "ceil_mode", 0) and not attr_text(node, "auto_pad", "").startswith("SAME"):
-        unit_steps = [1] * len(kernel)
-        strides = attr_ints(node, "strides") or unit_steps
-        dilations = attr_ints(node, "dilations") or unit_steps
-        pads = attr_ints(node, "pads") or [0, 0] * len(kernel)
+    if window.ceil_mode and not window.auto_pad.startswith("SAME"):
         dims: list[Dim] = list(shape)[:2]
         for i, size in enumerate(list(data.shape)[2:]):
-            before, behind = expr_of(size) + pads[i], pads[i + len(kernel)]
-            fits = (
-                ceil_quotient(before + behind - (kernel[i] - 1) * dilations[i] - 1, strides[i]) + 1
-            )
-            dims.append(dim_of(normal_form(sympy.Min(fits, ceil_quotient(before, strides[i])))))
+            before, stride = expr_of(size) + window.before[i], window.strides[i]
+            fits = ceil_quotient(before + window.after[i] - window.reach[i], stride) + 1
+            dims.append(dim_of(normal_form(sympy.Min(fits, ceil_quotient(before, stride)))))
         for value in node.outputs:
             set_shape(value, dims)
     for dim in list(node.outputs[0].shape or ())[2:] if facts.usual else ():

@@ -1,6 +1,5 @@
 """What a Range counts, and which tensors are made of its index; reads only."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -9,6 +8,7 @@ import onnx_ir as ir
 from graphfix import ops
 from graphfix.core import Skip
 from graphfix.editing.builder import PASS_KEY
+from graphfix.facts.intervals import interval_of
 from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array, const_of, const_tensor, ints_of
@@ -117,8 +117,7 @@ def _may_be_negative(first: LinearTerm, last: LinearTerm, plus: int, view: View)
     """Return whether ``last - first``, rounded up by ``plus``, may come out below 0."""
     if first.base is not None:
         return True
-    bound = lower_bound_of(last.base, view)
-    return last.base is not None and (bound is None or bound + plus < 0)
+    return last.base is not None and interval_of(last.base, view).low + plus < 0
 
 
 def index_axis_of(node: ir.Node, view: View) -> IndexAxis | None:
@@ -278,45 +277,6 @@ def _cancel_common(
                 remainder, offset=last.offset + past.offset + remainder.offset
             )
     return first, last
-
-
-def lower_bound_of(value: ir.Value | None, view: View, depth: int = _MAX_DEPTH) -> int | None:
-    """Return the least that an integer tensor made of dims can hold, or None if unknown."""
-    array = const_of(value)
-    if array is not None and array.dtype.kind in "iu" and array.size:
-        return int(array.min())
-    node = producer_of(value)
-    if node is None or depth == 0:
-        return None
-    if node in ops.MEASURES:
-        return 0
-    if is_op(node, "Cast") and _dtype_of(node.inputs[0], view) not in INTEGERS:
-        return None
-    if node in ops.MOVES_FIRST_INPUT or is_op(node, "Cast"):
-        return lower_bound_of(node.inputs[0], view, depth - 1)
-    if not is_op(node, "Add", "Sub", "Mul", "Div", "Max", "Min", "Concat"):
-        return None
-    return _combine_lower_bounds(node, [lower_bound_of(x, view, depth - 1) for x in node.inputs])
-
-
-def _combine_lower_bounds(node: ir.Node, bounds: list[int | None]) -> int | None:
-    """Return the least that a node can make of integers with these lower bounds, or None."""
-    known = [x for x in bounds if x is not None]
-    if is_op(node, "Max"):
-        return max(known, default=None)
-    if is_op(node, "Sub", "Div"):
-        operand = ints_of(node.inputs[1])
-        if operand is None or len(operand) != 1 or bounds[0] is None:
-            return None
-        if is_op(node, "Sub"):
-            return bounds[0] - operand[0]
-        # Integer Div of ONNX cuts towards zero, and so never falls where its dividend rises.
-        return int(bounds[0] / operand[0]) if operand[0] > 0 else None
-    if len(known) < len(bounds):
-        return None
-    if is_op(node, "Mul"):
-        return math.prod(known) if min(known) >= 0 else None
-    return sum(known) if is_op(node, "Add") else min(known)
 
 
 def _integer_of(array: Array) -> int | None:

@@ -12,7 +12,7 @@ from graphfix.shipped.manifest import Container, Manifest
 
 
 class RemoteRunner(Closable):
-    """Runs containers for a :class:`graphfix.ship.stream.Stream`, on any provider.
+    """Runs containers for a :class:`graphfix.shipped.stream.Stream`, on any provider.
 
     Args:
         folder: The folder.

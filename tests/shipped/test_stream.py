@@ -19,7 +19,6 @@ from graphfix.errors import FeedError, UsageError
 from graphfix.files import io
 from graphfix.job import planning
 from graphfix.proof.compare import Tolerance
-from graphfix.shipped.chunks import Chunk, split_into_chunks
 from graphfix.shipped.manifest import NAME, Manifest
 from graphfix.shipping import stream_bench
 from graphfix.shipping.build import ship_file
@@ -199,29 +198,6 @@ def test_a_cache_with_a_window_rolls_for_ever(rolling: tuple[Path, Path]) -> Non
 def test_a_folder_of_clips_has_no_stream(mean: tuple[Path, Path]) -> None:
     with pytest.raises(UsageError, match="takes clips and continues no states"):
         graphfix.Session(mean[1], CPU).stream()
-
-
-def test_chunks() -> None:
-    assert split_into_chunks(37, [1, 16], partial=True) == [
-        Chunk(0, 5, 16),
-        Chunk(5, 16, 16),
-        Chunk(21, 16, 16),
-    ]
-    assert split_into_chunks(17, [1, 16], partial=True) == [Chunk(0, 1, 1), Chunk(1, 16, 16)]
-    assert [x.size for x in split_into_chunks(37, [1, 16], partial=False)] == [
-        16,
-        16,
-        1,
-        1,
-        1,
-        1,
-        1,
-    ]
-    assert split_into_chunks(4, [1, 4], partial=False, joins=False) == [Chunk(0, 4, 4)]
-    with pytest.raises(FeedError, match="no sum of the sizes"):
-        split_into_chunks(7, [2, 4], partial=False)
-    with pytest.raises(FeedError, match=r"as many at once as a container has \(1, 4\)"):
-        split_into_chunks(5, [1, 4], partial=True, joins=False)
 
 
 # Faults, planted in what was shipped

@@ -102,7 +102,7 @@ def test_a_process_is_fresh_after_five_sessions(model: Path) -> None:
         session.close()
     assert len({id(x) for x in seen[:5]}) == 1
     assert seen[5] is not seen[0]
-    assert not seen[0].alive
+    assert not seen[0].is_alive
 
 
 def test_where_each_node_ran(model: Path) -> None:

@@ -14,6 +14,7 @@ from onnx_shape_inference import SYM_DATA_KEY, registry
 import graphfix
 from graphfix.facts.shapes import Shapes, same_dim, shapes_of
 from graphfix.facts.symbolic import expressions, overrides, signs
+from graphfix.graph.dims import GENERATED_SYMBOL
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 
@@ -647,3 +648,50 @@ def test_as_many_rows_of_a_table_as_there_are_tokens_broadcast_with_them(
         end = Add (before, new) begin = {start} part = Slice (rows, begin, end, axis)
         y = Add (x, part) }}"""
     assert (dims(text) == ["B", "S", "4"]) is known
+
+
+# Slices and pools ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("opset", "slice_text", "expected"),
+    [
+        (9, "y = Slice <axes = [1], starts = [1], ends = [-1]> (x)", ["B", "Max(0, T - 2)", "8"]),
+        (17, "y = Slice (x, s, s, ax)", ["?", "?", "?"]),
+        # An end that a caller gives says nothing of one axis, and the others keep their length.
+        (17, "y = Slice (x, one, e, one)", ["B", "?", "8"]),
+        # Which axes are cut follows from how many starts there are.
+        (17, "y = Slice (x, s, s)", ["?", "T", "8"]),
+        (17, "y = Slice (x, zero, one, one, zero)", ["B", "?", "8"]),
+        (
+            17,
+            "n = Shape <start = 1, end = 2> (x) y = Slice (x, n, far, one, down)",
+            ["B", "?", "8"],
+        ),
+        (17, "y = Slice (x, down, far, one, down)", ["B", "T", "8"]),
+    ],
+)
+def test_what_a_slice_leaves(opset: int, slice_text: str, expected: list[str]) -> None:
+    model = ir.from_onnx_text(
+        f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        m (float[B, T, 8] x, int64[1] s, int64[1] e, int64[1] ax) => (float[Z] y)
+        <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] down = {{-1}},
+         int64[1] far = {{-9223372036854775807}}> {{ {slice_text} }}"""
+    )
+    found = shapes_of(model).dims(value(model, "y"))
+    assert found is not None
+    assert ["?" if GENERATED_SYMBOL.search(str(x)) else str(x) for x in found] == expected
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 6, 7])
+def test_a_lp_pool_whose_last_window_hangs_over_the_end(length: int) -> None:
+    model = ir.from_onnx_text(
+        """<ir_version: 8, opset_import: ["" : 18]> m (float[1, 1, T] x) => (float[1, 1, N] y) {
+            y = LpPool <kernel_shape = [3], strides = [4], pads = [2, 2], ceil_mode = 1> (x) }"""
+    )
+    (_, _, dim) = shapes_of(model).dims(value(model, "y")) or (None, None, None)
+    assert dim is not None
+    session = ort.InferenceSession(ir.to_proto(model).SerializeToString())
+    (y,) = session.run(None, {"x": np.ones((1, 1, length), np.float32)})
+    computed = expressions.compile_dim(dim)({"T": np.array([length])})
+    assert computed.tolist() == [y.shape[2]]
