@@ -4,6 +4,7 @@ import ast
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import onnx
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -133,3 +134,73 @@ def test_each_dependency_has_its_door() -> None:
         taken = {name.split(".")[0] for name in _names(module, path)} & DOORS.keys()
         wrong |= {(module, name) for name in taken if _room(module) not in DOORS[name]}
     assert not wrong, f"each is for another room: {DOORS}"
+
+
+def test_no_family_of_passes_imports_a_helper_of_another() -> None:
+    wrong = {}
+    for module, path in MODULES.items():
+        if not module.startswith("graphfix.passes."):
+            continue
+        family = module.split(".")[2]
+        others = {x for x in _files(module, path) if x.startswith("graphfix.passes.")}
+        wrong[module] = {x for x in others if x.split(".")[2] not in (family, "common")}
+    assert not {module: found for module, found in wrong.items() if found}
+
+
+# What an operator is stands in graphfix/ops. Elsewhere a table has names of operators only where it
+# leads from an operator to the function for it, or names what a pass makes or anchors on.
+DISPATCH = {
+    "graphfix.facts.intervals": {"_RULES"},
+    "graphfix.facts.symbolic.integer_contents": {"EVALUATORS"},
+    "graphfix.facts.symbolic.overrides": {"_DTYPE_RULES", "_SHAPE_RULES", "_READ_THEIR_INPUTS"},
+    "graphfix.facts.symbolic.quotients": {"_EVALUATORS"},
+    "graphfix.facts.symbolic.rule_cache": {"_NEVER_CACHED"},
+    "graphfix.feeds.laws": {"BINARY"},
+    "graphfix.lengths.rules": {"_NAMESAKES"},
+    "graphfix.lengths.rules.result_tail": {"_COMBINATIONS"},
+    "graphfix.shipped.dim_expression": {"_OPERATIONS"},  # functions of sizes, not operators
+    "graphfix.passes.common.lookup": {"_SIZE_LAWS"},
+    "graphfix.passes.common.uniform": {"_NEUTRAL_NUMBER"},
+    "graphfix.passes.defects._older_meaning": {"_REREAD"},
+    "graphfix.passes.defects.older_operators": {"_RECIPES"},
+    "graphfix.passes.sizes.cache.cache_effects": {"_EDITS_BY_OPERATOR"},
+    "graphfix.passes.sizes.fold_rules.chains": {"_OPPOSITE", "_SIMPLIFIERS"},
+    "graphfix.passes.sizes.fold_rules.integer_math": {"INTEGER_OPERATORS"},
+    "graphfix.passes.sizes.fold_rules.size_nodes": {"_OPERATORS_OF_RECIPE"},
+}
+OPERATORS = {schema.name for schema in onnx.defs.get_all_schemas_with_history()}
+
+
+def _lists_of_operators(path: Path) -> set[str]:
+    """The module-level names whose value is written with several names of operators.
+
+    A set of :mod:`graphfix.ops` that adds or leaves out some by ``ops.named`` is none.
+    """
+    lists = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        named = {
+            word
+            for call in ast.walk(node.value)
+            if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("named")
+            for word in ast.walk(call)
+        }
+        words = [x for x in ast.walk(node.value) if isinstance(x, ast.Constant) and x not in named]
+        if sum(x.value in OPERATORS for x in words) > 1:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            lists.add(ast.unparse(target))
+    return lists
+
+
+def test_what_an_operator_is_stands_in_one_table() -> None:
+    lists = {
+        module: _lists_of_operators(path) - DISPATCH.get(module, {"RULES"})
+        for module, path in MODULES.items()
+        if not module.startswith("graphfix.ops.")
+    }
+    assert not {module: found for module, found in lists.items() if found}
+    stale = {
+        module for module, names in DISPATCH.items() if names - _lists_of_operators(MODULES[module])
+    }
+    assert not stale, "these lists are gone"

@@ -1,5 +1,4 @@
-"""Folders that come into being whole or not at all, as files do in
-:mod:`graphfix.files.atomic_file`.
+"""Folders that are written whole or not at all, as :mod:`graphfix.files.atomic_file` writes files.
 
 A folder with something in it cannot be replaced by a rename. So the earlier one is put aside first;
 if the process dies just then, the next write puts it back.

@@ -18,7 +18,6 @@ from graphfix.wording import with_article
 _PASS, _PASS_PREFIX = "graphfix.pass", re.compile(r"gf_")
 # A constant of so many elements is written out.
 _MAX_INLINE_ELEMENTS = 8
-_CONSTANT_LIKE = ("Constant", "Identity")
 
 
 def size_text(dim: object) -> str:
@@ -158,7 +157,7 @@ def _lazy_operand(value: ir.Value | None) -> str | ir.TensorProtocol:
     if value is None:
         return ""
     node = value.producer()
-    if node is not None and node.op_type not in _CONSTANT_LIKE:  # nearly always
+    if node is not None and node.op_type not in ("Constant", "Identity"):  # nearly always
         return value.name or ""
     tensor = const_tensor(value, limit=_MAX_INLINE_ELEMENTS)
     if tensor is None:

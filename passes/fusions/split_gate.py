@@ -5,15 +5,13 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
+from graphfix.directml.operator_facts import ACTIVATIONS_TAKEN
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
-from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.nodes import attr_int
 
 from ..common.cuts import HalfCut, build_slice, half_cut_of
 from ..common.fusible import FLOATS, is_own_constant
-
-# DirectML makes one operator of a Conv and of such an activation after it.
-_ACTIVATIONS = ("Sigmoid", "Tanh", "Relu", "LeakyRelu", "HardSigmoid", "Elu", "Softplus")
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class SplitGate(NodePass[HalvesSite]):
         if any(x.is_graph_output() or not x.uses() for x in (whole, *parts)):
             return None
         users = [use.node for x in parts for use in x.uses() if len(x.uses()) == 1]
-        spared = len(readers) + sum(is_op(x, *_ACTIVATIONS) for x in users) - 1
+        spared = len(readers) + sum(x in ACTIVATIONS_TAKEN["Conv"] for x in users) - 1
         if spared < 1 or view.shapes.dtype(whole) not in FLOATS:
             return None
         if not all(is_own_constant(x, view) for x in node.inputs[1:]):

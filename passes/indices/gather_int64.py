@@ -10,10 +10,9 @@ from graphfix.core import Finding, Match, NodePass, Severity, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import input_at
+from graphfix.graph.nodes import input_at, is_op
 from graphfix.graph.text import node_label
 
-_ONLY_INT64 = ("GatherND", "ScatterND")
 _NARROW_TYPES = frozenset(
     {ir.DataType.INT32, ir.DataType.INT16, ir.DataType.INT8}
     | {ir.DataType.UINT32, ir.DataType.UINT16, ir.DataType.UINT8}
@@ -133,13 +132,13 @@ class GatherInt64(NodePass[IndexSite]):
 
 def _is_allowed(node: ir.Node, dtype: ir.DataType) -> bool:
     """Return whether ONNX allows indices of this type."""
-    return dtype == ir.DataType.INT32 and node.op_type not in _ONLY_INT64
+    return dtype == ir.DataType.INT32 and not is_op(node, "GatherND", "ScatterND")
 
 
 def _describe_type(node: ir.Node, dtype: ir.DataType) -> str:
     """Return what the type of the indices means for ONNX and DirectML."""
     description = f"indices are {dtype.name.lower()}"
     if not _is_allowed(node, dtype):
-        allowed = "int64" if node.op_type in _ONLY_INT64 else "int32 or int64"
+        allowed = "int64" if is_op(node, "GatherND", "ScatterND") else "int32 or int64"
         return f"{description}; ONNX allows only {allowed} for {node.op_type}"
     return f"{description}, which ONNX and DirectML allow as they do int64: a habit, not a fault"
