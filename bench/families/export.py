@@ -43,6 +43,7 @@ def export_family(name: str, exporter: str, path: Path, *, attention: str = "") 
     torch.manual_seed(0)
     example = FAMILIES[name]()
     example.module.eval()
+    _vary_constants(example.module)
     models = [x for x in example.module.modules() if hasattr(x, "set_attn_implementation")]
     for model in models if attention else ():
         model.set_attn_implementation(attention)
@@ -52,6 +53,14 @@ def export_family(name: str, exporter: str, path: Path, *, attention: str = "") 
             _export_torchscript(example, names, path)
         else:
             _export_dynamo(example, names, path)
+
+
+def _vary_constants(module: torch.nn.Module) -> None:
+    """Change weights that are all 0 or all 1, as training does: such sums and products fold."""
+    statistics = (x for name, x in module.named_buffers() if ".running_" in f".{name}")
+    for weight in (*module.parameters(), *statistics):
+        if weight.is_floating_point() and weight.numel() > 1 and weight.unique().numel() == 1:
+            weight.data += 0.1 * torch.rand_like(weight)
 
 
 def _export_with_fallback(name: str, exporter: str, path: Path) -> None:

@@ -46,8 +46,8 @@ FUSIONS = (
     *("stack-tables", "einsum-matmul", "gemm-matmul", "split-packed", "fuse-residual"),
     *("fuse-rotary", "unpad-heads", "fuse-attention", "group-heads", "turn-back"),
     *("join-conditions", "fuse-projections", "join-products", "order-weights", "fuse-gelu"),
-    *("fuse-softplus", "scale-weights", "merge-biases", "late-mask", "split-gate"),
-    *("pointwise-conv", "fuse-spectrum", "fuse-norm", "fuse-affine", "fuse-matmul"),
+    *("fuse-softplus", "scale-weights", "merge-biases", "late-mask", "fuse-spectrum"),
+    *("split-gate", "pointwise-conv", "fuse-norm", "fuse-affine", "fuse-matmul"),
     *("group-products", "mask-select"),
 )
 # Folded first, too: the others then see what a raw export computes from constants.
