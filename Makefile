@@ -10,7 +10,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo times counts headline kernels mutants bench rent compare dml windows edges wheel clean
+.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo times counts headline kernels mutants faults bench rent compare dml windows edges wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +42,7 @@ test-all: $(STAMP)  ## Run every test
 
 GRAPHS ?= 5000
 graphs: $(STAMP)  ## Hold rules and shapes against ONNX Runtime on generated graphs (GRAPHS=5000)
-	GRAPHFIX_GRAPHS=$(GRAPHS) $(BIN)/python -m pytest -q -n $(WORKERS) tests/lengths tests/model
+	GRAPHFIX_GRAPHS=$(GRAPHS) $(BIN)/python -m pytest -q -n $(WORKERS) tests/lengths tests/facts
 
 FUZZ ?= 5000
 fuzz: $(STAMP)  ## Make one fault in so many valid models, for check and run (FUZZ=5000)
@@ -91,6 +91,11 @@ counts: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (G
 mutants: $(STAMP)  ## Plant faults in repaired graphs and count what verify tells, into docs/ (GRAPHFIX_ZOO)
 	$(BIN)/python tests/mutants/survey.py --page
 
+FAULTS ?= 200
+faults: $(STAMP)  ## Plant faults in the code at random and count those that the nearest tests notice (FAULTS=200)
+	$(PIP) install --quiet --group faults
+	$(BIN)/python -m tests.faults.plant --count $(FAULTS)
+
 headline: $(STAMP)  ## Measure the table in README on DirectML (GRAPHFIX_ZOO=folder)
 	$(PIP) install --quiet --group peers
 	$(BIN)/python tests/dml/headline.py
@@ -117,7 +122,7 @@ dml:  ## Set up the real DirectML under Wine in build/dml (Debian, as root; 4 mi
 	dml/setup.sh
 
 WINDOWS ?= tests
-windows: $(STAMP)  ## Run the tests natively in the Windows Python of make dml (WINDOWS="tests/model tests/cli")
+windows: $(STAMP)  ## Run the tests natively in the Windows Python of make dml (WINDOWS="tests/files tests/cli")
 	$(PIP) install --quiet 'uv>=0.7'
 	UV=$(BIN)/uv dml/windows.sh $(WINDOWS)
 

@@ -29,9 +29,9 @@ import onnxruntime
 from graphfix import job
 from graphfix.errors import GraphfixError
 from graphfix.feeds.case_search import make_cases
-from graphfix.half.trials import extremes
-from graphfix.model import io
-from graphfix.model.values import nodes_of
+from graphfix.files import io
+from graphfix.graph.walks import nodes_of
+from graphfix.half.trials import extreme_cases
 from graphfix.proof.compare import HALF_GATE, computes_in_half
 from graphfix.proof.verify import verify
 from graphfix.runtime.local_session import Session
@@ -157,7 +157,7 @@ def judge_there(converter: str, source: Path) -> str:
     verdict = verify(
         source,
         folder_of(converter) / f"{name_of(source)}.onnx",
-        cases=extremes(list(make_cases(io.load(source)))),
+        cases=extreme_cases(list(make_cases(io.load(source)))),
         tolerance=HALF_GATE,
         safety="valid-rows",
         may_change=("inputs", "dims"),

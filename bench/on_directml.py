@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from graphfix.cli._between import passes_between
-from graphfix.core import changed_by, new_feeds, together
+from graphfix.core import feeds_after, interface_changes_of, weakest_promise
 from graphfix.errors import GraphfixError
 from graphfix.feeds.case_search import make_cases
-from graphfix.half.trials import extremes
-from graphfix.model import io
+from graphfix.files import io
+from graphfix.half.trials import extreme_cases
 from graphfix.proof.verify import verify
 from graphfix.runtime import process
 
@@ -27,7 +27,7 @@ from graphfix.runtime import process
 def main(source: Path, files: list[Path]) -> None:
     """Run each file at the longest and the shortest usual size."""
     old = io.load(source)
-    cases = extremes(list(make_cases(old)))
+    cases = extreme_cases(list(make_cases(old)))
     for path in files:
         found: dict[str, Any]
         try:
@@ -36,9 +36,9 @@ def main(source: Path, files: list[Path]) -> None:
                 source,
                 path,
                 cases=cases,
-                safety=together(one.safety for one in passes),
-                map_feeds=partial(new_feeds, passes),
-                may_change=changed_by(passes),
+                safety=weakest_promise(one.safety for one in passes),
+                map_feeds=partial(feeds_after, passes),
+                may_change=interface_changes_of(passes),
                 ep="dml",
                 locate=False,
             )

@@ -61,7 +61,7 @@ def kernels_after(path: Path, passes: str | Sequence[Check]) -> tuple[int, int] 
     model = graphfix.load(path)
     if passes:
         graphfix.run(model, passes)
-    kernels = planning.kernels_of(model)
+    kernels = planning.kernels_per_run(model)
     return None if kernels is None else (kernels["directml"], kernels["cpu"])
 
 
@@ -75,14 +75,14 @@ def measure(path: Path) -> Export:
     for done in graphfix.run(model, "fast").passes:
         if done.changes:
             export.changes[done.name] = export.changes.get(done.name, 0) + len(done.changes)
-    kernels = planning.kernels_of(model)
+    kernels = planning.kernels_per_run(model)
     export.fast = None if kernels is None else (kernels["directml"], kernels["cpu"])
     return export
 
 
 def leave_out(path: Path, export: Export, candidates: Iterable[str]) -> None:
     """Count the kernels of an export without each candidate that changed it."""
-    passes = pipeline.parse("fast")
+    passes = pipeline.parse_passes("fast")
     for name in candidates:
         if export.fast is None or name not in export.changes or name in export.without:
             continue

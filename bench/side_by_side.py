@@ -34,11 +34,11 @@ from peers import GRAPHFIX, PACKAGES, TOOLS
 from side_by_side_page import page
 from steps import Store, content, run
 
-from graphfix.engine.pipeline import resolve
+from graphfix.engine.pipeline import resolve_passes
 from graphfix.errors import UsageError
-from graphfix.runtime.python import require
-from graphfix.spec.quoting import quoted
-from graphfix.zoo.cache import sources
+from graphfix.model_zoo.cache import hash_sources
+from graphfix.runtime.python import require_provider
+from graphfix.spec.quoting import quote_name
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -143,7 +143,7 @@ class Study:
             counts: Json = {"why": said.why} if said.why else json.loads(said.out)
             return counts
 
-        judge = sources()
+        judge = hash_sources()
         found["plan"] = self.store.get(["plan", *marks], planned, judge)
         found["attentions"] = self.store.get(["attentions", *marks], counted, judge)
         found["verify"] = self.store.get(["cpu", *marks], lambda: verified(source, path), judge)
@@ -155,7 +155,7 @@ class Study:
             label: ["dml", content(source), content(path), runtime()]
             for label, path in files.items()
         }
-        judge = sources()
+        judge = hash_sources()
         while new := [x for x in files if not self.store.knows(marks[x], judge)]:
             command = [sys.executable, str(HERE / "on_directml.py"), str(source)]
             said = run([*command, *(str(files[x]) for x in new)], SECONDS * len(new))
@@ -191,7 +191,7 @@ def _usual(path: Path, names: Sequence[str]) -> list[str]:
     """Options for ``graphfix plan``: one row, and 512 of every other dim of these names."""
     inputs = onnx.load(path, load_external_data=False).graph.input
     rows = {x.type.tensor_type.shape.dim[0].dim_param for x in inputs if _rank(x) > 1}
-    return [y for x in names for y in ("--dims", f"{quoted(x)}={1 if x in rows else 512}")]
+    return [y for x in names for y in ("--dims", f"{quote_name(x)}={1 if x in rows else 512}")]
 
 
 def _rank(value: onnx.ValueInfoProto) -> int:
@@ -230,7 +230,7 @@ def verified(source: Path, path: Path) -> Json:
 def stamp(tool: str) -> str:
     """What a tool's result depends on, the model left aside."""
     if tool.startswith(GRAPHFIX):
-        return sources()
+        return hash_sources()
     how = hashlib.sha256((HERE / "peers.py").read_bytes()).hexdigest()
     return f"{version(PACKAGES[tool])} {how}"
 
@@ -268,7 +268,7 @@ def _tools(specs: Sequence[str], names: Sequence[str] | None) -> dict[str, str]:
     for given in specs:
         label, _, spec = given.partition("=")
         try:
-            resolve(spec or label)
+            resolve_passes(spec or label)
         except UsageError as error:
             print(f"graphfix {given} is left out: {error}", file=sys.stderr)
         else:
@@ -301,7 +301,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     dml = not given.no_dml
     if dml:
         try:
-            require("dml")
+            require_provider("dml")
         except UsageError as error:
             print(f"not run on DirectML: {error}", file=sys.stderr)
             dml = False

@@ -143,10 +143,10 @@ def _times(times: list[Json]) -> Iterator[str]:
 
 def _interval(values: list[float]) -> tuple[float, float]:
     """Two order statistics that hold the median with 95 % confidence, or the least and the most."""
-    from graphfix.benchmark.timing import Timing, ratio
+    from graphfix.benchmark.timing import Timing, time_ratio
 
     one = Timing(tuple((x,) for x in values))
-    found = ratio(one, Timing(((1.0,),) * len(values)))
+    found = time_ratio(one, Timing(((1.0,),) * len(values)))
     assert found is not None
     return found.low, found.high
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import onnx
 
-from graphfix.runtime.process_group import Together
+from graphfix.runtime.process_group import ProcessGroup
 
 Json = dict[str, Any]
 
@@ -37,11 +37,11 @@ def run(command: Sequence[str], seconds: float) -> Said:
         stderr=subprocess.PIPE,
         start_new_session=os.name != "nt",
     )
-    together = Together(process)
+    together = ProcessGroup(process)
     try:
         out, heard = process.communicate(timeout=seconds)
     except BaseException as error:  # what it has started may still write where it has ended
-        together.end()
+        together.end_all()
         process.communicate()
         if isinstance(error, subprocess.TimeoutExpired):
             return Said("", f"it did not end within {seconds:.0f} s", -1)

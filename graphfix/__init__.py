@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
-    from graphfix import ship
     from graphfix.benchmark.bench import bench
     from graphfix.core import Change, Check, Finding, Findings, Match, NodePass, Pass, Result, Skip
     from graphfix.editing.builder import Builder
@@ -28,18 +27,18 @@ if TYPE_CHECKING:
         UsageError,
         VerificationError,
     )
+    from graphfix.facts.view import View
+    from graphfix.files.io import load, save
     from graphfix.job import repair_file
     from graphfix.job.checking import check
     from graphfix.job.explaining import Explanation, explain
     from graphfix.job.fix import fix
     from graphfix.job.planning import plan
-    from graphfix.model.io import load, save
-    from graphfix.model.view import View
+    from graphfix.model_zoo.zoo import Zoo, zoo
     from graphfix.probing.padded import PaddedVerdict, padded
     from graphfix.proof.verify import Tolerance, Verdict, verify
-    from graphfix.ship.build import ship_file
-    from graphfix.ship.session import Session
-    from graphfix.zoo import Zoo, zoo
+    from graphfix.shipped.session import Session
+    from graphfix.shipping.build import ship, ship_file
 
 # onnx-ir takes about a second to import, so each name is imported when it is first asked for.
 _HOMES = {
@@ -56,15 +55,14 @@ _HOMES = {
     "graphfix.job": "repair_file",
     "graphfix.probing.padded": "PaddedVerdict padded",
     "graphfix.proof.verify": "Tolerance Verdict verify",
-    "graphfix.model.io": "load save",
-    "graphfix.model.view": "View",
+    "graphfix.files.io": "load save",
+    "graphfix.facts.view": "View",
     "graphfix.engine.pipeline": "run",
     "graphfix.engine.registry": "get_pass load_plugin",
     "graphfix.engine.report": "PassReport Report",
-    "graphfix.ship": "ship",
-    "graphfix.ship.build": "ship_file",
-    "graphfix.ship.session": "Session",
-    "graphfix.zoo": "Zoo zoo",
+    "graphfix.shipping.build": "ship ship_file",
+    "graphfix.shipped.session": "Session",
+    "graphfix.model_zoo.zoo": "Zoo zoo",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -82,9 +80,7 @@ __all__ += ["VerificationError"]
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'graphfix' has no attribute {name!r}")
-    module = importlib.import_module(_HOME[name])
-    # graphfix.ship and graphfix.zoo are modules that can be called.
-    value: object = module if module.__name__ == f"graphfix.{name}" else getattr(module, name)
+    value: object = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 

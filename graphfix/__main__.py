@@ -10,22 +10,24 @@ from types import FrameType
 from typing import NoReturn
 
 _INTERRUPTED = 130  # as in graphfix.cli, which is not there yet
-_SAID = b"graphfix: interrupted; nothing was written\n"
+_MESSAGE = b"graphfix: interrupted; nothing was written\n"
 
 
 def main() -> int:
     """Run the command line and return its exit code."""
-    hears = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it was told not to
-    if hears:
-        signal.signal(signal.SIGINT, _end)
+    handles_interrupt = (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )  # else it was told not to
+    if handles_interrupt:
+        signal.signal(signal.SIGINT, _end_process)
     try:
         from graphfix.cli import main as run
 
-        if hears:
+        if handles_interrupt:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         return run()
     except KeyboardInterrupt:  # before the command line hears it, or twice
-        _end()
+        _end_process()
     finally:
         # All is done, and the exit code says what: what waits for the end of a process must not
         # say otherwise.
@@ -35,10 +37,10 @@ def main() -> int:
                 signal.signal(number, signal.SIG_IGN)
 
 
-def _end(_number: int = 0, _frame: FrameType | None = None) -> NoReturn:
-    """End at once: what an import catches, or a callback of it, is not heard of again."""
+def _end_process(_number: int = 0, _frame: FrameType | None = None) -> NoReturn:
+    """End at once: imports and their callbacks could catch an exception."""
     try:
-        os.write(2, _SAID)
+        os.write(2, _MESSAGE)
     finally:
         os._exit(_INTERRUPTED)
 

@@ -1,7 +1,7 @@
-"""What a pass is: a question asked of every node, and an edit made where the answer is yes.
+"""What a pass is: it asks a question of every node, and edits where the answer is yes.
 
-A pass is a frozen dataclass whose fields are its options. Looking is pure and is the same for
-lint, dry run and repair; only :class:`graphfix.editing.builder.Builder` edits.
+A pass is a frozen dataclass whose fields are its options. Matching only reads, and is the same for
+check, dry run and repair; only :class:`graphfix.editing.builder.Builder` edits.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from graphfix.editing import exclusions, names
+from graphfix.editing import exclusions
 from graphfix.editing.builder import Builder, Edit
-from graphfix.model import shapes
-from graphfix.model.text import Line, module_path, path_of
-from graphfix.model.view import View, forget_index, keep_index
+from graphfix.facts import shapes
+from graphfix.facts.view import View, drop_node_index, restore_node_index
+from graphfix.graph import names
+from graphfix.graph.text import NodeText, module_path, node_label
 from graphfix.spec import options
-from graphfix.wording import Row, Shown, grouped, kebab_case, plural
+from graphfix.wording import Displayable, Row, group_pairs, kebab_case, plural
 
 Feeds = Mapping[str, npt.NDArray[np.generic]]
 
@@ -36,34 +37,34 @@ dims; inputs; outputs."""
 Severity = Literal["error", "warning", "note"]
 
 
-def changed_by(passes: Iterable[Check]) -> frozenset[Interface]:
-    """What it is the job of these passes to change of how a model is fed and read."""
-    made = [one for one in passes if isinstance(one, Pass)]
-    new_feeds = any(type(one).feeds is not Pass.feeds for one in made)
-    own = frozenset[Interface]().union(*(one.may_change for one in made))
+def interface_changes_of(passes: Iterable[Check]) -> frozenset[Interface]:
+    """Return what these passes are meant to change of how a model is fed and read."""
+    chosen = [check for check in passes if isinstance(check, Pass)]
+    new_feeds = any(type(check).feeds is not Pass.feeds for check in chosen)
+    own = frozenset[Interface]().union(*(check.may_change for check in chosen))
     return own | {"inputs"} if new_feeds else own
 
 
-def rounding(passes: Iterable[Check]) -> list[Pass]:
-    """Those of some passes that round: what they must leave alone is found by running the model."""
-    return [one for one in passes if isinstance(one, Pass) and one.measured]
+def calibrated_passes(passes: Iterable[Check]) -> list[Pass]:
+    """Return the passes that need calibration: they round, and the job finds what to keep."""
+    return [check for check in passes if isinstance(check, Pass) and check.needs_calibration]
 
 
-def together(promises: Iterable[Safety]) -> Safety:
-    """What passes keep together, as verification takes it.
+def weakest_promise(promises: Iterable[Safety]) -> Safety:
+    """Return the weakest safety promise among the passes, as verification takes it.
 
     Rows beyond the valid length are compared only if no pass gives them up.
     """
-    made = set(promises)
+    promised = set(promises)
     order: tuple[Safety, ...] = ("valid-rows", "conditional")
-    return next((promise for promise in order if promise in made), "exact")
+    return next((promise for promise in order if promise in promised), "exact")
 
 
-def new_feeds(passes: Iterable[Check], old: Feeds) -> Feeds:
-    """Inputs for what ``passes`` make of a model, given those for the model before."""
-    for one in passes:
-        if isinstance(one, Pass):
-            old = one.feeds(old)
+def feeds_after(passes: Iterable[Check], old: Feeds) -> Feeds:
+    """Return inputs for what ``passes`` make of a model, given those for the model before."""
+    for check in passes:
+        if isinstance(check, Pass):
+            old = check.feeds(old)
     return old
 
 
@@ -93,7 +94,7 @@ class ValueMatch(Match):
 
 @dataclass(frozen=True)
 class Skip:
-    """A near miss: it looks like a site and is skipped, for a reason a user can act on."""
+    """A near miss: it looks like a site and is skipped, for a reason that a user can act on."""
 
     node: ir.Node
     reason: str
@@ -101,17 +102,17 @@ class Skip:
 
 @dataclass(frozen=True)
 class Change:
-    """One repair that was made: text only, so that it outlives the graph and goes into JSON.
+    """One repair that was made, as text only, so that it outlives the graph and goes into JSON.
 
-    Texts that nobody reads are not written, of :meth:`later` at least: there are 60,000 lines where
-    a graph of 100,000 nodes is repaired.
+    In changes of :meth:`later` the text is rendered lazily: repairing a graph of 100,000 nodes
+    takes 60,000 lines.
 
     Attributes:
         by: The name of the pass.
         at: The path of the repaired node, as :func:`graphfix.model.text.path_of` prints it.
         tensor: The name of the repaired tensor, which is the same before and after.
-        removed: The nodes that went, as ONNX text.
-        added: The nodes that came, as ONNX text.
+        removed: The removed nodes, as ONNX text.
+        added: The added nodes, as ONNX text.
         note: What the repair rests on, where that is more than the graph proves.
     """
 
@@ -124,23 +125,23 @@ class Change:
 
     @classmethod
     def later(cls, by: str, at: str, tensor: str, lines: Edit, note: str = "") -> Change:
-        """A repair whose ``removed`` and ``added`` are written once they are asked for."""
+        """Return a repair whose ``removed`` and ``added`` are rendered when they are first read."""
         change = cls(by, at, tensor, (), (), note)
         del change.__dict__["removed"], change.__dict__["added"]
         change.__dict__.update(zip(_LINES, lines, strict=True))
         return change
 
     def __getattr__(self, name: str) -> tuple[str, ...]:
-        """The texts that are not written yet."""
-        lines: tuple[Line, ...] | None = self.__dict__.get(f"_{name}")
+        """Render a text that is not rendered yet."""
+        lines: tuple[NodeText, ...] | None = self.__dict__.get(f"_{name}")
         if lines is None:
             raise AttributeError(name)
-        texts = self.__dict__[name] = tuple([line.text() for line in lines])
+        texts = self.__dict__[name] = tuple([line.render() for line in lines])
         del self.__dict__[f"_{name}"]
         return texts
 
     def __getstate__(self) -> dict[str, object]:
-        """All of it as text, for whoever takes it to another process."""
+        """Return all fields as text, for another process."""
         return {x.name: getattr(self, x.name) for x in fields(self)}
 
 
@@ -149,7 +150,7 @@ _LINES = ("_removed", "_added")
 
 @dataclass(frozen=True)
 class Finding:
-    """What ``check`` prints: something in the model that a user should know of.
+    """A line of ``check``: something in the model that a user should know of.
 
     Attributes:
         rule: The name of the pass or check that found it.
@@ -168,49 +169,51 @@ class Finding:
     module: str = ""
 
     def to_json(self) -> dict[str, str | None]:
-        """As plain data."""
+        """Return the finding as plain data."""
         return asdict(self)
 
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 
-class Findings(Shown, list[Finding]):
-    """All that ``check`` finds in a model: a list."""
+class Findings(Displayable, list[Finding]):
+    """The list of all that ``check`` finds in a model."""
 
     @property
     def counted(self) -> dict[str, int]:
-        """How many there are, by severity."""
+        """Return how many findings there are, by severity."""
         return {severity: sum(x.severity == severity for x in self) for severity in SEVERITIES}
 
     @property
     def line(self) -> str:
-        """How many there are: ``8 errors, 3 warnings``."""
+        """Return how many findings there are: ``8 errors, 3 warnings``."""
         return ", ".join(plural(n, x) for x, n in self.counted.items() if n) or "no hazard"
 
     @property
     def groups(self) -> Mapping[tuple[Severity, str, str | None], Sequence[Finding]]:
-        """Those of one severity and rule with one repair together; the worst first."""
+        """Return findings grouped by severity, rule and repair; the worst first."""
         worst_first = sorted(self, key=lambda x: SEVERITIES.index(x.severity))
-        return grouped(((one.severity, one.rule, one.fix), one) for one in worst_first)
+        return group_pairs(
+            ((finding.severity, finding.rule, finding.fix), finding) for finding in worst_first
+        )
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
-        """The groups, with the first message of each."""
-        colours, told = {"error": "red", "warning": "yellow"}, []
-        for (severity, rule, fix), found in self.groups.items():
-            how = f"; repair with -p {fix}" if fix is not None else ""
-            text = f"{rule}: {len(found)}{how}; {found[0].message} (at {found[0].at})"
-            told.append(Row(severity, text, colours.get(severity, "")))
-        return told
+        """Return a row for each group, with the first message of each."""
+        colours, rows = {"error": "red", "warning": "yellow"}, []
+        for (severity, rule, fix), findings in self.groups.items():
+            repair = f"; repair with -p {fix}" if fix is not None else ""
+            text = f"{rule}: {len(findings)}{repair}; {findings[0].message} (at {findings[0].at})"
+            rows.append(Row(severity, text, colours.get(severity, "")))
+        return rows
 
     def to_json(self) -> dict[str, object]:
-        """As plain data: how many there are, and each."""
+        """Return the findings as plain data: how many there are, and each."""
         return {"count": self.counted, "findings": [x.to_json() for x in self]}
 
 
 @dataclass
 class Result(ir.passes.PassResult):
-    """A PassResult of onnx-ir that also says what was changed and what was skipped."""
+    """A PassResult of onnx-ir that also lists what was changed and what was skipped."""
 
     changes: tuple[Change, ...] = ()
     skips: tuple[tuple[str, str], ...] = ()
@@ -234,22 +237,22 @@ class Check(abc.ABC):
         """Yield every site, and every near miss with its reason, in the order of the graph."""
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:
-        """The sites and near misses as lines for ``check``."""
+        """Return the sites and near misses as lines for ``check``."""
         yield from map(self.finding, self.sites(model))
 
     def finding(self, site: Match | Skip) -> Finding:
-        """One site or near miss as a line for ``check``."""
-        at, module = path_of(site.node), ".".join(module_path(site.node))
+        """Return one site or near miss as a line for ``check``."""
+        at, module = node_label(site.node), ".".join(module_path(site.node))
         if isinstance(site, Skip):
             return Finding(self.name, "note", at, site.reason, None, module)
         return Finding(self.name, "warning", at, self.message(site), self.fix(), module)
 
     def message(self, site: Match) -> str:
-        """The sentence that ``check`` prints for a site."""
+        """Return the sentence that ``check`` prints for a site."""
         return self.sentence or f"{site.node.op_type} can be repaired by {self.name}"
 
     def fix(self) -> str | None:
-        """The pass spec that repairs what this check finds, if there is one."""
+        """Return the pass spec that repairs what this check finds, or None."""
         return None
 
 
@@ -263,11 +266,11 @@ class Pass(Check, ir.passes.InPlacePass):
     """What it is the pass's job to change of how a model is fed and read."""
     advice: ClassVar[str] = ""
     """What a user may try if the repaired model computes something else."""
-    measured: ClassVar[bool] = False
+    needs_calibration: ClassVar[bool] = False
     """Whether the job looks for what the pass must leave alone by running the model: the pass then
     has an option ``keep`` for the names, joined by ``+``, and rounds numbers to float16."""
     keeps_shapes: ClassVar[bool] = False
-    """Whether ``repair`` itself keeps :mod:`graphfix.model.shapes` up to date."""
+    """Whether ``repair`` itself keeps :mod:`graphfix.facts.shapes` up to date."""
 
     edits_by_builder: ClassVar[bool] = False
     """Whether ``repair`` adds and removes nodes only by a Builder, which says so."""
@@ -277,86 +280,87 @@ class Pass(Check, ir.passes.InPlacePass):
         """Repair ``model`` in place, yielding each repair made and each near miss."""
 
     def call(self, model: ir.Model) -> Result:
-        """Run the pass: the onnx-ir side of it."""
+        """Run the pass, as onnx-ir calls it."""
         changes: list[Change] = []
         skips: list[tuple[str, str]] = []
         finished = False
-        index = None if self.edits_by_builder else forget_index(model)
+        index = None if self.edits_by_builder else drop_node_index(model)
         try:
             for event in self.repair(model):
                 if isinstance(event, Change):
                     changes.append(event)
                 elif event.reason:
-                    skips.append((path_of(event.node), event.reason))
+                    skips.append((node_label(event.node), event.reason))
             finished = True
         finally:
             # Also after an error: a half-made edit must not leave stale shapes behind.
             if not self.keeps_shapes and (changes or not finished):
-                shapes.forget(model)
+                shapes.drop_shapes(model)
             if not self.edits_by_builder and (changes or not finished):
-                names.names_of(model).forget()
+                names.name_maker_of(model).forget_taken()
             if index is not None and finished and not changes:
-                keep_index(model, index)
+                restore_node_index(model, index)
         return Result(model, bool(changes), tuple(changes), tuple(skips))
 
     def feeds(self, old: Feeds) -> Feeds:
-        """Inputs for the repaired model, given inputs for the model before.
+        """Return inputs for the repaired model, given inputs for the model before.
 
         A pass that changes the signature overrides this, so that it too can be verified.
         """
         return old
 
     def pads(self, model: ir.Model) -> str:
-        """Of a pass that is :attr:`safe_to_pad`: the axis that it looked along, as ``audio.2``."""
+        """Return the axis that a :attr:`safe_to_pad` pass looked along, as ``audio.2``."""
         return ""
 
-    def instead(self) -> Iterator[Pass]:
-        """What may be tried in this pass's place where the repaired model computes something else.
+    def fallbacks(self) -> Iterator[Pass]:
+        """Yield the passes to try in place of this one after a failed proof, the best first.
 
         The same pass with other options, or another one; the best first.
         """
         yield from ()
 
     @property
-    def dispensable(self) -> bool:
-        """Whether a model without it is still what was asked for, if it turns out to be wrong.
+    def is_removable(self) -> bool:
+        """Return whether the result is still what was asked for without this pass.
 
-        It is not where the pass was called for what it makes of the interface, of padding or of
+        It is not where the pass was called for what it changes of the interface, of padding or of
         the type of numbers.
         """
-        return not (self.safe_to_pad or self.measured or changed_by([self]))
+        return not (self.safe_to_pad or self.needs_calibration or interface_changes_of([self]))
 
     @property
-    def may_gain_nothing(self) -> bool:
-        """Of a pass that is measured: whether the model without it is what its users would rather
-        have than nothing, if what it makes misses the gate. They are told.
+    def optional(self) -> bool:
+        """Return whether a model without this calibrated pass is still worth writing.
+
+        If its result misses the gate, users then get the model without it, and are told.
         """
         return False
 
-    def chooses(self) -> bool:
-        """Whether :meth:`repair` asks :meth:`leaves` of each site; else it is all or nothing."""
+    def supports_site_exclusion(self) -> bool:
+        """Return whether single sites can be excluded; else it is all or nothing."""
         return False
 
-    def leaves(self, model: ir.Model, node: ir.Node) -> Skip | None:
-        """Why a site is skipped although it matches; None if it is not."""
-        why = exclusions.why(model, self.spec, node)
-        return None if why is None else Skip(node, why)
+    def exclusion_of(self, model: ir.Model, node: ir.Node) -> Skip | None:
+        """Return why the user excluded this site, or None."""
+        reason = exclusions.exclusion_reason(model, self.spec, node)
+        return None if reason is None else Skip(node, reason)
 
     def runs_at(self, model: ir.Model) -> Mapping[str, Sequence[int]]:
-        """The only sizes at which ``model`` and what this pass makes of it both run.
+        """Return the only sizes, by symbolic dim, at which both models run; {} for all.
 
-        By symbolic dim, {} for all; verification then compares the two at no others.
+        Verification then compares the two at no others.
         """
         return {}
 
     def fix(self) -> str | None:
-        """This pass, with its options, as ``-p`` takes it."""
+        """Return this pass, with its options, as ``-p`` takes it."""
         return self.spec()
 
     def spec(self) -> str:
-        """The pass as ``-p`` takes it, ``additive-mask:floor=-1000``; without defaults."""
-        given = options.to_text(self)
-        return f"{self.name}:{given}" if given else self.name
+        """Return the pass as ``-p`` takes it, ``additive-mask:floor=-1000``; without defaults."""
+        option_texts = options.options_to_text(self)
+        return f"{self.name}:{option_texts}" if option_texts else self.name
 
 
 M = TypeVar("M", bound=Match)
@@ -375,24 +379,24 @@ class NodePass(Pass, Generic[M]):
 
     @abc.abstractmethod
     def match(self, node: ir.Node, view: View) -> M | Skip | None:
-        """A Match if ``node`` is a site, a Skip if it nearly is, None if it is not mine."""
+        """Return a Match if ``node`` is a site, a Skip if it nearly is, None if it is not."""
 
     @abc.abstractmethod
     def rewrite(self, match: M, op: Builder) -> ir.Value:
         """Build what replaces the first output of ``match.node`` and return it."""
 
     def sites(self, model: ir.Model) -> Iterator[M | Skip]:
-        """Every match and near miss of the model as it stands."""
+        """Yield every match and near miss of the model as it stands."""
         view = View(model)
         for node in view.nodes(*self.anchors):
-            found = self.match(node, view)
-            if isinstance(found, Match):
-                yield self.leaves(model, found.node) or found
-            elif found is not None:
-                yield found
+            candidate = self.match(node, view)
+            if isinstance(candidate, Match):
+                yield self.exclusion_of(model, candidate.node) or candidate
+            elif candidate is not None:
+                yield candidate
 
-    def chooses(self) -> bool:
-        """It does."""
+    def supports_site_exclusion(self) -> bool:
+        """Return True: single sites can be excluded."""
         return True
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
@@ -402,15 +406,18 @@ class NodePass(Pass, Generic[M]):
         for node in list(view.nodes(*self.anchors)):
             if node.graph is None:  # went with an earlier repair
                 continue
-            found = self.match(node, view)
-            if isinstance(found, Skip):
-                yield found
-            elif found is not None and (left := self.leaves(model, found.node)) is not None:
-                exclusions.write(model, left.node, self.spec())
-                yield left
-            elif found is not None:
-                site = found.node
-                at, tensor = path_of(site), site.outputs[0].name or ""
-                builder.start(site)
-                lines = builder.swap(self.rewrite(found, builder))
-                yield Change.later(self.name, at, tensor, lines, found.note)
+            candidate = self.match(node, view)
+            if isinstance(candidate, Skip):
+                yield candidate
+            elif (
+                candidate is not None
+                and (skip := self.exclusion_of(model, candidate.node)) is not None
+            ):
+                exclusions.record_exclusion(model, skip.node, self.spec())
+                yield skip
+            elif candidate is not None:
+                site = candidate.node
+                at, tensor = node_label(site), site.outputs[0].name or ""
+                builder.start_site(site)
+                lines = builder.replace_site(self.rewrite(candidate, builder))
+                yield Change.later(self.name, at, tensor, lines, candidate.note)

@@ -1,6 +1,7 @@
-"""What can go wrong, as small named exceptions.
+"""The exceptions that graphfix raises.
 
-The message of each says what, where and what now; the command line prints it as it stands.
+The message of each says what happened, where, and what to do next; the command line prints it
+unchanged.
 """
 
 from typing import Any
@@ -30,8 +31,8 @@ class VerificationError(GraphfixError):
     """A repaired model that does not compute what the original does; nothing is written."""
 
     def __init__(self, report: Any) -> None:  # noqa: ANN401  (a room above)
-        found = [x for x in (report.verdict, report.padded) if x is not None and not x]
-        super().__init__(f"the repaired model was not proved: {found[0]}")
+        failures = [x for x in (report.verdict, report.padded) if x is not None and not x]
+        super().__init__(f"the repaired model was not proved: {failures[0]}")
         self.report = report
         """What was done, and what was found: a :class:`graphfix.Report`."""
 

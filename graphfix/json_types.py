@@ -1,4 +1,4 @@
-"""Data that JSON has words for."""
+"""Conversion of records to plain data for JSON, and guarded parsing."""
 
 import dataclasses
 import itertools
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 _MOST, _DEEPEST = 1 << 20, 16
 
 
-def read(text: str) -> object:
-    """The data in a text that anybody may have written.
+def parse_json(text: str) -> object:
+    """Parse a text that anybody may have written, and return its data.
 
     Raises:
         ValueError: It is no JSON, or longer or nested deeper than what graphfix writes.
@@ -22,17 +22,17 @@ def read(text: str) -> object:
     return json.loads(text)
 
 
-def record(data: Mapping[str, object]) -> dict[str, object]:
-    """The same data as JSON has it: see :func:`plain`."""
-    return {key: plain(value) for key, value in data.items()}
+def to_plain_record(data: Mapping[str, object]) -> dict[str, object]:
+    """Return the same data as JSON has it: see :func:`to_plain`."""
+    return {key: to_plain(value) for key, value in data.items()}
 
 
-def plain(data: object) -> object:
-    """The same data with lists for tuples, their fields for records, and text for NaN."""
+def to_plain(data: object) -> object:
+    """Return the same data with lists for tuples, dicts for records, and text for NaN."""
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        return plain(dataclasses.asdict(data))
+        return to_plain(dataclasses.asdict(data))
     if isinstance(data, float) and not math.isfinite(data):
         return repr(data)
     if isinstance(data, Mapping):
-        return {str(key): plain(value) for key, value in data.items()}
-    return [plain(value) for value in data] if isinstance(data, list | tuple) else data
+        return {str(key): to_plain(value) for key, value in data.items()}
+    return [to_plain(value) for value in data] if isinstance(data, list | tuple) else data

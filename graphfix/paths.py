@@ -8,12 +8,12 @@ from graphfix.errors import UsageError
 StrPath = str | os.PathLike[str]
 
 
-def file_of(given: StrPath) -> Path:
-    """The path of what has to be a file or a folder.
+def require_path(path: StrPath) -> Path:
+    """Return the path of what has to be a file or a folder.
 
     Raises:
         UsageError: It is none.
     """
-    if not isinstance(given, (str, os.PathLike)):
-        raise UsageError(f"{type(given).__name__} is no path; save the model, and give its file")
-    return Path(given)
+    if not isinstance(path, (str, os.PathLike)):
+        raise UsageError(f"{type(path).__name__} is no path; save the model, and give its file")
+    return Path(path)

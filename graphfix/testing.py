@@ -2,13 +2,13 @@
 
 from typing import Unpack
 
+from graphfix.files.given import ModelLike
 from graphfix.job.checking import check
-from graphfix.model.given import Given
 from graphfix.proof.verify import Options, verify
 
 
-def assert_same(before: Given, after: Given, **options: Unpack[Options]) -> None:
-    """Fail unless two models compute the same; ``options`` are those of :func:`graphfix.verify`.
+def assert_same(before: ModelLike, after: ModelLike, **options: Unpack[Options]) -> None:
+    """Fail unless two models compute the same; ``options`` are those of graphfix.verify.
 
     Raises:
         AssertionError: They do not, with the output, the case and the difference.
@@ -19,7 +19,7 @@ def assert_same(before: Given, after: Given, **options: Unpack[Options]) -> None
         raise AssertionError(str(verdict))
 
 
-def assert_runs_on_directml(model: Given) -> None:
+def assert_runs_on_directml(model: ModelLike) -> None:
     """Fail if ``graphfix check`` finds an error on DirectML in a model; nothing is run.
 
     Raises:

@@ -33,7 +33,7 @@ MARKERS = {
     "exports": "exports",
     **dict.fromkeys(("conformance", "hostile", "mutants"), "fuzz"),
     **dict.fromkeys(("bench", "benchmark", "docs", "half", "probing"), "process"),
-    **dict.fromkeys(("runtime", "ship", "show", "zoo"), "process"),
+    **dict.fromkeys(("runtime", "shipping", "shipped", "show", "model_zoo"), "process"),
 }
 # Elsewhere, these files kill what they start.
 KILLED = {"test_atomic_file", "test_ended", "test_interrupts", "test_kills", "test_moments"}
@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def a_pass_that_raises_is_a_failure() -> Iterator[None]:
     """Users get the rest of the repairs where a pass raises; a test has to see it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "may_go", lambda *_: False)
+        patch.setattr(pipeline, "can_drop_pass", lambda *_: False)
         yield
 
 
@@ -84,7 +84,7 @@ def a_pass_that_raises_is_a_failure() -> Iterator[None]:
 def steps_are_not_printed() -> Iterator[None]:
     """Tests read the messages on stderr; tests/cli/test_progress.py reads the steps as well."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_terminal, "each_once", lambda: lambda _: None)
+        patch.setattr(_terminal, "print_steps_once", lambda: lambda _: None)
         yield
 
 

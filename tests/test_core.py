@@ -13,11 +13,12 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.core import Match, NodePass, Skip, together
+from graphfix.core import Match, NodePass, Skip, weakest_promise
 from graphfix.engine import pipeline, registry
 from graphfix.errors import PluginError, UsageError
-from graphfix.model import shapes
-from graphfix.model.values import Numbering, const_of, scalar_of
+from graphfix.facts import shapes
+from graphfix.facts.numbering import ValueNumbering
+from graphfix.graph.constants import const_of, scalar_of
 from graphfix.spec import options
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from graphfix.core import Safety
     from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
+    from graphfix.facts.view import View
 
 
 def model(text: str) -> ir.Model:
@@ -33,7 +34,7 @@ def model(text: str) -> ir.Model:
 
 
 def lines(m: ir.Model) -> list[str]:
-    return [graphfix.model.text.line_of(node) for node in m.graph]
+    return [graphfix.graph.text.node_text(node) for node in m.graph]
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Doubled(NodePass[Match]):
         if self.style == "existing":
             return x
         if self.style == "once":
-            return op.Add(x, op.once("two", lambda: op.Mul(x, np.float32(2)[None])))
+            return op.Add(x, op.build_once("two", lambda: op.Mul(x, np.float32(2)[None])))
         return op.Add(x, x)
 
 
@@ -75,10 +76,10 @@ class TestOptions:
         ],
     )
     def test_text_becomes_typed(self, text: dict[str, str], want: Doubled) -> None:
-        made = options.make(Doubled, "doubled", text)
+        made = options.make_instance(Doubled, "doubled", text)
         assert made == want
         given = dict(pair.split("=") for pair in made.spec().split(":")[1:])
-        assert options.make(Doubled, "doubled", given) == made
+        assert options.make_instance(Doubled, "doubled", given) == made
 
     @pytest.mark.parametrize(
         ("text", "says"),
@@ -93,7 +94,7 @@ class TestOptions:
     )
     def test_what_does_not_fit_says_what_would(self, text: dict[str, str], says: str) -> None:
         with pytest.raises(UsageError, match=says):
-            options.make(Doubled, "doubled", text)
+            options.make_instance(Doubled, "doubled", text)
 
 
 class TestBuilder:
@@ -205,7 +206,7 @@ class TestBuilder:
         class Once(Doubled):
             def rewrite(self, match: Match, op: Builder) -> ir.Value:
                 x = match.node.inputs[0]
-                return op.Sub(x, op.once("k", lambda: op.Neg(x), x))
+                return op.Sub(x, op.build_once("k", lambda: op.Neg(x), x))
 
         Once()(m)
         assert [n.op_type for n in m.graph] == ["Neg", "If"]
@@ -250,7 +251,7 @@ class TestDriver:
 
 class TestPipeline:
     def test_a_profile_may_stand_among_passes(self) -> None:
-        names = [p.name for p in pipeline.parse("directml,additive-mask:floor=-2000")]
+        names = [p.name for p in pipeline.parse_passes("directml,additive-mask:floor=-2000")]
         assert names == [*registry.PROFILES["directml"], "additive-mask"]
 
     @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ class TestPipeline:
     )
     def test_a_bad_spec_says_what_would_fit(self, spec: str, says: str) -> None:
         with pytest.raises(UsageError, match=says):
-            pipeline.parse(spec)
+            pipeline.parse_passes(spec)
 
 
 PLUGIN = '''
@@ -297,7 +298,7 @@ class TestPlugins:
         m = model("m (float[N] x) => (float[N] y) { y = Relu (x) }")
         graphfix.run(m, "relu-abs")
         assert lines(m) == ["y = Abs (x)"]
-        assert "relu-abs" in registry.names()
+        assert "relu-abs" in registry.pass_names()
 
     def test_one_without_a_name_is_called_after_its_class(self, tmp_path: Path) -> None:
         file = tmp_path / "mine.py"
@@ -334,8 +335,8 @@ class TestPlugins:
                 return Doubled
 
         monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda group: [Point()])
-        assert pipeline.parse("doubled:times=4") == [Doubled(times=4)]
-        assert {e.name: e.summary for e in registry.entries()}["doubled"].startswith("Relu")
+        assert pipeline.parse_passes("doubled:times=4") == [Doubled(times=4)]
+        assert {e.name: e.summary for e in registry.list_entries()}["doubled"].startswith("Relu")
 
 
 class TestValues:
@@ -372,7 +373,7 @@ class TestValues:
               h = ConstantOfShape <value = int64[1] {1}> (x)
               i = ConstantOfShape <value = int64[1] {2}> (x)
               d = RandomUniformLike (f) e = RandomUniformLike (f) }""")
-        number = Numbering(lambda _: None).of
+        number = ValueNumbering(lambda _: None).number_of
         a, b, c, d, e = m.graph.outputs
         assert number(a) == number(b) != number(c)
         assert number(d) != number(e)
@@ -382,7 +383,7 @@ class TestValues:
     def test_deep_chains_do_not_overflow_the_stack(self) -> None:
         steps = " ".join(f"x{i + 1} = Neg (x{i})" for i in range(3000))
         m = model(f"m (float[N] x0) => (float[N] x3000) {{ {steps} }}")
-        assert isinstance(Numbering(lambda _: None).of(m.graph.outputs[0]), int)
+        assert isinstance(ValueNumbering(lambda _: None).number_of(m.graph.outputs[0]), int)
 
 
 class TestShapes:
@@ -411,7 +412,7 @@ class TestShapes:
         self, a: int | str | None, b: int | str | None, equal: bool
     ) -> None:
         x, y = (d if isinstance(d, int) else ir.SymbolicDim(d) for d in (a, b))
-        assert shapes.same(x, y) is equal
+        assert shapes.same_dim(x, y) is equal
 
 
 @pytest.mark.parametrize(
@@ -424,4 +425,4 @@ class TestShapes:
     ],
 )
 def test_what_passes_promise_together(promises: list[Safety], kept: Safety) -> None:
-    assert together(promises) == kept
+    assert weakest_promise(promises) == kept

@@ -10,16 +10,16 @@ import pytest
 from graphfix import json_types
 from graphfix.caches import cache_input
 from graphfix.errors import ModelError
+from graphfix.facts import fixed_inputs
 from graphfix.lengths import length_input
-from graphfix.model import fixed_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 READERS: dict[str, tuple[str, Callable[[ir.Model], Any]]] = {
-    "lengths": (length_input.KEY, length_input.LengthInput.of),
-    "caches": (cache_input.KEY, cache_input.CacheInput.all_of),
-    "inputs": (fixed_inputs.KEY, fixed_inputs.texts_of),
+    "lengths": (length_input.KEY, length_input.LengthInput.from_metadata),
+    "caches": (cache_input.KEY, cache_input.CacheInput.all_from_metadata),
+    "inputs": (fixed_inputs.METADATA_KEY, fixed_inputs.fixed_input_texts),
 }
 CACHE = '[{"input": "x", "dim": "T", "size": %s, "padded": [["x", 1, %s]], "states": []}]'
 TEXTS = {
@@ -46,6 +46,6 @@ def test_what_nobody_would_write_is_refused(reader: str, text: str) -> None:
 
 
 def test_what_graphfix_writes_is_read() -> None:
-    assert json_types.read('{"a": [[1, 2], ["]]", 3]]}') == {"a": [[1, 2], ["]]", 3]]}
+    assert json_types.parse_json('{"a": [[1, 2], ["]]", 3]]}') == {"a": [[1, 2], ["]]", 3]]}
     with pytest.raises(ValueError, match="more than 16 levels"):
-        json_types.read("[" * 17 + "]" * 17)
+        json_types.parse_json("[" * 17 + "]" * 17)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphfix.wording import a_or_an, plural
+from graphfix.wording import plural, with_article
 
 
 def test_one_and_several() -> None:
@@ -20,4 +20,4 @@ def test_one_and_several() -> None:
     ],
 )
 def test_an_operator_with_its_article(told: str) -> None:
-    assert a_or_an(told.split()[1]) == told
+    assert with_article(told.split()[1]) == told

@@ -17,7 +17,7 @@ from onnxscript.rewriter.pattern import RewriteRule, RewriteRuleSet
 
 from graphfix.core import Change, Match, Pass, Skip
 from graphfix.editing.builder import PASS_KEY
-from graphfix.model.text import line_of, path_of
+from graphfix.graph.text import node_label, node_text
 
 
 class RulesPass(Pass):
@@ -31,24 +31,24 @@ class RulesPass(Pass):
     rules: ClassVar[Sequence[RewriteRule]]
 
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
-        """The first node that would go. A dry run, on a copy: the engine edits while it looks."""
+        """Yield the first node that would go, found on a copy: the engine edits while it looks."""
         copy = model.clone()
         nodes = dict(zip(copy.graph, model.graph, strict=True))
         RewriteRuleSet(self.rules).apply_to_model(copy)
-        gone = [theirs for mine, theirs in nodes.items() if mine.graph is None]
-        yield from (Match(node) for node in gone[:1])
+        removed_nodes = [theirs for mine, theirs in nodes.items() if mine.graph is None]
+        yield from (Match(node) for node in removed_nodes[:1])
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Apply the rules until none matches any more."""
-        before = {node: line_of(node) for node in model.graph.all_nodes()}
+        before = {node: node_text(node) for node in model.graph.all_nodes()}
         if not RewriteRuleSet(self.rules).apply_to_model(model):
             return
         after = list(model.graph.all_nodes())
-        made = [node for node in after if node not in before]
-        for node in made:
+        new_nodes = [node for node in after if node not in before]
+        for node in new_nodes:
             node.metadata_props[PASS_KEY] = self.name
-        gone = before.keys() - set(after)
-        removed = tuple(line for node, line in before.items() if node in gone)
-        at = path_of(made[0]) if made else self.name
-        tensor = made[0].outputs[0].name or "" if made else ""
-        yield Change(self.name, at, tensor, removed, tuple(map(line_of, made)))
+        removed_nodes = before.keys() - set(after)
+        removed = tuple(line for node, line in before.items() if node in removed_nodes)
+        at = node_label(new_nodes[0]) if new_nodes else self.name
+        tensor = new_nodes[0].outputs[0].name or "" if new_nodes else ""
+        yield Change(self.name, at, tensor, removed, tuple(map(node_text, new_nodes)))

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from graphfix.core import Change, Match, Pass, Skip
 from graphfix.editing.builder import PASS_KEY
 from graphfix.errors import GraphfixError
-from graphfix.model.text import line_of, path_of
+from graphfix.graph.text import node_label, node_text
 
 
 class SurgeonPass(Pass):
@@ -29,34 +29,34 @@ class SurgeonPass(Pass):
         """Edit ``graph`` in place; it is cleaned up and sorted afterwards."""
 
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
-        """The first node that the script would change, found on a copy."""
-        lines = set(_lines(self._edited(model)).values())
+        """Yield the first node that the script would change, found on a copy."""
+        lines = set(_lines_by_node(self._run_script(model)).values())
         for node in model.graph:
-            if line_of(node) not in lines:
+            if node_text(node) not in lines:
                 yield Match(node)
                 return
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
-        """Run the script; a graph that it leaves as it was is not touched."""
-        edited = self._edited(model)
-        before, after = _lines(model), _lines(edited)
+        """Run the script; a graph that it leaves unchanged is not touched."""
+        edited = self._run_script(model)
+        before, after = _lines_by_node(model), _lines_by_node(edited)
         old, new = set(before.values()), set(after.values())
         if old == new:
             return
-        known = {line: node.metadata_props for node, line in before.items()}
+        metadata = {line: node.metadata_props for node, line in before.items()}
         for node, line in after.items():
-            node.metadata_props.update(known.get(line, {PASS_KEY: self.name}))
+            node.metadata_props.update(metadata.get(line, {PASS_KEY: self.name}))
         edited.graph.metadata_props.update(model.graph.metadata_props)
         model.graph = edited.graph
-        made = [node for node, line in after.items() if line not in old]
-        at = path_of(made[0]) if made else self.name
-        tensor = made[0].outputs[0].name or "" if made else ""
+        new_nodes = [node for node, line in after.items() if line not in old]
+        at = node_label(new_nodes[0]) if new_nodes else self.name
+        tensor = new_nodes[0].outputs[0].name or "" if new_nodes else ""
         removed = tuple(line for line in before.values() if line not in new)
-        yield Change(self.name, at, tensor, removed, tuple(map(line_of, made)))
+        yield Change(self.name, at, tensor, removed, tuple(map(node_text, new_nodes)))
 
-    def _edited(self, model: ir.Model) -> ir.Model:
-        whole = ir.external_data.load_to_model(model.clone())
-        graph = onnx_graphsurgeon.import_onnx(ir.to_proto(whole))
+    def _run_script(self, model: ir.Model) -> ir.Model:
+        with_weights = ir.external_data.load_to_model(model.clone())
+        graph = onnx_graphsurgeon.import_onnx(ir.to_proto(with_weights))
         try:
             self.edit(graph)
             graph.cleanup().toposort()
@@ -68,5 +68,5 @@ class SurgeonPass(Pass):
             ) from error
 
 
-def _lines(model: ir.Model) -> dict[ir.Node, str]:
-    return {node: line_of(node) for node in model.graph}
+def _lines_by_node(model: ir.Model) -> dict[ir.Node, str]:
+    return {node: node_text(node) for node in model.graph}

@@ -1,4 +1,4 @@
-"""How long models take, in the phases that matter on DirectML, and whether they compute the same.
+"""How long models take, in the phases that matter on DirectML, and whether they agree.
 
 One model a process, processes in turn (:mod:`graphfix.benchmark.interleave`), each alone with the
 clock (:mod:`graphfix.benchmark.timed_process`); the ratio is over processes
@@ -12,20 +12,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from graphfix.benchmark.bench_result import AS_IT_IS, PHASES, Benchmark, Result, Seen, Setup, Timed
-from graphfix.benchmark.candidate import Entrant, MapFeeds, enter
+from graphfix.benchmark.bench_result import (
+    AS_IT_IS,
+    PHASES,
+    Benchmark,
+    Observations,
+    Result,
+    Setup,
+    Timed,
+)
+from graphfix.benchmark.candidate import Entrant, MapFeeds, read_entrant
 from graphfix.benchmark.interleave import Course, FailedError, take_turns
-from graphfix.benchmark.timed_process import Trial, survey, time_alone
-from graphfix.benchmark.timing import claim, ratio
-from graphfix.benchmark.timing_plan import notes_of, plan_of, sizes_of
-from graphfix.benchmark.untimed_run import Reference, look
+from graphfix.benchmark.timed_process import Trial, describe_machine, time_in_process
+from graphfix.benchmark.timing import compare_timings, time_ratio
+from graphfix.benchmark.timing_plan import notes_of, plan_setups, sizes_text
+from graphfix.benchmark.untimed_run import Reference, observe_run
 from graphfix.errors import ModelError, UsageError
-from graphfix.model.given import Given, on_disk, one_size, require_known
+from graphfix.files.given import ModelLike, as_model_file, one_size_by_dim, require_valid_choices
 from graphfix.paths import StrPath
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import Ep
-from graphfix.runtime.python import Wanted, choose, here
-from graphfix.runtime.scratch import Folder
+from graphfix.runtime.python import Wanted, choose_provider, runner_for
+from graphfix.runtime.scratch import ScratchFolder
 
 __all__ = ["EFFORT", "PHASES", "Benchmark", "Effort", "Result", "Setup", "Timed", "bench"]
 
@@ -62,7 +70,7 @@ CAREFUL: Mapping[Ep, Effort] = {
 
 
 def bench(
-    models: Given | Sequence[Given],
+    models: ModelLike | Sequence[ModelLike],
     *,
     ep: Wanted = "auto",
     dims: Mapping[str, int | Sequence[int]] | None = None,
@@ -108,61 +116,66 @@ def bench(
         ModelError: The first model cannot be read.
         FeedError: No inputs could be made at these sizes.
     """
-    given = models if isinstance(models, (list, tuple)) else [models]
-    if not given:
+    sources = models if isinstance(models, (list, tuple)) else [models]
+    if not sources:
         raise UsageError("name at least one model to time")
-    scratch = Folder()  # it goes at the end of this function
-    models = [on_disk(x, scratch.path / f"model-{i}.onnx") for i, x in enumerate(given)]
+    scratch = ScratchFolder()  # it goes at the end of this function
+    models = [as_model_file(x, scratch.path / f"model-{i}.onnx") for i, x in enumerate(sources)]
     for option, count in (("--runs", runs), ("--processes", processes)):
         if count is not None and count < 1:
             raise UsageError(f"{option} {count}: at least 1")
-    require_known(ep=(ep, ("auto", *get_args(Ep))))
+    require_valid_choices(ep=(ep, ("auto", *get_args(Ep))))
     tell = progress or (lambda _: None)
-    where, note = choose(ep)
-    effort = (CAREFUL if careful else EFFORT)[where]
+    provider, note = choose_provider(ep)
+    effort = (CAREFUL if careful else EFFORT)[provider]
     seconds = effort.seconds if seconds is None else seconds
     effort = Effort(processes or effort.processes, runs or effort.runs, seconds)
-    entrants, results = _entered(models, map_feeds)
+    entrants, results = _read_entrants(models, map_feeds)
     tell("making inputs")
-    plan = plan_of(models[0], entrants, one_size(dims), one_size(other), fixed=fixed, seed=seed)
+    plan = plan_setups(
+        models[0], entrants, one_size_by_dim(dims), one_size_by_dim(other), fixed=fixed, seed=seed
+    )
     notes = [notes_of(x, plan) if x is not None else () for x in entrants]
     tolerance = tolerance or Tolerance()
     if any(x is not None and computes_in_half(x.graph) for x in entrants):
         tolerance = tolerance.for_half()
     tell("starting a process")
-    about = survey(here(where))
+    about = describe_machine(runner_for(provider))
     for setup, first, second in plan:
         taking = {i: x for i, x in enumerate(entrants) if x is not None and x.fits(first.feeds)}
         for i, entrant in enumerate(entrants):
             if entrant is not None and i not in taking and setup.name == AS_IT_IS:
-                results[i][setup.name] = Result(error=f"it does not take {sizes_of(first)}")
+                results[i][setup.name] = Result(error=f"it does not take {sizes_text(first)}")
         trial = Trial(
             setup,
             first,
             second,
-            here(where),
+            runner_for(provider),
             effort.runs,
             effort.seconds,
-            lambda said, name=setup.name: tell(f"timing, {name}: {said}"),  # type: ignore[misc]
+            lambda message, name=setup.name: tell(f"timing, {name}: {message}"),  # type: ignore[misc]
         )
-        tried = _tried(trial, taking, effort.processes, tolerance, seed, copy=copy)
+        tried = _run_setup(trial, taking, effort.processes, tolerance, seed, copy=copy)
         for i, result in tried.items():
             results[i][setup.name] = result
-    together = zip(models, results, notes, strict=True)
-    timed = (Timed(os.fspath(model), found, said) for model, found, said in together)
-    return Benchmark(where, note, about, tuple(x[0] for x in plan), tuple(timed))
+    model_results = zip(models, results, notes, strict=True)
+    timed = (
+        Timed(os.fspath(model), results_by_setup, message)
+        for model, results_by_setup, message in model_results
+    )
+    return Benchmark(provider, note, about, tuple(x[0] for x in plan), tuple(timed))
 
 
-def _entered(
+def _read_entrants(
     models: Sequence[StrPath], map_feeds: Sequence[MapFeeds | None] | None
 ) -> tuple[list[Entrant | None], list[dict[str, Result]]]:
-    """The models; of one that cannot be read, unless it is the first, that is its result."""
+    """Read the models; an unreadable one, unless it is the first, becomes a result."""
     entrants: list[Entrant | None] = []
     results: list[dict[str, Result]] = []
     for i, model in enumerate(models):
         results.append({})
         try:
-            entrants.append(enter(model, map_feeds[i] if map_feeds else None))
+            entrants.append(read_entrant(model, map_feeds[i] if map_feeds else None))
         except ModelError as error:
             if not i:
                 raise
@@ -171,7 +184,7 @@ def _entered(
     return entrants, results
 
 
-def _tried(
+def _run_setup(
     trial: Trial,
     entrants: Mapping[int, Entrant],
     turns: int,
@@ -180,42 +193,49 @@ def _tried(
     *,
     copy: bool,
 ) -> dict[int, Result]:
-    """One setup: what each model computes there, and then how long it takes, by its number."""
-    seen: dict[int, Seen] = {}
-    found: dict[int, Result] = {}
+    """Run one setup: what each model computes, then how long it takes; by model number."""
+    observations: dict[int, Observations] = {}
+    results: dict[int, Result] = {}
     reference = Reference(entrants[0])
     for i, entrant in entrants.items():
         trial.tell(f"what it computes, model {i + 1}")
         try:
-            seen[i] = look(trial, entrant, reference, tolerance)
+            observations[i] = observe_run(trial, entrant, reference, tolerance)
         except FailedError as error:
-            found[i] = Result(error=str(error))
+            results[i] = Result(error=str(error))
     # The copy is the first model once more; where there is nothing beside it, it has none.
-    beside = [0] if copy and 0 in seen and len(seen) > 1 else []
-    members = [*seen, *beside]
+    beside = [0] if copy and 0 in observations and len(observations) > 1 else []
+    members = [*observations, *beside]
     courses = take_turns(
-        members, lambda i: time_alone(trial, entrants[i]), turns=turns, seed=seed, tell=trial.tell
+        members,
+        lambda i: time_in_process(trial, entrants[i]),
+        turns=turns,
+        seed=seed,
+        tell=trial.tell,
     )
-    again = courses[-1] if beside else None
-    for i, course in zip(seen, courses, strict=False):
-        why = course.error or (again.error if again is not None and i == 0 else "")
-        phases = {x: course.timing(x) for x in PHASES if course.timing(x).processes}
-        found[i] = Result(phases, seen=seen[i], error=why)
-    return _judged(found, again)
+    copy_course = courses[-1] if beside else None
+    for i, course in zip(observations, courses, strict=False):
+        reason = course.error or (copy_course.error if copy_course is not None and i == 0 else "")
+        phases = {x: course.timing_of(x) for x in PHASES if course.timing_of(x).processes}
+        results[i] = Result(phases, seen=observations[i], error=reason)
+    return _judge_results(results, copy_course)
 
 
-def _judged(found: Mapping[int, Result], copy: Course | None) -> dict[int, Result]:
-    """The results, with what the first model's copy lets be said of the others beside it."""
-    base = found[0]
-    again = {x: copy.timing(x) for x in base.phases} if copy is not None else {}
+def _judge_results(results: Mapping[int, Result], copy: Course | None) -> dict[int, Result]:
+    """Return the results with the claims that the copy of the first model allows."""
+    base = results[0]
+    copy_timings = {x: copy.timing_of(x) for x in base.phases} if copy is not None else {}
     judged = {0: base}
-    if again and not base.error:
-        same = {x: ratio(again[x], base.phases[x]) for x in base.phases}
-        judged[0] = replace(base, copy={x: r for x, r in same.items() if r is not None})
-    for i, result in found.items():
+    if copy_timings and not base.error:
+        copy_ratios = {x: time_ratio(copy_timings[x], base.phases[x]) for x in base.phases}
+        judged[0] = replace(base, copy={x: r for x, r in copy_ratios.items() if r is not None})
+    for i, result in results.items():
         if i and not base.error and not result.error:
-            both = [x for x in PHASES if x in base.phases and x in result.phases]
-            claims = {x: claim(result.phases[x], base.phases[x], again.get(x)) for x in both}
+            shared_phases = [x for x in PHASES if x in base.phases and x in result.phases]
+            claims = {
+                x: compare_timings(result.phases[x], base.phases[x], copy_timings.get(x))
+                for x in shared_phases
+            }
             judged[i] = replace(result, claims=claims)
         elif i:
             judged[i] = result

@@ -1,4 +1,4 @@
-"""What a benchmark found: times, ratios, what ran where, memory, and differences."""
+"""The result of a benchmark: times, ratios, placement, memory and differences."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -6,7 +6,7 @@ from typing import Any
 
 from graphfix.benchmark.timing import Claim, Ratio, Timing
 from graphfix.proof.compare import OutputDiff
-from graphfix.runtime.profiling import Placed
+from graphfix.runtime.profiling import NodePlacement
 from graphfix.runtime.provider import Ep
 from graphfix.wording import Proof
 
@@ -14,14 +14,14 @@ SESSION, FIRST, STEADY, OTHER, BACK = "session", "first run", "steady", "other s
 PHASES = (SESSION, FIRST, STEADY, OTHER, BACK)
 """Making a session; its first run; runs at that shape; at another, each time; and back."""
 # What JSON says of how an output differs.
-_TOLD = ("output", "case", "ok", "max_abs", "reason")
+_DIFF_FIELDS = ("output", "case", "ok", "max_abs", "reason")
 AS_IT_IS = "any shape"
 FIXED = "fixed dims"
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A way to make the sessions.
+    """A way to create the sessions.
 
     Attributes:
         name: ``"any shape"``, or ``"fixed dims"``, by free-dimension overrides.
@@ -37,19 +37,18 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What was seen of one model in one setup, in a run of its own.
+class Observations:
+    """What an untimed run of one model in one setup showed.
 
     Attributes:
         diffs: How its outputs differ from the first model's on the CPU; the worst of each output
             and shape over all runs.
-        placed: What ran where.
-        peak_memory: The most memory, in bytes, that the process had in use; None if it could not
-            be had.
+        placed: Where each node ran.
+        peak_memory: The peak memory of the process, in bytes; None if unavailable.
     """
 
     diffs: tuple[OutputDiff, ...] = ()
-    placed: Placed = field(default_factory=Placed)
+    placed: NodePlacement = field(default_factory=NodePlacement)
     peak_memory: int | None = None
 
 
@@ -68,36 +67,36 @@ class Result:
     phases: Mapping[str, Timing] = field(default_factory=dict)
     claims: Mapping[str, Claim] = field(default_factory=dict)
     copy: Mapping[str, Ratio] = field(default_factory=dict)
-    seen: Seen = field(default_factory=Seen)
+    seen: Observations = field(default_factory=Observations)
     error: str = ""
 
     @property
     def failure(self) -> str:
-        """Why it failed, in one sentence: an error, or an output that differs; or empty."""
+        """Return why it failed, in one sentence: an error or an output that differs; or ""."""
         bad = (f"output {d.output!r} {d.reason}, at {d.case}" for d in self.seen.diffs if not d.ok)
         return self.error or next(bad, "")
 
-    def timing(self, phase: str) -> Timing:
-        """What was timed in a phase."""
+    def timing_of(self, phase: str) -> Timing:
+        """Return the timing of a phase."""
         return self.phases.get(phase, Timing())
 
     def to_json(self) -> dict[str, object]:
-        """As plain data."""
+        """Return the result as plain data for JSON."""
         return {
             "ok": not self.failure,
             "error": self.error,
-            "phases": {name: self.timing(name).to_json() for name in PHASES},
+            "phases": {name: self.timing_of(name).to_json() for name in PHASES},
             "ratios": {name: claim.to_json() for name, claim in self.claims.items()},
             "copy": {name: ratio.to_json() for name, ratio in self.copy.items()},
             "placement": self.seen.placed.to_json(),
             "peak_memory_bytes": self.seen.peak_memory,
-            "outputs": [{x: getattr(d, x) for x in _TOLD} for d in self.seen.diffs],
+            "outputs": [{x: getattr(d, x) for x in _DIFF_FIELDS} for d in self.seen.diffs],
         }
 
 
 @dataclass(frozen=True)
 class Timed:
-    """One model.
+    """One model of a benchmark, with its results.
 
     Attributes:
         model: Its file.
@@ -110,43 +109,43 @@ class Timed:
     notes: tuple[str, ...] = ()
 
     @property
-    def _main(self) -> Result:
+    def _first_result(self) -> Result:
         return next(iter(self.results.values()), Result())
 
     @property
     def phases(self) -> Mapping[str, Timing]:
-        """What was timed with any shape, by phase."""
-        return self._main.phases
+        """Return the timings by phase, with any shape."""
+        return self._first_result.phases
 
     @property
     def claim(self) -> Claim | None:
-        """What is said of its steady runs beside those of the first model, with any shape."""
-        return self._main.claims.get(STEADY)
+        """Return how its steady runs compare with those of the first model, with any shape."""
+        return self._first_result.claims.get(STEADY)
 
     @property
     def diffs(self) -> list[OutputDiff]:
-        """How its outputs differ from the first model's on the CPU, in all setups."""
+        """Return how its outputs differ from the first model's on the CPU, in all setups."""
         return [d for result in self.results.values() for d in result.seen.diffs]
 
     @property
     def error(self) -> str:
-        """Why it could not be timed in some setup; empty if it was in all."""
+        """Return why it could not be timed in some setup; empty if it was in all."""
         return next((x.error for x in self.results.values() if x.error), "")
 
     @property
     def ok(self) -> bool:
-        """Whether it ran in all setups, and computed what the first model does on the CPU."""
+        """Return whether it ran in all setups, and agreed with the first model on the CPU."""
         return not any(x.failure for x in self.results.values())
 
     def to_json(self) -> dict[str, object]:
-        """As plain data."""
-        found = {name: result.to_json() for name, result in self.results.items()}
-        return {"model": self.model, "ok": self.ok, "notes": list(self.notes), "setups": found}
+        """Return the result as plain data for JSON."""
+        setups = {name: result.to_json() for name, result in self.results.items()}
+        return {"model": self.model, "ok": self.ok, "notes": list(self.notes), "setups": setups}
 
 
 @dataclass(frozen=True, repr=False)
 class Benchmark(Proof):
-    """What was timed.
+    """The result of timing models side by side.
 
     Attributes:
         ep: The execution provider that all of it ran on.
@@ -164,26 +163,26 @@ class Benchmark(Proof):
 
     def __str__(self) -> str:
         failed = [x.model for x in self.models if not x.ok]
-        told = f"failed: {', '.join(failed)}" if failed else "all compute the same"
-        return f"{', '.join(x.model for x in self.models)} on {self.ep}; {told}"
+        verdict = f"failed: {', '.join(failed)}" if failed else "all compute the same"
+        return f"{', '.join(x.model for x in self.models)} on {self.ep}; {verdict}"
 
     @property
     def dims(self) -> dict[str, int]:
-        """The sizes of the first shape."""
+        """Return the sizes of the first shape."""
         return self.setups[0].dims
 
     @property
     def other(self) -> dict[str, int]:
-        """The sizes of the other shape; empty if the model has only one."""
+        """Return the sizes of the other shape; empty if the model has only one."""
         return self.setups[0].other
 
     @property
     def ok(self) -> bool:
-        """Whether all models ran, and compute the same."""
+        """Return whether all models ran, and compute the same."""
         return all(x.ok for x in self.models)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data that ``json`` can write."""
+        """Return the result as plain data that ``json`` can write."""
         return {
             "schema": 2,
             "ok": self.ok,

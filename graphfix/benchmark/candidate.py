@@ -1,4 +1,4 @@
-"""A model among those that are run side by side: what it is loaded from and what it is fed.
+"""A model that is run beside others: its source and its feeds.
 
 All get the inputs of the first model, made into their own: by the passes that they went through,
 where those changed the signature, and in their own floating-point type.
@@ -12,12 +12,12 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
-from graphfix.feeds.full_lengths import full_lengths
-from graphfix.model import io
+from graphfix.feeds.full_lengths import add_full_lengths
+from graphfix.files import io
 from graphfix.paths import StrPath
 from graphfix.runtime.model_source import Source
 from graphfix.runtime.port import Array, Feeds
-from graphfix.runtime.random_nodes import draws, seeded
+from graphfix.runtime.random_nodes import first_random_node, seed_model
 
 MapFeeds = Callable[[Feeds], Feeds]
 
@@ -36,55 +36,61 @@ class Entrant:
     source: Source
     map_feeds: MapFeeds
 
-    def feeds(self, of_first: Feeds) -> dict[str, Array]:
-        """Its own inputs, from those of the first model.
+    def own_feeds(self, of_first: Feeds) -> dict[str, Array]:
+        """Return its own inputs, made from those of the first model.
 
         Raises:
             FeedError: There is no array for one of its inputs.
         """
-        given = full_lengths(self.graph, self.map_feeds(of_first))
-        found: dict[str, Array] = {}
+        mapped = add_full_lengths(self.graph, self.map_feeds(of_first))
+        own_arrays: dict[str, Array] = {}
         for value in self.graph.graph.inputs:
             name = value.name or ""
-            if name in given:
-                found[name] = _as_type(np.asarray(given[name]), value.dtype)
+            if name in mapped:
+                own_arrays[name] = _as_type(np.asarray(mapped[name]), value.dtype)
             elif value.const_value is None and name not in self.graph.graph.initializers:
                 raise FeedError(
                     f"its input {name!r} is none of the first model's, and no pass that it says "
                     "it went through makes one"
                 )
-        return found
+        return own_arrays
 
     def fits(self, of_first: Feeds) -> bool:
-        """Whether the sizes that are numbers in its own signature are those of the inputs."""
-        return not any(isinstance(d, int) and d != size for d, size in self._sizes(of_first))
+        """Return whether the fixed sizes of its signature are those of the inputs."""
+        return not any(
+            isinstance(d, int) and d != size for d, size in self._dims_with_sizes(of_first)
+        )
 
     def free_dims(self, of_first: Feeds) -> dict[str, int]:
-        """A size for each symbolic dim of its inputs, expressions such as ``past + 1`` included."""
-        free = ((d, size) for d, size in self._sizes(of_first) if isinstance(d, ir.SymbolicDim))
+        """Return a size for each symbolic dim of its inputs, also for ``past + 1``."""
+        free = (
+            (d, size)
+            for d, size in self._dims_with_sizes(of_first)
+            if isinstance(d, ir.SymbolicDim)
+        )
         return {dim.value: size for dim, size in free if dim.value}
 
-    def _sizes(self, of_first: Feeds) -> Iterator[tuple[int | ir.SymbolicDim, int]]:
-        """Each dim of its inputs, and what it is in the arrays."""
-        given = self.map_feeds(of_first)
+    def _dims_with_sizes(self, of_first: Feeds) -> Iterator[tuple[int | ir.SymbolicDim, int]]:
+        """Yield each dim of its inputs, with its size in the arrays."""
+        mapped = self.map_feeds(of_first)
         for value in self.graph.graph.inputs:
-            if value.shape is not None and (array := given.get(value.name or "")) is not None:
+            if value.shape is not None and (array := mapped.get(value.name or "")) is not None:
                 yield from zip(value.shape, array.shape, strict=False)
 
 
-def enter(model: StrPath, map_feeds: MapFeeds | None = None) -> Entrant:
-    """Read a model.
+def read_entrant(model: StrPath, map_feeds: MapFeeds | None = None) -> Entrant:
+    """Read a model to time.
 
     Raises:
         ModelError: It cannot be read.
     """
     graph = io.load(model)
-    source = seeded(graph) if draws(graph) is not None else os.fspath(model)
+    source = seed_model(graph) if first_random_node(graph) is not None else os.fspath(model)
     return Entrant(graph, source, map_feeds or (lambda old: old))
 
 
 def _as_type(array: Array, dtype: ir.DataType | None) -> Array:
-    """Floating-point arrays in the type of the input."""
+    """Return a floating-point array in the type of the input."""
     floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
     if dtype not in floats or array.dtype == dtype.numpy() or array.dtype.kind not in "fV":
         return array

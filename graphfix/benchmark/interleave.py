@@ -1,4 +1,4 @@
-"""Processes in turn: each turn is one process of each member, in an order drawn again.
+"""Runs processes alternately: each turn is one process of each member, in random order.
 
 One after the other, never two at once. Whoever is second finds files and caches as the first has
 left them, a machine that has grown warm, and another moment of what else runs there: drawn again in
@@ -28,7 +28,7 @@ class FailedError(GraphfixError):
 
 @dataclass(frozen=True)
 class Course:
-    """How a member went through the turns.
+    """How the processes of one member went.
 
     Attributes:
         stints: What each of its processes took, in the order of the turns.
@@ -38,8 +38,8 @@ class Course:
     stints: tuple[Phases, ...] = ()
     error: str = ""
 
-    def timing(self, phase: str) -> Timing:
-        """Its runs in one phase; none of what it did before it failed."""
+    def timing_of(self, phase: str) -> Timing:
+        """Return its runs in one phase; none if it failed."""
         if self.error:
             return Timing()
         return Timing(tuple(x[phase] for x in self.stints if x.get(phase)))
@@ -68,22 +68,22 @@ def take_turns(
     """
     draw = np.random.default_rng(seed)
     courses = [Course() for _ in members]
-    start, done = time.monotonic(), 0
+    start, finished = time.monotonic(), 0
     for turn in range(turns):
         for i in draw.permutation(len(members)):
             if courses[i].error:
                 continue
-            tell(f"turn {turn + 1} of {turns}{_left(start, done, turns * len(members))}")
+            tell(f"turn {turn + 1} of {turns}{_time_left(start, finished, turns * len(members))}")
             try:
                 courses[i] = replace(courses[i], stints=(*courses[i].stints, run(members[i])))
             except FailedError as error:
                 courses[i] = replace(courses[i], error=str(error))
-            done += 1
+            finished += 1
     return courses
 
 
-def _left(start: float, done: int, count: int) -> str:
-    """How long it will take yet, once that can be said."""
-    if not done:
+def _time_left(start: float, finished: int, count: int) -> str:
+    """Return how long it will still take, once that is known."""
+    if not finished:
         return ""
-    return f", about {(time.monotonic() - start) / done * (count - done):.0f} s left"
+    return f", about {(time.monotonic() - start) / finished * (count - finished):.0f} s left"

@@ -19,7 +19,7 @@ from graphfix.benchmark.candidate import Entrant
 from graphfix.benchmark.interleave import FailedError, Phases
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.case import Case
-from graphfix.runtime.killing_node import words
+from graphfix.runtime.killing_node import killing_node_text
 from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.run_errors import RunError
@@ -30,7 +30,7 @@ _STARTER = '<ir_version: 8, opset_import: ["": 13]> g (float[4] x) => (float[4] 
 
 @dataclass(frozen=True)
 class Trial:
-    """What is asked of each model in one setup.
+    """One setup of the benchmark, as every model is run in it.
 
     Attributes:
         setup: How sessions are made.
@@ -50,13 +50,15 @@ class Trial:
     seconds: float
     tell: Callable[[str], None]
 
-    def cases(self, entrant: Entrant) -> list[Case]:
-        """The inputs of both shapes, as far as a model takes them."""
-        both = [self.first] if self.other is None else [self.first, self.other]
-        return [case for case in both if entrant.fits(case.feeds)]
+    def cases_for(self, entrant: Entrant) -> list[Case]:
+        """Return the inputs of both shapes, as far as a model takes them."""
+        pair = [self.first] if self.other is None else [self.first, self.other]
+        return [case for case in pair if entrant.fits(case.feeds)]
 
-    def open(self, entrant: Entrant, runner: Runner, *, profile: bool = False) -> RemoteSession:
-        """A session of a model, with its dims fixed if the setup says so."""
+    def open_session(
+        self, entrant: Entrant, runner: Runner, *, profile: bool = False
+    ) -> RemoteSession:
+        """Open a session of a model, with its dims fixed if the setup says so."""
         return RemoteSession(
             entrant.source,
             runner,
@@ -64,31 +66,35 @@ class Trial:
             profile=profile,
         )
 
-    def failed(self, entrant: Entrant, error: Exception, case: Case) -> FailedError:
-        """The error in a sentence, with the node at which the process dies, if it can be found."""
-        found = "load" if isinstance(error, ModelError) else "run"
+    def explain_failure(self, entrant: Entrant, error: Exception, case: Case) -> FailedError:
+        """Return the error in a sentence, with the node at which the process dies, if found."""
+        verb = "load" if isinstance(error, ModelError) else "run"
 
-        def run(model: ir.Model) -> None:
-            with self.open(replace(entrant, source=model, graph=model), self.runner) as session:
-                session.run(entrant.feeds(case.feeds))
+        def run_model(model: ir.Model) -> None:
+            with self.open_session(
+                replace(entrant, source=model, graph=model), self.runner
+            ) as session:
+                session.run(entrant.own_feeds(case.feeds))
 
         source = entrant.source if isinstance(entrant.source, ir.Model) else entrant.graph
-        return FailedError(f"does not {found}, at {case.name}: {error}{words(error, source, run)}")
+        return FailedError(
+            f"does not {verb}, at {case.name}: {error}{killing_node_text(error, source, run_model)}"
+        )
 
 
-def survey(runner: Runner) -> dict[str, str]:
-    """What the process says of itself and of the machine.
+def describe_machine(runner: Runner) -> dict[str, str]:
+    """Return what a process says of itself and of the machine.
 
     Raises:
         UsageError: It does not start, or lacks the provider.
         ModelError: There is no device.
     """
-    with _started(replace(runner, sessions=1)) as session:
-        about = {k: str(v) for k, v in session.about.items() if k != "providers"}
-        return {**about, **session.machine()}
+    with _start_process(replace(runner, sessions=1)) as session:
+        about = {k: str(v) for k, v in session.python_facts.items() if k != "providers"}
+        return {**about, **session.machine_facts()}
 
 
-def time_alone(trial: Trial, entrant: Entrant) -> Phases:
+def time_in_process(trial: Trial, entrant: Entrant) -> Phases:
     """Time a model in a process that does nothing else.
 
     Raises:
@@ -98,23 +104,23 @@ def time_alone(trial: Trial, entrant: Entrant) -> Phases:
     half = max(1, trial.runs // 2)
     case = trial.first
     try:
-        _started(runner).close()
-        with trial.open(entrant, runner) as session:
-            found: dict[str, tuple[float, ...]] = {SESSION: (session.open_seconds,)}
-            feeds = entrant.feeds(case.feeds)
-            found[FIRST] = session.time(feeds, 1)
-            found[STEADY] = session.time(feeds, trial.runs, seconds=trial.seconds)
-            for case in trial.cases(entrant)[1:]:
+        _start_process(runner).close()
+        with trial.open_session(entrant, runner) as session:
+            times: dict[str, tuple[float, ...]] = {SESSION: (session.open_seconds,)}
+            feeds = entrant.own_feeds(case.feeds)
+            times[FIRST] = session.time_runs(feeds, 1)
+            times[STEADY] = session.time_runs(feeds, trial.runs, seconds=trial.seconds)
+            for case in trial.cases_for(entrant)[1:]:
                 for phase, at in ((OTHER, case), (BACK, trial.first)):
-                    again = entrant.feeds(at.feeds)
-                    found[phase] = session.time(again, half, seconds=trial.seconds / 2)
+                    again = entrant.own_feeds(at.feeds)
+                    times[phase] = session.time_runs(again, half, seconds=trial.seconds / 2)
     except (ModelError, RunError, FeedError) as error:
-        raise trial.failed(entrant, error, case) from error
-    return found
+        raise trial.explain_failure(entrant, error, case) from error
+    return times
 
 
-def _started(runner: Runner) -> RemoteSession:
-    """A process whose device has run something."""
+def _start_process(runner: Runner) -> RemoteSession:
+    """Start a process whose device has run something."""
     session = RemoteSession(ir.from_onnx_text(_STARTER), runner)
     try:
         session.run({"x": np.zeros(4, np.float32)})

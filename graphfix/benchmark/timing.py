@@ -1,4 +1,4 @@
-"""How long something took, and how much longer than something else; on a machine that does more.
+"""How long something took, and how much longer than something else, on a busy machine.
 
 Runs in one process are no independent tries: how its memory lies, and what else the machine does in
 that second, falls on all of them. So a process is one try, and says one number: its *typical* run,
@@ -40,27 +40,27 @@ class Timing:
 
     @property
     def seconds(self) -> list[float]:
-        """The typical run of each process."""
+        """Return the typical run of each process."""
         return [float(np.quantile(runs, TYPICAL)) for runs in self.processes]
 
     @property
     def runs(self) -> int:
-        """How many runs there were in all processes together."""
+        """Return how many runs there were in all processes together."""
         return sum(len(runs) for runs in self.processes)
 
     @property
     def median(self) -> float:
-        """The median of the processes."""
+        """Return the median of the processes."""
         return float(np.median(self.seconds))
 
     @property
     def spread(self) -> float:
-        """From the first quartile of the processes to the third, as a share of the median."""
+        """Return the interquartile range of the processes, as a share of the median."""
         low, high = np.percentile(self.seconds, (25, 75))
         return float((high - low) / self.median) if self.median else 0.0
 
     def to_json(self) -> dict[str, object]:
-        """In milliseconds, as plain data."""
+        """Return the timing in milliseconds, as plain data."""
         if not self.processes:
             return {"processes": 0, "runs": 0}
         return {
@@ -91,18 +91,18 @@ class Ratio:
     confidence: float
     turns: int
 
-    def holds(self, value: float) -> bool:
-        """Whether a value lies in the interval."""
+    def contains(self, value: float) -> bool:
+        """Return whether a value lies in the interval."""
         return self.low <= value <= self.high
 
     def to_json(self) -> dict[str, object]:
-        """As plain data."""
+        """Return the result as plain data for JSON."""
         return {**asdict(self), "interval": INTERVAL}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What is said of one model beside another.
+    """How the time of one model compares with that of another.
 
     Attributes:
         ratio: How many times as long it took; None if that cannot be inferred.
@@ -113,53 +113,53 @@ class Claim:
     why: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """As plain data; ``value`` is None where it cannot be inferred."""
+        """Return the result as plain data; ``value`` is None where it cannot be inferred."""
         if self.ratio is not None:
             return self.ratio.to_json()
         return {"value": None, "cannot_tell": self.why}
 
 
-def claim(own: Timing, base: Timing, copy: Timing | None) -> Claim:
-    """What can be said of a model beside another, by what the clock says of equal ones.
+def compare_timings(own: Timing, base: Timing, copy: Timing | None) -> Claim:
+    """Return how a model's time compares with another's, if the clock can tell.
 
     Args:
         own: Of the model.
         base: Of the one that it is compared with.
         copy: Of that one once more, in the same turns; None if the clock is known to be good.
     """
-    found, same = ratio(own, base), None if copy is None else ratio(copy, base)
-    if found is None or (copy is not None and same is None):
+    estimate, copy_ratio = time_ratio(own, base), None if copy is None else time_ratio(copy, base)
+    if estimate is None or (copy is not None and copy_ratio is None):
         return Claim(why="they were not timed in the same turns")
-    if found.confidence < CONFIDENCE:
+    if estimate.confidence < CONFIDENCE:
         return Claim(
-            why=f"{found.turns} of the {_fewest()} processes that an interval with "
+            why=f"{estimate.turns} of the {_fewest_turns()} processes that an interval with "
             f"{CONFIDENCE:.0%} confidence takes"
         )
-    if same is not None and not same.holds(1.0):
+    if copy_ratio is not None and not copy_ratio.contains(1.0):
         return Claim(
             why="a model beside its own copy took "
-            f"{same.value:.3f} of the time ({same.low:.3f} to {same.high:.3f})"
+            f"{copy_ratio.value:.3f} of the time ({copy_ratio.low:.3f} to {copy_ratio.high:.3f})"
         )
-    return Claim(found)
+    return Claim(estimate)
 
 
-def ratio(own: Timing, base: Timing) -> Ratio | None:
-    """How many times as long ``own`` took as ``base``, turn by turn.
+def time_ratio(own: Timing, base: Timing) -> Ratio | None:
+    """Return how many times as long ``own`` took as ``base``, turn by turn.
 
     Returns:
         None if there were no turns, or the two are not of the same turns.
     """
-    one, other = own.seconds, base.seconds
-    if not one or len(one) != len(other) or min(other) <= 0:
+    own_seconds, base_seconds = own.seconds, base.seconds
+    if not own_seconds or len(own_seconds) != len(base_seconds) or min(base_seconds) <= 0:
         return None
-    ratios = np.sort(np.asarray(one) / np.asarray(other))
-    rank, confidence = _ranks(len(ratios))
+    ratios = np.sort(np.asarray(own_seconds) / np.asarray(base_seconds))
+    rank, confidence = _interval_rank(len(ratios))
     low, high = float(ratios[rank]), float(ratios[-1 - rank])
     return Ratio(float(np.median(ratios)), low, high, confidence, len(ratios))
 
 
-def _ranks(count: int) -> tuple[int, float]:
-    """How many to leave out at either end, and how surely the rest holds the median."""
+def _interval_rank(count: int) -> tuple[int, float]:
+    """Return how many values to leave out at either end, and the confidence of the rest."""
     best = 0, max(0.0, 1 - 2 * 0.5**count)
     outside = 0.0
     for rank in range((count + 1) // 2):
@@ -170,6 +170,6 @@ def _ranks(count: int) -> tuple[int, float]:
     return best
 
 
-def _fewest() -> int:
-    """How many turns an interval takes."""
-    return next(n for n in range(1, 100) if _ranks(n)[1] >= CONFIDENCE)
+def _fewest_turns() -> int:
+    """Return how many turns an interval takes."""
+    return next(n for n in range(1, 100) if _interval_rank(n)[1] >= CONFIDENCE)

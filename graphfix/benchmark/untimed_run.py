@@ -1,4 +1,4 @@
-"""What each model computes, what ran where, and its memory: in a run of its own, without a clock.
+"""What each model computes, where its nodes run, and its memory: in an untimed run.
 
 It comes before the clock starts: a model that does not run takes no part in the turns, and its file
 has been read once.
@@ -9,48 +9,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from graphfix.benchmark.bench_result import Seen
+from graphfix.benchmark.bench_result import Observations
 from graphfix.benchmark.candidate import Entrant
 from graphfix.benchmark.timed_process import Trial
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.case import Case
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
 from graphfix.runtime.local_session import Session
-from graphfix.runtime.profiling import placed
+from graphfix.runtime.profiling import read_placement
 from graphfix.runtime.run_errors import RunError
 
 Outputs = dict[str, Array]
 
 
-def look(trial: Trial, entrant: Entrant, reference: Reference, tolerance: Tolerance) -> Seen:
-    """Run a model at both shapes and back, and hold it to the first model on the CPU.
+def observe_run(
+    trial: Trial, entrant: Entrant, reference: Reference, tolerance: Tolerance
+) -> Observations:
+    """Run a model at both shapes and back, and compare it with the first model on the CPU.
 
     Raises:
         FailedError: It does not load or does not run; perhaps its process died.
         GraphfixError: The first model does not load or run on the CPU.
     """
-    cases = trial.cases(entrant)
+    cases = trial.cases_for(entrant)
     cases = [cases[0], *cases, cases[0]]
-    wanted = reference.outputs(cases)
+    expected = reference.outputs_at(cases)
     worst: dict[tuple[str, str], OutputDiff] = {}
     case = cases[0]
     try:
-        with trial.open(entrant, replace(trial.runner, sessions=1), profile=True) as session:
-            for case, original in zip(cases, wanted, strict=True):
-                outputs = session.run(entrant.feeds(case.feeds))
-                for diff in _diffs(original, outputs, case.name, tolerance):
-                    known = worst.get((diff.output, diff.case))
-                    if known is None or _badness(diff) > _badness(known):
+        with trial.open_session(
+            entrant, replace(trial.runner, sessions=1), profile=True
+        ) as session:
+            for case, original in zip(cases, expected, strict=True):
+                outputs = session.run(entrant.own_feeds(case.feeds))
+                for diff in _compare_outputs(original, outputs, case.name, tolerance):
+                    previous = worst.get((diff.output, diff.case))
+                    if previous is None or _severity_key(diff) > _severity_key(previous):
                         worst[diff.output, diff.case] = diff
             peak = session.peak_memory()
-            return Seen(tuple(worst.values()), placed(session.profile()), peak)
+            return Observations(tuple(worst.values()), read_placement(session.end_profile()), peak)
     except (ModelError, RunError, FeedError) as error:
-        raise trial.failed(entrant, error, case) from error
+        raise trial.explain_failure(entrant, error, case) from error
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What the first model computes on the CPU: as exported it may crash on DirectML.
+    """The outputs of the first model on the CPU: on DirectML the export may crash.
 
     A model that draws random numbers draws the same ones in each fresh session, where it is run as
     often and in the same order.
@@ -60,10 +64,10 @@ class Reference:
     """
 
     first: Entrant
-    _known: dict[tuple[str, ...], list[Outputs]] = field(default_factory=dict)
+    _outputs_by_cases: dict[tuple[str, ...], list[Outputs]] = field(default_factory=dict)
 
-    def outputs(self, cases: Sequence[Case]) -> list[Outputs]:
-        """What it computes in a row of runs.
+    def outputs_at(self, cases: Sequence[Case]) -> list[Outputs]:
+        """Return the outputs of successive runs.
 
         Raises:
             ModelError: It does not load.
@@ -71,24 +75,30 @@ class Reference:
             FeedError: There is no array for one of its inputs.
         """
         names = tuple(case.name for case in cases)
-        if names not in self._known:
+        if names not in self._outputs_by_cases:
             with Session(self.first.source, optimize=False) as session:
-                self._known[names] = [session.run(self.first.feeds(x.feeds)) for x in cases]
-        return self._known[names]
+                self._outputs_by_cases[names] = [
+                    session.run(self.first.own_feeds(x.feeds)) for x in cases
+                ]
+        return self._outputs_by_cases[names]
 
 
-def _diffs(wanted: Outputs, outputs: Outputs, case: str, tolerance: Tolerance) -> list[OutputDiff]:
-    found = []
-    for name, array in wanted.items():
+def _compare_outputs(
+    expected: Outputs, outputs: Outputs, case: str, tolerance: Tolerance
+) -> list[OutputDiff]:
+    diffs = []
+    for name, array in expected.items():
         if name not in outputs:
-            found.append(OutputDiff(name, case, ok=False, reason="is missing"))
+            diffs.append(OutputDiff(name, case, ok=False, reason="is missing"))
             continue
-        mine = outputs[name]
-        if array.dtype != mine.dtype and {array.dtype.kind, mine.dtype.kind} == {"f"}:
-            mine = mine.astype(array.dtype)  # a model and its half: only the numbers are compared
-        found.append(compare(name, case, array, mine, tolerance))
-    return found
+        actual = outputs[name]
+        if array.dtype != actual.dtype and {array.dtype.kind, actual.dtype.kind} == {"f"}:
+            actual = actual.astype(
+                array.dtype
+            )  # a model and its half: only the numbers are compared
+        diffs.append(compare(name, case, array, actual, tolerance))
+    return diffs
 
 
-def _badness(diff: OutputDiff) -> tuple[bool, float]:
+def _severity_key(diff: OutputDiff) -> tuple[bool, float]:
     return not diff.ok, diff.max_abs

@@ -1,1 +1,1 @@
-"""Caches that grow from run to run: how they are told, and how a model of one size is fed."""
+"""Caches that grow from run to run: how they are recognised, and how a fixed-size model is fed."""

@@ -1,4 +1,4 @@
-"""The input by which a model with caches of one size is told how many entries are valid.
+"""Input by which a model with caches of one size is told how many entries are valid.
 
 The valid entries of a cache are its last ones; those before them are hidden. A model of one size
 is fed what the growing one is, with zeros in front, and the number of valid entries besides.
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfix import json_types
-from graphfix.caches.in_front import fitted
 from graphfix.errors import ModelError
 from graphfix.runtime.port import Array, Feeds
+from graphfix.shipped.in_front import fit_in_front
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -26,7 +26,7 @@ KEY = "graphfix.caches"
 
 @dataclass(frozen=True)
 class CacheInput:
-    """Caches of one length that have got one size.
+    """Caches of one length that were given a fixed size.
 
     Attributes:
         input: The input, int64 [1], that takes the number of valid entries; "" if nothing needs it.
@@ -43,8 +43,8 @@ class CacheInput:
     states: tuple[tuple[str, str, int], ...]
 
     @classmethod
-    def all_of(cls, model: ir.Model) -> tuple[CacheInput, ...]:
-        """What the metadata of ``model`` says; nothing if it says nothing.
+    def all_from_metadata(cls, model: ir.Model) -> tuple[CacheInput, ...]:
+        """Return what the metadata of ``model`` says; nothing if it says nothing.
 
         Raises:
             ModelError: The entry is malformed.
@@ -53,7 +53,7 @@ class CacheInput:
         if text is None:
             return ()
         try:
-            said: Any = json_types.read(text)
+            entries: Any = json_types.parse_json(text)
             return tuple(
                 cls(
                     x["input"],
@@ -62,26 +62,26 @@ class CacheInput:
                     tuple((str(a), int(b), float(c)) for a, b, c in x["padded"]),
                     tuple((str(a), str(b), int(c)) for a, b, c in x["states"]),
                 )
-                for x in said
+                for x in entries
             )
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise ModelError(f"the model's {KEY}={text[:80]!r} is malformed: {error!r}") from error
 
-    def note(self, model: ir.Model) -> None:
-        """Write it into the metadata of ``model``, behind those that are there."""
-        known = [x for x in self.all_of(model) if x.dim != self.dim]
-        model.metadata_props[KEY] = json.dumps([asdict(x) for x in (*known, self)])
+    def write_metadata(self, model: ir.Model) -> None:
+        """Write it into the metadata of ``model``, behind the entries that are there."""
+        entries = [x for x in self.all_from_metadata(model) if x.dim != self.dim]
+        model.metadata_props[KEY] = json.dumps([asdict(x) for x in (*entries, self)])
 
-    def length(self, feeds: Feeds) -> int:
-        """How many entries the caches have in feeds of the model as it was."""
+    def cache_length(self, feeds: Feeds) -> int:
+        """Return how many entries the caches have in feeds of the original model."""
         for name, axis, _ in self.padded:
             if name in feeds and (name in {x for x, _, _ in self.states} or not self.states):
                 return int(feeds[name].shape[axis])
         return 0
 
-    def feeds(self, old: Feeds) -> dict[str, Array]:
-        """Inputs of the model with caches of this size, from those of the model before."""
-        length = self.length(old)
+    def pad_feeds(self, old: Feeds) -> dict[str, Array]:
+        """Return feeds of the model with caches of this size, from feeds of the original."""
+        length = self.cache_length(old)
         new = dict(old)
         if self.input:
             new[self.input] = np.array([length], np.int64)
@@ -89,5 +89,5 @@ class CacheInput:
             if name in old:
                 shape = list(old[name].shape)
                 shape[axis] += self.size - length
-                new[name] = fitted(old[name], shape, fill)
+                new[name] = fit_in_front(old[name], shape, fill)
         return new

@@ -28,7 +28,7 @@ from graphfix.cli.verify import verify
 from graphfix.cli.zoo import zoo
 from graphfix.errors import GraphfixError, ModelError, PassError
 from graphfix.version import __version__
-from graphfix.wording import clean
+from graphfix.wording import clean_text
 
 DONE, FOUND, BAD, INTERRUPTED = 0, 1, 2, 130
 _NOTHING = "interrupted; nothing was written"
@@ -51,10 +51,9 @@ _GONE = {
 
 
 class _Group(click.Group):
-    """A group whose verbs blame the model where it is to blame.
+    """A group of verbs that blames the model where the model is to blame.
 
-    The gate knows what a graph is, not which types and shapes its operators take. What stumbles
-    over a model that ONNX Runtime rejects is told so, with its reason, and is no fault of ours.
+    An unexpected error at a model that ONNX Runtime rejects becomes a ModelError with its reason.
     """
 
     def resolve_command(
@@ -69,23 +68,23 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except click.NoSuchOption as error:
             if instead := _GONE.get(f"{error.ctx and error.ctx.info_name} {error.option_name}"):
-                told = f"{error.option_name} is no option any more; {instead}."
-                raise click.UsageError(told, error.ctx) from error
+                message = f"{error.option_name} is no option any more; {instead}."
+                raise click.UsageError(message, error.ctx) from error
             raise
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as error:
-            known = isinstance(error, GraphfixError | OSError | MemoryError)
-            if known and not isinstance(error, PassError):
+            is_expected = isinstance(error, GraphfixError | OSError | MemoryError)
+            if is_expected and not isinstance(error, PassError):
                 raise
-            reason = _rejected(ctx.meta.get(_options.MODEL))
+            reason = _rejection_reason(ctx.meta.get(_options.MODEL))
             if reason is None:
                 raise
             raise ModelError(f"{ctx.meta[_options.MODEL]}: {reason}") from error
 
 
-def _rejected(model: str | None) -> str | None:
-    """What ONNX Runtime says against a model; None if nothing."""
+def _rejection_reason(model: str | None) -> str | None:
+    """Return why ONNX Runtime rejects a model, or None."""
     if model is None:
         return None
     from graphfix.runtime.local_session import Session
@@ -106,11 +105,11 @@ def group(context: click.Context) -> None:
 
     Exit codes: 0 done, 1 findings or a failed verdict, 2 wrong usage or bad input.
     """
-    context.color = _terminal.colours()
+    context.color = _terminal.colour_preference()
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
     else:
-        _config.put(context, group.commands[context.invoked_subcommand])
+        _config.apply_defaults(context, group.commands[context.invoked_subcommand])
 
 
 _READING = (check, plan, verify, padded, bench, zoo, passes, explain, completion)
@@ -120,16 +119,16 @@ for _verb in (run, ship, demo, *_READING):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; every expected error becomes a sentence."""
-    _terminal.stand_in()
+    _terminal.open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # A Windows pipe may be cp1252, and a tensor may be named in any script.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    _interrupts.hear()
-    remarks, showing = _terminal.Remarks(), warnings.showwarning
+    _interrupts.install_handlers()
+    remarks, showing = _terminal.RemarkHandler(), warnings.showwarning
     # Of every library: what they warn of has names from the model in it, and they print it raw.
     logging.getLogger().addHandler(remarks)
-    warnings.showwarning = _terminal.warned
+    warnings.showwarning = _terminal.show_warning
     try:
         code = group.main(arguments, prog_name="graphfix", standalone_mode=False)
         if sys.stdout is not None:
@@ -138,46 +137,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = error.ctx.command_path if error.ctx is not None else "graphfix"
         sentence = error.format_message()
         end = "" if sentence.endswith((".", "?", "?)")) else "."
-        return _fail(f"{sentence}{end} Try '{command} --help'.")
+        return _report_error(f"{sentence}{end} Try '{command} --help'.")
     except click.ClickException as error:
-        return _fail(error.format_message())
+        return _report_error(error.format_message())
     except (click.Abort, KeyboardInterrupt) as error:
         # What had its name when the signal came; not what went with a folder of its own. click
         # makes an Abort of what it hears.
-        said = (error.__cause__ or error).args
-        written = [x for x in said if isinstance(x, str) and Path(x).exists()]
-        _terminal.remark(f"interrupted; written: {', '.join(written)}" if written else _NOTHING)
+        abort_args = (error.__cause__ or error).args
+        written = [x for x in abort_args if isinstance(x, str) and Path(x).exists()]
+        _terminal.print_remark(
+            f"interrupted; written: {', '.join(written)}" if written else _NOTHING
+        )
         return DONE if written else INTERRUPTED
     except PassError as error:  # its traceback is what we need
         lines = traceback.format_exception(error.__cause__ or error)
-        click.echo(clean("".join(lines)), err=True, nl=False)
-        return _fail(f"{error}; nothing was written. Please report the lines above")
+        click.echo(clean_text("".join(lines)), err=True, nl=False)
+        return _report_error(f"{error}; nothing was written. Please report the lines above")
     except GraphfixError as error:
-        return _fail(str(error))
+        return _report_error(str(error))
     except MemoryError:
-        return _fail("out of memory; nothing was written. Try smaller sizes with --dims")
+        return _report_error("out of memory; nothing was written. Try smaller sizes with --dims")
     except OSError as error:
-        _terminal.silence()  # perhaps it was the standard output
-        if error.filename is None and not _is_somewhere():
-            return _fail("the current folder is no more; change to one that is there")
+        _terminal.silence_stream()  # perhaps it was the standard output
+        if error.filename is None and not _has_current_folder():
+            return _report_error("the current folder is no more; change to one that is there")
         where = f"{error.filename}: " if error.filename is not None else ""
-        return _fail(f"{where}{error.strerror or error}")
+        return _report_error(f"{where}{error.strerror or error}")
     except Exception as error:  # a fault of ours, or of a plugin: its traceback is what we need
         if _NO_THREAD in str(error):
-            return _fail(
+            return _report_error(
                 "the system starts no more threads for this user; nothing was written. End some "
                 "processes, or raise the limit (ulimit -u)"
             )
-        click.echo(clean(traceback.format_exc()), err=True, nl=False)
-        what = f"{type(error).__name__}: {error}"
-        return _fail(f"unexpected {what}; this is a fault, please report the lines above")
+        click.echo(clean_text(traceback.format_exc()), err=True, nl=False)
+        problem = f"{type(error).__name__}: {error}"
+        return _report_error(
+            f"unexpected {problem}; this is a fault, please report the lines above"
+        )
     finally:
         logging.getLogger().removeHandler(remarks)
         warnings.showwarning = showing
     return code if isinstance(code, int) else DONE
 
 
-def _is_somewhere() -> bool:
+def _has_current_folder() -> bool:
     try:
         Path.cwd()
     except OSError:
@@ -185,6 +188,6 @@ def _is_somewhere() -> bool:
     return True
 
 
-def _fail(message: str) -> int:
-    _terminal.remark(f"error: {message}")
+def _report_error(message: str) -> int:
+    _terminal.print_remark(f"error: {message}")
     return BAD

@@ -1,4 +1,4 @@
-"""What happened to a model on its way from one file to another, as the later file says."""
+"""How a model changed between two files, as the later file's metadata says."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 
 def passes_between(before: ir.Model, after: ir.Model, name: str) -> list[Pass]:
-    """The passes that ``after``, of the file ``name``, says it went through; ``before`` did not."""
+    """Return the passes that ``after``, of file ``name``, went through since ``before``."""
     from graphfix.core import Pass
     from graphfix.engine import pipeline
 
-    done, spec = (x.metadata_props.get(pipeline.PIPELINE_KEY) for x in (before, after))
-    if spec is None or spec == done:
+    earlier_spec, spec = (x.metadata_props.get(pipeline.PIPELINE_KEY) for x in (before, after))
+    if spec is None or spec == earlier_spec:
         return []
     try:
-        return [one for one in pipeline.parse(spec) if isinstance(one, Pass)]
+        return [step for step in pipeline.parse_passes(spec) if isinstance(step, Pass)]
     except GraphfixError as error:
-        _terminal.remark(f"{name} went through {spec}, which is unknown here: {error}")
+        _terminal.print_remark(f"{name} went through {spec}, which is unknown here: {error}")
         return []
 
 
-def gate_between(passes: Sequence[Pass], after: ir.Model) -> Tolerance | None:
-    """What the passes that ``after`` went through promise of its numbers; None for the usual."""
-    from graphfix.job.rounding_search import gate
+def tolerance_between(passes: Sequence[Pass], after: ir.Model) -> Tolerance | None:
+    """Return the tolerance of the passes that ``after`` went through; None for the default."""
+    from graphfix.job.rounding_search import rounding_tolerance
     from graphfix.proof.compare import computes_in_half
 
-    return gate(passes) if computes_in_half(after) else None
+    return rounding_tolerance(passes) if computes_in_half(after) else None
 
 
-def advice(before: ir.Model, after: ir.Model) -> str:
-    """What lets numbers that another tool has rounded pass; "" where none are."""
+def rounding_advice(before: ir.Model, after: ir.Model) -> str:
+    """Return how to allow the rounding of another tool, or ""."""
     from graphfix.proof.compare import computes_in_half
 
     if computes_in_half(before) or not computes_in_half(after):

@@ -1,4 +1,4 @@
-"""``[tool.graphfix]`` in pyproject.toml: defaults of options, for the folder where one works."""
+"""``[tool.graphfix]`` in pyproject.toml: defaults of options."""
 
 import tomllib
 from pathlib import Path
@@ -13,8 +13,8 @@ from graphfix.wording import did_you_mean
 _KEYS = {"spec": "profile", "atol": "atol", "exclude": "exclude"}
 
 
-def put(context: click.Context, command: click.Command) -> None:
-    """Let the nearest pyproject.toml with a table for graphfix give defaults to ``command``.
+def apply_defaults(context: click.Context, command: click.Command) -> None:
+    """Set the defaults of ``command`` from the nearest pyproject.toml with a graphfix table.
 
     Raises:
         UsageError: A key is unknown, or the file is no TOML.
@@ -37,5 +37,5 @@ def put(context: click.Context, command: click.Command) -> None:
         used = {x: key for x, key in _KEYS.items() if x in names and key in table}
         if used:
             context.default_map = {str(command.name): {x: table[key] for x, key in used.items()}}
-            _terminal.remark(f"{file}: [tool.graphfix] sets {', '.join(used.values())}")
+            _terminal.print_remark(f"{file}: [tool.graphfix] sets {', '.join(used.values())}")
         return

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from graphfix.cli import _terminal
-from graphfix.spec.quoting import halves, unquoted
+from graphfix.spec.quoting import partition_outside_quotes, unquote_name
 from graphfix.wording import ALIASES
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ MODEL, PLUGINS = "graphfix.model", "graphfix.plugins"
 _MOST = 1 << 40
 
 
-def _remember(context: click.Context, option: click.Parameter, value: str) -> str:
-    context.meta[MODEL] = value = from_stdin(context, option, value)
+def _remember_model(context: click.Context, option: click.Parameter, value: str) -> str:
+    context.meta[MODEL] = value = path_or_stdin(context, option, value)
     return value
 
 
-def _spooled(context: click.Context, name: str) -> Path:
-    """A file for what goes through a standard stream; it goes with the command."""
-    from graphfix.runtime.scratch import Folder
+def _spool_file(context: click.Context, name: str) -> Path:
+    """Return a temporary file for what goes through a standard stream."""
+    from graphfix.runtime.scratch import ScratchFolder
 
-    folder = context.with_resource(Folder()).path
+    folder = context.with_resource(ScratchFolder()).path
     path = folder / f"{name}.onnx"
     # Weights in other files are not there; nobody can put them into this folder.
     ALIASES[f"{folder}; put it there"] = f"{name}; name the model's file instead of -"
@@ -47,85 +47,89 @@ def _spooled(context: click.Context, name: str) -> Path:
     return path
 
 
-def from_stdin(context: click.Context, _: click.Parameter, value: str) -> str:
-    """The path of a model; of ``-``, that of a file with what comes from stdin."""
+def path_or_stdin(context: click.Context, _: click.Parameter, value: str) -> str:
+    """Return the path of a model; of ``-``, that of a file with the content of stdin."""
     if value != "-" or context.resilient_parsing:
         return value
-    path = _spooled(context, "stdin")
+    path = _spool_file(context, "stdin")
     with path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
     return str(path)
 
 
-def to_stdout(context: click.Context) -> str:
-    """A file for ``-o -``, which :func:`print_file` prints."""
-    if _terminal.data().isatty():
+def stdout_file(context: click.Context) -> str:
+    """Return the path of a file for ``-o -``, which the command copies to stdout."""
+    if _terminal.data_stream().isatty():
         raise click.UsageError("-o -: stdout is a terminal; pipe it on, or name a file.")
-    return str(_spooled(context, "stdout"))
+    return str(_spool_file(context, "stdout"))
 
 
-def _hush(context: click.Context, _: click.Parameter, value: bool) -> None:
+def _set_quiet(context: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
-        context.with_resource(_terminal.hushed())
+        context.with_resource(_terminal.suppress_output())
 
 
-def _keep(context: click.Context, _: click.Parameter, files: Texts) -> None:
+def _keep_plugins(context: click.Context, _: click.Parameter, files: Texts) -> None:
     context.meta[PLUGINS] = files
 
 
-def sizes(_: click.Context, option: click.Parameter, given: Texts) -> Sizes | None:
-    """``("T=7,40", "B=1")`` as {"T": [7, 40], "B": [1]}; None if nothing was given."""
-    found: Sizes = {}
-    for text in given:
-        said = f"{option.opts[0]} {text}"
-        name, equals, values = halves(text, "=")
+def parse_sizes(_: click.Context, option: click.Parameter, texts: Texts) -> Sizes | None:
+    """Parse ``("T=7,40", "B=1")`` as {"T": [7, 40], "B": [1]}; None if empty."""
+    sizes_by_dim: Sizes = {}
+    for text in texts:
+        option_text = f"{option.opts[0]} {text}"
+        name, equals, values = partition_outside_quotes(text, "=")
         if not (equals and name.strip()):
-            raise click.UsageError(f"{said}: write NAME=SIZE such as T=7.")
-        wrong = f"{said}: {values!r} are not whole numbers."
-        found.setdefault(unquoted(name.strip()), []).extend(_whole(values, said, wrong, "size"))
-    return found or None
+            raise click.UsageError(f"{option_text}: write NAME=SIZE such as T=7.")
+        wrong = f"{option_text}: {values!r} are not whole numbers."
+        sizes_by_dim.setdefault(unquote_name(name.strip()), []).extend(
+            _parse_whole_numbers(values, option_text, wrong, "size")
+        )
+    return sizes_by_dim or None
 
 
-def containers(_: click.Context, option: click.Parameter, given: Texts) -> list[int] | None:
-    """``("160,240", "480")`` as [160, 240, 480]; None if nothing was given."""
-    found: list[int] = []
-    for text in given:
-        said = f"{option.opts[0]} {text}"
-        found += _whole(text, said, f"{said}: not whole numbers.", "container")
-    return found or None
+def parse_containers(_: click.Context, option: click.Parameter, texts: Texts) -> list[int] | None:
+    """Parse ``("160,240", "480")`` as [160, 240, 480]; None if empty."""
+    numbers: list[int] = []
+    for text in texts:
+        option_text = f"{option.opts[0]} {text}"
+        numbers += _parse_whole_numbers(
+            text, option_text, f"{option_text}: not whole numbers.", "container"
+        )
+    return numbers or None
 
 
-def _whole(values: str, said: str, wrong: str, what: str) -> list[int]:
+def _parse_whole_numbers(values: str, option_text: str, wrong: str, noun: str) -> list[int]:
     try:
         numbers = [int(value) for value in values.split(",")]
     except ValueError:
         raise click.UsageError(wrong) from None
     if min(numbers) < 1:
-        raise click.UsageError(f"{said}: a {what} is at least 1.")
+        raise click.UsageError(f"{option_text}: a {noun} is at least 1.")
     if max(numbers) > _MOST:
-        raise click.UsageError(f"{said}: a {what} is at most {_MOST:,}.")
+        raise click.UsageError(f"{option_text}: a {noun} is at most {_MOST:,}.")
     return numbers
 
 
-def _expanded(context: click.Context, option: click.Parameter, given: Texts) -> Texts:
-    """Patterns as the files that they match: not every shell does that."""
-    found: list[str] = []
-    for text in (from_stdin(context, option, x) for x in given):
+def _expand_patterns(context: click.Context, option: click.Parameter, texts: Texts) -> Texts:
+    """Expand patterns into the files that they match: not every shell does that."""
+    files: list[str] = []
+    for text in (path_or_stdin(context, option, x) for x in texts):
         if Path(text).exists() or not glob.has_magic(text):
-            found.append(text)
+            files.append(text)
             continue
         matched = sorted(glob.glob(text, recursive=True))  # noqa: PTH207  (absolute ones, too)
         if not matched:
             raise click.UsageError(f"{text}: matches no file.")
-        found += matched
-    return tuple(dict.fromkeys(found))
+        files += matched
+    return tuple(dict.fromkeys(files))
 
 
 FILE = click.Path(readable=False)
 """A file that shells complete; what is wrong with it is said where it is read."""
-model = click.argument("model", metavar="MODEL", type=FILE, callback=_remember)
+model = click.argument("model", metavar="MODEL", type=FILE, callback=_remember_model)
 models = click.argument(
-    "models", metavar="MODEL ...", type=FILE, nargs=-1, required=True, callback=_expanded
+    "models", metavar="MODEL ...", type=FILE, nargs=-1, required=True, callback=_expand_patterns
 )
 
 passes = click.option(
@@ -141,7 +145,7 @@ plugin = click.option(
     "--plugin",
     multiple=True,
     metavar="FILE.py",
-    callback=_keep,
+    callback=_keep_plugins,
     expose_value=False,
     help="Take passes from a Python file, too.",
 )
@@ -152,7 +156,7 @@ quiet = click.option(
     is_flag=True,
     is_eager=True,  # before what others have to say
     expose_value=False,
-    callback=_hush,
+    callback=_set_quiet,
     help="Print nothing but errors, and what --json or -o - asks for.",
 )
 
@@ -165,12 +169,12 @@ exclude = click.option(
 )
 
 
-def where(known: Sequence[str], default: str, text: str) -> Callable[[F], F]:
-    """``--ep``: where something runs, or is to run."""
-    return click.option("--ep", type=click.Choice(known), default=default, help=text)
+def ep_option(choices: Sequence[str], default: str, text: str) -> Callable[[F], F]:
+    """Return the option ``--ep``: where something runs."""
+    return click.option("--ep", type=click.Choice(choices), default=default, help=text)
 
 
-ep = where(
+ep = ep_option(
     ["cpu", "dml", "cuda"],
     "cpu",
     "Where the repaired model runs to be compared with the original on the CPU: on the CPU too "
@@ -179,28 +183,28 @@ ep = where(
 # Its argument is an Ep; graphfix.runtime.python says how a verb uses it.
 
 
-def dims(example: str, text: str, name: str = "--dims") -> Callable[[F], F]:
-    """Sizes of symbolic dims, by name: one option in all verbs, spelled ``--dim`` as well."""
+def dims_option(example: str, text: str, name: str = "--dims") -> Callable[[F], F]:
+    """Return an option for sizes of symbolic dims, spelled the same in all verbs."""
     names = (name, "--dim", "dims") if name == "--dims" else (name,)
-    return click.option(*names, multiple=True, callback=sizes, metavar=example, help=text)
+    return click.option(*names, multiple=True, callback=parse_sizes, metavar=example, help=text)
 
 
-def flag(*names: str, text: str) -> Callable[[F], F]:
-    """What is asked for, or not."""
+def flag_option(*names: str, text: str) -> Callable[[F], F]:
+    """Return an option that is a flag."""
     return click.option(*names, is_flag=True, help=text)
 
 
-verbose = flag("-v", "--verbose", text="List every node, and every case.")
-json_flag = flag("--json", "as_json", text="Print JSON on stdout.")
+verbose = flag_option("-v", "--verbose", text="List every node, and every case.")
+json_flag = flag_option("--json", "as_json", text="Print JSON on stdout.")
 
 
-def gate(*names: str, text: str) -> Callable[[F], F]:
-    """How far numbers may be apart."""
+def tolerance_option(*names: str, text: str) -> Callable[[F], F]:
+    """Return an option for how far numbers may differ."""
     return click.option(*names, type=float, metavar="X", help=text)
 
 
-def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Several options as one, in the order in which help lists them."""
+def _combine_options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return several options as one decorator, in the order in which help lists them."""
 
     def decorate(command: F) -> F:
         for option in reversed(options):
@@ -210,22 +214,22 @@ def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-feeding = _all(
-    dims("T=7,40", "Sizes of a symbolic dim to verify at; may be given for several dims."),
+feeding = _combine_options(
+    dims_option("T=7,40", "Sizes of a symbolic dim to verify at; may be given for several dims."),
     click.option("--feeds", metavar="FILE.npz", help="Verify with these inputs, by name."),
-    gate("--atol", text="Largest difference that passes; of outputs over 1, a share."),
+    tolerance_option("--atol", text="Largest difference that passes; of outputs over 1, a share."),
 )
 """What to verify with, and how closely."""
 
-rtol = gate(
+rtol = tolerance_option(
     "--rtol",
     text="Of float16: the largest difference that passes, as a share of the largest element of an "
     "output. Default: 0.01.",
 )
 
 
-lengths = _all(
-    dims(
+lengths = _combine_options(
+    dims_option(
         "T=40,97",
         "Lengths of the clips, by the name of the symbolic dim; batch=2 puts clips of different "
         "lengths into one container.",
@@ -233,7 +237,7 @@ lengths = _all(
     click.option(
         "--container",
         multiple=True,
-        callback=containers,
+        callback=parse_containers,
         metavar="160",
         help="How long to pad to; several with commas. Default: 1.5 and 12 times each clip.",
     ),
@@ -251,26 +255,26 @@ lengths = _all(
 )
 """Which clips, and how far they are padded."""
 
-padded_ep = where(
+padded_ep = ep_option(
     ["cpu", "dml"],
     "cpu",
     "Where the containers run: on the CPU (default), or on DirectML. Clips alone run on the CPU.",
 )
 
 
-def plugins() -> Texts:
-    """The files of ``--plugin``."""
-    found: Texts = click.get_current_context().meta.get(PLUGINS, ())
-    return found
+def plugin_files() -> Texts:
+    """Return the files of ``--plugin``."""
+    files: Texts = click.get_current_context().meta.get(PLUGINS, ())
+    return files
 
 
 def load_plugins() -> None:
-    """Make the passes of ``--plugin`` files known.
+    """Load the passes of the ``--plugin`` files.
 
     Raises:
         PluginError: A file cannot be used.
     """
-    if files := plugins():
+    if files := plugin_files():
         from graphfix.engine import registry
 
         for file in files:
@@ -288,15 +292,15 @@ def require_name(output: str | None) -> None:
     if output.endswith(("/", os.sep)):  # a path would forget it
         raise click.UsageError(f"-o {output}: names a folder; name a file in it.")
     path = Path(output)
-    for file in map(Path, plugins()):
+    for file in map(Path, plugin_files()):
         if path.exists() and file.exists() and path.samefile(file):
             raise click.UsageError(f"-o {output}: is read for this work; name another file.")
 
 
-def tolerance(
+def build_tolerance(
     atol: float | None, rtol: float | None = None, cosine: float | None = None, *, wide: bool = True
 ) -> Tolerance | None:
-    """The tolerance that ``--atol``, ``--rtol`` or ``--cosine`` asks for; None for the default.
+    """Build the tolerance of ``--atol``, ``--rtol`` or ``--cosine``; None for the default.
 
     Where the cosine has no option of its own, ``--atol`` widens its gate as well: numbers that may
     be further apart are vectors that may be.
@@ -307,7 +311,7 @@ def tolerance(
         raise click.UsageError(f"--atol {atol:g}: a difference is at least 0.")
     if cosine is not None and not -1 <= cosine <= 1:
         raise click.UsageError(f"--cosine {cosine:g}: a cosine is between -1 and 1.")
-    if rtol is not None and (not 0 < rtol < 1 or (atol is not None and given_here("atol"))):
+    if rtol is not None and (not 0 < rtol < 1 or (atol is not None and is_on_command_line("atol"))):
         raise click.UsageError(f"--rtol {rtol:g}: is between 0 and 1, and without --atol.")
     gates, most = (Tolerance(), atol) if rtol is None else (HALF_GATE, rtol)
     if most is not None:
@@ -318,7 +322,7 @@ def tolerance(
     return None if most is None else gates
 
 
-def given_here(name: str) -> bool:
-    """Whether an option is given on the command line, and not in pyproject.toml."""
+def is_on_command_line(name: str) -> bool:
+    """Return whether an option is on the command line, and not from pyproject.toml."""
     source = click.get_current_context().get_parameter_source(name)
     return source is click.core.ParameterSource.COMMANDLINE

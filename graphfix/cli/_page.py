@@ -1,4 +1,4 @@
-"""``--report``: where the page goes, asked before any work is done, and the page itself."""
+"""``--report``: the path of the page, checked before any work is done, and the page itself."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,10 +13,10 @@ from graphfix.wording import ALIASES
 option = click.option("--report", metavar="FILE", help="Also write the result as an HTML page.")
 
 
-def path(
+def page_path(
     report: str | None, models: Sequence[str], target: Path | None = None, feeds: str | None = None
 ) -> Path | None:
-    """Where the page goes; None if none is asked for.
+    """Return the path of the page; None if none is asked for.
 
     Args:
         report: What ``--report`` says.
@@ -34,34 +34,34 @@ def path(
         raise UsageError(f"--report {page}: there is no folder {page.parent}; make it first")
     if page.is_dir():
         raise UsageError(f"--report {page}: is a folder; name a file in it")
-    for taken in (*map(Path, models), *([target] if target is not None else [])):
-        if page.resolve() == taken.resolve():
+    for model_file in (*map(Path, models), *([target] if target is not None else [])):
+        if page.resolve() == model_file.resolve():
             raise UsageError(f"--report {page}: is a model's file; name another")
     if page.exists():  # what is read is there
-        from graphfix.model import atomic_file, io
+        from graphfix.files import atomic_file, io
 
-        read = [Path(x) for x in (feeds, *_options.plugins()) if x]
+        read_files = [Path(x) for x in (feeds, *_options.plugin_files()) if x]
         for model in models:
             with suppress(ModelError):  # the work itself says what is wrong with it
-                read += io.inputs_of(io.load(model))
-        if any(x.exists() and page.samefile(x) for x in read):
+                read_files += io.input_files(io.load(model))
+        if any(x.exists() and page.samefile(x) for x in read_files):
             raise UsageError(f"--report {page}: is read for this work; name another")
-        atomic_file.target_of(page)
+        atomic_file.resolve_target(page)
     return page
 
 
-def write(
+def write_page(
     page: Path, template: str, data: Mapping[str, object], *, quiet: bool, **values: object
 ) -> None:
-    """Write a page, and say where it is unless stdout is for data."""
-    from graphfix.model import atomic_file
-    from graphfix.show.html import page_of
+    """Write a page, and print its path unless stdout is for data."""
+    from graphfix.files import atomic_file
+    from graphfix.show.html import render_data_page
 
-    atomic_file.put_text(page, page_of(template, data, **values))
+    atomic_file.write_text(page, render_data_page(template, data, **values))
     if not quiet:
-        _terminal.row("report", str(page))
+        _terminal.print_row("report", str(page))
 
 
-def name(file: str) -> str:
-    """A file as the user has named it."""
+def display_name(file: str) -> str:
+    """Return a file's name as the user gave it."""
     return ALIASES.get(file, file)

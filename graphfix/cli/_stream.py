@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphfix.runtime.python import Wanted
-    from graphfix.ship.stream_cost import Stream, StreamSide
+    from graphfix.shipping.stream_cost import StreamBenchmark, StreamSide
 
 _MIB = 1 << 20
 
 
-def show_stream(
+def run_stream_bench(
     folder: str,
     against: str,
     ep: Wanted,
@@ -30,77 +30,79 @@ def show_stream(
     processes: int | None,
     as_json: bool,
 ) -> int:
-    """Run the stream and print what came of it; the exit code."""
-    with _terminal.progress(quiet=as_json) as tell:
-        from graphfix.ship.stream_bench import stream
+    """Time the stream, print the result, and return the exit code."""
+    with _terminal.show_progress(quiet=as_json) as tell:
+        from graphfix.shipping.stream_bench import bench_stream
 
-        done = stream(
+        result = bench_stream(
             folder,
             against,
             ep=ep,
-            lengths=None if lengths is None else _lengths(lengths),
+            lengths=None if lengths is None else _read_lengths(lengths),
             clips=clips,
             processes=processes,
             progress=tell,
         )
     if as_json:
-        _terminal.print_json(done.to_json())
+        _terminal.print_json(result.to_json())
     else:
-        _print(done)
-    for side in (done.original, done.shipped):
+        _print_result(result)
+    for side in (result.original, result.shipped):
         if side.error:
-            _terminal.remark(f"error: {side.name}: {side.error}")
-    return int(not done.ok)
+            _terminal.print_remark(f"error: {side.name}: {side.error}")
+    return int(not result.ok)
 
 
-def _lengths(file: str) -> Sequence[int]:
+def _read_lengths(file: str) -> Sequence[int]:
     try:
-        found = [int(x) for x in Path(file).read_text(encoding="utf-8").split()]
+        lengths = [int(x) for x in Path(file).read_text(encoding="utf-8").split()]
     except OSError as error:
         raise UsageError(f"--lengths {file}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise UsageError(f"--lengths {file}: holds something else than lengths: {error}") from error
-    if not found:
+    if not lengths:
         raise UsageError(f"--lengths {file}: is empty; write the length of each clip, one a line")
-    return found
+    return lengths
 
 
-def _print(done: Stream) -> None:
-    from graphfix.ship.stream_cost import all_of
+def _print_result(result: StreamBenchmark) -> None:
+    from graphfix.shipping.stream_cost import total_phase
 
-    if done.note:
-        _terminal.remark(done.note)
-    lengths = sorted(done.lengths)
+    if result.note:
+        _terminal.print_remark(result.note)
+    lengths = sorted(result.lengths)
     sizes = f"{lengths[0]} to {lengths[-1]}"
-    told = f"of {sizes}" if done.of == "clip" else f"that add {sizes}, {sum(lengths)} in all"
-    _terminal.paragraph(f"{plural(len(lengths), done.of)} {told}, on {done.ep}")
+    description = (
+        f"of {sizes}" if result.of == "clip" else f"that add {sizes}, {sum(lengths)} in all"
+    )
+    _terminal.print_paragraph(f"{plural(len(lengths), result.of)} {description}, on {result.ep}")
     click.echo()
-    for side in (done.original, done.shipped):
-        _terminal.paragraph(side.name, "  ")
-        _terminal.row("kernels", _kernels(side))
+    for side in (result.original, result.shipped):
+        _terminal.print_paragraph(side.name, "  ")
+        _terminal.print_row("kernels", _kernels_text(side))
         peak = "" if side.count.peak is None else f"; {side.count.peak / _MIB:.0f} MiB at the peak"
-        moved = f"{side.count.moved / _MIB:.2f} MiB of inputs and outputs"
+        traffic = f"{side.count.moved / _MIB:.2f} MiB of inputs and outputs"
         if side.count.copies is not None:
-            moved += f"; {plural(side.count.copies, 'copy', 'copies')} within the runs"
-        _terminal.row("moved", moved + peak)
+            traffic += f"; {plural(side.count.copies, 'copy', 'copies')} within the runs"
+        _terminal.print_row("moved", traffic + peak)
         for phase, timing in side.phases.items():
-            told = f"{timing.median * 1e3:.1f} ms"
-            if phase == all_of(done.of):
-                told += f", {timing.median / len(lengths) * 1e3:.2f} ms a {done.of}"
-            _terminal.row("time", f"{phase} {told}")
+            description = f"{timing.median * 1e3:.1f} ms"
+            if phase == total_phase(result.of):
+                description += f", {timing.median / len(lengths) * 1e3:.2f} ms a {result.of}"
+            _terminal.print_row("time", f"{phase} {description}")
         click.echo()
-    for phase, found in done.claims.items():
-        if found.ratio is None:
-            _terminal.row("ratio", f"{phase}: cannot tell: {found.why}", colour="yellow")
+    for phase, claim in result.claims.items():
+        if claim.ratio is None:
+            _terminal.print_row("ratio", f"{phase}: cannot tell: {claim.why}", colour="yellow")
         else:
-            ratio = found.ratio
+            ratio = claim.ratio
             text = f"{phase}: {ratio.value:.2f} of the time ({ratio.low:.2f} to {ratio.high:.2f})"
-            _terminal.row("ratio", text)
-    for note in done.notes:
-        _terminal.row("note", note)
+            _terminal.print_row("ratio", text)
+    for note in result.notes:
+        _terminal.print_row("note", note)
 
 
-def _kernels(side: StreamSide) -> str:
+def _kernels_text(side: StreamSide) -> str:
     count = side.count
     if count.launched is None:
         return "unknown: ONNX Runtime does not load it here"

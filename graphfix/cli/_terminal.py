@@ -1,4 +1,4 @@
-"""What every verb needs of a terminal: lines that fit, remarks, progress, JSON."""
+"""The terminal, for every verb: wrapped lines, remarks, progress, JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import click
 
 from graphfix.errors import GraphfixError
 from graphfix.version import __version__
-from graphfix.wording import ALIASES, Row, clean, row_lines, wrapped
+from graphfix.wording import ALIASES, Row, clean_text, row_lines, wrap_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -31,13 +31,13 @@ _DETAIL = re.compile(r"( \d+/\d+)?: .*")
 _COUNT = re.compile(r"\b(\d+)(?:/| of )(\d+)(?=[:,]|$)")
 
 
-def data() -> TextIO:
-    """Where data goes that was asked for, also with ``-q``."""
+def data_stream() -> TextIO:
+    """Return the stream for requested data, which ``-q`` does not silence."""
     return _data or sys.stdout
 
 
 @contextmanager
-def hushed() -> Iterator[None]:
+def suppress_output() -> Iterator[None]:
     """Print errors and data only."""
     global _data
     _data = sys.stdout
@@ -48,45 +48,45 @@ def hushed() -> Iterator[None]:
         _data = None
 
 
-def remark(text: str) -> None:
-    """One line on stderr, in graphfix's name. If nobody takes it, what is done is done anyway."""
+def print_remark(text: str) -> None:
+    """Print one line on stderr, in graphfix's name; errors of writing are ignored."""
     if _data is not None and not text.startswith("error"):
         return
     try:
-        _put(f"graphfix: {' '.join(clean(text).split())}", err=True)
+        _print_line(f"graphfix: {' '.join(clean_text(text).split())}", err=True)
     except OSError:  # a full disk, or a terminal that is gone
-        silence(sys.stderr)
+        silence_stream(sys.stderr)
 
 
-def failed(why: str) -> int:
-    """Say what failed; the exit code."""
-    remark(f"error: {why}")
+def report_failure(reason: str) -> int:
+    """Print what failed, and return the exit code."""
+    print_remark(f"error: {reason}")
     return 1
 
 
-class Remarks(logging.Handler):
-    """What the library logs, each thing once."""
+class RemarkHandler(logging.Handler):
+    """Prints what the library logs, each message once."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record, unless it was printed before."""
         text = record.getMessage()
-        if text not in self._told:
-            self._told.add(text)
-            remark(text)
+        if text not in self._printed:
+            self._printed.add(text)
+            print_remark(text)
 
 
-def warned(message: Warning | str, *_: object, **__: object) -> None:
-    """A warning of Python's, as a remark; in the place of ``warnings.showwarning``."""
-    remark(f"warning: {message}")
+def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning of Python as a remark; replaces ``warnings.showwarning``."""
+    print_remark(f"warning: {message}")
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
-    """After the work: what fails here is said, and ``what`` became of the model.
+def report_late_errors(outcome: str) -> Iterator[None]:
+    """Print errors raised in this block, with the ``outcome`` of the model, and go on.
 
     The exit code is that of the model all the same: who closed the pipe knows that.
     """
@@ -96,12 +96,12 @@ def told(what: str) -> Iterator[None]:
             sys.stdout.flush()
     except (OSError, GraphfixError, MemoryError, KeyboardInterrupt) as error:
         reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-        remark(f"error: {reason or 'out of memory'}; {what}")
-        silence()
+        print_remark(f"error: {reason or 'out of memory'}; {outcome}")
+        silence_stream()
 
 
-def stand_in() -> None:
-    """Let what whoever started us has closed lead nowhere.
+def open_closed_streams() -> None:
+    """Open the null device for each standard stream that our caller closed.
 
     Else the next file that is opened has the number of a standard stream, and who writes to that
     stream, such as a process of ours, writes into the file.
@@ -114,8 +114,8 @@ def stand_in() -> None:
                 os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free
 
 
-def silence(stream: TextIO | None = None) -> None:
-    """Let nothing more go to a stream that takes none: Python tries again at its end.
+def silence_stream(stream: TextIO | None = None) -> None:
+    """Redirect a stream that takes no more output to the null device.
 
     Args:
         stream: Which; the standard output.
@@ -126,8 +126,8 @@ def silence(stream: TextIO | None = None) -> None:
         os.close(nowhere)
 
 
-def colours() -> bool | None:
-    """What ``NO_COLOR`` and ``FORCE_COLOR`` ask for; None if nothing: colours on a terminal.
+def colour_preference() -> bool | None:
+    """Return what ``NO_COLOR`` and ``FORCE_COLOR`` ask for; None for colours on a terminal.
 
     Of both, ``NO_COLOR`` holds (no-color.org; force-color.org).
     """
@@ -136,33 +136,33 @@ def colours() -> bool | None:
     return True if os.environ.get("FORCE_COLOR") else None
 
 
-def row(label: str, text: str, *, colour: str | None = None) -> None:
-    """``label     text`` with the text wrapped under itself."""
-    first, *others = row_lines(Row(label, text))
+def print_row(label: str, text: str, *, colour: str | None = None) -> None:
+    """Print ``label     text``, with the text wrapped under itself."""
+    first, *continuation = row_lines(Row(label, text))
     wide = max(len(label), 10) + 2
-    lines([f"  {click.style(first[2:wide], fg=colour)}{first[wide:]}", *others])
+    print_lines([f"  {click.style(first[2:wide], fg=colour)}{first[wide:]}", *continuation])
 
 
-def rows(found: Iterable[Row]) -> None:
+def print_rows(entries: Iterable[Row]) -> None:
     """Print rows with their colours."""
-    for one in found:
-        row(one.label, one.text, colour=one.colour or None)
+    for entry in entries:
+        print_row(entry.label, entry.text, colour=entry.colour or None)
 
 
-def paragraph(text: str, indent: str = "", later: str | None = None) -> None:
-    """Text wrapped at the terminal's width, all lines indented, or those after the first more."""
-    lines(wrapped(text, indent, later))
+def print_paragraph(text: str, indent: str = "", later: str | None = None) -> None:
+    """Print text wrapped at the terminal's width, indented; later lines may be indented more."""
+    print_lines(wrap_text(text, indent, later))
 
 
-def lines(found: Iterable[str]) -> None:
+def print_lines(texts: Iterable[str]) -> None:
     """Print lines that are wrapped already."""
-    for one in found:
-        _put(one)
+    for line in texts:
+        _print_line(line)
 
 
-def _put(line: str, *, err: bool = False) -> None:
-    """Print a line: above the progress where both go to the terminal, not into it."""
-    if _live is None or not (err or data().isatty()):
+def _print_line(line: str, *, err: bool = False) -> None:
+    """Print a line; above the progress where both go to the terminal."""
+    if _live is None or not (err or data_stream().isatty()):
         click.echo(line, err=err)
         return
     from rich.text import Text
@@ -170,24 +170,24 @@ def _put(line: str, *, err: bool = False) -> None:
     _live.print(Text.from_ansi(line), soft_wrap=True)
 
 
-def headed(**fields: object) -> dict[str, object]:
-    """What a verb says as JSON: which form it has, whose it is, and then ``fields``."""
+def with_header(**fields: object) -> dict[str, object]:
+    """Return ``fields`` as a JSON document with its schema and the version of graphfix."""
     return {"schema": 1, "graphfix": __version__, **fields}
 
 
 def print_json(document: object) -> None:
-    """One JSON document on stdout; what JSON has no number for is written as text."""
-    from graphfix.json_types import plain
+    """Print one JSON document on stdout; numbers that JSON has not are written as text."""
+    from graphfix.json_types import to_plain
 
-    text = json.dumps(plain(document), indent=2, allow_nan=False)
+    text = json.dumps(to_plain(document), indent=2, allow_nan=False)
     for path, name in ALIASES.items():
         text = text.replace(json.dumps(path)[1:-1], name)
-    click.echo(text, file=data())
+    click.echo(text, file=data_stream())
 
 
 @contextmanager
-def progress(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """What to call with the text of each step, ``what: detail``; of several, each has its line.
+def show_progress(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows the text of each step, ``what: detail``, a line for each.
 
     A terminal shows the latest text and the time that has passed; other files get a line for each
     new ``what``.
@@ -197,7 +197,7 @@ def progress(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
         yield lambda _: None
         return
     if not sys.stderr.isatty():
-        yield each_once()
+        yield print_steps_once()
         return
     from rich.console import Console
     from rich.markup import escape
@@ -206,60 +206,64 @@ def progress(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     from rich.progress_bar import ProgressBar
 
     class Bar(BarColumn):
-        """Only where the steps are known: else rich lets one run to and fro."""
+        """A bar that is shown only where the number of steps is known."""
 
         def render(self, task: Task) -> ProgressBar:
             return super().render(task) if task.total else ProgressBar(width=0)
 
     columns = SpinnerColumn(), TextColumn("{task.description}"), Bar(bar_width=16), Elapsed()
-    left = TextColumn("{task.fields[left]}")
-    console, estimate = Console(stderr=True), _Estimate()
-    with Progress(*columns, left, console=console, transient=True, redirect_stdout=False) as bar:
+    left_column = TextColumn("{task.fields[left]}")
+    console, estimate = Console(stderr=True), _TimeEstimate()
+    with Progress(
+        *columns, left_column, console=console, transient=True, redirect_stdout=False
+    ) as bar:
         step = bar.add_task("starting", total=None, left="")
         _live = console
 
-        def tell(text: str) -> None:
+        def show_step(text: str) -> None:
             room = console.width - 48  # for what is beside the text: else rich leaves that out
-            shown = "\n".join(escape(clean(x)[:room]) for x in text.splitlines())
+            shown = "\n".join(escape(clean_text(x)[:room]) for x in text.splitlines())
             count = None if "\n" in text else _COUNT.search(text)
             bar.tasks[0].total = int(count[2]) if count else None
             # The last one has only begun; rich stops the clock of what is complete.
-            done = 0.99 * int(count[1]) if count else 0
-            bar.update(step, description=shown, completed=done, left=estimate.left(count))
+            completed = 0.99 * int(count[1]) if count else 0
+            bar.update(
+                step, description=shown, completed=completed, left=estimate.remaining_text(count)
+            )
 
         try:
-            yield tell
+            yield show_step
         finally:
             _live = None
 
 
-class _Estimate:
-    """How long the counted steps of one kind will still take."""
+class _TimeEstimate:
+    """Estimates how long the counted steps of one kind will still take."""
 
     def __init__(self) -> None:
         self._kind, self._since, self._first = ("", ""), 0.0, 0
 
-    def left(self, count: re.Match[str] | None) -> str:
-        """``about 12 s left``, by the steps so far; "" of none, or where it is soon done."""
+    def remaining_text(self, count: re.Match[str] | None) -> str:
+        """Return ``about 12 s left``, judged by the steps so far; "" if unknown or nearly done."""
         if count is None:
             return ""
-        now, done, of = time.monotonic(), int(count[1]), int(count[2])
+        now, finished, total = time.monotonic(), int(count[1]), int(count[2])
         kind = count.string[: count.start()], count[2]
-        if kind != self._kind or done <= self._first:
-            self._kind, self._since, self._first = kind, now, done
+        if kind != self._kind or finished <= self._first:
+            self._kind, self._since, self._first = kind, now, finished
             return ""
-        seconds = (now - self._since) / (done - self._first) * (of - done + 1)
+        seconds = (now - self._since) / (finished - self._first) * (total - finished + 1)
         return f"about {seconds:.0f} s left" if seconds >= 2 else ""
 
 
-def each_once() -> Callable[[str], None]:
-    """What to call with the text of each step, where nothing may move."""
-    told: set[str] = set()
+def print_steps_once() -> Callable[[str], None]:
+    """Return a function that prints the text of each step once."""
+    printed: set[str] = set()
 
-    def tell(text: str) -> None:
-        for what in (_DETAIL.sub("", line) for line in text.splitlines()):
-            if what not in told:
-                told.add(what)
-                remark(what)
+    def print_new_steps(text: str) -> None:
+        for step in (_DETAIL.sub("", line) for line in text.splitlines()):
+            if step not in printed:
+                printed.add(step)
+                print_remark(step)
 
-    return tell
+    return print_new_steps

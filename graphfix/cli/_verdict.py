@@ -1,4 +1,4 @@
-"""A verdict in a few lines."""
+"""Prints a verdict in a few lines."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _terminal
-from graphfix.wording import number, one_line, reasons
+from graphfix.wording import format_number, one_line, reason_lines
 
 if TYPE_CHECKING:
     from graphfix.proof.compare import OutputDiff
     from graphfix.proof.verdict import Verdict
 
 
-def details(verdict: Verdict) -> None:
+def print_details(verdict: Verdict) -> None:
     """Print all that was covered, each case with its outputs, and the cases that were dropped."""
-    if others := [x for x in verdict.covered if x not in verdict.sizes]:
-        _terminal.row("covered", ", ".join(others))
+    if extra_cases := [x for x in verdict.covered if x not in verdict.sizes]:
+        _terminal.print_row("covered", ", ".join(extra_cases))
     for i, (name, diffs) in enumerate(verdict.cases.items()):
-        _terminal.row("" if i else "cases", name)
+        _terminal.print_row("" if i else "cases", name)
         for diff in diffs:
-            text = one_line(f"{diff.output}: {_told(diff)}")
+            text = one_line(f"{diff.output}: {_diff_text(diff)}")
             click.secho(f"{' ' * 16}{text}", fg=None if diff.ok else "red")
     pairs = ((case.name, case.reason) for case in verdict.dropped)
-    _terminal.lines(reasons(pairs, every=True, indent=" " * 12, alike=True))
+    _terminal.print_lines(reason_lines(pairs, every=True, indent=" " * 12, alike=True))
 
 
-def _told(diff: OutputDiff) -> str:
+def _diff_text(diff: OutputDiff) -> str:
     if diff.reason:
         return diff.reason
-    return f"differs by at most {number(diff.max_abs)}" if diff.differing else "the same"
+    return f"differs by at most {format_number(diff.max_abs)}" if diff.differing else "the same"
 
 
-def is_difference(verdict: Verdict | None) -> bool:
-    """Whether both models ran, and numbers differ: then a larger tolerance may be meant."""
+def is_numeric_difference(verdict: Verdict | None) -> bool:
+    """Return whether both models ran and numbers differ: a larger tolerance may help."""
     return verdict is not None and not (verdict.ok or verdict.reason or verdict.worst is None)
 
 
-def failure(verdict: Verdict | None, subject: str) -> str:
-    """The sentence for a verdict that is not ok."""
+def failure_sentence(verdict: Verdict | None, subject: str) -> str:
+    """Return the sentence for a verdict that is not ok."""
     return f"{subject} does not compute the same: {str(verdict).rstrip('.')}"

@@ -1,4 +1,4 @@
-"""``graphfix bench``: how long models take, side by side, and whether they compute the same."""
+"""``graphfix bench``: time models side by side, and compare their outputs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("models", metavar="A.onnx [B.onnx ...]", nargs=-1)
-@_options.where(
+@_options.ep_option(
     ["cpu", "dml", "cuda", "auto"],
     "auto",
     "Where to run. auto (default): DirectML, or the CPU where there is none, and each line says "
     "so. dml, cuda: there, or exit code 2 and how to get it.",
 )
-@_options.dims("T=500", "The size of a symbolic dim to time at; may be given for several dims.")
-@_options.dims("T=480", "The same for the other shape, timed too.", "--other")
+@_options.dims_option(
+    "T=500", "The size of a symbolic dim to time at; may be given for several dims."
+)
+@_options.dims_option("T=480", "The same for the other shape, timed too.", "--other")
 @click.option(
     "--fixed/--no-fixed",
     default=True,
@@ -43,11 +45,11 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0.0),
     help="How long steady runs go on in each process at least; 0.1 by default, 0.3 on DirectML.",
 )
-@_options.flag(
+@_options.flag_option(
     "--careful",
     text="Take longer for a narrower interval: 9 processes and 0.5 seconds, 6 and 1.5 on DirectML.",
 )
-@_options.gate(
+@_options.tolerance_option(
     "--atol", text="Largest difference from the first model on the CPU; of outputs over 1, a share."
 )
 @click.option(
@@ -92,23 +94,23 @@ def bench(
     Exit code 1 if a model does not run, or its outputs differ from the first model's on the CPU.
     """
     if ship is not None:
-        from graphfix.cli._stream import show_stream
+        from graphfix.cli._stream import run_stream_bench
 
         if models or against is None or report is not None:
             raise click.UsageError(
                 "--ship DIR takes --against MODEL, no other models, no --report."
             )
-        return show_stream(
+        return run_stream_bench(
             ship, against, ep, clips=clips, lengths=lengths, processes=processes, as_json=as_json
         )
     if not models:
         raise click.UsageError("Name the models to time, or --ship DIR --against MODEL.")
     _options.load_plugins()
-    page = _page.path(report, models)
-    with _terminal.progress(quiet=as_json) as tell:
+    page = _page.page_path(report, models)
+    with _terminal.show_progress(quiet=as_json) as tell:
         from graphfix.benchmark.bench import bench as measure
 
-        done = measure(
+        result = measure(
             models,
             ep=ep,
             dims=dims,
@@ -118,33 +120,35 @@ def bench(
             runs=runs,
             seconds=seconds,
             careful=careful,
-            map_feeds=[_feeds(models[0], model) for model in models],
-            tolerance=_options.tolerance(atol),
+            map_feeds=[_feed_mapper(models[0], model) for model in models],
+            tolerance=_options.build_tolerance(atol),
             progress=tell,
         )
-    from graphfix.cli._benchmark import letters, show
+    from graphfix.cli._benchmark import model_letters, print_benchmark
 
     if as_json:
-        _terminal.print_json(done.to_json())
+        _terminal.print_json(result.to_json())
     else:
-        show(done, verbose=verbose)
+        print_benchmark(result, verbose=verbose)
     if page is not None:
-        _page.write(page, "bench.html", done.to_json(), quiet=as_json, names=letters(done))
-    if done.ok:
+        _page.write_page(
+            page, "bench.html", result.to_json(), quiet=as_json, names=model_letters(result)
+        )
+    if result.ok:
         return 0
-    bad = next(x for x in done.models if not x.ok)
+    bad = next(x for x in result.models if not x.ok)
     reason = next(x.failure for x in bad.results.values() if x.failure)
-    return _terminal.failed(f"{bad.model}: {reason}")
+    return _terminal.report_failure(f"{bad.model}: {reason}")
 
 
-def _feeds(first: str, model: str) -> MapFeeds | None:
+def _feed_mapper(first: str, model: str) -> MapFeeds | None:
     from graphfix.cli._between import passes_between
-    from graphfix.core import new_feeds
-    from graphfix.model import io
+    from graphfix.core import feeds_after
+    from graphfix.files import io
 
     if model == first:
         return None
     try:
-        return partial(new_feeds, passes_between(io.load(first), io.load(model), model))
+        return partial(feeds_after, passes_between(io.load(first), io.load(model), model))
     except ModelError:
         return None  # that it cannot be read is said where it would be timed

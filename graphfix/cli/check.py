@@ -1,4 +1,4 @@
-"""``graphfix check``: every hazard of a model at once, and on request its repair."""
+"""``graphfix check``: every hazard of a model at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from graphfix.cli import _options, _page, _terminal
 from graphfix.errors import GraphfixError
-from graphfix.wording import clean, grouped, plural, reasons
+from graphfix.wording import clean_text, group_pairs, plural, reason_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,17 +33,17 @@ _REASONS = 3
     help="Passes, profiles and rules, separated by commas. Default: the rules that hold on --ep, "
     "and what matters there of the profile directml, and thaw.",
 )
-@_options.flag(
+@_options.flag_option(
     "--padding",
     text="Say instead what padding does: each leak, and what cannot be analysed (the pass "
     "ilens-mask repairs it).",
 )
-@_options.flag(
+@_options.flag_option(
     "--float16",
     "half",
     text="Say instead what would stay in float32, and why (the pass float16 converts the rest).",
 )
-@_options.where(
+@_options.ep_option(
     ["dml", "cpu"], "dml", "Where the model is to run: on DirectML (default) or on the CPU."
 )
 @click.option(
@@ -55,9 +55,9 @@ _REASONS = 3
 @_options.exclude
 @_options.json_flag
 @_page.option
-@_options.flag("--sarif", text="Print SARIF 2.1.0 on stdout.")
+@_options.flag_option("--sarif", text="Print SARIF 2.1.0 on stdout.")
 @_options.plugin
-@_options.flag("-v", "--verbose", "--all", text="List every node.")
+@_options.flag_option("-v", "--verbose", "--all", text="List every node.")
 def check(
     models: tuple[str, ...],
     spec: str | None,
@@ -79,114 +79,140 @@ def check(
     An error crashes there or computes something else, a warning is slow or runs on the CPU, a note
     matters only elsewhere. Exit code 1 if there is an error.
     """
-    also = [name for name, asked in (("ilens-mask", padding), ("float16", half)) if asked]
-    if also:
-        spec = ",".join([*([spec] if spec is not None else []), *also])
+    extra_checks = [name for name, checks in (("ilens-mask", padding), ("float16", half)) if checks]
+    if extra_checks:
+        spec = ",".join([*([spec] if spec is not None else []), *extra_checks])
     if as_json and sarif:
         raise click.UsageError("--json and --sarif: only one of them goes to stdout.")
     _options.load_plugins()
     from graphfix.core import Findings
     from graphfix.engine import pipeline
+    from graphfix.files import io
     from graphfix.job import checking
-    from graphfix.model import io
 
-    page = _page.path(report, models)
-    asked = pipeline.resolve(spec) if spec is not None else checking.everything(ep)
-    found: dict[str, Findings] = {}
+    page = _page.page_path(report, models)
+    checks = pipeline.resolve_passes(spec) if spec is not None else checking.default_checks(ep)
+    findings_by_model: dict[str, Findings] = {}
     unread: list[str] = []
-    with _terminal.progress(quiet=as_json or sarif) as say:
+    with _terminal.show_progress(quiet=as_json or sarif) as say:
         for model in models:
             say(f"checking {model}")
             click.get_current_context().meta[_options.MODEL] = model
             try:
-                here = checking.check(io.load(model), asked, ep=ep)
+                findings = checking.check(io.load(model), checks, ep=ep)
             except GraphfixError as error:
                 if len(models) == 1:
                     raise
-                _terminal.remark(f"error: {error}")
+                _terminal.print_remark(f"error: {error}")
                 unread.append(str(error))
                 continue
-            here.sort(key=lambda x: _WORST.index(x.severity))
-            shown = (x for x in here if not any(fnmatchcase(x.at, y) for y in exclude))
-            found[model] = Findings(shown)
+            findings.sort(key=lambda x: _WORST.index(x.severity))
+            shown = (x for x in findings if not any(fnmatchcase(x.at, y) for y in exclude))
+            findings_by_model[model] = Findings(shown)
     limit = fail_on or ("error" if spec is None else "warning")
-    each = [_as_json(_page.name(model), ep, asked, here) for model, here in found.items()]
-    document = each[0] if len(models) == 1 else _terminal.headed(models=each)
+    each = [
+        _to_json(_page.display_name(model), ep, checks, findings)
+        for model, findings in findings_by_model.items()
+    ]
+    document = each[0] if len(models) == 1 else _terminal.with_header(models=each)
     if sarif:
-        from graphfix.show.sarif import document as in_sarif
+        from graphfix.show.sarif import sarif_document as in_sarif
 
-        _terminal.print_json(in_sarif(found, _about(asked)))
+        _terminal.print_json(in_sarif(findings_by_model, _summaries_of(checks)))
     elif as_json:
         _terminal.print_json(document)
     else:
-        for model, here in found.items():
-            _print(model, here, verbose=verbose)
-            if padding and here:
+        for model, findings in findings_by_model.items():
+            _print_findings(model, findings, verbose=verbose)
+            if padding and findings:
                 measured = "graphfix padded measures what reaches the outputs"
-                _terminal.row("how", f"seen in the graph, for any size; {measured}")
+                _terminal.print_row("how", f"seen in the graph, for any size; {measured}")
         if len(models) > 1:
             click.echo()
-            _total(found)
+            _print_total(findings_by_model)
     if page is not None:
-        groups = {_page.name(model): list(_groups(here)) for model, here in found.items()}
-        told: dict[str, object] = {"groups": groups, "about": _about(asked), "unread": unread}
+        groups = {
+            _page.display_name(model): list(_page_groups(findings))
+            for model, findings in findings_by_model.items()
+        }
+        page_values: dict[str, object] = {
+            "groups": groups,
+            "about": _summaries_of(checks),
+            "unread": unread,
+        }
         quiet = as_json or sarif
-        _page.write(page, "check.html", document, quiet=quiet, models=each, ep=ep, **told)
-    bad = any(_WORST.index(x.severity) <= _WORST.index(limit) for y in found.values() for x in y)
+        _page.write_page(
+            page, "check.html", document, quiet=quiet, models=each, ep=ep, **page_values
+        )
+    bad = any(
+        _WORST.index(x.severity) <= _WORST.index(limit)
+        for y in findings_by_model.values()
+        for x in y
+    )
     return 2 if unread else int(bad)
 
 
-def _groups(found: Findings) -> Iterator[dict[str, object]]:
-    """What the page shows of one rule: each reason once with its places."""
-    for (severity, rule, fix), here in found.groups.items():
-        told = grouped((x.message, x.at) for x in here)
-        yield {"severity": severity, "rule": rule, "fix": fix, "found": here, "reasons": told}
+def _page_groups(findings: Findings) -> Iterator[dict[str, object]]:
+    """Yield what the page shows of each rule: its reasons, each once with its places."""
+    for (severity, rule, fix), group in findings.groups.items():
+        places_by_reason = group_pairs((x.message, x.at) for x in group)
+        yield {
+            "severity": severity,
+            "rule": rule,
+            "fix": fix,
+            "found": group,
+            "reasons": places_by_reason,
+        }
 
 
-def _about(asked: Sequence[Check]) -> dict[str, str]:
+def _summaries_of(checks: Sequence[Check]) -> dict[str, str]:
     from graphfix.spec.manual import summary_of
 
-    return {x.name: summary_of(type(x)) for x in asked}
+    return {x.name: summary_of(type(x)) for x in checks}
 
 
-def _as_json(model: str, ep: str, asked: Sequence[Check], found: Findings) -> dict[str, object]:
+def _to_json(model: str, ep: str, checks: Sequence[Check], findings: Findings) -> dict[str, object]:
     from graphfix.engine import pipeline
 
-    return _terminal.headed(source=model, ep=ep, spec=pipeline.spec_of(asked), **found.to_json())
+    return _terminal.with_header(
+        source=model, ep=ep, spec=pipeline.spec_of(checks), **findings.to_json()
+    )
 
 
-def _print(model: str, found: Findings, *, verbose: bool) -> None:
-    _terminal.paragraph(model)
+def _print_findings(model: str, findings: Findings, *, verbose: bool) -> None:
+    _terminal.print_paragraph(model)
     click.echo()
-    show_findings(found, verbose=verbose)
-    if found:
+    print_findings(findings, verbose=verbose)
+    if findings:
         click.echo()
-    counted = found.line
-    none = "; no automatic repair" if found and all(x.fix is None for x in found) else ""
-    _terminal.row("found", counted + none, colour="red" if "error" in counted else None)
+    counted = findings.line
+    none = "; no automatic repair" if findings and all(x.fix is None for x in findings) else ""
+    _terminal.print_row("found", counted + none, colour="red" if "error" in counted else None)
 
 
-def _total(found: Mapping[str, Findings]) -> None:
-    """The last line, where there are several models."""
+def _print_total(findings_by_model: Mapping[str, Findings]) -> None:
+    """Print the last line, where there are several models."""
     from graphfix.core import Findings
 
-    every = Findings(x for here in found.values() for x in here)
-    failing = sum(any(x.severity == "error" for x in here) for here in found.values())
-    text = f"{plural(len(found), 'model')}, {failing} with errors"
-    _terminal.row("in all", f"{text}: {every.line}")
+    every = Findings(x for findings in findings_by_model.values() for x in findings)
+    failing = sum(
+        any(x.severity == "error" for x in findings) for findings in findings_by_model.values()
+    )
+    text = f"{plural(len(findings_by_model), 'model')}, {failing} with errors"
+    _terminal.print_row("in all", f"{text}: {every.line}")
 
 
-def show_findings(found: Findings, *, verbose: bool) -> None:
-    """Print findings: those of one rule with one repair together, each reason once."""
+def print_findings(findings: Findings, *, verbose: bool) -> None:
+    """Print findings by rule and repair, each reason once."""
     from graphfix.engine import registry
 
-    passes = set(registry.names())
-    for (severity, rule, fix), here in found.groups.items():
-        named = [f" ({x.module})" if verbose and x.module else "" for x in here]
-        pairs = [(x.at + module, x.message) for x, module in zip(here, named, strict=True)]
+    passes = set(registry.pass_names())
+    for (severity, rule, fix), group in findings.groups.items():
+        modules = [f" ({x.module})" if verbose and x.module else "" for x in group]
+        pairs = [(x.at + module, x.message) for x, module in zip(group, modules, strict=True)]
         word = click.style(severity, fg=_COLOURS.get(severity), bold=severity != "note")
-        how = f"; repair with -p {fix}" if fix is not None and severity != "note" else ""
-        click.echo(f"  {word} {clean(f'{rule}: {len(pairs)}{how}')}")
+        repair_hint = f"; repair with -p {fix}" if fix is not None and severity != "note" else ""
+        click.echo(f"  {word} {clean_text(f'{rule}: {len(pairs)}{repair_hint}')}")
         # Why a pass leaves something is never hidden: it is all that there is to act on.
         most = None if fix is None and rule in passes else _REASONS
-        _terminal.lines(reasons(pairs, every=verbose, indent="      ", most=most))
+        _terminal.print_lines(reason_lines(pairs, every=verbose, indent="      ", most=most))

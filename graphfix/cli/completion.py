@@ -18,12 +18,12 @@ class PowerShell(shells.ShellComplete):
     source_template = Path(__file__).with_name("completion.ps1").read_text("utf-8")
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words of the line, and the one that is completed."""
+        """Return the words of the line, and the one that is completed."""
         words, last = shells.split_arg_string(os.environ["COMP_WORDS"]), os.environ["COMP_WORD"]
         return words[1 : -1 if last else None], last
 
     def format_completion(self, item: shells.CompletionItem[Any]) -> str:
-        """What it is, the text and its help, divided by tabs."""
+        """Return the type, the text and its help, separated by tabs."""
         return f"{item.type}\t{item.value}\t{' '.join((item.help or item.value).split())}"
 
 
@@ -35,6 +35,6 @@ def completion(context: click.Context, shell: str) -> None:
 
     For bash, this line in ~/.bashrc: eval "$(graphfix completion bash)"
     """
-    if known := shells.get_completion_class(shell):
+    if shell_class := shells.get_completion_class(shell):
         program = context.find_root().command
-        click.echo(known(program, {}, "graphfix", "_GRAPHFIX_COMPLETE").source())
+        click.echo(shell_class(program, {}, "graphfix", "_GRAPHFIX_COMPLETE").source())

@@ -19,7 +19,7 @@ def demo(output: str) -> None:
     _options.require_name(output)
     if Path(output).exists():
         raise UsageError(f"{output}: is there already; name another file with -o")
-    from graphfix.model import io
+    from graphfix.files import io
 
     with resources.as_file(resources.files("graphfix.models") / "sensevoice/model.onnx") as file:
         io.save(io.load(file), output)

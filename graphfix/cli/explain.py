@@ -5,7 +5,7 @@ from functools import partial
 import click
 
 from graphfix.cli import _options, _terminal
-from graphfix.cli.check import show_findings
+from graphfix.cli.check import print_findings
 
 
 # A signed code, such as -2147024809, is no option.
@@ -23,19 +23,19 @@ def explain(name: str, model: str | None, as_json: bool) -> None:
     _options.load_plugins()
     from graphfix.job.explaining import explain as explained
 
-    told = explained(name, model)
+    explanation = explained(name, model)
     if as_json:
-        _terminal.print_json({**told.to_json(), "model": model})
+        _terminal.print_json({**explanation.to_json(), "model": model})
         return
     bold = partial(click.style, bold=True)
-    _terminal.lines(told.lines(bold, partial(click.style, fg="cyan")))
-    if told.findings is None:
+    _terminal.print_lines(explanation.lines(bold, partial(click.style, fg="cyan")))
+    if explanation.findings is None:
         return
     click.echo(f"\n{bold('In this model')}")
-    show_findings(told.findings, verbose=False)
-    if fixes := dict.fromkeys(x.fix for x in told.findings if x.fix is not None):
-        _terminal.paragraph(f"To repair it: graphfix run {model} -p {','.join(fixes)}", "  ")
-    elif not told.findings:
+    print_findings(explanation.findings, verbose=False)
+    if fixes := dict.fromkeys(x.fix for x in explanation.findings if x.fix is not None):
+        _terminal.print_paragraph(f"To repair it: graphfix run {model} -p {','.join(fixes)}", "  ")
+    elif not explanation.findings:
         none = "nothing that is known to cause it was found; graphfix check says what else there is"
-        ports = any(x.title == "The inputs of this model" for x in told.sections)
-        _terminal.paragraph("nothing: the array is at fault" if ports else none, "  ")
+        ports = any(x.title == "The inputs of this model" for x in explanation.sections)
+        _terminal.print_paragraph("nothing: the array is at fault" if ports else none, "  ")

@@ -1,11 +1,11 @@
-"""``graphfix passes``: which passes there are."""
+"""``graphfix passes``: lists the passes and profiles."""
 
 import dataclasses
 
 import click
 
 from graphfix.cli import _options, _terminal
-from graphfix.wording import clean
+from graphfix.wording import clean_text
 
 
 @click.command()
@@ -16,16 +16,16 @@ def passes(as_json: bool) -> int:
     from graphfix.engine import registry
 
     _options.load_plugins()
-    found = registry.entries()
+    entries = registry.list_entries()
     if as_json:
-        listed = [dataclasses.asdict(entry) for entry in found]
-        _terminal.print_json(_terminal.headed(passes=listed, profiles=registry.PROFILES))
+        listed = [dataclasses.asdict(entry) for entry in entries]
+        _terminal.print_json(_terminal.with_header(passes=listed, profiles=registry.PROFILES))
         return 0
-    for entry in found:
-        click.echo(f"{click.style(clean(entry.name), bold=True)} ({clean(entry.safety)})")
-        _terminal.paragraph(entry.summary, "    ")
+    for entry in entries:
+        click.echo(f"{click.style(clean_text(entry.name), bold=True)} ({clean_text(entry.safety)})")
+        _terminal.print_paragraph(entry.summary, "    ")
     click.echo("\nProfiles, which -p takes like passes:")
     for name, members in registry.PROFILES.items():
-        _terminal.paragraph(f"{name} = {', '.join(members)}", "    ")
+        _terminal.print_paragraph(f"{name} = {', '.join(members)}", "    ")
     click.echo("\nMore about one: graphfix explain NAME")
     return 0

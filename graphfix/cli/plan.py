@@ -1,4 +1,4 @@
-"""``graphfix plan``: where DirectML will run each node, what it fuses, what a run costs."""
+"""``graphfix plan``: where DirectML runs each node, what it fuses, what a run costs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _options, _terminal
-from graphfix.wording import reasons
+from graphfix.wording import reason_lines
 
 if TYPE_CHECKING:
-    from graphfix.directml.plan import Plan
+    from graphfix.directml.plan import DirectMLPlan
 
 
 @click.command()
 @_options.model
-@_options.dims("T=500", "Plan with a symbolic dim at this size; may be given for several dims.")
+@_options.dims_option(
+    "T=500", "Plan with a symbolic dim at this size; may be given for several dims."
+)
 @_options.json_flag
 @_options.plugin
 @_options.verbose
@@ -26,26 +28,26 @@ def plan(model: str, dims: _options.Sizes | None, as_json: bool, verbose: bool) 
     takes, and what another length costs. DirectML is not needed, and nothing is written.
     """
     _options.load_plugins()
-    with _terminal.progress(quiet=as_json) as tell:
+    with _terminal.show_progress(quiet=as_json) as tell:
         from graphfix.job import planning
 
-        found = planning.plan(model, dims=dims, progress=tell)
+        prediction = planning.plan(model, dims=dims, progress=tell)
     if as_json:
-        _terminal.print_json(_terminal.headed(source=model, plan=found.to_json()))
+        _terminal.print_json(_terminal.with_header(source=model, plan=prediction.to_json()))
     else:
-        _terminal.paragraph(model)
+        _terminal.print_paragraph(model)
         click.echo()
-        _show(found, verbose=verbose)
+        _print_plan(prediction, verbose=verbose)
 
 
-def _show(plan: Plan, *, verbose: bool) -> None:
+def _print_plan(plan: DirectMLPlan, *, verbose: bool) -> None:
     from graphfix.directml.plan import WORDS
 
     places = {word: where for where, (word, _) in WORDS.items()}
-    for one in plan.rows():
-        if one.label == "a run":
+    for row in plan.rows():
+        if row.label == "a run":
             click.echo()
-        _terminal.rows([one])
-        here = [x for x in plan.places if x.where == places.get(one.label)]
-        pairs = ((x.at, x.why) for x in here if x.why)
-        _terminal.lines(reasons(pairs, every=verbose, indent="      "))
+        _terminal.print_rows([row])
+        nodes = [x for x in plan.places if x.where == places.get(row.label)]
+        pairs = ((x.at, x.why) for x in nodes if x.why)
+        _terminal.print_lines(reason_lines(pairs, every=verbose, indent="      "))

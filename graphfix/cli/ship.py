@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _options, _terminal
-from graphfix.spec.quoting import quoted
+from graphfix.spec.quoting import quote_name
 
 if TYPE_CHECKING:
     from graphfix.runtime.provider import Ep
-    from graphfix.ship.manifest import Container
-    from graphfix.ship.shipped import Shipped
+    from graphfix.shipped.manifest import Container
+    from graphfix.shipping.result import Shipped
 
 _MIB = 1 << 20
 _FULL = {
@@ -47,7 +47,7 @@ _FULL = {
     metavar="INPUT=OUTPUT",
     help="An input, and the output that gives it for the next step, if names do not tell.",
 )
-@_options.flag(
+@_options.flag_option(
     "--stream",
     text="Run it step by step although none of its states grows, as a streaming encoder.",
 )
@@ -64,10 +64,10 @@ _FULL = {
 @click.option(
     "--axis", default="", metavar="NAME", help="The dim that is padded, if several could be."
 )
-@_options.flag("--float16", text="Weights and arithmetic in float16.")
-@_options.gate("--atol", text="Largest difference that passes.")
+@_options.flag_option("--float16", text="Weights and arithmetic in float16.")
+@_options.tolerance_option("--atol", text="Largest difference that passes.")
 @_options.rtol
-@_options.flag(
+@_options.flag_option(
     "--strict",
     text="Ship nothing if a container fails: do not search for the repairs that are to blame.",
 )
@@ -100,101 +100,107 @@ def ship(
     a padded clip differs from the clip alone on MODEL.
     """
     _options.load_plugins()
-    with _terminal.progress(quiet=as_json) as tell:
-        from graphfix.ship.build import ship_file
-        from graphfix.ship.container_spec import cache_sizes, pairs, wanted
+    with _terminal.show_progress(quiet=as_json) as tell:
+        from graphfix.shipping.build import ship_file
+        from graphfix.shipping.container_spec import (
+            parse_cache_sizes,
+            parse_containers,
+            parse_states,
+        )
 
-        done = ship_file(
+        result = ship_file(
             model,
             output,
-            wanted(given, rate),
+            parse_containers(given, rate),
             passes=spec,
             axis=axis,
             float16=float16,
             ep=ep,
-            tolerance=_options.tolerance(atol, rtol),
+            tolerance=_options.build_tolerance(atol, rtol),
             strict=strict,
-            cache=cache_sizes(cache),
-            states=pairs(states),
+            cache=parse_cache_sizes(cache),
+            states=parse_states(states),
             stream=stream,
             progress=tell,
         )
     if as_json:
-        _terminal.print_json(done.to_json())
+        _terminal.print_json(result.to_json())
     else:
-        _print(model, done, verbose=verbose)
-    if done.ok:
+        _print_result(model, result, verbose=verbose)
+    if result.ok:
         return 0
-    why = next((str(x) for x in done.padding if not x.verdict.ok), str(done.whole))
-    lost = f"what would be shipped is not the original: {why}"
-    return _terminal.failed(f"{lost}; nothing was written")
+    reason = next((str(x) for x in result.padding if not x.verdict.ok), str(result.whole))
+    lost = f"what would be shipped is not the original: {reason}"
+    return _terminal.report_failure(f"{lost}; nothing was written")
 
 
-def _print(model: str, done: Shipped, *, verbose: bool) -> None:
-    from graphfix.engine.report import endless_row
+def _print_result(model: str, result: Shipped, *, verbose: bool) -> None:
+    from graphfix.engine.report import endless_rows
 
-    _terminal.paragraph(model)
+    _terminal.print_paragraph(model)
     click.echo()
-    left = done.checked.errors
-    _terminal.row("check", str(done.checked), colour="yellow" if left else None)
-    for finding in done.checked.after if verbose else left:
-        _terminal.row("left", f"{finding.rule} at {finding.at}: {finding.message}")
+    errors = result.checked.errors
+    _terminal.print_row("check", str(result.checked), colour="yellow" if errors else None)
+    for finding in result.checked.after if verbose else errors:
+        _terminal.print_row("left", f"{finding.rule} at {finding.at}: {finding.message}")
     click.echo()
-    axis = done.manifest.axis
-    own = quoted(done.manifest.provenance["names"][axis.dim][0])
-    for container in done.manifest.containers:
+    axis = result.manifest.axis
+    own = quote_name(result.manifest.provenance["names"][axis.dim][0])
+    for container in result.manifest.containers:
         size = container.sizes[axis.dim]
         seconds = f" ({size / axis.rate:g} s)" if axis.rate else ""
-        sizes = f"{_caches(done, container)}{own}={size}{seconds}"
-        _terminal.paragraph(f"{container.file}, {sizes}", "  ")
-        _terminal.row("kernels", _kernels(container))
-        for proof in done.padding:
+        sizes = f"{_cache_sizes_text(result, container)}{own}={size}{seconds}"
+        _terminal.print_paragraph(f"{container.file}, {sizes}", "  ")
+        _terminal.print_row("kernels", _kernels_text(container))
+        for proof in result.padding:
             if proof.file == container.file:
                 verdict = proof.verdict
-                _terminal.row("padded", str(proof), colour="green" if verdict.ok else "red")
+                _terminal.print_row("padded", str(proof), colour="green" if verdict.ok else "red")
                 if verbose:
                     dropped = (f"{x.name}: {x.reason}" for x in verdict.dropped)
                     for note in (*verdict.notes, *dropped):
-                        _terminal.row("note", note)
+                        _terminal.print_row("note", note)
         click.echo()
-    stream = done.manifest.stream
-    if (opening := done.manifest.opening) is not None:
-        _terminal.paragraph(f"{opening.container.file}, once for each encoding", "  ")
-        _terminal.row("kernels", _kernels(opening.container))
+    stream = result.manifest.stream
+    if (opening := result.manifest.opening) is not None:
+        _terminal.print_paragraph(f"{opening.container.file}, once for each encoding", "  ")
+        _terminal.print_row("kernels", _kernels_text(opening.container))
         click.echo()
     if stream is not None:
         shown = ", ".join(f"{x.input} from {x.output}" for x in stream.states[:2])
         more = ", ..." if len(stream.states) > 2 else ""
-        _terminal.row("states", f"{len(stream.states)}: {shown}{more}")
+        _terminal.print_row("states", f"{len(stream.states)}: {shown}{more}")
         if stream.caches:
-            _terminal.row("full", _FULL[stream.rolls])
-    if done.whole is not None:
-        _terminal.row("session", str(done.whole), colour="green" if done.whole.ok else "red")
-    for why in done.unrounded:
-        _terminal.row("note", why, colour="yellow")
-    _terminal.rows(x.row(verbose=verbose) for x in (*done.faults, *done.left))
-    if done.searched:
-        _terminal.row("searched", done.searched)
-    _terminal.rows(endless_row(name for report in done.reports for name in report.endless))
-    for name, size in done.sizes.items():
-        _terminal.row("file", f"{name}, {_bytes(size)}")
-    if done.folder is None:
-        _terminal.row("written", "nothing", colour="red")
+            _terminal.print_row("full", _FULL[stream.rolls])
+    if result.whole is not None:
+        _terminal.print_row(
+            "session", str(result.whole), colour="green" if result.whole.ok else "red"
+        )
+    for reason in result.unrounded:
+        _terminal.print_row("note", reason, colour="yellow")
+    _terminal.print_rows(x.row(verbose=verbose) for x in (*result.faults, *result.left))
+    if result.searched:
+        _terminal.print_row("searched", result.searched)
+    _terminal.print_rows(endless_rows(name for report in result.reports for name in report.endless))
+    for name, size in result.sizes.items():
+        _terminal.print_row("file", f"{name}, {_size_text(size)}")
+    if result.folder is None:
+        _terminal.print_row("written", "nothing", colour="red")
         return
-    _terminal.row("written", str(done.folder))
+    _terminal.print_row("written", str(result.folder))
     steps = "" if stream is None else "stream()."
-    _terminal.row("use", f"graphfix.Session({str(done.folder)!r}).{steps}run(None, feeds)")
+    _terminal.print_row("use", f"graphfix.Session({str(result.folder)!r}).{steps}run(None, feeds)")
 
 
-def _caches(done: Shipped, container: Container) -> str:
-    """The sizes of the caches of a container, such as ``past=256, ``."""
-    stream = done.manifest.stream
-    names = done.manifest.provenance["names"]
+def _cache_sizes_text(result: Shipped, container: Container) -> str:
+    """Return the sizes of the caches of a container, such as ``past=256, ``."""
+    stream = result.manifest.stream
+    names = result.manifest.provenance["names"]
     grows = [] if stream is None else [x.dim for x in stream.caches if x.grows]
-    return "".join(f"{quoted(names[x][0])}={container.sizes[x]}, " for x in grows)
+    return "".join(f"{quote_name(names[x][0])}={container.sizes[x]}, " for x in grows)
 
 
-def _kernels(container: Container) -> str:
+def _kernels_text(container: Container) -> str:
     before, after = container.kernels["before"], container.kernels["after"]
     if before is None or after is None:
         return "not predicted: ONNX Runtime does not load it here"
@@ -203,5 +209,5 @@ def _kernels(container: Container) -> str:
     return f"{all_before} -> {all_after} per run, recompiled at a new length {remade}"
 
 
-def _bytes(size: int) -> str:
+def _size_text(size: int) -> str:
     return f"{size / _MIB:.1f} MiB" if size >= _MIB else f"{size / 1024:.0f} KiB"

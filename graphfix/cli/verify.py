@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _options, _page, _terminal, _verdict
-from graphfix.cli._between import advice, gate_between, passes_between
+from graphfix.cli._between import passes_between, rounding_advice, tolerance_between
 
 if TYPE_CHECKING:
     from graphfix.core import Safety
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("before", metavar="BEFORE", type=_options.FILE, callback=_options.from_stdin)
+@click.argument("before", metavar="BEFORE", type=_options.FILE, callback=_options.path_or_stdin)
 @click.argument("after", metavar="AFTER", type=_options.FILE)
 @_options.feeding
 @_options.rtol
@@ -51,18 +51,18 @@ def verify(
     Exit code 1 if they differ by more than the tolerance.
     """
     _options.load_plugins()
-    from graphfix.core import changed_by, new_feeds, together
+    from graphfix.core import feeds_after, interface_changes_of, weakest_promise
     from graphfix.engine import pipeline
-    from graphfix.model import io
+    from graphfix.files import io
     from graphfix.proof.verify import verify as compare
     from graphfix.runtime import memory_need
 
-    page = _page.path(report, [before, after], feeds=feeds)
+    page = _page.page_path(report, [before, after], feeds=feeds)
     old, new = io.load(before), io.load(after)
     passes = passes_between(old, new, after)
-    memory_need.expect(old, new, instead="verify it on a machine that has more")
-    allowed = _options.tolerance(atol, rtol) or gate_between(passes, new)
-    advised = advice(old, new) if allowed is None else ""
+    memory_need.check_memory(old, new, instead="verify it on a machine that has more")
+    allowed = _options.build_tolerance(atol, rtol) or tolerance_between(passes, new)
+    advised = rounding_advice(old, new) if allowed is None else ""
     about = {
         "spec": pipeline.spec_of(passes),
         "ops_before": pipeline.count_ops(old),
@@ -70,29 +70,29 @@ def verify(
     }
     del old, new  # what verifies them loads them one at a time
 
-    with _terminal.progress(quiet=as_json) as tell:
+    with _terminal.show_progress(quiet=as_json) as tell:
         verdict = compare(
             before,
             after,
             dims=dims,
             feeds=feeds,
             tolerance=allowed,
-            safety=safety or together(one.safety for one in passes),
-            map_feeds=partial(new_feeds, passes),
-            may_change=changed_by(passes),
+            safety=safety or weakest_promise(applied.safety for applied in passes),
+            map_feeds=partial(feeds_after, passes),
+            may_change=interface_changes_of(passes),
             ep=ep,
-            progress=lambda what: tell(f"verifying {what}"),
+            progress=lambda step: tell(f"verifying {step}"),
         )
     if as_json:
         _terminal.print_json(verdict.to_json())
     else:
-        _terminal.rows(verdict.rows(verbose=verbose))
+        _terminal.print_rows(verdict.rows(verbose=verbose))
         if verbose:
-            _verdict.details(verdict)
+            _verdict.print_details(verdict)
     if page is not None:
-        names = {"before": _page.name(before), "after": _page.name(after)}
-        _page.write(page, "verify.html", verdict.to_json(), quiet=as_json, **names, **about)
+        names = {"before": _page.display_name(before), "after": _page.display_name(after)}
+        _page.write_page(page, "verify.html", verdict.to_json(), quiet=as_json, **names, **about)
     if verdict.ok:
         return 0
-    advised = advised if _verdict.is_difference(verdict) else ""
-    return _terminal.failed(f"{_verdict.failure(verdict, after)}{advised}")
+    advised = advised if _verdict.is_numeric_difference(verdict) else ""
+    return _terminal.report_failure(f"{_verdict.failure_sentence(verdict, after)}{advised}")

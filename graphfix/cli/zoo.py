@@ -1,4 +1,4 @@
-"""``graphfix zoo``: a folder of models, each repaired, checked, run and timed; and one page."""
+"""``graphfix zoo``: repair, check, run and time a folder of models, and write one page."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from graphfix.cli import _options, _terminal
 from graphfix.wording import plural
 
 if TYPE_CHECKING:
+    from graphfix.model_zoo.zoo import ModelRow
     from graphfix.runtime.provider import Ep
-    from graphfix.zoo import ModelRow
 
 
 _INTERRUPTED = 130
@@ -25,7 +25,7 @@ _INTERRUPTED = 130
     default="models",
     help="The models: folders with a model.toml, or plain .onnx files. Default: models.",
 )
-@_options.where(
+@_options.ep_option(
     ["cpu", "dml"],
     "cpu",
     "Where repaired models run: on the CPU (default), or on DirectML, where the originals are "
@@ -38,8 +38,8 @@ _INTERRUPTED = 130
     default="build/zoo",
     help="Where results and page go. Default: build/zoo.",
 )
-@_options.flag("--force", text="Do it all again, also what did not change.")
-@_options.flag("--careful", text="Time for longer, for narrower intervals; redo quick rows.")
+@_options.flag_option("--force", text="Do it all again, also what did not change.")
+@_options.flag_option("--careful", text="Time for longer, for narrower intervals; redo quick rows.")
 @click.option("--dask", metavar="tcp://HOST:8786", help="Work on a Dask cluster.")
 @_options.json_flag
 def zoo(
@@ -58,21 +58,21 @@ def zoo(
     Results go to one page. Unchanged models are taken from the cache. Exit code 1 if a model
     misses what its recipe asks for.
     """
-    done: list[ModelRow] = []
+    finished_rows: list[ModelRow] = []
 
-    def each(ran: ModelRow) -> None:
-        done.append(ran)
+    def show_row(ran: ModelRow) -> None:
+        finished_rows.append(ran)
         if not as_json:
-            _terminal.rows([ran.told()])
+            _terminal.print_rows([ran.to_row()])
             for gate in ran.row["gates"]:
                 if gate["ok"] is False:
-                    _terminal.paragraph(gate["text"], " " * 12)
+                    _terminal.print_paragraph(gate["text"], " " * 12)
 
-    with _terminal.progress(quiet=as_json) as tell:
-        from graphfix.zoo import zoo as work
+    with _terminal.show_progress(quiet=as_json) as tell:
+        from graphfix.model_zoo.zoo import zoo as work
 
         try:
-            found = work(
+            result = work(
                 models,
                 names,
                 out=out,
@@ -81,15 +81,15 @@ def zoo(
                 force=force,
                 careful=careful,
                 dask=dask,
-                each=each,
+                each=show_row,
                 progress=tell,
             )
         except KeyboardInterrupt:
-            _terminal.remark(f"interrupted; {plural(len(done), 'result')} in {out}")
+            _terminal.print_remark(f"interrupted; {plural(len(finished_rows), 'result')} in {out}")
             return _INTERRUPTED
     if as_json:
-        _terminal.print_json(found.to_json())
+        _terminal.print_json(result.to_json())
     else:
         click.echo()
-        _terminal.rows(found.rows())
-    return int(not found.ok)
+        _terminal.print_rows(result.rows())
+    return int(not result.ok)

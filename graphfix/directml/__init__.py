@@ -1,1 +1,1 @@
-"""What ONNX Runtime's DirectML provider can do, as data and as rules."""
+"""Abilities of ONNX Runtime's DirectML provider, as data and as rules."""

@@ -11,28 +11,28 @@ import onnx_ir as ir
 from graphfix.directml.kernel_table import Kernel
 
 
-def copies(graph: ir.Graph, kernels: Mapping[ir.Node, Kernel]) -> list[tuple[ir.Value, str]]:
-    """The tensors that are copied, and where to: "to DirectML" or "to the CPU".
+def find_copies(graph: ir.Graph, kernels: Mapping[ir.Node, Kernel]) -> list[tuple[ir.Value, str]]:
+    """Find the tensors that are copied, and where to: "to DirectML" or "to the CPU".
 
     Args:
         graph: One graph; what its subgraphs use counts as used by the node that they belong to.
         kernels: The kernel of each node that runs on DirectML; the others run on the CPU.
     """
-    made_there, made_here = set[ir.Value](), set[ir.Value]()
-    used_there, used_here = set[ir.Value](), set[ir.Value]()
+    made_on_device, made_on_cpu = set[ir.Value](), set[ir.Value]()
+    used_on_device, used_on_cpu = set[ir.Value](), set[ir.Value]()
     for node in graph:
         kernel = kernels.get(node)
         for i, value in enumerate(node.inputs):
             if value is not None:
-                there = kernel is not None and i not in kernel.cpu_inputs
-                (used_there if there else used_here).add(value)
+                on_device = kernel is not None and i not in kernel.cpu_inputs
+                (used_on_device if on_device else used_on_cpu).add(value)
         for i, value in enumerate(node.outputs):
-            there = kernel is not None and i not in kernel.cpu_outputs
-            (made_there if there else made_here).add(value)
+            on_device = kernel is not None and i not in kernel.cpu_outputs
+            (made_on_device if on_device else made_on_cpu).add(value)
     inputs = {x for x in graph.inputs if not x.is_initializer()}
-    to_there = (made_here & used_there) | (inputs & used_there & used_here)
-    to_here = made_there & used_here
+    to_device = (made_on_cpu & used_on_device) | (inputs & used_on_device & used_on_cpu)
+    to_cpu = made_on_device & used_on_cpu
     order = [*graph.inputs, *(value for node in graph for value in node.outputs)]
-    return [(x, "to DirectML") for x in order if x in to_there] + [
-        (x, "to the CPU") for x in order if x in to_here
+    return [(x, "to DirectML") for x in order if x in to_device] + [
+        (x, "to the CPU") for x in order if x in to_cpu
     ]

@@ -1,7 +1,7 @@
-"""Outputs that may be empty, which DirectML does not give back rightly with others beside them.
+"""Outputs that may be empty, which DirectML does not return correctly with others beside them.
 
-What a run has left on the device is copied to the host in one go, and the provider ends that as
-soon as it meets a tensor of no elements: what was to be copied stays what lay in memory
+What a run has left on the device is copied to the host in one go, and the provider stops as soon as
+it meets a tensor without elements: what was still to be copied keeps its old memory contents
 (ExecutionProvider.cpp of ONNX Runtime's DirectML provider, ExecutionProviderImpl::CopyTensors).
 """
 
@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.directml.placement import Rules
+from graphfix.directml.placement import PlacementRules
+from graphfix.editing.local_functions import inlined_copy
 from graphfix.errors import ModelError
-from graphfix.model.local_functions import inlined
-from graphfix.model.shapes import input_symbols
-from graphfix.model.symbolic.expressions import Dim, evaluator, symbols_of
-from graphfix.model.values import bodies_of, is_op
-from graphfix.model.view import View
+from graphfix.facts.shapes import input_dim_symbols
+from graphfix.facts.symbolic.expressions import Dim, compile_dim, symbols_of
+from graphfix.facts.view import View
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import bodies_of
 
 # Some sizes are 0 at large sizes of the inputs, too: T - 4 * floor(T / 4). What is so at small ones
 # only is a window that is longer than what it slides over.
@@ -33,39 +34,39 @@ _SIZES = {
 }
 
 
-def spoiling(view: View) -> Iterator[ir.Value]:
-    """The outputs that may be empty on the device, with others beside them, in their order."""
+def find_empty_outputs(view: View) -> Iterator[ir.Value]:
+    """Find outputs that may be empty on the device, with others beside them, in their order."""
     outputs = view.model.graph.outputs
     if len(dict.fromkeys(outputs)) > 1:
-        look = _inlined(view)
+        look = _inline_functions(view)
         places = {x: i for i, x in enumerate(look.model.graph.outputs)}
-        yield from (outputs[places[x]] for x in _spoiling(look))
+        yield from (outputs[places[x]] for x in _empty_outputs_of(look))
 
 
-def _inlined(view: View) -> View:
-    """A look at the model as ONNX Runtime has it, with local functions in place of their calls."""
+def _inline_functions(view: View) -> View:
+    """Return a view of the model as ONNX Runtime has it, its local functions inlined."""
     if not view.model.functions:
         return view
     try:
-        return View(inlined(view.model))
+        return View(inlined_copy(view.model))
     except ModelError:
         return view
 
 
-def _spoiling(view: View) -> Iterator[ir.Value]:
+def _empty_outputs_of(view: View) -> Iterator[ir.Value]:
     graph = view.model.graph
     # What is fixed lies on the host when the model is loaded: seen, it spoils nothing.
-    outputs = [x for x in dict.fromkeys(graph.outputs) if x not in view.fixed]
+    outputs = [x for x in dict.fromkeys(graph.outputs) if x not in view.constant_values]
     counted: set[ir.Value] = set()
-    _count(graph, {*graph.inputs}, counted)
-    known = frozenset(input_symbols(view.model))
-    empty = [x for x in outputs if _may_be_empty(x, view, counted, known)]
+    _mark_counted(graph, {*graph.inputs}, counted)
+    input_names = frozenset(input_dim_symbols(view.model))
+    empty = [x for x in outputs if _may_be_empty(x, view, counted, input_names)]
     if not empty:
         return
-    on_cpu = Rules(graph.opset_imports, view.shapes).on_cpu(graph)
-    there = {x for x in outputs if _is_on_device(x, on_cpu)}
-    if len(there) > 1:
-        yield from (x for x in empty if x in there)
+    on_cpu = PlacementRules(graph.opset_imports, view.shapes).cpu_nodes(graph)
+    device_outputs = {x for x in outputs if _is_on_device(x, on_cpu)}
+    if len(device_outputs) > 1:
+        yield from (x for x in empty if x in device_outputs)
 
 
 def _is_on_device(value: ir.Value, on_cpu: Collection[ir.Node]) -> bool:
@@ -79,46 +80,48 @@ def _is_on_device(value: ir.Value, on_cpu: Collection[ir.Node]) -> bool:
 
 
 def _may_be_empty(
-    value: ir.Value, view: View, counted: Collection[ir.Value], known: frozenset[str]
+    value: ir.Value, view: View, counted: Collection[ir.Value], input_names: frozenset[str]
 ) -> bool:
     node, dims = value.producer(), view.shapes.dims(value)
     if is_op(node, "If"):
         place = list(node.outputs).index(value)
-        return any(_may_be_empty(x.outputs[place], view, counted, known) for x in bodies_of(node))
+        return any(
+            _may_be_empty(x.outputs[place], view, counted, input_names) for x in bodies_of(node)
+        )
     if dims is None:
         return value in counted
-    return any(_may_be_zero(x, known, counted=value in counted) for x in dims)
+    return any(_may_be_zero(x, input_names, counted=value in counted) for x in dims)
 
 
-def _may_be_zero(dim: Dim, known: frozenset[str], *, counted: bool) -> bool:
-    """Whether a size may be 0 although all inputs are long enough."""
+def _may_be_zero(dim: Dim, input_names: frozenset[str], *, counted: bool) -> bool:
+    """Return whether a size may be 0 although all inputs are long enough."""
     if isinstance(dim, int):
         return dim == 0
     names = sorted(symbols_of(dim))
-    if dim.value is None or not known.issuperset(names):
+    if dim.value is None or not input_names.issuperset(names):
         return counted  # if not, only inference does not know it
     at = {name: _LARGE + _APART * i for i, name in enumerate(names)}
-    return bool((evaluator(dim)(at) == 0).any())
+    return bool((compile_dim(dim)(at) == 0).any())
 
 
-def _count(graph: ir.Graph, numbers: set[ir.Value], counted: set[ir.Value]) -> None:
-    """Add what has sizes that follow from the numbers in another tensor, and what is made of it.
+def _mark_counted(graph: ir.Graph, numbers: set[ir.Value], counted: set[ir.Value]) -> None:
+    """Add what has sizes that depend on the numbers in another tensor, and what is made of it.
 
     Args:
-        graph: The graph; those inside it are looked at, too.
-        numbers: What is given, and computed of that, sizes apart.
-        counted: What has such sizes.
+        graph: The graph; those inside it are analysed, too.
+        numbers: The graph inputs, and what is computed from their elements, sizes excluded.
+        counted: The tensors with such sizes.
     """
     for node in graph:
         for body in bodies_of(node):
-            _count(body, numbers, counted)
-        given = [x for x in node.inputs if x is not None]
+            _mark_counted(body, numbers, counted)
+        inputs = [x for x in node.inputs if x is not None]
         sizes = [node.inputs[i] for i in _SIZES.get(node.op_type, ()) if i < len(node.inputs)]
         if (
             is_op(node, *_COUNTS)
-            or not counted.isdisjoint(given)
+            or not counted.isdisjoint(inputs)
             or (is_op(node, *_SIZES) and not numbers.isdisjoint(sizes))
         ):
             counted.update(node.outputs)
-        if not is_op(node, "Shape", "Size") and not numbers.isdisjoint(given):
+        if not is_op(node, "Shape", "Size") and not numbers.isdisjoint(inputs):
             numbers.update(node.outputs)

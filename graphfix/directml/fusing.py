@@ -1,4 +1,4 @@
-"""What DirectML fuses: activations into the operator before them, and nodes into whole graphs.
+"""DirectML's fusions: activations into the operator before them, and nodes into whole graphs.
 
 The first is DmlOperatorFusionTransformer (GraphTransformer.cpp, OperatorUtility.cpp), the second
 DmlGraphFusionTransformer with its partitions (GraphPartitioner.cpp), both in providers/dml.
@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from graphfix.directml.kernel_table import Kernel
-from graphfix.directml.placement import Rules
-from graphfix.model.values import bodies_of, const_of, input_at, is_op, maker_of
-from graphfix.model.view import View
+from graphfix.directml.placement import PlacementRules
+from graphfix.facts.view import View
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import input_at, is_op, producer_of
+from graphfix.graph.walks import bodies_of
 
 OPEN = "a dim is symbolic"
 CONTROL_FLOW = "with {op} in the graph, nothing of it is fused"
@@ -34,12 +36,12 @@ _FUSABLE = {
 }
 
 
-def activations(
+def fused_activations(
     nodes: Sequence[ir.Node],
     on_dml: Collection[ir.Node],
     kind: Callable[[ir.Node], str] = lambda node: node.op_type,
 ) -> dict[ir.Node, ir.Node]:
-    """The node that each activation goes into: its only producer, of which it is the only user.
+    """Return the node that each activation goes into: its producer, without other readers.
 
     A Softmax goes into a FusedMatMul (optimizer/matmul_activation_fusion.cc, for DirectML only).
 
@@ -48,10 +50,10 @@ def activations(
         on_dml: Those that DirectML takes.
         kind: The operator that a node will be by then.
     """
-    found: dict[ir.Node, ir.Node] = {}
+    fused_into: dict[ir.Node, ir.Node] = {}
     for node in nodes:
-        takes = _FUSABLE.get(kind(node), frozenset()) if node in on_dml else frozenset()
-        if not takes:
+        fusable = _FUSABLE.get(kind(node), frozenset()) if node in on_dml else frozenset()
+        if not fusable:
             continue
         uses = [use for value in node.outputs for use in value.uses()]
         if len(uses) != 1:
@@ -61,16 +63,16 @@ def activations(
             after in on_dml
             and after.graph is node.graph
             and len(after.inputs) == 1
-            and after.op_type in takes
+            and after.op_type in fusable
             and (node.op_type != "Sum" or len(node.inputs) == 2)
         ):
-            found[after] = node
-    return found
+            fused_into[after] = node
+    return fused_into
 
 
 @dataclass(frozen=True)
-class Lost:
-    """An output of the model that fusing loses, so that no session can be made on DirectML.
+class LostOutput:
+    """An output that fusing loses, so that no session can be made on DirectML.
 
     Attributes:
         value: The output.
@@ -83,49 +85,53 @@ class Lost:
     after: ir.Node
 
 
-def lost_outputs(view: View) -> Iterator[Lost]:
-    """The outputs of the main graph that are lost so, in their order.
+def find_lost_outputs(view: View) -> Iterator[LostOutput]:
+    """Find the outputs of the main graph that fusing loses, in their order.
 
     In the branches of an If nothing is lost: run, a session is made there.
     """
     homes = [x.producer() for x in view.model.graph.outputs]
-    for after, home in _activated(view, [x for x in homes if x is not None]).items():
-        yield from (Lost(x, home, after) for x in home.outputs if x.is_graph_output())
+    for after, home in _activations_into(view, [x for x in homes if x is not None]).items():
+        yield from (LostOutput(x, home, after) for x in home.outputs if x.is_graph_output())
 
 
-def bare_gemms(view: View) -> Iterator[tuple[ir.Node, ir.Node]]:
-    """Each Gemm of the main graph without a C, with the activation that goes into it.
+def gemms_without_bias(view: View) -> Iterator[tuple[ir.Node, ir.Node]]:
+    """Yield each Gemm of the main graph without a C, with the activation that goes into it.
 
     The operator that the two become, DmlFusedGemm, must have a C, and no session can be made.
     """
     bare = [x for x in view.nodes("Gemm") if len(x.inputs) < 3 or x.inputs[2] is None]
-    yield from ((home, after) for after, home in _activated(view, bare).items())
+    yield from ((home, after) for after, home in _activations_into(view, bare).items())
 
 
-def _activated(view: View, homes: Sequence[ir.Node]) -> dict[ir.Node, ir.Node]:
-    """The activation that goes into each of these nodes of the main graph, if one does."""
+def _activations_into(view: View, homes: Sequence[ir.Node]) -> dict[ir.Node, ir.Node]:
+    """Return the activation that goes into each of these nodes of the main graph, if one does."""
     graph = view.model.graph
-    rules = Rules(graph.opset_imports, view.shapes)
+    rules = PlacementRules(graph.opset_imports, view.shapes)
     users = [use.node for home in homes for value in home.outputs for use in value.uses()]
     parties = dict.fromkeys(x for x in (*homes, *users) if x.graph is graph)
-    on_dml = frozenset(x for x in parties if rules.kernel(x) is not None)
-    return activations(homes, on_dml, lambda node: _optimized(node, view))
+    on_dml = frozenset(x for x in parties if rules.kernel_of(x) is not None)
+    return fused_activations(homes, on_dml, lambda node: _optimized_op_type(node, view))
 
 
-def _optimized(node: ir.Node, view: View) -> str:
-    """What ONNX Runtime's optimizer makes of a sum or product, before DirectML fuses anything.
+def _optimized_op_type(node: ir.Node, view: View) -> str:
+    """Return what the optimizer makes of a sum or product before DirectML fuses anything.
 
     A bias goes into a Conv (ConvAddFusion, ConvMulFusion) and makes a Gemm of a MatMul of rank 2
     (MatMulAddFusion).
     """
     for i, value in enumerate(node.inputs if is_op(node, "Add", "Mul") else ()):
-        made, other = maker_of(value), node.inputs[1 - i]
+        producer, operand = producer_of(value), node.inputs[1 - i]
         if value is None or len(value.uses()) > 1 or value.is_graph_output():
             continue
-        if is_op(made, "Conv") and const_of(other) is not None:
+        if is_op(producer, "Conv") and const_of(operand) is not None:
             return "Conv"
-        flat = all(view.shapes.rank(x) == 2 for x in made.inputs) if made is not None else False
-        if is_op(node, "Add") and is_op(made, "MatMul") and flat:
+        flat = (
+            all(view.shapes.rank(x) == 2 for x in producer.inputs)
+            if producer is not None
+            else False
+        )
+        if is_op(node, "Add") and is_op(producer, "MatMul") and flat:
             return "Gemm"
     return node.op_type
 
@@ -146,19 +152,19 @@ class Partition:
     merged: Partition | None = field(default=None, repr=False)
 
     def root(self) -> Partition:
-        """The partition that this one has been merged into."""
+        """Return the partition that this one has been merged into."""
         root = self
         while root.merged is not None:
             root = root.merged
         return root
 
 
-def partitions(
+def build_partitions(
     nodes: Sequence[ir.Node],
     fuses: Callable[[ir.Node], bool],
     ends: Callable[[ir.Node], Sequence[ir.Value]],
 ) -> list[Partition]:
-    """Port of BuildPartitions: nodes grow into graphs along their inputs.
+    """Port BuildPartitions: grow nodes into graphs along their inputs.
 
     A node joins the graphs that its inputs come from and merges them, unless they are final; a
     graph is final once something that cannot be in a graph has used it.
@@ -168,35 +174,35 @@ def partitions(
         fuses: Whether a node may be in a DirectML graph.
         ends: What a node makes; of a node with its activation, what the activation makes.
     """
-    found: list[Partition] = []
+    parts: list[Partition] = []
     made_by: dict[ir.Value, Partition] = {}
     for node in nodes:
         before = [made_by[x].root() for x in node.inputs if x is not None and x in made_by]
         if not fuses(node):
-            for one in before:
-                one.final = True
+            for part in before:
+                part.final = True
             home = Partition([node], fuses=False, final=True)
-            found.append(home)
+            parts.append(home)
         else:
-            joined = [one for one in before if not one.final]
+            joined = [part for part in before if not part.final]
             if not joined:
                 joined = [Partition([], fuses=True, final=False)]
-                found += joined
+                parts += joined
             home = joined[0]
             home.nodes.append(node)
-            for one in joined[1:]:
-                if one.root() is not home:
-                    home.nodes[:0] = one.nodes
-                    one.merged = home
+            for part in joined[1:]:
+                if part.root() is not home:
+                    home.nodes[:0] = part.nodes
+                    part.merged = home
         for value in ends(node):
             made_by[value] = home
-    return [one for one in found if one.merged is None]
+    return [part for part in parts if part.merged is None]
 
 
-def unfit(
+def fusion_obstacle(
     node: ir.Node, kernel: Kernel, outputs: Sequence[ir.Value], dims: Collection[str]
 ) -> str | None:
-    """Why a node that runs on DirectML cannot be in a graph of several, if it cannot.
+    """Return why a node on DirectML cannot be in a graph of several, or None.
 
     Args:
         node: The node.
@@ -223,12 +229,12 @@ def unfit(
 
 
 def is_static(value: ir.Value | None) -> bool:
-    """Whether every size of a value is known when the session is made."""
+    """Return whether every size of a value is known when the session is made."""
     if value is None or not value.name:
         return True
     return value.shape is not None and all(isinstance(x, int) for x in value.shape)
 
 
-def control_flow(graph: ir.Graph) -> str | None:
-    """The operator with a graph of its own that keeps its graph from being fused, if any."""
+def control_flow_op(graph: ir.Graph) -> str | None:
+    """Return the operator with a graph of its own that keeps its graph from being fused, if any."""
     return next((node.op_type for node in graph if bodies_of(node)), None)

@@ -1,4 +1,4 @@
-"""What DirectML's errors mean, what they come from, and what finds it: ``errors.toml``.
+"""Meaning of DirectML's errors, their causes, and the rules that find those: ``errors.toml``.
 
 The sources: WIL (microsoft/wil, result_macros.h) for how an exception becomes an HRESULT, ONNX
 Runtime for where it is thrown, and runs on onnxruntime-directml 1.24.4 where it says so.
@@ -11,8 +11,8 @@ from importlib import resources
 
 
 @dataclass(frozen=True)
-class Cause:
-    """Something that an error comes from.
+class ErrorCause:
+    """A cause of an error.
 
     Attributes:
         text: What it is.
@@ -26,7 +26,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Code:
+class ErrorCode:
     """An error that users paste.
 
     Attributes:
@@ -35,31 +35,31 @@ class Code:
         meaning: What it says, and what it does not say.
         causes: What it has been seen to come from, the commonest first.
         advice: What to do where the graph is not at fault.
-        pattern: How it is told in a text, if not by its key.
+        pattern: How it is recognised in a text, if not by its key.
     """
 
     key: str
     title: str
     meaning: str
-    causes: tuple[Cause, ...]
+    causes: tuple[ErrorCause, ...]
     advice: str = ""
     pattern: str = ""
 
 
-def _read() -> tuple[Code, ...]:
+def _load_codes() -> tuple[ErrorCode, ...]:
     text = resources.files("graphfix.directml").joinpath("errors.toml").read_text(encoding="utf-8")
     data = tomllib.loads(text)
     causes = {
-        name: Cause(x["text"], x["source"], tuple(x.get("rules", ())))
+        name: ErrorCause(x["text"], x["source"], tuple(x.get("rules", ())))
         for name, x in data["causes"].items()
     }
     return tuple(
-        Code(**{**error, "causes": tuple(causes[name] for name in error["causes"])})
+        ErrorCode(**{**error, "causes": tuple(causes[name] for name in error["causes"])})
         for error in data["error"]
     )
 
 
-CODES = _read()
+CODES = _load_codes()
 """Every error that is known, in the order of ``errors.toml``."""
 
 _HEX = re.compile(r"(?<![0-9a-f])(?:0x)?([0-9a-f]{8})(?![0-9a-f])", re.IGNORECASE)
@@ -67,25 +67,25 @@ _DECIMAL = re.compile(r"(?<![\w.])(-\d{9,10}|\d{10})(?![\w.])")
 _NODE = re.compile(r"(?:Name:|node |node_?name:? ?)['\"]([^'\"]+)['\"]", re.IGNORECASE)
 
 
-def find(text: str) -> Code | None:
-    """The error that a text is or holds: a code in hex or as a number, or a pasted message.
+def find_code(text: str) -> ErrorCode | None:
+    """Find the error that a text is or holds: a code in hex or decimal, or a pasted message.
 
     Example: ``8007023e``, ``0x80070057``, ``-2147024809``, or the whole line of a log.
     """
-    known = {code.key: code for code in CODES}
+    code_by_key = {code.key: code for code in CODES}
     numbers = [x.upper() for x in _HEX.findall(text)]
     numbers += [f"{int(x) & 0xFFFFFFFF:08X}" for x in _DECIMAL.findall(text)]
-    told = [known[number] for number in numbers if number in known]
-    told += (x for x in CODES if re.search(x.pattern or re.escape(x.title), text, re.IGNORECASE))
-    return next(iter(told), None)
+    matches = [code_by_key[number] for number in numbers if number in code_by_key]
+    matches += (x for x in CODES if re.search(x.pattern or re.escape(x.title), text, re.IGNORECASE))
+    return next(iter(matches), None)
 
 
-def is_number(text: str) -> bool:
-    """Whether a text is nothing but a code, known or not."""
+def is_code(text: str) -> bool:
+    """Return whether a text is nothing but a code, known or not."""
     return bool(_HEX.fullmatch(text.strip()) or _DECIMAL.fullmatch(text.strip()))
 
 
-def node_in(text: str) -> str | None:
-    """The name of the node that a pasted message names, if it does."""
-    found = _NODE.search(text)
-    return found[1] if found else None
+def node_named_in(text: str) -> str | None:
+    """Return the name of the node that a pasted message names, or None."""
+    match = _NODE.search(text)
+    return match[1] if match else None

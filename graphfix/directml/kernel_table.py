@@ -1,4 +1,4 @@
-"""What DirectML's execution provider has kernels for: ``ops.csv``, with typed access.
+"""Kernels of DirectML's execution provider: ``ops.csv``, with typed access.
 
 The table is that of ONNX Runtime's OperatorRegistration.cpp (in providers/dml), one row for each
 registration, compared with its own docs/OperatorKernels.md; it is the same for 1.20 to 1.30. Every
@@ -15,7 +15,7 @@ from importlib import resources
 import onnx
 import onnx_ir as ir
 
-from graphfix.model.schemas import schema_of
+from graphfix.ops.schemas import schema_of
 
 _MISPLACED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators of ONNX Runtime in ONNX's domain, the first until opset 17
@@ -37,7 +37,7 @@ and Upsample, those count that are not 1 before and behind it."""
 
 @dataclass(frozen=True)
 class Kernel:
-    """One registration.
+    """One registration of a kernel in DirectML's execution provider.
 
     Attributes:
         op: The operator.
@@ -61,86 +61,90 @@ class Kernel:
     inputs_to_fuse: int | None
     query: str
 
-    def takes(self, constraint: str, dtype: ir.DataType) -> bool:
-        """Whether a type fits a type constraint; one that the table does not list takes all."""
-        known = self.types.get(constraint)
-        return known is None or dtype in known
+    def accepts_type(self, constraint: str, dtype: ir.DataType) -> bool:
+        """Return whether a type fits a type constraint; one that is not listed takes all."""
+        accepted = self.types.get(constraint)
+        return accepted is None or dtype in accepted
 
 
 def kernel_for(op: str, domain: str, since: int) -> Kernel | None:
-    """The kernel of exactly this version of an operator."""
-    return _table().get((op, standard(domain), since))
+    """Return the kernel of exactly this version of an operator."""
+    return _load_table().get((op, standard_domain(domain), since))
 
 
-def versions(op: str, domain: str = "") -> tuple[int, ...]:
-    """The versions of an operator that have a kernel."""
-    return tuple(sorted(v for (o, d, v) in _table() if (o, d) == (op, standard(domain))))
+def kernel_versions(op: str, domain: str = "") -> tuple[int, ...]:
+    """Return the versions of an operator that have a kernel."""
+    return tuple(
+        sorted(v for (o, d, v) in _load_table() if (o, d) == (op, standard_domain(domain)))
+    )
 
 
 def since_version(op: str, domain: str, opset: int) -> int | None:
-    """The version of an operator that an opset means; None if ONNX has none by that name."""
+    """Return the version of an operator that an opset means; None if ONNX has none by that name."""
     schema = schema_of(op, opset, domain)
     if schema is not None:
         return int(schema.since_version)
     # ONNX has no schema for the operators of ONNX Runtime; all of them are of version 1.
-    return 1 if standard(domain) or op in _MISPLACED else None
+    return 1 if standard_domain(domain) or op in _MISPLACED else None
 
 
 def kernel_at(op: str, domain: str, opset: int) -> Kernel | None:
-    """The kernel of the version of an operator that an opset means."""
+    """Return the kernel of the version of an operator that an opset means."""
     since = since_version(op, domain, opset)
     return None if since is None else kernel_for(op, domain, since)
 
 
 def newest_opset_with_kernel(op: str, domain: str, below: int) -> int | None:
-    """The newest opset under ``below`` in which DirectML runs the operator."""
+    """Return the newest opset under ``below`` in which DirectML runs the operator."""
     return next((x for x in range(below - 1, 6, -1) if kernel_at(op, domain, x)), None)
 
 
-def typed(
+def typed_values(
     node: ir.Node, schema: onnx.defs.OpSchema, dtype: Callable[[ir.Value], ir.DataType | None]
 ) -> Iterator[tuple[str, ir.Value, ir.DataType]]:
-    """The name of the type constraint of each input and output, where its type is known."""
+    """Yield the type constraint of each input and output whose type is known, and that type."""
     for formal, actual in ((schema.inputs, node.inputs), (schema.outputs, node.outputs)):
         for i, value in enumerate(actual):
-            if value is None or not formal or (found := dtype(value)) is None:
+            if value is None or not formal or (value_type := dtype(value)) is None:
                 continue
             # The last formal parameter may be variadic.
-            yield str(formal[min(i, len(formal) - 1)].type_str), value, found
+            yield str(formal[min(i, len(formal) - 1)].type_str), value, value_type
 
 
-def standard(domain: str) -> str:
-    """ONNX's own domain has two names."""
+def standard_domain(domain: str) -> str:
+    """Return a domain with the two names of ONNX's own made one, ""."""
     return "" if domain == "ai.onnx" else domain
 
 
 @functools.cache
-def _table() -> dict[tuple[str, str, int], Kernel]:
+def _load_table() -> dict[tuple[str, str, int], Kernel]:
     text = resources.files("graphfix.directml").joinpath("ops.csv").read_text(encoding="utf-8")
-    return {(x.op, x.domain, x.since): x for x in map(_kernel, csv.DictReader(text.splitlines()))}
+    return {
+        (x.op, x.domain, x.since): x for x in map(_parse_kernel, csv.DictReader(text.splitlines()))
+    }
 
 
-def _kernel(row: dict[str, str]) -> Kernel:
+def _parse_kernel(row: dict[str, str]) -> Kernel:
     return Kernel(
         op=row["op"],
         domain=row["domain"],
         since=int(row["since_version"]),
-        types=dict(_constraint_of(text) for text in row["supported_types"].split(";") if text),
-        cpu_inputs=_numbers(row["cpu_inputs"]),
-        cpu_outputs=_numbers(row["cpu_outputs"]),
+        types=dict(_parse_constraint(text) for text in row["supported_types"].split(";") if text),
+        cpu_inputs=_parse_numbers(row["cpu_inputs"]),
+        cpu_outputs=_parse_numbers(row["cpu_outputs"]),
         fuses=row["fuses"] == "yes",
         inputs_to_fuse=int(row["inputs_to_fuse"]) if row["inputs_to_fuse"] else None,
         query=row["query"],
     )
 
 
-def _constraint_of(text: str) -> tuple[str, frozenset[ir.DataType]]:
-    """``T=[float|int64]`` as ("T", {FLOAT, INT64})."""
+def _parse_constraint(text: str) -> tuple[str, frozenset[ir.DataType]]:
+    """Parse ``T=[float, int64]``, written with a bar, as ("T", {FLOAT, INT64})."""
     name, _, types = text.partition("=")
     # Sequences have no element type of their own here.
     plain = (x for x in types.strip("[]").split("|") if not x.startswith("seq"))
     return name, frozenset(ir.DataType[x.upper()] for x in plain)
 
 
-def _numbers(text: str) -> frozenset[int]:
+def _parse_numbers(text: str) -> frozenset[int]:
     return frozenset(int(x) for x in text.split("|") if x)

@@ -1,4 +1,4 @@
-"""Which nodes DirectML takes, and which it leaves to the CPU, with the reason.
+"""Nodes that DirectML takes, and those that it leaves to the CPU, with the reason.
 
 As ExecutionProviderImpl::GetCapability does (providers/dml/.../ExecutionProvider.cpp): a node is
 taken if there is a kernel for its version and types that does not refuse it, and if it is not one
@@ -13,10 +13,10 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from graphfix.directml import kernel_table
-from graphfix.directml.kernel_table import Kernel, standard
-from graphfix.directml.support_queries import refusal
-from graphfix.model.schemas import schema_of
-from graphfix.model.shapes import Shapes
+from graphfix.directml.kernel_table import Kernel, standard_domain
+from graphfix.directml.support_queries import refusal_reason
+from graphfix.facts.shapes import Shapes
+from graphfix.ops.schemas import schema_of
 
 SHAPE_WORK = "computes a shape, from values that are on the CPU"
 
@@ -35,8 +35,8 @@ _KNOWN = frozenset(
 )
 
 
-class Rules:
-    """What DirectML says to each node of a model as ONNX Runtime's optimizer left it.
+class PlacementRules:
+    """DirectML's answers for each node of a model as ONNX Runtime's optimizer left it.
 
     Args:
         opsets: The opset of each domain.
@@ -44,52 +44,60 @@ class Rules:
     """
 
     def __init__(self, opsets: Mapping[str, int], shapes: Shapes) -> None:
-        self.opsets = {standard(domain): version for domain, version in opsets.items()}
+        self.opsets = {standard_domain(domain): version for domain, version in opsets.items()}
         self.shapes = shapes
 
-    def kernel(self, node: ir.Node) -> Kernel | None:
-        """The kernel for the node's version and types, which may still refuse it."""
-        opset = self.opsets.get(standard(node.domain), 1)
-        found = kernel_table.kernel_at(node.op_type, node.domain, opset)
-        return found if found is not None and self._misfit(node, found) is None else None
+    def kernel_of(self, node: ir.Node) -> Kernel | None:
+        """Return the kernel for the node's version and types, which may still refuse it."""
+        opset = self.opsets.get(standard_domain(node.domain), 1)
+        kernel = kernel_table.kernel_at(node.op_type, node.domain, opset)
+        return (
+            kernel if kernel is not None and self._unsupported_type(node, kernel) is None else None
+        )
 
-    def on_cpu(self, graph: ir.Graph) -> dict[ir.Node, str]:
-        """The nodes of one graph that stay on the CPU, each with the reason."""
-        kernels = {node: self.kernel(node) for node in graph}
-        found = dict.fromkeys(_cpu_preferred(graph, kernels, self.shapes), SHAPE_WORK)
+    def cpu_nodes(self, graph: ir.Graph) -> dict[ir.Node, str]:
+        """Return the nodes of one graph that stay on the CPU, each with the reason."""
+        kernels = {node: self.kernel_of(node) for node in graph}
+        reasons = dict.fromkeys(_cpu_preferred_nodes(graph, kernels, self.shapes), SHAPE_WORK)
         for node, kernel in kernels.items():
-            reason = self._missing(node) if kernel is None else self._refused(node, kernel)
+            reason = (
+                self._missing_kernel_reason(node)
+                if kernel is None
+                else self._refused_reason(node, kernel)
+            )
             if reason is not None:
-                found[node] = reason
-        return found
+                reasons[node] = reason
+        return reasons
 
-    def _misfit(self, node: ir.Node, kernel: Kernel) -> str | None:
-        """The type that a kernel is not registered for."""
-        schema = schema_of(node.op_type, self.opsets.get(standard(node.domain), 1), node.domain)
+    def _unsupported_type(self, node: ir.Node, kernel: Kernel) -> str | None:
+        """Return the type that a kernel is not registered for."""
+        schema = schema_of(
+            node.op_type, self.opsets.get(standard_domain(node.domain), 1), node.domain
+        )
         if schema is None:
             every = frozenset().union(*kernel.types.values())
-            known = map(self.shapes.dtype, (*node.inputs, *node.outputs))
-            unfit = (x for x in known if every and x is not None and x not in every)
+            types = map(self.shapes.dtype, (*node.inputs, *node.outputs))
+            unfit = (x for x in types if every and x is not None and x not in every)
         else:
-            typed = kernel_table.typed(node, schema, self.shapes.dtype)
-            unfit = (x for constraint, _, x in typed if not kernel.takes(constraint, x))
+            typed = kernel_table.typed_values(node, schema, self.shapes.dtype)
+            unfit = (x for constraint, _, x in typed if not kernel.accepts_type(constraint, x))
         return next((x.name.lower() for x in unfit), None)
 
-    def _missing(self, node: ir.Node) -> str:
-        op, domain = node.op_type, standard(node.domain)
+    def _missing_kernel_reason(self, node: ir.Node) -> str:
+        op, domain = node.op_type, standard_domain(node.domain)
         opset = self.opsets.get(domain, 1)
         since = kernel_table.since_version(op, domain, opset)
-        if not kernel_table.versions(op, domain) or since is None:
+        if not kernel_table.kernel_versions(op, domain) or since is None:
             return f"DirectML has no kernel for {op}"
         kernel = kernel_table.kernel_for(op, domain, since)
         if kernel is not None:
-            return f"DirectML has no kernel for {op} of {self._misfit(node, kernel)}"
+            return f"DirectML has no kernel for {op} of {self._unsupported_type(node, kernel)}"
         best = kernel_table.newest_opset_with_kernel(op, domain, opset)
         last = f", the last is of opset {best}" if best is not None else ""
         return f"DirectML has no kernel for {op}-{since}{last}"
 
-    def _refused(self, node: ir.Node, kernel: Kernel) -> str | None:
-        reason = refusal(node, kernel, self.shapes)
+    def _refused_reason(self, node: ir.Node, kernel: Kernel) -> str | None:
+        reason = refusal_reason(node, kernel, self.shapes)
         if reason is not None:
             return f"DirectML's {node.op_type} refuses {reason}"
         for value in (*node.inputs, *node.outputs):
@@ -101,17 +109,17 @@ class Rules:
         return None
 
 
-def _cpu_preferred(
+def _cpu_preferred_nodes(
     graph: ir.Graph, kernels: Mapping[ir.Node, Kernel | None], shapes: Shapes
 ) -> set[ir.Node]:
-    """Port of GetCpuPreferredNodes: what hangs on the CPU outputs of Shape and the like."""
+    """Port GetCpuPreferredNodes: what depends on the CPU outputs of Shape and the like."""
     order = {node: i for i, node in enumerate(graph)}
-    here = list(order)
-    given = set(graph.inputs)
+    nodes = list(order)
+    graph_inputs = set(graph.inputs)
     on_cpu: set[ir.Value] = set()
     waiting: list[int] = []
 
-    def push(value: ir.Value) -> None:
+    def push_readers(value: ir.Value) -> None:
         for use in value.uses():
             if use.node in order:
                 heapq.heappush(waiting, order[use.node])
@@ -120,34 +128,38 @@ def _cpu_preferred(
         for i in kernel.cpu_outputs if kernel is not None else ():
             if i < len(node.outputs):
                 on_cpu.add(node.outputs[i])
-                push(node.outputs[i])
-    found: set[ir.Node] = set()
-    seen: set[int] = set()
+                push_readers(node.outputs[i])
+    preferred: set[ir.Node] = set()
+    popped: set[int] = set()
     while waiting:
         number = heapq.heappop(waiting)
-        if number in seen:
+        if number in popped:
             continue
-        seen.add(number)
-        node = here[number]
+        popped.add(number)
+        node = nodes[number]
         kernel = kernels[node]
-        if kernel is None or _stays(node, kernel, given, on_cpu, shapes):
+        if kernel is None or _stays_on_cpu(node, kernel, graph_inputs, on_cpu, shapes):
             if kernel is not None:
-                found.add(node)
+                preferred.add(node)
             on_cpu.update(node.outputs)
             for value in node.outputs:
-                push(value)
-    return found
+                push_readers(value)
+    return preferred
 
 
-def _stays(
-    node: ir.Node, kernel: Kernel, given: set[ir.Value], on_cpu: set[ir.Value], shapes: Shapes
+def _stays_on_cpu(
+    node: ir.Node,
+    kernel: Kernel,
+    graph_inputs: set[ir.Value],
+    on_cpu: set[ir.Value],
+    shapes: Shapes,
 ) -> bool:
-    """Whether every input is on the CPU, and the kernel does not itself want it there."""
+    """Return whether every input is on the CPU, and the kernel does not itself want it there."""
     for i, value in enumerate(node.inputs):
         # What is absent ONNX Runtime looks for among the CPU's tensors, in vain.
         if value is None or shapes.dtype(value) in _HALF:
             return False
-        if _is_small(value) or value in given:
+        if _is_small(value) or value in graph_inputs:
             continue
         if value not in on_cpu or i in kernel.cpu_inputs:
             return False

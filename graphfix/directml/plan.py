@@ -1,4 +1,4 @@
-"""What ONNX Runtime does with a model on DirectML, predicted without DirectML.
+"""Prediction, without DirectML, of what ONNX Runtime does with a model on DirectML.
 
 ONNX Runtime's own optimizer is run here, on the CPU: what it folds and fuses before any provider
 is asked is the same there. Then come the rules of DirectML's execution provider, each in a file of
@@ -13,13 +13,13 @@ from typing import Any, Literal
 import onnx_ir as ir
 
 from graphfix.directml import fusing, node_tracing, visit_order
-from graphfix.directml.copies import copies
-from graphfix.directml.kernel_table import Kernel, kernel_for, versions
-from graphfix.directml.placement import Rules
-from graphfix.model.shapes import Shapes, is_named
-from graphfix.model.text import path_of
-from graphfix.spec.quoting import quoted
-from graphfix.wording import Row, Shown, plural
+from graphfix.directml.copies import find_copies
+from graphfix.directml.kernel_table import Kernel, kernel_for, kernel_versions
+from graphfix.directml.placement import PlacementRules
+from graphfix.facts.shapes import Shapes, is_known_dim
+from graphfix.graph.text import node_label
+from graphfix.spec.quoting import quote_name
+from graphfix.wording import Displayable, Row, plural
 
 Where = Literal["fused", "dml", "cpu", "gone"]
 """In a fused graph on DirectML; on DirectML by itself; on the CPU; no longer there in a run."""
@@ -47,8 +47,8 @@ CPU_ONLY = (
 
 
 @dataclass(frozen=True)
-class PlacedNode:
-    """Where one node of the model runs.
+class NodePlacement:
+    """Place where one node of the model runs.
 
     Attributes:
         at: The node's path.
@@ -83,8 +83,8 @@ class Step:
 
 
 @dataclass(frozen=True, repr=False)
-class Plan(Shown):
-    """What is predicted for a model.
+class DirectMLPlan(Displayable):
+    """Prediction for a model.
 
     Attributes:
         places: Every node of the model, of the graphs inside it as well, once, in order.
@@ -95,7 +95,7 @@ class Plan(Shown):
         notes: What else there is to know.
     """
 
-    places: tuple[PlacedNode, ...]
+    places: tuple[NodePlacement, ...]
     steps: tuple[Step, ...]
     sizes: Mapping[str, int] = field(default_factory=dict)
     dims: tuple[str, ...] = ()
@@ -104,27 +104,27 @@ class Plan(Shown):
 
     @property
     def line(self) -> str:
-        """The kernels per run."""
+        """Return the kernels per run."""
         kernels = f"{self.steps_on('graph', 'dml')} kernels on DirectML"
         return f"{kernels}, {self.remade} recompiled; {self.steps_on('cpu')} on the CPU"
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
-        """Where the nodes are, what a run takes, and what another length costs."""
-        found = []
+        """Return where the nodes are, what a run takes, and what another length costs."""
+        lines = []
         for where, (word, colour) in WORDS.items():
             if count := self.count(where):
-                graphs = self._sizes_of_graphs() if where == "fused" else ""
-                found.append(Row(word, f"{plural(count, 'node')}{graphs}", colour))
-        found += [Row("a run", self._run()), Row("lengths", self._lengths())]
-        return [*found, *(Row("note", x, "yellow") for x in dict.fromkeys(self.notes))]
+                graphs = self._describe_graph_sizes() if where == "fused" else ""
+                lines.append(Row(word, f"{plural(count, 'node')}{graphs}", colour))
+        lines += [Row("a run", self._describe_run()), Row("lengths", self._describe_lengths())]
+        return [*lines, *(Row("note", x, "yellow") for x in dict.fromkeys(self.notes))]
 
-    def _sizes_of_graphs(self) -> str:
+    def _describe_graph_sizes(self) -> str:
         sizes = sorted((x.nodes for x in self.steps if x.on == "graph"), reverse=True)
         shown = ", ".join(map(str, sizes[:6])) + (", ..." if len(sizes) > 6 else "")
         of = f" of {shown}" if len(sizes) > 1 else ""
         return f" in {plural(len(sizes), 'graph')}{of}"
 
-    def _run(self) -> str:
+    def _describe_run(self) -> str:
         parts = [f"{plural(self.steps_on('graph', 'dml'), 'kernel')} on DirectML"]
         if graphs := self.steps_on("graph"):
             parts[0] += f", {graphs} of them {'a fused graph' if graphs == 1 else 'fused graphs'}"
@@ -132,36 +132,36 @@ class Plan(Shown):
         parts.append(plural(self.steps_on("copy"), "copy", "copies") + " between them")
         return "; ".join(parts)
 
-    def _lengths(self) -> str:
+    def _describe_lengths(self) -> str:
         names = ", ".join(self.dims)
-        named = f"; open: {names} (--dims {quoted(self.dims[0])}=SIZE)" if self.dims else ""
+        open_dims = f"; open: {names} (--dims {quote_name(self.dims[0])}=SIZE)" if self.dims else ""
         if self.sizes and not self.dynamic:
-            fixed = ", ".join(f"{quoted(name)}={size}" for name, size in self.sizes.items())
+            fixed = ", ".join(f"{quote_name(name)}={size}" for name, size in self.sizes.items())
             return f"fixed at {fixed}; another length needs another session"
         if not self.dynamic:
             return "all sizes are fixed; another length needs another model"
         if not self.remade:
-            return f"no kernel depends on a size that varies{named}"
+            return f"no kernel depends on a size that varies{open_dims}"
         return (
             f"{self.remade} of the {self.steps_on('graph', 'dml')} kernels are recompiled in each "
-            f"run at another size than the first one{named}"
+            f"run at another size than the first one{open_dims}"
         )
 
     def count(self, where: Where) -> int:
-        """How many nodes of the model run there."""
+        """Return how many nodes of the model run there."""
         return sum(x.where == where for x in self.places)
 
     def steps_on(self, *on: str) -> int:
-        """How many steps of a run are of these kinds."""
+        """Return how many steps of a run are of these kinds."""
         return sum(x.on in on for x in self.steps)
 
     @property
     def remade(self) -> int:
-        """How many DirectML kernels are recompiled in each run at a size other than the first."""
+        """Return how many DirectML kernels each run at another size than the first recompiles."""
         return sum(x.remade for x in self.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as JSON has it."""
+        """Return the plan as JSON has it."""
         return {
             "sizes": dict(self.sizes),
             "open": list(self.dims),
@@ -181,14 +181,14 @@ class Plan(Shown):
         }
 
 
-def plan(
+def predict_plan(
     model: ir.Model,
     basic: ir.Model,
     extended: ir.Model,
     *,
     sizes: Mapping[str, int] | None = None,
     notes: Sequence[str] = (),
-) -> Plan:
+) -> DirectMLPlan:
     """Predict what ONNX Runtime does with a model on DirectML.
 
     Args:
@@ -198,95 +198,106 @@ def plan(
         sizes: The sizes that symbolic dims were given in both.
         notes: Remarks on how the two were made.
     """
-    return _Planner(model, basic, extended).plan(sizes or {}, tuple(notes))
+    return _Planner(model, basic, extended).build_plan(sizes or {}, tuple(notes))
 
 
 class _Planner:
-    """One plan being made."""
+    """Builds one plan."""
 
     def __init__(self, model: ir.Model, basic: ir.Model, extended: ir.Model) -> None:
         self._model, self._basic, self._final = model, basic, extended
-        self._dims = _dims(extended)
+        self._dims = _symbolic_dims(extended)
         self._cpu: dict[ir.Node, str] = {}
         self._kernels: dict[ir.Node, Kernel] = {}
         self._lost: list[str] = []
-        self._apart: dict[ir.Node, str] = {}
+        self._unfused: dict[ir.Node, str] = {}
         self._step_of: dict[ir.Node, int] = {}
         self._steps: list[Step] = []
         self._place_all()
 
-    def plan(self, sizes: Mapping[str, int], notes: tuple[str, ...]) -> Plan:
-        for _, graph in node_tracing.graphs_of(self._final):
-            self._run(graph)
-        fates = node_tracing.fates(self._model, self._final)
-        places = tuple(self._placed(node, fate) for node, fate in fates.items())
-        graphs = node_tracing.graphs_of(self._final)
-        ways = (x for _, graph in graphs for x in copies(graph, self._kernels))
-        copied = [Step(f"{value.name} {way}", "copy", 0, remade=False) for value, way in ways]
+    def build_plan(self, sizes: Mapping[str, int], notes: tuple[str, ...]) -> DirectMLPlan:
+        for _, graph in node_tracing.graphs_with_paths(self._final):
+            self._plan_graph(graph)
+        fates = node_tracing.trace_fates(self._model, self._final)
+        places = tuple(self._placement_of(node, fate) for node, fate in fates.items())
+        graphs = node_tracing.graphs_with_paths(self._final)
+        transfers = (x for _, graph in graphs for x in find_copies(graph, self._kernels))
+        copied = [
+            Step(f"{value.name} {direction}", "copy", 0, remade=False)
+            for value, direction in transfers
+        ]
         inputs = [x for x in self._final.graph.inputs if not x.is_initializer()]
         dynamic = any(not fusing.is_static(x) for x in inputs)
         for value in inputs:
-            if not all(map(is_named, value.shape or ())):
+            if not all(map(is_known_dim, value.shape or ())):
                 notes += (_UNNAMED.format(value.name),)
         steps, notes = (*self._steps, *copied), (*notes, *self._lost)
-        return Plan(places, steps, dict(sizes), tuple(self._dims), dynamic, notes)
+        return DirectMLPlan(places, steps, dict(sizes), tuple(self._dims), dynamic, notes)
 
     def _place_all(self) -> None:
-        """Providers are asked after the basic optimizations; the extended ones come later."""
+        """Place all nodes, as ONNX Runtime does between its basic and extended optimizations."""
         nothing = Shapes({}, {}, {})
-        before, after = (Rules(x.graph.opset_imports, nothing) for x in (self._basic, self._final))
-        basic = dict(node_tracing.graphs_of(self._basic))
-        for path, graph in node_tracing.graphs_of(self._final):
-            told = _by_output(basic.get(path), before)
+        before, after = (
+            PlacementRules(x.graph.opset_imports, nothing) for x in (self._basic, self._final)
+        )
+        basic = dict(node_tracing.graphs_with_paths(self._basic))
+        for path, graph in node_tracing.graphs_with_paths(self._final):
+            cpu_reasons = _cpu_reason_by_output(basic.get(path), before)
             for node in graph:
-                reason = next((told[x.name] for x in node.outputs if x.name in told), None)
-                kernel = None if reason else after.kernel(node) or _any_kernel(node)
+                reason = next(
+                    (cpu_reasons[x.name] for x in node.outputs if x.name in cpu_reasons), None
+                )
+                kernel = None if reason else after.kernel_of(node) or _any_kernel(node)
                 if kernel is None:
                     self._cpu[node] = reason or f"DirectML has no kernel for {node.op_type}"
                 else:
                     self._kernels[node] = kernel
 
-    def _run(self, graph: ir.Graph) -> None:
-        """The steps of one graph."""
-        nodes = self._ordered(graph)
-        into = fusing.activations(nodes, self._kernels)
-        ends = {home: after for after, home in into.items()}
-        for after, home in into.items():
+    def _plan_graph(self, graph: ir.Graph) -> None:
+        """Append the steps of one graph."""
+        nodes = self._run_order(graph)
+        fused_into = fusing.fused_activations(nodes, self._kernels)
+        activation_of = {home: after for after, home in fused_into.items()}
+        for after, home in fused_into.items():
             lost = (x.name for x in home.outputs if x.is_graph_output())
             self._lost += [_LOST.format(name, home.op_type, after.op_type) for name in lost]
-        heads = [node for node in nodes if node not in into]
+        heads = [node for node in nodes if node not in fused_into]
 
-        def made(node: ir.Node) -> Sequence[ir.Value]:
-            return (ends.get(node) or node).outputs
+        def outputs_of(node: ir.Node) -> Sequence[ir.Value]:
+            return (activation_of.get(node) or node).outputs
 
-        op = fusing.control_flow(graph)
-        off = None if op is None else fusing.CONTROL_FLOW.format(op=op)
+        op = fusing.control_flow_op(graph)
+        control_flow_reason = None if op is None else fusing.CONTROL_FLOW.format(op=op)
         for node in heads:
             if (kernel := self._kernels.get(node)) is not None:
-                reason = off or fusing.unfit(node, kernel, made(node), self._dims)
+                reason = control_flow_reason or fusing.fusion_obstacle(
+                    node, kernel, outputs_of(node), self._dims
+                )
                 if reason is not None:
-                    self._apart[node] = reason
-        fusible = self._kernels.keys() - self._apart.keys()
-        for part in fusing.partitions(heads, lambda x: x in fusible, made):
+                    self._unfused[node] = reason
+        fusible = self._kernels.keys() - self._unfused.keys()
+        for part in fusing.build_partitions(heads, lambda x: x in fusible, outputs_of):
             number = len(self._steps)
             for node in part.nodes:
                 self._step_of[node] = number
-                if node in ends:
-                    self._step_of[ends[node]] = number
-                    if node in self._apart:
-                        self._apart[ends[node]] = self._apart[node]
-            self._steps.append(self._step(part, made))
+                if node in activation_of:
+                    self._step_of[activation_of[node]] = number
+                    if node in self._unfused:
+                        self._unfused[activation_of[node]] = self._unfused[node]
+            self._steps.append(self._make_step(part, outputs_of))
 
-    def _ordered(self, graph: ir.Graph) -> list[ir.Node]:
-        """The nodes in the order of a run.
+    def _run_order(self, graph: ir.Graph) -> list[ir.Node]:
+        """Return the nodes in the order of a run.
 
         A graph that the optimizer has changed is written out in that order; another as it was.
         """
-        if graph is self._final.graph and visit_order.same(graph, self._model.graph):
-            return visit_order.visited(graph)
+        if graph is self._final.graph and visit_order.have_same_nodes(graph, self._model.graph):
+            return visit_order.nodes_in_visit_order(graph)
         return list(graph)
 
-    def _step(self, part: fusing.Partition, made: Callable[[ir.Node], Sequence[ir.Value]]) -> Step:
+    def _make_step(
+        self, part: fusing.Partition, outputs_of: Callable[[ir.Node], Sequence[ir.Value]]
+    ) -> Step:
         if part.fuses:
             return Step(f"a graph of {len(part.nodes)} nodes", "graph", len(part.nodes), False)
         node = part.nodes[0]
@@ -294,39 +305,39 @@ class _Planner:
         name = f"{node.op_type} {node.name}"
         if kernel is None:
             return Step(name, "cpu", 1, remade=False)
-        varies = any(not fusing.is_static(x) for x in (*node.inputs, *made(node)))
-        given = (node.inputs[i] for i in kernel.cpu_inputs if i < len(node.inputs))
-        varies |= any(x is not None and not x.is_initializer() for x in given)
+        varies = any(not fusing.is_static(x) for x in (*node.inputs, *outputs_of(node)))
+        cpu_values = (node.inputs[i] for i in kernel.cpu_inputs if i < len(node.inputs))
+        varies |= any(x is not None and not x.is_initializer() for x in cpu_values)
         # What makes no tensor on the device has no operator there that could be recompiled.
         return Step(name, "dml", 1, remade=varies and not kernel.cpu_outputs)
 
-    def _placed(self, node: ir.Node, fate: node_tracing.Fate) -> PlacedNode:
-        at, op = path_of(node), node.op_type
+    def _placement_of(self, node: ir.Node, fate: node_tracing.Fate) -> NodePlacement:
+        at, op = node_label(node), node.op_type
         home = fate.node
         if home is None:
-            return PlacedNode(at, op, "gone", fate.how, None)
+            return NodePlacement(at, op, "gone", fate.how, None)
         step = self._step_of.get(home)
         if home in self._cpu:
-            return PlacedNode(at, op, "cpu", self._cpu[home], step)
-        if home in self._apart:
-            return PlacedNode(at, op, "dml", self._apart[home], step)
-        return PlacedNode(at, op, "fused", fate.how, step)
+            return NodePlacement(at, op, "cpu", self._cpu[home], step)
+        if home in self._unfused:
+            return NodePlacement(at, op, "dml", self._unfused[home], step)
+        return NodePlacement(at, op, "fused", fate.how, step)
 
 
-def _by_output(graph: ir.Graph | None, rules: Rules) -> dict[str | None, str]:
-    """Why the node that makes a tensor runs on the CPU, by the tensor's name; "" on DirectML."""
+def _cpu_reason_by_output(graph: ir.Graph | None, rules: PlacementRules) -> dict[str | None, str]:
+    """Return why a tensor's producer runs on the CPU, by the tensor's name; "" on DirectML."""
     if graph is None:
         return {}
-    on_cpu = rules.on_cpu(graph)
+    on_cpu = rules.cpu_nodes(graph)
     return {x.name: on_cpu.get(node, "") for node in graph for x in node.outputs if x.name}
 
 
 def _any_kernel(node: ir.Node) -> Kernel | None:
-    """Of an operator that a fusion made: its version is not one that the file declares."""
-    known = versions(node.op_type, node.domain)
-    return kernel_for(node.op_type, node.domain, known[-1]) if known else None
+    """Return a kernel of a fused operator, whose version the file does not declare."""
+    registered = kernel_versions(node.op_type, node.domain)
+    return kernel_for(node.op_type, node.domain, registered[-1]) if registered else None
 
 
-def _dims(model: ir.Model) -> list[str]:
+def _symbolic_dims(model: ir.Model) -> list[str]:
     dims = (x for value in model.graph.inputs for x in value.shape or ())
-    return list(dict.fromkeys(str(x) for x in dims if not isinstance(x, int) and is_named(x)))
+    return list(dict.fromkeys(str(x) for x in dims if not isinstance(x, int) and is_known_dim(x)))

@@ -1,10 +1,10 @@
-"""The order in which ONNX Runtime visits the nodes of a graph, which decides what is fused."""
+"""Order in which ONNX Runtime visits the nodes of a graph, which decides what is fused."""
 
 import onnx_ir as ir
 
 
-def visited(graph: ir.Graph) -> list[ir.Node]:
-    """The nodes as GraphViewer's default order has them (Graph::ReverseDFSFrom in graph.cc).
+def nodes_in_visit_order(graph: ir.Graph) -> list[ir.Node]:
+    """Return the nodes in GraphViewer's default order (Graph::ReverseDFSFrom in graph.cc).
 
     From what nothing uses, the last in the file first, through the inputs, again the last first.
     """
@@ -17,20 +17,20 @@ def visited(graph: ir.Graph) -> list[ir.Node]:
     feeds = {node: makers_of(node) for node in number}
     fed = {maker for makers in feeds.values() for maker in makers}
     stack = [(node, False) for node in number if node not in fed]
-    found: list[ir.Node] = []
-    seen: set[ir.Node] = set()
+    order: list[ir.Node] = []
+    entered: set[ir.Node] = set()
     while stack:
         node, leaving = stack.pop()
         if leaving:
-            found.append(node)
-        elif node not in seen:
-            seen.add(node)
+            order.append(node)
+        elif node not in entered:
+            entered.add(node)
             stack.append((node, True))
-            stack += [(maker, False) for maker in feeds[node] if maker not in seen]
-    return found
+            stack += [(maker, False) for maker in feeds[node] if maker not in entered]
+    return order
 
 
-def same(first: ir.Graph, second: ir.Graph) -> bool:
-    """Whether two graphs have the same nodes in the same order, by what they make."""
-    one, other = ([(n.op_type, *(x.name for x in n.outputs)) for n in g] for g in (first, second))
-    return one == other
+def have_same_nodes(first: ir.Graph, second: ir.Graph) -> bool:
+    """Return whether two graphs have the same nodes in the same order, by what they make."""
+    lhs, rhs = ([(n.op_type, *(x.name for x in n.outputs)) for n in g] for g in (first, second))
+    return lhs == rhs

@@ -1,8 +1,8 @@
-"""What a pass leaves alone although it matches: because verification said so, or a user.
+"""Sites that a pass skips although it matches: excluded by verification, or by a user.
 
-A place is (spec of the pass, name of the repaired tensor). While passes run, a :class:`Leaving`
-lies with the model; what it leaves is written into the node, so that a second run, and ``check``,
-leave it too and say why.
+A place is (spec of the pass, name of the repaired tensor). While passes run, an :class:`Exclusions`
+lies with the model; what it skips is written into the node, so that a second run, and ``check``,
+skip it too and say why.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +11,13 @@ from fnmatch import fnmatchcase
 
 import onnx_ir as ir
 
-from graphfix.model.text import path_of
+from graphfix.graph.text import node_label
 
 Place = tuple[str, str]
 
-WHOLE = ""
+WHOLE_PASS = ""
 """In the place of a tensor: the pass as a whole."""
-MADE = "*"
+MADE_BY_PASS = "*"
 """In the place of a tensor: what a pass before has made, whose name is another in each run."""
 
 EXCLUDED = "excluded, as asked"
@@ -28,89 +28,98 @@ _META = "graphfix.leaving"
 
 
 @dataclass(frozen=True)
-class Leaving:
-    """What is to be skipped.
+class Exclusions:
+    """The sites and passes that are to be skipped.
 
     Attributes:
-        left: Why each place is left; it is written into the model.
-        only: Of these passes, the tensors that are repaired, or :data:`WHOLE`; the rest is left,
-            and nobody is told.
-        tensors: The tensors that the model has before any pass; any other is :data:`MADE`.
-        nodes: Nodes that a user excludes, as a report names them; patterns stand for several.
+        reasons: Why each place is skipped; it is written into the model.
+        only_repaired: Of these passes, the tensors that are repaired, or :data:`WHOLE_PASS`; the
+            rest is skipped, and nobody is told.
+        original_tensors: The tensors that the model has before any pass; any other is
+            :data:`MADE_BY_PASS`.
+        node_patterns: Nodes that a user excludes, as a report names them; patterns are allowed.
     """
 
-    left: Mapping[Place, str] = field(default_factory=dict)
-    only: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    tensors: frozenset[str] = frozenset()
-    nodes: Sequence[str] = ()
+    reasons: Mapping[Place, str] = field(default_factory=dict)
+    only_repaired: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    original_tensors: frozenset[str] = frozenset()
+    node_patterns: Sequence[str] = ()
 
-    def place(self, spec: str, tensor: str) -> Place:
-        """The place of a tensor, which may be one that has no name of its own."""
-        return spec, tensor if not tensor or tensor in self.tensors else MADE
+    def place_of(self, spec: str, tensor: str) -> Place:
+        """Return the place of a tensor, which may be one that has no name of its own."""
+        return spec, tensor if not tensor or tensor in self.original_tensors else MADE_BY_PASS
 
-    def reason(self, spec: str, tensor: str) -> str | None:
-        """Why a place is left; None if it is not, and "" if nobody has to know."""
-        place = self.place(spec, tensor)
-        if (why := self.left.get(place)) is not None:
-            return why
-        here = self.only.get(spec)
-        return None if here is None or place[1] in here or WHOLE in here else ""
+    def reason_for(self, spec: str, tensor: str) -> str | None:
+        """Return why a place is skipped; None if it is not, "" if nobody has to know."""
+        place = self.place_of(spec, tensor)
+        if (reason := self.reasons.get(place)) is not None:
+            return reason
+        repaired = self.only_repaired.get(spec)
+        return None if repaired is None or place[1] in repaired or WHOLE_PASS in repaired else ""
 
-    def of_pass(self, spec: str) -> str | None:
-        """Why a pass is left as a whole; None if it is not."""
-        if (why := self.left.get((spec, WHOLE))) is not None:
-            return why
-        here = self.only.get(spec)
-        return None if here is None or here else ""
-
-
-NOTHING = Leaving()
+    def reason_for_pass(self, spec: str) -> str | None:
+        """Return why a pass is skipped as a whole; None if it is not."""
+        if (reason := self.reasons.get((spec, WHOLE_PASS))) is not None:
+            return reason
+        repaired = self.only_repaired.get(spec)
+        return None if repaired is None or repaired else ""
 
 
-def put(model: ir.Model, leaving: Leaving) -> None:
-    """Let ``leaving`` hold for the passes that run over ``model`` from now on."""
-    model.meta[_META] = leaving
+NO_EXCLUSIONS = Exclusions()
 
 
-def why_pass(model: ir.Model, spec: str) -> str | None:
-    """Why the pass ``spec`` leaves the whole model alone; None if it does not."""
-    why = _of(model).of_pass(spec)
-    return model.metadata_props.get(_key(spec)) if why is None else why
+def attach_exclusions(model: ir.Model, exclusions: Exclusions) -> None:
+    """Attach exclusions to ``model`` for the passes that run over it from now on."""
+    model.meta[_META] = exclusions
 
 
-def write_passes(model: ir.Model, leaving: Leaving) -> None:
-    """Write into ``model`` why passes leave all of it."""
-    for (spec, tensor), why in leaving.left.items():
-        if tensor == WHOLE:
-            model.metadata_props[_key(spec)] = why
+def pass_exclusion_reason(model: ir.Model, spec: str) -> str | None:
+    """Return why the pass ``spec`` skips the whole model; None if it does not."""
+    reason = _exclusions_of(model).reason_for_pass(spec)
+    return model.metadata_props.get(_metadata_key(spec)) if reason is None else reason
 
 
-def why(model: ir.Model, spec: Callable[[], str], node: ir.Node) -> str | None:
-    """Why a pass leaves ``node`` alone; None if it does not. ``spec`` gives its text, if needed."""
-    leaving = _of(model)
-    if leaving is NOTHING and not any(key.startswith(_KEY) for key in node.metadata_props):
+def record_pass_exclusions(model: ir.Model, exclusions: Exclusions) -> None:
+    """Record in ``model`` why passes skip all of it."""
+    for (spec, tensor), reason in exclusions.reasons.items():
+        if tensor == WHOLE_PASS:
+            model.metadata_props[_metadata_key(spec)] = reason
+
+
+def exclusion_reason(model: ir.Model, spec: Callable[[], str], node: ir.Node) -> str | None:
+    """Return why a pass skips ``node``; None if it does not. ``spec`` gives its text, if needed."""
+    exclusions = _exclusions_of(model)
+    if exclusions is NO_EXCLUSIONS and not any(key.startswith(_KEY) for key in node.metadata_props):
         return None
-    if leaving.nodes and any(fnmatchcase(path_of(node), x) for x in leaving.nodes):
+    if exclusions.node_patterns and any(
+        fnmatchcase(node_label(node), x) for x in exclusions.node_patterns
+    ):
         return EXCLUDED
-    written = node.metadata_props.get(_key(spec()))
-    return leaving.reason(spec(), _tensor(node)) if written is None else written
+    recorded_reason = node.metadata_props.get(_metadata_key(spec()))
+    return (
+        exclusions.reason_for(spec(), _first_output_name(node))
+        if recorded_reason is None
+        else recorded_reason
+    )
 
 
-def write(model: ir.Model, node: ir.Node, spec: str) -> None:
-    """Write into ``node`` why the pass ``spec`` leaves it, if it is to be known later."""
-    leaving = _of(model)
-    if (why := leaving.left.get(leaving.place(spec, _tensor(node)))) is not None:
-        node.metadata_props[_key(spec)] = why
+def record_exclusion(model: ir.Model, node: ir.Node, spec: str) -> None:
+    """Record in ``node`` why the pass ``spec`` skips it, if a later run is to know."""
+    exclusions = _exclusions_of(model)
+    if (
+        reason := exclusions.reasons.get(exclusions.place_of(spec, _first_output_name(node)))
+    ) is not None:
+        node.metadata_props[_metadata_key(spec)] = reason
 
 
-def _of(model: ir.Model) -> Leaving:
-    found = model.meta.get(_META)
-    return found if isinstance(found, Leaving) else NOTHING
+def _exclusions_of(model: ir.Model) -> Exclusions:
+    exclusions = model.meta.get(_META)
+    return exclusions if isinstance(exclusions, Exclusions) else NO_EXCLUSIONS
 
 
-def _tensor(node: ir.Node) -> str:
+def _first_output_name(node: ir.Node) -> str:
     return node.outputs[0].name or ""
 
 
-def _key(spec: str) -> str:
+def _metadata_key(spec: str) -> str:
     return f"{_KEY}.{spec}"

@@ -1,8 +1,8 @@
-"""Passes take turns over one model until none of them finds anything that is left.
+"""Rounds of passes over one model, until none of them finds anything more.
 
-They run in the order in which they are given. But what a pass makes, one before it may repair: a
-start that was computed is a constant once it is folded, and a Slice of it a site. So each that the
-others have changed something behind is asked again, and runs again if it has a site.
+Passes run in the order in which they are given. But a pass may create work for an earlier one: a
+computed start is a constant once it is folded, and a Slice of it a site. So each pass behind whose
+last turn the model was changed is asked again, and runs again if it has a site.
 """
 
 import dataclasses
@@ -16,16 +16,16 @@ import onnx_ir as ir
 
 from graphfix.core import Check, Match, Pass, Result
 from graphfix.editing import exclusions
-from graphfix.editing.names import made_twice
 from graphfix.engine.report import ROUNDS, PassReport
 from graphfix.errors import GraphfixError, PassError
-from graphfix.model import shapes
-from graphfix.model.view import index
+from graphfix.facts import shapes
+from graphfix.facts.view import index_nodes
+from graphfix.graph.names import find_hiding_name
 
 R = TypeVar("R")
 
 
-class Turns:
+class PassTurns:
     """The turns of passes over one model.
 
     Attributes:
@@ -39,117 +39,133 @@ class Turns:
         self._reports: list[PassReport] = []
         self._checks: list[Check] = []
         # How often the model was changed, and how often when a pass last found no automatic repair.
-        self._changed = 0
-        self._seen: dict[str, int] = {}
-        self._renewed = 0  # how often it was changed when its sizes were last inferred again
+        self._change_count = 0
+        self._change_when_done: dict[str, int] = {}
+        self._change_when_renewed = (
+            0  # how often it was changed when its sizes were last inferred again
+        )
         self.endless: tuple[str, ...] = ()
-        self._unclear = made_twice(model) is not None
+        self._unclear = find_hiding_name(model) is not None
 
     @property
-    def ran(self) -> tuple[PassReport, ...]:
-        """What each pass did, in the order in which they were given."""
+    def pass_reports(self) -> tuple[PassReport, ...]:
+        """Return what each pass did, in the order in which they were given."""
         return tuple(self._reports)
 
-    def take(self, check: Check, given: Check) -> None:
-        """Run a pass for the first time; ``given`` is what it was before it was settled.
+    def run_first(self, check: Check, original: Check) -> None:
+        """Run a pass for the first time; ``original`` is the pass before it was calibrated.
 
         Raises:
             PassError: It raises what is no error of ours.
         """
-        self._reports.append(self._turn(check, given))
+        self._reports.append(self._run_turn(check, original))
         self._checks.append(check)
 
-    def again(self) -> None:
+    def run_until_stable(self) -> None:
         """Give all passes further turns until none finds anything.
 
         Those that were called for what they make of the interface, of padding or of types have one
         turn only. Before one that rounds, the passes before it have had theirs; behind it only
         those that change no number have more, such as of what made an output and no longer does.
         """
-        rounding = [i for i, x in enumerate(self._checks) if isinstance(x, Pass) and x.measured]
+        rounding = [
+            i for i, x in enumerate(self._checks) if isinstance(x, Pass) and x.needs_calibration
+        ]
         start = rounding[-1] + 1 if rounding else 0
         passes = ((i, x) for i, x in enumerate(self._checks) if isinstance(x, Pass))
-        again = ((i, x) for i, x in passes if i >= start or x.safety == "exact")
-        taking = {i: x for i, x in again if x.dispensable}
+        rerunnable = ((i, x) for i, x in passes if i >= start or x.safety == "exact")
+        candidates = {i: x for i, x in rerunnable if x.is_removable}
         busy: list[str] = []
         for _ in range(ROUNDS):
-            self._renew()
+            self._renew_shapes()
             busy = []
-            for i, check in taking.items():
-                if self._finds(check):
-                    done = self._turn(check, check)
-                    self._reports[i] = _both(self._reports[i], done)
-                    busy += [check.spec()] if done.changes else []
+            for i, check in candidates.items():
+                if self._has_site(check):
+                    report = self._run_turn(check, check)
+                    self._reports[i] = _merge_reports(self._reports[i], report)
+                    busy += [check.spec()] if report.changes else []
             if not busy:
                 return
-        if any(map(self._finds, taking.values())):
+        if any(map(self._has_site, candidates.values())):
             self.endless = tuple(dict.fromkeys((*self.endless, *busy)))
 
-    def _renew(self) -> None:
-        """Infer sizes again if some are not known and a pass has changed something since.
+    def _renew_shapes(self) -> None:
+        """Infer shapes again if some are unknown and a pass has changed something since.
 
         Two tensors whose sizes the data say are seen to be one when what makes them has become one.
         """
-        if self._renewed != self._changed and shapes.renew(self._model):
-            self._seen.clear()  # who found nothing may find something now
-        self._renewed = self._changed
+        if self._change_when_renewed != self._change_count and shapes.drop_incomplete_shapes(
+            self._model
+        ):
+            self._change_when_done.clear()  # who found nothing may find something now
+        self._change_when_renewed = self._change_count
 
-    def _finds(self, check: Pass) -> bool:
-        """Whether there is a site, of a pass behind whose last turn something was changed."""
-        if self._seen.get(check.spec(), 0) == self._changed:
+    def _has_site(self, check: Pass) -> bool:
+        """Return whether a pass has a site, if the model was changed since its last turn."""
+        if self._change_when_done.get(check.spec(), 0) == self._change_count:
             return False
-        if exclusions.why_pass(self._model, check.spec()) is not None:
+        if exclusions.pass_exclusion_reason(self._model, check.spec()) is not None:
             return False
-        found = self._guarded(check, lambda x: any(isinstance(y, Match) for y in check.sites(x)))
-        if not found:
-            self._seen[check.spec()] = self._changed
-        return found
+        is_found = self._run_guarded(
+            check, lambda x: any(isinstance(y, Match) for y in check.sites(x))
+        )
+        if not is_found:
+            self._change_when_done[check.spec()] = self._change_count
+        return is_found
 
-    def _turn(self, check: Check, given: Check) -> PassReport:
+    def _run_turn(self, check: Check, original: Check) -> PassReport:
         if self._progress is not None:
-            self._progress(f"repairing: {given.name}")
-        done = self._guarded(given, lambda model: _run(check, model))
-        if done.changes and not self._unclear and (name := made_twice(self._model)) is not None:
-            raise PassError(name_of(given), f"the pass {given.name} makes {name!r} a second time")
-        self._changed += bool(done.changes)
-        self._seen[name_of(check)] = self._changed
-        return done
+            self._progress(f"repairing: {original.name}")
+        report = self._run_guarded(original, lambda model: _run_check(check, model))
+        if (
+            report.changes
+            and not self._unclear
+            and (name := find_hiding_name(self._model)) is not None
+        ):
+            raise PassError(
+                spec_of_check(original), f"the pass {original.name} makes {name!r} a second time"
+            )
+        self._change_count += bool(report.changes)
+        self._change_when_done[spec_of_check(check)] = self._change_count
+        return report
 
-    def _guarded(self, given: Check, work: Callable[[ir.Model], R]) -> R:
-        """What ``work`` gives; what it raises, if it is no error of ours, is the pass's fault."""
-        index(self._model)  # of what most passes only look at
+    def _run_guarded(self, check: Check, work: Callable[[ir.Model], R]) -> R:
+        """Run ``work``; an unexpected exception is raised as a PassError of the pass."""
+        index_nodes(self._model)  # of what most passes only look at
         try:
             return work(self._model)
         except (GraphfixError, MemoryError):
             raise
         except Exception as error:  # a fault of the pass, whatever it is
-            raise PassError(name_of(given), _fault(given, error)) from error
+            raise PassError(spec_of_check(check), _describe_fault(check, error)) from error
 
 
-def name_of(one: Check) -> str:
-    """A pass or a check as ``-p`` takes it."""
-    return one.spec() if isinstance(one, Pass) else one.name
+def spec_of_check(check: Check) -> str:
+    """Return a pass or a check as ``-p`` takes it."""
+    return check.spec() if isinstance(check, Pass) else check.name
 
 
-def _run(check: Check, model: ir.Model) -> PassReport:
+def _run_check(check: Check, model: ir.Model) -> PassReport:
     start = time.perf_counter()
     safety = check.safety if isinstance(check, Pass) else "exact"
-    report = PassReport(check.name, name_of(check), safety)
-    if (why := exclusions.why_pass(model, report.spec)) is not None:
-        return dataclasses.replace(report, left=why)
+    report = PassReport(check.name, spec_of_check(check), safety)
+    if (reason := exclusions.pass_exclusion_reason(model, report.spec)) is not None:
+        return dataclasses.replace(report, left=reason)
     if not isinstance(check, Pass):
         report = dataclasses.replace(report, findings=tuple(check.findings(model)))
     else:
-        made = check(model)
-        if not isinstance(made, Result):
+        result = check(model)
+        if not isinstance(result, Result):
             raise GraphfixError(f"the pass {check.name} did not return a graphfix.Result")
-        advice = check.advice if made.changes else ""
-        report = dataclasses.replace(report, changes=made.changes, skips=made.skips, advice=advice)
+        advice = check.advice if result.changes else ""
+        report = dataclasses.replace(
+            report, changes=result.changes, skips=result.skips, advice=advice
+        )
     return dataclasses.replace(report, seconds=time.perf_counter() - start)
 
 
-def _both(first: PassReport, then: PassReport) -> PassReport:
-    """What a pass did in two turns; what it skipped in the first it may have repaired since."""
+def _merge_reports(first: PassReport, then: PassReport) -> PassReport:
+    """Merge the reports of two turns; places skipped in the first may be repaired since."""
     return dataclasses.replace(
         then,
         changes=(*first.changes, *then.changes),
@@ -158,9 +174,9 @@ def _both(first: PassReport, then: PassReport) -> PassReport:
     )
 
 
-def _fault(check: Check, error: Exception) -> str:
-    """What a pass raised, and where in it."""
+def _describe_fault(check: Check, error: Exception) -> str:
+    """Return what a pass raised, and where in it, as a sentence."""
     frames = traceback.extract_tb(error.__traceback__)
     at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    said = " ".join(str(error).split())
-    return f"the pass {check.name} failed: {type(error).__name__}{at}: {said}"
+    message = " ".join(str(error).split())
+    return f"the pass {check.name} failed: {type(error).__name__}{at}: {message}"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from graphfix.core import Check, Pass
 
 GROUP = "graphfix.passes"
+_HELPERS = "common"  # the folder of passes/ that holds no pass
 
 # Named lists of passes, in the order that the passes need: shapes that tell the truth first; what
 # has masks and guards inside before masks, and these before guards that they make needless; rows
@@ -75,23 +76,23 @@ class Entry:
     source: str
 
 
-def names() -> list[str]:
-    """The names of every pass and check that can be used, sorted."""
-    return sorted({*_folder(), *_entry_points(), *_plugins})
+def pass_names() -> list[str]:
+    """Return the names of every pass and check that can be used, sorted."""
+    return sorted({*_builtin_files(), *_entry_points(), *_plugins})
 
 
-def entries() -> list[Entry]:
-    """Every pass with its first sentence, by name."""
-    found = [_read(name, file) for name, file in _folder().items()]
+def list_entries() -> list[Entry]:
+    """Return every pass with its first sentence, by name."""
+    listing = [_read_entry(name, file) for name, file in _builtin_files().items()]
     for name in sorted({*_entry_points(), *_plugins}):
         cls = pass_class(name)
         summary = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
-        found.append(Entry(name, summary, getattr(cls, "safety", "check"), cls.__module__))
-    return sorted(found, key=lambda entry: entry.name)
+        listing.append(Entry(name, summary, getattr(cls, "safety", "check"), cls.__module__))
+    return sorted(listing, key=lambda entry: entry.name)
 
 
 def pass_class(name: str) -> type[Check]:
-    """The class of the pass, or of the rule of ``check``, called ``name``.
+    """Return the class of the pass, or of the rule of ``check``, called ``name``.
 
     Raises:
         UsageError: There is none; the message suggests the nearest.
@@ -99,41 +100,42 @@ def pass_class(name: str) -> type[Check]:
     """
     if name in _plugins:
         return _plugins[name]
-    if name in _folder():
-        module = importlib.import_module(f"graphfix.passes.{name.replace('-', '_')}")
+    if name in _builtin_files():
+        file = _builtin_files()[name]
+        module = importlib.import_module(f"graphfix.passes.{file.parent.name}.{file.stem}")
         for cls in _passes_in(module):
             if cls.name == name:
                 return cls
         raise PluginError(f"{module.__name__}: {_NO_PASS.format(name)}")
     point = _entry_points().get(name)
     if point is None:
-        if (rule := _rules().get(name)) is not None:
+        if (rule := _rule_classes().get(name)) is not None:
             return rule
-        raise UsageError(unknown(name))
+        raise UsageError(unknown_pass_message(name))
     try:
         loaded = point.load()
     except Exception as error:  # whatever another package's import raises
         raise PluginError(f"the pass {name} of {point.value} cannot be loaded: {error}") from error
-    return _checked(loaded, f"entry point {point.value}", name)
+    return _require_check_class(loaded, f"entry point {point.value}", name)
 
 
-def make(name: str, given: Mapping[str, str] | None = None) -> Check:
-    """The pass ``name`` with options given as text."""
-    return options.make(pass_class(name), name, given or {})
+def make_pass(name: str, option_texts: Mapping[str, str] | None = None) -> Check:
+    """Make the pass ``name`` with options given as text."""
+    return options.make_instance(pass_class(name), name, option_texts or {})
 
 
-def get_pass(name: str, **given: object) -> Pass:
-    """The pass ``name`` with typed options: ``get_pass("additive-mask", floor=-1e3)``."""
+def get_pass(name: str, **values: object) -> Pass:
+    """Make the pass ``name`` with typed options: ``get_pass("additive-mask", floor=-1e3)``."""
     cls = pass_class(name)
     try:
-        made: Pass = cls(**given)  # type: ignore[assignment]
+        instance: Pass = cls(**values)  # type: ignore[assignment]
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name}: {error}") from error
-    return made
+    return instance
 
 
 def load_plugin(path: str | Path) -> list[str]:
-    """Take the passes that a Python file defines; return their names.
+    """Register the passes that a Python file defines; return their names.
 
     Raises:
         PluginError: The file cannot be run, defines no pass, or names one that exists.
@@ -147,36 +149,36 @@ def load_plugin(path: str | Path) -> list[str]:
         spec.loader.exec_module(module)
     except Exception as error:  # whatever the user's file raises
         raise PluginError(f"{path}: {type(error).__name__}: {error}") from error
-    found = _passes_in(module)
-    if not found:
+    classes = _passes_in(module)
+    if not classes:
         raise PluginError(f"{path}: defines no pass (a subclass of graphfix.Pass with a name)")
-    for cls in found:
-        if cls.name in _folder() or (cls.name in _entry_points()):
+    for cls in classes:
+        if cls.name in _builtin_files() or (cls.name in _entry_points()):
             raise PluginError(f"{path}: a pass named {cls.name!r} exists already; rename yours")
         _plugins[cls.name] = cls
-    return [cls.name for cls in found]
+    return [cls.name for cls in classes]
 
 
-def unknown(name: str) -> str:
-    """The sentence for a name that is neither a pass nor a profile."""
+def unknown_pass_message(name: str) -> str:
+    """Return the sentence for a name that is neither a pass nor a profile."""
     if not name:
         return f"there is no pass {name!r}: a comma is too many"
-    hint = did_you_mean(name.lower(), [*names(), *PROFILES, *_rules()], cutoff=0.5)
+    hint = did_you_mean(name.lower(), [*pass_names(), *PROFILES, *_rule_classes()], cutoff=0.5)
     return f"there is no pass {name!r}{hint} 'graphfix passes' lists them"
 
 
-def _rules() -> Mapping[str, type[Check]]:
+def _rule_classes() -> Mapping[str, type[Check]]:
     from graphfix.rules import rules
 
     return rules()
 
 
 @functools.cache
-def _folder() -> Mapping[str, Path]:
+def _builtin_files() -> Mapping[str, Path]:
     spec = importlib.util.find_spec("graphfix.passes")
     if spec is None or spec.origin is None:
         raise PluginError("graphfix.passes is not installed; run 'pip install -e .' in the project")
-    files = Path(spec.origin).parent.glob("[a-z]*.py")
+    files = (x for x in Path(spec.origin).parent.glob("*/[a-z]*.py") if x.parent.name != _HELPERS)
     return {file.stem.replace("_", "-"): file for file in sorted(files)}
 
 
@@ -184,18 +186,23 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     return {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
 
 
-def _read(name: str, file: Path) -> Entry:
+def _read_entry(name: str, file: Path) -> Entry:
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef) and name in (
             kebab_case(node.name),
-            _constant(node, "name"),
+            _read_class_constant(node, "name"),
         ):
             summary = (ast.get_docstring(node) or "").split("\n\n")[0].replace("\n", " ")
-            return Entry(name, summary, _constant(node, "safety") or "exact", f"passes/{file.name}")
+            return Entry(
+                name,
+                summary,
+                _read_class_constant(node, "safety") or "exact",
+                f"passes/{file.parent.name}/{file.name}",
+            )
     raise PluginError(f"{file}: {_NO_PASS.format(name)}")
 
 
-def _constant(cls: ast.ClassDef, name: str) -> str | None:
+def _read_class_constant(cls: ast.ClassDef, name: str) -> str | None:
     for node in cls.body:
         match node:
             case (
@@ -219,7 +226,7 @@ def _passes_in(module: types.ModuleType) -> list[type[Check]]:
     ]
 
 
-def _checked(cls: object, where: str, name: str) -> type[Check]:
+def _require_check_class(cls: object, where: str, name: str) -> type[Check]:
     from graphfix.core import Check
 
     if not (isinstance(cls, type) and issubclass(cls, Check)):

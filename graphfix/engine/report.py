@@ -1,15 +1,15 @@
-"""What was done to one model, as data: the terminal, the JSON and the page are made from it."""
+"""What was done to one model, as data for the terminal, the JSON and the page."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TypedDict
 
-from graphfix.core import Change, Finding, Safety, together
+from graphfix.core import Change, Finding, Safety, weakest_promise
 from graphfix.probing.padded import PaddedVerdict
 from graphfix.proof.verdict import Verdict
 from graphfix.version import __version__
-from graphfix.wording import Proof, Row, plural, reasons, row_lines, wrapped
+from graphfix.wording import Proof, Row, plural, reason_lines, row_lines, wrap_text
 
 SCHEMA = 1
 # Two passes that undo each other would take turns forever; so many are enough for a chain.
@@ -33,8 +33,8 @@ class Hazards(TypedDict):
 class PassReport:
     """What one pass did: its repairs, its near misses with their reasons, its findings.
 
-    ``advice`` is what to try if the repaired model turns out to compute something else. ``left`` is
-    why the pass was not run at all, if it was not.
+    ``advice`` is what to try if the repaired model computes something else. ``left`` is the reason
+    why the pass was not run at all, or empty.
     """
 
     name: str
@@ -49,15 +49,15 @@ class PassReport:
 
 
 @dataclass(frozen=True)
-class Left:
-    """A bad place: what a pass would have repaired wrongly, and what was done about it.
+class FailedRepair:
+    """A repair that was wrong at some sites, and what was done instead.
 
     Attributes:
         by: The pass as ``-p`` takes it.
-        at: The paths of the nodes that it leaves alone; none if it was not run at all.
-        why: What was found.
+        at: The paths of the nodes that it skips; empty if it was not run at all.
+        why: What was wrong.
         instead: The pass that repairs them in its place, as ``-p`` takes it, or "".
-        raised: Whether the pass raised, and what it did was rolled back.
+        raised: Whether the pass raised, and was rolled back.
     """
 
     by: str
@@ -67,7 +67,7 @@ class Left:
     raised: bool = False
 
     def row(self, *, verbose: bool = False) -> Row:
-        """What was left out, or done in another way, and why."""
+        """Return a row that says what was skipped or done in another way, and why."""
         shown = self.at if verbose else self.at[:2]
         more = f" and {len(self.at) - len(shown)} more (-v)" if len(self.at) > len(shown) else ""
         places = f" at {', '.join(shown)}{more}" if shown else ""
@@ -96,7 +96,7 @@ class Report(Proof):
             (:meth:`graphfix.job.remaining_findings.Checked.to_json`), or None with ``kernels``.
         padded: What the padded check of a model that was told of valid lengths found, or None.
         memory: What verification was expected to need, in bytes
-            (:meth:`graphfix.runtime.memory_need.Need.to_json`), or None if nothing was run.
+            (:meth:`graphfix.runtime.memory_need.MemoryNeed.to_json`), or None if nothing was run.
         left: The bad places: what was left out, or done in another way, since the verdict failed.
         searched: What came of the search for bad places, in a sentence; "" if there was none.
         met: Whether what was made float16 met its aim in all cases that were searched; None if that
@@ -116,29 +116,29 @@ class Report(Proof):
     padded: PaddedVerdict | None = field(default=None)
     kernels: Kernels | None = field(default=None)
     directml: Hazards | None = field(default=None)
-    left: tuple[Left, ...] = ()
+    left: tuple[FailedRepair, ...] = ()
     searched: str = ""
     met: bool | None = None
     endless: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
-        """Whether any repair was made."""
+        """Return whether any repair was made."""
         return any(p.changes for p in self.passes)
 
     @property
     def safety(self) -> Safety:
-        """What the passes that changed something promise together."""
-        return together(p.safety for p in self.passes if p.changes)
+        """Return the weakest promise among the passes that changed something."""
+        return weakest_promise(p.safety for p in self.passes if p.changes)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed: verified, or not asked to verify."""
+        """Return whether nothing failed: verified, or not asked to verify."""
         return all(x is None or x.ok for x in (self.verdict, self.padded))
 
     @property
     def title(self) -> str:
-        """Which model, and what became of it."""
+        """Return which model was repaired, and what became of it."""
         if self.source is None:
             return "a model in memory"
         same = "" if self.changed else " (an identical graph)"
@@ -147,7 +147,7 @@ class Report(Proof):
 
     @property
     def answer(self) -> str:
-        """Whether it is right, in a few words."""
+        """Return whether the repair is right, in a few words."""
         if self.verdict is None:
             return "Not verified" if self.changed else "No automatic repair"
         if not self.ok:
@@ -161,77 +161,77 @@ class Report(Proof):
 
     @property
     def line(self) -> str:
-        """Whether it is right, and what became of which model."""
+        """Return the answer and the title in one line."""
         return f"{self.answer}: {self.title}"
 
     @property
     def near_misses(self) -> list[tuple[str, str]]:
-        """Places that were skipped, and why: if nothing else was done, or a pass rounds."""
+        """Return skipped places and why, if nothing else was done or the pass has advice."""
         return [x for y in self.passes if not self.changed or y.advice for x in y.skips]
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
-        """What DirectML does, kernels, numbers, repairs, and what was skipped."""
-        found = []
+        """Return rows on DirectML, kernels, numbers, repairs, and skipped places."""
+        rows = []
         if self.worse:
             text = f"on DirectML than the original, predicted: {self.worse}"
-            found.append(Row("worse", text, "yellow"))
+            rows.append(Row("worse", text, "yellow"))
         if self.directml is not None:
             failing = self.directml["after"]["error"]
-            found.append(Row("DirectML", self.on_directml, "red" if failing else ""))
+            rows.append(Row("DirectML", self.on_directml, "red" if failing else ""))
         if self.kernels is not None:
-            found.append(Row("kernels", _kernels(self.kernels, verbose=verbose)))
+            rows.append(Row("kernels", _kernels_text(self.kernels, verbose=verbose)))
         if self.verdict is not None:
-            found += self.verdict.rows(verbose=verbose)
+            rows += self.verdict.rows(verbose=verbose)
         elif self.output is not None:
-            found.append(Row("numbers", "not compared, as asked (--no-verify)", "yellow"))
+            rows.append(Row("numbers", "not compared, as asked (--no-verify)", "yellow"))
         if self.padded is not None:
-            found.append(Row("padded", str(self.padded), "green" if self.padded else "red"))
-        made: Counter[str] = Counter()
-        for one in self.passes:
-            made[one.name] += len(one.changes)
-        told = ", ".join(f"{n} {name}" for name, n in made.most_common() if n)
-        text = f"{made.total()}: {told}" if told else "none needed"
-        found.append(Row("repairs", text, "" if told else "green"))
-        found += [x.row(verbose=verbose) for x in self.left]
+            rows.append(Row("padded", str(self.padded), "green" if self.padded else "red"))
+        repair_counts: Counter[str] = Counter()
+        for report in self.passes:
+            repair_counts[report.name] += len(report.changes)
+        counts_text = ", ".join(f"{n} {name}" for name, n in repair_counts.most_common() if n)
+        text = f"{repair_counts.total()}: {counts_text}" if counts_text else "none needed"
+        rows.append(Row("repairs", text, "" if counts_text else "green"))
+        rows += [x.row(verbose=verbose) for x in self.left]
         if self.searched:
-            found.append(Row("searched", self.searched))
-        found += endless_row(self.endless)
+            rows.append(Row("searched", self.searched))
+        rows += endless_rows(self.endless)
         if (count := sum(len(x.skips) for x in self.passes)) and not verbose:
             more = "" if len(self.near_misses) == count else " (-v lists each with its reason)"
-            found.append(Row("skipped", f"{plural(count, 'place')}{more}"))
-        return found
+            rows.append(Row("skipped", f"{plural(count, 'place')}{more}"))
+        return rows
 
     def __str__(self) -> str:
-        found = [line for row in self.rows() for line in row_lines(row)]
-        return "\n".join([*wrapped(self.title), *found, *self.skipped()])
+        lines = [line for row in self.rows() for line in row_lines(row)]
+        return "\n".join([*wrap_text(self.title), *lines, *self.skipped()])
 
     def skipped(self) -> Iterable[str]:
-        """The commonest reasons of :attr:`near_misses`, as lines."""
-        return reasons(self.near_misses, every=False, indent=" " * 12, most=3, alike=True)
+        """Return the commonest reasons of :attr:`near_misses`, as lines."""
+        return reason_lines(self.near_misses, every=False, indent=" " * 12, most=3, alike=True)
 
     @property
     def worse(self) -> str:
-        """What DirectML would have more of than with the original; "" if nothing."""
-        found = []
+        """Return what DirectML would have more of than with the original, or an empty string."""
+        counts = []
         if self.directml is not None:
             counted = self.directml
-            found.append(("errors", counted["before"]["error"], counted["after"]["error"]))
+            counts.append(("errors", counted["before"]["error"], counted["after"]["error"]))
         before, after = (self.kernels or {}).get("before"), (self.kernels or {}).get("after")
         if before and after:
-            found.append(("kernels", before["all"], after["all"]))
-        return ", ".join(f"{what} {a} -> {b}" for what, a, b in found if b > a)
+            counts.append(("kernels", before["all"], after["all"]))
+        return ", ".join(f"{kind} {a} -> {b}" for kind, a, b in counts if b > a)
 
     @property
     def on_directml(self) -> str:
-        """What ``graphfix check`` says of the result, in a line; "" if it was not asked."""
+        """Return what ``graphfix check`` says of the result, or an empty string if not asked."""
         if self.directml is None:
             return ""
-        before = _runs(self.directml["before"], self.directml["had"])
-        after = _runs(self.directml["after"], self.directml["left"])
+        before = _directml_text(self.directml["before"], self.directml["had"])
+        after = _directml_text(self.directml["after"], self.directml["left"])
         return f"{after if before == after else f'{before} -> {after}'}, predicted"
 
     def to_json(self) -> dict[str, object]:
-        """The report as plain data; ``schema`` grows when a field changes its meaning."""
+        """Return the report as plain data; ``schema`` grows when a field changes its meaning."""
         proofs = {"verdict": self.verdict, "padded": self.padded}
         bare = replace(self, verdict=None, padded=None)
         data = {"schema": SCHEMA, "graphfix": __version__, **asdict(bare)}
@@ -239,8 +239,8 @@ class Report(Proof):
         return {**data, "answer": self.answer, "worse": self.worse}
 
 
-def endless_row(passes: Iterable[str]) -> list[Row]:
-    """Which passes were stopped in the middle of it, if any were."""
+def endless_rows(passes: Iterable[str]) -> list[Row]:
+    """Return a row that names the passes that were stopped, or none."""
     if not (names := list(dict.fromkeys(passes))):
         return []
     text = f"{' and '.join(names)} still changed something after {ROUNDS} rounds and were "
@@ -248,20 +248,24 @@ def endless_row(passes: Iterable[str]) -> list[Row]:
     return [Row("unsettled", text, "yellow")]
 
 
-def _kernels(counted: Kernels, *, verbose: bool) -> str:
-    """``181 -> 145 per run, recompiled at a new length 160 -> 142``."""
+def _kernels_text(counted: Kernels, *, verbose: bool) -> str:
+    """Return ``181 -> 145 per run, recompiled at a new length 160 -> 142``."""
     before, after = counted["before"] or {}, counted["after"] or {}
 
-    def pair(key: str) -> str:
+    def count_pair(key: str) -> str:
         return f"{before.get(key, '?')} -> {after.get(key, '?')}"
 
-    where = f" ({pair('directml')} on DirectML, {pair('cpu')} on the CPU)" if verbose else ""
-    return f"{pair('all')} per run{where}, recompiled at a new length {pair('remade')}"
+    where = (
+        f" ({count_pair('directml')} on DirectML, {count_pair('cpu')} on the CPU)"
+        if verbose
+        else ""
+    )
+    return f"{count_pair('all')} per run{where}, recompiled at a new length {count_pair('remade')}"
 
 
-def _runs(counts: dict[str, int], found: Sequence[dict[str, str]]) -> str:
-    """Whether a model runs on DirectML by what was found; with the first error."""
-    first = next((x for x in found if x["severity"] == "error"), None)
+def _directml_text(counts: dict[str, int], findings: Sequence[dict[str, str]]) -> str:
+    """Return whether a model runs on DirectML, by its findings, with the first error."""
+    first = next((x for x in findings if x["severity"] == "error"), None)
     if first is None:
         return "runs"
     errors = plural(counts["error"], "error")

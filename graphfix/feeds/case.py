@@ -1,4 +1,4 @@
-"""A case: one set of inputs for a model, and what is content in it."""
+"""A case: one set of inputs for a model, with the part that is content."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -31,8 +31,8 @@ class Case:
             numbers and ids as there are in content.
         side: On which side the padding lies.
         base: For a poisoned case, the name of the case that it is otherwise equal to.
-        beyond: Whether caches hold numbers far larger than those that the model puts into them:
-            float16 is not held to what comes of that.
+        large_caches: Whether caches hold numbers far larger than those that the model puts into
+            them: float16 is not held to what comes of that.
     """
 
     name: str
@@ -42,43 +42,43 @@ class Case:
     poison: Poison = ""
     base: str = ""
     side: Side = "right"
-    beyond: bool = False
+    large_caches: bool = False
 
     @property
-    def ragged(self) -> bool:
-        """Whether some row is shorter than its array."""
+    def is_ragged(self) -> bool:
+        """Return whether some row is shorter than its array."""
         return any(length < self.dims[s] for s, rows in self.valid.items() for length in rows)
 
     @property
-    def volume(self) -> int:
-        """How many elements are fed."""
+    def element_count(self) -> int:
+        """Return the number of elements fed."""
         return sum(array.size for array in self.feeds.values())
 
     @property
     def empty_rows(self) -> frozenset[int]:
-        """Rows in which nothing is content."""
+        """Return the rows without any content."""
         return frozenset(
             row for rows in self.valid.values() for row, length in enumerate(rows) if not length
         )
 
 
 @dataclass(frozen=True)
-class Dropped:
-    """A case that was tried and that the model as given cannot run.
+class DroppedCase:
+    """A case that was tried and that the original cannot run.
 
     Attributes:
         name: What it is.
         reason: Why not.
-        made: Whether its inputs could be made: if so, the reason is ONNX Runtime's.
+        has_inputs: Whether its inputs could be made: if so, the reason is ONNX Runtime's.
     """
 
     name: str
     reason: str
-    made: bool = True
+    has_inputs: bool = True
 
 
 class Cases(list[Case]):
-    """The cases that run, what was dropped, and what each input was taken for.
+    """The cases that run, the dropped ones, and the role of each input.
 
     Attributes:
         dropped: Cases that the model as given cannot run, with ONNX Runtime's reason.
@@ -89,7 +89,7 @@ class Cases(list[Case]):
     def __init__(
         self,
         cases: Iterable[Case],
-        dropped: Iterable[Dropped],
+        dropped: Iterable[DroppedCase],
         signature: Signature,
         left_out: Iterable[str] = (),
     ) -> None:
@@ -99,11 +99,11 @@ class Cases(list[Case]):
         self.left_out = list(left_out)
 
     @property
-    def roles(self) -> dict[str, Role]:
-        """What each input was taken for, and why."""
+    def input_roles(self) -> dict[str, Role]:
+        """Return the role of each input, by name."""
         return {x.name: x.role for x in self.signature.inputs}
 
 
-def named(signature: Signature, by_symbol: Mapping[str, T]) -> dict[str, T]:
-    """What is known by symbol, by the model's own names of the dims."""
+def key_by_user_name(signature: Signature, by_symbol: Mapping[str, T]) -> dict[str, T]:
+    """Return a mapping by symbol, keyed by the model's own dim names instead."""
     return {signature.user_name(s): v for s, v in by_symbol.items()}

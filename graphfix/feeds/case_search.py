@@ -18,21 +18,21 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
-from graphfix.feeds.arrays import SCHEDULE, Maker
-from graphfix.feeds.case import Case, Cases, Dropped, PerRow
+from graphfix.feeds.arrays import SCHEDULE, CaseMaker
+from graphfix.feeds.case import Case, Cases, DroppedCase, PerRow
 from graphfix.feeds.case_style import Style
-from graphfix.feeds.condition_cover import Cover, is_waveform
+from graphfix.feeds.condition_cover import CoverSearch, is_waveform
 from graphfix.feeds.dim_groups import TIES
-from graphfix.feeds.run_cost import Work
-from graphfix.feeds.runnable_sizes import Limits
+from graphfix.feeds.run_cost import RunCost
+from graphfix.feeds.runnable_sizes import SizeLimits
 from graphfix.feeds.signature import Signature
+from graphfix.files import io
+from graphfix.files.given import PathOrModel
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model import io
-from graphfix.model.given import PathOrModel
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import OverBudgetError, RunError
-from graphfix.spec.quoting import quoted
+from graphfix.spec.quoting import quote_name
 
 # The usual cases where the user gives the lengths: batches of one, two and three rows come first.
 _WITH_GIVEN = ((1, 7), (2, 23), (3, 40), (1, 1), (2, 2))
@@ -55,7 +55,7 @@ def make_cases(
     seed: int = 0,
     constants: Mapping[str, Array] | None = None,
 ) -> Cases:
-    """Cases that ``model`` runs: several lengths, batches of one to three rows, ragged lengths.
+    """Make cases that ``model`` runs: several lengths, one to three rows, ragged lengths.
 
     Args:
         model: The model; it is not changed.
@@ -72,12 +72,12 @@ def make_cases(
     """
     graph = model if isinstance(model, ir.Model) else io.load(model)
     with Session(model, optimize=False) as session:
-        return search(
+        return search_cases(
             graph, lambda case: session.run(case.feeds), dims=dims, seed=seed, constants=constants
         )
 
 
-def search(
+def search_cases(
     model: ir.Model,
     run: Callable[[Case], object],
     *,
@@ -86,10 +86,10 @@ def search(
     cover: bool = False,
     positive: bool = False,
     constants: Mapping[str, Array] | None = None,
-    told: LengthInput | None = None,
+    length_input: LengthInput | None = None,
     frames: bool = False,
 ) -> Cases:
-    """As :func:`make_cases`, with ``run``, which raises RunError for a case that does not run.
+    """Make cases as :func:`make_cases` does; ``run`` raises RunError for one that fails.
 
     Args:
         model: The model.
@@ -99,22 +99,22 @@ def search(
         cover: Whether to add the cases of :mod:`graphfix.feeds.condition_cover`.
         positive: Whether floats are above 0 in every case.
         constants: What some inputs are fed in every case.
-        told: The input that says what is valid to a repair of the model.
+        length_input: The input that says what is valid to a repair of the model.
         frames: Whether no pool may have less than its window, see
-            :class:`graphfix.feeds.runnable_sizes.Limits`.
+            :class:`graphfix.feeds.runnable_sizes.SizeLimits`.
     """
     first: Cases | None = None  # of what the graph says
     usual: Cases | None = None  # of the first way that runs, caches and all
     tried: set[tuple[object, ...]] = set()
     for tie in TIES:
-        signature = Signature(model, tie, constants, told=told)
-        shape = _fingerprint(signature)
+        signature = Signature(model, tie, constants, length_input=length_input)
+        shape = _probe_sizes(signature)
         if shape in tried:
             continue
         tried.add(shape)
-        maker = Maker(signature, seed, positive=positive)
-        limits = Limits(signature, frames=frames)
-        cases = _Search(signature, run, dims or {}, maker, limits).cases(cover)
+        maker = CaseMaker(signature, seed, positive=positive)
+        limits = SizeLimits(signature, frames=frames)
+        cases = _CaseSearch(signature, run, dims or {}, maker, limits).find_cases(cover)
         first = cases if first is None else first
         if cases and (usual is None or len(cases.dropped) < len(usual.dropped)):
             usual = cases
@@ -124,27 +124,27 @@ def search(
             return usual
     assert first is not None
     if usual is None:
-        raise FeedError(_nothing_runs(first))
+        raise FeedError(_no_case_message(first))
     return usual
 
 
 def _caches_stay_empty(cases: Cases) -> bool:
-    """Whether no case runs with anything in a cache: what is beside it may have to be longer."""
+    """Return whether no case runs with anything in a cache."""
     past = cases.signature.past
-    sizes = (cases.signature.groups_in(case.dims) for case in cases)
+    sizes = (cases.signature.group_sizes(case.dims) for case in cases)
     return bool(past and cases.dropped) and not any(x[g] for x in sizes for g in past)
 
 
-class _Search:
-    """Tries sizes until enough lengths run."""
+class _CaseSearch:
+    """Search for sizes at which enough lengths run."""
 
     def __init__(
         self,
         signature: Signature,
         run: Callable[[Case], object],
         dims: Mapping[str, Sequence[int]],
-        maker: Maker,
-        limits: Limits,
+        maker: CaseMaker,
+        limits: SizeLimits,
     ) -> None:
         for item in signature.inputs:
             if item.problem:
@@ -154,116 +154,131 @@ class _Search:
                 )
         self._signature = signature
         self._run = run
-        self._wanted = wanted_sizes(signature, dims)
+        self._requested_sizes = requested_sizes(signature, dims)
         self._maker = maker
-        self._found: list[Case] = []
-        self._dropped: list[Dropped] = []
+        self._cases: list[Case] = []
+        self._dropped: list[DroppedCase] = []
         self._limits = limits
-        self._work = Work(signature)
+        self._work = RunCost(signature)
         self._lengths: set[int] = set()
-        self._seen: set[tuple[tuple[str, int], ...]] = set()
+        self._tried_sizes: set[tuple[tuple[str, int], ...]] = set()
 
-    def cases(self, cover: bool) -> Cases:
-        """The usual cases, and those that cover more."""
-        for step, (rows, length) in enumerate(self._steps()):
-            self._try(step, rows, length)
+    def find_cases(self, cover: bool) -> Cases:
+        """Find the usual cases, and with ``cover`` those that meet more conditions."""
+        for step, (rows, length) in enumerate(self._rows_and_lengths()):
+            self._try_size(step, rows, length)
         # Whether other lengths than those tried are ours to choose.
-        varies = any(t not in self._wanted for t in self._signature.times)
+        varies = any(t not in self._requested_sizes for t in self._signature.times)
         if varies and len(self._lengths) < _ENOUGH:
-            few = len(self._found) < _ENOUGH
-            self._grow()
-            if few and self._found:
-                self._add_rows()
+            few = len(self._cases) < _ENOUGH
+            self._try_longer_lengths()
+            if few and self._cases:
+                self._try_more_rows()
         left_out: list[str] = []
-        if cover and self._found:
-            more = Cover(self._signature, self._maker, self._wanted, self._found, self._covers)
+        if cover and self._cases:
+            more = CoverSearch(
+                self._signature,
+                self._maker,
+                self._requested_sizes,
+                self._cases,
+                self._try_cover_case,
+            )
             more.run()
             left_out = more.left_out
-        return Cases(self._found, self._dropped, self._signature, left_out)
+        return Cases(self._cases, self._dropped, self._signature, left_out)
 
-    def _steps(self) -> Iterator[tuple[int, int]]:
-        if not self._wanted:
+    def _rows_and_lengths(self) -> Iterator[tuple[int, int]]:
+        if not self._requested_sizes:
             yield from SCHEDULE
             return
-        count = max(len(v) for v in self._wanted.values())
-        for step in range(max(count, 2 if self._free_rows() else 1)):
+        count = max(len(v) for v in self._requested_sizes.values())
+        for step in range(max(count, 2 if self._can_vary_rows() else 1)):
             yield _WITH_GIVEN[step % len(_WITH_GIVEN)]
 
-    def _free_rows(self) -> bool:
+    def _can_vary_rows(self) -> bool:
         batch = self._signature.batch
-        return batch is not None and batch not in self._wanted
+        return batch is not None and batch not in self._requested_sizes
 
-    def _grow(self) -> None:
+    def _try_longer_lengths(self) -> None:
         ran = True
         for step, length in enumerate(_GROWTH, start=len(SCHEDULE)):
             # Three lengths just above the minimum would be one, two and three frames.
             enough = len(self._lengths) >= _ENOUGH
             if enough and max(self._lengths) >= 8 * min(self._lengths):
                 return
-            costly = self._found and self._work.at(self._groups(step, 1, length)) > _GROWN
+            costly = (
+                self._cases
+                and self._work.multiplications_at(self._group_sizes(step, 1, length)) > _GROWN
+            )
             if costly and (enough or not ran):
                 return
             if length > _LONGEST and not is_waveform(self._signature):
                 return
-            ran = self._try(step, 1 + step % 2, length)
+            ran = self._try_size(step, 1 + step % 2, length)
 
-    def _add_rows(self) -> None:
-        """The usual numbers of rows at the shortest length that runs."""
+    def _try_more_rows(self) -> None:
+        """Try the usual numbers of rows at the shortest length that runs."""
         batch = self._signature.batch
-        if batch is not None and self._free_rows():
+        if batch is not None and self._can_vary_rows():
             time = self._signature.times[0]
-            ran = [self._signature.groups_in(case.dims) for case in self._found]
+            ran = [self._signature.group_sizes(case.dims) for case in self._cases]
             shortest = min(ran, key=lambda sizes: sizes[time])
             for step, rows in enumerate(sorted({rows for rows, _ in SCHEDULE})):
-                self._attempt(step, {**shortest, batch: rows})
+                self._try_groups(step, {**shortest, batch: rows})
 
-    def _try(self, step: int, rows: int, length: int) -> bool:
-        """Try one size; with one row if that many rows are what does not run."""
-        if self._attempt(step, self._groups(step, rows, length)):
+    def _try_size(self, step: int, rows: int, length: int) -> bool:
+        """Try one size, then one row of it if several rows do not run."""
+        if self._try_groups(step, self._group_sizes(step, rows, length)):
             return True
-        fewer = rows != 1 and self._free_rows()
-        return fewer and self._attempt(step, self._groups(step, 1, length))
+        fewer = rows != 1 and self._can_vary_rows()
+        return fewer and self._try_groups(step, self._group_sizes(step, 1, length))
 
-    def _attempt(self, step: int, groups: Mapping[str, int]) -> bool:
+    def _try_groups(self, step: int, groups: Mapping[str, int]) -> bool:
         key = (("", 0 if self._signature.symbols() else step), *sorted(groups.items()))
-        if key in self._seen:
+        if key in self._tried_sizes:
             return True
-        self._seen.add(key)
-        if why := self._limits.undefined(groups):
-            self._dropped.append(Dropped(self._maker.name(groups), why, made=False))
+        self._tried_sizes.add(key)
+        if reason := self._limits.undefined_reason(groups):
+            self._dropped.append(
+                DroppedCase(self._maker.describe_sizes(groups), reason, has_inputs=False)
+            )
             return False
         try:
-            case = self._maker.case(step, groups)
+            case = self._maker.make_case(step, groups)
         except FeedError as error:  # a dim such as T - 5 would be negative
-            self._dropped.append(Dropped(self._maker.name(groups), str(error), made=False))
+            self._dropped.append(
+                DroppedCase(self._maker.describe_sizes(groups), str(error), has_inputs=False)
+            )
             return False
         try:
             self._run(case)
         except OverBudgetError:
             return False
         except RunError as error:
-            self._dropped.append(Dropped(case.name, str(error)))
+            self._dropped.append(DroppedCase(case.name, str(error)))
             return False
-        self._found.append(case)
+        self._cases.append(case)
         self._lengths.add(groups.get((*self._signature.times, self._signature.batch or "")[0], 1))
         return True
 
-    def _covers(self, step: int, groups: Mapping[str, int], style: Style, chosen: PerRow) -> bool:
-        """Try one case that covers more; what does not run is no loss to tell of."""
+    def _try_cover_case(
+        self, step: int, groups: Mapping[str, int], style: Style, chosen: PerRow
+    ) -> bool:
+        """Try one case that meets more conditions; a failure is not reported."""
         try:
-            if self._limits.undefined(groups):
+            if self._limits.undefined_reason(groups):
                 return False
-            case = self._maker.case(step, groups, None, style, chosen)
-            if case.name in {x.name for x in self._found}:
+            case = self._maker.make_case(step, groups, None, style, chosen)
+            if case.name in {x.name for x in self._cases}:
                 case = replace(case, name=f"{case.name}, set {step + 1}")
             self._run(case)
         except (FeedError, RunError):
             return False
-        self._found.append(case)
+        self._cases.append(case)
         return True
 
-    def _groups(self, step: int, rows: int, length: int) -> dict[str, int]:
-        """The size of each group at a step."""
+    def _group_sizes(self, step: int, rows: int, length: int) -> dict[str, int]:
+        """Return the size of each group at a step."""
         signature = self._signature
         sizes = {signature.batch: rows} if signature.batch else {}
         grows = step < len(SCHEDULE)
@@ -275,43 +290,49 @@ class _Search:
                 sizes[time] = max(32, length // 64 * 32)
         for time in signature.past:
             sizes[time] = _PAST[step % len(_PAST)]
-        for time, values in self._wanted.items():
+        for time, values in self._requested_sizes.items():
             sizes[time] = values[step % len(values)]
         return sizes
 
 
-def wanted_sizes(
+def requested_sizes(
     signature: Signature, dims: Mapping[str, Sequence[int]]
 ) -> dict[str, tuple[int, ...]]:
-    """The sizes that a user asks for, by group instead of by the name of a dim.
+    """Return the sizes that a user asks for, by group instead of by the name of a dim.
 
     Raises:
         FeedError: No input has a dim of that name, or a size is negative.
     """
-    wanted: dict[str, tuple[int, ...]] = {}
+    sizes_by_group: dict[str, tuple[int, ...]] = {}
     for name, values in dims.items():
         symbol = signature.symbol_of(name)
         if symbol is None:
-            known = ", ".join(quoted(signature.user_name(s)) for s in signature.symbols()) or "none"
-            raise FeedError(f"no input has a dim named {name!r}; the symbolic dims are: {known}")
+            known_dims = (
+                ", ".join(quote_name(signature.user_name(s)) for s in signature.symbols()) or "none"
+            )
+            raise FeedError(
+                f"no input has a dim named {name!r}; the symbolic dims are: {known_dims}"
+            )
         if not values or any(v < 0 for v in values):
             raise FeedError(f"the sizes of {name!r} must be numbers from 0 up, not {values}")
-        wanted[signature.group(symbol)] = tuple(values)
-    return wanted
+        sizes_by_group[signature.group_of(symbol)] = tuple(values)
+    return sizes_by_group
 
 
-def _fingerprint(signature: Signature) -> tuple[object, ...]:
+def _probe_sizes(signature: Signature) -> tuple[object, ...]:
     probe = {g: 3 + 4 * i for i, g in enumerate((*signature.times, signature.batch or ""))}
-    return tuple(sorted(signature.sizes(probe).items()))
+    return tuple(sorted(signature.symbol_sizes(probe).items()))
 
 
-def _nothing_runs(cases: Cases) -> str:
+def _no_case_message(cases: Cases) -> str:
     tried = "; ".join(f"{x.name}" for x in cases.dropped[:4])
     more = f" and {len(cases.dropped) - 4} more" if len(cases.dropped) > 4 else ""
-    roles = ", ".join(f"{name} as {role.kind}" for name, role in cases.roles.items())
-    last = cases.dropped[-1] if cases.dropped else Dropped("", "no size to try", made=False)
-    reason = f"ONNX Runtime: {last.reason}" if last.made else f"{last.reason}."
-    example = quoted(next((cases.signature.user_name(t) for t in cases.signature.times), "T"))
+    roles = ", ".join(f"{name} as {role.kind}" for name, role in cases.input_roles.items())
+    last = (
+        cases.dropped[-1] if cases.dropped else DroppedCase("", "no size to try", has_inputs=False)
+    )
+    reason = f"ONNX Runtime: {last.reason}" if last.has_inputs else f"{last.reason}."
+    example = quote_name(next((cases.signature.user_name(t) for t in cases.signature.times), "T"))
     return (
         f"the model as given runs at none of the sizes tried ({tried}{more}), with {roles}. "
         f"{reason} Give inputs with --feeds file.npz, or sizes with --dims {example}=.."

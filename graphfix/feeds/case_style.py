@@ -1,4 +1,4 @@
-"""How the arrays of a case are made, besides their sizes: where rows end, and what is in them."""
+"""Styles of made-up arrays: where rows end, and which values they hold."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 Ends = Literal["first full", "all full", "first short", "none full", "an empty row"]
 Side = Literal["right", "left"]
 Values = Literal["usual", "bumps", "spikes", "positive", "loud", "quiet", "silent", "pixels"]
-_CALLED: dict[Values, str] = {
+_VALUE_LABELS: dict[Values, str] = {
     "bumps": "values over 1e3",
     "spikes": "values over 1e4",
     "positive": "values above 0",
@@ -19,7 +19,7 @@ _CALLED: dict[Values, str] = {
 
 @dataclass(frozen=True)
 class Style:
-    """How a case is made.
+    """The style in which the arrays of a case are made.
 
     Attributes:
         ends: Which rows are shorter than the array, where a mask or a length says so. Some models
@@ -42,9 +42,9 @@ class Style:
 
     @property
     def label(self) -> str:
-        """What a user should know of it; empty for the usual."""
+        """Return the style in words for a user; empty for the usual one."""
         side = "padded on the left" if self.side == "left" else ""
-        parts = (side, _CALLED.get(self.values, ""), "other readings" if self.other else "")
+        parts = (side, _VALUE_LABELS.get(self.values, ""), "other readings" if self.other else "")
         return ", ".join(filter(None, parts))
 
 
@@ -53,31 +53,36 @@ USUAL = Style()
 _EIGHT = 8
 
 
-def ends_of(ends: Ends, whole: int, rows: int, step: int) -> tuple[int, ...]:
-    """How long each row is.
+def row_lengths(ends: Ends, full_length: int, rows: int, step: int) -> tuple[int, ...]:
+    """Return how many elements of each row are content.
 
     Args:
         ends: Which rows are shorter.
-        whole: The length of the array.
+        full_length: The length of the array.
         rows: How many rows there are.
         step: Another step makes other lengths, for the usual ends.
     """
     if ends == "all full":
-        return (whole,) * rows
+        return (full_length,) * rows
     if ends == "first full":
-        shorter = (round(whole * (0.48, 0.31, 0.85)[(row + step) % 3]) for row in range(rows - 1))
-        return (whole, *(_below(n, whole) for n in shorter))
+        shorter = (
+            round(full_length * (0.48, 0.31, 0.85)[(row + step) % 3]) for row in range(rows - 1)
+        )
+        return (full_length, *(_clamp_length(n, full_length) for n in shorter))
     if ends == "an empty row":
-        middle = (_below(round(whole * 0.6), whole),) * max(rows - 2, 0)
-        return (whole, 0, *middle) if rows > 1 else (0,)
-    if ends == "first short" and _EIGHT <= rows <= whole:
-        return tuple(range(whole - rows + 1, whole + 1))
-    found = [_below(round(whole * (0.42, 0.58, 0.31, 0.73)[row % 4]), whole) for row in range(rows)]
+        middle = (_clamp_length(round(full_length * 0.6), full_length),) * max(rows - 2, 0)
+        return (full_length, 0, *middle) if rows > 1 else (0,)
+    if ends == "first short" and _EIGHT <= rows <= full_length:
+        return tuple(range(full_length - rows + 1, full_length + 1))
+    lengths = [
+        _clamp_length(round(full_length * (0.42, 0.58, 0.31, 0.73)[row % 4]), full_length)
+        for row in range(rows)
+    ]
     if ends == "first short" and rows > 1:
-        found[1] = whole
-    return tuple(found)
+        lengths[1] = full_length
+    return tuple(lengths)
 
 
-def _below(length: int, whole: int) -> int:
-    """At least 1, and shorter than the array if that can be."""
-    return max(min(length, whole - 1), min(1, whole))
+def _clamp_length(length: int, full_length: int) -> int:
+    """Return a length of at least 1 and below the array's, if that is possible."""
+    return max(min(length, full_length - 1), min(1, full_length))

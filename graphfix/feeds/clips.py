@@ -11,14 +11,14 @@ from typing import Literal, get_args
 import numpy as np
 
 from graphfix.errors import FeedError
-from graphfix.feeds.arrays import Maker
+from graphfix.feeds.arrays import CaseMaker
 from graphfix.feeds.case import Array
-from graphfix.feeds.case_search import wanted_sizes
-from graphfix.feeds.input import Input, plain, symbols
-from graphfix.feeds.runnable_sizes import REFLECTS, Limits
+from graphfix.feeds.case_search import requested_sizes
+from graphfix.feeds.input import Input, single_symbol, symbols
+from graphfix.feeds.runnable_sizes import REFLECTS, SizeLimits
 from graphfix.feeds.signature import Signature
+from graphfix.graph.text import node_label
 from graphfix.lengths.length_input import KEY, LengthInput
-from graphfix.model.text import path_of
 from graphfix.runtime.port import Feeds
 
 Fill = Literal["zero", "noise", "large", "nan", "inf"]
@@ -26,62 +26,67 @@ Fill = Literal["zero", "noise", "large", "nan", "inf"]
 For token ids: id 0, other ids, and the largest id."""
 
 # What is made for the container, not joined from the clips.
-_TELLS = ("mask", "lengths", "relative-lengths", "positions")
+_MADE_FOR_CONTAINER = ("mask", "lengths", "relative-lengths", "positions")
 _LARGE = 1e4
 # Sizes of dims that nobody names: caches, which may be empty, and others.
 _PAST, _OTHER = 4, 7
 _SEEDS_APART = 7919
 
 
-def time_of(
+def find_padded_group(
     signature: Signature,
     axis: str,
     dims: Mapping[str, Sequence[int]],
-    fed: LengthInput | None = None,
+    length_input: LengthInput | None = None,
 ) -> str:
-    """The group of dims that is padded.
+    """Return the group of dims that is padded.
 
     Args:
         signature: The inputs.
         axis: The name of a dim, or a place such as ``audio.2``; empty to find it.
         dims: The sizes that the user gives; a dim with sizes is meant before others are.
-        fed: What the model's metadata says of its lengths, which names an axis as well.
+        length_input: What the model's metadata says of its lengths, which names an axis as well.
 
     Raises:
         FeedError: There is no such dim, or no one dim that must be meant.
     """
-    known = ", ".join(signature.user_name(s) for s in signature.symbols()) or "none"
+    known_dims = ", ".join(signature.user_name(s) for s in signature.symbols()) or "none"
     if axis:
-        symbol = signature.symbol_of(axis) or _at_place(signature, axis)
+        symbol = signature.symbol_of(axis) or _symbol_at_place(signature, axis)
         if symbol is None:
             raise FeedError(
-                f"no input has a dim {axis!r} that could be padded; the symbolic dims are: {known}"
+                f"no input has a dim {axis!r} that could be padded; the symbolic dims are: "
+                f"{known_dims}"
             )
-        return signature.group(symbol)
-    if fed is not None and (symbol := _at_place(signature, fed.axis)) is not None:
-        return signature.group(symbol)
-    given = [t for t in wanted_sizes(signature, dims) if t != signature.batch]
-    fresh = [t for t in signature.fresh if t in given] or signature.fresh
-    found = given if len(given) == 1 else fresh
-    if not found and signature.batch in wanted_sizes(signature, dims) and signature.batch:
+        return signature.group_of(symbol)
+    if (
+        length_input is not None
+        and (symbol := _symbol_at_place(signature, length_input.axis)) is not None
+    ):
+        return signature.group_of(symbol)
+    sized_times = [t for t in requested_sizes(signature, dims) if t != signature.batch]
+    fresh = [t for t in signature.fresh if t in sized_times] or signature.fresh
+    candidates = sized_times if len(sized_times) == 1 else fresh
+    if not candidates and signature.batch in requested_sizes(signature, dims) and signature.batch:
         return signature.batch  # the one dim that the user names, though it comes first
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
         batch = signature.batch and signature.user_name(signature.batch)
-        named = f"; if {batch} is no batch but time, name it: --axis {batch}" if batch else ""
+        hint = f"; if {batch} is no batch but time, name it: --axis {batch}" if batch else ""
         raise FeedError(
-            f"the model has no dim that could be padded; the symbolic dims are: {known}. Export "
-            f"it with a dynamic time axis, or try graphfix run -p thaw first{named}"
+            f"the model has no dim that could be padded; the symbolic dims are: {known_dims}. "
+            f"Export "
+            f"it with a dynamic time axis, or try graphfix run -p thaw first{hint}"
         )
-    names = [signature.user_name(t) for t in found]
+    names = [signature.user_name(t) for t in candidates]
     raise FeedError(
         f"several dims could be the one that is padded: {', '.join(names)}; "
         f"name one, such as --axis {names[0]}"
     )
 
 
-def _at_place(signature: Signature, axis: str) -> str | None:
+def _symbol_at_place(signature: Signature, axis: str) -> str | None:
     name, _, number = axis.rpartition(".")
     item = next((x for x in signature.inputs if x.name == name), None)
     if item is None or not number.isdecimal() or int(number) >= len(item.dims):
@@ -89,15 +94,15 @@ def _at_place(signature: Signature, axis: str) -> str | None:
     return next(iter(sorted(symbols(item.dims[int(number)]))), None)
 
 
-class Clips:
-    """Makes the inputs of clips and of containers.
+class ClipMaker:
+    """Maker of the inputs of clips and of containers.
 
     Args:
         signature: The inputs of the model that runs the clips alone.
         time: The group of dims that is padded.
         dims: Sizes of the other groups; the first is used.
         seed: The same seed makes the same arrays.
-        fed: How the model is told the lengths, if its metadata says so.
+        length_input: How the model is told the lengths, if its metadata says so.
         extra: The inputs of the model that runs the containers, if that is another one.
         positive: Whether floats are above 0, for a graph that takes a logarithm.
     """
@@ -108,7 +113,7 @@ class Clips:
         time: str,
         dims: Mapping[str, Sequence[int]],
         seed: int = 0,
-        fed: LengthInput | None = None,
+        length_input: LengthInput | None = None,
         extra: Signature | None = None,
         positive: bool = False,
     ) -> None:
@@ -116,45 +121,52 @@ class Clips:
         for item in (*signature.inputs, *more):
             if item.problem:
                 raise FeedError(f"the input {item.name!r} cannot be made up: {item.problem}")
-        self._signature, self._time, self._seed, self._fed = signature, time, seed, fed
-        self._others = {t: _PAST if t in signature.past else _OTHER for t in signature.times}
-        self._others |= {t: sizes[0] for t, sizes in wanted_sizes(signature, dims).items()}
+        self._signature, self._time, self._seed, self._length_input = (
+            signature,
+            time,
+            seed,
+            length_input,
+        )
+        self._other_sizes = {t: _PAST if t in signature.past else _OTHER for t in signature.times}
+        self._other_sizes |= {t: sizes[0] for t, sizes in requested_sizes(signature, dims).items()}
         self._items = {x.name: x for x in signature.inputs}
         self._extra = extra
-        self._limits = Limits(signature)
+        self._limits = SizeLimits(signature)
         self._positive = positive
-        items = (x for x in (*more, *signature.inputs) if fed and x.name == fed.input)
-        self._fed_item = next(items, None)
+        items = (
+            x for x in (*more, *signature.inputs) if length_input and x.name == length_input.input
+        )
+        self._length_item = next(items, None)
 
     @property
-    def batched(self) -> bool:
-        """Whether several clips can be put into one container."""
+    def can_batch(self) -> bool:
+        """Return whether several clips can share one container."""
         return self._signature.batch not in (None, self._time)
 
     @property
-    def one_length(self) -> bool:
-        """Whether all clips in a container must be equally long: there is one number for all."""
-        item = self._fed_item
-        if self._fed is None or item is None or self._fed.kind != "lengths":
+    def shares_one_length(self) -> bool:
+        """Return whether one number gives the length of all clips in a container."""
+        item = self._length_item
+        if self._length_input is None or item is None or self._length_input.kind != "lengths":
             return False
         return not item.dims or item.dims[0] == 1
 
-    def refusal(self, length: int) -> str | None:
-        """Why nothing so short is a clip; None for one that is long enough, as far as is known.
+    def too_short_reason(self, length: int) -> str | None:
+        """Return why a clip of this length is too short, or None if it is long enough.
 
         Raises:
             FeedError: A dim would have a negative size.
         """
-        groups = self._groups(self._signature, self._time, length, 1)
-        if not self._limits.reflects(groups):
+        groups = self._group_sizes(self._signature, self._time, length, 1)
+        if not self._limits.can_reflect_pads(groups):
             return REFLECTS
-        node = self._limits.emptied(groups)
+        node = self._limits.first_empty_window(groups)
         if node is None:
             return None
-        return f"{node.op_type} {path_of(node)!r} has nothing to work on: too short"
+        return f"{node.op_type} {node_label(node)!r} has nothing to work on: too short"
 
-    def alone(self, length: int, row: int, seed: int) -> dict[str, Array]:
-        """The inputs of one clip at its own length.
+    def make_clip(self, length: int, row: int, seed: int) -> dict[str, Array]:
+        """Return the inputs of one clip at its own length.
 
         Args:
             length: How long it is.
@@ -165,19 +177,21 @@ class Clips:
             FeedError: A dim would have a negative size, a Pad reflect more than there is, or a
                 window have nothing to work on.
         """
-        if (why := self.refusal(length)) is not None:
-            raise FeedError(why)
-        feeds = self._made(self._signature, self._seed, seed, length, (length,))
+        if (reason := self.too_short_reason(length)) is not None:
+            raise FeedError(reason)
+        feeds = self._make_feeds(self._signature, self._seed, seed, length, (length,))
         if row:  # what has no rows is the same for all of them
             own = self._seed + _SEEDS_APART * row
-            other = self._made(self._signature, own, seed, length, (length,))
-            feeds |= {name: other[name] for name, item in self._items.items() if _has_rows(item)}
-        return self._told(feeds, [feeds])
+            row_feeds = self._make_feeds(self._signature, own, seed, length, (length,))
+            feeds |= {
+                name: row_feeds[name] for name, item in self._items.items() if _has_rows(item)
+            }
+        return self._add_lengths(feeds, [feeds])
 
-    def together(
+    def make_container(
         self, clips: Sequence[Feeds], container: int, fill: Fill, seed: int
     ) -> dict[str, Array]:
-        """The inputs of a container.
+        """Return the inputs of a container that holds the given clips.
 
         Args:
             clips: The inputs of each row alone.
@@ -188,13 +202,13 @@ class Clips:
         Raises:
             FeedError: A dim would have a negative size.
         """
-        lengths = tuple(self._length(clip) for clip in clips)
-        feeds = self._made(self._signature, self._seed, seed, container, lengths)
+        lengths = tuple(self._clip_length(clip) for clip in clips)
+        feeds = self._make_feeds(self._signature, self._seed, seed, container, lengths)
         rng = np.random.default_rng([self._seed, seed, container, *lengths])
         for name, item in self._items.items():
-            if self._is_made(item):
+            if self._is_made_for_container(item):
                 continue
-            array = feeds[name] = _padding(item, feeds[name].shape, fill, rng)
+            array = feeds[name] = _make_padding(item, feeds[name].shape, fill, rng)
             for row, clip in enumerate(clips):
                 content = clip[name]
                 where = [slice(size) for size in content.shape]
@@ -202,75 +216,81 @@ class Clips:
                     where[item.rows] = slice(row, row + 1)
                 array[tuple(where)] = content
         if self._extra is not None:
-            feeds = {**self._made(self._extra, self._seed, seed, container, lengths), **feeds}
-        return self._told(feeds, clips)
+            feeds = {**self._make_feeds(self._extra, self._seed, seed, container, lengths), **feeds}
+        return self._add_lengths(feeds, clips)
 
-    def _is_made(self, item: Input) -> bool:
-        """Whether an input of a container is made for it, not joined from the clips.
+    def _is_made_for_container(self, item: Input) -> bool:
+        """Return whether an input of a container is made for it, not joined from the clips.
 
         A model that is told the valid lengths takes a share of them: that of the clip alone.
         """
-        own = item.role.kind == "relative-lengths" and self._fed is not None
-        return item.role.kind in _TELLS and not own and self._signature.time_of(item) == self._time
+        own = item.role.kind == "relative-lengths" and self._length_input is not None
+        return (
+            item.role.kind in _MADE_FOR_CONTAINER
+            and not own
+            and self._signature.time_of(item) == self._time
+        )
 
-    def _length(self, clip: Feeds) -> int:
-        """How long a clip is, told from its arrays."""
+    def _clip_length(self, clip: Feeds) -> int:
+        """Return the length of a clip, from the shapes of its arrays."""
         for item in self._items.values():
             for axis, dim in enumerate(item.dims):
-                if plain(dim) in self._signature.members(self._time):
+                if single_symbol(dim) in self._signature.symbols_in(self._time):
                     return int(clip[item.name].shape[axis])
         raise FeedError("no input is as long as the dim that is padded")
 
-    def _made(
+    def _make_feeds(
         self, signature: Signature, seed: int, step: int, size: int, lengths: tuple[int, ...]
     ) -> dict[str, Array]:
-        """Every input at a size, with masks and lengths for content of the given lengths."""
+        """Make every input at a size, with masks and lengths for content of the given lengths."""
         time = self._time
         if signature is not self._signature:  # its dims may have other names, or be numbers
-            names = [signature.symbol_of(s) for s in self._signature.members(time)]
-            time = next((signature.group(s) for s in names if s is not None), "")
-        groups = self._groups(signature, time, size, len(lengths))
-        maker = Maker(signature, seed, positive=self._positive)
-        rows = maker.rows(signature.sizes(groups))
+            names = [signature.symbol_of(s) for s in self._signature.symbols_in(time)]
+            time = next((signature.group_of(s) for s in names if s is not None), "")
+        groups = self._group_sizes(signature, time, size, len(lengths))
+        maker = CaseMaker(signature, seed, positive=self._positive)
+        rows = maker.row_count(signature.symbol_sizes(groups))
         valid = {t: (n,) * rows for t, n in groups.items()}
         valid[time] = lengths if len(lengths) == rows else (lengths[0],) * rows
-        return dict(maker.case(step, groups, valid).feeds)
+        return dict(maker.make_case(step, groups, valid).feeds)
 
-    def _groups(self, signature: Signature, time: str, size: int, rows: int) -> dict[str, int]:
-        groups = {t: self._others.get(t, _OTHER) for t in signature.times}
+    def _group_sizes(self, signature: Signature, time: str, size: int, rows: int) -> dict[str, int]:
+        groups = {t: self._other_sizes.get(t, _OTHER) for t in signature.times}
         if signature.batch is not None:
             groups[signature.batch] = rows
         return groups | ({time: size} if time else {})
 
-    def _told(self, feeds: dict[str, Array], clips: Sequence[Feeds]) -> dict[str, Array]:
-        """The inputs, with the one that the model's metadata names as it says."""
-        if self._fed is None or self._fed_item is None:
+    def _add_lengths(self, feeds: dict[str, Array], clips: Sequence[Feeds]) -> dict[str, Array]:
+        """Add the length input that the model's metadata names, if it names one."""
+        if self._length_input is None or self._length_item is None:
             return feeds
-        name, axis = self._fed.place
+        name, axis = self._length_input.padded_place
         lengths = [clip[name].shape[axis] for clip in clips if axis < clip[name].ndim]
-        return told(feeds, self._fed, self._fed_item, lengths)
+        return feed_length_input(feeds, self._length_input, self._length_item, lengths)
 
 
-def told(feeds: Feeds, fed: LengthInput, item: Input, lengths: Sequence[int]) -> dict[str, Array]:
-    """Inputs together with the one that says how long the content of each row is.
+def feed_length_input(
+    feeds: Feeds, length_input: LengthInput, item: Input, lengths: Sequence[int]
+) -> dict[str, Array]:
+    """Add the input that says how long the content of each row is.
 
     Args:
         feeds: The other inputs.
-        fed: What the model's metadata says of that input.
+        length_input: What the model's metadata says of that input.
         item: That input.
         lengths: How long the content of each row is, in units of the axis that the metadata names.
 
     Raises:
         FeedError: The metadata names an axis that there is not.
     """
-    name, axis = fed.place
+    name, axis = length_input.padded_place
     if name not in feeds or axis >= feeds[name].ndim:
-        raise FeedError(f"the model's {KEY} names {fed.axis}, which is no axis")
-    ends, whole, rank = np.asarray(lengths), feeds[name].shape[axis], len(item.dims)
+        raise FeedError(f"the model's {KEY} names {length_input.axis}, which is no axis")
+    ends, full_length, rank = np.asarray(lengths), feeds[name].shape[axis], len(item.dims)
     array: Array
-    if fed.kind == "mask":
-        inside = np.arange(whole) < ends[:, None]
-        array = inside.reshape((len(ends), *[1] * (rank - 2), whole)[-max(rank, 1) :])
+    if length_input.kind == "mask":
+        inside = np.arange(full_length) < ends[:, None]
+        array = inside.reshape((len(ends), *[1] * (rank - 2), full_length)[-max(rank, 1) :])
     elif not item.dims:
         array = ends[0]
     else:
@@ -280,12 +300,14 @@ def told(feeds: Feeds, fed: LengthInput, item: Input, lengths: Sequence[int]) ->
 
 
 def _has_rows(item: Input) -> bool:
-    """Whether an input has as many rows as there are clips in a container."""
+    """Return whether an input has one row for each clip in a container."""
     return item.rows is not None and not isinstance(item.dims[item.rows], int)
 
 
-def _padding(item: Input, shape: tuple[int, ...], fill: Fill, rng: np.random.Generator) -> Array:
-    dtype, role = np.dtype(item.dtype), item.at({}).role
+def _make_padding(
+    item: Input, shape: tuple[int, ...], fill: Fill, rng: np.random.Generator
+) -> Array:
+    dtype, role = np.dtype(item.dtype), item.bounded_by_sizes({}).role
     if dtype.kind not in "fV":
         low, high = (0, 2) if dtype.kind == "b" or role.kind == "data" else (role.low, role.high)
         if fill == "zero":

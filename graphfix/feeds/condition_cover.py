@@ -14,20 +14,20 @@ from functools import cached_property
 import numpy as np
 
 from graphfix.errors import FeedError
-from graphfix.feeds.arrays import Maker
+from graphfix.facts.symbolic.expressions import Dim, compile_dim
+from graphfix.feeds.arrays import CaseMaker
 from graphfix.feeds.case import Case, PerRow
 from graphfix.feeds.case_style import Style
-from graphfix.feeds.input import size_of, symbols
-from graphfix.feeds.run_cost import Work
+from graphfix.feeds.input import size_of_dim, symbols
+from graphfix.feeds.run_cost import RunCost
 from graphfix.feeds.signature import Signature
-from graphfix.model.symbolic.expressions import Dim, evaluator
 
 Attempt = Callable[[int, Mapping[str, int], Style, PerRow], bool]
 
 
 @dataclass(frozen=True)
-class Outline:
-    """A case that is wanted; sizes that the model does not run at are changed, not the style."""
+class CaseOutline:
+    """A planned case; its sizes may be adapted to the model, its style is kept."""
 
     rows: int
     length: int
@@ -36,22 +36,22 @@ class Outline:
 
 
 # What DirectML is given: one clip in a container.
-_ALONE = Outline(1, 20, 8, Style("none full"))
+_ALONE = CaseOutline(1, 20, 8, Style("none full"))
 # With 7, 1, 2, 23 and 40: lengths of every residue mod 2, 3, 4, 5 and 8, and multiples of 32; up
 # to nine rows; one length over 64 and one over 256; caches over 8, and one token behind a cache.
 OUTLINES = (
-    Outline(5, 12, 20, Style("all full", values="spikes", wide=True)),
-    Outline(4, 15, 3, Style("first short", values="bumps")),
-    Outline(3, 18, 0, Style("first short", side="left")),
-    Outline(9, 25, 6, Style("first short")),
-    Outline(2, 96, 7, Style("none full", values="loud", wide=True)),
-    Outline(1, 261, 33, Style("all full")),
-    Outline(3, 14, 0, Style("an empty row")),
-    Outline(9, 3, 12, Style("all full", values="silent")),
-    Outline(6, 4, 1, Style("all full", values="positive")),
+    CaseOutline(5, 12, 20, Style("all full", values="spikes", wide=True)),
+    CaseOutline(4, 15, 3, Style("first short", values="bumps")),
+    CaseOutline(3, 18, 0, Style("first short", side="left")),
+    CaseOutline(9, 25, 6, Style("first short")),
+    CaseOutline(2, 96, 7, Style("none full", values="loud", wide=True)),
+    CaseOutline(1, 261, 33, Style("all full")),
+    CaseOutline(3, 14, 0, Style("an empty row")),
+    CaseOutline(9, 3, 12, Style("all full", values="silent")),
+    CaseOutline(6, 4, 1, Style("all full", values="positive")),
     _ALONE,
-    Outline(2, 1, 17, Style("all full", wide=True)),
-    Outline(2, 9, 5, Style("all full", other=True)),
+    CaseOutline(2, 1, 17, Style("all full", wide=True)),
+    CaseOutline(2, 9, 5, Style("all full", other=True)),
 )
 # Numbers that differ from those of the usual cases and of the larger sizes.
 _FIRST_STEP = 32
@@ -71,8 +71,8 @@ _MULTIPLE = 32
 _SECOND, _FRAMED = 16_000, 261
 
 
-def hop_of(signature: Signature) -> int:
-    """How many steps of the first time are one frame, where the graph makes the fewest of them.
+def frame_hop(signature: Signature) -> int:
+    """Return the largest number of input time steps per frame of any tensor in the graph.
 
     The strides of convolutions, multiplied along the way, the hop of an STFT, the step of a Slice.
     """
@@ -80,33 +80,33 @@ def hop_of(signature: Signature) -> int:
         return 1
     fixed, first = dict.fromkeys(signature.groups, 8), signature.fresh[0]
     try:
-        short, long = (signature.sizes({**fixed, first: n}) for n in (1 << 24, 1 << 25))
+        short, long = (signature.symbol_sizes({**fixed, first: n}) for n in (1 << 24, 1 << 25))
     except FeedError:  # a dim that does not follow from the others
         return 1
     sizes = {s: np.asarray([n, long[s]], np.int64) for s, n in short.items()}
     hop = 1
     for dim in {d for dims in signature.value_dims().values() for d in dims}:
         if symbols(dim) and symbols(dim) <= sizes.keys():
-            made = np.broadcast_to(evaluator(dim)(sizes), 2)  # the symbol may cancel
-            grown = int(made[1]) - int(made[0])
-            hop = max(hop, round((1 << 24) / grown)) if grown > 0 else hop
+            frames = np.broadcast_to(compile_dim(dim)(sizes), 2)  # the symbol may cancel
+            added = int(frames[1]) - int(frames[0])
+            hop = max(hop, round((1 << 24) / added)) if added > 0 else hop
     return hop
 
 
 def is_waveform(signature: Signature) -> bool:
-    """Whether some input is one number a time step, which a model must shorten first."""
+    """Return whether some input is one number per time step, as audio samples are."""
     data = (x for x in signature.inputs if x.role.kind == "data" and x.time is not None)
     return any(all(d == 1 for a, d in enumerate(x.dims) if a not in (x.rows, x.time)) for x in data)
 
 
-class Cover:
-    """Makes the cases that hit what the usual ones do not.
+class CoverSearch:
+    """Search for cases that meet conditions which the usual cases miss.
 
     Args:
         signature: The inputs.
         maker: Makes arrays.
-        wanted: Sizes that the user asks for, by group.
-        found: The cases that ran, to which those that run are added by ``attempt``.
+        requested_sizes: Sizes that the user asks for, by group.
+        cases: The cases that ran, to which those that run are added by ``attempt``.
         attempt: Tries a case and says whether it ran.
 
     Attributes:
@@ -116,20 +116,20 @@ class Cover:
     def __init__(
         self,
         signature: Signature,
-        maker: Maker,
-        wanted: Mapping[str, Sequence[int]],
-        found: Sequence[Case],
+        maker: CaseMaker,
+        requested_sizes: Mapping[str, Sequence[int]],
+        cases: Sequence[Case],
         attempt: Attempt,
     ) -> None:
-        self._signature, self._maker, self._wanted = signature, maker, wanted
-        self._found, self._attempt = found, attempt
-        self._hop = hop_of(signature)
-        self._usual = [signature.groups_in(case.dims) for case in found]
-        usual = [self._frames(groups) for groups in self._usual]
-        self._left = max(_FRAMES, 2 * sum(usual))
-        self._most = max(_FRAMES // 3, *usual) if usual else 0
-        self._work = Work(signature)
-        work = [self._work.at(groups) for groups in self._usual]
+        self._signature, self._maker, self._requested_sizes = signature, maker, requested_sizes
+        self._cases, self._attempt = cases, attempt
+        self._hop = frame_hop(signature)
+        self._usual = [signature.group_sizes(case.dims) for case in cases]
+        usual = [self._frame_count(groups) for groups in self._usual]
+        self._frames_left = max(_FRAMES, 2 * sum(usual))
+        self._most_frames = max(_FRAMES // 3, *usual) if usual else 0
+        self._work = RunCost(signature)
+        work = [self._work.multiplications_at(groups) for groups in self._usual]
         self._work_left = max(_WORK, sum(work))
         self._most_work = max(_WORK // 6, min(work)) if work else 0
         self._step = itertools.count(_FIRST_STEP)
@@ -139,64 +139,68 @@ class Cover:
         self.left_out: list[str] = []
 
     def run(self) -> None:
-        """Try them all."""
-        for number, outline in enumerate((*OUTLINES, *self._strided())):
-            if self._matters(outline):
-                self._try(number, outline)
-        self._choose()
+        """Try all outlines, then the values of inputs that select."""
+        for number, outline in enumerate((*OUTLINES, *self._multi_frame_outlines())):
+            if self._is_relevant(outline):
+                self._try_outline(number, outline)
+        self._cover_options()
 
-    def _strided(self) -> Iterator[Outline]:
-        """Several frames, where those of the others are within one or two; speech, and a second."""
+    def _multi_frame_outlines(self) -> Iterator[CaseOutline]:
+        """Yield outlines of several frames, where the fixed ones cover only one or two."""
         if is_waveform(self._signature):
-            yield Outline(4, 19, 5, Style("all full", values="quiet"))
+            yield CaseOutline(4, 19, 5, Style("all full", values="quiet"))
             if self._hop > 1:
-                yield Outline(1, _SECOND, 0, Style("all full"))
+                yield CaseOutline(1, _SECOND, 0, Style("all full"))
         if 5 * self._hop > _FRAMED:
-            yield Outline(2, 2 * self._hop + 1, 0, Style("first short"))
-            yield Outline(1, 5 * self._hop - 1, 33, Style("all full"))
+            yield CaseOutline(2, 2 * self._hop + 1, 0, Style("first short"))
+            yield CaseOutline(1, 5 * self._hop - 1, 33, Style("all full"))
 
-    def _matters(self, outline: Outline) -> bool:
+    def _is_relevant(self, outline: CaseOutline) -> bool:
         style = outline.style
         if style.other:
             return self._unsure
         if style.side == "left":
             return self._masks
         if style.ends == "an empty row" or outline == _ALONE:
-            return bool(self._maker.governed)
+            return bool(self._maker.governed_times)
         if style.values == "positive":
-            return self._maker.floats
+            return self._maker.has_floats
         new = style.values != "usual" or style.wide
-        return bool(self._signature.symbols()) or bool(self._maker.governed) or new
+        return bool(self._signature.symbols()) or bool(self._maker.governed_times) or new
 
-    def _try(self, number: int, outline: Outline) -> None:
+    def _try_outline(self, number: int, outline: CaseOutline) -> None:
         step = next(self._step)
         plain = replace(outline.style, values="usual", wide=False)
         dear: dict[str, int] = {}
         for style in dict.fromkeys((outline.style, plain)):
-            for groups in self._sizes(number, outline):
-                if not self._affordable(groups):
+            for groups in self._sizes_to_try(number, outline):
+                if not self._is_affordable(groups):
                     dear = dear or groups
                 elif self._attempt(step, groups, style, {}):
-                    self._spend(groups)
+                    self._spend_budget(groups)
                     return
-        if dear and dear not in (self._signature.groups_in(case.dims) for case in self._found):
-            self.left_out.append(self._maker.name(dear))
+        if dear and dear not in (self._signature.group_sizes(case.dims) for case in self._cases):
+            self.left_out.append(self._maker.describe_sizes(dear))
 
-    def _sizes(self, number: int, outline: Outline) -> Iterator[dict[str, int]]:
-        """The sizes of an outline, and those to fall back on: fewer rows, lengths known to run."""
+    def _sizes_to_try(self, number: int, outline: CaseOutline) -> Iterator[dict[str, int]]:
+        """Yield the sizes of an outline, then fallbacks: fewer rows, lengths known to run."""
         batch = self._signature.batch
-        seen: set[tuple[tuple[str, int], ...]] = set()
-        for rows, lengths in self._ways(number, outline):
+        tried: set[tuple[tuple[str, int], ...]] = set()
+        for rows, lengths in self._rows_and_lengths(number, outline):
             groups = ({} if batch is None else {batch: rows}) | lengths
-            groups |= {g: v[number % len(v)] for g, v in self._wanted.items() if g in groups}
-            if batch is not None and batch in self._wanted and outline.rows > 1:
-                groups[batch] = max(self._wanted[batch])
+            groups |= {
+                g: v[number % len(v)] for g, v in self._requested_sizes.items() if g in groups
+            }
+            if batch is not None and batch in self._requested_sizes and outline.rows > 1:
+                groups[batch] = max(self._requested_sizes[batch])
             key = tuple(sorted(groups.items()))
-            if key not in seen:
-                seen.add(key)
+            if key not in tried:
+                tried.add(key)
                 yield groups
 
-    def _ways(self, number: int, outline: Outline) -> Iterator[tuple[int, dict[str, int]]]:
+    def _rows_and_lengths(
+        self, number: int, outline: CaseOutline
+    ) -> Iterator[tuple[int, dict[str, int]]]:
         signature = self._signature
         times = ([n for g, n in x.items() if g != signature.batch] for x in self._usual)
         ran = [max(sizes, default=1) for sizes in times]
@@ -208,17 +212,17 @@ class Cover:
         if unit > 1:  # patches, or images: another multiple
             more = outline.length // unit if outline.length > _FRAMED else outline.length % 7
             lengths = [least + unit * more]
-        known = sorted(self._usual, key=self._frames)
-        fallback = known[-1 if outline.length > _MULTIPLE else number % len(known)]
-        ways = [self._times(n, outline.past) for n in lengths]
-        ways.append({t: n for t, n in fallback.items() if t != signature.batch})
+        by_frames = sorted(self._usual, key=self._frame_count)
+        fallback = by_frames[-1 if outline.length > _MULTIPLE else number % len(by_frames)]
+        candidates = [self._time_sizes(n, outline.past) for n in lengths]
+        candidates.append({t: n for t, n in fallback.items() if t != signature.batch})
         fewer = () if signature.batch is None else (min(2, outline.rows), 1)
-        for way in ways:
-            yield outline.rows, way
-        yield from itertools.product(fewer, (ways[0], ways[-1]))
+        for candidate in candidates:
+            yield outline.rows, candidate
+        yield from itertools.product(fewer, (candidates[0], candidates[-1]))
 
-    def _times(self, length: int, past: int) -> dict[str, int]:
-        """Sizes of all groups but the batch: times that are not tied get different ones."""
+    def _time_sizes(self, length: int, past: int) -> dict[str, int]:
+        """Return the sizes of all groups but the batch; untied times get different ones."""
         sizes: dict[str, int] = {}
         for place, time in enumerate(self._signature.fresh):
             if place and length <= _SHORT:
@@ -229,84 +233,94 @@ class Cover:
                 sizes[time] = length // (place + 1) + 2 * place
         return sizes | dict.fromkeys(self._signature.past, past)
 
-    def _affordable(self, groups: Mapping[str, int]) -> bool:
-        if self._frames(groups) > min(self._left, self._most):
+    def _is_affordable(self, groups: Mapping[str, int]) -> bool:
+        if self._frame_count(groups) > min(self._frames_left, self._most_frames):
             return False
-        return self._work.at(groups) <= min(self._work_left, self._most_work)
+        return self._work.multiplications_at(groups) <= min(self._work_left, self._most_work)
 
-    def _spend(self, groups: Mapping[str, int]) -> None:
-        self._left -= self._frames(groups)
-        self._work_left -= self._work.at(groups)
+    def _spend_budget(self, groups: Mapping[str, int]) -> None:
+        self._frames_left -= self._frame_count(groups)
+        self._work_left -= self._work.multiplications_at(groups)
 
-    def _frames(self, groups: Mapping[str, int]) -> int:
-        """Rows times the frames of the longest, or height times width: what a case costs."""
+    def _frame_count(self, groups: Mapping[str, int]) -> int:
+        """Return the cost of a case: rows times the longest's frames, or height times width."""
         try:
-            sizes = self._signature.sizes(groups)
+            sizes = self._signature.symbol_sizes(groups)
         except FeedError:  # a dim such as T - 5 would be negative
             return 0
-        most = max([1, *(math.prod(size_of(d, sizes) for d in free) for free in self._free)])
+        most = max(
+            [1, *(math.prod(size_of_dim(d, sizes) for d in free) for free in self._symbolic_dims)]
+        )
         return -(-most // self._hop)
 
     @cached_property
-    def _free(self) -> list[tuple[Dim, ...]]:
-        """The open dims of each input of content, each combination once."""
+    def _symbolic_dims(self) -> list[tuple[Dim, ...]]:
+        """Return the symbolic dims of each content input, each combination once."""
         items = (x for x in self._signature.inputs if x.role.kind in ("data", "tokens"))
         return list({tuple(d for d in x.dims if not isinstance(d, int)): None for x in items})
 
     # Inputs that select
 
-    def _choose(self) -> None:
-        """Every value of inputs that select, in every combination as far as that is few."""
+    def _cover_options(self) -> None:
+        """Try every combination of the values of selector inputs, as far as they are few."""
         options = self._maker.options
         if not options or not self._usual:
             return
-        each = all(self._signature.item(name).rows is not None for name in options)
-        batched = each and self._signature.batch not in (None, *self._wanted)
-        groups = min(self._usual, key=lambda x: self._frames(x))
-        groups = {t: max(n, _SHORT) if t not in self._wanted else n for t, n in groups.items()}
-        self._alone(options, groups, batched)
+        each = all(self._signature.input_named(name).rows is not None for name in options)
+        batched = each and self._signature.batch not in (None, *self._requested_sizes)
+        groups = min(self._usual, key=lambda x: self._frame_count(x))
+        groups = {
+            t: max(n, _SHORT) if t not in self._requested_sizes else n for t, n in groups.items()
+        }
+        self._cover_uniform_options(options, groups, batched)
         for _ in range(_MOST_CHOICES):
-            missing = self._missing(options)
+            missing = self._missing_combinations(options)
             if not missing:
                 return
             count = min(len(missing), _MOST_ROWS) if batched else 1
             if batched and self._signature.batch:
                 groups[self._signature.batch] = count
-            rows = self._maker.rows(self._signature.sizes(groups))
+            rows = self._maker.row_count(self._signature.symbol_sizes(groups))
             turn = [missing[row % count] for row in range(max(rows, 1))]
-            chosen = {name: tuple(one[name] for one in turn) for name in options}
-            if not self._affordable(groups):
-                self.left_out.append(self._maker.name(groups))
+            chosen = {name: tuple(combination[name] for combination in turn) for name in options}
+            if not self._is_affordable(groups):
+                self.left_out.append(self._maker.describe_sizes(groups))
                 return
-            self._spend(groups)
+            self._spend_budget(groups)
             if not self._attempt(next(self._step), groups, Style("all full"), chosen):
                 return
 
-    def _alone(self, options: PerRow, groups: dict[str, int], batched: bool) -> None:
-        """Each value for all rows, as when one clip is run alone."""
+    def _cover_uniform_options(
+        self, options: PerRow, groups: dict[str, int], batched: bool
+    ) -> None:
+        """Try each value for all rows, as when one clip runs alone."""
         if batched and self._signature.batch:
             groups = groups | {self._signature.batch: 1}
-        rows = max(self._maker.rows(self._signature.sizes(groups)), 1)
+        rows = max(self._maker.row_count(self._signature.symbol_sizes(groups)), 1)
         had = {
             (name, int(array.reshape(-1)[0]))
-            for case in self._found
+            for case in self._cases
             for name in options
             if (array := case.feeds[name]).size and (array == array.reshape(-1)[0]).all()
         }
         for k in range(min(_MOST_ALONE, max(map(len, options.values())))):
-            one = {name: v[(k + k // len(v)) % len(v)] for name, v in options.items()}
-            if all(pair in had for pair in one.items()) or not self._affordable(groups):
+            combination = {name: v[(k + k // len(v)) % len(v)] for name, v in options.items()}
+            if all(pair in had for pair in combination.items()) or not self._is_affordable(groups):
                 continue
-            chosen = {name: (value,) * rows for name, value in one.items()}
+            chosen = {name: (value,) * rows for name, value in combination.items()}
             if self._attempt(next(self._step), groups, Style("all full"), chosen):
-                self._spend(groups)
+                self._spend_budget(groups)
 
-    def _missing(self, options: PerRow) -> list[dict[str, int]]:
-        """Combinations that no row has had."""
+    def _missing_combinations(self, options: PerRow) -> list[dict[str, int]]:
+        """Return the combinations that no row has had."""
         had: set[tuple[int, ...]] = set()
-        for case in self._found:
+        for case in self._cases:
             arrays = [case.feeds[name].reshape(-1) for name in options]
             rows = max(array.size for array in arrays)
             had |= {tuple(int(a[min(r, a.size - 1)]) for a in arrays) for r in range(rows)}
         first = itertools.islice(itertools.product(*options.values()), _MOST_ROWS * _MOST_CHOICES)
-        return [dict(zip(options, one, strict=True)) for one in first if one not in had]
+        return [
+            dict(zip(options, combination, strict=True))
+            for combination in first
+            if combination not in had
+        ]

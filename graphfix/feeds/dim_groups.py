@@ -1,8 +1,8 @@
-"""Which dims of the inputs must have the same size, told from the graph and from what they are for.
+"""Dims of the inputs that must have the same size, from the graph and from input roles.
 
 Two symbols are put into one group if the graph adds, compares or joins tensors that have them, and
-otherwise by what they are for: the first dim of every input is the same batch, and a mask is as
-long as what it masks.
+otherwise by role: the first dim of every input is the same batch, and a mask is as long as what it
+masks.
 """
 
 import itertools
@@ -13,13 +13,13 @@ from typing import Literal, get_args
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.feeds.input import Input, plain, symbols, symbols_of
-from graphfix.feeds.states import states_of
-from graphfix.model.broadcast import BROADCAST
-from graphfix.model.mask_lookups import looked_up
-from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic.expressions import Dim
-from graphfix.model.values import is_op
+from graphfix.facts.mask_lookups import identity_lookup
+from graphfix.facts.shapes import Shapes
+from graphfix.facts.symbolic.expressions import Dim
+from graphfix.feeds.input import Input, all_symbols, single_symbol, symbols
+from graphfix.feeds.states import find_states
+from graphfix.graph.nodes import is_op
+from graphfix.ops.broadcast import BROADCAST
 
 Tie = Literal["graph", "one-time", "past", "rows"]
 """How symbols that nothing in the graph relates are tied: by role; all times the same; a mask as
@@ -28,8 +28,8 @@ beside the ``N`` of an input, which only the kernel knows to be one."""
 TIES: tuple[Tie, ...] = get_args(Tie)
 
 
-class Ties:
-    """Which symbols must have the same size, and which are expressions of others.
+class DimGroups:
+    """Groups of symbols with the same size, and symbols that are expressions of others.
 
     Args:
         model: The model, with dims renamed.
@@ -55,59 +55,62 @@ class Ties:
         self._model, self._inputs, self._batch, self._shapes = model, inputs, batch, shapes
         self._parent: dict[str, str] = {}
         self.derived: dict[str, ir.SymbolicDim] = {}
-        self.symbols = symbols_of(inputs)
-        self._tie(tie)
+        self.symbols = all_symbols(inputs)
+        self._tie_symbols(tie)
         self.times, self.past = self._order_times()
 
-    def find(self, name: str) -> str:
-        """The name that stands for all symbols of the same size as ``name``."""
+    def group_of(self, name: str) -> str:
+        """Return the symbol that represents all symbols of the same size as ``name``."""
         while (up := self._parent.get(name, name)) != name:
             name = up
         return name
 
-    def _join(self, a: str, b: str) -> None:
-        a, b = self.find(a), self.find(b)
+    def _join_groups(self, a: str, b: str) -> None:
+        a, b = self.group_of(a), self.group_of(b)
         if a != b:
             self._parent[b] = a
 
-    def _tie(self, tie: Tie) -> None:
+    def _tie_symbols(self, tie: Tie) -> None:
         for symbol in self._batch:
-            self._join(min(self._batch), symbol)
-        if len({self.find(s) for s in self.symbols} - {self.find(s) for s in self._batch}) > 1:
+            self._join_groups(min(self._batch), symbol)
+        if (
+            len({self.group_of(s) for s in self.symbols} - {self.group_of(s) for s in self._batch})
+            > 1
+        ):
             self._tie_by_graph()
         self._tie_caches()
         self.times, self.past = self._order_times()
         if tie == "past":
             self._tie_to_past()
-        rest = [t for t in self.times if t not in self.past]
+        fresh_times = [t for t in self.times if t not in self.past]
         if tie == "rows" and self._batch:
-            for other in rest[1:]:
-                self._join(min(self._batch), other)
+            for time in fresh_times[1:]:
+                self._join_groups(min(self._batch), time)
         elif tie == "one-time":
-            for other in rest[1:]:
-                self._join(rest[0], other)
+            for time in fresh_times[1:]:
+                self._join_groups(fresh_times[0], time)
         else:
             self._tie_masks()
 
     def _tie_by_graph(self) -> None:
-        known = set(self.symbols)
-        alone = _only_in_masks(self._inputs)
-        for a, b in _equations(self._model, self._shapes()):
-            if not (symbols(a) and symbols(b) and symbols(a) | symbols(b) <= known):
+        input_symbols = set(self.symbols)
+        mask_symbols = _mask_only_symbols(self._inputs)
+        for a, b in _equal_dims(self._model, self._shapes()):
+            if not (symbols(a) and symbols(b) and symbols(a) | symbols(b) <= input_symbols):
                 continue
-            left, right = plain(a), plain(b)
-            if left and right:
-                if (left in self._batch) == (right in self._batch):
-                    self._join(left, right)
+            lhs, rhs = single_symbol(a), single_symbol(b)
+            if lhs and rhs:
+                if (lhs in self._batch) == (rhs in self._batch):
+                    self._join_groups(lhs, rhs)
                 continue
-            for one, other in ((left, b), (right, a)):
-                if one is None or one not in alone or one in symbols(other):
+            for symbol, dim in ((lhs, b), (rhs, a)):
+                if symbol is None or symbol not in mask_symbols or symbol in symbols(dim):
                     continue
-                if isinstance(other, ir.SymbolicDim):
-                    self.derived.setdefault(one, other)
+                if isinstance(dim, ir.SymbolicDim):
+                    self.derived.setdefault(symbol, dim)
 
     def _tie_caches(self) -> None:
-        """Caches are several inputs of one kind, tied unless two names each recur.
+        """Tie the lengths of caches of one kind, unless two names each recur.
 
         Dynamo gives the keys and values of one cache several names, at its own discretion; two
         names that recur are two caches, such as those of self- and cross-attention. The former are
@@ -116,31 +119,31 @@ class Ties:
         self._caches: set[str] = set()
         kinds: dict[tuple[object, ...], list[str]] = {}
         past: set[str] = set()
-        states = {state.input: state.output for state in states_of(self._model)}
-        said: set[str] = set()
+        states = {state.input: state.output for state in find_states(self._model)}
+        state_symbols: set[str] = set()
         for item in self._inputs:
-            kind = _cache_kind(item, grows=self._grows(item, states.get(item.name)))
-            symbol = plain(item.dims[item.time]) if kind and item.time is not None else None
+            kind = _cache_kind(item, grows=self._grows_by_step(item, states.get(item.name)))
+            symbol = single_symbol(item.dims[item.time]) if kind and item.time is not None else None
             if kind and symbol:
                 kinds.setdefault(kind, []).append(symbol)
                 if _is_continued(self._model, item.name):
                     past.add(symbol)
                 if item.name in states:
-                    said.add(symbol)
+                    state_symbols.add(symbol)
         for names in kinds.values():
             often = {s for s, n in Counter(names).items() if n > 1}
             self._caches |= often
             alike = often | (past & set(names)) if often else set(names)
             if len(names) == 1:  # an image is joined to something, too
-                self._caches |= past & set(names) & said
+                self._caches |= past & set(names) & state_symbols
             elif len(often) < 2:
                 self._caches |= alike
-                for one in (alike & past, alike - past):  # of self- and of cross-attention
-                    for name in one:
-                        self._join(min(one), name)
+                for tied_symbols in (alike & past, alike - past):  # of self- and of cross-attention
+                    for name in tied_symbols:
+                        self._join_groups(min(tied_symbols), name)
 
-    def _grows(self, item: Input, output: str | None) -> bool:
-        """Whether an input comes back longer: keys of ``[B * H, D, P]``, not frames for a Conv."""
+    def _grows_by_step(self, item: Input, output: str | None) -> bool:
+        """Return whether an input comes back longer: keys of ``[B * H, D, P]``, not Conv frames."""
         if output is None or item.time is None or not _is_continued(self._model, item.name):
             return False
         dims = self._shapes().dims(next(x for x in self._model.graph.outputs if x.name == output))
@@ -149,34 +152,39 @@ class Ties:
         return symbols(item.dims[item.time]) < symbols(dims[item.time])
 
     def _order_times(self) -> tuple[list[str], set[str]]:
-        """The groups that vary besides the batch: those of data first, of masks last."""
-        batch = {self.find(s) for s in self._batch}
-        past = {self.find(s) for s in self._caches}
+        """Return the groups that vary besides the batch, data first, masks last; and the caches."""
+        batch = {self.group_of(s) for s in self._batch}
+        past = {self.group_of(s) for s in self._caches}
         order = {"data": 0, "tokens": 1, "positions": 2, "mask": 3}
         ranked = sorted(self._inputs, key=lambda x: order.get(x.role.kind, 4))
         names = [s for x in ranked for d in x.dims for s in sorted(symbols(d))]
-        groups = dict.fromkeys(self.find(s) for s in names if s not in self.derived)
+        groups = dict.fromkeys(self.group_of(s) for s in names if s not in self.derived)
         # A cache is not what a model is about, and must not come before the tokens.
         return sorted([g for g in groups if g not in batch], key=lambda g: g in past), past
 
     def _tie_masks(self) -> None:
-        alone = _only_in_masks(self._inputs) - self.derived.keys()
+        mask_symbols = _mask_only_symbols(self._inputs) - self.derived.keys()
         for item in self._inputs:
-            partner = self.partner(item) if item.role.kind == "mask" else None
+            partner = self.described_input(item) if item.role.kind == "mask" else None
             if partner is None or partner.time is None:
                 continue
-            target = plain(partner.dims[partner.time])
+            target = single_symbol(partner.dims[partner.time])
             for axis, dim in enumerate(item.dims):
-                symbol = plain(dim)
-                if target is None or symbol is None or axis == item.rows or symbol not in alone:
+                symbol = single_symbol(dim)
+                if (
+                    target is None
+                    or symbol is None
+                    or axis == item.rows
+                    or symbol not in mask_symbols
+                ):
                     continue
-                if self.find(symbol) not in self._targets():
-                    self._join(target, symbol)
+                if self.group_of(symbol) not in self._content_groups():
+                    self._join_groups(target, symbol)
 
-    def _targets(self) -> set[str]:
-        """Groups that something other than a mask already has."""
-        masks = _only_in_masks(self._inputs)
-        return {self.find(s) for s in self.symbols if s not in masks}
+    def _content_groups(self) -> set[str]:
+        """Return the groups that something other than a mask has."""
+        masks = _mask_only_symbols(self._inputs)
+        return {self.group_of(s) for s in self.symbols if s not in masks}
 
     def _tie_to_past(self) -> None:
         tokens = next((t for t in self.times if t not in self.past), None)
@@ -184,12 +192,12 @@ class Ties:
         if tokens is None or past is None:
             return
         total = ir.SymbolicDim(past) + ir.SymbolicDim(tokens)
-        for symbol in _only_in_masks(self._inputs) - self._batch:
-            if self.find(symbol) not in self._targets():
+        for symbol in _mask_only_symbols(self._inputs) - self._batch:
+            if self.group_of(symbol) not in self._content_groups():
                 self.derived.setdefault(symbol, total)
 
-    def partner(self, item: Input) -> Input | None:
-        """The input that a mask or length is about.
+    def described_input(self, item: Input) -> Input | None:
+        """Return the data or token input that a mask or length describes, or None.
 
         The one before it whose name is most like its own; only the order where names say nothing.
         """
@@ -197,31 +205,31 @@ class Ties:
         of = [x for x in of if not (symbols(x.dims[x.time or 0]) & self._caches)] or of
         if not of:
             return None
-        here = self._inputs.index(next(x for x in self._inputs if x.name == item.name))
+        position = self._inputs.index(next(x for x in self._inputs if x.name == item.name))
 
-        def likeness(x: Input) -> tuple[int, int]:
+        def name_likeness(x: Input) -> tuple[int, int]:
             pairs = zip(x.name.lower(), item.name.lower(), strict=False)
             common = sum(1 for _ in itertools.takewhile(lambda p: p[0] == p[1], pairs))
-            return (common, -abs(here - self._inputs.index(x)))
+            return (common, -abs(position - self._inputs.index(x)))
 
-        return max(of, key=likeness)
+        return max(of, key=name_likeness)
 
 
-def _only_in_masks(inputs: Iterable[Input]) -> set[str]:
-    masks, others = set[str](), set[str]()
+def _mask_only_symbols(inputs: Iterable[Input]) -> set[str]:
+    masks, content = set[str](), set[str]()
     for item in inputs:
-        (masks if item.role.kind == "mask" else others).update(*map(symbols, item.dims))
-    return masks - others
+        (masks if item.role.kind == "mask" else content).update(*map(symbols, item.dims))
+    return masks - content
 
 
 def _is_continued(model: ir.Model, name: str) -> bool:
-    """Whether the graph joins something to the end of an input, as it does with a cache."""
+    """Return whether the graph appends something to an input, as it does to a cache."""
     value = next(x for x in model.graph.inputs if x.name == name)
     return any(is_op(node, "Concat") and index == 0 for node, index in value.uses())
 
 
 def _cache_kind(item: Input, *, grows: bool) -> tuple[object, ...] | None:
-    """What caches of the same kind have in common; None for what is no cache."""
+    """Return dtype, time axis and fixed sizes, which caches of one kind share; else None."""
     if item.role.kind != "data" or len(item.dims) < (3 if grows else 4) or item.time is None:
         return None
     numbers = [d if isinstance(d, int) else None for d in item.dims]
@@ -231,24 +239,26 @@ def _cache_kind(item: Input, *, grows: bool) -> tuple[object, ...] | None:
 _SAME_SHAPE = frozenset({*BROADCAST, "PRelu"})
 
 
-def _equations(model: ir.Model, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:
-    """Pairs of dims that the graph needs to be equal, or one of them 1 or no less."""
+def _equal_dims(model: ir.Model, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:
+    """Yield pairs of dims that the graph needs to be equal, up to broadcasting."""
     for value in model.graph.inputs:  # what inference has learnt of the dims themselves
         yield from zip(value.shape or (), shapes.dims(value) or (), strict=False)
     for node in model.graph.all_nodes():
-        known = [dims for x in node.inputs if (dims := shapes.dims(x)) is not None]
-        if (found := looked_up(node, shapes)) is not None:  # all of a mask, if not the beginning
-            for dim, axis in zip(shapes.dims(found.table) or (), found.at, strict=False):
-                yield dim, found.shape[axis]
+        input_dims = [dims for x in node.inputs if (dims := shapes.dims(x)) is not None]
+        if (
+            lookup := identity_lookup(node, shapes)
+        ) is not None:  # all of a mask, if not the beginning
+            for dim, axis in zip(shapes.dims(lookup.table) or (), lookup.index_axes, strict=False):
+                yield dim, lookup.shape[axis]
         if node.op_type in _SAME_SHAPE:
-            for a, b in itertools.combinations(known, 2):
+            for a, b in itertools.combinations(input_dims, 2):
                 yield from zip(reversed(a), reversed(b), strict=False)
-        elif node.op_type == "MatMul" and len(known) == 2:
-            a, b = known
+        elif node.op_type == "MatMul" and len(input_dims) == 2:
+            a, b = input_dims
             if len(a) > 1 and len(b) > 1:
                 yield a[-1], b[-2]
                 yield from zip(reversed(a[:-2]), reversed(b[:-2]), strict=False)
-        elif node.op_type == "Concat" and len({len(x) for x in known}) == 1:
-            axis = node.attributes["axis"].as_int() % max(len(known[0]), 1)
-            for a, b in itertools.pairwise(known):
+        elif node.op_type == "Concat" and len({len(x) for x in input_dims}) == 1:
+            axis = node.attributes["axis"].as_int() % max(len(input_dims[0]), 1)
+            for a, b in itertools.pairwise(input_dims):
                 yield from (pair for i, pair in enumerate(zip(a, b, strict=True)) if i != axis)

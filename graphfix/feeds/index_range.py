@@ -1,4 +1,4 @@
-"""Which whole numbers may be fed to an input that ends as indices: the graph between is computed.
+"""Range of an input that is used as indices, from computing the graph in between.
 
 Exports wrap negative ids, add offsets of codebooks or cut rows out on the way: Less, Add, Mul and
 Where in front of a Gather. What the input's numbers become there says which of them are in range.
@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.feeds.graph_uses import THROUGH, say
-from graphfix.feeds.laws import BINARY, TESTS, UNARY, Law, Numbers, result
-from graphfix.model.symbolic.expressions import Dim
-from graphfix.model.values import attr_int, const_of, is_op, scalar_of
+from graphfix.facts.symbolic.expressions import Dim
+from graphfix.feeds.graph_uses import THROUGH, describe_node
+from graphfix.feeds.laws import BINARY, TESTS, UNARY, Law, Numbers, apply_law
+from graphfix.graph.constants import const_of, scalar_of
+from graphfix.graph.nodes import attr_int, is_op
 
 Dims = Callable[[ir.Value | None], Sequence[Dim] | None]
 
@@ -34,7 +35,7 @@ _NEAR = np.arange(-_AT, _AT + 1, dtype=np.float64)
 
 
 class IndexRange(NamedTuple):
-    """What may be fed: ``low <= x < high``, and ``x`` below each of ``below`` in the same run."""
+    """Integers to feed: ``low <= x < high``, and ``x`` below each of ``below`` in the run."""
 
     low: int
     high: int
@@ -42,59 +43,61 @@ class IndexRange(NamedTuple):
     node: str
 
 
-def index_range(start: ir.Value, dims: Dims) -> IndexRange | None:
-    """The range of an integer input that becomes indices; None if it does not.
+def find_index_range(start: ir.Value, dims: Dims) -> IndexRange | None:
+    """Return the range of an integer input that becomes indices, or None if it does not.
 
     Args:
         start: The input.
         dims: Gives the dims of a tensor; asked only of what is indexed.
     """
     trail = _Trail(start)
-    made = trail.numbers(_NEAR)
-    ends = [(node, x) for node, x in trail.ends if x in made and not _is_partial(made[x])]
+    values = trail.map_numbers(_NEAR)
+    ends = [(node, x) for node, x in trail.ends if x in values and not _is_partial(values[x])]
     if not ends:
         return None
     sizes: dict[ir.Value, int] = {}
     below: list[ir.SymbolicDim] = []
     low = 0
     for node, x in ends:
-        found = list(_sizes(node, dims))
-        if numbers := [d for d in found if isinstance(d, int)]:
+        limits = list(_index_limits(node, dims))
+        if numbers := [d for d in limits if isinstance(d, int)]:
             sizes[x] = min(*numbers, sizes.get(x, numbers[0]))
-        zero, one = made[x][_AT : _AT + 2].max(axis=1)
-        symbolic = [d for d in found if isinstance(d, ir.SymbolicDim)]
-        if symbolic and not one - zero > 1:
-            shift = 0 if np.isnan(zero) else int(zero)
+        at_zero, at_one = values[x][_AT : _AT + 2].max(axis=1)
+        symbolic = [d for d in limits if isinstance(d, ir.SymbolicDim)]
+        if symbolic and not at_one - at_zero > 1:
+            shift = 0 if np.isnan(at_zero) else int(at_zero)
             below += [d - shift if shift else d for d in symbolic]
             low = max(low, -shift)
     high = 1 << 30 if below else 1
     if sizes:
-        low, high = _bounds(trail, sizes)
-    return IndexRange(low, max(high, low + 1), tuple(below), say(ends[0][0]))
+        low, high = _valid_bounds(trail, sizes)
+    return IndexRange(low, max(high, low + 1), tuple(below), describe_node(ends[0][0]))
 
 
-def _is_partial(made: Numbers) -> bool:
-    """Whether some numbers become known ones and others do not: it selects, and counts nothing."""
-    unknown = np.isnan(made[_AT:])
+def _is_partial(values: Numbers) -> bool:
+    """Return whether some numbers become known ones and others do not."""
+    unknown = np.isnan(values[_AT:])
     return bool(unknown.any() and not unknown.all())
 
 
-def _bounds(trail: _Trail, sizes: dict[ir.Value, int]) -> tuple[int, int]:
-    """The numbers that are in range at each end, from 0 up if 0 is; as many as change something."""
+def _valid_bounds(trail: _Trail, sizes: dict[ir.Value, int]) -> tuple[int, int]:
+    """Return the lowest valid number and one past the highest that reaches a new index."""
     grid = np.arange(-_AT, min(2 * max(sizes.values()) + _AT, _MOST), dtype=np.float64)
-    found = trail.numbers(grid)
+    values = trail.map_numbers(grid)
     # Where something is added that is not known, the first half has the best chances.
-    made = [np.where(np.isnan(found[x][_AT:]).all(), 2 * grid[:, None], found[x]) for x in sizes]
-    fits = [(f >= 0) & (f < size) for f, size in zip(made, sizes.values(), strict=True)]
+    indices = [
+        np.where(np.isnan(values[x][_AT:]).all(), 2 * grid[:, None], values[x]) for x in sizes
+    ]
+    fits = [(f >= 0) & (f < size) for f, size in zip(indices, sizes.values(), strict=True)]
     fit = np.logical_and.reduce([x.all(axis=1) for x in fits])
     if not fit[_AT:].any():
         return 0, 1
     first = _AT + int(np.argmax(fit[_AT:]))
     last = first + int(np.argmin(np.append(fit[first:], False))) - 1
-    while first and fit[first - 1] and all((f[first - 1] < f[first]).all() for f in made):
+    while first and fit[first - 1] and all((f[first - 1] < f[first]).all() for f in indices):
         first -= 1
     low, high = first - _AT, last - _AT + 1
-    top = [f[first : last + 1].max(axis=1) for f in made]
+    top = [f[first : last + 1].max(axis=1) for f in indices]
     if first < last and all((f == f[0]).all() for f in top):
         return max(low, 0), min(sizes.values())
     # Past the largest index nothing new is reached: of x % 5 no more than 0 to 4 are fed.
@@ -102,27 +105,27 @@ def _bounds(trail: _Trail, sizes: dict[ir.Value, int]) -> tuple[int, int]:
     return low, high if reach == high - 1 else reach + 1
 
 
-def _sizes(node: ir.Node, dims: Dims) -> Iterator[Dim]:
-    """The sizes that indices have to stay below."""
+def _index_limits(node: ir.Node, dims: Dims) -> Iterator[Dim]:
+    """Yield the sizes that the indices of a node have to stay below."""
     if is_op(node, "OneHot"):
         depth = scalar_of(node.inputs[1])
         if depth is not None:
             yield int(depth)
         return
-    known = dims(node.inputs[0])
-    if not known:
+    table_dims = dims(node.inputs[0])
+    if not table_dims:
         return
     if not is_op(node, "GatherND", "ScatterND"):
-        yield known[attr_int(node, "axis", 0) % len(known)]
+        yield table_dims[attr_int(node, "axis", 0) % len(table_dims)]
         return
     indices = dims(node.inputs[1])
     count = indices[-1] if indices and isinstance(indices[-1], int) else 1
     first = attr_int(node, "batch_dims", 0)
-    yield from known[first : first + count]
+    yield from table_dims[first : first + count]
 
 
 class _Trail:
-    """What an input's numbers become, as long as each comes from one of them.
+    """Numbers of an input, followed while each tensor element depends on one of them.
 
     Attributes:
         ends: The nodes that take them as indices, with the tensors.
@@ -141,68 +144,72 @@ class _Trail:
             (n, x) for n, i, x in inputs if x in self._below and (n.op_type, i) in _INDICES
         ]
 
-    def numbers(self, grid: Numbers) -> dict[ir.Value, Numbers]:
-        """What each of ``grid`` becomes; NaN where something else is added that is not known."""
-        found = {self._start: grid[:, None]}
+    def map_numbers(self, grid: Numbers) -> dict[ir.Value, Numbers]:
+        """Return what each number of ``grid`` becomes at each tensor; NaN where unknown."""
+        values = {self._start: grid[:, None]}
         for node in self._nodes:
             if node.domain not in ("", "ai.onnx"):
                 continue
-            made = _computed(node, [self._taken(x, found) for x in node.inputs], found)
-            if made is not None and len(made) == len(grid):
-                found.update(dict.fromkeys(node.outputs, made))
-        self._nodes = [x for x in self._nodes if x.outputs[0] in found]
-        return found
+            outputs = _compute_node(
+                node, [self._operand_values(x, values) for x in node.inputs], values
+            )
+            if outputs is not None and len(outputs) == len(grid):
+                values.update(dict.fromkeys(node.outputs, outputs))
+        self._nodes = [x for x in self._nodes if x.outputs[0] in values]
+        return values
 
-    def _taken(self, value: ir.Value | None, found: dict[ir.Value, Numbers]) -> Numbers | None:
-        """What a node takes; None where it comes from the input in some other way."""
+    def _operand_values(
+        self, value: ir.Value | None, values: dict[ir.Value, Numbers]
+    ) -> Numbers | None:
+        """Return the numbers a node reads from ``value``, or None if they cannot be followed."""
         if value is None or value in self._below:
-            return None if value is None else found.get(value)
+            return None if value is None else values.get(value)
         array = const_of(value)
         if array is None or array.dtype.kind not in "biuf" or not 0 < array.size <= _MOST_NUMBERS:
             return np.full((1, 1), np.nan)
         return array.astype(np.float64).reshape(1, -1)
 
 
-def _computed(
-    node: ir.Node, given: list[Numbers | None], found: dict[ir.Value, Numbers]
+def _compute_node(
+    node: ir.Node, operands: list[Numbers | None], values: dict[ir.Value, Numbers]
 ) -> Numbers | None:
-    """What a node makes of numbers; None if that is not one of them each."""
-    op, on = node.op_type, [x in found for x in node.inputs]
-    first = given[0] if given else None
+    """Compute the output of a node, or None if an element depends on several numbers."""
+    op, on = node.op_type, [x in values for x in node.inputs]
+    first = operands[0] if operands else None
     if op == "Cast" and first is not None and on[0]:
         to = ir.DataType(attr_int(node, "to", ir.DataType.FLOAT))
         if to == ir.DataType.BOOL:
             return np.where(np.isnan(first), first, first != 0)
         return np.trunc(first) if to.is_integer() else first
     if op in ("Concat", *_SCATTER):
-        parts = (x for i, x in enumerate(given) if on[i] and not (op in _SCATTER and i == 1))
+        parts = (x for i, x in enumerate(operands) if on[i] and not (op in _SCATTER and i == 1))
         return next(parts, None)
     if (op in THROUGH or op in ("Clip", "Gather")) and on[0]:
         return first
     if op in UNARY and first is not None:
-        return _each(UNARY[op], first)
-    if len(given) < 2 or any(x is None for x in given):
+        return _apply_or_none(UNARY[op], first)
+    if len(operands) < 2 or any(x is None for x in operands):
         return None
-    a, b, *rest = (x for x in given if x is not None)
+    a, b, *extra = (x for x in operands if x is not None)
     if op == "Where":
-        return _chosen(a, b, rest[0], on)
-    if op not in BINARY or rest or (op in TESTS and (np.isnan(a).any() or np.isnan(b).any())):
+        return _compute_where(a, b, extra[0], on)
+    if op not in BINARY or extra or (op in TESTS and (np.isnan(a).any() or np.isnan(b).any())):
         return None
-    made = _each(BINARY[op], a, b)
-    whole = op == "Div" and all((np.isnan(x) | (x == np.trunc(x))).all() for x in (a, b))
-    return np.trunc(made) if whole and made is not None else made
+    quotient = _apply_or_none(BINARY[op], a, b)
+    is_integer = op == "Div" and all((np.isnan(x) | (x == np.trunc(x))).all() for x in (a, b))
+    return np.trunc(quotient) if is_integer and quotient is not None else quotient
 
 
-def _chosen(condition: Numbers, yes: Numbers, no: Numbers, on: list[bool]) -> Numbers | None:
+def _compute_where(condition: Numbers, yes: Numbers, no: Numbers, on: list[bool]) -> Numbers | None:
     if np.isnan(condition).any():  # another input decides
         return yes if on[1] else no if on[2] else None
     if not on[1] and not on[2] and np.isnan(yes).all() and np.isnan(no).all():
         return None
-    return _each(np.where, condition != 0, yes, no)
+    return _apply_or_none(np.where, condition != 0, yes, no)
 
 
-def _each(law: Law, *numbers: Numbers) -> Numbers | None:
+def _apply_or_none(law: Law, *numbers: Numbers) -> Numbers | None:
     try:
-        return result(law, *numbers)
+        return apply_law(law, *numbers)
     except ValueError:  # two sets of constants of different sizes
         return None

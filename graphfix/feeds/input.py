@@ -1,4 +1,4 @@
-"""One input of a model: its dims, its role, and which of its axes are the batch and the time."""
+"""One input of a model: its dims, its role, and its batch and time axes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy.typing as npt
 
 from graphfix.errors import FeedError
+from graphfix.facts.symbolic import expressions
+from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.roles import Role
-from graphfix.model.symbolic import expressions
-from graphfix.model.symbolic.expressions import Dim
 
 symbols = expressions.symbols_of
 """The names in a dim."""
@@ -38,45 +38,45 @@ class Input:
     time: int | None = None
     problem: str = ""
 
-    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Its shape, in elements, for sizes of all symbols."""
-        return tuple(size_of(d, sizes) for d in self.dims)
+    def shape_at(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the shape, in elements, for sizes of all symbols."""
+        return tuple(size_of_dim(d, sizes) for d in self.dims)
 
-    def at(self, sizes: Mapping[str, int]) -> Input:
-        """The same where its integers stay below the sizes of one run."""
+    def bounded_by_sizes(self, sizes: Mapping[str, int]) -> Input:
+        """Return the same input, with its integers below the sizes of one run."""
         below = self.role.below
         if not below:
             return self
         # Of a size that is only known inside the graph the first element alone is safe.
-        known = all(symbols(d) <= sizes.keys() for d in below)
-        high = min(self.role.high, *(size_of(d, sizes) for d in below)) if known else 1
+        is_known = all(symbols(d) <= sizes.keys() for d in below)
+        high = min(self.role.high, *(size_of_dim(d, sizes) for d in below)) if is_known else 1
         return replace(self, role=replace(self.role, high=max(high, self.role.low + 1)))
 
 
-def size_of(dim: Dim, sizes: Mapping[str, int]) -> int:
-    """The number that ``dim`` is for these sizes.
+def size_of_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
+    """Return the number that ``dim`` is for these sizes.
 
     Raises:
         FeedError: A symbol in it has no size, or the size would be negative.
     """
     if isinstance(dim, int):
-        known: object = dim
+        size: object = dim
     else:  # most dims are one name, which is looked up and not worked out
-        name = plain(dim)
-        known = int(sizes[name]) if name is not None and name in sizes else dim.evaluate(sizes)
-    if not isinstance(known, int) or known < 0:
+        name = single_symbol(dim)
+        size = int(sizes[name]) if name is not None and name in sizes else dim.evaluate(sizes)
+    if not isinstance(size, int) or size < 0:
         raise FeedError(f"the dim {dim} has no size at {dict(sizes)}; give one with --dims")
-    return known
+    return size
 
 
-def plain(dim: Dim) -> str | None:
-    """The name of a dim that is one symbol and nothing else."""
+def single_symbol(dim: Dim) -> str | None:
+    """Return the name of a dim that is a single symbol, or None."""
     if isinstance(dim, int) or dim.value is None or not dim.value.isidentifier():
         return None
     return dim.value
 
 
-def symbols_of(inputs: Iterable[Input]) -> list[str]:
-    """Every symbol of the inputs, in order of appearance."""
+def all_symbols(inputs: Iterable[Input]) -> list[str]:
+    """Return every symbol of the inputs, in order of appearance."""
     dims = dict.fromkeys(d for x in inputs for d in x.dims)  # thousands of inputs share a few
     return list(dict.fromkeys(s for d in dims for s in sorted(symbols(d))))

@@ -13,11 +13,11 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from graphfix.feeds.index_range import Dims, IndexRange, index_range
-from graphfix.feeds.input_trace import Clues, clues_of
+from graphfix.facts.shapes import Shapes, shapes_of
+from graphfix.facts.symbolic.expressions import Dim
+from graphfix.feeds.index_range import Dims, IndexRange, find_index_range
+from graphfix.feeds.input_trace import Clues, collect_clues
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model.shapes import Shapes, shapes_of
-from graphfix.model.symbolic.expressions import Dim
 
 Kind = Literal[
     "tokens",  # indices into a table; low <= x < high
@@ -70,7 +70,7 @@ UNUSED = "unused"
 
 
 def roles_of(model: ir.Model, shapes: Callable[[], Shapes] | None = None) -> dict[str, Role]:
-    """The role of every input of ``model`` that has to be fed, by name. Nothing is edited.
+    """Return the role of every input of ``model`` that has to be fed, by name.
 
     Local functions are not looked into: pass a model in which they are inlined.
 
@@ -79,119 +79,123 @@ def roles_of(model: ir.Model, shapes: Callable[[], Shapes] | None = None) -> dic
         shapes: Gives its symbolic shapes; asked where an input indexes what is no constant.
     """
 
-    def dims(value: ir.Value | None) -> Sequence[Dim] | None:
+    def value_dims(value: ir.Value | None) -> Sequence[Dim] | None:
         if value is not None and value.const_value is not None:
             return [int(d) for d in value.const_value.shape]  # type: ignore[arg-type]
         return (shapes() if shapes is not None else shapes_of(model)).dims(value)
 
-    known = LengthInput.of(model)
+    length_input = LengthInput.from_metadata(model)
     inputs = [x for x in model.graph.inputs if not x.is_initializer()]
-    told = next((x for x in inputs if known is not None and x.name == known.input), None)
-    return {value.name or "": _role(value, told, dims) for value in inputs}
+    length_value = next(
+        (x for x in inputs if length_input is not None and x.name == length_input.input), None
+    )
+    return {value.name or "": _role_of(value, length_value, value_dims) for value in inputs}
 
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
 
 
-def _role(value: ir.Value, told: ir.Value | None, dims: Dims) -> Role:
+def _role_of(value: ir.Value, length_value: ir.Value | None, dims: Dims) -> Role:
     if not value.uses():
-        return _unused(value)
-    clues = clues_of(value, None if value is told else told)
+        return _role_of_unused(value)
+    clues = collect_clues(value, None if value is length_value else length_value)
     if value.dtype == ir.DataType.BOOL:
-        return _of_bool(value, clues)
+        return _role_of_bool(value, clues)
     if value.dtype in _FLOATS:
-        return _of_float(value, clues)
-    return _of_int(value, clues, index_range(value, dims))
+        return _role_of_float(value, clues)
+    return _role_of_int(value, clues, find_index_range(value, dims))
 
 
-def _rank(value: ir.Value) -> int:
+def _rank_of(value: ir.Value) -> int:
     return len(value.shape) if value.shape is not None else 0
 
 
-def _one_a_row(value: ir.Value) -> bool:
-    """Whether the shape is ``[]``, ``[B]`` or ``[B, 1]``."""
-    return _rank(value) <= 1 or all(d == 1 for d in value.shape[1:])  # type: ignore[index]
+def _has_one_per_row(value: ir.Value) -> bool:
+    """Return whether the shape is ``[]``, ``[B]`` or ``[B, 1]``."""
+    return _rank_of(value) <= 1 or all(d == 1 for d in value.shape[1:])  # type: ignore[index]
 
 
-def _single(value: ir.Value) -> bool:
+def _has_one_element(value: ir.Value) -> bool:
     return value.shape is not None and all(d == 1 for d in value.shape)
 
 
 def _mask_role(clues: Clues) -> Role | None:
-    """A mask, with the polarity that most of its uses say."""
+    """Return a mask role with the polarity that most uses say, or None."""
     if not clues.masks:
         return None
     zeros = sum(padded == 0.0 for _, padded, _ in clues.masks)
     padded = 0.0 if 2 * zeros >= len(clues.masks) else 1.0
-    why = next(why for _, p, why in clues.masks if p == padded)
-    return Role("mask", f"masks at {why}", valid=1.0 - padded, padded=padded)
+    node = next(node for _, p, node in clues.masks if p == padded)
+    return Role("mask", f"masks at {node}", valid=1.0 - padded, padded=padded)
 
 
-def _of_bool(value: ir.Value, clues: Clues) -> Role:
+def _role_of_bool(value: ir.Value, clues: Clues) -> Role:
     # One bool for all is no mask of rows or positions, whatever it hides.
-    if _single(value) and (clues.branch or not clues.masks or not _rank(value)):
+    if _has_one_element(value) and (clues.branch or not clues.masks or not _rank_of(value)):
         return Role("choice", "a flag", choices=(0, 1))
     return _mask_role(clues) or Role("mask", "a boolean input")
 
 
-def _of_float(value: ir.Value, clues: Clues) -> Role:
-    if clues.added and _rank(value) >= 2:
+def _role_of_float(value: ir.Value, clues: Clues) -> Role:
+    if clues.added and _rank_of(value) >= 2:
         return Role("mask", f"added to scores at {clues.added}", valid=0.0, padded=-1e4)
-    known = _mask_role(clues)
-    if known is not None and not _single(value):
-        return known
-    if _one_a_row(value) and _rank(value) >= 1:
+    mask = _mask_role(clues)
+    if mask is not None and not _has_one_element(value):
+        return mask
+    if _has_one_per_row(value) and _rank_of(value) >= 1:
         if clues.fraction and (clues.compared or clues.cut):
             return Role("relative-lengths", f"a share of the size at {clues.fraction}")
         if clues.compared:
             return Role("lengths", f"compared with positions at {clues.compared}")
-    gate = clues.gates and _rank(value) >= 2 and value.shape is not None
+    gate = clues.gates and _rank_of(value) >= 2 and value.shape is not None
     if gate and any(d == 1 for d in value.shape[1:]):  # type: ignore[index]
         return Role("mask", f"multiplied with data at {clues.gates}", sure=False)
-    if _hint(value, "mask") and _rank(value) >= 2:
+    if _name_matches(value, "mask") and _rank_of(value) >= 2:
         return Role("mask", "its name", sure=False)
-    return Role("data", "floating point", span=clues.span if _one_a_row(value) else None)
+    return Role("data", "floating point", span=clues.span if _has_one_per_row(value) else None)
 
 
-def _of_int(value: ir.Value, clues: Clues, table: IndexRange | None) -> Role:
-    if _one_a_row(value):
-        if clues.neighbours or _hint(value, "cu_?seq|cu_?len"):
+def _role_of_int(value: ir.Value, clues: Clues, table: IndexRange | None) -> Role:
+    if _has_one_per_row(value):
+        if clues.neighbours or _name_matches(value, "cu_?seq|cu_?len"):
             return Role("cu-lengths", "differences of neighbours are lengths")
         counted = clues.compared or clues.limits
         # A number that only makes a shape is a size, not the length of a row.
-        if clues.compared or (counted and _rank(value) >= 1):
+        if clues.compared or (counted and _rank_of(value) >= 1):
             return Role("lengths", f"counted against positions at {counted}")
-        if table is None and _single(value) and clues.asked:
-            choices = tuple(sorted({*clues.asked}))
+        if table is None and _has_one_element(value) and clues.compared_numbers:
+            choices = tuple(sorted({*clues.compared_numbers}))
             return Role("choice", "compared with constants", choices=choices, free=True)
-        if table is None and _rank(value) >= 1 and _hint(value, "len"):
+        if table is None and _rank_of(value) >= 1 and _name_matches(value, "len"):
             return Role("lengths", "its name", sure=False)
     if table is not None:
-        low, high, why = table.low, table.high, f"indices of {table.node}"
-        if _hint(value, "position"):
-            return Role("positions", why, low=low, high=high, below=table.below)
+        low, high, reason = table.low, table.high, f"indices of {table.node}"
+        if _name_matches(value, "position"):
+            return Role("positions", reason, low=low, high=high, below=table.below)
         # Ids that the graph asks about, such as a padding id, are not content.
-        asked = tuple(sorted({x for x in clues.asked if low <= x < high}))
-        return Role("tokens", why, low=low, high=high, below=table.below, choices=asked)
-    known = None if _one_a_row(value) else _mask_role(clues)
-    if known is not None:
-        return known
-    if not clues.waves and _hint(value, "position") and not _one_a_row(value):
+        special_ids = tuple(sorted({x for x in clues.compared_numbers if low <= x < high}))
+        return Role("tokens", reason, low=low, high=high, below=table.below, choices=special_ids)
+    mask = None if _has_one_per_row(value) else _mask_role(clues)
+    if mask is not None:
+        return mask
+    if not clues.waves and _name_matches(value, "position") and not _has_one_per_row(value):
         return Role("positions", "its name", high=1 << 30, sure=False)
     if clues.waves:
         return Role("positions", f"angles at {clues.waves}", high=1 << 30)
-    if not _one_a_row(value) and (clues.summed or clues.gates or _hint(value, "mask")):
+    if not _has_one_per_row(value) and (
+        clues.summed or clues.gates or _name_matches(value, "mask")
+    ):
         return Role("mask", f"counted at {clues.summed or clues.gates or 'its name'}", sure=False)
     if clues.shape or clues.limits:
         return Role("int", "a size", low=1, high=5)
     return Role("int", "a whole number", free=True)
 
 
-def _unused(value: ir.Value) -> Role:
+def _role_of_unused(value: ir.Value) -> Role:
     if value.dtype == ir.DataType.BOOL:
         return Role("choice", UNUSED, choices=(0,))
     return Role("data", UNUSED) if value.dtype in _FLOATS else Role("int", UNUSED, high=1)
 
 
-def _hint(value: ir.Value, pattern: str) -> bool:
+def _name_matches(value: ir.Value, pattern: str) -> bool:
     return re.search(pattern, value.name or "", re.IGNORECASE) is not None

@@ -12,29 +12,29 @@ from typing import TypeVar
 
 import onnx_ir as ir
 
-from graphfix.feeds.dim_groups import Tie, Ties
-from graphfix.feeds.dim_names import rename_dims, scratch
-from graphfix.feeds.input import Input, plain, size_of, symbols, symbols_of
+from graphfix.facts.shapes import Shapes, shapes_of
+from graphfix.facts.symbolic.expressions import Dim
+from graphfix.feeds.dim_groups import DimGroups, Tie
+from graphfix.feeds.dim_names import clone_for_renaming, rename_dims
+from graphfix.feeds.input import Input, all_symbols, single_symbol, size_of_dim, symbols
 from graphfix.feeds.roles import UNUSED, Role, roles_of
+from graphfix.graph.dims import find_input_axis
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model.dims import place_of
-from graphfix.model.shapes import Shapes, shapes_of
-from graphfix.model.symbolic.expressions import Dim
 from graphfix.runtime.port import Array
-from graphfix.spec.quoting import quoted
+from graphfix.spec.quoting import quote_name
 
 T = TypeVar("T")
 
 
 class Signature:
-    """What has to be fed to a model.
+    """The inputs that have to be fed to a model.
 
     Args:
         model: The model; it is not changed.
         tie: How to tie symbols that nothing in the graph relates.
         constants: What some inputs are fed in every case.
-        told: The input that says what is valid to a repair of the model, though it may be of no
-            use to the model itself.
+        length_input: The input that says what is valid to a repair of the model, though it may be
+            of no use to the model itself.
 
     Attributes:
         model: The model with :meth:`symbols` for its dims; not to be changed.
@@ -55,102 +55,104 @@ class Signature:
         model: ir.Model,
         tie: Tie = "graph",
         constants: Mapping[str, Array] | None = None,
-        told: LengthInput | None = None,
+        length_input: LengthInput | None = None,
     ) -> None:
         self.tie = tie
         self.constants = dict(constants or {})
-        self.model = scratch(model)
+        self.model = clone_for_renaming(model)
         self._names = rename_dims(self.model)
         roles = roles_of(self.model, lambda: self.shapes)
         self.unused = [name for name, role in roles.items() if role.why == UNUSED]
-        if told is not None and told.input in roles:
-            taken = roles[told.input]
-            if taken.kind != told.kind or not taken.sure:
-                roles[told.input] = Role(told.kind, "a repair takes it for that")
+        if length_input is not None and length_input.input in roles:
+            graph_role = roles[length_input.input]
+            if graph_role.kind != length_input.kind or not graph_role.sure:
+                roles[length_input.input] = Role(length_input.kind, "a repair takes it for that")
         free = [v for v in self.model.graph.inputs if v.name not in self.constants]
-        self.inputs = [_input(v, roles) for v in free if v.name in roles]
-        self.defaults = {k: x for k, x in _defaults(self.model).items() if k not in self.constants}
+        self.inputs = [_make_input(v, roles) for v in free if v.name in roles]
+        self.defaults = {
+            k: x for k, x in _small_defaults(self.model).items() if k not in self.constants
+        }
         self._batch = self._find_batch()
         self.inputs = [self._with_axes(x) for x in self.inputs]
-        self._ties = Ties(self.model, self.inputs, self._batch, tie, lambda: self.shapes)
-        self.batch = self._ties.find(min(self._batch)) if self._batch else None
-        self.derived = self._ties.derived
-        self.times, self.past = self._ties.times, self._ties.past
+        self._dim_groups = DimGroups(self.model, self.inputs, self._batch, tie, lambda: self.shapes)
+        self.batch = self._dim_groups.group_of(min(self._batch)) if self._batch else None
+        self.derived = self._dim_groups.derived
+        self.times, self.past = self._dim_groups.times, self._dim_groups.past
         self.fresh = [x for x in self.times if x not in self.past]
 
-    def unheard(self) -> list[str]:
-        """The inputs that the graph does not use, in sentences."""
-        found = []
+    def unused_input_notes(self) -> list[str]:
+        """Return a sentence for each input that the graph does not use."""
+        notes = []
         for name in self.unused:
             text = f"the graph does not use the input {name!r}: what it says is not heard"
             item = next((x for x in self.inputs if x.name == name), None)
             if item is not None and item.role.kind == "int" and re.search("len", name, re.I):
-                text += f"; -p ilens-mask:from={quoted(name)} has it heard"
-            found.append(text)
-        return found
+                text += f"; -p ilens-mask:from={quote_name(name)} has it heard"
+            notes.append(text)
+        return notes
 
     @cached_property
     def shapes(self) -> Shapes:
-        """Symbolic shapes in the symbols of :attr:`inputs`; inferred when first asked for."""
+        """Return symbolic shapes in the symbols of :attr:`inputs`, inferred at the first use."""
         return shapes_of(self.model)
 
     def output_dims(self) -> dict[str, tuple[Dim, ...] | None]:
-        """The inferred dims of each graph output, in the symbols of :attr:`inputs`."""
+        """Return the inferred dims of each graph output, in the symbols of :attr:`inputs`."""
         return {v.name or "": self.shapes.dims(v) for v in self.model.graph.outputs}
 
     def value_dims(self) -> dict[str, tuple[Dim, ...]]:
-        """The inferred dims of every tensor of the main graph that a node makes."""
-        made = (x for node in self.model.graph for x in node.outputs if x.name)
-        return {x.name or "": dims for x in made if (dims := self.shapes.dims(x)) is not None}
+        """Return the inferred dims of every tensor that a node of the main graph makes."""
+        outputs = (x for node in self.model.graph for x in node.outputs if x.name)
+        return {x.name or "": dims for x in outputs if (dims := self.shapes.dims(x)) is not None}
 
     @property
     def groups(self) -> list[str]:
-        """The groups of symbols that vary: the batch, if there is one, and the times."""
+        """Return the groups of symbols that vary: the batch, if any, and the times."""
         return [*([self.batch] if self.batch else []), *self.times]
 
-    def groups_in(self, dims: Mapping[str, int]) -> dict[str, int]:
-        """The size of each group, of sizes by the user's names, as a case has them."""
+    def group_sizes(self, dims: Mapping[str, int]) -> dict[str, int]:
+        """Return the size of each group, from the sizes of a case by the user's names."""
         return {g: dims[self.user_name(g)] for g in self.groups}
 
-    def item(self, name: str) -> Input:
-        """The input of that name."""
+    def input_named(self, name: str) -> Input:
+        """Return the input of that name."""
         return next(x for x in self.inputs if x.name == name)
 
-    def group(self, symbol: str) -> str:
-        """The name that stands for all symbols of the same size as ``symbol``."""
-        return self._ties.find(symbol)
+    def group_of(self, symbol: str) -> str:
+        """Return the symbol that represents all symbols of the same size as ``symbol``."""
+        return self._dim_groups.group_of(symbol)
 
-    def members(self, group: str) -> list[str]:
-        """Every input symbol of ``group``."""
-        return [s for s in self.symbols() if self._ties.find(s) == group]
+    def symbols_in(self, group: str) -> list[str]:
+        """Return every input symbol of ``group``."""
+        return [s for s in self.symbols() if self._dim_groups.group_of(s) == group]
 
     @property
     def batch_symbols(self) -> frozenset[str]:
-        """Every input symbol of the batch; none if there is no batch."""
-        return frozenset(self.members(self.batch)) if self.batch else frozenset()
+        """Return every input symbol of the batch; none if there is no batch."""
+        return frozenset(self.symbols_in(self.batch)) if self.batch else frozenset()
 
     def row_axis(self, dims: Sequence[Dim]) -> int | None:
-        """Which of some dims is the batch; None if none is."""
+        """Return the axis of the batch in these dims, or None."""
         batch = self.batch_symbols
         return next((axis for axis, dim in enumerate(dims) if symbols(dim) & batch), None)
 
     def symbols(self) -> list[str]:
-        """Every symbol of the inputs, in order of appearance."""
-        return symbols_of(self.inputs)
+        """Return every symbol of the inputs, in order of appearance."""
+        return all_symbols(self.inputs)
 
-    def sizes(self, groups: Mapping[str, int]) -> dict[str, int]:
-        """The size of each symbol, for a size of each group."""
-        known = {s: groups[self.group(s)] for s in self.symbols() if s not in self.derived}
+    def symbol_sizes(self, groups: Mapping[str, int]) -> dict[str, int]:
+        """Return the size of each symbol, for a size of each group."""
+        sizes = {s: groups[self.group_of(s)] for s in self.symbols() if s not in self.derived}
         for symbol, dim in self.derived.items():
-            known[symbol] = size_of(dim, known)
-        return known
+            sizes[symbol] = size_of_dim(dim, sizes)
+        return sizes
 
     def user_name(self, symbol: str) -> str:
-        """The model's own name of a symbol."""
+        """Return the model's own name of a symbol."""
         return self._names.get(symbol, symbol)
 
     def symbol_of(self, name: str) -> str | None:
-        """The symbol that a user calls ``name``, or by its place ``x.0``, if there is one.
+        """Return the symbol that a user calls ``name`` or addresses as ``x.0``, or None.
 
         Where no dim has the name, ``B`` is the batch, and ``T`` the one dim that grows besides.
         """
@@ -161,78 +163,85 @@ class Signature:
             return self.batch
         if name == "T" and len(self.fresh) == 1:
             return self.fresh[0]
-        at = place_of(self.model, name)
+        at = find_input_axis(self.model, name)
         if at is None or at[0].shape is None:
             return None
-        symbol = plain(at[0].shape[at[1]]) or ""
+        symbol = single_symbol(at[0].shape[at[1]]) or ""
         return symbol if symbol in self.symbols() else None
 
-    def by_symbol(self, by_name: Mapping[str, T]) -> dict[str, T]:
-        """What is known by the user's names, by the symbols they are for."""
+    def key_by_symbol(self, by_name: Mapping[str, T]) -> dict[str, T]:
+        """Return a mapping by the user's names, keyed by symbols instead."""
         return {self.symbol_of(name) or name: x for name, x in by_name.items()}
 
     def time_of(self, item: Input) -> str | None:
-        """The group along which ``item`` is ragged."""
+        """Return the group along which ``item`` is ragged, or None."""
         if item.time is not None:
             dim = item.dims[item.time]
-            symbol = plain(dim)
+            symbol = single_symbol(dim)
             if symbol is not None and symbol not in self.derived:
-                return self.group(symbol)
+                return self.group_of(symbol)
             total = dim if symbol is None else self.derived[symbol]
-            return None if isinstance(total, int) else self._main_of(total)
+            return None if isinstance(total, int) else self._new_tokens_group(total)
         if item.role.kind in ("lengths", "relative-lengths", "cu-lengths"):
-            partner = self._ties.partner(item)
+            partner = self._dim_groups.described_input(item)
             return None if partner is None else self.time_of(partner)
         return None
 
     # How the axes are found
 
-    def _main_of(self, dim: ir.SymbolicDim) -> str | None:
-        """The group of new tokens in a sum such as ``past + tokens``."""
-        groups = {self.group(s) for s in dim.free_symbols()}
+    def _new_tokens_group(self, dim: ir.SymbolicDim) -> str | None:
+        """Return the group of new tokens in a sum such as ``past + tokens``."""
+        groups = {self.group_of(s) for s in dim.free_symbols()}
         return next((t for t in self.fresh if t in groups), None)
 
     def _find_batch(self) -> set[str]:
-        """The symbols that are a batch: first dims, unless they are also seen elsewhere."""
+        """Return the symbols of the batch: first dims that appear in no other position."""
         later = {s for x in self.inputs for d in x.dims[1:] for s in symbols(d)}
         lengths = [x for x in self.inputs if x.role.kind in ("lengths", "relative-lengths")]
-        sure = {s for x in lengths if x.dims and (s := plain(x.dims[0]))}
+        sure = {s for x in lengths if x.dims and (s := single_symbol(x.dims[0]))}
         # The nodes of a graph, say, which its edges name; rows that are chosen again are a batch.
         indexed = {
-            s for x in self.inputs for d in x.role.below for s in symbols(d) - {*symbols_of([x])}
+            s for x in self.inputs for d in x.role.below for s in symbols(d) - {*all_symbols([x])}
         }
-        found = set(sure)
+        batch = set(sure)
         for item in self.inputs:
-            first = plain(item.dims[0]) if item.dims else None
-            elsewhere = {s for d in item.dims[1:] for s in symbols(d)}
-            if first is None or sure & elsewhere or first in indexed:
+            first = single_symbol(item.dims[0]) if item.dims else None
+            later_symbols = {s for d in item.dims[1:] for s in symbols(d)}
+            if first is None or sure & later_symbols or first in indexed:
                 continue
-            named = re.search(r"batch|^(b|bs|n)$", self.user_name(first), re.IGNORECASE)
-            if first in later and not (named and self._is_of_states(first)):
+            is_named_batch = re.search(r"batch|^(b|bs|n)$", self.user_name(first), re.IGNORECASE)
+            if first in later and not (is_named_batch and self._is_batch_of_states(first)):
                 continue
-            if len(item.dims) > 2 or (len(item.dims) == 2 and elsewhere) or named or _is_long(item):
-                found.add(first)
-        if found:  # one number or one vector a row, beside inputs that have rows
-            found |= {
+            if (
+                len(item.dims) > 2
+                or (len(item.dims) == 2 and later_symbols)
+                or is_named_batch
+                or _is_text(item)
+            ):
+                batch.add(first)
+        if batch:  # one number or one vector a row, beside inputs that have rows
+            batch |= {
                 s
                 for x in self.inputs
                 if x.role.kind != "data" and len(x.dims) in (1, 2)
-                if (s := plain(x.dims[0])) and s not in later and not any(map(symbols, x.dims[1:]))
+                if (s := single_symbol(x.dims[0]))
+                and s not in later
+                and not any(map(symbols, x.dims[1:]))
             }
-        return found
+        return batch
 
-    def _is_of_states(self, symbol: str) -> bool:
-        """Whether a dim that comes first in an input comes second in others: ``[layers, B, H]``."""
-        others = [x for x in self.inputs if any(symbol in symbols(d) for d in x.dims[1:])]
+    def _is_batch_of_states(self, symbol: str) -> bool:
+        """Return whether a first dim comes second in other inputs: ``[layers, B, H]``."""
+        later_inputs = [x for x in self.inputs if any(symbol in symbols(d) for d in x.dims[1:])]
         return all(
-            len(x.dims) > 2 and isinstance(x.dims[0], int) and plain(x.dims[1]) == symbol
-            for x in others
+            len(x.dims) > 2 and isinstance(x.dims[0], int) and single_symbol(x.dims[1]) == symbol
+            for x in later_inputs
         )
 
     def _with_axes(self, item: Input) -> Input:
         batch = self._batch
-        first = 0 if item.dims and self._is_row(item) else None
-        rows = max((a for a, d in enumerate(item.dims) if plain(d) in batch), default=first)
+        first = 0 if item.dims and self._has_fixed_batch(item) else None
+        rows = max((a for a, d in enumerate(item.dims) if single_symbol(d) in batch), default=first)
         free = [a for a, d in enumerate(item.dims) if a != rows and not symbols(d) <= batch]
         time: int | None = None
         if item.role.kind == "mask":
@@ -242,8 +251,8 @@ class Signature:
             time = free[0]
         return replace(item, rows=rows, time=time)
 
-    def _is_row(self, item: Input) -> bool:
-        """Whether a first dim that is a number is a batch of fixed size."""
+    def _has_fixed_batch(self, item: Input) -> bool:
+        """Return whether a first dim that is a number is a batch of fixed size."""
         return isinstance(item.dims[0], int) and (len(item.dims) > 1 or item.dims[0] == 1)
 
 
@@ -253,15 +262,15 @@ _CODEBOOKS = 64
 _FEW_DEFAULTS, _SMALL = 8, 4096
 
 
-def _defaults(model: ir.Model) -> dict[str, Array]:
-    given = ((v.name or "", v.const_value) for v in model.graph.inputs if v.is_initializer())
-    known = {name: tensor for name, tensor in given if tensor is not None}
-    if len(known) > _FEW_DEFAULTS or any(x.size > _SMALL for x in known.values()):
+def _small_defaults(model: ir.Model) -> dict[str, Array]:
+    initializers = ((v.name or "", v.const_value) for v in model.graph.inputs if v.is_initializer())
+    tensors = {name: tensor for name, tensor in initializers if tensor is not None}
+    if len(tensors) > _FEW_DEFAULTS or any(x.size > _SMALL for x in tensors.values()):
         return {}
-    return {name: tensor.numpy() for name, tensor in known.items()}
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
-def _input(value: ir.Value, roles: Mapping[str, Role]) -> Input:
+def _make_input(value: ir.Value, roles: Mapping[str, Role]) -> Input:
     name = value.name or ""
     if not isinstance(value.type, ir.TensorType) or value.dtype == ir.DataType.STRING:
         return Input(name, object, (), roles[name], problem=f"its type is {value.type}")
@@ -271,8 +280,8 @@ def _input(value: ir.Value, roles: Mapping[str, Role]) -> Input:
     return Input(name, dtype, tuple(value.shape), roles[name])
 
 
-def _is_long(item: Input) -> bool:
-    """Whether each row is so many whole numbers that they are a text, not what one frame has."""
+def _is_text(item: Input) -> bool:
+    """Return whether each row is a text of whole numbers, more than one frame has."""
     if item.role.kind not in ("int", "tokens") or len(item.dims) != 2:
         return False
     return isinstance(item.dims[1], int) and item.dims[1] > _CODEBOOKS

@@ -10,14 +10,14 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
-from graphfix.feeds.case import Array, Case, named
+from graphfix.feeds.case import Array, Case, key_by_user_name
 from graphfix.feeds.input import Input, symbols
 from graphfix.feeds.signature import Signature
 from graphfix.paths import StrPath
 
 
-def given_case(feeds: StrPath | Mapping[str, Array], signature: Signature) -> Case:
-    """The user's own inputs as a case.
+def case_from_feeds(feeds: StrPath | Mapping[str, Array], signature: Signature) -> Case:
+    """Return the user's own inputs as a case.
 
     Args:
         feeds: An ``.npz`` file with an array for each input, or those arrays.
@@ -53,8 +53,10 @@ def given_case(feeds: StrPath | Mapping[str, Array], signature: Signature) -> Ca
         for dim, size in zip(item.dims, array.shape, strict=True):
             if isinstance(dim, ir.SymbolicDim) and dim.value in symbols(dim):
                 sizes.setdefault(str(dim.value), size)
-    valid = _lengths_in(signature, arrays, sizes)
-    return Case("given", named(signature, sizes), arrays, named(signature, valid))
+    valid = _valid_lengths(signature, arrays, sizes)
+    return Case(
+        "given", key_by_user_name(signature, sizes), arrays, key_by_user_name(signature, valid)
+    )
 
 
 def _read_npz(path: StrPath) -> dict[str, Array]:
@@ -70,15 +72,17 @@ def _read_npz(path: StrPath) -> dict[str, Array]:
                 return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         # Of what is no archive, numpy speaks of pickles.
-        why = f" ({error})" if path.is_file() and zipfile.is_zipfile(path) else ""
-        told = f"{path}: not an .npz file of arrays{why}; save one with np.savez(path, name=array)"
-        raise FeedError(told) from error
+        reason = f" ({error})" if path.is_file() and zipfile.is_zipfile(path) else ""
+        message = (
+            f"{path}: not an .npz file of arrays{reason}; save one with np.savez(path, name=array)"
+        )
+        raise FeedError(message) from error
 
 
-def _lengths_in(
+def _valid_lengths(
     signature: Signature, arrays: Mapping[str, Array], sizes: Mapping[str, int]
 ) -> dict[str, tuple[int, ...]]:
-    """What the given masks and lengths say is content."""
+    """Return the content lengths that the given masks and lengths say."""
     valid: dict[str, tuple[int, ...]] = {}
     for item in signature.inputs:
         time = signature.time_of(item)
@@ -88,16 +92,16 @@ def _lengths_in(
         if item.role.kind == "lengths":
             rows = tuple(int(n) for n in array.reshape(-1))
         elif item.role.kind == "mask" and item.time is not None and item.role.padded != 1.0:
-            rows = _prefixes(array, item)
+            rows = _content_lengths(array, item)
         else:
             continue
         if all(0 <= n <= sizes[time] for n in rows):
-            valid.update({s: rows for s in signature.members(time) if s in sizes})
+            valid.update({s: rows for s in signature.symbols_in(time) if s in sizes})
     return valid
 
 
-def _prefixes(array: Array, item: Input) -> tuple[int, ...]:
-    """How long the content of each row is, by a mask."""
+def _content_lengths(array: Array, item: Input) -> tuple[int, ...]:
+    """Return the content length of each row of a mask."""
     assert item.time is not None
     axes = tuple(a for a in range(array.ndim) if a not in (item.rows, item.time))
     inside = np.any(array >= item.role.valid, axis=axes, keepdims=True)

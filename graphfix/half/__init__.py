@@ -1,1 +1,1 @@
-"""What of a model must stay in float32, found by running it."""
+"""Search for what of a model must stay in float32, by running it."""

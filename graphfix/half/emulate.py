@@ -1,38 +1,39 @@
-"""A model in float16 as a device computes it: each operator in float32, what it makes rounded.
+"""A float16 model as a device computes it: each operator in float32, its results rounded.
 
-ONNX Runtime's CPU has few kernels of float16. It puts Casts around the others and takes out those
-that meet, so that a chain of them keeps float32 throughout: what is lost between two operators
-shows on a device only. Here it shows: the model is float32, and behind every operator whose result
-is float16 are a Cast to float16 and one back, which ONNX Runtime leaves where they are.
+ONNX Runtime's CPU has few float16 kernels. It puts Casts around the other operators and removes
+Casts that meet, so a chain of operators stays in float32: what is lost between two operators shows
+on a device only. To show it here, the model is float32, and behind every operator whose result is
+float16 stand a Cast to float16 and one back, which ONNX Runtime does not remove.
 """
 
 import onnx_ir as ir
 
-from graphfix.model.stand_in import HALF, widened
-from graphfix.model.values import graphs_of, is_op, nodes_of
+from graphfix.files.stand_in import WIDER_HALF, widened_copy
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import graphs_of, nodes_of
 
 
-def rounded(model: ir.Model) -> ir.Model:
-    """A copy in float32 that makes what ``model`` does where each result is rounded to float16.
+def emulate_float16(model: ir.Model) -> ir.Model:
+    """Return a float32 copy that computes what ``model`` does if each result is rounded to float16.
 
     Args:
         model: A model of which every value that is float16 says so. It is not changed, and neither
             are its weights: those of the copy are float32.
     """
     nodes = (x for x in nodes_of(model.graph) if not is_op(x, "Constant"))
-    made = (value for node in nodes for value in node.outputs)
-    halves = {x.name for x in made if x.dtype == ir.DataType.FLOAT16}
-    copy = without_shapes(widened(model, HALF))
+    values = (value for node in nodes for value in node.outputs)
+    halves = {x.name for x in values if x.dtype == ir.DataType.FLOAT16}
+    copy = drop_inner_shapes(widened_copy(model, WIDER_HALF))
     for graph in graphs_of(copy.graph):
         for node in list(graph):
             for value in node.outputs:
                 if value.name in halves and (value.uses() or value.is_graph_output()):
-                    _round(graph, node, value)
+                    _round_value(graph, node, value)
     return copy
 
 
-def without_shapes(model: ir.Model) -> ir.Model:
-    """A model that says no shapes inside: a wrong one costs a session for each tensor there."""
+def drop_inner_shapes(model: ir.Model) -> ir.Model:
+    """Drop the shapes inside a model: a wrong one costs a session for each tensor there."""
     for node in nodes_of(model.graph):
         for value in node.outputs:
             if not value.is_graph_output():
@@ -40,8 +41,8 @@ def without_shapes(model: ir.Model) -> ir.Model:
     return model
 
 
-def _round(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
-    """Let whoever takes ``value`` take it rounded, under its name."""
+def _round_value(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
+    """Let every reader of ``value`` read it rounded, under its name."""
     name, result = value.name, ir.Value(type=value.type, shape=value.shape)
     value.replace_all_uses_with(result, replace_graph_outputs=True)
     half = ir.node("Cast", [value], {"to": int(ir.DataType.FLOAT16)})

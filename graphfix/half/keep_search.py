@@ -1,9 +1,10 @@
-"""What must stay in float32 for a model to pass its gate: tried, not guessed.
+"""Search, by running, for what must stay in float32 for a model to pass its gate.
 
-The pass says what stays by the graph alone. Here the model that it makes is run beside the one in
-float32, each result rounded as a device rounds it. What overflows stays. If the gate is missed
-nevertheless, the shortest stretch of the graph is bisected that must stay, and what of it need not
-is given back. Weights of what stays are float16 in the file all the same, if the gate allows.
+The pass decides what stays from the graph alone. Here the model that it makes is run beside the one
+in float32, each result rounded as a device rounds it. What overflows stays. If the gate is still
+missed, the search bisects for the shortest stretch of the graph that must stay, and then drops the
+parts of it that need not. Weights of what stays are float16 in the file all the same, if the gate
+allows.
 """
 
 import bisect
@@ -18,19 +19,19 @@ from graphfix.core import Feeds, Match, Pass, Safety
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
 from graphfix.feeds.case_search import make_cases
-from graphfix.feeds.full_lengths import full_lengths
-from graphfix.feeds.run_cost import Work
+from graphfix.feeds.full_lengths import add_full_lengths
+from graphfix.feeds.run_cost import RunCost
 from graphfix.feeds.signature import Signature
-from graphfix.half.emulate import rounded
-from graphfix.half.overflow import overflowing
-from graphfix.half.trials import Kept, Progress, Trials, extremes, name_of
-from graphfix.model.half_weights import KEPT
-from graphfix.model.values import is_op, nodes_of
-from graphfix.model.walks import reached
+from graphfix.files.half_weights import KEPT_IN_FLOAT32_KEY
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import nodes_of, reachable_from
+from graphfix.half.emulate import emulate_float16
+from graphfix.half.overflow import find_overflows
+from graphfix.half.trials import KeepSet, Progress, Trials, extreme_cases, first_tensor_name
 from graphfix.proof.compare import OutputDiff
-from graphfix.proof.verify import Original, Tolerance, Verdict
+from graphfix.proof.verify import LoadedOriginal, Tolerance, Verdict
 from graphfix.runtime.local_session import Session
-from graphfix.runtime.random_nodes import draws, seeded
+from graphfix.runtime.random_nodes import first_random_node, seed_model
 from graphfix.runtime.run_errors import RunError
 
 # With less of the gate than this the usual inputs were not enough.
@@ -49,14 +50,14 @@ _MADE_UP = "on made-up inputs; --feeds uses yours"
 
 
 @dataclass
-class Found:
-    """What was found.
+class KeepSearchResult:
+    """Result of the search.
 
     Attributes:
         reasons: Why a node stays, by the name of its first tensor.
         stored: Weights of what stays that are float16 in the file nonetheless.
         verdict: How far the model that results is from float32, or None if it could not be run.
-        met: Whether all cases were within what was aimed at; None if that was not tried.
+        met: Whether all cases were within the target; None if that was not tried.
     """
 
     reasons: dict[str, str] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class Found:
     met: bool | None = None
 
 
-def settle(
+def search_kept_nodes(
     model: ir.Model,
     chosen: Pass,
     *,
@@ -75,8 +76,8 @@ def settle(
     feeds: Feeds | None = None,
     safety: Safety = "conditional",
     progress: Progress | None = None,
-) -> tuple[Pass, Found]:
-    """The pass with what must stay in float32 among its ``keep``, and why.
+) -> tuple[Pass, KeepSearchResult]:
+    """Return the pass with what must stay in float32 among its ``keep``, and why.
 
     Args:
         model: The model as it is before the pass; it is not changed.
@@ -89,22 +90,24 @@ def settle(
         progress: Called with a short text at each step.
     """
     if not any(isinstance(x, Match) for x in chosen.sites(model)):
-        return chosen, Found()
+        return chosen, KeepSearchResult()
     trials = Trials(model, chosen, progress or (lambda _: None))
     strict = replace(tolerance, max_abs=margin * tolerance.max_abs)
-    search = _Search(trials, strict, safety, _cases(trials.before, dims or {}, feeds))
-    search.all_of_them = feeds is None and margin < _USUAL
-    kept = search.run(loud=feeds is None)
+    search = _KeepSearch(trials, strict, safety, _trial_cases(trials.before, dims or {}, feeds))
+    search.use_all_cases = feeds is None and margin < _USUAL
+    keep_set = search.run(loud=feeds is None)
     if feeds is None:
-        reasons = {name: f"{why} ({_MADE_UP})" for name, why in kept.reasons.items()}
-        kept = replace(kept, reasons=reasons)
-    told = search.verdict
-    met = None if told is None or told.worst is None else told.ok
-    return trials.made(kept), Found(kept.reasons, kept.stored, search.verdict, met)
+        reasons = {name: f"{reason} ({_MADE_UP})" for name, reason in keep_set.reasons.items()}
+        keep_set = replace(keep_set, reasons=reasons)
+    verdict = search.verdict
+    met = None if verdict is None or verdict.worst is None else verdict.ok
+    return trials.pass_keeping(keep_set), KeepSearchResult(
+        keep_set.reasons, keep_set.stored, search.verdict, met
+    )
 
 
 @dataclass
-class _Search:
+class _KeepSearch:
     """The search on one model.
 
     Attributes:
@@ -112,7 +115,7 @@ class _Search:
         tolerance: What may differ.
         safety: What the passes before keep.
         cases: Inputs to try.
-        all_of_them: Whether candidates are run on all cases of verification instead, which has
+        use_all_cases: Whether candidates are run on all cases of verification instead, which has
             more, garbage in the padding among them.
         verdict: On the last candidate.
     """
@@ -121,182 +124,186 @@ class _Search:
     tolerance: Tolerance
     safety: Safety
     cases: list[Case]
-    all_of_them: bool = False
+    use_all_cases: bool = False
     verdict: Verdict | None = None
 
     @cached_property
-    def _original(self) -> Original:
-        return self._run_on(None if self.all_of_them else self.cases)
+    def _original(self) -> LoadedOriginal:
+        return self._original_on(None if self.use_all_cases else self.cases)
 
-    def _run_on(self, cases: list[Case] | None) -> Original:
+    def _original_on(self, cases: list[Case] | None) -> LoadedOriginal:
         before = self.trials.before
-        return Original(before, cases=cases, tolerance=self.tolerance, safety=self.safety)
+        return LoadedOriginal(before, cases=cases, tolerance=self.tolerance, safety=self.safety)
 
-    def run(self, *, loud: bool) -> Kept:
-        """What must be kept.
+    def run(self, *, loud: bool) -> KeepSet:
+        """Return what must be kept.
 
         Args:
             loud: Whether to look at the cases of verification in which a device loses numbers: the
                 CPU keeps float32 between operators, and does not show what overflows there.
         """
         try:
-            Session(self.trials.candidate(Kept()), optimize=False).close()
+            Session(self.trials.build_candidate(KeepSet()), optimize=False).close()
         except ModelError:
-            return Kept()  # verification says why, and the model is left as it is
-        kept = Kept(overflowing(self.trials, Kept(), extremes(self.cases)))
-        if loud and (losing := self._losing(kept)):
-            kept = kept.more(overflowing(self.trials, kept, losing))
-        if not self._passes(kept):
-            kept = self._bisected(kept)
-        return self._stored(kept)
+            return KeepSet()  # verification says why, and the model is left as it is
+        keep_set = KeepSet(find_overflows(self.trials, KeepSet(), extreme_cases(self.cases)))
+        if loud and (losing := self._cases_losing_numbers(keep_set)):
+            keep_set = keep_set.with_reasons(find_overflows(self.trials, keep_set, losing))
+        if not self._passes_gate(keep_set):
+            keep_set = self._bisect_stretch(keep_set)
+        return self._store_weights(keep_set)
 
     # Candidates
 
-    def _losing(self, kept: Kept) -> list[Case]:
-        """Cases of verification in which a candidate has no number where float32 has one."""
+    def _cases_losing_numbers(self, keep_set: KeepSet) -> list[Case]:
+        """Return cases in which a candidate has no number where float32 has one."""
         self.trials.tell("converting to float16: all cases as a device rounds")
-        original = self._run_on(None)
-        model = rounded(self.trials.candidate(kept))
-        found: list[Case] = []
+        original = self._original_on(None)
+        model = emulate_float16(self.trials.build_candidate(keep_set))
+        losing_cases: list[Case] = []
         with contextlib.suppress(RunError):
-            for case, diffs in self._run(model, original):
+            for case, diffs in self._diff_cases(model, original):
                 if any(x.nan_after > x.nan_before or x.inf_after > x.inf_before for x in diffs):
-                    found.append(case)
-        return found[:_LOUD]
+                    losing_cases.append(case)
+        return losing_cases[:_LOUD]
 
-    def _passes(self, kept: Kept) -> bool:
-        """Whether a candidate meets the gate, as a device rounds and as the CPU does."""
-        self.trials.tell(f"converting to float16: trying with {len(kept)} kept")
-        candidate = self.trials.candidate(kept)
-        self.verdict = self._verdict(rounded(candidate))
+    def _passes_gate(self, keep_set: KeepSet) -> bool:
+        """Return whether a candidate meets the gate, as a device rounds and as the CPU does."""
+        self.trials.tell(f"converting to float16: trying with {len(keep_set)} kept")
+        candidate = self.trials.build_candidate(keep_set)
+        self.verdict = self._judge_model(emulate_float16(candidate))
         if self.verdict.ok:
-            self.verdict = self._verdict(candidate, as_is=True)
+            self.verdict = self._judge_model(candidate, as_is=True)
         return self.verdict.ok
 
-    def _verdict(self, model: ir.Model, *, as_is: bool = False) -> Verdict:
-        """The verdict on a candidate, up to the first case that fails."""
-        found: dict[str, tuple[OutputDiff, ...]] = {}
+    def _judge_model(self, model: ir.Model, *, as_is: bool = False) -> Verdict:
+        """Return the verdict on a candidate, up to the first case that fails."""
+        diffs_by_case: dict[str, tuple[OutputDiff, ...]] = {}
         try:
-            for case, diffs in self._run(model, self._original, as_is=as_is):
-                found[case.name] = diffs
+            for case, diffs in self._diff_cases(model, self._original, as_is=as_is):
+                diffs_by_case[case.name] = diffs
                 if not all(x.ok for x in diffs):
-                    return Verdict(False, found)
+                    return Verdict(False, diffs_by_case)
         except (ModelError, RunError) as error:
-            return Verdict(False, found, reason=str(error))
-        return Verdict(True, found)
+            return Verdict(False, diffs_by_case, reason=str(error))
+        return Verdict(True, diffs_by_case)
 
-    def _run(
-        self, model: ir.Model, original: Original, *, as_is: bool = False
+    def _diff_cases(
+        self, model: ir.Model, original: LoadedOriginal, *, as_is: bool = False
     ) -> Iterator[tuple[Case, tuple[OutputDiff, ...]]]:
-        """Each case with how far a model is from the original."""
-        model = seeded(model) if draws(model) is not None else model
+        """Yield each case with how far a model is from the original."""
+        model = seed_model(model) if first_random_node(model) is not None else model
         with Session(model, optimize=False) as session:
             for i, case in enumerate(original.cases):
                 more = self.trials.chosen.feeds(case.feeds) if as_is else None
-                yield case, original.diffs(session, i, more)
+                yield case, original.compare_case(session, i, more)
 
     # The gate is missed
 
-    def _bisected(self, kept: Kept) -> Kept:
-        """With the shortest stretch of the graph that must stay, less what of it need not."""
-        names = [name_of(x) for x in self.trials.nodes]
+    def _bisect_stretch(self, keep_set: KeepSet) -> KeepSet:
+        """Add the shortest stretch of the graph that must stay, less what of it need not."""
+        names = [first_tensor_name(x) for x in self.trials.float_nodes]
 
-        def with_these(stretch: list[str]) -> Kept:
-            return kept.more(dict.fromkeys(stretch, "the gate is missed otherwise"))
+        def with_stretch(stretch: list[str]) -> KeepSet:
+            return keep_set.with_reasons(dict.fromkeys(stretch, "the gate is missed otherwise"))
 
-        def passes(stretch: list[str]) -> bool:
-            return self._passes(with_these(stretch))
+        def passes_with(stretch: list[str]) -> bool:
+            return self._passes_gate(with_stretch(stretch))
 
-        scores = _before_softmax(self.trials.nodes)
-        if scores and passes(scores):
+        scores = _score_node_names(self.trials.float_nodes)
+        if scores and passes_with(scores):
             names = scores
         else:
-            names = names[: _least(len(names), lambda n: passes(names[:n]))]
-            names = names[len(names) - _least(len(names), lambda n: passes(names[-n:])) :]
+            names = names[: _least_passing(len(names), lambda n: passes_with(names[:n]))]
+            names = names[
+                len(names) - _least_passing(len(names), lambda n: passes_with(names[-n:])) :
+            ]
         size, least = len(names) // 2, len(names) // _PARTS
         while size > least:
             for start in reversed(range(0, len(names), size)):
                 fewer = names[:start] + names[start + size :]
-                if fewer and passes(fewer):
+                if fewer and passes_with(fewer):
                     names = fewer
             size //= 2
-        self._passes(with_these(names))
-        return with_these(names)
+        self._passes_gate(with_stretch(names))
+        return with_stretch(names)
 
     # Weights
 
-    def _stored(self, kept: Kept) -> Kept:
-        """With weights of what stays rounded, as long as that passes."""
+    def _store_weights(self, keep_set: KeepSet) -> KeepSet:
+        """Add weights of what stays that can be rounded, as long as that passes."""
         if self.verdict is None or not self.verdict.ok or not hasattr(self.trials.chosen, "store"):
-            return kept
-        passed, names = self.verdict, self._heavy(kept)
-        if names and self._passes(more := replace(kept, stored=names)):
+            return keep_set
+        passed, names = self.verdict, self._heavy_weights(keep_set)
+        if names and self._passes_gate(more := replace(keep_set, stored=names)):
             return more
         self.verdict = passed
-        return kept
+        return keep_set
 
-    def _heavy(self, kept: Kept) -> tuple[str, ...]:
-        """Weights in float32 that nobody asked for to stay so."""
+    def _heavy_weights(self, keep_set: KeepSet) -> tuple[str, ...]:
+        """Return large float32 weights, except those that the user wants in float32."""
 
-        def is_asked(node: ir.Node) -> bool:
-            why = node.metadata_props.get(KEPT, "")
-            return why.startswith(_WANTED) and name_of(node) not in kept.reasons
+        def is_user_choice(node: ir.Node) -> bool:
+            reason = node.metadata_props.get(KEPT_IN_FLOAT32_KEY, "")
+            return reason.startswith(_WANTED) and first_tensor_name(node) not in keep_set.reasons
 
         return tuple(
             value.name or ""
-            for value, tensor in _held(self.trials.candidate(kept).graph)
+            for value, tensor in _constant_tensors(self.trials.build_candidate(keep_set).graph)
             if tensor.dtype == ir.DataType.FLOAT
             and tensor.size > _WEIGHT
             and not value.is_graph_input()
-            and not any(is_asked(use.node) for use in value.uses())
+            and not any(is_user_choice(use.node) for use in value.uses())
         )
 
 
-def _cases(model: ir.Model, dims: Mapping[str, Sequence[int]], feeds: Feeds | None) -> list[Case]:
-    """The inputs to try, dozens of times: as many as cost little; the one that costs least stays.
+def _trial_cases(
+    model: ir.Model, dims: Mapping[str, Sequence[int]], feeds: Feeds | None
+) -> list[Case]:
+    """Return the inputs to try, dozens of times: as many as cost little, at least the cheapest.
 
     Verification has them all.
     """
     if feeds is not None:
-        return [Case("feeds", {}, dict(full_lengths(model, feeds)))]
+        return [Case("feeds", {}, dict(add_full_lengths(model, feeds)))]
     names = {str(d) for x in model.graph.inputs for d in x.shape or ()}
-    known = {name: sizes for name, sizes in dims.items() if name in names}
-    cases = list(make_cases(model, dims=known or None))
+    known_dims = {name: sizes for name, sizes in dims.items() if name in names}
+    cases = list(make_cases(model, dims=known_dims or None))
     signature = Signature(model)
-    work = Work(signature)
-    costs = [work.at(signature.groups_in(case.dims)) for case in cases]
-    kept: set[int] = set()
-    left = _WORK
+    work = RunCost(signature)
+    costs = [work.multiplications_at(signature.group_sizes(case.dims)) for case in cases]
+    chosen: set[int] = set()
+    budget = _WORK
     for i in sorted(range(len(cases)), key=costs.__getitem__):
-        left -= costs[i]
-        if left >= 0 or not kept:
-            kept.add(i)
-    return [x for i, x in enumerate(cases) if i in kept]
+        budget -= costs[i]
+        if budget >= 0 or not chosen:
+            chosen.add(i)
+    return [x for i, x in enumerate(cases) if i in chosen]
 
 
-def _before_softmax(nodes: Sequence[ir.Node]) -> list[str]:
-    """What makes scores, up to their Softmax, from the products with weights on: exp magnifies it.
+def _score_node_names(nodes: Sequence[ir.Node]) -> list[str]:
+    """Return the nodes that make scores, from products with weights up to a Softmax.
 
     There are few weights in that, and fewer than in any stretch of the graph that has it all.
     """
-    known = set(nodes)
+    candidates = set(nodes)
 
-    def more(node: ir.Node) -> Collection[ir.Node]:
-        held = (x.const_value for x in node.inputs if x is not None)
-        weighs = any(x is not None and x.size > _WEIGHT for x in held)
-        return () if weighs else known.intersection(node.predecessors())
+    def score_predecessors(node: ir.Node) -> Collection[ir.Node]:
+        weights = (x.const_value for x in node.inputs if x is not None)
+        weighs = any(x is not None and x.size > _WEIGHT for x in weights)
+        return () if weighs else candidates.intersection(node.predecessors())
 
-    found = set(reached((x for x in nodes if is_op(x, "Softmax")), more))
-    return [name_of(x) for x in nodes if x in found]
+    producers = set(reachable_from((x for x in nodes if is_op(x, "Softmax")), score_predecessors))
+    return [first_tensor_name(x) for x in nodes if x in producers]
 
 
-def _least(most: int, passes: Callable[[int], bool]) -> int:
-    """The least number that passes, where all above it do; ``most`` is taken to."""
+def _least_passing(most: int, passes: Callable[[int], bool]) -> int:
+    """Return the least number that passes, where all above it do; ``most`` is taken to."""
     return 1 + bisect.bisect_left(range(1, most), True, key=passes)
 
 
-def _held(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
-    """The tensors that a graph holds: initializers, and those of its Constant nodes."""
+def _constant_tensors(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
+    """Yield the tensors that a graph holds: initializers, and those of its Constant nodes."""
     for value in graph.initializers.values():
         if value.const_value is not None:
             yield value, value.const_value
@@ -306,8 +313,8 @@ def _held(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
             yield node.outputs[0], attribute.as_tensor()
 
 
-def mark(model: ir.Model, reasons: Mapping[str, str]) -> None:
+def mark_reasons(model: ir.Model, reasons: Mapping[str, str]) -> None:
     """Write into the nodes why they stay."""
     for node in nodes_of(model.graph):
-        if (why := reasons.get(name_of(node))) is not None:
-            node.metadata_props[KEPT] = why
+        if (reason := reasons.get(first_tensor_name(node))) is not None:
+            node.metadata_props[KEPT_IN_FLOAT32_KEY] = reason

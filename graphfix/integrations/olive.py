@@ -43,8 +43,8 @@ class GraphFix(Pass):  # type: ignore[misc]
     @classmethod
     def _default_config(cls, accelerator_spec: Any) -> dict[str, Any]:  # noqa: ANN401
         return {
-            name: PassConfigParam(type_=kind, default_value=default, description=told)
-            for name, (kind, default, told) in _OPTIONS.items()
+            name: PassConfigParam(type_=kind, default_value=default, description=text)
+            for name, (kind, default, text) in _OPTIONS.items()
         }
 
     def _run_for_config(self, model: Any, config: Any, output_model_path: str) -> Any:  # noqa: ANN401
@@ -70,7 +70,7 @@ class GraphFix(Pass):  # type: ignore[misc]
 
 
 def package_config() -> dict[str, Any]:
-    """Olive's package configuration with ``GraphFix`` in it, for ``olive.workflows.run``."""
+    """Return Olive's package configuration with ``GraphFix`` in it, for ``olive.workflows.run``."""
     own = Path(OlivePackageConfig.get_default_config_path()).read_text(encoding="utf-8")
     config: dict[str, Any] = json.loads(own)
     every = {f"supported_{x}": ["*"] for x in ("providers", "accelerators", "precisions")}

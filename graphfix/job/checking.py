@@ -9,10 +9,10 @@ import onnx_ir as ir
 from graphfix import rules
 from graphfix.core import Check, Finding, Findings, Match, Pass
 from graphfix.engine import pipeline
-from graphfix.model.given import Given, loaded, require_known
-from graphfix.model.prepare import one_name
-from graphfix.model.text import path_of
-from graphfix.model.view import View, forget_index, index
+from graphfix.facts.view import View, drop_node_index, index_nodes
+from graphfix.files.given import ModelLike, as_model, require_valid_choices
+from graphfix.files.prepare import normalized_domain
+from graphfix.graph.text import node_label
 from graphfix.rules import pass_severity as judged
 from graphfix.rules.rule import Provider, Rule
 
@@ -20,16 +20,19 @@ PASSES = f"thaw,{pipeline.DEFAULT}"
 """The passes that are asked by default. thaw is in no profile, since it may cost lengths."""
 
 
-def everything(ep: Provider = "dml") -> list[Check]:
-    """What ``check`` asks by default: the passes, then the rules that hold on a provider."""
-    passes = [x for x in pipeline.parse(PASSES) if ep in judged.providers(x.name)]
+def default_checks(ep: Provider = "dml") -> list[Check]:
+    """Return the default checks: the passes, then the rules that hold on a provider."""
+    passes = [x for x in pipeline.parse_passes(PASSES) if ep in judged.providers_of_pass(x.name)]
     return [*passes, *(cls() for cls in rules.rules().values() if ep in cls.providers)]
 
 
 def check(
-    model: Given, checks: str | Check | Sequence[str | Check] | None = None, *, ep: Provider = "dml"
+    model: ModelLike,
+    checks: str | Check | Sequence[str | Check] | None = None,
+    *,
+    ep: Provider = "dml",
 ) -> Findings:
-    """Every hazard of ``model`` on an execution provider; nothing is run or edited.
+    """Find every hazard of ``model`` on an execution provider; nothing is run or edited.
 
     Args:
         model: The model, or its file.
@@ -42,42 +45,58 @@ def check(
     Returns:
         The findings, a list, by pass and rule, each in the order of the graph.
     """
-    require_known(ep=(ep, get_args(Provider)))
-    model = loaded(model)
-    asked = everything(ep) if checks is None else pipeline.resolve(checks)
+    require_valid_choices(ep=(ep, get_args(Provider)))
+    model = as_model(model)
+    selected = default_checks(ep) if checks is None else pipeline.resolve_passes(checks)
     view = View(model)
-    index(model)  # nothing is edited
+    index_nodes(model)  # nothing is edited
     try:
-        with one_name(model):
-            found = [finding for one in asked for finding in _findings(one, model, view, ep)]
+        with normalized_domain(model):
+            findings = [
+                finding
+                for pass_or_rule in selected
+                for finding in _findings_of(pass_or_rule, model, view, ep)
+            ]
     finally:
-        forget_index(model)
+        drop_node_index(model)
     # What a rule says of a node in its own words, naming the pass, the pass does not say again.
-    by = {x.name: x.repaired_by or x.matched_by for x in asked if isinstance(x, Rule)}
-    told = {(x.fix, x.at) for x in found if x.fix is not None and x.fix == by.get(x.rule)}
-    return Findings(x for x in found if (x.rule, x.at) not in told)
+    repairs = {x.name: x.repaired_by or x.matched_by for x in selected if isinstance(x, Rule)}
+    reported = {
+        (x.fix, x.at) for x in findings if x.fix is not None and x.fix == repairs.get(x.rule)
+    }
+    return Findings(x for x in findings if (x.rule, x.at) not in reported)
 
 
-def _findings(one: Check, model: ir.Model, view: View, ep: Provider) -> Iterator[Finding]:
-    if isinstance(one, Rule) and ep not in one.providers:
+def _findings_of(
+    pass_or_rule: Check, model: ir.Model, view: View, ep: Provider
+) -> Iterator[Finding]:
+    if isinstance(pass_or_rule, Rule) and ep not in pass_or_rule.providers:
         return
-    if not isinstance(one, Rule) and type(one).findings is not Check.findings:
-        yield from one.findings(model)  # it has its own mind of how bad it is
+    if not isinstance(pass_or_rule, Rule) and type(pass_or_rule).findings is not Check.findings:
+        yield from pass_or_rule.findings(model)  # it has its own mind of how bad it is
         return
-    matched = _matched(one, model)
-    for site in one.hazards(view) if isinstance(one, Rule) else one.sites(model):
-        finding = one.finding(site)
+    matched = _repairs_by_place(pass_or_rule, model)
+    for site in (
+        pass_or_rule.find_hazards(view)
+        if isinstance(pass_or_rule, Rule)
+        else pass_or_rule.sites(model)
+    ):
+        finding = pass_or_rule.finding(site)
         if finding.fix is None and finding.at in matched:
             finding = dataclasses.replace(finding, fix=matched[finding.at])
-        if isinstance(one, Pass) and isinstance(site, Match):
-            severity = judged.severity(one.name, site, view, ep)
+        if isinstance(pass_or_rule, Pass) and isinstance(site, Match):
+            severity = judged.site_severity(pass_or_rule.name, site, view, ep)
             finding = dataclasses.replace(finding, severity=severity)
         yield finding
 
 
-def _matched(one: Check, model: ir.Model) -> Mapping[str, str]:
-    """The pass that repairs what a rule flags, by the places where it would: rules know no pass."""
-    if not isinstance(one, Rule) or one.matched_by is None:
+def _repairs_by_place(rule: Check, model: ir.Model) -> Mapping[str, str]:
+    """Return the pass that repairs what a rule flags, by the places where it would."""
+    if not isinstance(rule, Rule) or rule.matched_by is None:
         return {}
-    (made,) = pipeline.parse(one.matched_by)
-    return {path_of(x.node): made.name for x in made.sites(model) if isinstance(x, Match)}
+    (matching_pass,) = pipeline.parse_passes(rule.matched_by)
+    return {
+        node_label(x.node): matching_pass.name
+        for x in matching_pass.sites(model)
+        if isinstance(x, Match)
+    }

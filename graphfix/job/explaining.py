@@ -1,4 +1,4 @@
-"""``graphfix.explain``: the manual of a pass or a rule, or what an error means and comes from."""
+"""``graphfix.explain``: the manual of a pass or rule, or the meaning and causes of an error."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -9,15 +9,15 @@ import onnx_ir as ir
 
 from graphfix.core import Findings
 from graphfix.directml import hresult
-from graphfix.directml.hresult import Code
+from graphfix.directml.hresult import ErrorCode
 from graphfix.engine import registry
 from graphfix.errors import PluginError, UsageError
+from graphfix.files.given import ModelLike, as_model
+from graphfix.graph.text import module_path, node_text
 from graphfix.job.checking import check
-from graphfix.model.given import Given, loaded
-from graphfix.model.text import line_of, module_path
 from graphfix.rules import Rule
 from graphfix.spec.manual import Manual, RuleManual, manual_of, rule_manual_of
-from graphfix.wording import Row, Shown, clean, one_line, wrapped
+from graphfix.wording import Displayable, Row, clean_text, one_line, wrap_text
 
 Style = Callable[[str], str]
 
@@ -26,7 +26,7 @@ _CODE = ("before", "after", "flagged", "clean")
 
 
 class Section(NamedTuple):
-    """A part of an explanation; ``code`` keeps its lines, and of a list each item is a line."""
+    """A section of an explanation; ``code`` keeps its lines, each line of a ``list`` is an item."""
 
     title: str
     text: str
@@ -34,14 +34,14 @@ class Section(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation(Shown):
-    """What :func:`explain` says; its text is what ``graphfix explain`` prints.
+class Explanation(Displayable):
+    """What :func:`explain` returns; its text is what ``graphfix explain`` prints.
 
     Attributes:
-        title: The name, and what it is.
-        summary: What that means.
-        sections: The rest of it, in order.
-        findings: The nodes of the model that cause it, or that the pass repairs; None without one.
+        title: The name, and its kind.
+        summary: The meaning.
+        sections: The rest, in order.
+        findings: The nodes of the model that cause it, or that the pass repairs, or None.
         hint: What to do next.
         data: The same as plain data.
     """
@@ -55,42 +55,46 @@ class Explanation(Shown):
 
     @property
     def line(self) -> str:
-        """The name, and what it is."""
+        """Return the title."""
         return self.title
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
-        """The sections."""
-        found = () if self.findings is None else self.findings.rows()
-        return [Row("", self.summary), *(Row(x.title, x.text) for x in self.sections), *found]
+        """Return the sections as rows."""
+        finding_rows = () if self.findings is None else self.findings.rows()
+        return [
+            Row("", self.summary),
+            *(Row(x.title, x.text) for x in self.sections),
+            *finding_rows,
+        ]
 
     def lines(self, bold: Style = str, code: Style = str) -> Iterator[str]:
-        """All of it but the findings, as lines; ``bold`` and ``code`` make text stand out."""
+        """Yield all but the findings as lines; ``bold`` and ``code`` style text."""
         name, space, about = self.title.partition(" ")
         yield f"{bold(name)}{space}{about}"
-        yield from _prose(self.summary, "")
+        yield from _wrap_prose(self.summary, "")
         for title, text, kind in self.sections:
             yield from ("", bold(title))
             if kind == "code":  # not wrapped: it is there to be copied
-                yield from (code(f"  {x}") for x in clean(text).splitlines())
+                yield from (code(f"  {x}") for x in clean_text(text).splitlines())
             elif kind == "list":
                 for item in text.splitlines():
-                    yield from wrapped(item, "  ", "    " if item[0] == "-" else "      ")
+                    yield from wrap_text(item, "  ", "    " if item[0] == "-" else "      ")
             else:
-                yield from _prose(text, "  ")
+                yield from _wrap_prose(text, "  ")
         if self.hint:
-            yield from ("", clean(self.hint))
+            yield from ("", clean_text(self.hint))
 
     def __str__(self) -> str:
-        found = [] if self.findings is None else ["", "In this model", str(self.findings)]
-        return "\n".join([*self.lines(), *found])
+        finding_lines = [] if self.findings is None else ["", "In this model", str(self.findings)]
+        return "\n".join([*self.lines(), *finding_lines])
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data: a manual, or what is known of an error; and the findings."""
-        found = [] if self.findings is None else [x.to_json() for x in self.findings]
-        return {"schema": 1, **self.data, "findings": found}
+        """Return the manual, or what is known of the error, and the findings as plain data."""
+        findings = [] if self.findings is None else [x.to_json() for x in self.findings]
+        return {"schema": 1, **self.data, "findings": findings}
 
 
-def explain(name: str, model: Given | None = None) -> Explanation:
+def explain(name: str, model: ModelLike | None = None) -> Explanation:
     """Explain a pass, a profile, a rule or an error.
 
     Args:
@@ -103,16 +107,16 @@ def explain(name: str, model: Given | None = None) -> Explanation:
     """
     if not isinstance(name, str):
         raise UsageError(f"{name!r}: give the name of a pass or a rule, or an error, as text")
-    if (code := hresult.find(name)) is not None:
-        return _of_code(code, name, None if model is None else loaded(model))
-    if hresult.is_number(name):
-        known = ", ".join(x.key for x in hresult.CODES)
-        raise UsageError(f"nothing is known of the error {name}; known are {known}")
-    told = _of_name(name)
-    return told if model is None else replace(told, findings=check(model, name))
+    if (code := hresult.find_code(name)) is not None:
+        return _explain_code(code, name, None if model is None else as_model(model))
+    if hresult.is_code(name):
+        known_codes = ", ".join(x.key for x in hresult.CODES)
+        raise UsageError(f"nothing is known of the error {name}; known are {known_codes}")
+    explanation = _explain_name(name)
+    return explanation if model is None else replace(explanation, findings=check(model, name))
 
 
-def _of_name(name: str) -> Explanation:
+def _explain_name(name: str) -> Explanation:
     if (passes := registry.PROFILES.get(name)) is not None:
         about = "A named list of passes, in this order."
         section = Section("Passes", "\n".join(passes), "list")
@@ -126,16 +130,16 @@ def _of_name(name: str) -> Explanation:
     try:
         if not issubclass(cls, Rule):
             manual = manual_of(cls)
-            return _of_manual(manual, manual.promise)
+            return _explain_manual(manual, manual.promise)
         about = f"rule of check, holds on {', '.join(cls.providers)}"
-        return _of_manual(rule_manual_of(cls), about)
+        return _explain_manual(rule_manual_of(cls), about)
     except PluginError as error:
         # Only passes in the folder owe a manual; of others, what there is is shown.
         logging.getLogger("graphfix").warning(str(error))
         return Explanation(name, (cls.__doc__ or "").strip())
 
 
-def _of_manual(manual: Manual | RuleManual, about: str) -> Explanation:
+def _explain_manual(manual: Manual | RuleManual, about: str) -> Explanation:
     data = asdict(manual)
     sections = [
         Section("Run as", f"-p {text}")
@@ -151,45 +155,48 @@ def _of_manual(manual: Manual | RuleManual, about: str) -> Explanation:
     return Explanation(f"{manual.name} ({about})", summary, tuple(sections), data=data)
 
 
-def _of_code(code: Code, text: str, model: ir.Model | None) -> Explanation:
-    named, names = hresult.node_in(text), dict.fromkeys(y for x in code.causes for y in x.rules)
+def _explain_code(code: ErrorCode, text: str, model: ir.Model | None) -> Explanation:
+    node_name, names = (
+        hresult.node_named_in(text),
+        dict.fromkeys(y for x in code.causes for y in x.rules),
+    )
     found_by = (f" Found by: {', '.join(x.rules)}." if x.rules else "" for x in code.causes)
     causes = [f"- {x.text} ({x.source}).{y}" for x, y in zip(code.causes, found_by, strict=True)]
     sections = [Section("Known causes", "\n".join(causes), "list")]
     sections += [Section("What to do", code.advice)] if code.advice else []
-    found, hint = None, f"What it is in a model: graphfix explain {code.key!r} MODEL"
+    findings, hint = None, f"What it is in a model: graphfix explain {code.key!r} MODEL"
     if model is not None:
-        found, hint = Findings(), ""
-        if named is not None:
-            sections.append(Section("The node that it names", _line(model, named), "list"))
+        findings, hint = Findings(), ""
+        if node_name is not None:
+            sections.append(Section("The node that it names", _node_text(model, node_name), "list"))
         if names:
             looked = check(model, ",".join(names))
-            found = Findings(x for x in looked if x.fix is not None or x.severity == "error")
-            found.sort(key=lambda x: x.severity != "error")
+            findings = Findings(x for x in looked if x.fix is not None or x.severity == "error")
+            findings.sort(key=lambda x: x.severity != "error")
         else:
-            ports = "\n".join(map(_port, model.graph.inputs))
+            ports = "\n".join(map(_input_text, model.graph.inputs))
             sections.append(Section("The inputs of this model", ports, "list"))
-    data = {**asdict(code), "node": named}
+    data = {**asdict(code), "node": node_name}
     title = f"{code.key} ({code.title})"
-    return Explanation(title, code.meaning, tuple(sections), found, hint, data)
+    return Explanation(title, code.meaning, tuple(sections), findings, hint, data)
 
 
-def _port(value: ir.Value) -> str:
-    """An input, its type as ONNX Runtime writes it in that error, and its shape."""
+def _input_text(value: ir.Value) -> str:
+    """Return an input as text: its type as ONNX Runtime writes it, and its shape."""
     name = value.dtype.name.lower() if value.dtype is not None else "?"
     return one_line(f"{value.name}: tensor({name}), shape {value.shape}")
 
 
-def _line(model: ir.Model, name: str) -> str:
+def _node_text(model: ir.Model, name: str) -> str:
     for node in model.graph.all_nodes():
         if node.name == name:
             module = ".".join(module_path(node))
-            return line_of(node) + (f"  (of the module {module})" if module else "")
+            return node_text(node) + (f"  (of the module {module})" if module else "")
     return f"this model has no node {name!r}: ONNX Runtime may have made it of others"
 
 
-def _prose(text: str, indent: str) -> Iterator[str]:
-    """Paragraphs, wrapped again; one with indented lines or a list keeps its lines."""
+def _wrap_prose(text: str, indent: str) -> Iterator[str]:
+    """Yield the lines of paragraphs, wrapped again; indented lines and lists are kept."""
     # A terminal needs no markup to show what is code.
     for number, paragraph in enumerate(text.replace("``", "`").split("\n\n")):
         if number:
@@ -198,4 +205,4 @@ def _prose(text: str, indent: str) -> Iterator[str]:
         if any(line.startswith((" ", "-", "*")) for line in lines):
             yield from (indent + one_line(line) for line in lines)
         else:
-            yield from wrapped(" ".join(lines), indent)
+            yield from wrap_text(" ".join(lines), indent)

@@ -1,112 +1,133 @@
-"""The search for bad places, with the proof that a repaired file has to pass."""
+"""The search for culprits, with the proof that a repaired file has to pass."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from graphfix.core import Check, Pass, rounding
-from graphfix.editing.exclusions import NOTHING, WHOLE, Leaving
-from graphfix.engine.report import Left, Report
+from graphfix.core import Check, Pass, calibrated_passes
+from graphfix.editing.exclusions import NO_EXCLUSIONS, WHOLE_PASS, Exclusions
+from graphfix.engine.report import FailedRepair, Report
 from graphfix.errors import GraphfixError
-from graphfix.job.culprits import BadPlaces, Search
-from graphfix.job.prove import prove, why_not
-from graphfix.job.repair import make
+from graphfix.files import io
+from graphfix.graph.walks import all_nodes
+from graphfix.job.culprits import Culprits, CulpritSearch
+from graphfix.job.prove import failure_reason, prove
+from graphfix.job.repair import repair_model
 from graphfix.job.task import Task
-from graphfix.model import io
-from graphfix.model.values import all_nodes
-from graphfix.proof.verify import Held
+from graphfix.proof.verify import BaselineCache
 
 
 @dataclass(frozen=True)
-class Way:
+class Alternative:
     """What may be made instead of a model whose proof failed.
 
     Attributes:
         leave: What is skipped.
-        found: What the report then says, and what runs instead of passes.
-        rounds: Whether the passes that round still run, if there are any; else what is left is held
-            as closely as where nothing is rounded.
+        culprits: What the report then says, and what runs instead of passes.
+        rounds: Whether the passes that round still run, if there are any; else the usual tolerance
+            holds.
     """
 
-    leave: Leaving
-    found: BadPlaces
+    leave: Exclusions
+    culprits: Culprits
     rounds: bool = True
 
-    def of(self, task: Task) -> Task:
-        """What is asked then."""
+    def apply_to(self, task: Task) -> Task:
+        """Return the task of this alternative."""
         tolerance = task.tolerance if self.rounds else None
-        return replace(task, chosen=self.found.passes(task.chosen), tolerance=tolerance)
+        return replace(task, chosen=self.culprits.replace_passes(task.chosen), tolerance=tolerance)
 
 
-def ways(chosen: Iterable[Check], why: str, found: BadPlaces) -> Iterator[Way]:
-    """What may be made instead of a model whose proof failed, the best first.
+def iter_alternatives(
+    chosen: Iterable[Check], reason: str, culprits: Culprits
+) -> Iterator[Alternative]:
+    """Yield what may be made instead of a model whose proof failed, the best first.
 
-    First the places that are to blame are left out or repaired in another way. If a pass that
-    rounds is to blame, and its aim is not worth a refusal, the model is left as it would be
-    without.
+    First the culprits are skipped or repaired in another way. If a pass that rounds is to blame,
+    and its aim is not worth a refusal, the model is made without it.
 
     Args:
         chosen: The passes that were asked for.
-        why: What the proof found against the model.
-        found: What came of the search for bad places.
+        reason: What the proof found against the model.
+        culprits: The result of the search.
     """
-    rounds = rounding(chosen)
-    if found.left or not rounds:
-        yield from (Way(leave, found) for leave in found.ways)
-    if not rounds or not all(x.may_gain_nothing for x in rounds):
+    rounds = calibrated_passes(chosen)
+    if culprits.left or not rounds:
+        yield from (Alternative(leave, culprits) for leave in culprits.exclusions)
+    if not rounds or not all(x.optional for x in rounds):
         return
-    told = f"{why}: it gains nothing here, left as it is"
-    gone = {(x.spec(), WHOLE): told for x in rounds}
-    without = replace(found, left=(*found.left, *(Left(x.spec(), (), told) for x in rounds)))
-    for leave in found.ways or (NOTHING,):
-        yield Way(replace(leave, left={**leave.left, **gone}), without, rounds=False)
+    explanation = f"{reason}: it gains nothing here, left as it is"
+    excluded = {(x.spec(), WHOLE_PASS): explanation for x in rounds}
+    without = replace(
+        culprits, left=(*culprits.left, *(FailedRepair(x.spec(), (), explanation) for x in rounds))
+    )
+    for leave in culprits.exclusions or (NO_EXCLUSIONS,):
+        yield Alternative(
+            replace(leave, reasons={**leave.reasons, **excluded}), without, rounds=False
+        )
 
 
-def bad_places(task: Task, report: Report, held: Held | None = None) -> BadPlaces:
-    """What to leave out of a model whose proof failed, or to do in another way.
+def find_culprits(
+    task: Task, report: Report, original_outputs: BaselineCache | None = None
+) -> Culprits:
+    """Search for what to skip in a model whose proof failed, or to repair in another way.
 
     Args:
-        task: What was asked.
+        task: The task.
         report: What the passes did, and what the proof found.
-        held: What the original computes, if that is known; not used if a pass rounds, since it is
-            the model without that pass which is searched.
+        original_outputs: What the original computes, if known; not used if a pass rounds, since
+            then the search is about the model without that pass.
     """
     # What must stay in float32 is searched for by itself; here, what goes before it is held.
-    rounds = rounding(task.chosen)
+    rounds = calibrated_passes(task.chosen)
     chosen = tuple(x for x in task.chosen if x not in rounds)
     before = replace(task, chosen=chosen, tolerance=None) if rounds else task
-    bare = task.ep == "cpu" and all(x.dispensable for x in chosen if isinstance(x, Pass))
+    proves_unrepaired = task.ep == "cpu" and all(
+        x.is_removable for x in chosen if isinstance(x, Pass)
+    )
 
-    from graphfix.proof.verify import Held  # what only repairs need not load ONNX Runtime
+    from graphfix.proof.verify import BaselineCache  # what only repairs need not load ONNX Runtime
 
-    known = Held() if held is None or rounds else held
+    shared_outputs = BaselineCache() if original_outputs is None or rounds else original_outputs
 
-    def proves(passes: Sequence[Check], leave: Leaving, single: bool) -> str:
+    def failure_with(passes: Sequence[Check], leave: Exclusions, single: bool) -> str:
         trial = replace(before, chosen=tuple(passes))
         try:
-            model, made = make(trial, leave)
-            told = prove(trial, model, model, made, locate=False, held=known, brief=True)
-            why = why_not(told)
-            if why and single:
-                told = prove(trial, model, model, made, held=known, brief=True)
-                why = why_not(told) if _is_rounding(told) else why
-            return why
+            model, trial_report = repair_model(trial, leave)
+            proved_report = prove(
+                trial,
+                model,
+                model,
+                trial_report,
+                locate=False,
+                original_outputs=shared_outputs,
+                brief=True,
+            )
+            reason = failure_reason(proved_report)
+            if reason and single:
+                proved_report = prove(
+                    trial, model, model, trial_report, original_outputs=shared_outputs, brief=True
+                )
+                reason = failure_reason(proved_report) if _is_rounding(proved_report) else reason
+            return reason
         except GraphfixError as error:
             return str(error)
 
-    done = [x for x in report.passes if x.name in {one.name for one in chosen}]
-    why = "" if rounds else why_not(report)
+    pass_reports = [x for x in report.passes if x.name in {check.name for check in chosen}]
+    reason = "" if rounds else failure_reason(report)
     tensors = tensors_of(io.load(task.source))
-    return Search(chosen, done, tensors, proves, task.tell).run(why, alone=bare)
+    return CulpritSearch(chosen, pass_reports, tensors, failure_with, task.tell).run(
+        reason, proves_unrepaired=proves_unrepaired
+    )
 
 
 def _is_rounding(report: Report) -> bool:
-    """Whether two models part where rounding decides: then no place computes what is wrong."""
+    """Return whether two models differ first where rounding decides: then no place is wrong."""
     first = None if report.verdict is None else report.verdict.first_divergence
     return first is not None and first.given is not None
 
 
 def tensors_of(model: ir.Model) -> frozenset[str]:
-    """The names of what the nodes of a model make."""
+    """Return the names of the outputs of all nodes of a model."""
     return frozenset(x.name for node in all_nodes(model) for x in node.outputs if x.name)

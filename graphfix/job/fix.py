@@ -1,4 +1,4 @@
-"""``graphfix.fix``: a model in, the repaired model out, proved."""
+"""``graphfix.fix``: repairs a model and proves it."""
 
 from collections.abc import Sequence
 from typing import Any, Unpack
@@ -7,15 +7,15 @@ import onnx_ir as ir
 
 from graphfix.core import Check
 from graphfix.errors import UsageError, VerificationError
+from graphfix.files import given, io
 from graphfix.job.one_file import repair_file
 from graphfix.job.task import Options
-from graphfix.model import given, io
 from graphfix.paths import StrPath
-from graphfix.runtime.scratch import Folder
+from graphfix.runtime.scratch import ScratchFolder
 
 
 def fix(
-    model: given.Given,
+    model: given.ModelLike,
     profile: str | Check | Sequence[str | Check] = "directml",
     output: StrPath | None = None,
     **options: Unpack[Options],
@@ -38,17 +38,17 @@ def fix(
         ModelError: The model cannot be read or written, or ONNX Runtime rejects it as given.
         UsageError: A pass or an option does not fit.
     """
-    held = given.in_memory(model)
-    if not isinstance(held, ir.Model):
-        report = repair_file(held, output, profile, **options)
+    path_or_model = given.as_path_or_model(model)
+    if not isinstance(path_or_model, ir.Model):
+        report = repair_file(path_or_model, output, profile, **options)
         if not report.ok:
             raise VerificationError(report)
         return report
     if output is not None or options.get("dry_run"):
         raise UsageError("output= and dry_run= are for a path; save what graphfix.fix returns")
-    with Folder() as scratch:
+    with ScratchFolder() as scratch:
         source, target = scratch.path / "model.onnx", scratch.path / "fixed.onnx"
-        io.save(held, source)
+        io.save(path_or_model, source)
         report = repair_file(source, target, profile, **options)
         if not report.ok:
             raise VerificationError(report)

@@ -1,21 +1,23 @@
-"""What a report says in numbers: kernels and errors before and after."""
+"""The kernels and findings on DirectML before and after, for the report."""
 
 import dataclasses
 
 import onnx_ir as ir
 
-from graphfix.core import rounding
+from graphfix.core import calibrated_passes
 from graphfix.engine.report import Report
+from graphfix.files import io, weights
 from graphfix.job.rounding_search import has_rounded
 from graphfix.job.task import Task
-from graphfix.model import io, weights
 
 # Weights that are no smaller than that are as large as they were.
 _SMALLER = 0.99
 
 
-def counted(task: Task, report: Report, model: ir.Model, before: ir.Model | None) -> Report:
-    """The report with kernels and findings on DirectML before and after.
+def add_kernel_counts(
+    task: Task, report: Report, model: ir.Model, before: ir.Model | None
+) -> Report:
+    """Return the report with kernels and findings on DirectML before and after.
 
     Args:
         task: What was asked.
@@ -31,20 +33,20 @@ def counted(task: Task, report: Report, model: ir.Model, before: ir.Model | None
 
     task.tell("counting kernels")
     after = model if report.changed else before
-    found = planning.kernels(before, after, always=bool(task.kernels))
-    if found is None:
+    kernels = planning.count_kernels(before, after, always=bool(task.kernels))
+    if kernels is None:
         return report
-    hazards = remaining_findings.checked(before, [after]).to_json()
-    return dataclasses.replace(report, kernels=found, directml=hazards)
+    hazards = remaining_findings.compare_hazards(before, [after]).to_json()
+    return dataclasses.replace(report, kernels=kernels, directml=hazards)
 
 
-def rounds_for_nothing(task: Task, report: Report, made: ir.Model) -> str:
-    """Why what was rounded is no gain: more kernels, and the weights as large; "" if it is one."""
-    free = all(x.may_gain_nothing for x in rounding(task.chosen))
+def why_rounding_is_no_gain(task: Task, report: Report, model: ir.Model) -> str:
+    """Return why rounding is no gain: more kernels, and no smaller weights; "" if it is one."""
+    free = all(x.optional for x in calibrated_passes(task.chosen))
     changed = has_rounded(task.chosen, report)
     before, after = (report.kernels or {}).get("before"), (report.kernels or {}).get("after")
     if not (changed and free and before and after and after["all"] > before["all"]):
         return ""
-    if weights.size_of(made) <= _SMALLER * weights.size_of(io.load(task.source)):
+    if weights.weight_bytes(model) <= _SMALLER * weights.weight_bytes(io.load(task.source)):
         return ""
     return f"the weights keep their size, kernels {before['all']} -> {after['all']}"

@@ -1,4 +1,4 @@
-"""One model in, one model out."""
+"""Repairs one model file into another."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -10,21 +10,22 @@ from typing import Unpack
 import onnx_ir as ir
 
 from graphfix.core import Check
-from graphfix.editing.exclusions import NOTHING, Leaving
+from graphfix.editing.exclusions import NO_EXCLUSIONS, Exclusions
 from graphfix.engine import pipeline
 from graphfix.engine.report import Report
-from graphfix.job.culprits import BadPlaces
-from graphfix.job.fault_search import bad_places, ways
-from graphfix.job.kernel_counts import counted, rounds_for_nothing
-from graphfix.job.prove import prove, why_not
-from graphfix.job.repair import make
+from graphfix.facts import shapes
+from graphfix.files import byte_ranges, io
+from graphfix.files.atomic_file import Draft
+from graphfix.job.culprits import Culprits
+from graphfix.job.fault_search import find_culprits, iter_alternatives
+from graphfix.job.kernel_counts import add_kernel_counts, why_rounding_is_no_gain
+from graphfix.job.prove import failure_reason, prove
+from graphfix.job.repair import repair_model
 from graphfix.job.rounding_search import MARGINS, is_hopeless
 from graphfix.job.task import Options, Task
-from graphfix.model import byte_ranges, io, shapes
-from graphfix.model.atomic_file import Draft
-from graphfix.paths import StrPath, file_of
-from graphfix.proof.verify import Held
-from graphfix.runtime.memory_need import Need
+from graphfix.paths import StrPath, require_path
+from graphfix.proof.verify import BaselineCache
+from graphfix.runtime.memory_need import MemoryNeed
 
 
 def repair_file(
@@ -54,86 +55,104 @@ def repair_file(
         FeedError: Verification has no inputs that the model accepts.
         PassError: A pass raises, and the result would be another one than was asked for.
     """
-    asked = Task.asked(source, options)
-    source = asked.source
-    target = file_of(target) if target is not None else default_target(source)
-    chosen = pipeline.resolve(passes)
-    byte_ranges.refuse_overwrite([source], target, [asked.feeds])
-    asked.tell("loading")
+    request = Task.from_options(source, options)
+    source = request.source
+    target = require_path(target) if target is not None else default_target(source)
+    chosen = pipeline.resolve_passes(passes)
+    byte_ranges.refuse_overwrite([source], target, [request.feeds])
+    request.tell("loading")
     model = io.load(source)
     page = options.get("page")
     about = [] if page is None else [Path(page)]
     for path in (target, *about):
-        byte_ranges.refuse_overwrite(io.inputs_of(model), path, [asked.feeds])
-    task = asked.of(chosen, model)
-    need = task.expect(model)
+        byte_ranges.refuse_overwrite(io.input_files(model), path, [request.feeds])
+    task = request.with_passes(chosen, model)
+    need = task.estimate_memory(model)
     first = [model]  # which nobody else holds: a search for bad places has models of its own
     del model
     if options.get("dry_run"):
-        return task.about(make(task, loaded=first.pop())[1], need)
+        return task.complete_report(repair_model(task, loaded=first.pop())[1], need)
     placement = options.get("external_data", "auto")
-    drafting = partial(io.drafting, path=target, external_data=placement, about=about)
-    held = _held(task)
-    report = _written(task, target, drafting, NOTHING, need, first, held)
+    drafting = partial(io.draft_model, path=target, external_data=placement, about=about)
+    original_outputs = _original_outputs(task)
+    report = _repair_and_write(task, target, drafting, NO_EXCLUSIONS, need, first, original_outputs)
     if report.ok or task.strict:
         return report
-    found = bad_places(task, report, held)
-    for way in ways(task.chosen, why_not(report), found):
-        same = held if not task.measured else None  # the passes that round may be left out
-        told = _written(way.of(task), target, drafting, way.leave, need, held=same)
-        if told.ok:
-            return way.found.told(told)
-    return dataclasses.replace(report, searched=found.searched)
+    culprits = find_culprits(task, report, original_outputs)
+    for alternative in iter_alternatives(task.chosen, failure_reason(report), culprits):
+        reusable_outputs = (
+            original_outputs if not task.has_calibrated_passes else None
+        )  # the passes that round may be left out
+        retry = _repair_and_write(
+            alternative.apply_to(task),
+            target,
+            drafting,
+            alternative.leave,
+            need,
+            original_outputs=reusable_outputs,
+        )
+        if retry.ok:
+            return alternative.culprits.add_to_report(retry)
+    return dataclasses.replace(report, searched=culprits.searched)
 
 
-def _written(
+def _repair_and_write(
     task: Task,
     target: Path,
     drafting: Callable[..., AbstractContextManager[Draft]],
-    leave: Leaving,
-    need: Need | None,
+    leave: Exclusions,
+    need: MemoryNeed | None,
     loaded: list[ir.Model] | None = None,
-    held: Held | None = None,
+    original_outputs: BaselineCache | None = None,
 ) -> Report:
-    """Repair, prove and write; what was found on a few inputs may miss the gate on more.
+    """Repair, prove and write, with decreasing margins for passes that round.
 
     A model in ``loaded`` is taken out of it, and is the first that is repaired. What the original
     computes is the same for each of them, and it is run once.
     """
-    held = held or _held(task)
-    for margin in MARGINS if task.check and task.measured else MARGINS[:1]:
-        model, report = make(task, leave, margin, loaded.pop() if loaded else None)
-        shapes.forget(model)  # saving needs none, and it is when most memory is held
-        report = task.about(report, need)
+    original_outputs = original_outputs or _original_outputs(task)
+    for margin in MARGINS if task.check and task.has_calibrated_passes else MARGINS[:1]:
+        model, report = repair_model(task, leave, margin, loaded.pop() if loaded else None)
+        shapes.drop_shapes(model)  # saving needs none, and it is when most memory is held
+        report = task.complete_report(report, need)
         with drafting(model, changed=report.changed) as draft:
             if task.check:
-                report = prove(task, draft.path, model, report, held=held)
+                report = prove(task, draft.path, model, report, original_outputs=original_outputs)
             if report.ok:
-                if not task.measured:
+                if not task.has_calibrated_passes:
                     draft.keep()
-                report = counted(task, report, model, None if held is None else held.graph)
-                why = rounds_for_nothing(task, report, model)
-                if not why:
-                    if task.measured:
+                report = add_kernel_counts(
+                    task,
+                    report,
+                    model,
+                    None if original_outputs is None else original_outputs.graph,
+                )
+                reason = why_rounding_is_no_gain(task, report, model)
+                if not reason:
+                    if task.has_calibrated_passes:
                         draft.keep()
                     return dataclasses.replace(report, output=str(target))
         if report.ok:
-            way = next(ways(task.chosen, why, BadPlaces()))
-            return way.found.told(_written(way.of(task), target, drafting, way.leave, need))
+            alternative = next(iter_alternatives(task.chosen, reason, Culprits()))
+            return alternative.culprits.add_to_report(
+                _repair_and_write(
+                    alternative.apply_to(task), target, drafting, alternative.leave, need
+                )
+            )
         if is_hopeless(report):
             break
     return report
 
 
-def _held(task: Task) -> Held | None:
+def _original_outputs(task: Task) -> BaselineCache | None:
     if not task.check:
         return None
-    from graphfix.proof.verify import Held  # what only repairs need not load ONNX Runtime
+    from graphfix.proof.verify import BaselineCache  # what only repairs need not load ONNX Runtime
 
-    return Held()
+    return BaselineCache()
 
 
 def default_target(source: Path) -> Path:
-    """``model.fixed.onnx`` beside ``model.onnx``."""
+    """Return ``model.fixed.onnx`` beside ``model.onnx``."""
     # A folder such as "." has no name.
     return source.parent / f"{source.stem}.fixed{source.suffix or '.onnx'}"

@@ -1,39 +1,39 @@
-"""Does what was made compute the same, and is it as safe to pad as was promised?"""
+"""Proves a repaired model: does it compute the same, and is it as safe to pad as promised?"""
 
 import dataclasses
 from pathlib import Path
 
 import onnx_ir as ir
 
-from graphfix.core import Pass, changed_by, new_feeds
+from graphfix.core import Pass, feeds_after, interface_changes_of
 from graphfix.engine.report import Report
+from graphfix.files import io
 from graphfix.job.rounding_search import has_rounded
 from graphfix.job.task import Task
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model import io
 from graphfix.probing.padded import PaddedVerdict
-from graphfix.proof.verify import Held, Tolerance
+from graphfix.proof.verify import BaselineCache, Tolerance
 
 
 def prove(
     task: Task,
-    made: Path | ir.Model,
+    candidate: Path | ir.Model,
     model: ir.Model,
     report: Report,
     *,
     locate: bool = True,
-    held: Held | None = None,
+    original_outputs: BaselineCache | None = None,
     brief: bool = False,
 ) -> Report:
-    """The report with the verdict, and with that of the padded check where one is due.
+    """Verify a repaired model; return the report with the verdict, and the padded one if due.
 
     Args:
-        task: What is asked.
-        made: What is run: the draft, or ``model`` itself.
-        model: What the passes made.
-        report: What they did.
+        task: The task.
+        candidate: What is run: the draft, or ``model`` itself.
+        model: The repaired model.
+        report: What the passes did.
         locate: Whether to search for the first tensor that differs, if one does.
-        held: Keeps what the original computes, see :func:`graphfix.proof.verify.verify`.
+        original_outputs: Caches what the original computes, for several proofs of one original.
         brief: Whether the first difference is enough.
     """
     # Not above: what only repairs need not load ONNX Runtime.
@@ -41,58 +41,62 @@ def prove(
 
     verdict = verify(
         task.source,
-        made,
+        candidate,
         dims=task.dims,
         feeds=task.feeds,
-        tolerance=_allowed(task, report) or Tolerance(),
+        tolerance=_allowed_tolerance(task, report) or Tolerance(),
         safety=report.safety,
-        map_feeds=lambda old: new_feeds(task.chosen, old),
-        may_change=changed_by(task.chosen),
+        map_feeds=lambda old: feeds_after(task.chosen, old),
+        may_change=interface_changes_of(task.chosen),
         ep=task.ep,
         locate=locate,
-        held=held,
+        held=original_outputs,
         brief=brief,
         budget=task.budget,
-        progress=lambda what: task.tell(f"verifying {what}"),
+        progress=lambda step: task.tell(f"verifying {step}"),
     )
     report = dataclasses.replace(report, verdict=verdict)
     if verdict.ok and _must_pad(task, model):
-        report = dataclasses.replace(report, padded=_padded(task, made, model, report))
+        report = dataclasses.replace(report, padded=_check_padding(task, candidate, model, report))
     return report
 
 
-def why_not(report: Report) -> str:
-    """What a report's proof found against the model; "" if nothing."""
+def failure_reason(report: Report) -> str:
+    """Return what a report's proof found against the model; "" if nothing."""
     failed = (x for x in (report.verdict, report.padded) if x is not None and not x)
     return next((str(x).rstrip(".") for x in failed), "")
 
 
-def _allowed(task: Task, report: Report) -> Tolerance | None:
-    """What may differ; None for the usual, which holds as well where nothing came to be rounded."""
-    given = task.tolerance
-    exact = task.measured and not has_rounded(task.chosen, report)
-    return None if given is not None and given.whole and exact else given
+def _allowed_tolerance(task: Task, report: Report) -> Tolerance | None:
+    """Return the tolerance; None for the usual one, which holds where nothing was rounded."""
+    tolerance = task.tolerance
+    exact = task.has_calibrated_passes and not has_rounded(task.chosen, report)
+    return None if tolerance is not None and tolerance.whole and exact else tolerance
 
 
 def _must_pad(task: Task, model: ir.Model) -> bool:
-    """Whether clips are compared with containers: a pass promises that, or has told of lengths."""
-    told = LengthInput.of(model)
+    """Return whether padding must be checked: a pass promises it, or added a lengths input."""
+    length_input = LengthInput.from_metadata(model)
     promised = any(isinstance(x, Pass) and x.safe_to_pad for x in task.chosen)
-    return promised or (told is not None and LengthInput.of(io.load(task.source)) != told)
+    return promised or (
+        length_input is not None and LengthInput.from_metadata(io.load(task.source)) != length_input
+    )
 
 
-def _padded(task: Task, made: Path | ir.Model, model: ir.Model, report: Report) -> PaddedVerdict:
+def _check_padding(
+    task: Task, candidate: Path | ir.Model, model: ir.Model, report: Report
+) -> PaddedVerdict:
     from graphfix.probing.padded import padded
 
     # Where no leak was found, the model does not say along which axis.
     looked = (x.pads(model) for x in task.chosen if isinstance(x, Pass) and x.safe_to_pad)
 
     return padded(
-        made,
+        candidate,
         original=task.source,
         dims=task.dims,
-        axis=next(looked, "") if LengthInput.of(model) is None else "",
-        tolerance=_allowed(task, report),
+        axis=next(looked, "") if LengthInput.from_metadata(model) is None else "",
+        tolerance=_allowed_tolerance(task, report),
         ep=task.ep,
-        progress=lambda what: task.tell(f"padding {what}"),
+        progress=lambda step: task.tell(f"padding {step}"),
     )

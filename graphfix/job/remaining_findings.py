@@ -1,4 +1,4 @@
-"""What ``graphfix check`` finds in the original, and what is left of it in what was made."""
+"""Compares the findings of ``graphfix check`` before and after a repair."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from graphfix.job import checking
 
 
 @dataclass(frozen=True)
-class Checked:
-    """Errors and warnings, before and after; notes are not counted.
+class HazardComparison:
+    """Errors and warnings on DirectML, before and after; notes are not counted.
 
     Attributes:
-        before: What the original has on DirectML.
-        after: What is left in any container, each once.
+        before: The findings in the original.
+        after: The findings in any container, each once.
     """
 
     before: Findings
@@ -24,19 +24,21 @@ class Checked:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """What may keep a container from running."""
+        """Return the remaining errors, which may keep a container from running."""
         return tuple(x for x in self.after if x.severity == "error")
 
     def to_json(self) -> Hazards:
-        """As plain data."""
+        """Return the result as plain data for JSON."""
         names = ("rule", "severity", "at", "message")
-        both = (self.before, self.after)
-        had, left = ([{name: getattr(x, name) for name in names} for x in found] for found in both)
+        sides = (self.before, self.after)
+        had, remaining = (
+            [{name: getattr(x, name) for name in names} for x in findings] for findings in sides
+        )
         return {
-            "before": _counted(self.before),
-            "after": _counted(self.after),
+            "before": _count_by_severity(self.before),
+            "after": _count_by_severity(self.after),
             "had": [x for x in had if x["severity"] == "error"],
-            "left": left,
+            "left": remaining,
         }
 
     def __str__(self) -> str:
@@ -44,16 +46,19 @@ class Checked:
         return f"on DirectML {before} in the original; {after} left"
 
 
-def checked(original: ir.Model, containers: Iterable[ir.Model]) -> Checked:
-    """Look for hazards in the original and in what becomes of it; nothing is run or edited."""
-    before = _found(original)
-    found = (before if model is original else _found(model) for model in containers)
-    return Checked(before, Findings({(x.rule, x.at): x for one in found for x in one}.values()))
+def compare_hazards(original: ir.Model, containers: Iterable[ir.Model]) -> HazardComparison:
+    """Find hazards in the original and in its containers; nothing is run or edited."""
+    before = _hazards_of(original)
+    findings_after = (before if model is original else _hazards_of(model) for model in containers)
+    return HazardComparison(
+        before,
+        Findings({(x.rule, x.at): x for findings in findings_after for x in findings}.values()),
+    )
 
 
-def _found(model: ir.Model) -> Findings:
+def _hazards_of(model: ir.Model) -> Findings:
     return Findings(x for x in checking.check(model) if x.severity != "note")
 
 
-def _counted(found: Findings) -> dict[str, int]:
-    return {kind: found.counted[kind] for kind in ("error", "warning")}
+def _count_by_severity(findings: Findings) -> dict[str, int]:
+    return {kind: findings.counted[kind] for kind in ("error", "warning")}

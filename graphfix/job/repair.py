@@ -1,22 +1,30 @@
-"""A model is loaded and repaired; what is not proved yet is written nowhere."""
+"""Loads and repairs a model; nothing is written before the proof."""
 
 import dataclasses
 
 import onnx_ir as ir
 
-from graphfix.editing.exclusions import NOTHING, WHOLE, Leaving, write_passes
+from graphfix.editing.exclusions import (
+    NO_EXCLUSIONS,
+    WHOLE_PASS,
+    Exclusions,
+    record_pass_exclusions,
+)
 from graphfix.engine import pipeline
-from graphfix.engine.report import Left, Report
+from graphfix.engine.report import FailedRepair, Report
 from graphfix.errors import PassError
-from graphfix.job.rounding_search import MARGINS, Settling
+from graphfix.files import io
+from graphfix.job.rounding_search import MARGINS, Calibration
 from graphfix.job.task import Task
-from graphfix.model import io
 
 
-def make(
-    task: Task, leave: Leaving = NOTHING, margin: float = MARGINS[0], loaded: ir.Model | None = None
+def repair_model(
+    task: Task,
+    leave: Exclusions = NO_EXCLUSIONS,
+    margin: float = MARGINS[0],
+    loaded: ir.Model | None = None,
 ) -> tuple[ir.Model, Report]:
-    """What the passes make of the model, and what they did.
+    """Repair the task's model; return it with the report of the passes.
 
     A pass that raises is left out, and the model is loaded and repaired again without it.
 
@@ -34,19 +42,27 @@ def make(
     while True:
         model = io.load(task.source) if loaded is None else loaded
         loaded = None
-        wholes = {(spec, WHOLE): why for spec, why in faults.items()}
-        now = dataclasses.replace(leave, left={**leave.left, **wholes}, nodes=task.exclude)
+        wholes = {(spec, WHOLE_PASS): reason for spec, reason in faults.items()}
+        now = dataclasses.replace(
+            leave, reasons={**leave.reasons, **wholes}, node_patterns=task.exclude
+        )
         settle = None
         if task.check:
-            settle = Settling(task.chosen, task.dims, task.feeds, task.tolerance, task.tell, margin)
+            settle = Calibration(
+                task.chosen, task.dims, task.feeds, task.tolerance, task.tell, margin
+            )
         try:
-            done = pipeline.apply(model, task.chosen, leave=now, progress=task.tell, settle=settle)
+            report = pipeline.apply_passes(
+                model, task.chosen, leave=now, progress=task.tell, settle=settle
+            )
         except PassError as error:
-            if task.strict or not pipeline.may_go(task.chosen, error.spec):
+            if task.strict or not pipeline.can_drop_pass(task.chosen, error.spec):
                 raise
             faults[error.spec] = str(error)
         else:
-            write_passes(model, leave)
-            told = tuple(Left(spec, (), why, raised=True) for spec, why in faults.items())
+            record_pass_exclusions(model, leave)
+            raised = tuple(
+                FailedRepair(spec, (), reason, raised=True) for spec, reason in faults.items()
+            )
             met = None if settle is None else settle.met
-            return model, dataclasses.replace(done, left=told, met=met)
+            return model, dataclasses.replace(report, left=raised, met=met)

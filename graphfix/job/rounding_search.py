@@ -1,15 +1,15 @@
-"""Before a pass that rounds: what it must leave alone, found by running the model."""
+"""Calibrates a pass that rounds: finds what must stay in float32 by running the model."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from graphfix.core import Check, Feeds, Pass, new_feeds, rounding, together
+from graphfix.core import Check, Feeds, Pass, calibrated_passes, feeds_after, weakest_promise
 from graphfix.engine import pipeline
 from graphfix.engine.report import PassReport, Report
 from graphfix.errors import ModelError
-from graphfix.model import io
+from graphfix.files import io
 from graphfix.paths import StrPath
 from graphfix.proof.verify import Tolerance
 
@@ -19,8 +19,8 @@ MARGINS = (0.5, 0.4, 0.2)
 
 
 @dataclasses.dataclass
-class Settling:
-    """Before a pass that rounds: what it must leave alone, found by running the model.
+class Calibration:
+    """Chooses what a pass that rounds leaves in float32, by running the model.
 
     Attributes:
         chosen: All passes.
@@ -29,7 +29,7 @@ class Settling:
         tolerance: The gate.
         tell: Called with a short text at each step.
         margin: Which share of the gate may be used.
-        met: Whether what it settled on meets its aim.
+        met: Whether the result meets the aim.
     """
 
     chosen: Sequence[Check]
@@ -41,55 +41,55 @@ class Settling:
     met: bool | None = None
 
     def __call__(self, check: Check, model: ir.Model, ran: tuple[PassReport, ...]) -> Check:
-        """The pass that is to run instead of ``check``."""
-        if not isinstance(check, Pass) or not check.measured:
+        """Return the pass to run instead of ``check``."""
+        if not isinstance(check, Pass) or not check.needs_calibration:
             return check
         from graphfix.feeds.signature import Signature
-        from graphfix.feeds.user_feeds import given_case
-        from graphfix.half.keep_search import mark, settle
+        from graphfix.feeds.user_feeds import case_from_feeds
+        from graphfix.half.keep_search import mark_reasons, search_kept_nodes
         from graphfix.proof.compare import HALF_GATE
-        from graphfix.runtime.compared_session import open_given
+        from graphfix.runtime.compared_session import open_original
 
         arrays: Feeds | None = None
         if self.feeds is not None:
-            before = io.source_of(model)
+            before = io.source_path(model)
             original = io.load(before) if before is not None else model
-            arrays = given_case(self.feeds, Signature(original)).feeds
-            arrays = new_feeds(self.chosen[: len(ran)], arrays)
+            arrays = case_from_feeds(self.feeds, Signature(original)).feeds
+            arrays = feeds_after(self.chosen[: len(ran)], arrays)
         try:
-            new, found = settle(
+            new, search_result = search_kept_nodes(
                 model,
                 check,
                 tolerance=self.tolerance or HALF_GATE,
                 margin=self.margin,
                 dims=self.dims,
                 feeds=arrays,
-                safety=together([check.safety, *(p.safety for p in ran if p.changes)]),
+                safety=weakest_promise([check.safety, *(p.safety for p in ran if p.changes)]),
                 progress=self.tell,
             )
         except ModelError:
-            if (given := io.source_of(model)) is not None:
-                open_given(given).close()  # says so if it is the model as given
+            if (source := io.source_path(model)) is not None:
+                open_original(source).close()  # says so if it is the model as given
             raise
-        mark(model, found.reasons)
-        self.met = found.met
+        mark_reasons(model, search_result.reasons)
+        self.met = search_result.met
         return new
 
 
 def is_hopeless(report: Report) -> bool:
-    """Whether the search met its aim in no way: then it does not meet a closer one either."""
+    """Return whether the search missed its aim: then a closer one is missed as well."""
     return report.met is False
 
 
 def has_rounded(chosen: Sequence[Check], report: Report) -> bool:
-    """Whether a pass that rounds has changed anything."""
-    names = {x.name for x in rounding(chosen)}
+    """Return whether a pass that rounds has changed anything."""
+    names = {x.name for x in calibrated_passes(chosen)}
     return any(x.changes for x in report.passes if x.name in names)
 
 
-def gate(chosen: Sequence[Check]) -> Tolerance | None:
-    """What may differ where a pass rounds to float16; None for the usual."""
-    if not rounding(chosen):
+def rounding_tolerance(chosen: Sequence[Check]) -> Tolerance | None:
+    """Return the tolerance where a pass rounds to float16; None for the usual."""
+    if not calibrated_passes(chosen):
         return None
     from graphfix.proof.compare import HALF_GATE
 

@@ -1,4 +1,4 @@
-"""What is asked of the job, in one place: what to repair, and how to prove it."""
+"""The task: which model to repair, with which passes, and how to prove it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, TypedDict
 
 import onnx_ir as ir
 
-from graphfix.core import Check, Pass, rounding
+from graphfix.core import Check, Pass, calibrated_passes
 from graphfix.engine.pipeline import Progress
 from graphfix.engine.report import Report
-from graphfix.job.rounding_search import gate
-from graphfix.model.given import Dims, refuse_unknown, sizes_of
-from graphfix.model.weights import Placement
-from graphfix.paths import StrPath, file_of
+from graphfix.files.given import Dims, refuse_unknown_options, sizes_by_dim
+from graphfix.files.weights import Placement
+from graphfix.job.rounding_search import rounding_tolerance
+from graphfix.paths import StrPath, require_path
 from graphfix.proof.verify import Tolerance
 from graphfix.runtime import memory_need
 from graphfix.runtime.provider import Ep
@@ -34,7 +34,7 @@ class Options(TypedDict, total=False):
         dims: Sizes to verify at, by the name of the symbolic dim.
         feeds: An ``.npz`` with an array for each input, to verify with.
         tolerance: What may differ; :class:`graphfix.proof.compare.Tolerance` has the default.
-        external_data: Where the weights go, see :data:`graphfix.model.weights.Placement`.
+        external_data: Where the weights go, see :data:`graphfix.files.weights.Placement`.
         ep: Where the repaired model is verified; on DirectML it is held to the original on the CPU.
         kernels: Whether to count the kernels per run before and after
             (:func:`graphfix.job.planning.kernels`); by default if it is verified and not huge.
@@ -63,7 +63,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Task:
-    """One model, the passes, and what the result is held to.
+    """One model, its passes, and how the result is proved.
 
     Attributes:
         source: The model, ``.onnx``.
@@ -94,43 +94,43 @@ class Task:
     tell: Progress = lambda _: None
 
     @classmethod
-    def asked(cls, source: StrPath, options: Options) -> Task:
-        """What is asked with these options, which names no passes yet."""
-        refuse_unknown(options, Options)
+    def from_options(cls, source: StrPath, options: Options) -> Task:
+        """Return the task of these options, which names no passes yet."""
+        refuse_unknown_options(options, Options)
         exclude = options.get("exclude", ())
-        as_given = ("feeds", "tolerance", "ep", "kernels", "strict", "budget")
-        given: dict[str, Any] = {name: x for name, x in options.items() if name in as_given}
+        unchanged = ("feeds", "tolerance", "ep", "kernels", "strict", "budget")
+        values: dict[str, Any] = {name: x for name, x in options.items() if name in unchanged}
         return cls(
-            file_of(source),
+            require_path(source),
             check=options.get("check", True) and not options.get("dry_run", False),
-            dims=sizes_of(options.get("dims")),
+            dims=sizes_by_dim(options.get("dims")),
             exclude=(exclude,) if isinstance(exclude, str) else tuple(exclude),
             tell=options.get("progress") or (lambda _: None),
-            **given,
+            **values,
         )
 
     @property
-    def measured(self) -> bool:
-        """Whether a pass rounds, so that what it leaves alone is found by running the model."""
-        return bool(rounding(self.chosen))
+    def has_calibrated_passes(self) -> bool:
+        """Return whether a pass rounds, and so is calibrated by running the model."""
+        return bool(calibrated_passes(self.chosen))
 
-    def of(self, chosen: Sequence[Check], model: ir.Model) -> Task:
-        """The same for these passes, at the only sizes at which ``model`` and the result run."""
+    def with_passes(self, chosen: Sequence[Check], model: ir.Model) -> Task:
+        """Return the task with these passes, at the sizes that ``model`` and the result run at."""
         dims = dict(self.dims)
-        for one in chosen if self.check else ():
-            dims |= one.runs_at(model) if isinstance(one, Pass) else {}
-        tolerance = self.tolerance or gate(chosen)
+        for chosen_pass in chosen if self.check else ():
+            dims |= chosen_pass.runs_at(model) if isinstance(chosen_pass, Pass) else {}
+        tolerance = self.tolerance or rounding_tolerance(chosen)
         return replace(self, chosen=tuple(chosen), dims=dims, tolerance=tolerance)
 
-    def about(self, report: Report, need: memory_need.Need | None) -> Report:
-        """A report that says where the model came from, and what its proof was to take."""
-        told = None if need is None else need.to_json()
-        return replace(report, source=str(self.source), memory=told)
+    def complete_report(self, report: Report, need: memory_need.MemoryNeed | None) -> Report:
+        """Return the report with the source of the model and the memory of its proof."""
+        memory = None if need is None else need.to_json()
+        return replace(report, source=str(self.source), memory=memory)
 
-    def expect(self, model: ir.Model) -> memory_need.Need | None:
-        """What a proof will need, if there is to be one.
+    def estimate_memory(self, model: ir.Model) -> memory_need.MemoryNeed | None:
+        """Return the memory that a proof will need; None without a proof.
 
         Raises:
             UsageError: That is more memory than there is.
         """
-        return memory_need.expect(model, instead=_UNVERIFIED) if self.check else None
+        return memory_need.check_memory(model, instead=_UNVERIFIED) if self.check else None

@@ -1,13 +1,14 @@
-"""What is valid of each tensor when the input of a model is padded, and where padding leaks.
+"""Valid part of each tensor when a model's input is padded, and the places where padding leaks.
 
 An abstract interpretation: symbolic shapes say how long the valid part of each axis is, one rule
-for each family of operators says what padding does to it, and a repair is noted only where an
-operator mixes along time what its input does not keep apart.
+for each family of operators says what padding does to it, and a repair is asked for only where an
+operator mixes frames along time and its input does not keep the padding out.
 
-Each file imports only those before it in this list: ``domain`` holds what is known of a tensor and
-imports nothing of the room; ``axes`` joins them; ``counts`` and ``one_size`` say which names of
-dims are one, ``choice`` and ``source`` which axis is padded; ``lower`` makes lengths and masks into
-nodes; ``repairs`` closes the leaks; ``site`` is what a rule sees of a node; ``rules`` says what
-operators do to a tensor, and ``moves`` follows relative positions until each is in its place;
-``analysis`` walks the graph, and ``apply`` makes the repairs.
+Each file imports only those before it in this list: ``tail_state`` holds what is known of a tensor;
+``mask_counts`` and ``same_size`` find names of dims that stand for one size; ``padded_axis`` and
+``length_source`` find the padded axis and the valid lengths; ``joint_axes`` joins axes;
+``dim_nodes`` and ``length_nodes`` build lengths and masks as nodes; ``repairs`` closes the leaks;
+``rule_site`` is a node as its rule sees it; ``rules`` says what operators do to a tensor, and
+``cell_moves`` follows relative positions to their places; ``analysis`` walks the graph, and
+``apply`` writes the repairs into it.
 """

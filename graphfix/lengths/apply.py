@@ -1,4 +1,4 @@
-"""The repairs of an analysis, made in the graph."""
+"""Writes the repairs of an analysis into the graph."""
 
 import functools
 from collections.abc import Iterator
@@ -7,30 +7,32 @@ import onnx_ir as ir
 
 from graphfix.editing.builder import Builder, Texts
 from graphfix.errors import UsageError
+from graphfix.facts.view import View
+from graphfix.graph.dim_spelling import DimSpelling
+from graphfix.graph.text import node_label
+from graphfix.graph.walks import opset_of, values_of
 from graphfix.lengths.analysis import Analysis
 from graphfix.lengths.length_input import LengthInput
-from graphfix.lengths.length_nodes import OLDEST, Lengths
-from graphfix.model.dim_spelling import Spelling
-from graphfix.model.text import path_of
-from graphfix.model.values import opset_of, values_of
-from graphfix.model.view import View
-from graphfix.spec.quoting import quoted
+from graphfix.lengths.length_nodes import OLDEST, LengthNodes
+from graphfix.spec.quoting import quote_name
 
 INPUT = "ilens"
 
 
-Made = tuple[str, str, Texts, str]
+AppliedRepair = tuple[str, str, Texts, str]
 """One repair that was made: the path of the repaired node, the tensor that it makes, the nodes that
 went and came, and what the leak was and what was done about it."""
 
 
-def apply(model: ir.Model, analysis: Analysis, by: str, floor: float | None) -> Iterator[Made]:
-    """Make every repair, in the order of the graph.
+def apply_repairs(
+    model: ir.Model, analysis: Analysis, pass_name: str, floor: float | None
+) -> Iterator[AppliedRepair]:
+    """Apply every repair in the order of the graph, and yield a record of each.
 
     Args:
         model: The model, edited in place.
         analysis: What is to be repaired; it has no refusals.
-        by: The name of the pass.
+        pass_name: The name of the pass.
         floor: What is added to a score that is to weigh nothing; None for the least number.
 
     Raises:
@@ -39,24 +41,30 @@ def apply(model: ir.Model, analysis: Analysis, by: str, floor: float | None) -> 
     source = analysis.source
     opset = opset_of(model)
     if opset < OLDEST:
-        raise UsageError(f"{by}: masks need opset {OLDEST}, the model has {opset}; export it again")
-    given = source.given if source.given is not None else _new_input(model, source.batch)
-    builder = Builder(by, View(model))
-    lengths = Lengths(builder, source, given, opset, floor)
+        raise UsageError(
+            f"{pass_name}: masks need opset {OLDEST}, the model has {opset}; export it again"
+        )
+    length_input = (
+        source.length_input
+        if source.length_input is not None
+        else _add_length_input(model, source.batch)
+    )
+    builder = Builder(pass_name, View(model))
+    lengths = LengthNodes(builder, source, length_input, opset, floor)
     for repair in analysis.repairs:
-        at, tensor = path_of(repair.node), repair.node.outputs[0].name or ""
+        at, tensor = node_label(repair.node), repair.node.outputs[0].name or ""
         texts = builder.repair(repair.node, functools.partial(repair.rewrite, builder, lengths))
-        yield at, tensor, texts, f"{repair.leak}: {repair.what}"
-    LengthInput(given.name or "", source.spec, source.kind).note(model)
+        yield at, tensor, texts, f"{repair.leak}: {repair.remedy}"
+    LengthInput(length_input.name or "", source.axis_spec, source.kind).write_metadata(model)
 
 
-def _new_input(model: ir.Model, batch: str | None) -> ir.Value:
+def _add_length_input(model: ir.Model, batch: str | None) -> ir.Value:
     if INPUT in {x.name for x in values_of([model.graph])}:
         raise UsageError(
             f"ilens-mask: the model has a tensor {INPUT!r} already; if it holds the valid lengths, "
-            f"take them from it: ilens-mask:from={quoted(INPUT)}"
+            f"take them from it: ilens-mask:from={quote_name(INPUT)}"
         )
-    shape = ir.Shape([Spelling(model).name(batch) if batch is not None else 1])
+    shape = ir.Shape([DimSpelling(model).name_of(batch) if batch is not None else 1])
     value = ir.Value(name=INPUT, shape=shape, type=ir.TensorType(ir.DataType.INT64))
     model.graph.inputs.append(value)
     return value

@@ -1,4 +1,4 @@
-"""A dim expression as int64 nodes, of the padded size or of valid lengths."""
+"""Nodes, int64, that compute a dim expression of the padded size or of valid lengths."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -11,125 +11,129 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.editing.builder import Builder
-from graphfix.model.symbolic.signs import never_negative
+from graphfix.facts.symbolic.signs import never_negative
 
 
 @dataclass
-class Arithmetic:
-    """Expressions in one symbol, evaluated in the graph, each a single time.
+class SizeArithmetic:
+    """Builds expressions in one symbol as nodes, each a single time.
 
     Attributes:
         op: The builder.
         name: Of what: keeps the nodes of two of these apart.
         symbol: The symbol.
-        base: Makes what stands for the symbol, int64 [B] or [1], at least 0.
-        home: A value in the graph that the nodes are to be in.
+        make_base: Makes what stands for the symbol, int64 [B] or [1], at least 0.
+        anchor: A value in the graph that the nodes are to be in.
     """
 
     op: Builder
     name: str
     symbol: str
-    base: Callable[[], ir.Value]
-    home: ir.Value
+    make_base: Callable[[], ir.Value]
+    anchor: ir.Value
 
-    def of(self, expr: sympy.Expr) -> ir.Value:
-        """The value of an expression."""
+    def build(self, expr: sympy.Expr) -> ir.Value:
+        """Build the nodes of an expression and return its value."""
         if str(expr) == self.symbol:
-            return self.base()
+            return self.make_base()
         if expr.is_Integer:
-            return self.op.constant(_row(expr))
-        return self.op.once((self.name, str(expr)), lambda: self._make(expr), self.home)
+            return self.op.constant(_int_vector(expr))
+        return self.op.build_once(
+            (self.name, str(expr)), lambda: self._build_expr(expr), self.anchor
+        )
 
-    def _make(self, expr: sympy.Expr) -> ir.Value:
+    def _build_expr(self, expr: sympy.Expr) -> ir.Value:
         op = self.op
         if isinstance(expr, sympy.floor):
-            return self._divide(expr.args[0])
+            return self._build_quotient(expr.args[0])
         if isinstance(expr, sympy.Max | sympy.Min):
             name: Literal["Max", "Min"] = "Max" if isinstance(expr, sympy.Max) else "Min"
-            return extremum(op, name, [self.of(x) for x in expr.args])
+            return build_extremum(op, name, [self.build(x) for x in expr.args])
         if isinstance(expr, sympy.Mod):
-            return op.Mod(*(self.of(x) for x in expr.args))
+            return op.Mod(*(self.build(x) for x in expr.args))
         if sympy.fraction(sympy.together(expr))[1] != 1:
-            return self._divide(expr)
+            return self._build_quotient(expr)
         if isinstance(expr, sympy.Add):
             # Without the constant the sum may be one that is there already.
-            constant, rest = expr.as_coeff_Add()
+            constant, remaining = expr.as_coeff_Add()
             if constant == 0:
-                return functools.reduce(op.Add, map(self.of, expr.args))
-            return (op.Add if constant > 0 else op.Sub)(self.of(rest), _row(abs(constant)))
+                return functools.reduce(op.Add, map(self.build, expr.args))
+            return (op.Add if constant > 0 else op.Sub)(
+                self.build(remaining), _int_vector(abs(constant))
+            )
         if isinstance(expr, sympy.Mul):
-            number, rest = expr.as_coeff_Mul()
+            number, remaining = expr.as_coeff_Mul()
             if number == 1:
-                return functools.reduce(op.Mul, map(self.of, expr.args))
-            return op.Mul(self.of(rest), _row(number))
+                return functools.reduce(op.Mul, map(self.build, expr.args))
+            return op.Mul(self.build(remaining), _int_vector(number))
         raise NotImplementedError(str(expr))
 
-    def _divide(self, quotient: sympy.Expr) -> ir.Value:
-        """``floor(quotient)``. ONNX's Div of integers rounds to 0, so it is kept from below 0."""
+    def _build_quotient(self, quotient: sympy.Expr) -> ir.Value:
+        """Build ``floor(quotient)``, kept from below 0: ONNX's Div of integers rounds to 0."""
         op = self.op
         above, below = sympy.fraction(sympy.together(quotient))
-        lift = _lift(above, below, self.symbol)
+        lift = _offset_above_zero(above, below, self.symbol)
         if not never_negative(above + lift * below):  # it falls somewhere as the length grows
-            value, number = self.of(sympy.expand(above)), _row(below)
+            value, number = self.build(sympy.expand(above)), _int_vector(below)
             return op.Div(op.Sub(value, op.Mod(value, number)), number)
-        value = self.of(sympy.expand(above + lift * below))
+        value = self.build(sympy.expand(above + lift * below))
         if below != 1:
-            value = op.Div(value, _row(below))
-        return op.Sub(value, _row(lift)) if lift else value
+            value = op.Div(value, _int_vector(below))
+        return op.Sub(value, _int_vector(lift)) if lift else value
 
 
-def extremum(
+def build_extremum(
     op: Builder, name: Literal["Max", "Min"], values: Sequence[ir.Value | npt.NDArray[np.generic]]
 ) -> ir.Value:
-    """The largest or the least of int64 values, element by element.
+    """Build the largest or the least of int64 values, element by element.
 
     Args:
         op: The builder.
         name: Which.
         values: At least two.
     """
-    if op.view.opset(op.site) >= 12:  # from where on they take integers
+    if op.view.opset_of_node(op.site) >= 12:  # from where on they take integers
         return op.make(name, *values)
-    found, *others = values
-    for other in others:
-        pair = (other, found) if name == "Max" else (found, other)
-        found = op.Where(op.Less(found, other), *pair)
-    if isinstance(found, np.ndarray):
+    result, *operands = values
+    for operand in operands:
+        pair = (operand, result) if name == "Max" else (result, operand)
+        result = op.Where(op.Less(result, operand), *pair)
+    if isinstance(result, np.ndarray):
         raise TypeError("one value alone has no extremum")
-    return found
+    return result
 
 
-def counting(length: ir.Value, op: Builder) -> ir.Value:
-    """0, 1, 2, ..., as many as ``length``, [1], says."""
-    ones = op.ConstantOfShape(length, value=ir.tensor(np.ones(1, np.int64)))
-    return op.CumSum(ones, np.array(0, np.int64), exclusive=1)
+def build_positions(length: ir.Value, op: Builder) -> ir.Value:
+    """Build 0, 1, 2, ..., as many as ``length``, [1], says."""
+    unit_steps = op.ConstantOfShape(length, value=ir.tensor(np.ones(1, np.int64)))
+    return op.CumSum(unit_steps, np.array(0, np.int64), exclusive=1)
 
 
-def size_of(value: ir.Value, axis: int, op: Builder) -> ir.Value:
-    """The size of an axis of ``value``, [1]; a Shape takes it apart since opset 15."""
-    if op.view.opset(op.site) < 15:
+def build_axis_size(value: ir.Value, axis: int, op: Builder) -> ir.Value:
+    """Build the size of an axis of ``value``, [1]; since opset 15 Shape alone gives it."""
+    if op.view.opset_of_node(op.site) < 15:
         return op.Gather(op.Shape(value), np.array([axis], np.int64), axis=0)
     return op.Shape(value, start=axis, end=axis + 1)
 
 
-def lowers(expr: sympy.Expr, symbol: str) -> bool:
-    """Whether an expression can be made into nodes: it is one in this symbol alone."""
+def is_buildable(expr: sympy.Expr, symbol: str) -> bool:
+    """Return whether an expression can be built as nodes: it is one in this symbol alone."""
     if any(x.name != symbol for x in expr.free_symbols):
         return False
-    known = sympy.Add | sympy.Mul | sympy.Symbol | sympy.Number | sympy.Max | sympy.Min
+    simple_types = sympy.Add | sympy.Mul | sympy.Symbol | sympy.Number | sympy.Max | sympy.Min
     parts = list(sympy.preorder_traversal(expr))
-    if not all(isinstance(x, known | sympy.floor | sympy.Mod) for x in parts):
+    if not all(isinstance(x, simple_types | sympy.floor | sympy.Mod) for x in parts):
         return False
     quotients = [expr, *(x.args[0] for x in parts if isinstance(x, sympy.floor))]
     return all(sympy.fraction(sympy.together(x))[1].is_Integer for x in quotients)
 
 
-def _lift(above: sympy.Expr, below: sympy.Expr, symbol: str) -> int:
-    """How often ``below`` must be added to ``above`` for it not to be negative at any length."""
+def _offset_above_zero(above: sympy.Expr, below: sympy.Expr, symbol: str) -> int:
+    """Return how often ``below`` must be added to ``above`` to be at least 0 at any length."""
     # Dims grow with the length: they are smallest at 0.
     zero = {x: 0 for x in above.free_symbols if x.name == symbol}
     return max(0, int(sympy.ceiling(-above.subs(zero) / below)))
 
 
-def _row(number: sympy.Expr | int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _int_vector(number: sympy.Expr | int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     return np.array([int(number)], np.int64)

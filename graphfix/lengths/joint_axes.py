@@ -1,4 +1,4 @@
-"""Axes that run together, and those that no mask can be put over: what cannot be is refused."""
+"""Axes that run together, and those that no mask can be put over: the rest is refused."""
 
 import dataclasses
 import functools
@@ -7,32 +7,32 @@ from collections.abc import Sequence
 import sympy
 
 from graphfix.lengths import tail_state as facts
-from graphfix.lengths.length_source import Source
-from graphfix.spec.quoting import quoted
+from graphfix.lengths.length_source import LengthSource
+from graphfix.spec.quoting import quote_name
 
 
 class RefusedError(Exception):
-    """A node that cannot be analysed, or a leak that has no repair: the reason, for a user."""
+    """A node that cannot be analysed, or a leak without a repair, with the reason for a user."""
 
 
-def check_maskable(axes: Sequence[facts.Axis], axis: int, source: Source) -> None:
+def check_maskable(axes: Sequence[facts.Axis], axis: int, source: LengthSource) -> None:
     """Refuse if no mask over one axis of a tensor can be built.
 
     Raises:
         RefusedError: The axis holds several times, or the tensor has no row for each length.
     """
-    if sum(isinstance(x, facts.Time) for x in axes[axis]) != 1:
+    if sum(isinstance(x, facts.TimeFactor) for x in axes[axis]) != 1:
         raise RefusedError("an axis holds several times at once")
     rows = [i for i, x in enumerate(axes) if facts.holds_rows(x)]
     if source.batch is not None and len(rows) != 1:
         raise RefusedError("it has no batch axis, and each row of the batch has its own length")
     for i in {axis, *rows}:
         inside = axes[i] if len(axes[i]) > 1 else ()
-        if any(isinstance(x, facts.Other) and not x.size.is_Integer for x in inside):
+        if any(isinstance(x, facts.OtherFactor) and not x.size.is_Integer for x in inside):
             raise RefusedError("an axis holds time together with a size that is not fixed")
 
 
-def check_rows(state: facts.State, source: Source) -> None:
+def check_rows(state: facts.TensorState, source: LengthSource) -> None:
     """Refuse if frames of a tensor cannot be picked for each row of the batch.
 
     Raises:
@@ -44,7 +44,7 @@ def check_rows(state: facts.State, source: Source) -> None:
         raise RefusedError("its batch axis holds something else beside the batch")
 
 
-def check_batch(state: facts.State, source: Source) -> None:
+def check_batch(state: facts.TensorState, source: LengthSource) -> None:
     """Refuse if a tensor has no row for each length.
 
     Raises:
@@ -54,91 +54,96 @@ def check_batch(state: facts.State, source: Source) -> None:
         raise RefusedError("it has no batch axis, and each row of the batch has its own length")
 
 
-def check_apart(state: facts.State, axes: Sequence[int]) -> None:
+def check_rows_unmixed(state: facts.TensorState, axes: Sequence[int]) -> None:
     """Refuse what mixes rows of the batch, each of which has its own length.
 
     Raises:
         RefusedError: One of these axes carries the batch, and another carries time.
     """
-    if state.timed and any(facts.holds_rows(state.at(i)) for i in axes):
+    if state.time_axes and any(facts.holds_rows(state.factors_of(i)) for i in axes):
         raise RefusedError("it mixes rows of the batch, and each has its own length")
 
 
-def only_time(axis: facts.Axis, it: str) -> facts.Time:
-    """The time that is all there is of an axis, and runs forwards.
+def require_sole_time(axis: facts.Axis, subject: str) -> facts.TimeFactor:
+    """Return the time that is all there is of an axis, and runs forwards.
 
     Args:
         axis: The axis.
-        it: What takes it, and how, for a user.
+        subject: The beginning of the message to the user: what reads the axis, and how.
 
     Raises:
         RefusedError: There is something else beside time, or it runs backwards.
     """
-    time = facts.time_of(axis)
+    time = facts.sole_time(axis)
     if time is None:
-        raise RefusedError(f"{it} holds time beside something else, or runs backwards")
+        raise RefusedError(f"{subject} holds time beside something else, or runs backwards")
     return time
 
 
-def join(axes: Sequence[facts.Axis]) -> facts.Axis:
-    """The axis that several axes broadcast to.
+def join_axes(axes: Sequence[facts.Axis]) -> facts.Axis:
+    """Return the axis that several axes broadcast to.
 
     Raises:
         RefusedError: They do not run together: frame i of one is not frame i of another.
     """
-    return functools.reduce(_join, axes, ())
+    return functools.reduce(_join_pair, axes, ())
 
 
-def _join(a: facts.Axis, b: facts.Axis) -> facts.Axis:
+def _join_pair(a: facts.Axis, b: facts.Axis) -> facts.Axis:
     if not a or a == b:
         return b
     if not b:
         return a
-    shifted = any(isinstance(x, facts.Shifted) for x in (*a, *b))
+    shifted = any(isinstance(x, facts.ShiftedFactor) for x in (*a, *b))
     if not (shifted or facts.carries_time(a) or facts.carries_time(b)):
         return a if facts.holds_rows(a) else b
     if len(a) == len(b) and not shifted:
-        return tuple(_join_atom(x, y) for x, y in zip(a, b, strict=True))
-    raise RefusedError(f"it combines axes of size {_print(a)} and {_print(b)}")
+        return tuple(_join_factors(x, y) for x, y in zip(a, b, strict=True))
+    raise RefusedError(f"it combines axes of size {_format_axis(a)} and {_format_axis(b)}")
 
 
-def _join_atom(a: facts.Atom, b: facts.Atom) -> facts.Atom:
-    if _is_at_most(a.size, b.size):  # a table that ends: longer clips do not run
-        return _join_atom(b, dataclasses.replace(a, size=b.size))
-    if _is_at_most(b.size, a.size):
-        return _join_atom(a, dataclasses.replace(b, size=a.size))
+def _join_factors(a: facts.Factor, b: facts.Factor) -> facts.Factor:
+    if _is_cut_from(a.size, b.size):  # a table that ends: longer clips do not run
+        return _join_factors(b, dataclasses.replace(a, size=b.size))
+    if _is_cut_from(b.size, a.size):
+        return _join_factors(a, dataclasses.replace(b, size=a.size))
     same = facts.same_size(a.size, b.size)
-    if isinstance(a, facts.Time) and isinstance(b, facts.Time):
+    if isinstance(a, facts.TimeFactor) and isinstance(b, facts.TimeFactor):
         if same and a.turned == b.turned:
             return min(a, b, key=lambda x: len(str(x.size)))
         if same:
             raise RefusedError("it combines a tensor with one that runs backwards")
-    elif same and not isinstance(a, facts.Time) and not isinstance(b, facts.Time):
-        return a if isinstance(a, facts.Rows) else b
-    raise RefusedError(_apart(a, b))
+    elif same and not isinstance(a, facts.TimeFactor) and not isinstance(b, facts.TimeFactor):
+        return a if isinstance(a, facts.BatchFactor) else b
+    raise RefusedError(_mismatch_reason(a, b))
 
 
-def _apart(a: facts.Atom, b: facts.Atom) -> str:
-    """Why two axes do not run together; where one of them is fixed, what can be done."""
-    for time, other in ((a, b), (b, a)):
-        clip = facts.length_of(time.size, other.size) if isinstance(time, facts.Time) else None
-        if clip is not None and isinstance(other, facts.Other):
+def _mismatch_reason(a: facts.Factor, b: facts.Factor) -> str:
+    """Say why two axes do not run together; where one of them is fixed, what can be done."""
+    for time, partner in ((a, b), (b, a)):
+        clip = (
+            facts.longest_clip_of_size(time.size, partner.size)
+            if isinstance(time, facts.TimeFactor)
+            else None
+        )
+        if clip is not None and isinstance(partner, facts.OtherFactor):
             name = next(iter(time.size.free_symbols)).name
             return (
-                f"it takes {time.size} frames side by side with {other.size} of something that "
+                f"it takes {time.size} frames side by side with {partner.size} of something that "
                 "does not follow the clip, so that no other clip runs and none is padded: fix "
-                f"the size (-p fix-dims:{quoted(name)}={clip}), or export the model with what is "
+                f"the size (-p fix-dims:{quote_name(name)}={clip}), or export the model "
+                "with what is "
                 f"fixed, as a table of positions is, cut to the clip (table[:{time.size}])"
             )
     return f"it combines axes of size {a.size} and {b.size}"
 
 
-def _is_at_most(a: sympy.Expr, b: sympy.Expr) -> bool:
-    """Whether ``a`` is ``b`` cut to something, as a table that ends is."""
+def _is_cut_from(a: sympy.Expr, b: sympy.Expr) -> bool:
+    """Return whether ``a`` is ``b`` cut to something, as a table that ends is."""
     if isinstance(a, sympy.Max) and len(a.args) == 2 and a.args[0] == 0:
         a = a.args[1]
     return isinstance(a, sympy.Min) and any(facts.same_size(x, b) for x in a.args)
 
 
-def _print(axis: facts.Axis) -> str:
+def _format_axis(axis: facts.Axis) -> str:
     return " * ".join(str(x.size) for x in axis) or "1"

@@ -1,4 +1,4 @@
-"""The input by which a repaired model is told what is valid, as its metadata names it."""
+"""Input by which a repaired model is told what is valid, as its metadata names it."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class LengthInput:
     kind: Kind
 
     @property
-    def place(self) -> tuple[str, int]:
-        """The name of the input that is padded, and which axis of it."""
+    def padded_place(self) -> tuple[str, int]:
+        """Return the name of the padded input, and which axis of it is padded."""
         name, _, axis = self.axis.rpartition(".")
         return name, int(axis)
 
     @classmethod
-    def of(cls, model: ir.Model) -> LengthInput | None:
-        """What the metadata of ``model`` says; None if it says nothing.
+    def from_metadata(cls, model: ir.Model) -> LengthInput | None:
+        """Return what the metadata of ``model`` says; None if it says nothing.
 
         Raises:
             ModelError: The entry is malformed, or names an input that the model does not have.
@@ -50,22 +50,24 @@ class LengthInput:
         if text is None:
             return None
         try:
-            data: Any = json_types.read(text)
-            found = cls(data["input"], data["axis"], data.get("kind", "lengths"))
-            name, _ = found.place
+            data: Any = json_types.parse_json(text)
+            length_input = cls(data["input"], data["axis"], data.get("kind", "lengths"))
+            name, _ = length_input.padded_place
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"the model's {KEY}={text[:80]!r} is malformed: {error!r}") from error
-        if found.kind not in ("lengths", "mask"):
-            raise ModelError(f"the model's {KEY} has kind {found.kind!r}, not lengths or mask")
-        known = [x.name for x in model.graph.inputs]
-        for wanted in (found.input, name):
-            if wanted not in known:
+        if length_input.kind not in ("lengths", "mask"):
+            raise ModelError(
+                f"the model's {KEY} has kind {length_input.kind!r}, not lengths or mask"
+            )
+        names = [x.name for x in model.graph.inputs]
+        for input_name in (length_input.input, name):
+            if input_name not in names:
                 raise ModelError(
-                    f"the model's {KEY} names an input {wanted!r} that it does not have; "
-                    f"it has {', '.join(map(repr, known))}"
+                    f"the model's {KEY} names an input {input_name!r} that it does not have; "
+                    f"it has {', '.join(map(repr, names))}"
                 )
-        return found
+        return length_input
 
-    def note(self, model: ir.Model) -> None:
+    def write_metadata(self, model: ir.Model) -> None:
         """Write it into the metadata of ``model``."""
         model.metadata_props[KEY] = json.dumps(asdict(self))

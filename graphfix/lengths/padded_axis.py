@@ -1,4 +1,4 @@
-"""Which axis of which input is padded: the one that is named, or the only one that it can be."""
+"""Choice of the axis that is padded: the one that is named, or the only one that it can be."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 
 from graphfix.errors import UsageError
-from graphfix.lengths.same_size import OneSize, plain
-from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic.expressions import Dim
-from graphfix.model.values import is_op
-from graphfix.spec.quoting import quoted
+from graphfix.facts.shapes import Shapes
+from graphfix.facts.symbolic.expressions import Dim
+from graphfix.graph.nodes import is_op
+from graphfix.lengths.same_size import DimAliases, single_symbol
+from graphfix.spec.quoting import quote_name
 
 Place = tuple[ir.Value, int]
 # The symbol of a dim, the input, and the axis.
@@ -19,13 +19,15 @@ NamedPlace = tuple[str, ir.Value, int]
 _SPEC = "-p ilens-mask:axis="
 
 
-def chosen(model: ir.Model, shapes: Shapes, given: ir.Value | None, one: OneSize) -> Place:
-    """The only axis that can be time.
+def find_time_axis(
+    model: ir.Model, shapes: Shapes, length_input: ir.Value | None, aliases: DimAliases
+) -> Place:
+    """Return the only axis that can be time.
 
     Raises:
         UsageError: There is none, or several may be; the message says how to name it.
     """
-    places = list(symbolic(model, shapes, given))
+    places = list(symbolic_axes(model, shapes, length_input))
     if not places:
         raise UsageError(
             "ilens-mask: every dim of every input is fixed, so nothing can be padded. Export the "
@@ -34,118 +36,132 @@ def chosen(model: ir.Model, shapes: Shapes, given: ir.Value | None, one: OneSize
     # A matrix with one symbolic dim is frames by features; a batch comes with more axes.
     most = 2 if len({name for name, _, _ in places}) == 1 else 1
     batch = {name for name, x, i in places if i == 0 and (shapes.rank(x) or 0) > most}
-    left: dict[str, Place] = {}
+    candidates: dict[str, Place] = {}
     for name, value, i in places:
-        lengths = i == 0 and shapes.rank(value) == 1 and any(one.are_one(name, x) for x in batch)
-        if name not in batch and not lengths:
-            left.setdefault(name, (value, i))
-    image = _image(shapes, places, list(left.values()))
+        is_length = (
+            i == 0 and shapes.rank(value) == 1 and any(aliases.are_equal(name, x) for x in batch)
+        )
+        if name not in batch and not is_length:
+            candidates.setdefault(name, (value, i))
+    image = _image_message(shapes, places, list(candidates.values()))
     if image is not None:
         raise UsageError(image)
-    if not left:
-        raise UsageError(_only_batch(shapes, places))
-    first = next(iter(left))
-    if all(one.are_one(first, name) for name in left):
-        return left[first]
-    raise UsageError(_several(shapes, left, one))
+    if not candidates:
+        raise UsageError(_only_batch_message(shapes, places))
+    first = next(iter(candidates))
+    if all(aliases.are_equal(first, name) for name in candidates):
+        return candidates[first]
+    raise UsageError(_ambiguity_message(shapes, candidates, aliases))
 
 
-def named(model: ir.Model, text: str) -> list[Place]:
-    """The axes that ``audio.2`` or ``audio.2+mask.1`` names: the first, and others of its size.
+def parse_axes(model: ir.Model, text: str) -> list[Place]:
+    """Parse ``audio.2`` or ``audio.2+mask.1``: the first axis, and others of its size.
 
     Raises:
         UsageError: There is no such input, or no such axis of it.
     """
     names = [x.name for x in model.graph.inputs]
-    whole = [text] if text.rpartition(".")[0] in names else text.split("+")
-    return [_place(model, x) for x in whole]
+    axis_texts = [text] if text.rpartition(".")[0] in names else text.split("+")
+    return [_parse_axis(model, x) for x in axis_texts]
 
 
-def symbolic(model: ir.Model, shapes: Shapes, given: ir.Value | None) -> Iterator[NamedPlace]:
-    """The symbol of each dim of an input that is one, the input, and the axis."""
+def symbolic_axes(
+    model: ir.Model, shapes: Shapes, length_input: ir.Value | None
+) -> Iterator[NamedPlace]:
+    """Yield the symbol of each dim of an input that is one, the input, and the axis."""
     for value in model.graph.inputs:
         # A mask or a length follows the input that it speaks of.
-        if value is given or value.is_initializer():
+        if value is length_input or value.is_initializer():
             continue
         for i, dim in enumerate(shapes.dims(value) or ()):
-            if name := plain(dim):
+            if name := single_symbol(dim):
                 yield name, value, i
 
 
-def input_named(model: ir.Model, name: str, option: str) -> ir.Value:
-    """The input of that name.
+def find_input(model: ir.Model, name: str, option: str) -> ir.Value:
+    """Return the input of that name.
 
     Raises:
         UsageError: There is none.
     """
-    found = next((x for x in model.graph.inputs if x.name == name), None)
-    if found is None:
+    value = next((x for x in model.graph.inputs if x.name == name), None)
+    if value is None:
         have = ", ".join(repr(x.name) for x in model.graph.inputs)
         raise UsageError(f"ilens-mask: {option}={name}: the model has no such input; it has {have}")
-    return found
+    return value
 
 
-def _place(model: ir.Model, text: str) -> Place:
+def _parse_axis(model: ir.Model, text: str) -> Place:
     name, dot, number = text.rpartition(".")
     if not dot or not number.lstrip("-").isdigit():
         raise UsageError(f"ilens-mask: axis={text} names no axis; write INPUT.AXIS, as in audio.2")
-    value = input_named(model, name, "axis")
+    value = find_input(model, name, "axis")
     rank = len(value.shape) if value.shape is not None else 0
     if not -rank <= int(number) < rank:
         raise UsageError(f"ilens-mask: input {name!r} has {rank} axes, there is no axis {number}")
     return value, int(number) % rank
 
 
-def _several(shapes: Shapes, left: dict[str, Place], one: OneSize) -> str:
-    """That several names may be time, and each way in which a user can say which is."""
+def _ambiguity_message(shapes: Shapes, candidates: dict[str, Place], aliases: DimAliases) -> str:
+    """Say that several names may be time, and each way in which a user can say which is."""
     firsts: list[NamedPlace] = []
-    for name, place in left.items():
-        if not any(one.are_one(first, name) for first, _, _ in firsts):
+    for name, place in candidates.items():
+        if not any(aliases.are_equal(first, name) for first, _, _ in firsts):
             firsts.append((name, *place))
-    told = ", ".join(_placed(f"{_SPEC}{_text(value, i)}", value, i) for _, value, i in firsts)
-    ways = [f"if one is padded alone, name it: {told}"]
+    options = ", ".join(
+        _label_with_name(f"{_SPEC}{_quoted_axis(value, i)}", value, i) for _, value, i in firsts
+    )
+    advice = [f"if one is padded alone, name it: {options}"]
     if len({value for _, value, _ in firsts}) == len(firsts):
-        same = "+".join(_bare(value, i) for _, value, i in firsts)
-        ways.insert(0, f"if they are of one size, name them together: {_SPEC}{quoted(same)}")
-    for (_, x, i), (_, other, j) in itertools.permutations(firsts, 2):
-        means = _meaning(other, j, shapes) if (shapes.rank(x) or 0) > 1 and x is not other else None
+        same = "+".join(_axis_text(value, i) for _, value, i in firsts)
+        advice.insert(0, f"if they are of one size, name them together: {_SPEC}{quote_name(same)}")
+    for (_, x, i), (_, partner, j) in itertools.permutations(firsts, 2):
+        means = (
+            _length_meaning(partner, j, shapes)
+            if (shapes.rank(x) or 0) > 1 and x is not partner
+            else None
+        )
         if means is not None:
-            says = f"{_SPEC}{_text(x, i)}:from={quoted(other.name or '')}"
-            ways.append(f"if {other.name} {means}: {says}")
+            says = f"{_SPEC}{_quoted_axis(x, i)}:from={quote_name(partner.name or '')}"
+            advice.append(f"if {partner.name} {means}: {says}")
             break
     return (
         "ilens-mask: several dims may be time; nothing in the graph says that they are of one "
-        f"size: {_listed(firsts)}; " + "; ".join(ways)
+        f"size: {_list_axes(firsts)}; " + "; ".join(advice)
     )
 
 
-def _image(shapes: Shapes, places: Sequence[NamedPlace], left: Sequence[Place]) -> str | None:
-    """What to say of images, of which none but the batch, or both sides, may vary."""
-    value = left[0][0] if left else places[0][1]
+def _image_message(
+    shapes: Shapes, places: Sequence[NamedPlace], candidates: Sequence[Place]
+) -> str | None:
+    """Say what is wrong where only the batch of an image, or both sides, may vary; or None."""
+    value = candidates[0][0] if candidates else places[0][1]
     dims = shapes.dims(value) or ()
-    sides = _sides(dims)
+    sides = _image_sides(dims)
     if sides is None:
         return None
-    told = ", ".join(_own_name(value, i) or "?" if plain(x) else str(x) for i, x in enumerate(dims))
-    is_ = f"ilens-mask: {value.name} is [{told}], as images are"
-    vary = [plain(dims[i]) for i in sides]
-    if not left and not any(vary) and all(x is value for _, x, _ in places):
+    dims_text = ", ".join(
+        _declared_name(value, i) or "?" if single_symbol(x) else str(x) for i, x in enumerate(dims)
+    )
+    is_ = f"ilens-mask: {value.name} is [{dims_text}], as images are"
+    vary = [single_symbol(dims[i]) for i in sides]
+    if not candidates and not any(vary) and all(x is value for _, x, _ in places):
         return (
             f"{is_}: only the batch may vary, and rows of a batch are no time, so there is nothing "
             "to pad. Of a clip, export the model with a dynamic time axis, or try -p thaw first"
         )
-    if all(vary) and left == [(value, i) for i in sides]:
-        fixed = quoted(_own_name(value, sides[0]) or _bare(value, sides[0]))
+    if all(vary) and candidates == [(value, i) for i in sides]:
+        fixed = quote_name(_declared_name(value, sides[0]) or _axis_text(value, sides[0]))
         return (
             f"{is_}: both sides may vary, and what is padded here is a clip, along one axis of "
             "time. Where the width is time, as in a line of text, fix the height, at 48 for "
-            f"example: -p fix-dims:{fixed}=48,ilens-mask:axis={_text(value, sides[1])}"
+            f"example: -p fix-dims:{fixed}=48,ilens-mask:axis={_quoted_axis(value, sides[1])}"
         )
     return None
 
 
-def _sides(dims: Sequence[Dim]) -> tuple[int, int] | None:
-    """Where the height and the width of an image are: behind the channels, or before them."""
+def _image_sides(dims: Sequence[Dim]) -> tuple[int, int] | None:
+    """Return where the height and the width of an image are: behind the channels, or before."""
     if len(dims) == 4 and dims[3] in (1, 3, 4) and dims[1] not in (1, 3, 4):
         return 1, 2
     if len(dims) == 4 and dims[1] in (1, 3, 4):
@@ -153,14 +169,14 @@ def _sides(dims: Sequence[Dim]) -> tuple[int, int] | None:
     return (1, 2) if len(dims) == 3 and dims[0] in (3, 4) else None
 
 
-def _own_name(value: ir.Value, axis: int) -> str:
-    """What the model calls a dim; "" where it has no name of its own."""
+def _declared_name(value: ir.Value, axis: int) -> str:
+    """Return what the model calls a dim; "" where it has no name of its own."""
     dim = value.shape[axis] if value.shape is not None else None
     return "" if dim is None or isinstance(dim, int) else str(dim.value or "")
 
 
-def _meaning(value: ir.Value, axis: int, shapes: Shapes) -> str | None:
-    """What an input may say of another one's rows."""
+def _length_meaning(value: ir.Value, axis: int, shapes: Shapes) -> str | None:
+    """Return what an input may say of another one's rows."""
     rank, dtype = shapes.rank(value), shapes.dtype(value)
     if rank == 2 and axis == 1 and _may_be_mask(value, shapes):
         return "is 1 for what is valid and 0 behind it"
@@ -170,7 +186,7 @@ def _meaning(value: ir.Value, axis: int, shapes: Shapes) -> str | None:
 
 
 def _may_be_mask(value: ir.Value, shapes: Shapes) -> bool:
-    """Whether an input could say what is valid: no tokens, which are looked up, and no curve."""
+    """Return whether an input could be a mask: no tokens, which are looked up, and no curve."""
     if "mask" in (value.name or "").lower():
         return True
     dtype = shapes.dtype(value)
@@ -178,33 +194,35 @@ def _may_be_mask(value: ir.Value, shapes: Shapes) -> bool:
     return dtype is not None and not dtype.is_floating_point() and not looked_up
 
 
-def _placed(place: str, value: ir.Value, axis: int) -> str:
-    """``place``, with the name that the model gives the dim; a symbol of ours says nothing."""
-    name = _own_name(value, axis)
+def _label_with_name(place: str, value: ir.Value, axis: int) -> str:
+    """Return ``place`` with the model's name of the dim, unless the symbol is our own."""
+    name = _declared_name(value, axis)
     return f"{place} ({name})" if name else place
 
 
-def _only_batch(shapes: Shapes, places: Sequence[NamedPlace]) -> str:
-    told = _listed(places)
+def _only_batch_message(shapes: Shapes, places: Sequence[NamedPlace]) -> str:
+    batch_text = _list_axes(places)
     inputs = dict.fromkeys(value for _, value, _ in places)
     dims = ((value, i, x) for value in inputs for i, x in enumerate(shapes.dims(value) or ()))
-    fixed = ", ".join(f"{_bare(value, i)} is {x}" for value, i, x in dims if isinstance(x, int))
-    name = _text(places[0][1], places[0][2])
+    fixed = ", ".join(
+        f"{_axis_text(value, i)} is {x}" for value, i, x in dims if isinstance(x, int)
+    )
+    name = _quoted_axis(places[0][1], places[0][2])
     return (
-        f"ilens-mask: no dim besides the batch, {told}, may vary"
+        f"ilens-mask: no dim besides the batch, {batch_text}, may vary"
         + (f" ({fixed})" if fixed else "")
         + ", so no clip is padded. Export the model with a dynamic time axis, or try -p thaw "
         f"first; if that is no batch but time, name it: {_SPEC}{name}"
     )
 
 
-def _listed(firsts: Sequence[NamedPlace]) -> str:
-    return ", ".join(_placed(_bare(value, i), value, i) for _, value, i in firsts)
+def _list_axes(firsts: Sequence[NamedPlace]) -> str:
+    return ", ".join(_label_with_name(_axis_text(value, i), value, i) for _, value, i in firsts)
 
 
-def _bare(value: ir.Value, axis: int) -> str:
+def _axis_text(value: ir.Value, axis: int) -> str:
     return f"{value.name}.{axis}"
 
 
-def _text(value: ir.Value, axis: int) -> str:
-    return quoted(_bare(value, axis))
+def _quoted_axis(value: ir.Value, axis: int) -> str:
+    return quote_name(_axis_text(value, axis))

@@ -1,4 +1,4 @@
-"""What a rule sees of a node: the states of its inputs, its shapes, and how to ask for a repair."""
+"""View of a node for its rule: states of its inputs, its shapes, and how to ask for a repair."""
 
 import enum
 from collections.abc import Callable, Sequence
@@ -9,17 +9,28 @@ import numpy.typing as npt
 import onnx_ir as ir
 import sympy
 
-from graphfix.lengths.dim_nodes import lowers
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import attr_ints, input_at, is_op
+from graphfix.lengths.dim_nodes import is_buildable
 from graphfix.lengths.joint_axes import RefusedError, check_batch, check_maskable, check_rows
 from graphfix.lengths.length_nodes import LOOKED_THROUGH
-from graphfix.lengths.length_source import Source
-from graphfix.lengths.number_effects import MANY, UNARY, extreme
-from graphfix.lengths.repairs.fill_tail import Hide, Zero
+from graphfix.lengths.length_source import LengthSource
+from graphfix.lengths.number_effects import MANY, UNARY, dtype_limit
+from graphfix.lengths.repairs.fill_tail import HideTail, ZeroTail
 from graphfix.lengths.repairs.frames import LastFrames
 from graphfix.lengths.repairs.repair import FrameRepair, Leak, Repair
 from graphfix.lengths.repairs.statistics import LengthData
-from graphfix.lengths.tail_state import ZERO, Axis, Other, Rows, State, Tail, Time, plain, size_expr
-from graphfix.model.values import attr_ints, const_of, input_at, is_op
+from graphfix.lengths.tail_state import (
+    ZERO,
+    Axis,
+    BatchFactor,
+    OtherFactor,
+    Tail,
+    TensorState,
+    TimeFactor,
+    size_expr,
+    state_without_time,
+)
 
 Numbers = npt.NDArray[np.generic]
 
@@ -33,99 +44,101 @@ _HUGE = 1e30
 
 
 @dataclass(eq=False)
-class Site:
-    """One node of a padded model.
+class RuleSite:
+    """One node of a padded model, as its rule sees it.
 
     Attributes:
         node: The node.
-        states: What is known of each input; None for one that is absent.
+        states: The state of each input; None for one that is absent.
         source: The padded dim.
         opset: The version of the standard opset.
-        known: What is known of any tensor.
-        repairs: What has been asked for so far.
-        points: The zero point of each input that has one: what counts as zero in it.
+        state_of: Returns the state of any tensor.
+        repairs: The repairs that were asked for so far.
+        zero_points: The zero point of each input that has one: it counts as zero in that input.
     """
 
     node: ir.Node
-    states: list[State | None]
-    source: Source
+    states: list[TensorState | None]
+    source: LengthSource
     opset: int
-    known: Callable[[ir.Value], State | None] = lambda value: None
+    state_of: Callable[[ir.Value], TensorState | None] = lambda value: None
     repairs: list[Repair] = field(default_factory=list)
-    points: dict[int, ir.Value | None] = field(default_factory=dict)
+    zero_points: dict[int, ir.Value | None] = field(default_factory=dict)
 
-    def state(self, index: int = 0) -> State:
-        """What is known of an input that must be there."""
+    def input_state(self, index: int = 0) -> TensorState:
+        """Return the state of an input that must be there."""
         state = self.states[index] if index < len(self.states) else None
         if state is None:
             raise RefusedError(f"input {index} of it is missing")
         return state
 
-    def has(self, index: int) -> bool:
-        """Whether an input is given, or the attribute that it was in an older opset."""
-        if self._attribute(index) is not None:
+    def has_input(self, index: int) -> bool:
+        """Return whether an input is given, or the attribute that it was in an older opset."""
+        if self._legacy_attribute(index) is not None:
             return True
         return index < len(self.states) and self.states[index] is not None
 
-    def need_zero(self, index: int, axis: int, leak: Leak) -> State:
-        """The state of an input once its tail adds nothing to a sum."""
-        state = self.state(index)
-        if not state.tail(axis).is_zero:
-            point = self.points.get(index)
+    def require_zero_tail(self, index: int, axis: int, leak: Leak) -> TensorState:
+        """Ask for a tail that adds nothing to a sum, and return the input's state after it."""
+        state = self.input_state(index)
+        if not state.tail_along(axis).is_zero:
+            point = self.zero_points.get(index)
             dims = self.source.shapes.dims(point)
             if point is not None and (dims is None or any(x != 1 for x in dims)):
                 raise RefusedError("its zero point is not one number")
-            state = self._mask(Zero(self.node, leak, index, axis, state, point), ZERO)
+            state = self._request_mask(ZeroTail(self.node, leak, index, axis, state, point), ZERO)
         return state
 
-    def need_hidden(self, index: int, axis: int) -> State:
-        """The state of an input once its tail weighs nothing in a Softmax."""
-        if self.state(index).tail(axis).kind == "low":
-            return self.state(index)
-        return self.need_low(index, axis, "attention dilution")
+    def require_hidden_tail(self, index: int, axis: int) -> TensorState:
+        """Ask for a tail of no weight in a Softmax, and return the input's state after it."""
+        if self.input_state(index).tail_along(axis).kind == "low":
+            return self.input_state(index)
+        return self.require_low_tail(index, axis, "attention dilution")
 
-    def need_low(self, index: int, axis: int, leak: Leak) -> State:
-        """The state of an input once its tail is never the largest, whatever is valid."""
-        state, dtype = self.state(index), self.source.shapes.dtype(self.node.inputs[index])
-        edge = extreme(ir.DataType.FLOAT if dtype is None else dtype, high=False)
-        if not state.tail(axis).is_below(max(edge, -_HUGE)):
-            state = self._mask(Hide(self.node, leak, index, axis, state), Tail("number", edge))
+    def require_low_tail(self, index: int, axis: int, leak: Leak) -> TensorState:
+        """Ask for a tail that is never the largest, and return the input's state after it."""
+        state, dtype = self.input_state(index), self.source.shapes.dtype(self.node.inputs[index])
+        edge = dtype_limit(ir.DataType.FLOAT if dtype is None else dtype, high=False)
+        if not state.tail_along(axis).is_below(max(edge, -_HUGE)):
+            state = self._request_mask(
+                HideTail(self.node, leak, index, axis, state), Tail("number", edge)
+            )
         return state
 
-    def need_finite(self, index: int, leak: Leak) -> State:
-        """The state of an input once 0 times its tail is 0."""
-        for axis in self.state(index).timed:
-            if not self.state(index).tail(axis).is_finite:
-                self.need_zero(index, axis, leak)
-        return self.state(index)
+    def require_finite_tails(self, index: int, leak: Leak) -> TensorState:
+        """Ask for tails of which 0 times any is 0, and return the input's state after it."""
+        for axis in self.input_state(index).time_axes:
+            if not self.input_state(index).tail_along(axis).is_finite:
+                self.require_zero_tail(index, axis, leak)
+        return self.input_state(index)
 
-    def need_length(self, index: int, axes: Sequence[Axis]) -> State:
-        """The state of an input that holds a size once it holds the valid length instead.
+    def require_valid_length(self, index: int, axes: Sequence[Axis]) -> TensorState:
+        """Ask for the valid length where an input holds a size, and return its state after it.
 
         Args:
             index: The input.
             axes: The axes that it is broadcast to; each row of the batch has a length of its own.
         """
-        rank = self.state(index).rank
-        at = next((i for i, x in enumerate(axes) if x and isinstance(x[0], Rows)), None)
+        rank = self.input_state(index).rank
+        at = next((i for i, x in enumerate(axes) if x and isinstance(x[0], BatchFactor)), None)
         if self.source.batch is not None and at is None:
             raise RefusedError("a size is used as a number, and its result has no batch axis")
         value = self.node.inputs[index]
-        if value is None or not _one_element(self.source.shapes.dims(value)):
+        if value is None or not _has_one_element(self.source.shapes.dims(value)):
             raise RefusedError("several sizes at once are used as numbers")
-        if not self._is_of_lengths(value):
+        if not self._is_made_of_lengths(value):
             raise RefusedError("a size is used as a number, and it is not known which")
         trailing = 0 if at is None else len(axes) - at - 1
         self.repairs.append(LengthData(self.node, "length as data", index, rank, trailing))
-        self.states[index] = plain(())
-        return self.state(index)
+        self.states[index] = state_without_time(())
+        return self.input_state(index)
 
-    def _is_of_lengths(self, value: ir.Value | None) -> bool:
-        """Whether a number is made of sizes that valid lengths can take the place of."""
+    def _is_made_of_lengths(self, value: ir.Value | None) -> bool:
+        """Return whether a number is made of sizes that valid lengths can replace."""
         if value is None:
             return True
-        data = self.source.shapes.data(value) or ()
-        if len(data) == 1 and lowers(size_expr(str(data[0])), self.source.symbol):
+        data = self.source.shapes.known_elements(value) or ()
+        if len(data) == 1 and is_buildable(size_expr(str(data[0])), self.source.symbol):
             return True
         node = value.producer()
         if node is None or is_op(node, "Constant"):
@@ -133,36 +146,40 @@ class Site:
         if is_op(node, "Shape", "Size"):
             return False
         if is_op(node, *LOOKED_THROUGH):
-            one = _one_element(self.source.shapes.dims(node.inputs[0]))
-            return one and self._is_of_lengths(node.inputs[0])
+            is_scalar = _has_one_element(self.source.shapes.dims(node.inputs[0]))
+            return is_scalar and self._is_made_of_lengths(node.inputs[0])
         # What makes one number of several, as ReduceMax does, would do so over rows of the batch.
-        return is_op(node, *MANY, *UNARY) and all(map(self._is_of_lengths, node.inputs))
+        return is_op(node, *MANY, *UNARY) and all(map(self._is_made_of_lengths, node.inputs))
 
     def check_size(self, size: sympy.Expr) -> None:
         """Refuse if a size cannot be computed from the length of the padded input."""
         symbol = self.source.symbol
-        if not lowers(size, symbol):
+        if not is_buildable(size, symbol):
             raise RefusedError(f"its length {size} cannot be computed from {symbol} alone")
 
-    def check_mask(self, state: State, axis: int) -> None:
+    def check_mask(self, state: TensorState, axis: int) -> None:
         """Refuse if no mask over an axis can be built, or how much of it is valid not computed."""
         check_maskable(state.axes or (), axis, self.source)
-        for factor in state.at(axis):
-            if isinstance(factor, Time):
+        for factor in state.factors_of(axis):
+            if isinstance(factor, TimeFactor):
                 self.check_size(factor.size)
 
-    def check_behind(self, reason: str) -> None:
+    def check_parameters(self, reason: str) -> None:
         """Refuse, for this reason, if an input behind the first carries time."""
-        if any(x is not None and x.timed for x in self.states[1:]):
+        if any(x is not None and x.time_axes for x in self.states[1:]):
             raise RefusedError(reason)
 
-    def recomputed(self, axes: tuple[Axis, ...] | None, tails: tuple[Tail | None, ...]) -> State:
-        """A result with these axes, its tails computed from all inputs."""
+    def state_after_arithmetic(
+        self, axes: tuple[Axis, ...] | None, tails: tuple[Tail | None, ...]
+    ) -> TensorState:
+        """Return a result with these axes, its tails computed from all inputs."""
         finite = all(x is None or x.is_finite for x in self.states)
-        return State(axes, State(axes, tails).recomputed(finite=finite))
+        return TensorState(axes, TensorState(axes, tails).tails_after_arithmetic(finite=finite))
 
-    def read_last(self, state: State, axis: int, offsets: tuple[int, ...], *, drop: bool) -> None:
-        """Ask for reads from the end of what is valid, if there is not the same everywhere.
+    def request_last_frames(
+        self, state: TensorState, axis: int, offsets: tuple[int, ...], *, drop: bool
+    ) -> None:
+        """Ask for reads from the end of what is valid, unless all of it is the same.
 
         Args:
             state: What is known of the input.
@@ -170,121 +187,125 @@ class Site:
             offsets: Where is read: -1 is the last.
             drop: Whether the axis goes.
         """
-        if state.fill is None and not (state.tail(axis).kind == "last" and offsets == (-1,)):
-            size = state.size(axis)
+        if state.fill is None and not (state.tail_along(axis).kind == "last" and offsets == (-1,)):
+            size = state.size_along(axis)
             self.check_size(size)
             leak: Leak = "last-frame read"
-            self.repair(LastFrames(self.node, leak, axis, size, state, offsets, drop))
+            self.request_repair(LastFrames(self.node, leak, axis, size, state, offsets, drop))
 
-    def repair(self, repair: Repair) -> None:
+    def request_repair(self, repair: Repair) -> None:
         """Ask for a repair of the whole node."""
         if isinstance(repair, FrameRepair):
             check_rows(repair.state, self.source)
-        elif isinstance(state := getattr(repair, "state", None), State):
+        elif isinstance(state := getattr(repair, "state", None), TensorState):
             check_batch(state, self.source)
         self.repairs.append(repair)
 
-    def dims(self, value: ir.Value | None) -> list[sympy.Expr] | None:
-        """The dims of a tensor as expressions."""
+    def dims_of(self, value: ir.Value | None) -> list[sympy.Expr] | None:
+        """Return the dims of a tensor as expressions."""
         dims = self.source.shapes.dims(value)
         return None if dims is None else [size_expr(str(x)) for x in dims]
 
-    def out_dims(self, index: int = 0) -> list[sympy.Expr]:
-        """The dims of an output, which must be known."""
-        dims = self.dims(self.node.outputs[index])
+    def output_dims(self, index: int = 0) -> list[sympy.Expr]:
+        """Return the dims of an output, which must be known."""
+        dims = self.dims_of(self.node.outputs[index])
         if dims is None:
             raise RefusedError("the shape of its result is not known")
         return dims
 
-    def contents(self, index: int) -> list[sympy.Expr] | None:
-        """What a small integer input holds, as expressions; None where it is not known.
+    def input_contents(self, index: int) -> list[sympy.Expr] | None:
+        """Return what a small integer input holds, as expressions; None where it is not known.
 
         Of what was an attribute in an older opset, what that holds.
         """
-        attribute = self._attribute(index)
+        attribute = self._legacy_attribute(index)
         if attribute is not None:
             return [sympy.Integer(x) for x in attribute.as_ints()]
-        return self.held(input_at(self.node, index))
+        return self.contents_of(input_at(self.node, index))
 
-    def array(self, index: int) -> Numbers | None:
-        """What an input holds in every run: a constant, or what is computed of constants alone."""
+    def input_array(self, index: int) -> Numbers | None:
+        """Return what an input holds in every run: a constant, or what only constants make."""
         value = input_at(self.node, index)
-        found = const_of(value)
-        held, dims = self.contents(index), self.dims(value)
-        if found is not None or held is None or not all(x.is_Integer for x in held):
-            return found
+        constant = const_of(value)
+        contents, dims = self.input_contents(index), self.dims_of(value)
+        if constant is not None or contents is None or not all(x.is_Integer for x in contents):
+            return constant
         shape = [int(x) for x in dims or () if x.is_Integer]
-        return np.array([int(x) for x in held], np.int64).reshape(shape)
+        return np.array([int(x) for x in contents], np.int64).reshape(shape)
 
-    def ints(self, index: int) -> tuple[int, ...] | None:
-        """The same, as whole numbers."""
-        array = self.array(index)
+    def input_ints(self, index: int) -> tuple[int, ...] | None:
+        """Return what an input holds in every run, as whole numbers."""
+        array = self.input_array(index)
         return None if array is None else tuple(int(x) for x in array.reshape(-1))
 
-    def axes(self) -> tuple[int, ...] | None:
-        """The axes of a Squeeze, Unsqueeze or Reduce; None if they are not known, or not given."""
-        return self.ints(1) if self.has(1) else attr_ints(self.node, "axes")
+    def axes_parameter(self) -> tuple[int, ...] | None:
+        """Return the axes of a Squeeze, Unsqueeze or Reduce; None if not known, or not given."""
+        return self.input_ints(1) if self.has_input(1) else attr_ints(self.node, "axes")
 
-    def _attribute(self, index: int) -> ir.Attr | None:
-        """The attribute that an input was in an older opset."""
+    def _legacy_attribute(self, index: int) -> ir.Attr | None:
+        """Return the attribute that an input was in an older opset."""
         name = _ATTRIBUTES.get((self.node.op_type, index))
         return None if name is None else self.node.attributes.get(name)
 
-    def held(self, value: ir.Value | None) -> list[sympy.Expr] | None:
-        """What a small integer tensor holds, if that is known in terms of the inputs' dims."""
-        data = self.source.shapes.data(value)
+    def contents_of(self, value: ir.Value | None) -> list[sympy.Expr] | None:
+        """Return what a small integer tensor holds, if the inputs' dims determine it."""
+        data = self.source.shapes.known_elements(value)
         sizes = None if data is None else [size_expr(str(x)) for x in data]
-        return sizes if sizes is not None and all(map(self.is_known, sizes)) else None
+        return sizes if sizes is not None and all(map(self.is_size_of_inputs, sizes)) else None
 
-    def is_known(self, size: sympy.Expr) -> bool:
-        """Whether a size is one in the dims of the inputs."""
+    def is_size_of_inputs(self, size: sympy.Expr) -> bool:
+        """Return whether a size is one in the dims of the inputs."""
         return all(x.name in self.source.symbols for x in size.free_symbols)
 
-    def grows(self, size: sympy.Expr) -> bool:
-        """Whether a size counts padding in."""
+    def grows_with_padding(self, size: sympy.Expr) -> bool:
+        """Return whether a size counts padding in."""
         return any(x.name == self.source.symbol for x in size.free_symbols)
 
-    def axis_of(self, size: sympy.Expr) -> Axis:
-        """The axis of a tensor that is made to a size, not of anything padded."""
+    def axis_of_size(self, size: sympy.Expr) -> Axis:
+        """Return the axis of a tensor that is made to a size, not of anything padded."""
         if size == 1:
             return ()
-        if self.grows(size):
-            return (Time(size),)
-        return (Rows(size),) if str(size) == self.source.batch else (Other(size),)
+        if self.grows_with_padding(size):
+            return (TimeFactor(size),)
+        return (BatchFactor(size),) if str(size) == self.source.batch else (OtherFactor(size),)
 
-    def same_along(self, size: sympy.Expr) -> Axis:
-        """The axis of what is the same all along: of rows and frames, any order is theirs."""
+    def axis_of_repeats(self, size: sympy.Expr) -> Axis:
+        """Return the axis of a tensor whose elements are all the same along it."""
         symbol = next((x for x in size.free_symbols if x.name == self.source.batch), None)
-        if symbol is None or not self.grows(size):
-            return self.axis_of(size)
-        rest = sympy.cancel(size / symbol)
-        whole = symbol not in rest.free_symbols and self.grows(rest)
-        return (Rows(symbol), Time(rest)) if whole else self.axis_of(size)
+        if symbol is None or not self.grows_with_padding(size):
+            return self.axis_of_size(size)
+        other_size = sympy.cancel(size / symbol)
+        is_product = symbol not in other_size.free_symbols and self.grows_with_padding(other_size)
+        return (
+            (BatchFactor(symbol), TimeFactor(other_size)) if is_product else self.axis_of_size(size)
+        )
 
-    def axes_of(self, index: int = 0) -> tuple[Axis, ...]:
-        """The axes of an output that is made to its size."""
-        return tuple(self.axis_of(x) for x in self.out_dims(index))
+    def output_axes(self, index: int = 0) -> tuple[Axis, ...]:
+        """Return the axes of an output that is made to its size."""
+        return tuple(self.axis_of_size(x) for x in self.output_dims(index))
 
-    def without_time(self, index: int = 0, *, fixed: bool = False) -> State:
-        """The state of an output that no padding reaches."""
-        if any(map(self.grows, self.dims(self.node.outputs[index]) or ())):
+    def output_without_time(self, index: int = 0, *, fixed: bool = False) -> TensorState:
+        """Return the state of an output that no padding reaches."""
+        if any(map(self.grows_with_padding, self.dims_of(self.node.outputs[index]) or ())):
             raise RefusedError(GROWS)
-        return self.of_its_shape(index, fixed=fixed)
+        return self.output_of_shape(index, fixed=fixed)
 
-    def of_its_shape(self, index: int = 0, *, fixed: bool = False) -> State:
-        """A result of which nothing but the shape is known, if that is."""
-        dims = self.dims(self.node.outputs[index])
-        return plain(None if dims is None else [self.axis_of(x) for x in dims], fixed=fixed)
+    def output_of_shape(self, index: int = 0, *, fixed: bool = False) -> TensorState:
+        """Return a state of which nothing but the shape is known, if that is."""
+        dims = self.dims_of(self.node.outputs[index])
+        return state_without_time(
+            None if dims is None else [self.axis_of_size(x) for x in dims], fixed=fixed
+        )
 
-    def _mask(self, repair: Zero | Hide, tail: Tail) -> State:
+    def _request_mask(self, repair: ZeroTail | HideTail, tail: Tail) -> TensorState:
         self.check_mask(repair.state, repair.axis)
         self.repairs.append(repair)
         self.states[repair.index] = repair.state.with_tail(repair.axis, tail)
-        return self.state(repair.index)
+        return self.input_state(repair.index)
 
 
-class Takes(enum.Flag):
-    """What a rule knows how to read, besides tensors of frames."""
+class AcceptedInputs(enum.Flag):
+    """Inputs that a rule can read besides tensors of frames."""
 
     SIZES = enum.auto()
     """Padded sizes."""
@@ -296,21 +317,21 @@ class Takes(enum.Flag):
     """The places of a mask."""
 
 
-_NOTHING = Takes(0)
+_NOTHING = AcceptedInputs(0)
 
 
 @dataclass(frozen=True)
-class Rule:
-    """What padding does to the results of an operator.
+class PaddingRule:
+    """Effect of padding on the results of an operator.
 
     Attributes:
-        apply: Gives the state of each output, and asks for repairs.
-        takes: What it knows how to read.
+        infer_states: Returns the state of each output, and asks for repairs.
+        accepts: The inputs that it can read.
     """
 
-    apply: Callable[[Site], State | Sequence[State | None]]
-    takes: Takes = _NOTHING
+    infer_states: Callable[[RuleSite], TensorState | Sequence[TensorState | None]]
+    accepts: AcceptedInputs = _NOTHING
 
 
-def _one_element(dims: Sequence[object] | None) -> bool:
+def _has_one_element(dims: Sequence[object] | None) -> bool:
     return dims is not None and all(x == 1 for x in dims)

@@ -1,1 +1,1 @@
-"""Where do two runs part, and why: of two models, or of a clip alone and in a container."""
+"""Places where two runs part, and why: of two models, or of a clip alone and in a container."""

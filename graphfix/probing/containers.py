@@ -1,4 +1,4 @@
-"""Runs clips in containers and holds them to what they are alone."""
+"""Runs clips in containers and compares them with what they are alone."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,19 +8,19 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.clips import Fill
-from graphfix.feeds.graph_uses import say
+from graphfix.feeds.graph_uses import describe_node
 from graphfix.feeds.roles import TELLS
-from graphfix.model import io
-from graphfix.model.given import PathOrModel
-from graphfix.probing.in_container import PaddedDiff, cropped
-from graphfix.probing.unpadded import Alone, Clip, ClipTable
+from graphfix.files import io
+from graphfix.files.given import PathOrModel
+from graphfix.probing.in_container import PaddedDiff, crop_to_clip
+from graphfix.probing.unpadded import Clip, ClipTable, UnpaddedRuns
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
-from graphfix.proof.output_record import faults
-from graphfix.runtime.compared_session import Opened, open_given, open_session
+from graphfix.proof.output_record import find_faults
+from graphfix.runtime.compared_session import Opened, open_original, open_session
 from graphfix.runtime.provider import Ep
-from graphfix.runtime.random_nodes import draws, seeded
+from graphfix.runtime.random_nodes import first_random_node, seed_model
 from graphfix.runtime.run_errors import RunError
-from graphfix.wording import Tell, grouped
+from graphfix.wording import Tell, group_pairs
 
 Outputs = dict[str, Array]
 
@@ -29,15 +29,15 @@ Outputs = dict[str, Array]
 _LONGER = (1.5, 12.0)
 
 
-class Job:
-    """One padded check.
+class PaddedCheck:
+    """One padded check: clips in containers, compared with the clips alone.
 
     Attributes:
         graph: The model that runs the containers.
         source: What to load for it.
         native: The model that runs the clips alone.
         native_source: What to load for that.
-        alone: Makes the clips and runs them alone.
+        clip_runs: Makes the clips and runs them alone.
         tolerance: The gates.
         checks: What was compared.
         reason: Why a container gave nothing to compare; empty if all did.
@@ -55,10 +55,10 @@ class Job:
         seeds: int | None,
         ep: Ep,
     ) -> None:
-        self.graph, self.source = _read(model)
-        native = (self.graph, self.source) if original is None else _read(original)
+        self.graph, self.source = _load_seeded(model)
+        native = (self.graph, self.source) if original is None else _load_seeded(original)
         self.native, self.native_source = native
-        self._own = original is None
+        self._is_own_original = original is None
         self._fills, self._ep = fills, ep
         half = computes_in_half(self.graph) or computes_in_half(self.native)
         self.tolerance = tolerance or (Tolerance().for_half() if half else Tolerance())
@@ -67,9 +67,11 @@ class Job:
             self._notes.append("the model computes in float16, so it may differ 100 times more")
         self.checks: list[PaddedDiff] = []
         self.reason = ""
-        repaired = None if self._own else self.graph
-        self.alone = Alone(self.native, repaired, dims, containers, axis, seeds, self._tell)
-        self._done = self._total = 0
+        repaired = None if self._is_own_original else self.graph
+        self.clip_runs = UnpaddedRuns(
+            self.native, repaired, dims, containers, axis, seeds, self._report_step
+        )
+        self._steps_run = self._total = 0
         self._filler = 0  # full rows that a container needs besides the clips
         self._progress: Tell = lambda _: None
 
@@ -80,145 +82,163 @@ class Job:
             FeedError: No clip runs alone, or none in a container.
         """
         self._progress = progress
-        with open_given(self.native_source) as native:
-            found = self.alone.run(native)
-            self._total = self._done + sum(1 for _ in self.plan(found)) * len(self._fills)
-            if self._own and self._ep == "cpu":
-                self._contain(native, found)
+        with open_original(self.native_source) as native:
+            clip_table = self.clip_runs.run(native)
+            self._total = self._steps_run + sum(1 for _ in self.plan_containers(clip_table)) * len(
+                self._fills
+            )
+            if self._is_own_original and self._ep == "cpu":
+                self._run_containers(native, clip_table)
                 return
         try:  # only now, so that only one set of weights is in memory
             with open_session(self.source, self._ep) as session:
-                self._contain(session, found)
+                self._run_containers(session, clip_table)
         except ModelError as error:
             where = "on DirectML" if self._ep == "dml" else "in ONNX Runtime"
             self.reason = f"the model does not load {where}: {error}"
 
-    def _contain(self, session: Opened, found: ClipTable) -> None:
-        for rows, container in self.plan(found):
-            self._check(session, rows, container)
+    def _run_containers(self, session: Opened, clip_table: ClipTable) -> None:
+        for rows, container in self.plan_containers(clip_table):
+            self._check_container(session, rows, container)
         if not (self.checks or self.reason):
-            reasons = "; ".join(f"{x.name}: {x.reason}" for x in self.alone.dropped[-3:])
+            reasons = "; ".join(f"{x.name}: {x.reason}" for x in self.clip_runs.dropped[-3:])
             raise FeedError(f"the model runs in none of the containers ({reasons})")
         # What all comparisons together say: an output that was never a number is not known.
         if not self.reason and all(check.ok for check in self.checks):
-            self.reason = "; ".join(faults(grouped((str(x), x.diff) for x in self.checks)))
+            self.reason = "; ".join(find_faults(group_pairs((str(x), x.diff) for x in self.checks)))
 
     @property
-    def told(self) -> tuple[str, ...]:
-        """The inputs that say where content ends; the one of the metadata first."""
-        known = [x.name for x in self.alone.signature.inputs if x.role.kind in TELLS]
-        if self.alone.fed is not None:
-            known = [self.alone.fed.input, *(x for x in known if x != self.alone.fed.input)]
-        return tuple(known)
+    def length_inputs(self) -> tuple[str, ...]:
+        """Return the inputs that say where content ends; the one of the metadata first."""
+        names = [x.name for x in self.clip_runs.signature.inputs if x.role.kind in TELLS]
+        if self.clip_runs.length_input is not None:
+            names = [
+                self.clip_runs.length_input.input,
+                *(x for x in names if x != self.clip_runs.length_input.input),
+            ]
+        return tuple(names)
 
     @cached_property
     def _row_axes(self) -> dict[str, int | None]:
-        """Which axis of each output is that of the rows, where shapes tell."""
-        signature = self.alone.signature
+        """Return which axis of each output is that of the rows, where shapes tell."""
+        signature = self.clip_runs.signature
         return {k: signature.row_axis(dims or ()) for k, dims in signature.output_dims().items()}
 
-    def plan(self, found: ClipTable) -> Iterator[tuple[list[Clip], int]]:
-        """The clips that go into one container together, and how long it is."""
-        alone, lengths = self.alone, list(dict.fromkeys(n for n, _ in found))
-        step = 0 if alone.clips.one_length else 1
-        for seed, first, batch in itertools.product(alone.seeds, alone.firsts, alone.batches):
+    def plan_containers(self, clip_table: ClipTable) -> Iterator[tuple[list[Clip], int]]:
+        """Yield the clips that go into one container, and how long it is."""
+        clip_runs, lengths = self.clip_runs, list(dict.fromkeys(n for n, _ in clip_table))
+        step = 0 if clip_runs.clips.shares_one_length else 1
+        for seed, first, batch in itertools.product(
+            clip_runs.seeds, clip_runs.firsts, clip_runs.batches
+        ):
             start = lengths.index(first)
             turn = [lengths[(start + i * step) % len(lengths)] for i in range(batch)]
-            rows = [found[n, seed][i] for i, n in enumerate(turn)]
+            rows = [clip_table[n, seed][i] for i, n in enumerate(turn)]
             longest = max(turn)
             own = [round(longest * times) + i for i, times in enumerate(_LONGER)]
-            for container in alone.containers or own:
+            for container in clip_runs.containers or own:
                 if container >= longest:
                     yield rows, container
                 else:
-                    what = f"{longest} in {alone.name}={container}"
-                    alone.drop(what, "a container does not hold a clip that is longer")
+                    label = f"{longest} in {clip_runs.dim_name}={container}"
+                    clip_runs.drop_case(label, "a container does not hold a clip that is longer")
 
-    def _check(self, session: Opened, rows: Sequence[Clip], container: int) -> None:
+    def _check_container(self, session: Opened, rows: Sequence[Clip], container: int) -> None:
         lengths = tuple(clip.length for clip in rows)
         for fill in self._fills:
-            what = f"{','.join(map(str, lengths))} in {self.alone.name}={container}"
-            self._tell(f"{what}, padding {fill}")
+            label = f"{','.join(map(str, lengths))} in {self.clip_runs.dim_name}={container}"
+            self._report_step(f"{label}, padding {fill}")
             try:
-                outputs = self._contained(session, rows, container, fill)
+                outputs = self._run_container(session, rows, container, fill)
             except (FeedError, RunError) as error:
-                if reason := self._unpadded(container, rows[0].seed):
-                    self.alone.drop(f"{self.alone.name}={container} without padding", reason)
+                if reason := self._unpadded_failure(container, rows[0].seed):
+                    self.clip_runs.drop_case(
+                        f"{self.clip_runs.dim_name}={container} without padding", reason
+                    )
                 else:
                     where = " on DirectML" if self._ep == "dml" else ""
-                    told = f"the model does not run{where}, with {what}, padding {fill}: {error}"
-                    self.reason = self.reason or told
+                    message = (
+                        f"the model does not run{where}, with {label}, padding {fill}: {error}"
+                    )
+                    self.reason = self.reason or message
                 return
             for row, clip in enumerate(rows):
                 for name, array in clip.outputs.items():
                     count = len(rows) + self._filler
-                    diff = self._diff(name, array, outputs, row, count, f"{what}, {fill}")
+                    diff = self._compare_output(
+                        name, array, outputs, row, count, f"{label}, {fill}"
+                    )
                     self.checks.append(PaddedDiff(clip.length, container, fill, lengths, row, diff))
 
-    def _contained(
+    def _run_container(
         self, session: Opened, rows: Sequence[Clip], container: int, fill: Fill
     ) -> Outputs:
         """Run a container, with one full row more if the model takes the longest for its size."""
         clips, seed = [clip.feeds for clip in rows], rows[0].seed
         try:
             if not self._filler:
-                return session.run(self.alone.clips.together(clips, container, fill, seed))
+                return session.run(
+                    self.clip_runs.clips.make_container(clips, container, fill, seed)
+                )
         except RunError:
-            if not self.alone.clips.batched:
+            if not self.clip_runs.clips.can_batch:
                 raise
-        full = self.alone.clips.alone(container, len(clips), seed)
-        outputs = session.run(self.alone.clips.together([*clips, full], container, fill, seed))
+        full = self.clip_runs.clips.make_clip(container, len(clips), seed)
+        outputs = session.run(
+            self.clip_runs.clips.make_container([*clips, full], container, fill, seed)
+        )
         self._filler = 1
         return outputs
 
-    def _unpadded(self, container: int, seed: int) -> str:
-        """Why the container's size does not run even without padding; empty if it does."""
+    def _unpadded_failure(self, container: int, seed: int) -> str:
+        """Return why the container's size does not run even without padding; "" if it does."""
         try:
-            with open_given(self.native_source) as native:
-                native.run(self.alone.clips.alone(container, 0, seed))
+            with open_original(self.native_source) as native:
+                native.run(self.clip_runs.clips.make_clip(container, 0, seed))
         except (FeedError, RunError) as error:
             return str(error)
         return ""
 
-    def _diff(
-        self, name: str, alone: Array, outputs: Outputs, row: int, rows: int, case: str
+    def _compare_output(
+        self, name: str, reference: Array, outputs: Outputs, row: int, rows: int, case: str
     ) -> OutputDiff:
         if name not in outputs:
-            return OutputDiff(name, case, ok=False, reason="is missing", total=alone.size)
-        found = cropped(outputs[name], alone, row, rows, self._row_axes.get(name))
-        if isinstance(found, str):
-            return OutputDiff(name, case, ok=False, reason=found, total=alone.size)
-        whole = outputs[name].size
-        told = f"{found.size:,} of {whole // rows:,} elements are valid"
-        note = told if found.size * rows < whole else ""
-        return compare(name, case, alone, found, self.tolerance, note=note)
+            return OutputDiff(name, case, ok=False, reason="is missing", total=reference.size)
+        valid_part = crop_to_clip(outputs[name], reference, row, rows, self._row_axes.get(name))
+        if isinstance(valid_part, str):
+            return OutputDiff(name, case, ok=False, reason=valid_part, total=reference.size)
+        total = outputs[name].size
+        share_text = f"{valid_part.size:,} of {total // rows:,} elements are valid"
+        note = share_text if valid_part.size * rows < total else ""
+        return compare(name, case, reference, valid_part, self.tolerance, note=note)
 
-    def notes(self, ok: bool) -> list[str]:
-        """What a reader should know of how it was run."""
-        notes = [*self._notes, *self.alone.notes]
-        if not self.told:
+    def run_notes(self, ok: bool) -> list[str]:
+        """Return what a reader should know of how it was run."""
+        notes = [*self._notes, *self.clip_runs.notes]
+        if not self.length_inputs:
             notes.append("no input tells the model where content ends: it was run as it is")
-            notes += self.alone.signature.unheard() if self._own else []
+            notes += self.clip_runs.signature.unused_input_notes() if self._is_own_original else []
         if self._filler:
             notes.append(
                 "the model runs only with a row as long as the container, so one was added to each"
             )
-        if not ok and (node := draws(self.native)) is not None:
+        if not ok and (node := first_random_node(self.native)) is not None:
             notes.append(
-                f"the model draws random numbers ({say(node)}), and draws others for another size"
+                f"the model draws random numbers ({describe_node(node)}), and draws others "
+                "for another size"
             )
         if self._ep == "dml":
             notes.append("containers ran on DirectML, clips alone on the CPU")
         return notes
 
-    def _tell(self, what: str) -> None:
-        self._progress(f"{self._done}/{max(self._total, self._done + 1)}: {what}")
-        self._done += 1
+    def _report_step(self, label: str) -> None:
+        self._progress(f"{self._steps_run}/{max(self._total, self._steps_run + 1)}: {label}")
+        self._steps_run += 1
 
 
-def _read(model: PathOrModel) -> tuple[ir.Model, PathOrModel]:
-    """A model's graph, and what to run: a copy with seeds if it draws random numbers."""
+def _load_seeded(model: PathOrModel) -> tuple[ir.Model, PathOrModel]:
+    """Return a model's graph, and what to run: a copy with seeds if it draws random numbers."""
     graph = model if isinstance(model, ir.Model) else io.load(model)
-    if draws(graph) is not None:
-        graph = model = seeded(graph)
+    if first_random_node(graph) is not None:
+        graph = model = seed_model(graph)
     return graph, model

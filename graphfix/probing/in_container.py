@@ -1,4 +1,4 @@
-"""What a clip became in a container: what of it is valid, and how far it is from the clip alone."""
+"""A clip in a container: what of it is valid, and how far it is from the clip alone."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from graphfix.proof.compare import Array, OutputDiff
 
 @dataclass(frozen=True)
 class PaddedDiff:
-    """How far one output of a clip in a container is from that of the clip alone.
+    """Difference of one output of a clip in a container from that of the clip alone.
 
     Attributes:
         clip: The length of the clip.
@@ -28,7 +28,7 @@ class PaddedDiff:
 
     @property
     def ok(self) -> bool:
-        """Whether it is within the gates."""
+        """Return whether it is within the gates."""
         return self.diff.ok
 
     def __str__(self) -> str:
@@ -36,38 +36,38 @@ class PaddedDiff:
         return f"{self.clip} in {self.container}{among}, padding {self.fill}"
 
 
-def cropped(
-    array: Array, alone: Array, row: int = 0, rows: int = 1, row_axis: int | None = None
+def crop_to_clip(
+    array: Array, reference: Array, row: int = 0, rows: int = 1, row_axis: int | None = None
 ) -> Array | str:
-    """The part of ``array`` that is valid: as much as ``alone`` has along each axis.
+    """Return the part of ``array`` that is valid: as much as ``reference`` has along each axis.
 
     Args:
         array: A tensor of a container.
-        alone: The same tensor of the clip alone.
+        reference: The same tensor of the clip alone.
         row: Which row of the container the clip is.
         rows: How many rows the container has.
         row_axis: The axis of the rows, if it is known.
 
     Returns:
-        An array of the shape of ``alone``, or why there is none, in words.
+        An array of the shape of ``reference``, or why there is none, in words.
     """
-    if array.ndim != alone.ndim:
-        return f"has {array.ndim} dims in the container and {alone.ndim} alone"
-    where = [slice(0, size) for size in alone.shape]
+    if array.ndim != reference.ndim:
+        return f"has {array.ndim} dims in the container and {reference.ndim} alone"
+    window = [slice(0, size) for size in reference.shape]
     if rows > 1:
-        sizes = zip(array.shape, alone.shape, strict=True)
+        sizes = zip(array.shape, reference.shape, strict=True)
         fits = [a for a, pair in enumerate(sizes) if pair == (rows, 1)]
         axis = row_axis if row_axis in fits else next(iter(fits), None)
         if axis is None:
             return (
                 f"has no axis of {rows} rows: its shape is {[*array.shape]} in the container "
-                f"and {[*alone.shape]} alone"
+                f"and {[*reference.shape]} alone"
             )
-        where[axis] = slice(row, row + 1)
-    for axis, (size, own) in enumerate(zip(array.shape, alone.shape, strict=True)):
+        window[axis] = slice(row, row + 1)
+    for axis, (size, own) in enumerate(zip(array.shape, reference.shape, strict=True)):
         if size < own:
             return (
                 f"cannot be cropped to the clip: axis {axis} has {size} in the container "
                 f"and {own} alone"
             )
-    return array[tuple(where)]
+    return array[tuple(window)]

@@ -1,4 +1,4 @@
-"""Is a model safe to pad? Clips are run alone and in containers, and what is valid is compared.
+"""Check that a model is safe to pad: clips run alone and in containers, valid parts are compared.
 
 DirectML is fast at one shape, so clips are padded to one container. If padding leaks, a clip in a
 container gives other numbers than the clip alone; this measures by how much.
@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import get_args
 
-from graphfix.feeds.case import Dropped
+from graphfix.feeds.case import DroppedCase
 from graphfix.feeds.clips import FILLS, Fill
-from graphfix.json_types import record
+from graphfix.files.given import ModelLike, as_path_or_model, require_valid_choices, sizes_by_dim
+from graphfix.json_types import to_plain_record
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model.given import Given, in_memory, require_known, sizes_of
-from graphfix.probing.containers import Job
+from graphfix.probing.containers import PaddedCheck
 from graphfix.probing.in_container import PaddedDiff
 from graphfix.proof.compare import Tolerance
 from graphfix.runtime.provider import Ep
-from graphfix.runtime.python import require
+from graphfix.runtime.python import require_provider
 from graphfix.wording import Proof, Tell
 
 __all__ = ["PaddedDiff", "PaddedVerdict", "padded"]
@@ -25,7 +25,7 @@ __all__ = ["PaddedDiff", "PaddedVerdict", "padded"]
 
 @dataclass(frozen=True, repr=False)
 class PaddedVerdict(Proof):
-    """What the padded check found.
+    """Verdict of the padded check.
 
     Attributes:
         ok: Whether every output of every clip is within the gates.
@@ -45,18 +45,20 @@ class PaddedVerdict(Proof):
     fed: LengthInput | None
     told: tuple[str, ...]
     tolerance: Tolerance
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[DroppedCase, ...] = ()
     reason: str = ""
     notes: tuple[str, ...] = ()
 
     @property
     def worst(self) -> PaddedDiff | None:
-        """What is furthest from the clip alone, failed ones first; None without any."""
-        found = self.checks
-        return max(found, key=lambda c: (not c.ok, c.diff.badness, c.diff.max_abs), default=None)
+        """Return what is furthest from the clip alone, failed ones first; None without any."""
+        checks = self.checks
+        return max(
+            checks, key=lambda c: (not c.ok, c.diff.excess_ratio, c.diff.max_abs), default=None
+        )
 
     def to_json(self) -> dict[str, object]:
-        """The verdict as plain data that ``json`` can write; NaN and infinity become text."""
+        """Return the verdict as plain data for ``json``; NaN and infinity become text."""
         worst = self.worst
         data = {
             "ok": self.ok,
@@ -67,12 +69,12 @@ class PaddedVerdict(Proof):
             "told": self.told,
             "max_abs": self.tolerance.max_abs,
             "cosine": self.tolerance.cosine,
-            "worst": None if worst is None else _plain(worst),
-            "checks": [_plain(check) for check in self.checks],
+            "worst": None if worst is None else _check_to_json(worst),
+            "checks": [_check_to_json(check) for check in self.checks],
             "dropped": [{"name": x.name, "reason": x.reason} for x in self.dropped],
             "notes": self.notes,
         }
-        return record(data)
+        return to_plain_record(data)
 
     def __str__(self) -> str:
         if self.reason:
@@ -88,16 +90,16 @@ class PaddedVerdict(Proof):
         text = f"the same in all {len(self.checks):,} comparisons: "
         if diff.max_abs == 0:
             return text + "not one number differs."
-        return f"{text}{diff.told}, for a clip of {worst}."
+        return f"{text}{diff.difference_text}, for a clip of {worst}."
 
 
 def padded(
-    model: Given,
+    model: ModelLike,
     *,
     dims: Mapping[str, int | Sequence[int]] | None = None,
     container: int | Sequence[int] | None = None,
     axis: str = "",
-    original: Given | None = None,
+    original: ModelLike | None = None,
     fills: Sequence[Fill] = FILLS,
     tolerance: Tolerance | None = None,
     seeds: int | None = None,
@@ -131,27 +133,32 @@ def padded(
         FeedError: There is no such dim, a container is too short, or no clip or container runs.
         UsageError: DirectML is asked for and unavailable.
     """
-    require_known(ep=(ep, get_args(Ep)))
-    require(ep)
-    wanted = [*sizes_of({"container": container or ()})["container"]]
-    model, original = in_memory(model), None if original is None else in_memory(original)
-    job = Job(model, original, sizes_of(dims), wanted, axis, tuple(fills), tolerance, seeds, ep)
+    require_valid_choices(ep=(ep, get_args(Ep)))
+    require_provider(ep)
+    containers = [*sizes_by_dim({"container": container or ()})["container"]]
+    model, original = (
+        as_path_or_model(model),
+        None if original is None else as_path_or_model(original),
+    )
+    job = PaddedCheck(
+        model, original, sizes_by_dim(dims), containers, axis, tuple(fills), tolerance, seeds, ep
+    )
     job.run(progress or (lambda _: None))
     ok = bool(job.checks) and not job.reason and all(check.ok for check in job.checks)
     return PaddedVerdict(
         ok=ok,
         checks=tuple(job.checks),
-        axis=job.alone.name,
-        fed=job.alone.fed,
-        told=job.told,
+        axis=job.clip_runs.dim_name,
+        fed=job.clip_runs.length_input,
+        told=job.length_inputs,
         tolerance=job.tolerance,
-        dropped=tuple(job.alone.dropped),
+        dropped=tuple(job.clip_runs.dropped),
         reason=job.reason,
-        notes=tuple(job.notes(ok)),
+        notes=tuple(job.run_notes(ok)),
     )
 
 
-def _plain(check: PaddedDiff) -> dict[str, object]:
+def _check_to_json(check: PaddedDiff) -> dict[str, object]:
     head = asdict(check)
     diff = head.pop("diff")
     return head | {name: value for name, value in diff.items() if name != "case"}

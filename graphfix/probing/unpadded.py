@@ -1,4 +1,4 @@
-"""Clips alone: the lengths at which a model runs without padding, and what it makes of them."""
+"""Clips alone: the lengths at which a model runs without padding, and its outputs for them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
-from graphfix.feeds.case import Dropped
-from graphfix.feeds.case_search import wanted_sizes
-from graphfix.feeds.clips import Clips, time_of
+from graphfix.facts.fixed_inputs import fixed_input_arrays
+from graphfix.feeds.case import DroppedCase
+from graphfix.feeds.case_search import requested_sizes
+from graphfix.feeds.clips import ClipMaker, find_padded_group
 from graphfix.feeds.dim_groups import TIES
 from graphfix.feeds.signature import Signature
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model.fixed_inputs import arrays_since
-from graphfix.proof.output_record import kept_positive, silent_outputs
+from graphfix.proof.output_record import find_silent_outputs, positive_inputs_note
 from graphfix.runtime.compared_session import Opened
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import RunError
@@ -32,7 +32,7 @@ _FILLED = (1.0, 0.93, 0.6, 0.25, 1 / 12)
 
 @dataclass(frozen=True)
 class Clip:
-    """A clip, and what the model makes of it alone.
+    """A clip, and the outputs of the model for it alone.
 
     Attributes:
         length: Its length.
@@ -51,7 +51,7 @@ ClipTable = dict[tuple[int, int], list[Clip]]
 """Clips by length and seed, one for each row of a container."""
 
 
-class Alone:
+class UnpaddedRuns:
     """Makes clips of several lengths and contents, and runs each without padding.
 
     Args:
@@ -65,7 +65,7 @@ class Alone:
         tell: Called with what is run next.
 
     Attributes:
-        fed: How the containers' model is told the lengths, if its metadata says so.
+        length_input: How the containers' model is told the lengths, if its metadata says so.
         signature: The inputs of ``native``; known when the clips have run, as all that follows.
         clips: Makes the inputs.
         time: The group of dims that is padded.
@@ -78,7 +78,7 @@ class Alone:
     """
 
     signature: Signature
-    clips: Clips
+    clips: ClipMaker
     time: str
 
     def __init__(
@@ -92,153 +92,166 @@ class Alone:
         tell: Tell,
     ) -> None:
         self._native, self._repaired = native, repaired
-        self._given, self._wanted = dims, containers
+        self._user_dims, self._user_containers = dims, containers
         self._axis, self._tell = axis, tell
         model = native if repaired is None else repaired
-        self.fed = LengthInput.of(model)
-        self.seeds = range(_seeds(model) if seeds is None else seeds)
-        self.dropped: list[Dropped] = []
-        self._refused: list[Dropped] = []
+        self.length_input = LengthInput.from_metadata(model)
+        self.seeds = range(_seed_count(model) if seeds is None else seeds)
+        self.dropped: list[DroppedCase] = []
+        self._refused: list[DroppedCase] = []
         self.notes: list[str] = []
         self.batches: tuple[int, ...] = (1,)
         self.firsts: list[int] = []
 
     def run(self, session: Opened) -> ClipTable:
-        """The clips that run alone.
+        """Return the clips that run alone.
 
         Raises:
             FeedError: None does, or it is not clear which dim is padded.
         """
-        constants = {} if self._repaired is None else arrays_since(self._native, self._repaired)
+        constants = (
+            {} if self._repaired is None else fixed_input_arrays(self._native, self._repaired)
+        )
 
         for tie in TIES:
             self.signature = Signature(self._native, tie, constants)
-            self.time = time_of(self.signature, self._axis, self._given, self.fed)
-            self._fit()
+            self.time = find_padded_group(
+                self.signature, self._axis, self._user_dims, self.length_input
+            )
+            self._fit_to_repair()
             extra = None if self._repaired is None else Signature(self._repaired, tie)
-            self.clips = Clips(self.signature, self.time, self._dims, fed=self.fed, extra=extra)
-            found = self._run_alone(session)
-            if found:
-                return self._finite(session, found, extra)
+            self.clips = ClipMaker(
+                self.signature, self.time, self._dims, length_input=self.length_input, extra=extra
+            )
+            clip_table = self._run_clips(session)
+            if clip_table:
+                return self._prefer_finite(session, clip_table, extra)
         tried = "; ".join(f"{x.name}: {x.reason}" for x in self.dropped[:3])
         raise FeedError(f"the model runs at none of the lengths without padding ({tried})")
 
-    def _fit(self) -> None:
-        """Where a repair has fixed sizes: that container and no other, and clips that it holds."""
+    def _fit_to_repair(self) -> None:
+        """Take the sizes that a repair has fixed: that container, and clips that it holds."""
         fixed = {} if self._repaired is None else _fixed_sizes(self.signature, self._repaired)
-        self._dims, self.containers = self._given, self._wanted
+        self._dims, self.containers = self._user_dims, self._user_containers
         if not fixed:
             return
-        wanted = wanted_sizes(self.signature, self._given)
-        sizes = {g: wanted.get(g, ()) for g in wanted} | {g: (n,) for g, n in fixed.items()}
+        user_sizes = requested_sizes(self.signature, self._user_dims)
+        sizes = {g: user_sizes.get(g, ()) for g in user_sizes} | {g: (n,) for g, n in fixed.items()}
         size = fixed.get(self.time)
         if size is not None:
-            shorter = [n for n in wanted.get(self.time, ()) if n < size]
-            sizes[self.time] = tuple(shorter or clips_for(size))
-            if not self._wanted or size in self._wanted:
+            shorter = [n for n in user_sizes.get(self.time, ()) if n < size]
+            sizes[self.time] = tuple(shorter or clip_lengths_for(size))
+            if not self._user_containers or size in self._user_containers:
                 self.containers = (size,)
-                why = f"the model is fixed at {size}"
-                others = [n for n in self._wanted if n != size]
-                self._refused = [Dropped(f"{self.name}={n}", why) for n in others]
+                reason = f"the model is fixed at {size}"
+                other_sizes = [n for n in self._user_containers if n != size]
+                self._refused = [DroppedCase(f"{self.dim_name}={n}", reason) for n in other_sizes]
         self._dims = {self.signature.user_name(group): n for group, n in sizes.items()}
 
-    def _finite(self, session: Opened, found: ClipTable, extra: Signature | None) -> ClipTable:
-        """The clips; others with values above 0, if an output of these is never a number."""
-        silent = _silent(found)
+    def _prefer_finite(
+        self, session: Opened, clip_table: ClipTable, extra: Signature | None
+    ) -> ClipTable:
+        """Return the clips, or others with values above 0 if an output is never a number."""
+        silent = _silent_names(clip_table)
         if not silent:
-            return found
+            return clip_table
         usual = self.clips
-        self.clips = Clips(
-            self.signature, self.time, self._dims, fed=self.fed, extra=extra, positive=True
+        self.clips = ClipMaker(
+            self.signature,
+            self.time,
+            self._dims,
+            length_input=self.length_input,
+            extra=extra,
+            positive=True,
         )
-        again = self._run_alone(session)
-        if again and len(_silent(again)) < len(silent):
-            self.notes.append(kept_positive(silent))
-            return again
+        positive_table = self._run_clips(session)
+        if positive_table and len(_silent_names(positive_table)) < len(silent):
+            self.notes.append(positive_inputs_note(silent))
+            return positive_table
         self.clips = usual
-        return found
+        return clip_table
 
-    def _run_alone(self, session: Opened) -> ClipTable:
-        sizes = wanted_sizes(self.signature, self._dims)
-        given = list(dict.fromkeys(sizes.get(self.time, ())))
-        batch = sizes.get(self.signature.batch or "", (1,)) if self.clips.batched else (1,)
+    def _run_clips(self, session: Opened) -> ClipTable:
+        sizes = requested_sizes(self.signature, self._dims)
+        user_lengths = list(dict.fromkeys(sizes.get(self.time, ())))
+        batch = sizes.get(self.signature.batch or "", (1,)) if self.clips.can_batch else (1,)
         self.batches = tuple(n for n in dict.fromkeys(batch) if n > 0) or (1,)
         most = max(self.batches)
-        if self.containers and given and max(self.containers) < max(given):
+        if self.containers and user_lengths and max(self.containers) < max(user_lengths):
             raise FeedError(
-                f"a container of {max(self.containers)} does not hold a clip of {max(given)}"
+                f"a container of {max(self.containers)} does not hold a clip of {max(user_lengths)}"
             )
-        tried = given or [n for n in _LENGTHS if n <= max(self.containers, default=n)]
+        tried = user_lengths or [n for n in _LENGTHS if n <= max(self.containers, default=n)]
         more = [max(1, round(max(tried, default=1) * share)) for share in _SHARES]
-        found: ClipTable = {}
+        clip_table: ClipTable = {}
         self.dropped = list(self._refused)
         self.firsts = []
-        for length in (*tried, *(more[: max(0, most - len(given))] if given else ())):
-            if not given and len(self.firsts) >= _ENOUGH:
+        for length in (*tried, *(more[: max(0, most - len(user_lengths))] if user_lengths else ())):
+            if not user_lengths and len(self.firsts) >= _ENOUGH:
                 break
-            clips = {seed: self._clips_of(session, length, seed, most) for seed in self.seeds}
+            clips = {seed: self._run_rows(session, length, seed, most) for seed in self.seeds}
             if all(clips.values()):
-                found |= {(length, seed): made for seed, made in clips.items()}
+                clip_table |= {(length, seed): row_clips for seed, row_clips in clips.items()}
                 self.firsts += [length] if length in tried else []
-        return found if self.firsts else {}
+        return clip_table if self.firsts else {}
 
-    def _clips_of(self, session: Opened, length: int, seed: int, rows: int) -> list[Clip]:
-        made = []
-        name = f"{self.name}={length} alone"
+    def _run_rows(self, session: Opened, length: int, seed: int, rows: int) -> list[Clip]:
+        row_clips = []
+        name = f"{self.dim_name}={length} alone"
         for row in range(rows):
             self._tell(name)
             try:
-                feeds = self.clips.alone(length, row, seed)
-                made.append(Clip(length, feeds, session.run(feeds), seed))
+                feeds = self.clips.make_clip(length, row, seed)
+                row_clips.append(Clip(length, feeds, session.run(feeds), seed))
             except (FeedError, RunError) as error:
-                self.drop(name, str(error))
+                self.drop_case(name, str(error))
                 return []
-        return made
+        return row_clips
 
-    def drop(self, name: str, reason: str) -> None:
-        """Note what the model cannot run, once."""
+    def drop_case(self, name: str, reason: str) -> None:
+        """Record what the model cannot run, once."""
         if all(x.name != name for x in self.dropped):
-            self.dropped.append(Dropped(name, reason))
+            self.dropped.append(DroppedCase(name, reason))
 
     @property
-    def name(self) -> str:
-        """What the model calls the dim that is padded."""
+    def dim_name(self) -> str:
+        """Return what the model calls the dim that is padded."""
         return self.signature.user_name(self.time)
 
 
-def _seeds(model: ir.Model) -> int:
-    """How many contents to try: the largest of a row, say, stays the same in most of them."""
+def _seed_count(model: ir.Model) -> int:
+    """Return how many contents to try: the largest of a row, say, is the same in most of them."""
     floats = sum(v.dtype is None or v.dtype.is_floating_point() for v in model.graph.outputs)
     if floats == len(model.graph.outputs):
         return 1
     return _SOME_SEEDS if floats else _MANY_SEEDS
 
 
-def _silent(found: ClipTable) -> list[str]:
-    return silent_outputs(clip.outputs for clips in found.values() for clip in clips)
+def _silent_names(clip_table: ClipTable) -> list[str]:
+    return find_silent_outputs(clip.outputs for clips in clip_table.values() for clip in clips)
 
 
 def _fixed_sizes(signature: Signature, repaired: ir.Model) -> dict[str, int]:
-    """The groups of dims that were symbolic and are numbers now.
+    """Return the groups of dims that were symbolic and are numbers now.
 
     Args:
         signature: The inputs of the model as it was.
         repaired: The model as it is.
     """
     now = {value.name: value.shape for value in repaired.graph.inputs}
-    known = set(signature.symbols())
-    found: dict[str, int] = {}
+    symbols = set(signature.symbols())
+    sizes: dict[str, int] = {}
     for item in signature.inputs:
         shape = now.get(item.name)
         if shape is None or len(shape) != len(item.dims):
             continue
         for dim, size in zip(item.dims, shape, strict=True):
-            if isinstance(size, int) and not isinstance(dim, int) and dim.value in known:
-                found[signature.group(dim.value)] = size
-    return found
+            if isinstance(size, int) and not isinstance(dim, int) and dim.value in symbols:
+                sizes[signature.group_of(dim.value)] = size
+    return sizes
 
 
-def clips_for(size: int) -> list[int]:
-    """Lengths of clips for a container of one size, of both parities where it has room."""
-    found = [max(1, round(size * share)) for share in _FILLED]
-    return sorted({*found, *(n - 1 for n in (size, found[2]) if n > 2)}, reverse=True)
+def clip_lengths_for(size: int) -> list[int]:
+    """Return clip lengths for a container of one size, of both parities where it has room."""
+    lengths = [max(1, round(size * share)) for share in _FILLED]
+    return sorted({*lengths, *(n - 1 for n in (size, lengths[2]) if n > 2)}, reverse=True)

@@ -1,4 +1,4 @@
-"""What the original makes of its inputs: that is what a repaired model is held to."""
+"""The original's outputs on the test cases, with which a repaired model is compared."""
 
 import contextlib
 import itertools
@@ -9,27 +9,27 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
-from graphfix.feeds.arrays import Maker
-from graphfix.feeds.case import Case, Cases, Dropped, Poison
-from graphfix.feeds.case_search import search
+from graphfix.facts.fixed_inputs import fixed_input_arrays
+from graphfix.feeds.arrays import CaseMaker
+from graphfix.feeds.case import Case, Cases, DroppedCase, Poison
+from graphfix.feeds.case_search import search_cases
 from graphfix.feeds.case_style import Style
-from graphfix.feeds.coverage import Coverage, coverage
-from graphfix.feeds.poison import poisoned
+from graphfix.feeds.coverage import Coverage, measure_coverage
+from graphfix.feeds.poison import poison_padding
 from graphfix.feeds.roles import UNUSED
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.user_feeds import given_case
+from graphfix.feeds.user_feeds import case_from_feeds
+from graphfix.files.given import PathOrModel
+from graphfix.graph.dims import newly_fixed_dims
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model.dims import fixed_since
-from graphfix.model.fixed_inputs import arrays_since
-from graphfix.model.given import PathOrModel
 from graphfix.paths import StrPath
-from graphfix.proof.branches import Branches
+from graphfix.proof.branches import BranchRecord
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Array, Mask, Tolerance
-from graphfix.proof.content import Content
-from graphfix.proof.output_record import kept_positive, silent_outputs
-from graphfix.proof.state_steps import Chain, chains
-from graphfix.runtime.compared_session import Opened, open_given
+from graphfix.proof.content import ContentMasks
+from graphfix.proof.output_record import find_silent_outputs, positive_inputs_note
+from graphfix.proof.state_steps import StepChain, run_chains
+from graphfix.runtime.compared_session import Opened, open_original
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import OverBudgetError, RunError
@@ -41,18 +41,18 @@ Sizes = Mapping[str, Sequence[int]]
 # Garbage is put into the padding of so many cases, of those whose first row is full.
 _POISONED = 2
 # So many inputs are changed alone to see whether an output follows; not dozens of caches.
-_ASKED = 16
+_MOST_CHANGED_INPUTS = 16
 
 
 @dataclass
-class Ran:
-    """A case and what the original made of it."""
+class OriginalRun:
+    """A case and the original's outputs for it."""
 
     case: Case
     outputs: Outputs
-    kept: dict[str, Mask] = field(default_factory=dict)
+    clean_masks: dict[str, Mask] = field(default_factory=dict)
     """Of a poisoned case: where the original keeps each output clean."""
-    apart: dict[str, Mask] = field(default_factory=dict)
+    isolated_masks: dict[str, Mask] = field(default_factory=dict)
     """Of a case with a row in which nothing is content: where the original keeps that row out."""
 
 
@@ -69,7 +69,7 @@ class Baseline:
 
     Attributes:
         graph: The graph of the original.
-        runs: What was run, with the outputs; known after :meth:`find`, as the others.
+        runs: What was run, with the outputs; known after :meth:`run_cases`, as the others.
         dropped: Cases that the original cannot run.
         signature: Its inputs.
         content: What is content in its outputs.
@@ -77,12 +77,12 @@ class Baseline:
         branches: Which branches the original took.
         constants: What some inputs are fed in every case: the repaired model has constants there.
         left_out: Cases that would have cost too much.
-        unheard: Inputs of which no change reached an output.
+        ignored_inputs: Inputs of which no change reached an output.
         chains: Steps, the outputs of one fed to the next; none of a model without states.
     """
 
     signature: Signature
-    content: Content
+    content: ContentMasks
 
     def __init__(
         self,
@@ -96,53 +96,53 @@ class Baseline:
         self.budget = budget or Budget()
         self._source, self.graph, self._after = source, graph, after
         self._tolerance, self._tell = tolerance, tell
-        self.runs: list[Ran] = []
-        self.dropped: list[Dropped] = []
+        self.runs: list[OriginalRun] = []
+        self.dropped: list[DroppedCase] = []
         self.notes: list[str] = []
         self.constants: dict[str, Array] = {}
-        self.branches = Branches(graph)
+        self.branches = BranchRecord(graph)
         self.left_out: list[str] = []
-        self.chains: list[Chain] = []
-        self.unheard: list[str] = []
-        self._made = False
-        self._opened: dict[str, Outputs] | None = None
+        self.chains: list[StepChain] = []
+        self.ignored_inputs: list[str] = []
+        self._makes_cases = False
+        self._default_outputs: dict[str, Outputs] | None = None
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
-    def leaks(self, held: Collection[Poison]) -> tuple[str, ...]:
-        """Where the original lets garbage through, which is excluded from the comparison.
+    def leak_notes(self, compared: Collection[Poison]) -> tuple[str, ...]:
+        """Return where the original leaks garbage, excluded from the comparison.
 
         Args:
-            held: The garbage that is.
+            compared: The garbage that is.
         """
-        return tuple(text for (_, poison), text in self._leaks.items() if poison not in held)
+        return tuple(text for (_, poison), text in self._leaks.items() if poison not in compared)
 
     def forget_repaired(self) -> None:
-        """Let go of the repaired model, which only finding the cases asks of: its file may go."""
+        """Drop the repaired model, which is needed only while cases are searched."""
         self._after = lambda: self.graph
 
-    def as_opened(self, runs: Sequence[Ran]) -> dict[str, Outputs] | None:
-        """What a session with all optimizations makes of some cases; None if it fails."""
-        if self._opened is None:
-            self._opened = {}
+    def default_outputs(self, runs: Sequence[OriginalRun]) -> dict[str, Outputs] | None:
+        """Return some cases' outputs with all optimizations on, or None if that fails."""
+        if self._default_outputs is None:
+            self._default_outputs = {}
             with contextlib.suppress(ModelError, RunError), Session(self._source) as session:
-                self._opened = {x.case.name: session.run(x.case.feeds) for x in runs}
-        return self._opened or None
+                self._default_outputs = {x.case.name: session.run(x.case.feeds) for x in runs}
+        return self._default_outputs or None
 
-    def coverage(self, compared: Collection[str]) -> Coverage:
-        """What the made-up cases have met, and what they have not; nothing of given ones.
+    def coverage_of(self, compared: Collection[str]) -> Coverage:
+        """Return which conditions the made-up cases met; nothing for given cases.
 
         Args:
             compared: The names of the cases of which something was compared.
         """
-        if not self._made:
+        if not self._makes_cases:
             return Coverage()
         cases = [run.case for run in self.runs if run.case.name in compared]
-        found = coverage(cases, self.signature)
-        mute = tuple(f"a change of {name!r} that reaches an output" for name in self.unheard)
-        covered = (x for x in found.covered if not any(f"{n!r}" in x for n in self.unheard))
-        return Coverage(tuple(covered), (*found.missing, *mute))
+        met = measure_coverage(cases, self.signature)
+        mute = tuple(f"a change of {name!r} that reaches an output" for name in self.ignored_inputs)
+        covered = (x for x in met.covered if not any(f"{n!r}" in x for n in self.ignored_inputs))
+        return Coverage(tuple(covered), (*met.missing, *mute))
 
-    def find(
+    def run_cases(
         self,
         cases: Sequence[Case] | None,
         dims: Sizes | None,
@@ -150,153 +150,163 @@ class Baseline:
         seed: int,
     ) -> None:
         """Find the cases and run the original on them."""
-        self.constants = self._constants()
-        self.branches = Branches(self.graph, self.constants)
-        with open_given(self._source, self.branches.conditions) as session:
+        self.constants = self._find_constants()
+        self.branches = BranchRecord(self.graph, self.constants)
+        with open_original(self._source, self.branches.conditions) as session:
             if feeds is None and cases is None:
-                self._search(session, dims, seed)
+                self._search_cases(session, dims, seed)
             else:
                 self.signature = Signature(self.graph, constants=self.constants)
-                given = [] if feeds is None else [given_case(feeds, self.signature)]
-                self._run_cases(session, given or cases or ())
-            if self._made:
+                user_cases = [] if feeds is None else [case_from_feeds(feeds, self.signature)]
+                self._run_given_cases(session, user_cases or cases or ())
+            if self._makes_cases:
                 used = [x.name for x in self.signature.inputs if x.role.why != UNUSED]
-                self.unheard = [x for x in used[:_ASKED] if not self._is_heard(session, x, seed)]
-                start = self.signature.groups_in(self.runs[0].case.dims)
-                found = chains(
-                    self.graph, self.signature, start, lambda x: self._outputs(session, x), seed
+                self.ignored_inputs = [
+                    x
+                    for x in used[:_MOST_CHANGED_INPUTS]
+                    if not self._affects_outputs(session, x, seed)
+                ]
+                start = self.signature.group_sizes(self.runs[0].case.dims)
+                state_chains = run_chains(
+                    self.graph, self.signature, start, lambda x: self._outputs_of(session, x), seed
                 )
-                self.chains += found
-            self.content = Content(self.signature)
-            if self._pads_otherwise():
-                self.runs = [run for run in self.runs if not run.case.ragged]
+                self.chains += state_chains
+            self.content = ContentMasks(self.signature)
+            if self._repair_reads_lengths():
+                self.runs = [run for run in self.runs if not run.case.is_ragged]
                 self.notes += ["padding is left to graphfix padded: there the repair differs"]
-            if any(run.case.ragged for run in self.runs):
-                self.content.learn([(run.case, run.outputs) for run in self.runs])
-                self._set_apart(session, seed)
-                self._poison(session, seed)
+            if any(run.case.is_ragged for run in self.runs):
+                self.content.learn_dims([(run.case, run.outputs) for run in self.runs])
+                self._find_isolated_rows(session, seed)
+                self._run_poisoned(session, seed)
 
-    def _pads_otherwise(self) -> bool:
-        """Whether a repair takes valid lengths from an input that the original has as well.
+    def _repair_reads_lengths(self) -> bool:
+        """Return whether a repair takes valid lengths from an input that the original has too.
 
         The original lets padding through, or it would not have been repaired.
         """
-        told = LengthInput.of(self._after())
+        length_input = LengthInput.from_metadata(self._after())
         names = {value.name for value in self.graph.graph.inputs}
-        return told is not None and told.input in names and LengthInput.of(self.graph) != told
+        return (
+            length_input is not None
+            and length_input.input in names
+            and LengthInput.from_metadata(self.graph) != length_input
+        )
 
-    def _run_cases(self, session: Opened, cases: Sequence[Case]) -> None:
+    def _run_given_cases(self, session: Opened, cases: Sequence[Case]) -> None:
         for case in cases:
             self._tell(f"before, {case.name}")
             try:
-                self.runs.append(Ran(case, self._outputs(session, case)))
+                self.runs.append(OriginalRun(case, self._outputs_of(session, case)))
             except RunError as error:
                 raise FeedError(
                     f"the model as given does not run on the case {case.name!r}: {error}"
                 ) from error
 
-    def _search(self, session: Opened, dims: Sizes | None, seed: int) -> None:
-        fixed = fixed_since(self.graph, self._after())
-        wanted = {**{name: [size] for name, size in fixed.items()}, **(dims or {})}
-        self._made = True
-        found, outputs = self._tried(session, wanted, seed)
-        self.notes += found.signature.unheard()
-        if silent := silent_outputs(outputs.values()):
-            again, others = self._tried(session, wanted, seed, positive=True)
-            if len(silent_outputs(others.values())) < len(silent):
-                found, outputs = again, others
-                self.notes.append(kept_positive(silent))
-        self.signature = found.signature
-        self.runs = [Ran(case, outputs[case.name]) for case in found]
-        self.dropped, self.left_out = found.dropped, found.left_out
+    def _search_cases(self, session: Opened, dims: Sizes | None, seed: int) -> None:
+        fixed = newly_fixed_dims(self.graph, self._after())
+        sizes = {**{name: [size] for name, size in fixed.items()}, **(dims or {})}
+        self._makes_cases = True
+        cases, outputs = self._try_cases(session, sizes, seed)
+        self.notes += cases.signature.unused_input_notes()
+        if silent := find_silent_outputs(outputs.values()):
+            positive_cases, positive_outputs = self._try_cases(session, sizes, seed, positive=True)
+            if len(find_silent_outputs(positive_outputs.values())) < len(silent):
+                cases, outputs = positive_cases, positive_outputs
+                self.notes.append(positive_inputs_note(silent))
+        self.signature = cases.signature
+        self.runs = [OriginalRun(case, outputs[case.name]) for case in cases]
+        self.dropped, self.left_out = cases.dropped, cases.left_out
 
-    def _tried(
+    def _try_cases(
         self, session: Opened, dims: Sizes, seed: int, *, positive: bool = False
     ) -> tuple[Cases, dict[str, Outputs]]:
-        """The cases that run, and what came of each."""
+        """Return the cases that run, and the outputs of each."""
         outputs: dict[str, Outputs] = {}
-        told = LengthInput.of(self._after())
+        length_input = LengthInput.from_metadata(self._after())
 
-        def run(case: Case) -> None:
+        def run_case(case: Case) -> None:
             self._tell(f"before, {case.name}")
-            outputs[case.name] = self._outputs(session, case)
+            outputs[case.name] = self._outputs_of(session, case)
 
-        found = search(
+        cases = search_cases(
             self.graph,
-            run,
+            run_case,
             dims=dims,
             seed=seed,
             cover=True,
             positive=positive,
             constants=self.constants,
-            told=told if self._pads_otherwise() else None,
-            frames=told is not None,
+            length_input=length_input if self._repair_reads_lengths() else None,
+            frames=length_input is not None,
         )
-        return found, outputs
+        return cases, outputs
 
-    def _is_heard(self, session: Opened, name: str, seed: int) -> bool:
-        """Whether an output changes with an input alone, in the smallest case or the largest."""
-        maker = Maker(self.signature, seed + 1)
+    def _affects_outputs(self, session: Opened, name: str, seed: int) -> bool:
+        """Return whether changing one input alone changes an output."""
+        maker = CaseMaker(self.signature, seed + 1)
         fed = (x for x in self.runs if x.case.feeds[name].size)
-        runs = sorted(fed, key=lambda x: x.case.volume)
+        runs = sorted(fed, key=lambda x: x.case.element_count)
         tried = False
         # What is as loud as noise may drive each gate of a model to its end, whatever it is.
         styles = (Style("none full"), Style("none full", values="quiet"))
         runs = [*runs[:2], *runs[-1:]]
         for run, (step, style) in itertools.product(runs, enumerate(styles, 1)):
-            groups = self.signature.groups_in(run.case.dims)
-            other = maker.case(step, groups, style=style).feeds[name]
-            if np.array_equal(other, run.case.feeds[name]):
+            groups = self.signature.group_sizes(run.case.dims)
+            changed = maker.make_case(step, groups, style=style).feeds[name]
+            if np.array_equal(changed, run.case.feeds[name]):
                 continue
-            case = replace(run.case, feeds={**run.case.feeds, name: other})
+            case = replace(run.case, feeds={**run.case.feeds, name: changed})
             with contextlib.suppress(RunError):
-                outputs = self._outputs(session, case)
+                outputs = self._outputs_of(session, case)
                 tried = True
                 if any(not np.array_equal(x, outputs[n]) for n, x in run.outputs.items()):
                     return True
         return not tried
 
-    def _outputs(self, session: Opened, case: Case) -> Outputs:
-        if not self._made:
-            return self.branches.see(session.run(case.feeds))
-        return self.branches.see(self.budget.run(case, lambda: session.run(case.feeds)))
+    def _outputs_of(self, session: Opened, case: Case) -> Outputs:
+        if not self._makes_cases:
+            return self.branches.record_run(session.run(case.feeds))
+        return self.branches.record_run(self.budget.run(case, lambda: session.run(case.feeds)))
 
-    def _constants(self) -> dict[str, Array]:
-        """What the original is fed where the repaired model says that it has a constant."""
+    def _find_constants(self) -> dict[str, Array]:
+        """Return what the original is fed where the repaired model has a constant instead."""
         try:
-            return arrays_since(self.graph, self._after())
+            return fixed_input_arrays(self.graph, self._after())
         except ModelError:
             return {}  # the verdict will say so
 
-    def _poison(self, session: Opened, seed: int) -> None:
-        for run, kinds in self._to_poison():
-            for case in poisoned(run.case, self.signature, seed, kinds):
+    def _run_poisoned(self, session: Opened, seed: int) -> None:
+        for run, kinds in self._cases_to_poison():
+            for case in poison_padding(run.case, self.signature, seed, kinds):
                 self._tell(f"before, {case.name}")
                 try:
-                    outputs = self._outputs(session, case)
+                    outputs = self._outputs_of(session, case)
                 except OverBudgetError:
                     continue
                 except RunError as error:
-                    self.dropped.append(Dropped(case.name, str(error)))
+                    self.dropped.append(DroppedCase(case.name, str(error)))
                     continue
-                self.runs.append(Ran(case, outputs, self._kept(run, outputs, case)))
+                self.runs.append(OriginalRun(case, outputs, self._clean_masks(run, outputs, case)))
 
-    def _to_poison(self) -> list[tuple[Ran, tuple[Poison, ...]]]:
-        """Cases with padding, and what to put into it."""
-        ragged = [run for run in self.runs if run.case.ragged and not run.case.empty_rows]
-        left = [run for run in ragged if run.case.side == "left"]
-        full = [run for run in ragged if run.case.side != "left" and _first_full(run.case)]
-        none = [run for run in ragged if run.case.side != "left" and not _first_full(run.case)]
-        both: tuple[Poison, ...] = ("NaN", "large values")
+    def _cases_to_poison(self) -> list[tuple[OriginalRun, tuple[Poison, ...]]]:
+        """Return cases with padding, and the kinds of garbage to put into it."""
+        ragged = [run for run in self.runs if run.case.is_ragged and not run.case.empty_rows]
+        left_padded = [run for run in ragged if run.case.side == "left"]
+        full = [run for run in ragged if run.case.side != "left" and _is_first_row_full(run.case)]
+        none = [
+            run for run in ragged if run.case.side != "left" and not _is_first_row_full(run.case)
+        ]
+        nan_and_large: tuple[Poison, ...] = ("NaN", "large values")
         usual: tuple[Poison, ...] = ("large values", "other numbers")
         return [
-            *((run, both) for run in full[-_POISONED:-1]),
-            *((run, (*both, "other numbers")) for run in full[-1:]),
+            *((run, nan_and_large) for run in full[-_POISONED:-1]),
+            *((run, (*nan_and_large, "other numbers")) for run in full[-1:]),
             *((run, usual if full else ("NaN", *usual)) for run in none[-1:]),
-            *((run, ("NaN",)) for run in left[-1:]),
+            *((run, ("NaN",)) for run in left_padded[-1:]),
         ]
 
-    def _set_apart(self, session: Opened, seed: int) -> None:
+    def _find_isolated_rows(self, session: Opened, seed: int) -> None:
         """Learn where a row without content reaches nothing else.
 
         What a model makes of such a row may be garbage, which a repair may change; and a
@@ -305,19 +315,23 @@ class Baseline:
         for run in self.runs:
             if not run.case.empty_rows:
                 continue
-            for case in poisoned(run.case, self.signature, seed, ("large values",)):
+            for case in poison_padding(run.case, self.signature, seed, ("large values",)):
                 with contextlib.suppress(RunError):
-                    run.apart = self._kept(run, self._outputs(session, case), case, leaks=False)
+                    run.isolated_masks = self._clean_masks(
+                        run, self._outputs_of(session, case), case, leaks=False
+                    )
 
-    def _kept(
-        self, clean: Ran, outputs: Outputs, case: Case, *, leaks: bool = True
+    def _clean_masks(
+        self, clean: OriginalRun, outputs: Outputs, case: Case, *, leaks: bool = True
     ) -> dict[str, Mask]:
-        kept: dict[str, Mask] = {}
+        masks: dict[str, Mask] = {}
         for name, array in outputs.items():
-            kept[name] = self.content.kept(name, case, clean.outputs[name], array, self._tolerance)
-            where = self.content.where(name, array.shape, case)
+            masks[name] = self.content.clean_mask(
+                name, case, clean.outputs[name], array, self._tolerance
+            )
+            where = self.content.mask_of_output(name, array.shape, case)
             content = array.size if where is None else int(where.sum())
-            leaked = content - int(kept[name].sum())
+            leaked = content - int(masks[name].sum())
             if leaks and leaked and case.poison != "other numbers":  # large values say it, too
                 self._leaks.setdefault(
                     (name, case.poison),
@@ -325,24 +339,24 @@ class Baseline:
                     f"{leaked:,} of {content:,} elements are excluded from the comparison, "
                     f"in case {case.name!r}",
                 )
-        return kept
+        return masks
 
 
-def _first_full(case: Case) -> bool:
+def _is_first_row_full(case: Case) -> bool:
     return all(rows[0] == case.dims[s] for s, rows in case.valid.items() if s in case.dims)
 
 
 @dataclass
-class Held:
-    """What the original made of its inputs, kept for verdicts on other models made of it.
+class BaselineCache:
+    """The original's runs, kept for verdicts on other models made from it.
 
-    They have to be fed in the same way: the same input sizes are fixed in all, the same inputs
-    added. Nothing is kept of an original that draws random numbers.
+    All of them have to be fed in the same way: the same input sizes fixed, the same inputs added.
+    Nothing is kept of an original that draws random numbers.
 
     Attributes:
         original: The original's cases, run.
-        failed: The names of cases in which a model was found to differ: the next that is only to
-            be told apart begins with them.
+        failed: The names of cases in which a model differed; a brief verdict on the next begins
+            with them.
     """
 
     original: Baseline | None = None
@@ -350,5 +364,5 @@ class Held:
 
     @property
     def graph(self) -> ir.Model | None:
-        """The original, as it was read to be run; not to be changed."""
+        """Return the original's graph as it was read to be run; not to be changed."""
         return None if self.original is None else self.original.graph

@@ -1,8 +1,8 @@
-"""Holds a quantized model from one rounding to the next, where the least difference flips one.
+"""Comparison of a quantized model between its roundings, where a tiny difference flips a step.
 
 A repair that is right to 1e-7 changes a number that is rounded to 8 bits by a whole step, once in a
-million, and what follows by a hundredth. So both models are given the whole numbers that the
-original made, and what each makes of them, up to the next rounding, is compared.
+million, and what follows by a hundredth. So both models are fed the whole numbers of the original,
+and their results up to the next rounding are compared.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model.values import is_op
+from graphfix.graph.nodes import is_op
 from graphfix.proof.compare import Array, Tolerance, compare
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
@@ -23,8 +23,8 @@ _ROUNDERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 _FLIPPED = 0.01
 
 
-class BetweenRoundings:
-    """What a repaired model makes of the whole numbers that the original made.
+class RoundingSegments:
+    """Runs a repaired model between roundings, on the whole numbers of the original.
 
     Args:
         before: The original.
@@ -36,64 +36,80 @@ class BetweenRoundings:
     def __init__(self, before: ir.Model, after: ir.Model, tolerance: Tolerance, ep: Ep) -> None:
         self._before, self._after = before, after
         self._tolerance, self._ep = tolerance, ep
-        self._rounded = _rounders(before)
+        self._rounded = _rounding_nodes(before)
 
-    def outputs(self, before: Feeds, after: Feeds) -> dict[str, Array] | None:
-        """The outputs of the repaired model, if nothing parts on the way to any rounding.
+    def compare_segments(self, before: Feeds, after: Feeds) -> dict[str, Array] | None:
+        """Return the repaired model's outputs if both models agree up to each rounding, or None.
 
         Args:
             before: What the original is fed.
             after: What the repaired model is fed.
         """
-        mine = _rounders(self._after)
-        if not self._rounded or self._rounded.keys() != mine.keys():
+        after_rounded = _rounding_nodes(self._after)
+        if not self._rounded or self._rounded.keys() != after_rounded.keys():
             return None
-        floats = [_name(x.inputs[0]) for x in self._rounded.values()]
-        whole = [_name(v) for x in self._rounded.values() for v in x.outputs if v.name]
-        theirs = [_name(x.inputs[0]) for x in mine.values()]
+        before_floats = [_name_of(x.inputs[0]) for x in self._rounded.values()]
+        integers = [_name_of(v) for x in self._rounded.values() for v in x.outputs if v.name]
+        after_floats = [_name_of(x.inputs[0]) for x in after_rounded.values()]
         try:
-            with Session(self._before, extra_outputs=[*floats, *whole]) as session:
-                told = session.run(before)
-            model = _given(self._after, {x: told[x].dtype for x in whole})
+            with Session(self._before, extra_outputs=[*before_floats, *integers]) as session:
+                before_values = session.run(before)
+            model = _feed_rounded(self._after, {x: before_values[x].dtype for x in integers})
             with Session(
-                model, ep=self._ep, extra_outputs=[*theirs, *whole], optimize=self._ep != "cpu"
+                model,
+                ep=self._ep,
+                extra_outputs=[*after_floats, *integers],
+                optimize=self._ep != "cpu",
             ) as session:
-                made = session.run({**after, **{f"given {x}": told[x] for x in whole}})
+                after_values = session.run(
+                    {**after, **{f"given {x}": before_values[x] for x in integers}}
+                )
         except (ModelError, RunError):
             return None
-        alike = all(self._is_near(told[a], made[b]) for a, b in zip(floats, theirs, strict=True))
-        return made if alike and all(self._is_step(told[x], made[x]) for x in whole) else None
+        alike = all(
+            self._is_near(before_values[a], after_values[b])
+            for a, b in zip(before_floats, after_floats, strict=True)
+        )
+        return (
+            after_values
+            if alike
+            and all(self._differs_by_steps(before_values[x], after_values[x]) for x in integers)
+            else None
+        )
 
-    def _is_near(self, one: Array, other: Array) -> bool:
+    def _is_near(self, expected: Array, actual: Array) -> bool:
         # Most are equal, of a hundred tensors a case, and that is told at once.
-        return np.array_equal(one, other) or compare("", "", one, other, self._tolerance).ok
+        return (
+            np.array_equal(expected, actual)
+            or compare("", "", expected, actual, self._tolerance).ok
+        )
 
-    def _is_step(self, one: Array, other: Array) -> bool:
-        """Whether whole numbers are the same except for a step here and there, or a scale is."""
-        if one.dtype.kind == "f":
-            return self._is_near(one, other)
-        apart = np.abs(one.astype(np.int64) - other)
-        most = max(1.0, _FLIPPED * apart.size)
-        return bool(np.max(apart, initial=0) <= 1 and np.count_nonzero(apart) <= most)
-
-
-def _rounders(model: ir.Model) -> dict[str, ir.Node]:
-    """The nodes that round, by the name of what they make."""
-    return {_name(x.outputs[0]): x for x in model.graph if is_op(x, *_ROUNDERS)}
+    def _differs_by_steps(self, expected: Array, actual: Array) -> bool:
+        """Return whether integers differ by one step in few elements only; floats: are near."""
+        if expected.dtype.kind == "f":
+            return self._is_near(expected, actual)
+        steps = np.abs(expected.astype(np.int64) - actual)
+        most = max(1.0, _FLIPPED * steps.size)
+        return bool(np.max(steps, initial=0) <= 1 and np.count_nonzero(steps) <= most)
 
 
-def _name(value: ir.Value | None) -> str:
+def _rounding_nodes(model: ir.Model) -> dict[str, ir.Node]:
+    """Return the nodes that round, by the name of their output."""
+    return {_name_of(x.outputs[0]): x for x in model.graph if is_op(x, *_ROUNDERS)}
+
+
+def _name_of(value: ir.Value | None) -> str:
     return (value.name if value is not None else None) or ""
 
 
-def _given(model: ir.Model, types: Mapping[str, np.dtype[np.generic]]) -> ir.Model:
-    """The model with what its roundings make as inputs; they are still made, beside that."""
+def _feed_rounded(model: ir.Model, types: Mapping[str, np.dtype[np.generic]]) -> ir.Model:
+    """Return a copy of the model that reads its rounded values from new inputs."""
     model = model.clone()
-    for node in list(_rounders(model).values()):
+    for node in list(_rounding_nodes(model).values()):
         for value in node.outputs:
-            if (name := _name(value)) in types:
+            if (name := _name_of(value)) in types:
                 dtype = ir.TensorType(ir.DataType.from_numpy(types[name]))
-                given = ir.Value(name=f"given {name}", type=dtype)
-                value.replace_all_uses_with(given)
-                model.graph.inputs.append(given)
+                graph_input = ir.Value(name=f"given {name}", type=dtype)
+                value.replace_all_uses_with(graph_input)
+                model.graph.inputs.append(graph_input)
     return model

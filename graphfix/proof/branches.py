@@ -1,4 +1,4 @@
-"""Branches of an If that no made-up input takes: both models are made to take them.
+"""Branches of an If that no made-up input takes: both models are forced to take them.
 
 A condition such as ``T > 4096`` or ``sum(x) > 1000`` may never hold in a small case. The condition
 is replaced by a constant, in the original and in the repaired model alike, and both are run.
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.feeds.graph_uses import say
-from graphfix.model.shapes import shapes_of
-from graphfix.model.values import Numbering, bodies_of, is_op
-from graphfix.model.walks import reached
+from graphfix.facts.numbering import ValueNumbering
+from graphfix.facts.shapes import shapes_of
+from graphfix.feeds.graph_uses import describe_node
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import bodies_of, reachable_from
 from graphfix.proof.compare import Array
 from graphfix.runtime.random_nodes import is_random
 
@@ -26,20 +27,20 @@ class Branch:
         outputs: The outputs of the If, which both models have as far as they are used.
         conditions: What it asks, under each name that the main graph has for it.
         name: What a user calls the If.
-        taken: Whether it is the branch of a true condition.
+        is_then: Whether it is the branch of a true condition.
     """
 
     outputs: tuple[str, ...]
     conditions: frozenset[str]
     name: str
-    taken: bool
+    is_then: bool
 
     def __str__(self) -> str:
-        return f"the {'then' if self.taken else 'else'} branch of {self.name}"
+        return f"the {'then' if self.is_then else 'else'} branch of {self.name}"
 
 
-class Branches:
-    """Which branches have been taken.
+class BranchRecord:
+    """A record of which branches have been taken.
 
     Args:
         model: The original.
@@ -53,50 +54,65 @@ class Branches:
             for node in model.graph
             if is_op(node, "If") and (condition := node.inputs[0]) is not None and condition.name
             if not condition.is_graph_input() and node.outputs[0].name
-            if not (constants and _decided(condition, constants))
+            if not (constants and _depends_only_on(condition, constants))
         ]
         self._model = model
-        self._had: set[tuple[str, bool]] = set()
+        self._seen_conditions: set[tuple[str, bool]] = set()
         own = {value.name for value in model.graph.outputs}
-        asked = dict.fromkeys(name for _, name in self._ifs)
-        self.conditions = [name for name in asked if name not in own]
+        condition_names = dict.fromkeys(name for _, name in self._ifs)
+        self.conditions = [name for name in condition_names if name not in own]
         """Inner tensors to make outputs, so that :meth:`see` knows."""
 
-    def see(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Note the conditions of a run; its outputs without them."""
+    def record_run(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Note the conditions of a run; return its outputs without them."""
         for _, name in self._ifs:
             if name in outputs and outputs[name].size == 1:
-                self._had.add((name, bool(outputs[name].item())))
+                self._seen_conditions.add((name, bool(outputs[name].item())))
         return {name: x for name, x in outputs.items() if name not in self.conditions}
 
-    def untaken(self) -> Iterator[Branch]:
-        """The branches that no run took; none of an If that no run has reached.
+    def iter_untaken(self) -> Iterator[Branch]:
+        """Yield the branches that no run took; none of an If that no run has reached.
 
         Nor is one told that no run can take, as the shapes say: a repair may throw it away.
         """
         for node, name in self._ifs:
-            for taken in (True, False):
-                if (name, taken) in self._had or (name, not taken) not in self._had:
+            for is_then in (True, False):
+                if (name, is_then) in self._seen_conditions or (
+                    name,
+                    not is_then,
+                ) not in self._seen_conditions:
                     continue
                 condition = node.inputs[0]
-                data = shapes_of(self._model).data(condition)
+                data = shapes_of(self._model).known_elements(condition)
                 if condition is None or (data and all(isinstance(x, int) for x in data)):
                     continue
-                made = tuple(x.name for x in node.outputs if x.name)
-                yield Branch(made, _names_of(condition, self._model), say(node), taken)
+                outputs = tuple(x.name for x in node.outputs if x.name)
+                yield Branch(
+                    outputs,
+                    _names_of_condition(condition, self._model),
+                    describe_node(node),
+                    is_then,
+                )
 
 
-def _names_of(condition: ir.Value, model: ir.Model) -> frozenset[str]:
-    """What the main graph calls a condition, where it computes the same one again for each If."""
-    maker, numbering = condition.producer(), Numbering(lambda _: None)
+def _names_of_condition(condition: ir.Value, model: ir.Model) -> frozenset[str]:
+    """Return all names of a condition, which the main graph may compute again for each If."""
+    maker, numbering = condition.producer(), ValueNumbering(lambda _: None)
     alike = (x for x in model.graph if maker is not None and is_op(x, maker.op_type))
-    same = (y.name for x in alike for y in x.outputs if numbering.of(y) == numbering.of(condition))
+    same = (
+        y.name
+        for x in alike
+        for y in x.outputs
+        if numbering.number_of(y) == numbering.number_of(condition)
+    )
     return frozenset(x for x in (condition.name, *same) if x)
 
 
-def _decided(condition: ir.Value, constants: Collection[str]) -> bool:
-    """Whether nothing but these inputs, and what is in the model, makes a condition."""
-    for value in reached([condition], lambda x: node.inputs if (node := x.producer()) else ()):
+def _depends_only_on(condition: ir.Value, constants: Collection[str]) -> bool:
+    """Return whether only these inputs and what is in the model decide a condition."""
+    for value in reachable_from(
+        [condition], lambda x: node.inputs if (node := x.producer()) else ()
+    ):
         node = value.producer()
         if node is None and value.is_graph_input() and value.name not in constants:
             return False
@@ -105,8 +121,8 @@ def _decided(condition: ir.Value, constants: Collection[str]) -> bool:
     return True
 
 
-def forced(model: ir.Model, branch: Branch) -> ir.Model | None:
-    """A copy of ``model`` that takes the branch; None if it has no such If, nor what stands for it.
+def force_branch(model: ir.Model, branch: Branch) -> ir.Model | None:
+    """Return a copy of ``model`` that takes the branch, or None if it cannot be forced.
 
     A pass may have put a Where in the place of each output that is used. It may also have put
     what is in the other branch there, and that may be an If of its own, which asks something else.
@@ -116,14 +132,14 @@ def forced(model: ir.Model, branch: Branch) -> ir.Model | None:
     ifs = sum(is_op(node, "If") for node in chosen)
     if not chosen or ifs not in (0, len(chosen)) or ifs > 1:
         return None
-    if not all(_chooses(node, branch) for node in chosen):
+    if not all(_reads_condition(node, branch) for node in chosen):
         return None
     name = f"{branch.outputs[0]}.forced"
     value = ir.Value(
         name=name,
         type=ir.TensorType(ir.DataType.BOOL),
         shape=ir.Shape([]),
-        const_value=ir.tensor(np.array(branch.taken), name=name),
+        const_value=ir.tensor(np.array(branch.is_then), name=name),
     )
     copy.graph.register_initializer(value)
     for node in chosen:
@@ -131,6 +147,8 @@ def forced(model: ir.Model, branch: Branch) -> ir.Model | None:
     return copy
 
 
-def _chooses(node: ir.Node, branch: Branch) -> bool:
-    asked = node.inputs[0] if node.inputs else None
-    return is_op(node, "If", "Where") and asked is not None and asked.name in branch.conditions
+def _reads_condition(node: ir.Node, branch: Branch) -> bool:
+    condition = node.inputs[0] if node.inputs else None
+    return (
+        is_op(node, "If", "Where") and condition is not None and condition.name in branch.conditions
+    )

@@ -1,4 +1,4 @@
-"""How long a proof may run the original, and what was left untried for that."""
+"""Time budget of a proof: how long it may run the original, and the cases it left untried."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _SHARE = 3
 
 @dataclass
 class Budget:
-    """Refuses cases that would take too long, judged by those that ran.
+    """A budget that refuses cases that would take too long, judged by those that ran.
 
     Attributes:
         seconds: How long the whole proof may take.
@@ -32,14 +32,14 @@ class Budget:
     _largest: tuple[int, float] = (0, 0.0)  # how much was fed, how long it took
 
     def run(self, case: Case, run: Callable[[], T]) -> T:
-        """What ``run`` gives for a case; the first is always run.
+        """Run a case and return what ``run`` returns; the first case always runs.
 
         Raises:
             OverBudgetError: It would take too long, or was stopped.
             StoppedError: It was stopped, and no case ran before.
         """
-        volume, taken = self._largest
-        predicted = taken * max(1.0, case.volume / max(volume, 1))
+        volume, duration = self._largest
+        predicted = duration * max(1.0, case.element_count / max(volume, 1))
         if volume and self._spent + predicted > self.seconds / _SHARE:
             self.over.append(case.name)
             raise OverBudgetError(f"it would take {predicted:.0f} s")
@@ -54,9 +54,9 @@ class Budget:
             self.over.append(case.name)
             raise OverBudgetError(str(error)) from error
         finally:
-            taken = time.perf_counter() - start
-            self._spent += taken
-            self._largest = max(self._largest, (case.volume, taken))
+            duration = time.perf_counter() - start
+            self._spent += duration
+            self._largest = max(self._largest, (case.element_count, duration))
 
     def __str__(self) -> str:
         more = plural(len(dict.fromkeys(self.over)), "more case")

@@ -1,4 +1,4 @@
-"""Two arrays, and how far they are apart."""
+"""Comparison of two arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from graphfix.model.values import attr_int, graphs_of, nodes_of, values_of
+from graphfix.graph.nodes import attr_int
+from graphfix.graph.walks import graphs_of, nodes_of, values_of
 from graphfix.runtime.port import Array as Array
 
 Mask = npt.NDArray[np.bool_]
@@ -27,17 +28,17 @@ _SMALL_SHARE = 100.0
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far an output may be from the original's.
+    """The largest allowed difference of an output from the original's.
 
     Attributes:
-        max_abs: The largest absolute difference of an element; where what stands around it is
-            over 1, a share of that, see :func:`scales_of`. An output whose largest element is below
-            0.01 may differ by a hundred times that share of it.
+        max_abs: The largest allowed difference of an element: absolute where the values around it
+            are at most 1, relative to them above, see :func:`local_scales`. An output whose largest
+            element is below 0.01 may differ by a hundred times that share of it.
         cosine: The least cosine of the two outputs, taken as vectors.
-        half: How many times more a model that computes in float16 or bfloat16 may differ, both in
-            ``max_abs`` and in ``1 - cosine``: by default 0.01 and 0.9999.
-        least: What stands around an element is taken for at least this.
-        equal: The least share of the elements of an output of whole numbers that are the same.
+        half: The factor on ``max_abs`` and on ``1 - cosine`` for a model that computes in float16
+            or bfloat16: by default they become 0.01 and 0.9999.
+        least: The least scale around an element.
+        equal: The least share of equal elements in an output of whole numbers.
     """
 
     max_abs: float = 1e-4
@@ -48,11 +49,11 @@ class Tolerance:
 
     @property
     def whole(self) -> bool:
-        """Whether the largest element of the whole output stands around each: float16's gate."""
+        """Return whether one scale holds for the whole output: the gate of float16."""
         return self.least < 1.0
 
     def for_half(self) -> Tolerance:
-        """The tolerance of a model that computes in float16."""
+        """Return the tolerance of a model that computes in float16."""
         cosine = 1.0 - (1.0 - self.cosine) * self.half
         return replace(self, max_abs=self.max_abs * self.half, cosine=cosine, half=1.0)
 
@@ -63,7 +64,7 @@ HALF_GATE = Tolerance(max_abs=1e-2, cosine=0.9999, half=1.0, least=1e-6, equal=0
 
 @dataclass(frozen=True)
 class OutputDiff:
-    """How far one output of one case is from the original's.
+    """The difference of one output of one case from the original's.
 
     Attributes:
         output: The name of the tensor.
@@ -71,21 +72,21 @@ class OutputDiff:
         ok: Whether it is within the tolerance.
         reason: Why not, in one sentence; empty if it is.
         max_abs: The largest absolute difference of the compared elements.
-        max_rel: The largest difference as a share of the original's element, where that is not 0.
-        cosine: The cosine of the compared elements, as vectors; NaN of what are no vectors.
+        max_rel: The largest difference relative to the original's element, where that is not 0.
+        cosine: The cosine of the compared elements, as vectors; NaN for non-floats.
         scale: The largest absolute value of the original's compared elements.
-        allowed: What is allowed of the element that is worst in view of it; 0 for integers.
+        allowed: The allowed difference of the worst element; 0 for integers.
         differing: How many compared elements are not bit for bit the same number.
         compared: How many elements were compared.
         finite: How many of them are finite in both.
         zero: Whether all compared elements of the original are 0, or False, or empty text.
+        top: In a model converted to float16: the share of vectors along the last axis in which the
+            same element is the largest; NaN otherwise.
         total: How many elements the output has.
-        top: Of what was made float16: in which share of the vectors along the last axis the same
-            element is the largest; NaN otherwise.
         nan_before: NaN in the original, among the compared.
-        nan_after: NaN in the repaired, among the compared.
+        nan_after: NaN in the repaired model, among the compared.
         inf_before: Infinities in the original, among the compared.
-        inf_after: Infinities in the repaired, among the compared.
+        inf_after: Infinities in the repaired model, among the compared.
         note: What a reader should know of how it was compared; empty if it was compared whole.
     """
 
@@ -111,8 +112,8 @@ class OutputDiff:
     note: str = ""
 
     @property
-    def badness(self) -> float:
-        """How many times the difference is what is allowed; for sorting."""
+    def excess_ratio(self) -> float:
+        """Return the ratio of the difference to what is allowed, for sorting."""
         if self.reason and (self.nan_after != self.nan_before or not self.compared):
             return math.inf
         if self.allowed:
@@ -120,14 +121,14 @@ class OutputDiff:
         return math.inf if self.differing else 0.0
 
     @property
-    def told(self) -> str:
-        """How large it is, where it is the largest."""
+    def difference_text(self) -> str:
+        """Return the largest difference and what is allowed there, in words."""
         where = f"in output {self.output!r} (allowed {self.allowed:.3g})"
         return f"the largest difference is {self.max_abs:.3g} {where}"
 
 
 def computes_in_half(model: ir.Model) -> bool:
-    """Whether the model computes in float16 or bfloat16 anywhere."""
+    """Return whether the model computes in float16 or bfloat16 anywhere."""
     half = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     if any(x.dtype in half for x in values_of(graphs_of(model.graph))):
         return True
@@ -169,14 +170,16 @@ def compare(
     if before.dtype.kind not in "fV":
         if where is not None:
             before, after = before[where], after[where]
-        return _exact(head, before, after, tolerance)
-    known = np.ones(before.shape, np.bool_) if where is None else where
+        return _compare_exactly(head, before, after, tolerance)
+    mask = np.ones(before.shape, np.bool_) if where is None else where
     if leave_out:
-        known = known & (np.isfinite(before) if leave_out == "not finite" else ~np.isnan(before))
-    return _floats(head, before, after, known, tolerance)
+        mask = mask & (np.isfinite(before) if leave_out == "not finite" else ~np.isnan(before))
+    return _compare_floats(head, before, after, mask, tolerance)
 
 
-def _exact(head: OutputDiff, before: Array, after: Array, tolerance: Tolerance) -> OutputDiff:
+def _compare_exactly(
+    head: OutputDiff, before: Array, after: Array, tolerance: Tolerance
+) -> OutputDiff:
     differing = int(np.count_nonzero(before != after))
     gap = 0.0
     if differing and before.dtype.kind in "iub":
@@ -195,11 +198,11 @@ def _exact(head: OutputDiff, before: Array, after: Array, tolerance: Tolerance) 
     )
 
 
-def _floats(
+def _compare_floats(
     head: OutputDiff, before: Array, after: Array, where: Mask, tolerance: Tolerance
 ) -> OutputDiff:
     wide, repaired = before.astype(np.float64), after.astype(np.float64)
-    scales = scales_of(wide, where)[where]
+    scales = local_scales(wide, where)[where]
     a, b = wide[where], repaired[where]
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     finite = np.isfinite(a) & np.isfinite(b)
@@ -214,7 +217,7 @@ def _floats(
     past = np.where(gap > allowed, gap, 0.0)
     worst = int(np.argmax(past if past.any() else gap / scales)) if gap.size else 0
     largest = float(np.max(gap, initial=0.0))
-    cosine = _cosine(x, y)
+    cosine = _cosine_of(x, y)
     nan_before, nan_after = int(np.isnan(a).sum()), int(np.isnan(b).sum())
     least = tolerance.max_abs * _SMALL_SHARE * scale
     reason = ""
@@ -232,7 +235,7 @@ def _floats(
         reason = f"differs by {largest:.3g}, and is itself at most {scale:.3g}"
     nonzero = x != 0
     if tolerance.whole:
-        head = replace(head, top=_same_top(wide, repaired, where))
+        head = replace(head, top=_top1_agreement(wide, repaired, where))
     return replace(
         head,
         ok=not reason,
@@ -253,8 +256,8 @@ def _floats(
     )
 
 
-def held_in_padding(diff: OutputDiff, before: Array, after: Array) -> OutputDiff:
-    """``diff``, but that no number of the original is NaN or infinite, compared or not."""
+def check_padding_finite(diff: OutputDiff, before: Array, after: Array) -> OutputDiff:
+    """Return ``diff``, failed if a finite number of the original became NaN or infinite."""
     if before.dtype.kind != "f":
         return diff
     lost = int(np.count_nonzero(np.isfinite(before) & ~np.isfinite(after)))
@@ -264,8 +267,8 @@ def held_in_padding(diff: OutputDiff, before: Array, after: Array) -> OutputDiff
     return replace(diff, ok=False, reason=reason)
 
 
-def _same_top(before: Floats, after: Floats, where: Mask) -> float:
-    """The share of vectors along the last axis whose largest element is the same one."""
+def _top1_agreement(before: Floats, after: Floats, where: Mask) -> float:
+    """Return the share of vectors along the last axis whose largest element is the same."""
     if before.ndim < 1 or before.shape[-1] < 2 or not before.size:
         return math.nan
     rows = where.all(axis=-1) & np.isfinite(before).all(axis=-1) & np.isfinite(after).all(axis=-1)
@@ -274,8 +277,8 @@ def _same_top(before: Floats, after: Floats, where: Mask) -> float:
     return float((before[rows].argmax(axis=-1) == after[rows].argmax(axis=-1)).mean())
 
 
-def scales_of(array: Floats, where: Mask) -> Floats:
-    """How large what stands around each element is: rounding grows with that.
+def local_scales(array: Floats, where: Mask) -> Floats:
+    """Return the magnitude around each element, with which rounding grows.
 
     It is the largest element of the same row of the batch, or of the same vector along the last
     axis if that is less; the element itself at least. A huge number that recurs, such as the -1e4
@@ -301,7 +304,7 @@ def scales_of(array: Floats, where: Mask) -> Floats:
     return scales
 
 
-def _cosine(x: Floats, y: Floats) -> float:
+def _cosine_of(x: Floats, y: Floats) -> float:
     top = max(float(np.max(np.abs(x), initial=0.0)), float(np.max(np.abs(y), initial=0.0)))
     if top == 0.0:
         return 1.0

@@ -1,7 +1,7 @@
-"""Which elements of an output are content, and which were made from padding.
+"""Masks of an output's content, as opposed to what was computed from padding.
 
 The dims of an output say it, by the symbol of the axis that a mask or length input governs; where
-inference does not know the dims, the shapes that were seen tell them.
+inference does not know the dims, they are inferred from observed shapes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -9,58 +9,60 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.feeds.array_fill import along, index
+from graphfix.facts.symbolic.expressions import Dim
+from graphfix.feeds.array_fill import index_along, reshape_along
 from graphfix.feeds.case import Case, PerRow
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
-from graphfix.model.symbolic.expressions import Dim
 from graphfix.proof.compare import Array, Mask, Tolerance
 
 Outputs = Mapping[str, Array]
 Dims = tuple[Dim, ...] | None
 
 
-class Content:
-    """What is content in the outputs of a model.
+class ContentMasks:
+    """Masks of the content in the outputs of a model.
 
     Args:
         signature: The inputs of the model.
 
     Attributes:
-        dims: The dims of each output, as far as they are known; none before :meth:`learn`.
+        dims: The dims of each output, as far as they are known; none before :meth:`learn_dims`.
     """
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
         self.dims: dict[str, Dims] = {}
 
-    def learn(self, runs: Sequence[tuple[Case, Outputs]]) -> None:
-        """Know the dims of outputs: by inference, and by what came of these cases."""
+    def learn_dims(self, runs: Sequence[tuple[Case, Outputs]]) -> None:
+        """Learn the dims of outputs, by inference and from the shapes in these runs."""
         self.dims = self._signature.output_dims()
-        known = set(self._signature.symbols())
+        input_symbols = set(self._signature.symbols())
         for name, dims in self.dims.items():
-            if dims is not None and {s for d in dims or () for s in symbols(d)} <= known:
+            if dims is not None and {s for d in dims or () for s in symbols(d)} <= input_symbols:
                 continue
             having = [(case, outputs[name]) for case, outputs in runs if name in outputs]
-            seen = [(array.shape, self._signature.by_symbol(case.dims)) for case, array in having]
-            governed = {s for case, _ in having for s in self._lengths(case)}
-            self.dims[name] = observed_dims(seen, governed) or dims
+            observed = [
+                (array.shape, self._signature.key_by_symbol(case.dims)) for case, array in having
+            ]
+            governed = {s for case, _ in having for s in self._valid_lengths(case)}
+            self.dims[name] = infer_dims_from_shapes(observed, governed) or dims
 
-    def where(self, name: str, shape: tuple[int, ...], case: Case) -> Mask | None:
-        """Where an output is content; None if its dims do not say it."""
-        return self.within(self.dims.get(name), shape, case)
+    def mask_of_output(self, name: str, shape: tuple[int, ...], case: Case) -> Mask | None:
+        """Return where an output is content, or None if its dims do not say it."""
+        return self.mask_for_dims(self.dims.get(name), shape, case)
 
-    def within(self, dims: Dims, shape: tuple[int, ...], case: Case) -> Mask | None:
-        """As :meth:`where`, for any tensor with these dims.
+    def mask_for_dims(self, dims: Dims, shape: tuple[int, ...], case: Case) -> Mask | None:
+        """Return where a tensor with these dims is content, or None if they do not say it.
 
         The valid length of an axis is its dim, an expression such as ``floor((T - 400)/160) + 1``,
         with the length of the row in place of ``T``.
         """
         if dims is None or len(dims) != len(shape):
             return None
-        sizes = self._signature.by_symbol(case.dims)
-        lengths, batch = self._lengths(case), self._signature.batch_symbols
-        left = case.side == "left"
+        sizes = self._signature.key_by_symbol(case.dims)
+        lengths, batch = self._valid_lengths(case), self._signature.batch_symbols
+        is_left = case.side == "left"
         mask = np.ones(shape, np.bool_)
         rows = max((len(v) for v in lengths.values()), default=1)
         by_batch = [a for a, d in enumerate(dims) if symbols(d) & batch]
@@ -81,25 +83,25 @@ class Content:
                 continue
             if axis == row_axis or (row_axis is None and rows > 1):
                 return None  # batch and time are flattened into one axis
-            found = []
+            row_ends = []
             for row in range(rows):
                 own = {s: v[row] if len(v) > row else v[0] for s, v in lengths.items()}
-                found.append(dim.evaluate({**sizes, **own}))
-            ends = [x for x in found if isinstance(x, int)]
+                row_ends.append(dim.evaluate({**sizes, **own}))
+            ends = [x for x in row_ends if isinstance(x, int)]
             if len(ends) < rows:
                 return None
-            if left and shape[axis] not in {sizes[x] for x in names & lengths.keys()}:
+            if is_left and shape[axis] not in {sizes[x] for x in names & lengths.keys()}:
                 ends = [0] * rows  # behind a prompt, or shortened: where padding went is not known
-            if left:
-                mask &= ~_before([shape[axis] - n for n in ends], axis, row_axis, shape)
+            if is_left:
+                mask &= ~_mask_before([shape[axis] - n for n in ends], axis, row_axis, shape)
             else:
-                mask &= _before(ends, axis, row_axis, shape)
+                mask &= _mask_before(ends, axis, row_axis, shape)
         return mask & _rows_with_content(lengths, row_axis, shape)
 
-    def kept(
+    def clean_mask(
         self, name: str, case: Case, clean: Array, poisoned: Array, tolerance: Tolerance
     ) -> Mask:
-        """Where an output stays clean although there is garbage in the padding of ``case``.
+        """Return where an output stays clean with garbage in the padding of ``case``.
 
         Decided for whole rows: an element that is the same by chance, in a row that leaks, does not
         count. Without known dims, the whole array is one row. What garbage makes longer or shorter,
@@ -121,33 +123,33 @@ class Content:
                 same = np.abs(a - b) <= tolerance.max_abs * max(1.0, scale)
         else:
             same = np.asarray(clean == poisoned)
-        where = self.where(name, poisoned.shape, case)
+        where = self.mask_of_output(name, poisoned.shape, case)
         if where is not None:
             same = same | ~where
-        governed = self._signature.batch_symbols | self._lengths(case).keys()
+        governed = self._signature.batch_symbols | self._valid_lengths(case).keys()
         keep = {a for a, d in enumerate(self.dims.get(name) or ()) if symbols(d) & governed}
         over = tuple(a for a in range(clean.ndim) if a not in keep)
-        known = np.broadcast_to(same.all(axis=over, keepdims=True), clean.shape)
-        return known if where is None else known & where
+        clean_rows = np.broadcast_to(same.all(axis=over, keepdims=True), clean.shape)
+        return clean_rows if where is None else clean_rows & where
 
-    def _lengths(self, case: Case) -> dict[str, tuple[int, ...]]:
-        return self._signature.by_symbol(case.valid)
+    def _valid_lengths(self, case: Case) -> dict[str, tuple[int, ...]]:
+        return self._signature.key_by_symbol(case.valid)
 
 
-def observed_dims(
-    seen: Sequence[tuple[tuple[int, ...], Mapping[str, int]]], governed: Collection[str]
+def infer_dims_from_shapes(
+    observed: Sequence[tuple[tuple[int, ...], Mapping[str, int]]], governed: Collection[str]
 ) -> Dims:
-    """The dims of a tensor, told from its shapes in several runs where inference could not.
+    """Infer the dims of a tensor from its shapes in several runs.
 
     Args:
-        seen: In each run, the shape and the size of every symbol.
+        observed: In each run, the shape and the size of every symbol.
         governed: The symbols that have a valid length; preferred where two fit.
 
     Returns:
         A number for an axis that never changed, else a symbol that it always agreed with; None if
         some axis agreed with none, or if there are too few runs to tell.
     """
-    shapes = [shape for shape, _ in seen]
+    shapes = [shape for shape, _ in observed]
     if len({len(shape) for shape in shapes}) != 1 or len(set(shapes)) < 3:
         return None
     dims: list[Dim] = []
@@ -155,14 +157,14 @@ def observed_dims(
         if all(shape[axis] == first for shape in shapes):
             dims.append(first)
             continue
-        names = sorted(seen[0][1], key=lambda name: (name not in governed, name))
-        fits = [n for n in names if all(shape[axis] == sizes.get(n) for shape, sizes in seen)]
+        names = sorted(observed[0][1], key=lambda name: (name not in governed, name))
+        fits = [n for n in names if all(shape[axis] == sizes.get(n) for shape, sizes in observed)]
         if not fits:  # a cache and what is new
             pairs = [(past, new) for new in names if new in governed for past in names]
             fits = [
                 f"{past} + {new}"
                 for past, new in pairs
-                if all(x[axis] == sizes.get(past, 0) + sizes.get(new, 0) for x, sizes in seen)
+                if all(x[axis] == sizes.get(past, 0) + sizes.get(new, 0) for x, sizes in observed)
             ]
         if not fits:
             return None
@@ -171,17 +173,17 @@ def observed_dims(
 
 
 def _rows_with_content(lengths: PerRow, row_axis: int | None, shape: tuple[int, ...]) -> Mask:
-    """Rows that have content; where they cannot be told apart, one without spoils the tensor."""
+    """Return a mask of rows with content; without a row axis, an empty row clears all."""
     full = np.ones([1] * len(shape), np.bool_)
     for ends in lengths.values():
         has = np.asarray(ends) > 0
         if row_axis is None or shape[row_axis] != len(ends):
             full = full & bool(has.all())
             continue
-        full = full & along(has, row_axis, len(shape))
+        full = full & reshape_along(has, row_axis, len(shape))
     return full
 
 
-def _before(ends: list[int], axis: int, row_axis: int | None, shape: tuple[int, ...]) -> Mask:
-    rows = ends[0] if row_axis is None else along(np.asarray(ends), row_axis, len(shape))
-    return np.asarray(index(shape, axis) < rows)
+def _mask_before(ends: list[int], axis: int, row_axis: int | None, shape: tuple[int, ...]) -> Mask:
+    rows = ends[0] if row_axis is None else reshape_along(np.asarray(ends), row_axis, len(shape))
+    return np.asarray(index_along(shape, axis) < rows)

@@ -1,17 +1,17 @@
-"""What a user's session makes: ONNX Runtime opens a model with all of its optimizations.
+"""Check in a default session, as users open it: with all of ONNX Runtime's optimizations.
 
-The cases are compared without them, so that what differs is the models. But its optimizer may die
-of a graph, or compute something else of one form of it than of another.
+The cases are compared without optimizations, so that only the models differ. But ONNX Runtime's
+optimizer may crash on a graph, or change the result of one form of it and not of another.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
-from graphfix.model.values import nodes_of
-from graphfix.proof.baseline import Baseline, Ran
+from graphfix.graph.walks import nodes_of
+from graphfix.proof.baseline import Baseline, OriginalRun
 from graphfix.proof.compare import Array
-from graphfix.proof.judge import Judge
+from graphfix.proof.judge import OutputJudge
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.model_source import Source
 from graphfix.runtime.run_errors import RunError
@@ -27,8 +27,8 @@ _OPTIMIZERS = (
 _ROUNDING = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeMatMul"})
 
 
-class DefaultSession:
-    """The repaired model as users open it, beside the original.
+class DefaultSessionCheck:
+    """A check of the repaired model in a session as users open it.
 
     Args:
         after: The repaired model.
@@ -39,56 +39,63 @@ class DefaultSession:
     """
 
     def __init__(
-        self, after: Source, original: Baseline, judge: Judge, feeds: Feeds, runs: Sequence[Ran]
+        self,
+        after: Source,
+        original: Baseline,
+        judge: OutputJudge,
+        feeds: Feeds,
+        runs: Sequence[OriginalRun],
     ) -> None:
         self._after, self._original = after, original
         self._judge, self._feeds = judge, feeds
         usual = [x for x in runs if not x.case.poison] or list(runs)
-        usual.sort(key=lambda x: x.case.volume)
+        usual.sort(key=lambda x: x.case.element_count)
         self._runs = list({x.case.name: x for x in (usual[0], usual[len(usual) // 2])}.values())
 
-    def fault(self, *, random: bool, locate: bool) -> str:
-        """Why the proof fails; "" if it does not. What is no fault goes into the judge's notes.
+    def find_fault(self, *, random: bool, locate: bool) -> str:
+        """Return why the proof fails, or an empty string; remarks go into the judge's notes.
 
         Args:
             random: Whether the models draw random numbers, and nothing can be compared.
             locate: Whether to search for the optimizer that is to blame.
         """
         try:
-            made = self._outputs()
+            after_outputs = self._run_cases()
         except (ModelError, RunError) as error:
-            if self._original.as_opened(self._runs) is None:
-                self._note("neither model runs in a session as users open it, with optimizations")
+            if self._original.default_outputs(self._runs) is None:
+                self._add_note(
+                    "neither model runs in a session as users open it, with optimizations"
+                )
                 return ""
-            told = f"in a session as users open it, with all optimizations, it fails: {error}"
-            return told + (self._blamed() if locate else "")
-        before = None if random else self._original.as_opened(self._runs)
+            message = f"in a session as users open it, with all optimizations, it fails: {error}"
+            return message + (self._culprit_text() if locate else "")
+        before = None if random else self._original.default_outputs(self._runs)
         if before is None:
             return ""
-        for run, outputs in zip(self._runs, made, strict=True):
-            own = Ran(run.case, before[run.case.name], run.kept, run.apart)
-            diff = next((x for x in self._judge.diffs(own, outputs) if not x.ok), None)
+        for run, outputs in zip(self._runs, after_outputs, strict=True):
+            own = OriginalRun(run.case, before[run.case.name], run.clean_masks, run.isolated_masks)
+            diff = next((x for x in self._judge.compare_case(own, outputs) if not x.ok), None)
             if diff is not None:
-                told = "in sessions as users open them, with all optimizations, "
-                told += f"output {diff.output!r} {diff.reason}, in case {diff.case!r}"
+                message = "in sessions as users open them, with all optimizations, "
+                message += f"output {diff.output!r} {diff.reason}, in case {diff.case!r}"
                 if any(x.op_type in _ROUNDING for x in nodes_of(self._original.graph.graph)):
-                    self._note(f"{told}: what is quantized is rounded otherwise there")
+                    self._add_note(f"{message}: what is quantized is rounded otherwise there")
                     return ""
-                return told
+                return message
         return ""
 
-    def _note(self, text: str) -> None:
+    def _add_note(self, text: str) -> None:
         self._judge.notes[text] = None
 
-    def _outputs(self, without: Sequence[str] = ()) -> list[dict[str, Array]]:
+    def _run_cases(self, without: Sequence[str] = ()) -> list[dict[str, Array]]:
         with Session(self._after, without=without) as session:
             return [session.run(self._feeds(x.case)) for x in self._runs]
 
-    def _blamed(self) -> str:
-        """The optimizer without which it runs."""
+    def _culprit_text(self) -> str:
+        """Return a hint with the optimizer without which the model runs, or an empty string."""
         for name in _OPTIMIZERS:
             try:
-                self._outputs([name])
+                self._run_cases([name])
             except (ModelError, RunError):
                 continue
             return f"; without ONNX Runtime's {name} it runs (disabled_optimizers=[{name!r}])"

@@ -1,4 +1,4 @@
-"""Where two models part: the first tensor, in the order of the graph, that both have and differ in.
+"""Search for the first tensor, in graph order, that both models have and that differs.
 
 The second may run on another execution provider, such as DirectML.
 """
@@ -12,7 +12,7 @@ import onnx_ir as ir
 from graphfix.errors import ModelError
 from graphfix.feeds.input_trace import FILL
 from graphfix.proof.compare import Array, LeaveOut, Mask, OutputDiff, Tolerance, compare
-from graphfix.proof.inner_tensors import Run, Stream
+from graphfix.proof.inner_tensors import ModelRun, TensorPairs
 from graphfix.runtime.run_errors import RunError
 
 Content = Callable[[str, tuple[int, ...]], Mask | None]
@@ -24,7 +24,7 @@ _WHOLE = ("Ceil", "Floor", "Round", "Sign")
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first tensor whose values part, in the order of the original graph.
+    """The first tensor whose values differ, in the order of the original graph.
 
     Attributes:
         tensor: Its name, which both graphs have.
@@ -47,14 +47,18 @@ class Divergence:
         text = f"The first tensor to part is {self.tensor!r} ({node})."
         if self.given is None:
             return text
-        given = f"What it is given differs by {self.given:.3g} at most"
-        return f"{text} {given}: there rounding decides."
+        input_gap = f"What it is given differs by {self.given:.3g} at most"
+        return f"{text} {input_gap}: there rounding decides."
 
 
-def first_divergence(
-    before: Run, after: Run, case: str, tolerance: Tolerance, content: Content | None = None
+def find_divergence(
+    before: ModelRun,
+    after: ModelRun,
+    case: str,
+    tolerance: Tolerance,
+    content: Content | None = None,
 ) -> Divergence | None:
-    """The first tensor that differs, or None if none that both have does.
+    """Return the first tensor that differs, or None if all that both models have agree.
 
     Args:
         before: The original.
@@ -65,25 +69,31 @@ def first_divergence(
             unknown. Only those are compared. Without it, all are.
     """
 
-    def differ(name: str, ours: Array, theirs: Array) -> OutputDiff | None:
-        return _differ(name, case, ours, theirs, tolerance, content)
+    def compare_tensors(name: str, ours: Array, theirs: Array) -> OutputDiff | None:
+        return _compare_content(name, case, ours, theirs, tolerance, content)
 
-    makers = _makers(before.graph, after.graph)
-    for name, ours, theirs in Stream(before, after, lambda _: None).pairs(list(makers)):
-        if (diff := differ(name, ours, theirs)) is not None:
+    makers = _shared_producers(before.graph, after.graph)
+    for name, ours, theirs in TensorPairs(before, after, lambda _: None).iter_pairs(list(makers)):
+        if (diff := compare_tensors(name, ours, theirs)) is not None:
             node = makers[name]
-            whole = node.op_type in _WHOLE or ours.dtype.kind in "iub"
+            makes_integers = node.op_type in _WHOLE or ours.dtype.kind in "iub"
             names = [x.name for x in node.inputs if x is not None and x.name in makers]
-            given = _apart(before, after, names, differ) if whole else None
-            return Divergence(name, node.name or "", node.op_type, diff, given)
+            input_gap = (
+                _largest_input_gap(before, after, names, compare_tensors)
+                if makes_integers
+                else None
+            )
+            return Divergence(name, node.name or "", node.op_type, diff, input_gap)
     return None
 
 
-def _apart(before: Run, after: Run, names: list[str], differ: Differ) -> float | None:
-    """How far apart the floats of these names are, if that is within what may differ."""
-    apart = 0.0
+def _largest_input_gap(
+    before: ModelRun, after: ModelRun, names: list[str], differ: Differ
+) -> float | None:
+    """Return the largest float difference in these tensors, or None if one exceeds tolerance."""
+    largest = 0.0
     try:
-        ours, theirs = before.peek(names), after.peek(names)
+        ours, theirs = before.read_tensors(names), after.read_tensors(names)
     except (ModelError, RunError):
         return None  # the outputs were found to differ all the same
     for name in names:
@@ -92,12 +102,12 @@ def _apart(before: Run, after: Run, names: list[str], differ: Differ) -> float |
         if differ(name, ours[name], theirs[name]) is not None:
             return None
         gap = np.abs(ours[name].astype(np.float64) - theirs[name])
-        apart = max(apart, float(np.max(gap[np.isfinite(gap)], initial=0.0)))
-    return apart or None
+        largest = max(largest, float(np.max(gap[np.isfinite(gap)], initial=0.0)))
+    return largest or None
 
 
-def alike(before: Array, after: Array) -> tuple[Array, Array]:
-    """Both in one shape and type: a repair may broadcast later, or count in another integer type.
+def broadcast_pair(before: Array, after: Array) -> tuple[Array, Array]:
+    """Return both arrays in one shape and dtype, as repairs may change either.
 
     Raises:
         ValueError: Their shapes do not broadcast.
@@ -108,8 +118,8 @@ def alike(before: Array, after: Array) -> tuple[Array, Array]:
     return before.astype(np.float64), after.astype(np.float64)
 
 
-def unfilled(before: Array, after: Array) -> Mask | None:
-    """The elements that are not the fill of a mask in both; None where no element is."""
+def unmasked_elements(before: Array, after: Array) -> Mask | None:
+    """Return which elements are not a mask's fill in both; None where none is a fill."""
     if before.dtype.kind not in "fV":
         return None
     with np.errstate(invalid="ignore"):
@@ -117,15 +127,15 @@ def unfilled(before: Array, after: Array) -> Mask | None:
     return ~masked if masked.any() else None
 
 
-def _makers(before: ir.Model, after: ir.Model) -> dict[str, ir.Node]:
-    """The tensors that nodes of both main graphs make, constants left out, with their nodes."""
-    known = {v.name for node in after.graph for v in node.outputs if v.name}
+def _shared_producers(before: ir.Model, after: ir.Model) -> dict[str, ir.Node]:
+    """Return the tensors that nodes of both main graphs make, with the original's nodes."""
+    after_names = {v.name for node in after.graph for v in node.outputs if v.name}
     nodes = (node for node in before.graph if node.op_type != "Constant")
-    made = ((value.name, node) for node in nodes for value in node.outputs)
-    return {name: node for name, node in made if name and name in known}
+    outputs = ((value.name, node) for node in nodes for value in node.outputs)
+    return {name: node for name, node in outputs if name and name in after_names}
 
 
-def _differ(
+def _compare_content(
     name: str, case: str, before: Array, after: Array, tolerance: Tolerance, content: Content | None
 ) -> OutputDiff | None:
     if before.dtype.kind in "OUS":
@@ -136,11 +146,11 @@ def _differ(
         where = content(name, before.shape)
         leave_out = "not finite" if where is None else "NaN"
     try:
-        before, after = alike(before, after)
+        before, after = broadcast_pair(before, after)
     except ValueError:
         return compare(name, case, before, after, tolerance)
     where = where if where is not None and where.shape == before.shape else None
-    free = unfilled(before, after)
+    free = unmasked_elements(before, after)
     if free is not None:
         where = free if where is None else where & free
     diff = compare(name, case, before, after, tolerance, where=where, leave_out=leave_out)

@@ -1,4 +1,4 @@
-"""Runs both models through branches that no case took."""
+"""Runs of both models through branches that no case took."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
-from graphfix.proof.baseline import Baseline, Ran
-from graphfix.proof.branches import Branch, forced
+from graphfix.proof.baseline import Baseline, OriginalRun
+from graphfix.proof.branches import Branch, force_branch
 from graphfix.proof.compare import Array
 from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.port import Feeds
@@ -21,8 +21,8 @@ from graphfix.wording import Tell
 _MOST = 4
 
 
-class Forcing:
-    """The branches that no case took, and what becomes of them.
+class ForcedBranches:
+    """The branches that no case took, run in both models.
 
     Args:
         original: What the original made of the cases.
@@ -39,14 +39,16 @@ class Forcing:
     def __init__(
         self, original: Baseline, before: ir.Model, after: ir.Model, ep: Ep, tell: Tell
     ) -> None:
-        self._branches = list(original.branches.untaken())
+        self._branches = list(original.branches.iter_untaken())
         self._usual = [run.case for run in original.runs if not run.case.poison]
         self._before, self._after, self._ep, self._tell = before, after, ep, tell
-        self.runs: list[Ran] = []
+        self.runs: list[OriginalRun] = []
         self.untaken = [str(branch) for branch in self._branches]
 
-    def outputs(self, feeds: Callable[[Case], Feeds]) -> Iterator[tuple[Ran, dict[str, Array]]]:
-        """What the original made of a case, and what the repaired model makes of it.
+    def run_both(
+        self, feeds: Callable[[Case], Feeds]
+    ) -> Iterator[tuple[OriginalRun, dict[str, Array]]]:
+        """Yield the original's run of each forced case, and the repaired model's outputs.
 
         Args:
             feeds: What the repaired model is fed in a case.
@@ -55,10 +57,10 @@ class Forcing:
             ModelError: The repaired model does not run with a branch forced.
         """
         for branch in self._branches[:_MOST]:
-            before, after = forced(self._before, branch), forced(self._after, branch)
+            before, after = force_branch(self._before, branch), force_branch(self._after, branch)
             if before is None or after is None:
                 continue
-            runs = self._run(before, branch)
+            runs = self._run_original(before, branch)
             if not runs:
                 continue
             try:
@@ -66,21 +68,21 @@ class Forcing:
                     for run in runs:
                         yield run, session.run(feeds(run.case))
             except (ModelError, RunError) as error:
-                told = f"the repaired model does not run with {branch} forced: {error}"
-                raise ModelError(told) from error
+                message = f"the repaired model does not run with {branch} forced: {error}"
+                raise ModelError(message) from error
             self.runs += runs
             self.untaken.remove(str(branch))
 
-    def _run(self, before: ir.Model, branch: Branch) -> list[Ran]:
-        """What the original makes of some cases with a branch forced; nothing if it cannot."""
-        runs: list[Ran] = []
+    def _run_original(self, before: ir.Model, branch: Branch) -> list[OriginalRun]:
+        """Run the original on some cases with a branch forced; return none if it cannot load."""
+        runs: list[OriginalRun] = []
         try:
             with open_session(before) as session:
-                for case in (self._usual[0], max(self._usual, key=lambda case: case.volume)):
+                for case in (self._usual[0], max(self._usual, key=lambda case: case.element_count)):
                     self._tell(f"before, {case.name}, {branch}")
-                    named = replace(case, name=f"{case.name}, {branch} forced")
+                    forced_case = replace(case, name=f"{case.name}, {branch} forced")
                     with contextlib.suppress(RunError):
-                        runs.append(Ran(named, session.run(case.feeds)))
+                        runs.append(OriginalRun(forced_case, session.run(case.feeds)))
         except ModelError:
             return []
         return runs

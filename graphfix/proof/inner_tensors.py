@@ -1,8 +1,8 @@
-"""The inner tensors of two runs, side by side, without holding them all.
+"""Inner tensors of two runs, side by side, without holding them all.
 
-Inner tensors are made outputs, so many at a time as fit a budget, and both models are run once for
-each group; what a caller keeps of a pair is its own business. Sizes are known from symbolic shapes
-beforehand, and by what was seen where those do not know.
+Inner tensors are made outputs, as many at a time as fit a budget, and both models are run once for
+each group; what a caller keeps of a pair is its own business. Sizes are predicted from symbolic
+shapes, and from tensors already seen where those do not know.
 """
 
 import math
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
-from graphfix.feeds.input import size_of
+from graphfix.feeds.input import size_of_dim
 from graphfix.feeds.signature import Signature
-from graphfix.model.given import PathOrModel
+from graphfix.files.given import PathOrModel
 from graphfix.proof.compare import Array
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
@@ -29,8 +29,8 @@ _ITEM = 4  # bytes of an element, for sizes that are only estimates
 
 
 @dataclass(frozen=True)
-class Run:
-    """A model and what it is fed.
+class ModelRun:
+    """A model and its feeds.
 
     Attributes:
         source: What to load.
@@ -44,8 +44,8 @@ class Run:
     feeds: Mapping[str, Array]
     ep: Ep = "cpu"
 
-    def peek(self, names: Sequence[str]) -> dict[str, Array]:
-        """Run the model with inner tensors as outputs.
+    def read_tensors(self, names: Sequence[str]) -> dict[str, Array]:
+        """Run the model with inner tensors as outputs, and return these.
 
         Raises:
             ModelError: ONNX Runtime rejects the model with these outputs.
@@ -58,7 +58,7 @@ class Run:
 
 
 @dataclass
-class Stream:
+class TensorPairs:
     """Pairs of tensors of two runs.
 
     Attributes:
@@ -72,8 +72,8 @@ class Stream:
         failed: Why a tensor could not be looked at.
     """
 
-    before: Run
-    after: Run
+    before: ModelRun
+    after: ModelRun
     bytes_of: Callable[[str], int | None]
     budget: int = BUDGET
     most: int = MOST
@@ -81,39 +81,39 @@ class Stream:
     peak: int = 0
     failed: dict[str, str] = field(default_factory=dict)
 
-    def pairs(self, names: Sequence[str]) -> Iterator[tuple[str, Array, Array]]:
-        """Each tensor with what it is in both runs, in the given order.
+    def iter_pairs(self, names: Sequence[str]) -> Iterator[tuple[str, Array, Array]]:
+        """Yield each tensor with its arrays in both runs, in the given order.
 
         What has no array in either run, such as a sequence, does not come; what cannot be made an
         output is left out too, and :attr:`failed` says why.
         """
-        seen = (0, 0)  # bytes, tensors
-        rest = list(names)
-        while rest:
+        totals = (0, 0)  # bytes, tensors
+        pending = list(names)
+        while pending:
             count, expected = 0, 0
-            typical = math.ceil(seen[0] / seen[1]) if seen[1] else _UNSEEN
-            while count < min(len(rest), self.most):
-                known = self.bytes_of(rest[count])
-                expected += typical if known is None else known
+            typical = math.ceil(totals[0] / totals[1]) if totals[1] else _UNSEEN
+            while count < min(len(pending), self.most):
+                size = self.bytes_of(pending[count])
+                expected += typical if size is None else size
                 if count and expected > self.budget:
                     break
                 count += 1
-            group, rest = rest[:count], rest[count:]
-            for name, ours, theirs in self._both(group):
-                seen = (seen[0] + ours.nbytes + theirs.nbytes, seen[1] + 1)
+            group, pending = pending[:count], pending[count:]
+            for name, ours, theirs in self._read_both(group):
+                totals = (totals[0] + ours.nbytes + theirs.nbytes, totals[1] + 1)
                 yield name, ours, theirs
 
-    def _both(self, names: Sequence[str]) -> Iterator[tuple[str, Array, Array]]:
+    def _read_both(self, names: Sequence[str]) -> Iterator[tuple[str, Array, Array]]:
         self.runs += 1
         try:
-            ours, theirs = self.before.peek(names), self.after.peek(names)
+            ours, theirs = self.before.read_tensors(names), self.after.read_tensors(names)
         except (ModelError, RunError) as error:
             if len(names) == 1:
                 self.failed[names[0]] = str(error)
                 return
             half = len(names) // 2
-            yield from self._both(names[:half])
-            yield from self._both(names[half:])
+            yield from self._read_both(names[:half])
+            yield from self._read_both(names[half:])
             return
         self.peak = max(self.peak, sum(x.nbytes for side in (ours, theirs) for x in side.values()))
         for name in names:
@@ -122,19 +122,19 @@ class Stream:
                 yield name, ours.pop(name), theirs.pop(name)
 
 
-class Sizes:
-    """How many bytes a tensor has in both runs, by its symbolic shape."""
+class TensorSizes:
+    """The bytes of a tensor in both runs, from its symbolic shape."""
 
     def __init__(self, signature: Signature, sizes: Mapping[str, int]) -> None:
         self._dims = signature.value_dims()
-        self._sizes = signature.by_symbol(sizes)
+        self._sizes = signature.key_by_symbol(sizes)
 
     def __call__(self, name: str) -> int | None:
-        """The bytes of one tensor; None where its shape is not known."""
+        """Return the bytes of one tensor in both runs, or None where its shape is unknown."""
         dims = self._dims.get(name)
         if dims is None:
             return None
         try:
-            return 2 * _ITEM * math.prod(size_of(d, self._sizes) for d in dims)
+            return 2 * _ITEM * math.prod(size_of_dim(d, self._sizes) for d in dims)
         except (FeedError, ValueError):
             return None

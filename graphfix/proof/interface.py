@@ -1,4 +1,4 @@
-"""Whether a repaired model is fed and read as the original is.
+"""Check that a repaired model is fed and read as the original is.
 
 Its inputs and outputs keep their names, order, dtypes and ranks, a symbolic dim stays one, and what
 could be left out or overridden still can be, unless it is a pass's job to change that.
@@ -9,89 +9,96 @@ from collections.abc import Collection, Iterator, Mapping
 import onnx_ir as ir
 
 from graphfix.core import Interface
+from graphfix.facts.fixed_inputs import fixed_input_texts
 from graphfix.lengths.length_input import LengthInput
-from graphfix.model.fixed_inputs import texts_of
 
 Values = Collection[ir.Value]
 
 
-def interface_changes(
+def list_interface_changes(
     before: ir.Model,
     after: ir.Model,
     may_change: Collection[Interface] = (),
-    made: Mapping[str, int] | None = None,
+    output_ranks: Mapping[str, int] | None = None,
 ) -> list[str]:
-    """What is different from outside, in sentences without a subject.
+    """Return what differs from outside, in sentences without a subject.
 
     Args:
         before: The original.
         after: The repaired model. An input that its ``graphfix.lengths`` metadata names may be new,
             and those for which ``graphfix.inputs`` has a value may be gone.
         may_change: What is not looked at.
-        made: How many dims the outputs of the original have in a run, if it was run. One that is
-            declared with others by mistake may be set right.
+        output_ranks: How many dims the outputs of the original have in a run, if it was run. One
+            that is declared with others by mistake may be set right.
     """
-    found: list[str] = []
+    changes: list[str] = []
     if "outputs" not in may_change:
-        found += _order("output", _names(before.graph.outputs), _names(after.graph.outputs))
-        found += _values("output", before.graph.outputs, after.graph.outputs, made or {})
+        changes += _compare_order(
+            "output", _names_of(before.graph.outputs), _names_of(after.graph.outputs)
+        )
+        changes += _compare_values(
+            "output", before.graph.outputs, after.graph.outputs, output_ranks or {}
+        )
     if "inputs" not in may_change:
-        told = LengthInput.of(after)
-        new = {told.input} if told is not None else set()
-        gone = texts_of(after).keys() - texts_of(before).keys()
-        old = [x for x in _names(before.graph.inputs) if x not in gone]
-        now = [x for x in _names(after.graph.inputs) if x in old or x not in new]
-        found += _order("input", old, now)
+        length_input = LengthInput.from_metadata(after)
+        new = {length_input.input} if length_input is not None else set()
+        removed = fixed_input_texts(after).keys() - fixed_input_texts(before).keys()
+        remaining = [x for x in _names_of(before.graph.inputs) if x not in removed]
+        current = [x for x in _names_of(after.graph.inputs) if x in remaining or x not in new]
+        changes += _compare_order("input", remaining, current)
         dims = "dims" not in may_change
-        found += _values("input", before.graph.inputs, after.graph.inputs, {}, dims=dims)
-        found += _defaults(before, after)
-    return found
+        changes += _compare_values("input", before.graph.inputs, after.graph.inputs, {}, dims=dims)
+        changes += _find_lost_defaults(before, after)
+    return changes
 
 
-def _names(values: Values) -> list[str]:
+def _names_of(values: Values) -> list[str]:
     return [x.name or "" for x in values]
 
 
-def _order(kind: str, old: list[str], new: list[str]) -> Iterator[str]:
+def _compare_order(kind: str, old: list[str], new: list[str]) -> Iterator[str]:
     yield from (f"has no {kind} {name!r} any more" for name in old if name not in new)
     yield from (f"has a new {kind} {name!r}" for name in new if name not in old)
     common = [x for x in new if x in old]
-    if common != (kept := [x for x in old if x in new]):
-        yield f"has its {kind}s in another order: {', '.join(common)} instead of {', '.join(kept)}"
+    if common != (remaining := [x for x in old if x in new]):
+        yield (
+            f"has its {kind}s in another order: {', '.join(common)} instead of "
+            f"{', '.join(remaining)}"
+        )
 
 
-def _values(
-    kind: str, before: Values, after: Values, made: Mapping[str, int], *, dims: bool = False
+def _compare_values(
+    kind: str, before: Values, after: Values, output_ranks: Mapping[str, int], *, dims: bool = False
 ) -> Iterator[str]:
-    known = {x.name: x for x in after}
+    after_by_name = {x.name: x for x in after}
     for old in before:
-        new = known.get(old.name)
+        new = after_by_name.get(old.name)
         if new is None:
             continue
-        what = f"{kind} {old.name!r}"
+        subject = f"{kind} {old.name!r}"
         if old.type != new.type and old.type is not None and new.type is not None:
-            yield f"has the {what} as {_type(new)} instead of {_type(old)}"
+            yield f"has the {subject} as {_type_text(new)} instead of {_type_text(old)}"
         if old.shape is None or new.shape is None:
             continue
         if len(old.shape) != len(new.shape):
-            if made.get(old.name or "") == len(new.shape):
+            if output_ranks.get(old.name or "") == len(new.shape):
                 continue
-            yield f"has the {what} with {len(new.shape)} dims instead of {len(old.shape)}"
+            yield f"has the {subject} with {len(new.shape)} dims instead of {len(old.shape)}"
             continue
         for axis, (was, now) in enumerate(zip(old.shape, new.shape, strict=True)):
             if not dims or not isinstance(now, int) or now == was:
                 continue
             old_size = str(was) if isinstance(was, int) else was.value or "free"
-            yield f"has axis {axis} of the {what} fixed at {now} instead of {old_size}"
+            yield f"has axis {axis} of the {subject} fixed at {now} instead of {old_size}"
 
 
-def _type(value: ir.Value) -> str:
+def _type_text(value: ir.Value) -> str:
     inner = value.dtype.name.lower() if value.dtype is not None else ""
     kind = type(value.type).__name__.removesuffix("Type").lower()
     return inner if kind == "tensor" else f"a {kind} of {inner}"
 
 
-def _defaults(before: ir.Model, after: ir.Model) -> Iterator[str]:
+def _find_lost_defaults(before: ir.Model, after: ir.Model) -> Iterator[str]:
     old = {x.name for x in before.graph.inputs if x.is_initializer()}
     for value in after.graph.inputs:
         if value.name in old and not value.is_initializer():

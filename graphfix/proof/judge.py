@@ -1,21 +1,28 @@
-"""How the outputs of a run are held to what the original made of the same inputs."""
+"""Comparison of a run's outputs with what the original returns for the same inputs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from graphfix.caches.in_front import last
 from graphfix.core import Safety
 from graphfix.feeds.case import ORDINARY, Array, Poison
-from graphfix.proof.baseline import Ran
-from graphfix.proof.compare import LeaveOut, Mask, OutputDiff, Tolerance, compare, held_in_padding
-from graphfix.proof.content import Content
+from graphfix.proof.baseline import OriginalRun
+from graphfix.proof.compare import (
+    LeaveOut,
+    Mask,
+    OutputDiff,
+    Tolerance,
+    check_padding_finite,
+    compare,
+)
+from graphfix.proof.content import ContentMasks
+from graphfix.shipped.in_front import last_entries
 
 
 @dataclass
-class Judge:
-    """Compares what two models made of a case, in the elements that the promise is about.
+class OutputJudge:
+    """Compares the outputs of two models for a case, in the elements the promise covers.
 
     Attributes:
         content: What is content in the original's outputs.
@@ -26,7 +33,7 @@ class Judge:
         notes: What could not be told apart, in order, each once.
     """
 
-    content: Content
+    content: ContentMasks
     tolerance: Tolerance
     safety: Safety
     caches: Mapping[str, int] = field(default_factory=dict)
@@ -34,49 +41,56 @@ class Judge:
     notes: dict[str, None] = field(default_factory=dict)
 
     @property
-    def held(self) -> tuple[Poison, ...]:
-        """What may lie in the padding and yet everything is the same."""
+    def harmless_poisons(self) -> tuple[Poison, ...]:
+        """Return the garbage in padding beside which every element must stay the same."""
         return () if self.safety == "valid-rows" else ORDINARY
 
-    def diffs(self, run: Ran, outputs: Mapping[str, Array]) -> Iterator[OutputDiff]:
-        """Each output of the original beside the one of that name in ``outputs``."""
+    def compare_case(self, run: OriginalRun, outputs: Mapping[str, Array]) -> Iterator[OutputDiff]:
+        """Yield the difference of each output of the original from that name in ``outputs``."""
         for name, array in run.outputs.items():
             if name not in outputs:
                 yield OutputDiff(name, run.case.name, ok=False, reason="is missing")
                 continue
-            yield self._diff(name, run, array, outputs[name])
+            yield self._compare_output(name, run, array, outputs[name])
 
-    def _diff(self, name: str, run: Ran, before: Array, after: Array) -> OutputDiff:
+    def _compare_output(
+        self, name: str, run: OriginalRun, before: Array, after: Array
+    ) -> OutputDiff:
         if self.may_narrow and after.dtype == np.float16:
             after = after.astype(before.dtype)
-        where, leave_out, note = self._compared(name, run, before)
+        where, leave_out, note = self._elements_to_compare(name, run, before)
         if (axis := self.caches.get(name)) is not None and before.ndim == after.ndim:
             most = min(before.shape[axis], after.shape[axis])
-            before, after = last(before, axis, most), last(after, axis, most)
-            where = None if where is None else last(where, axis, most)
+            before, after = last_entries(before, axis, most), last_entries(after, axis, most)
+            where = None if where is None else last_entries(where, axis, most)
         gate, case = self.tolerance, run.case
         diff = compare(
             name, case.name, before, after, gate, where=where, leave_out=leave_out, note=note
         )
         if diff.ok and gate.whole and not case.poison:
-            return held_in_padding(diff, before, after)
+            return check_padding_finite(diff, before, after)
         return diff
 
-    def _compared(self, name: str, run: Ran, before: Array) -> tuple[Mask | None, LeaveOut, str]:
-        """Which elements are compared, None for all; what is left out of them; what to say."""
+    def _elements_to_compare(
+        self, name: str, run: OriginalRun, before: Array
+    ) -> tuple[Mask | None, LeaveOut, str]:
+        """Return the mask of compared elements (None: all), what to leave out, and a note."""
         case, content_only = run.case, self.safety == "valid-rows"
         leave_out: LeaveOut = "NaN" if content_only else ""
-        where, note = None if case.poison in self.held else run.kept.get(name), ""
-        if where is None and content_only and case.ragged:
-            where = self.content.where(name, before.shape, case)
+        where, note = (
+            None if case.poison in self.harmless_poisons else run.clean_masks.get(name),
+            "",
+        )
+        if where is None and content_only and case.is_ragged:
+            where = self.content.mask_of_output(name, before.shape, case)
             if where is None and not case.empty_rows:
                 leave_out = "not finite"
                 note = f"the dims of {name!r} do not say which rows are content"
                 note += ", so all its elements were compared"
                 self.notes[note] = None
         if case.empty_rows and content_only and not case.poison:
-            apart = run.apart.get(name, np.zeros(before.shape, np.bool_))
-            where = apart if where is None else where & apart
+            isolated = run.isolated_masks.get(name, np.zeros(before.shape, np.bool_))
+            where = isolated if where is None else where & isolated
             leave_out = "NaN"
         if where is not None and where.size:
             note = note or f"{int(where.sum()):,} of {where.size:,} elements were compared"

@@ -1,32 +1,34 @@
-"""What all cases together say of one output: whether anything was known of it at all."""
+"""Faults and notes about one output over all cases: whether it was ever really compared."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from graphfix.proof.compare import Array, OutputDiff
-from graphfix.wording import grouped
+from graphfix.wording import group_pairs
 
 # Below this an output is told from rounding by what it is in all cases, and by a share of that.
 _SMALL, _SHARE = 1e-6, 1e-2
 
 
-def silent_outputs(runs: Iterable[Mapping[str, Array]]) -> list[str]:
-    """Float outputs without a finite number in most of the runs in which they are not empty."""
-    made = (x for outputs in runs for x in outputs.items())
-    floats = ((name, array) for name, array in made if array.dtype.kind in "fV" and array.size)
-    known = grouped((name, bool(np.isfinite(array).any())) for name, array in floats)
-    return [name for name, finite in known.items() if 2 * sum(finite) < len(finite)]
+def find_silent_outputs(runs: Iterable[Mapping[str, Array]]) -> list[str]:
+    """Return float outputs without a finite number in most runs in which they are not empty."""
+    named_arrays = (x for outputs in runs for x in outputs.items())
+    floats = (
+        (name, array) for name, array in named_arrays if array.dtype.kind in "fV" and array.size
+    )
+    finite_by_output = group_pairs((name, bool(np.isfinite(array).any())) for name, array in floats)
+    return [name for name, finite in finite_by_output.items() if 2 * sum(finite) < len(finite)]
 
 
-def kept_positive(silent: Sequence[str]) -> str:
-    """A note that the inputs are above 0, for the sake of outputs that were ``silent``."""
+def positive_inputs_note(silent: Sequence[str]) -> str:
+    """Return a note that inputs are above 0, because of ``silent`` outputs."""
     return f"inputs are above 0: with others {silent[0]!r} is not a finite number"
 
 
-def faults(cases: Mapping[str, Sequence[OutputDiff]]) -> Iterator[str]:
-    """Why a verdict is not ok although each comparison was, in sentences."""
-    by_output = _by_output(cases)
+def find_faults(cases: Mapping[str, Sequence[OutputDiff]]) -> Iterator[str]:
+    """Yield why a verdict is not ok although each comparison was, in sentences."""
+    by_output = _group_by_output(cases)
     if by_output and not any(d.total for diffs in by_output.values() for d in diffs):
         yield "nothing was compared: every output is empty in every case"
     for name, diffs in by_output.items():
@@ -44,14 +46,14 @@ def faults(cases: Mapping[str, Sequence[OutputDiff]]) -> Iterator[str]:
             yield f"output {name!r} differs by {gap:.3g}, and is {was} in the original"
 
 
-def notes(cases: Mapping[str, Sequence[OutputDiff]]) -> Iterator[str]:
-    """Outputs that say little, for a reader to know."""
-    for name, diffs in _by_output(cases).items():
+def find_notes(cases: Mapping[str, Sequence[OutputDiff]]) -> Iterator[str]:
+    """Yield notes on outputs that say little."""
+    for name, diffs in _group_by_output(cases).items():
         if not any(d.total for d in diffs):
             yield f"{name!r} is empty in every case, so nothing is known of it"
         elif all(d.zero for d in diffs if d.finite) and any(d.finite for d in diffs):
             yield f"{name!r} is 0 in every case, which says little of it"
 
 
-def _by_output(cases: Mapping[str, Sequence[OutputDiff]]) -> dict[str, list[OutputDiff]]:
-    return grouped((diff.output, diff) for diffs in cases.values() for diff in diffs)
+def _group_by_output(cases: Mapping[str, Sequence[OutputDiff]]) -> dict[str, list[OutputDiff]]:
+    return group_pairs((diff.output, diff) for diffs in cases.values() for diff in diffs)

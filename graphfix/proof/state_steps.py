@@ -1,4 +1,4 @@
-"""A model with states is run step by step, its outputs fed back: errors that grow are seen so.
+"""Steps of a model with states, its outputs fed back: errors that grow are seen.
 
 Both models keep their own states; all else that they are fed is the same.
 """
@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
-from graphfix.feeds.arrays import Maker
+from graphfix.feeds.arrays import CaseMaker
 from graphfix.feeds.case import Array, Case
-from graphfix.feeds.input import plain, symbols_of
+from graphfix.feeds.input import all_symbols, single_symbol
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.states import State, carried, states_of
+from graphfix.feeds.states import StatePair, carry_states, find_states
 from graphfix.runtime.run_errors import RunError
 from graphfix.wording import plural
 
@@ -23,8 +23,8 @@ STEPS = 4
 
 
 @dataclass(frozen=True)
-class Chain:
-    """Steps of the original, one after the other.
+class StepChain:
+    """Consecutive steps of the original.
 
     Attributes:
         states: What is fed back.
@@ -32,7 +32,7 @@ class Chain:
         outputs: What the original made of each.
     """
 
-    states: tuple[State, ...]
+    states: tuple[StatePair, ...]
     cases: tuple[Case, ...]
     outputs: tuple[Outputs, ...]
 
@@ -42,13 +42,13 @@ class Chain:
         return f"{len(self.cases)} steps with {fed} ({shown})"
 
 
-def chains(
+def run_chains(
     model: ir.Model,
     signature: Signature,
     start: Mapping[str, int],
     run: Callable[[Case], Outputs],
     seed: int,
-) -> Iterator[Chain]:
+) -> Iterator[StepChain]:
     """Run the original step by step, from empty caches if it has some, and from others.
 
     Args:
@@ -58,50 +58,50 @@ def chains(
         run: Runs the original.
         seed: The same seed makes the same inputs.
     """
-    states = states_of(model)
+    states = find_states(model)
     if not states:
         return
-    maker = Maker(signature, seed)
-    empty = {**start, **dict.fromkeys(_lengths(signature, states), 0)}
+    maker = CaseMaker(signature, seed)
+    empty = {**start, **dict.fromkeys(_cache_length_groups(signature, states), 0)}
     for first in (empty, start) if empty != start else (start,):
-        groups, cases, made = dict(first), [], []
-        kept: dict[str, Array] = {}
+        groups, cases, step_outputs = dict(first), [], []
+        fed_states: dict[str, Array] = {}
         for step in range(STEPS):
             try:
-                rows = maker.rows(signature.sizes(groups))
-                full = {time: (groups[time],) * rows for time in maker.governed}
-                case = maker.case(step, groups, full)
+                rows = maker.row_count(signature.symbol_sizes(groups))
+                full = {time: (groups[time],) * rows for time in maker.governed_times}
+                case = maker.make_case(step, groups, full)
                 name = f"{case.name}, step {step + 1}"
-                case = replace(case, feeds={**case.feeds, **kept}, name=name)
+                case = replace(case, feeds={**case.feeds, **fed_states}, name=name)
                 outputs = run(case)
             except (FeedError, RunError):
                 break
             cases.append(case)
-            made.append(outputs)
-            following = carried(states, model, outputs)
+            step_outputs.append(outputs)
+            following = carry_states(states, model, outputs)
             if following is None:
                 break
-            kept = following
-            groups |= _sizes(signature, kept)
+            fed_states = following
+            groups |= _state_sizes(signature, fed_states)
         if len(cases) > 1:
-            yield Chain(states, tuple(cases), tuple(made))
+            yield StepChain(states, tuple(cases), tuple(step_outputs))
 
 
-def _lengths(signature: Signature, states: tuple[State, ...]) -> set[str]:
-    """The groups of symbols that are sizes of states and of nothing else: how long caches are."""
+def _cache_length_groups(signature: Signature, states: tuple[StatePair, ...]) -> set[str]:
+    """Return the groups of symbols that are sizes of states only: the lengths of caches."""
     names = {state.input for state in states}
-    within = {s for x in signature.inputs if x.name in names for s in symbols_of([x])}
-    beside = {s for x in signature.inputs if x.name not in names for s in symbols_of([x])}
-    groups = {signature.group(s) for s in within} - {signature.group(s) for s in beside}
+    within = {s for x in signature.inputs if x.name in names for s in all_symbols([x])}
+    beside = {s for x in signature.inputs if x.name not in names for s in all_symbols([x])}
+    groups = {signature.group_of(s) for s in within} - {signature.group_of(s) for s in beside}
     return groups - {signature.batch}
 
 
-def _sizes(signature: Signature, states: Mapping[str, Array]) -> dict[str, int]:
-    """How long states are now, by the group of each dim of theirs."""
-    found = {}
+def _state_sizes(signature: Signature, states: Mapping[str, Array]) -> dict[str, int]:
+    """Return the current sizes of states, by the group of each dim."""
+    sizes = {}
     for name, array in states.items():
-        for dim, size in zip(signature.item(name).dims, array.shape, strict=True):
-            symbol = plain(dim)
+        for dim, size in zip(signature.input_named(name).dims, array.shape, strict=True):
+            symbol = single_symbol(dim)
             if symbol is not None:
-                found[signature.group(symbol)] = size
-    return found
+                sizes[signature.group_of(symbol)] = size
+    return sizes

@@ -1,15 +1,15 @@
-"""Shapes and lengths that DirectML gets wrong, or has to wait for."""
+"""Rules for shapes and lengths that DirectML gets wrong, or has to wait for."""
 
 from collections.abc import Iterator
 from itertools import zip_longest
 
 import onnx_ir as ir
 
-from graphfix.directml.kernel_table import MOST_DIMS, standard
-from graphfix.directml.placement import Rules
-from graphfix.model.text import size_told
-from graphfix.model.values import attr_ints, attr_text
-from graphfix.model.view import View
+from graphfix.directml.kernel_table import MOST_DIMS, standard_domain
+from graphfix.directml.placement import PlacementRules
+from graphfix.facts.view import View
+from graphfix.graph.nodes import attr_ints, attr_text
+from graphfix.graph.text import size_text
 from graphfix.rules.rule import Hazard, Rule, is_fixed, is_folded
 
 _MOST_DIMS = 8
@@ -41,8 +41,8 @@ class ReshapeRank(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each Reshape to a tensor of too many dims."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each Reshape to a tensor of too many dims."""
         for node in view.nodes("Reshape"):
             rank = view.shapes.rank(node.outputs[0])
             if rank is not None and rank > _MOST_DIMS and not is_folded(node, view):
@@ -77,13 +77,13 @@ class KernelRank(Rule):
 
     matched_by = "matmul-4d"
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each node of too many dims that has a kernel on DirectML."""
-        rules = Rules(view.model.graph.opset_imports, view.shapes)
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each node of too many dims that has a kernel on DirectML."""
+        rules = PlacementRules(view.model.graph.opset_imports, view.shapes)
         for node in view.nodes(*MOST_DIMS):
-            most = MOST_DIMS[f"{standard(node.domain)}.{node.op_type}".removeprefix(".")]
+            most = MOST_DIMS[f"{standard_domain(node.domain)}.{node.op_type}".removeprefix(".")]
             rank = _counted_dims(node, view)
-            if rank > most and rules.kernel(node) is not None and not is_folded(node, view):
+            if rank > most and rules.kernel_of(node) is not None and not is_folded(node, view):
                 but = " that are not 1" if node.op_type in _DROPS_ONES else ""
                 message = f"{node.op_type} of {rank} dims{but}, and DirectML takes {most}"
                 yield Hazard(node, message, "error")
@@ -93,8 +93,8 @@ def _counted_dims(node: ir.Node, view: View) -> int:
     shapes = view.shapes
     if node.op_type not in _DROPS_ONES:
         return max(shapes.rank(x) or 0 for x in (*node.inputs[:2], node.outputs[0]))
-    given, made = (shapes.dims(x[0]) if x else () for x in (node.inputs, node.outputs))
-    return sum(a != 1 or b != 1 for a, b in zip_longest(given or (), made or ()))
+    in_dims, out_dims = (shapes.dims(x[0]) if x else () for x in (node.inputs, node.outputs))
+    return sum(a != 1 or b != 1 for a, b in zip_longest(in_dims or (), out_dims or ()))
 
 
 class SamePadding(Rule):
@@ -120,8 +120,8 @@ class SamePadding(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each such ConvTranspose."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each strided ConvTranspose with auto_pad=SAME."""
         for node in view.nodes("ConvTranspose"):
             auto, strides = attr_text(node, "auto_pad", ""), attr_ints(node, "strides")
             if auto.startswith("SAME") and max(strides or (1,)) > 1:
@@ -156,16 +156,18 @@ class SkipBroadcast(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each whose skip has a dim of 1, or one less, where the input has more."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each skip that has a dim of 1, or one less, where the input has more."""
         kinds = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
         for node in view.nodes(*(f"com.microsoft.{x}" for x in kinds)):
             data, skip = (view.shapes.dims(x) or () for x in node.inputs[:2])
-            whole = (1,) * (len(data) - len(skip)) + skip
-            if skip and any(a != 1 and b == 1 for a, b in zip(data, whole, strict=False)):
-                small, large = (", ".join(map(size_told, x)) for x in (skip, data))
-                told = f"DirectML does not repeat its skip of [{small}] for [{large}], in silence"
-                yield Hazard(node, f"{told}; Add and LayerNormalization are right", "error")
+            aligned_skip = (1,) * (len(data) - len(skip)) + skip
+            if skip and any(a != 1 and b == 1 for a, b in zip(data, aligned_skip, strict=False)):
+                small, large = (", ".join(map(size_text, x)) for x in (skip, data))
+                message = (
+                    f"DirectML does not repeat its skip of [{small}] for [{large}], in silence"
+                )
+                yield Hazard(node, f"{message}; Add and LayerNormalization are right", "error")
 
 
 class DataDependent(Rule):
@@ -193,8 +195,8 @@ class DataDependent(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each such node."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each node whose output size, and each Slice whose cut, depends on data."""
         for node in view.nodes(*_COUNTED, "Slice"):
             if is_folded(node, view):
                 continue
@@ -202,6 +204,6 @@ class DataDependent(Rule):
                 yield Hazard(node, f"how much {node.op_type} returns depends on the data")
                 continue
             ends = [x for x in node.inputs[1:3] if x is not None and not is_fixed(x, view)]
-            if unknown := [x.name for x in ends if view.shapes.data(x) is None]:
+            if unknown := [x.name for x in ends if view.shapes.known_elements(x) is None]:
                 names = " and ".join(map(repr, unknown))
                 yield Hazard(node, f"where Slice cuts is computed from data, by {names}")

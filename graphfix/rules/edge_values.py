@@ -1,4 +1,4 @@
-"""What DirectML computes wrongly in silence at the edges of a type, by the table edges.csv.
+"""Rules for what DirectML silently computes wrong at the edges of a type, by edges.csv.
 
 The table is measured by ``make edges``: each operator at negative, fractional, large, NaN, infinite
 and empty inputs, and at integers beyond 32 bits, on DirectML and on the CPU.
@@ -9,11 +9,18 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from graphfix.core import Severity
-from graphfix.directml.placement import Rules
-from graphfix.model.pads import are_misread, can_be_split, is_negative, may_cut, pads_of
-from graphfix.model.text import size_told
-from graphfix.model.values import attr_int, const_of, input_at, ints_of, is_op, maker_of
-from graphfix.model.view import View
+from graphfix.directml.placement import PlacementRules
+from graphfix.facts.pads import (
+    can_split_pads,
+    directml_misreads_pads,
+    has_negative_pad,
+    may_be_negative,
+    pads_of,
+)
+from graphfix.facts.view import View
+from graphfix.graph.constants import const_of, ints_of
+from graphfix.graph.nodes import attr_int, input_at, is_op, producer_of
+from graphfix.graph.text import size_text
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 _COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
@@ -53,22 +60,22 @@ class NegativePads(Rule):
 
     repaired_by = "pad-slice"
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each Pad whose pads are known to go below 0, or do so where a size is small."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each Pad whose pads are known to go below 0, or do so where a size is small."""
         for node in view.nodes("Pad"):
             pads = pads_of(node, view) or ()
-            short = [size_told(x) for x in pads if may_cut(x)]
-            if not (is_negative(pads) or short) or is_folded(node, view):
+            short = [size_text(x) for x in pads if may_be_negative(x)]
+            if not (has_negative_pad(pads) or short) or is_folded(node, view):
                 continue
-            how: tuple[str, Severity] = ("other numbers come out, in silence", "error")
-            if view.opset(node) < 11:
-                how = ("the CPU runs it", "warning")
-            elif not are_misread(node, pads):
-                how = ("these were seen to come out right", "note")
-            fix = self.repaired_by if can_be_split(node, pads, view.opset(node)) else None
+            outcome: tuple[str, Severity] = ("other numbers come out, in silence", "error")
+            if view.opset_of_node(node) < 11:
+                outcome = ("the CPU runs it", "warning")
+            elif not directml_misreads_pads(node, pads):
+                outcome = ("these were seen to come out right", "note")
+            fix = self.repaired_by if can_split_pads(node, pads, view.opset_of_node(node)) else None
             where = f" where {short[0]} is below 0" if short else ""
-            told = f"Pad has negative pads{where}: {how[0]}; write a Slice"
-            yield Hazard(node, told, how[1], fix)
+            message = f"Pad has negative pads{where}: {outcome[0]}; write a Slice"
+            yield Hazard(node, message, outcome[1], fix)
 
 
 class WideComparison(Rule):
@@ -96,8 +103,8 @@ class WideComparison(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each comparison with such a constant."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each comparison with a constant beyond 32 bits."""
         for node in view.nodes(*_COMPARISONS):
             if is_folded(node, view):
                 continue
@@ -137,14 +144,14 @@ class EmptyReduction(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each reduction of a tensor that is known to be empty to one that is not."""
-        rules = Rules(view.model.graph.opset_imports, view.shapes)
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each reduction of a tensor that is known to be empty to one that is not."""
+        rules = PlacementRules(view.model.graph.opset_imports, view.shapes)
         for node in view.nodes(*_REDUCTIONS):
-            dims, made = (view.shapes.dims(x) for x in (node.inputs[0], node.outputs[0]))
-            if dims is None or 0 not in dims or (made is not None and 0 in made):
+            dims, out_dims = (view.shapes.dims(x) for x in (node.inputs[0], node.outputs[0]))
+            if dims is None or 0 not in dims or (out_dims is not None and 0 in out_dims):
                 continue
-            if rules.kernel(node) is not None and not is_folded(node, view):
+            if rules.kernel_of(node) is not None and not is_folded(node, view):
                 message = f"{node.op_type} over nothing: what comes out is what lay in memory"
                 yield Hazard(node, message, "error")
 
@@ -172,17 +179,19 @@ class LoneDft(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each DFT along an axis that is not known to have more than one element."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each DFT along an axis that is not known to have more than one element."""
         for node in view.nodes("DFT"):
-            given, dims = input_at(node, 2), view.shapes.dims(node.inputs[0])
-            usual = attr_int(node, "axis", 1 if view.opset(node) < 20 else -2)
-            axis = (usual,) if given is None else ints_of(given)
+            axis_input, dims = input_at(node, 2), view.shapes.dims(node.inputs[0])
+            usual = attr_int(node, "axis", 1 if view.opset_of_node(node) < 20 else -2)
+            axis = (usual,) if axis_input is None else ints_of(axis_input)
             size = dims[axis[0]] if dims and axis else 2
             if size == 1 or not isinstance(size, int):
                 severity: Severity = "error" if size == 1 else "warning"
-                told = f"a DFT of one element comes out wrong, in silence: {size_told(size)} here"
-                yield Hazard(node, told, severity)
+                message = (
+                    f"a DFT of one element comes out wrong, in silence: {size_text(size)} here"
+                )
+                yield Hazard(node, message, severity)
 
 
 class HalfNorm(Rule):
@@ -213,8 +222,8 @@ class HalfNorm(Rule):
 
     repaired_by = "float-norm"
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each in float16; a warning, since most activations are small."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each norm in float16; a warning, since most activations are small."""
         for node in view.nodes(*_NORMS):
             if view.shapes.dtype(node.inputs[0]) == ir.DataType.FLOAT16:
                 message = f"{node.op_type} in float16: wrong where the input reaches about 256"
@@ -247,9 +256,9 @@ class LostNan(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each IsNaN with such an operator right before it, Casts and layout aside."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each IsNaN right behind an operator that loses NaN, Casts and layout aside."""
         for node in view.nodes("IsNaN"):
-            maker = maker_of(node.inputs[0], "Cast", "Identity", *_LAYOUT)
+            maker = producer_of(node.inputs[0], "Cast", "Identity", *_LAYOUT)
             if is_op(maker, *_NAN_LOSERS) and not is_folded(node, view):
                 yield Hazard(node, f"{maker.op_type} makes a number of NaN: this never is True")

@@ -1,4 +1,4 @@
-"""What keeps a graph from becoming one fused DirectML graph."""
+"""Rules for what keeps a graph from becoming one fused DirectML graph."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,14 +6,15 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from graphfix.directml import kernel_table
-from graphfix.model.dim_spelling import Spelling
-from graphfix.model.schemas import BODIES, schema_of
-from graphfix.model.shapes import is_named
-from graphfix.model.symbolic.expressions import symbols_of
-from graphfix.model.values import all_nodes, is_op, nodes_of
-from graphfix.model.view import View
+from graphfix.facts.shapes import is_known_dim
+from graphfix.facts.symbolic.expressions import symbols_of
+from graphfix.facts.view import View
+from graphfix.graph.dim_spelling import DimSpelling
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import all_nodes, nodes_of
+from graphfix.ops.schemas import OPS_WITH_BODIES, schema_of
 from graphfix.rules.rule import PROVIDERS, Hazard, Rule, is_fixed, is_folded
-from graphfix.spec.quoting import quoted
+from graphfix.spec.quoting import quote_name
 
 
 class ControlFlow(Rule):
@@ -44,9 +45,9 @@ class ControlFlow(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each node with a graph inside; an If that is decided already is a note."""
-        for node in view.nodes(*BODIES):
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each node with a graph inside; an If that is decided already is a note."""
+        for node in view.nodes(*OPS_WITH_BODIES):
             if is_op(node, "If") and is_fixed(node.inputs[0], view):
                 message = "its condition is the same in each run: the branch takes its place"
                 yield Hazard(node, message, "note", "fold")
@@ -81,18 +82,21 @@ class DynamicDims(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """One hazard for all symbolic dims: their inputs, how many nodes follow each, a command."""
-        followed, total, first = _followers(view)
-        named = {dim: ports for dim, ports in _named_dims(view).items() if dim in first}
-        if not named:
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag all symbolic dims at once: their inputs, how many nodes follow each, a command."""
+        followed, total, first = _count_followers(view)
+        ports_by_dim = {dim: ports for dim, ports in _inputs_of_dims(view).items() if dim in first}
+        if not ports_by_dim:
             return
-        called = {dim: Spelling(view.model).name(dim) for dim in named}
-        counts = ", ".join(f"{followed[dim]} follow {called[dim]!r}" for dim in named)
-        sizes = ",".join(f"{quoted(called[dim])}=SIZE" for dim in named)
-        ports = (f"{called[dim]!r} of input {', '.join(map(repr, named[dim]))}" for dim in named)
+        spellings = {dim: DimSpelling(view.model).name_of(dim) for dim in ports_by_dim}
+        counts = ", ".join(f"{followed[dim]} follow {spellings[dim]!r}" for dim in ports_by_dim)
+        sizes = ",".join(f"{quote_name(spellings[dim])}=SIZE" for dim in ports_by_dim)
+        ports = (
+            f"{spellings[dim]!r} of input {', '.join(map(repr, ports_by_dim[dim]))}"
+            for dim in ports_by_dim
+        )
         yield Hazard(
-            first[next(iter(named))],
+            first[next(iter(ports_by_dim))],
             f"of {total} nodes, {counts} in size: none of these can be fused; "
             f"graphfix run -p fix-dims:{sizes} fixes all",
             at="; ".join(ports),
@@ -124,16 +128,16 @@ class UnnamedDims(Rule):
 
     providers = PROVIDERS
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each input with such a dim."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each input with a dim that has neither size nor name."""
         for value in view.model.graph.inputs:
             uses = value.uses()
             if value.shape is None or not uses:
                 continue
-            axes = [str(i) for i, x in enumerate(value.shape) if not is_named(x)]
+            axes = [str(i) for i, x in enumerate(value.shape) if not is_known_dim(x)]
             if axes:
                 message = f"dim {' and '.join(axes)} of {value.name!r} has neither size nor name"
-                places = (quoted(f"{value.name}.{axis}") for axis in axes)
+                places = (quote_name(f"{value.name}.{axis}") for axis in axes)
                 fixed = ":".join(f"{place}=SIZE" for place in places)
                 message += f"; graphfix run -p fix-dims:{fixed} gives it a size"
                 yield Hazard(next(iter(uses)).node, message, "note", at=f"input {value.name!r}")
@@ -166,14 +170,14 @@ class ComputedCpuInput(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each node with such an input, unless it only computes a shape."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each node with a computed input for the CPU, unless it only computes a shape."""
         for node in all_nodes(view.model):
-            opset = view.opset(node)
+            opset = view.opset_of_node(node)
             kernel = kernel_table.kernel_at(node.op_type, node.domain, opset)
             if kernel is None or is_folded(node, view):
                 continue
-            if view.shapes.data(node.outputs[0]) is not None:
+            if view.shapes.known_elements(node.outputs[0]) is not None:
                 continue
             schema = schema_of(node.op_type, opset, node.domain)
             computed = [
@@ -188,17 +192,17 @@ class ComputedCpuInput(Rule):
 
 
 def _is_decided(condition: ir.Value | None, view: View) -> bool:
-    """Whether symbolic shapes prove that a condition is the same in each run."""
-    data = view.shapes.data(condition)
+    """Return whether symbolic shapes prove that a condition is the same in each run."""
+    data = view.shapes.known_elements(condition)
     return data is not None and all(isinstance(x, int) for x in data)
 
 
-def _followers(view: View) -> tuple[Counter[str], int, dict[str, ir.Node]]:
-    """How many nodes follow each symbol, how many there are, and the first that follows each."""
+def _count_followers(view: View) -> tuple[Counter[str], int, dict[str, ir.Node]]:
+    """Count the nodes that follow each symbol, and all nodes; return the first of each, too."""
     followed: Counter[str] = Counter()
     total, first = 0, dict[str, ir.Node]()
     for node in nodes_of(view.model.graph):
-        if is_folded(node, view) or view.shapes.data(node.outputs[0]) is not None:
+        if is_folded(node, view) or view.shapes.known_elements(node.outputs[0]) is not None:
             continue  # gone, or a shape, which is worked out on the CPU
         total += 1
         dims = [dim for x in (*node.inputs, *node.outputs) for dim in view.shapes.dims(x) or ()]
@@ -208,12 +212,12 @@ def _followers(view: View) -> tuple[Counter[str], int, dict[str, ir.Node]]:
     return followed, total, first
 
 
-def _named_dims(view: View) -> dict[str, list[str]]:
-    """The inputs of each symbolic dim."""
-    found: dict[str, dict[str, None]] = {}
-    spelling = Spelling(view.model)
+def _inputs_of_dims(view: View) -> dict[str, list[str]]:
+    """Return the inputs of each symbolic dim."""
+    inputs_of: dict[str, dict[str, None]] = {}
+    spelling = DimSpelling(view.model)
     for value in view.model.graph.inputs:
         for dim in value.shape or ():
-            for symbol in sorted(symbols_of(spelling.read(dim))):
-                found.setdefault(symbol, {})[value.name or ""] = None
-    return {symbol: list(names) for symbol, names in found.items()}
+            for symbol in sorted(symbols_of(spelling.to_symbolic(dim))):
+                inputs_of.setdefault(symbol, {})[value.name or ""] = None
+    return {symbol: list(names) for symbol, names in inputs_of.items()}

@@ -1,11 +1,11 @@
-"""What DirectML makes of infinity, by the table edges.csv."""
+"""Rules for what DirectML makes of infinity, by the table edges.csv."""
 
 from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from graphfix.model.values import before, is_op
-from graphfix.model.view import View
+from graphfix.facts.view import View
+from graphfix.graph.nodes import is_op, value_before
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 _LAYOUT = ("Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity")
@@ -41,11 +41,13 @@ class LostInfinity(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each IsInf with such a sum right before it, Casts and layout aside."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each IsInf right behind a float16 sum, Casts and layout aside."""
         for node in view.nodes("IsInf"):
-            value = before(node.inputs[0], *_LAYOUT)
+            value = value_before(node.inputs[0], *_LAYOUT)
             if value is None or view.shapes.dtype(value) != ir.DataType.FLOAT16:
                 continue
-            if is_op(made := value.producer(), *_SUMS) and not is_folded(node, view):
-                yield Hazard(node, f"{made.op_type} in float16 stops at 65504: this never is True")
+            if is_op(producer := value.producer(), *_SUMS) and not is_folded(node, view):
+                yield Hazard(
+                    node, f"{producer.op_type} in float16 stops at 65504: this never is True"
+                )

@@ -6,9 +6,9 @@ import onnx_ir as ir
 
 from graphfix.directml import kernel_table, support_queries
 from graphfix.directml.kernel_table import Kernel
-from graphfix.model.schemas import BODIES, schema_of
-from graphfix.model.values import all_nodes
-from graphfix.model.view import View
+from graphfix.facts.view import View
+from graphfix.graph.walks import all_nodes
+from graphfix.ops.schemas import OPS_WITH_BODIES, schema_of
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 # The opset that the pass opset-ceiling takes a model down to.
@@ -42,12 +42,12 @@ class NoKernel(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each node whose operator has no kernel of its version."""
-        for node, opset, kernel in _kernels(view):
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each node whose operator has no kernel of its version."""
+        for node, opset, kernel in _nodes_with_kernels(view):
             if kernel is None:
                 newest = kernel_table.newest_opset_with_kernel(node.op_type, node.domain, opset + 1)
-                yield _no_kernel(node, opset, newest)
+                yield _hazard_without_kernel(node, opset, newest)
 
 
 class TypeWithoutKernel(Rule):
@@ -75,17 +75,19 @@ class TypeWithoutKernel(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each node with a type that its kernel does not take."""
-        for node, opset, kernel in _kernels(view):
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each node with a type that its kernel does not take."""
+        for node, opset, kernel in _nodes_with_kernels(view):
             schema = schema_of(node.op_type, opset, node.domain)
-            sizes = any(view.shapes.data(x) is not None for x in node.outputs)
+            sizes = any(view.shapes.known_elements(x) is not None for x in node.outputs)
             if kernel is None or schema is None or sizes:
                 continue
-            for constraint, value, dtype in kernel_table.typed(node, schema, view.shapes.dtype):
-                if not kernel.takes(constraint, dtype):
-                    what = f"{node.op_type} takes no {dtype.name.lower()}"
-                    message = f"on DirectML {what}, as {value.name!r} is: it runs on the CPU"
+            for constraint, value, dtype in kernel_table.typed_values(
+                node, schema, view.shapes.dtype
+            ):
+                if not kernel.accepts_type(constraint, dtype):
+                    limitation = f"{node.op_type} takes no {dtype.name.lower()}"
+                    message = f"on DirectML {limitation}, as {value.name!r} is: it runs on the CPU"
                     yield Hazard(node, message)
                     break
 
@@ -117,38 +119,40 @@ class RefusedByKernel(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each node that a Query function refuses."""
-        for node, _, kernel in _kernels(view):
-            if kernel is not None and (why := support_queries.refusal(node, kernel, view.shapes)):
-                message = f"DirectML refuses {node.op_type} with {why}: it runs on the CPU"
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each node that a Query function refuses."""
+        for node, _, kernel in _nodes_with_kernels(view):
+            if kernel is not None and (
+                reason := support_queries.refusal_reason(node, kernel, view.shapes)
+            ):
+                message = f"DirectML refuses {node.op_type} with {reason}: it runs on the CPU"
                 yield Hazard(node, message)
 
 
-def _no_kernel(node: ir.Node, opset: int, newest: int | None) -> Hazard:
-    """A node without a kernel; ``newest`` is the newest opset, up to its own, that has one."""
-    known, fix = "in any version", None
-    if kernel_table.standard(node.domain) == "" and newest is not None:
-        known = f"of opset {opset}; the newest opset with one is {newest}"
+def _hazard_without_kernel(node: ir.Node, opset: int, newest: int | None) -> Hazard:
+    """Return the hazard of a node without a kernel; ``newest`` is the last opset that has one."""
+    availability, fix = "in any version", None
+    if kernel_table.standard_domain(node.domain) == "" and newest is not None:
+        availability = f"of opset {opset}; the newest opset with one is {newest}"
         fix = "opset-ceiling" if newest >= _CEILING else None
     name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    message = f"DirectML has no kernel for {name} {known}: {_without_kernel(node, opset)}"
+    message = f"DirectML has no kernel for {name} {availability}: {_fallback_text(node, opset)}"
     return Hazard(node, message, fix=fix)
 
 
-def _without_kernel(node: ir.Node, opset: int) -> str:
-    if kernel_table.standard(node.domain) not in _KNOWN_DOMAINS:
+def _fallback_text(node: ir.Node, opset: int) -> str:
+    if kernel_table.standard_domain(node.domain) not in _KNOWN_DOMAINS:
         return "it runs where its library of custom operators runs it"
     if node.domain != "com.microsoft" and schema_of(node.op_type, opset, node.domain) is None:
         return "ONNX has no such operator"
     return "it runs on the CPU"
 
 
-def _kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:
-    """Each node that runs, its opset, and the kernel of exactly its version."""
+def _nodes_with_kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:
+    """Yield each node that runs, its opset, and the kernel of exactly its version."""
     for node in all_nodes(view.model):
         local = node.op_identifier() in view.model.functions
-        if local or node.op_type in BODIES or is_folded(node, view):
+        if local or node.op_type in OPS_WITH_BODIES or is_folded(node, view):
             continue
-        opset = view.opset(node)
+        opset = view.opset_of_node(node)
         yield node, opset, kernel_table.kernel_at(node.op_type, node.domain, opset)

@@ -1,4 +1,4 @@
-"""Numbers that do not survive a narrower type."""
+"""Rules for numbers that do not survive a narrower type."""
 
 from collections.abc import Iterator
 from operator import attrgetter
@@ -7,9 +7,11 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.directml import kernel_table
-from graphfix.model.schemas import schema_of
-from graphfix.model.values import all_nodes, attr_int, const_of, is_op, nodes_of
-from graphfix.model.view import View
+from graphfix.facts.view import View
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.walks import all_nodes, nodes_of
+from graphfix.ops.schemas import schema_of
 from graphfix.rules.rule import PROVIDERS, Hazard, Rule
 
 _LOWEST = -65504.0
@@ -48,17 +50,17 @@ class LowFloat16(Rule):
 
     providers = PROVIDERS
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each node that such a constant goes into, once for each constant."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each node that reads a constant too low for float16, once for each constant."""
         halves = _is_float16(view)
-        told = set[ir.Value]()
+        reported = set[ir.Value]()
         for node in view.nodes(*_TAKERS):
             for value in node.inputs:
-                if value is None or value in told or (low := _lowest(value)) is None:
+                if value is None or value in reported or (low := _lowest_value(value)) is None:
                     continue
                 if low >= _LOWEST and not (halves and low == _LOWEST):
                     continue
-                told.add(value)
+                reported.add(value)
                 becomes = "-inf" if low < _LOWEST else "-65504, which a sum takes to -inf"
                 if halves:
                     yield Hazard(node, f"{low:.4g} is {becomes} in float16: -1e4 hides as well")
@@ -70,7 +72,7 @@ class LowFloat16(Rule):
 _TAKERS = ("Where", "Add", "Mul", "Cast", "CastLike", "Expand", "Max", "Clip")
 
 
-def _lowest(value: ir.Value) -> float | None:
+def _lowest_value(value: ir.Value) -> float | None:
     array = const_of(value)
     if array is None or array.size == 0 or array.dtype.kind != "f":
         return None
@@ -78,7 +80,7 @@ def _lowest(value: ir.Value) -> float | None:
 
 
 def _is_float16(view: View) -> bool:
-    """Whether the model computes in float16 anywhere."""
+    """Return whether the model computes in float16 anywhere."""
     if any(attr_int(node, "to", 0) == _FLOAT16 for node in view.nodes("Cast")):
         return True
     nodes = (node for node in nodes_of(view.model.graph) if not is_op(node, "Constant"))
@@ -111,24 +113,26 @@ class TypeConflict(Rule):
 
     providers = PROVIDERS
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each node whose types contradict its schema."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each node whose types contradict its schema."""
         for node in all_nodes(view.model):
             if is_op(node, "Cast"):
-                made, wanted = node.outputs[0].dtype, attr_int(node, "to", 0)
-                if made is not None and wanted and made != wanted:
-                    yield _conflict(node, ir.DataType(wanted), made)
+                output_type, cast_type = node.outputs[0].dtype, attr_int(node, "to", 0)
+                if output_type is not None and cast_type and output_type != cast_type:
+                    yield _type_conflict(node, ir.DataType(cast_type), output_type)
                 continue
-            schema = schema_of(node.op_type, view.opset(node), node.domain)
+            schema = schema_of(node.op_type, view.opset_of_node(node), node.domain)
             types = dict[str, ir.DataType]()
-            declared = kernel_table.typed(node, schema, attrgetter("dtype")) if schema else ()
+            declared = (
+                kernel_table.typed_values(node, schema, attrgetter("dtype")) if schema else ()
+            )
             for constraint, _, dtype in declared:
                 if "(" not in constraint and types.setdefault(constraint, dtype) != dtype:
-                    yield _conflict(node, types[constraint], dtype)
+                    yield _type_conflict(node, types[constraint], dtype)
                     break
 
 
-def _conflict(node: ir.Node, one: ir.DataType, other: ir.DataType) -> Hazard:
-    both = f"{one.name.lower()} and {other.name.lower()}"
-    message = f"{node.op_type} has {both} where its types must be one: no provider loads it"
+def _type_conflict(node: ir.Node, expected: ir.DataType, actual: ir.DataType) -> Hazard:
+    types = f"{expected.name.lower()} and {actual.name.lower()}"
+    message = f"{node.op_type} has {types} where its types must be one: no provider loads it"
     return Hazard(node, message, "error")

@@ -1,8 +1,8 @@
-"""How bad it is that a pass finds something: on DirectML, and on the other providers.
+"""Severity of what a pass finds: on DirectML, and on the other providers.
 
-A pass finds what it can repair, and does not know where the model will run. Here stands what each
-finding means there: an error is what the real EP (onnxruntime-directml 1.24.4) was seen to crash
-on or to compute wrongly; see the Why of the pass.
+A pass finds what it can repair, and does not know where the model will run. This module says what
+each finding means there: an error is what the real EP (onnxruntime-directml 1.24.4) was seen to
+crash on or to compute wrongly; see the Why of the pass.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,12 +11,13 @@ import onnx_ir as ir
 
 from graphfix.core import Match, Severity
 from graphfix.directml import kernel_table
-from graphfix.model.large_integers import WIDE
-from graphfix.model.pads import are_misread, is_negative, may_cut, pads_of
-from graphfix.model.values import const_of, is_op
-from graphfix.model.view import View
-from graphfix.model.walks import reached
-from graphfix.model.zero_one import truth_of
+from graphfix.facts.large_integers import WIDE_TYPES
+from graphfix.facts.pads import directml_misreads_pads, has_negative_pad, may_be_negative, pads_of
+from graphfix.facts.view import View
+from graphfix.facts.zero_one import zero_one_sources
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import reachable_from
 from graphfix.rules.rule import PROVIDERS, Provider, is_folded
 
 Judge = Callable[[Match, View], Severity]
@@ -34,13 +35,13 @@ _LAYOUT = frozenset(
 )
 
 
-def providers(name: str) -> tuple[Provider, ...]:
-    """Where it matters what the pass ``name`` finds, at least a little; asked for, it is told."""
+def providers_of_pass(name: str) -> tuple[Provider, ...]:
+    """Return the providers on which it matters, at least a little, what the pass ``name`` finds."""
     return ("dml",) if name in _ONLY_ON_DIRECTML else PROVIDERS
 
 
-def severity(name: str, site: Match, view: View, provider: Provider) -> Severity:
-    """How bad a site of the pass ``name`` is on a provider."""
+def site_severity(name: str, site: Match, view: View, provider: Provider) -> Severity:
+    """Return how bad a site of the pass ``name`` is on a provider."""
     if provider != "dml":
         return "warning" if name in ("thaw", "fresh-shapes") else "note"
     judge = _JUDGES.get(name)
@@ -48,7 +49,7 @@ def severity(name: str, site: Match, view: View, provider: Provider) -> Severity
 
 
 def _if_it_runs(judge: Judge) -> Judge:
-    """As ``judge`` says, of a node that is not folded before anything runs."""
+    """Return ``judge`` restricted to nodes that are not folded before anything runs."""
     return lambda site, view: "note" if is_folded(site.node, view) else judge(site, view)
 
 
@@ -56,55 +57,55 @@ def _always_wrong(_: Match, __: View) -> Severity:
     return "error"
 
 
-def _bool_cast(site: Match, view: View) -> Severity:
-    """Wrong for any number but 0 and 1 and those above; a mask of 0 and 1 survives."""
-    if view.shapes.dtype(site.node.inputs[0]) in WIDE:
+def _bool_cast_severity(site: Match, view: View) -> Severity:
+    """Judge a Cast to bool: wrong for numbers but 0 and 1 and above; a mask of 0 and 1 survives."""
+    if view.shapes.dtype(site.node.inputs[0]) in WIDE_TYPES:
         return "error"  # a site only where a constant makes it wider than 32 bits
     data = site.node.inputs[0]
     # The caller may give a mask of other numbers than 0 and 1, but none is seen to.
-    return "error" if data is None or truth_of(data, view) is None else "warning"
+    return "error" if data is None or zero_one_sources(data, view) is None else "warning"
 
 
-def _negative_pads(site: Match, view: View) -> Severity:
-    """Before opset 11 DirectML refuses such a Pad, and the CPU runs it rightly."""
-    if view.opset(site.node) < 11:
+def _negative_pads_severity(site: Match, view: View) -> Severity:
+    """Judge negative pads: before opset 11 DirectML refuses them, and the CPU runs them rightly."""
+    if view.opset_of_node(site.node) < 11:
         return "warning"
     pads = pads_of(site.node, view) or ()
     # A Pad that cuts nothing is flagged for the Slice before it, which may leave nothing.
-    cuts = is_negative(pads) or any(map(may_cut, pads))
-    return "error" if not cuts or are_misread(site.node, pads) else "note"
+    cuts = has_negative_pad(pads) or any(map(may_be_negative, pads))
+    return "error" if not cuts or directml_misreads_pads(site.node, pads) else "note"
 
 
 def _has_kernel(site: Match, view: View) -> bool:
-    """Whether DirectML has one of that opset, whatever the types."""
-    return kernel_table.kernel_at(site.node.op_type, "", view.opset(site.node)) is not None
+    """Return whether DirectML has one of that opset, whatever the types."""
+    return kernel_table.kernel_at(site.node.op_type, "", view.opset_of_node(site.node)) is not None
 
 
-def _windows(site: Match, view: View) -> Severity:
-    """From opset 22 on the CPU pools, and counts rightly."""
+def _pool_severity(site: Match, view: View) -> Severity:
+    """Judge pooling: from opset 22 on the CPU pools, and counts correctly."""
     severity: Severity = getattr(site, "severity", "note")
     return severity if _has_kernel(site, view) else "note"
 
 
-def _gated(site: Match, view: View) -> Severity:
-    """Nodes whose sizes are known are compiled together; the others once a session fixes them."""
+def _slice_gate_severity(site: Match, view: View) -> Severity:
+    """Judge by sizes: known ones compile nodes together now, others once a session fixes them."""
     dims = view.shapes.dims(site.node.inputs[0])
     return "error" if dims and all(isinstance(x, int) for x in dims) else "warning"
 
 
-def _scales(site: Match, view: View) -> Severity:
-    """Weights, too: ONNX Runtime folds no DequantizeLinear. From opset 23 on the CPU does it."""
+def _scale_severity(site: Match, view: View) -> Severity:
+    """Judge scales, of weights too, which no one folds; from opset 23 on the CPU does it."""
     return "error" if _has_kernel(site, view) else "note"
 
 
-def _allowzero(site: Match, view: View) -> Severity:
-    """Only a -1 is read wrongly, and only by DirectML's kernel: it has none from opset 23 on."""
+def _allowzero_severity(site: Match, view: View) -> Severity:
+    """Judge allowzero: only a -1 is wrong, and only in DirectML's kernel, to opset 22."""
     wrong = _has_kernel(site, view) and _may_hold_minus_one(site.node.inputs[1])
     return "error" if wrong else "note"
 
 
-def _stale(site: Match, _: View) -> Severity:
-    """A number where the size follows the inputs ends in 80070057; another is inferred over."""
+def _stale_shape_severity(site: Match, _: View) -> Severity:
+    """Judge a stale shape: a number for a size that follows the inputs ends in 80070057."""
     value, inferred = getattr(site, "value", None), getattr(site, "inferred", ())
     declared = value.shape if isinstance(value, ir.Value) else None
     if declared is None:
@@ -119,8 +120,8 @@ def _stale(site: Match, _: View) -> Severity:
 
 
 def _may_hold_minus_one(value: ir.Value | None) -> bool:
-    """Whether an element of a shape tensor may be -1, as far as the graph tells."""
-    for source in reached([value], lambda x: _elements(x.producer())):
+    """Return whether an element of a shape tensor may be -1, as far as the graph tells."""
+    for source in reachable_from([value], lambda x: _element_inputs(x.producer())):
         array = const_of(source)
         # Without either the caller gives it.
         if source.producer() is None if array is None else bool((array == -1).any()):
@@ -128,8 +129,8 @@ def _may_hold_minus_one(value: ir.Value | None) -> bool:
     return False
 
 
-def _elements(node: ir.Node | None) -> Sequence[ir.Value | None]:
-    """The inputs whose elements a node passes on: not its axes, indices or ends."""
+def _element_inputs(node: ir.Node | None) -> Sequence[ir.Value | None]:
+    """Return the inputs whose elements a node passes on: not its axes, indices or ends."""
     if not is_op(node, *_LAYOUT):
         return ()
     if node.op_type == "Concat":
@@ -139,14 +140,14 @@ def _elements(node: ir.Node | None) -> Sequence[ir.Value | None]:
 
 _wrong_if_it_runs = _if_it_runs(_always_wrong)
 _JUDGES: dict[str, Judge] = {
-    "reshape-allowzero": _if_it_runs(_allowzero),
+    "reshape-allowzero": _if_it_runs(_allowzero_severity),
     **dict.fromkeys(("convtranspose-2d", "matmul-4d", "matmul-vector"), _wrong_if_it_runs),
     **dict.fromkeys(("reverse-2d", "slice-start"), _wrong_if_it_runs),
     **dict.fromkeys(("slice-gather", "keep-output", "gemm-bias", "clip-minmax"), _always_wrong),
-    "quantize-axis": _scales,
-    "slice-gate": _gated,
-    "bool-cast": _if_it_runs(_bool_cast),
-    "fresh-shapes": _stale,
-    "pad-slice": _if_it_runs(_negative_pads),
-    "pool-pads": _if_it_runs(_windows),
+    "quantize-axis": _scale_severity,
+    "slice-gate": _slice_gate_severity,
+    "bool-cast": _if_it_runs(_bool_cast_severity),
+    "fresh-shapes": _stale_shape_severity,
+    "pad-slice": _if_it_runs(_negative_pads_severity),
+    "pool-pads": _if_it_runs(_pool_severity),
 }

@@ -1,12 +1,12 @@
-"""Hazards in quantized weights."""
+"""Rules for hazards in quantized weights."""
 
 from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from graphfix.directml.placement import Rules
-from graphfix.model.values import attr_int
-from graphfix.model.view import View
+from graphfix.directml.placement import PlacementRules
+from graphfix.facts.view import View
+from graphfix.graph.nodes import attr_int
 from graphfix.rules.rule import Hazard, Rule, is_fixed
 
 _HALF_BYTES = (ir.DataType.INT4, ir.DataType.UINT4)
@@ -39,13 +39,13 @@ class FourBits(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each such DequantizeLinear that DirectML takes."""
-        rules = Rules(view.model.graph.opset_imports, view.shapes)
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each DequantizeLinear of constant 4-bit integers that DirectML takes."""
+        rules = PlacementRules(view.model.graph.opset_imports, view.shapes)
         for node in view.nodes("DequantizeLinear"):
             dtype = view.shapes.dtype(node.inputs[0])
             if dtype not in _HALF_BYTES or attr_int(node, "block_size", 0):
                 continue
-            if is_fixed(node.inputs[0], view) and rules.kernel(node) is not None:
+            if is_fixed(node.inputs[0], view) and rules.kernel_of(node) is not None:
                 message = f"{dtype.name.lower()} weights without blocks: no session, 80070057"
                 yield Hazard(node, f"{message}; quantize them in blocks, or to 8 bits", "error")

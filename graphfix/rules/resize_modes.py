@@ -1,15 +1,16 @@
-"""What DirectML's Resize reads otherwise."""
+"""Rules for what DirectML's Resize reads in another way."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.directml.placement import Rules
-from graphfix.directml.support_queries import refusal
-from graphfix.model.shapes import same
-from graphfix.model.values import attr_int, attr_text, const_of
-from graphfix.model.view import View
+from graphfix.directml.placement import PlacementRules
+from graphfix.directml.support_queries import refusal_reason
+from graphfix.facts.shapes import same_dim
+from graphfix.facts.view import View
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import attr_int, attr_text
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 
@@ -40,17 +41,17 @@ class ResizeMode(Rule):
         }
     """
 
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each such Resize that DirectML takes."""
-        rules = Rules(view.model.graph.opset_imports, view.shapes)
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each Resize that DirectML takes and reads in another way."""
+        rules = PlacementRules(view.model.graph.opset_imports, view.shapes)
         for node in view.nodes("Resize"):
-            why = _misread(node, view)
-            kernel = None if why is None or is_folded(node, view) else rules.kernel(node)
-            if why and kernel is not None and refusal(node, kernel, view.shapes) is None:
-                yield Hazard(node, why, "error")
+            fault = _misread_attribute(node, view)
+            kernel = None if fault is None or is_folded(node, view) else rules.kernel_of(node)
+            if fault and kernel is not None and refusal_reason(node, kernel, view.shapes) is None:
+                yield Hazard(node, fault, "error")
 
 
-def _misread(node: ir.Node, view: View) -> str | None:
+def _misread_attribute(node: ir.Node, view: View) -> str | None:
     mode = attr_text(node, "coordinate_transformation_mode", "half_pixel")
     if attr_int(node, "antialias", 0) and not _only_grows(node, view):
         return "antialias=1, which DirectML leaves out, in silence"
@@ -58,22 +59,22 @@ def _misread(node: ir.Node, view: View) -> str | None:
         return "tf_crop_and_resize: DirectML gives other numbers, or the process ends"
     if attr_text(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
         return "a keep_aspect_ratio_policy: DirectML refuses it with 80070057"
-    given, made = (view.shapes.dims(x[0]) if x else () for x in (node.inputs, node.outputs))
-    sizes = zip(given or (), made or (), strict=False)
+    in_dims, out_dims = (view.shapes.dims(x[0]) if x else () for x in (node.inputs, node.outputs))
+    sizes = zip(in_dims or (), out_dims or (), strict=False)
     if mode == "pytorch_half_pixel" and any(b == 1 != a for a, b in sizes):
         return "pytorch_half_pixel to a size of 1: DirectML takes the middle, and ONNX the start"
     return None
 
 
 def _only_grows(node: ir.Node, view: View) -> bool:
-    """Whether no axis is known to become shorter, or may: antialias is for those that do."""
+    """Return whether no axis is known to become shorter, or may: antialias is for those."""
     scales = const_of(node.inputs[2]) if len(node.inputs) > 2 else None
     if scales is not None and scales.size:
         return bool((np.asarray(scales, np.float32) >= 1).all())
-    given, made = view.shapes.dims(node.inputs[0]), view.shapes.dims(node.outputs[0])
-    if given is None or made is None:
+    in_dims, out_dims = view.shapes.dims(node.inputs[0]), view.shapes.dims(node.outputs[0])
+    if in_dims is None or out_dims is None:
         return False
     return all(
-        same(a, b) or (isinstance(a, int) and isinstance(b, int) and a < b)
-        for a, b in zip(given, made, strict=False)
+        same_dim(a, b) or (isinstance(a, int) and isinstance(b, int) and a < b)
+        for a, b in zip(in_dims, out_dims, strict=False)
     )

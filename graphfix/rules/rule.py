@@ -1,8 +1,8 @@
-"""What a rule is: a hazard on an execution provider that no pass looks for.
+"""The base class of rules: a hazard on an execution provider that no pass looks for.
 
-A pass is a rule already: what it matches is a finding, and the pass is its repair. A rule stands
-for the rest. It is a :class:`graphfix.core.Check` whose docstring is its manual, with Why:,
-Flagged: and Clean:, and the two models are run by the tests.
+A pass is a rule already: what it matches is a finding, and the pass is its repair. Rules cover the
+other hazards. A rule is a :class:`graphfix.core.Check` whose docstring is its manual, with Why:,
+Flagged: and Clean:, and the tests run the two models.
 """
 
 import abc
@@ -13,8 +13,8 @@ from typing import ClassVar, Literal
 import onnx_ir as ir
 
 from graphfix.core import Check, Finding, Match, Severity, Skip
-from graphfix.model.text import module_path, path_of
-from graphfix.model.view import View
+from graphfix.facts.view import View
+from graphfix.graph.text import module_path, node_label
 
 Provider = Literal["dml", "cpu"]
 PROVIDERS: tuple[Provider, ...] = ("dml", "cpu")
@@ -39,7 +39,7 @@ class Hazard(Match):
 
 
 class Rule(Check):
-    """A question asked of a model for the sake of an execution provider."""
+    """A check that flags what is a hazard on an execution provider."""
 
     providers: ClassVar[tuple[Provider, ...]] = ("dml",)
     """The providers on which it matters."""
@@ -50,27 +50,27 @@ class Rule(Check):
     """The pass that repairs some of what is flagged: who asks names it where it has a site."""
 
     @abc.abstractmethod
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Every place that is flagged, in the order of the graph."""
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Yield every place that is flagged, in the order of the graph."""
 
     def sites(self, model: ir.Model) -> Iterator[Hazard]:
-        """Every place that is flagged."""
-        yield from self.hazards(View(model))
+        """Yield every place that is flagged."""
+        yield from self.find_hazards(View(model))
 
     def finding(self, site: Match | Skip) -> Finding:
-        """A hazard as a line for ``check``."""
+        """Return a hazard as a line for ``check``."""
         if not isinstance(site, Hazard):
             return super().finding(site)
-        at, module = site.at or path_of(site.node), ".".join(module_path(site.node))
+        at, module = site.at or node_label(site.node), ".".join(module_path(site.node))
         return Finding(self.name, site.severity, at, site.message, site.fix, module)
 
 
 def is_fixed(value: ir.Value | None, view: View) -> bool:
-    """Whether ONNX Runtime knows a value when the session is made; so is one that is not given."""
-    return value is None or value in view.fixed
+    """Return whether ONNX Runtime knows a value when the session is made; an absent one counts."""
+    return value is None or value in view.constant_values
 
 
 def is_folded(node: ir.Node, view: View) -> bool:
-    """Whether a node is gone before anything runs: all that it reads is fixed."""
-    given = node.inputs
-    return node.op_type == "Constant" or bool(given and all(is_fixed(x, view) for x in given))
+    """Return whether a node is gone before anything runs: all that it reads is fixed."""
+    inputs = node.inputs
+    return node.op_type == "Constant" or bool(inputs and all(is_fixed(x, view) for x in inputs))

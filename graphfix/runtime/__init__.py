@@ -1,1 +1,1 @@
-"""The doors to onnxruntime: sessions, the other Python, processes that may die, what ran where."""
+"""Access to onnxruntime: sessions, other Pythons, processes that may die, profiles."""

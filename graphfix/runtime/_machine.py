@@ -1,6 +1,6 @@
-"""What machine this is, and what memory a process has taken, as a reader of timings asks.
+"""Facts about this machine and the memory of a process, for readers of timings.
 
-For :mod:`graphfix.runtime._worker`, which stands alone: so it imports nothing but the standard
+For :mod:`graphfix.runtime._worker`, which runs without graphfix: so it imports only the standard
 library and onnxruntime.
 """
 
@@ -22,39 +22,39 @@ _ON_DEVICE = ("DmlExecutionProvider", "CUDAExecutionProvider")
 
 
 def about(provider: str, script: Script) -> dict[str, Any]:
-    """What a reader of timings wants to know: the adapter, the driver, the clock.
+    """Return facts for a reader of timings: the adapter, the driver, the clock.
 
     Args:
         provider: ONNX Runtime's name of the execution provider.
         script: Gives a script of this folder by its name.
     """
     clock = time.get_clock_info("perf_counter")
-    found = {
-        "processor": (f"{os.cpu_count()} x " if os.cpu_count() else "") + _processor(),
+    facts = {
+        "processor": (f"{os.cpu_count()} x " if os.cpu_count() else "") + _processor_name(),
         "clock": f"{clock.implementation}, {clock.resolution * 1e9:.0f} ns",
     }
     with contextlib.suppress(OSError, AttributeError):
-        found["Wine"] = _wine()
+        facts["Wine"] = _wine_version()
     if provider in _ON_DEVICE:
         try:
-            found["adapter"] = _adapter(provider, script)
+            facts["adapter"] = _describe_adapter(provider, script)
         except Exception as error:  # a missing DLL or program, or one that says no
-            found["adapter"] = f"unknown ({error})"
+            facts["adapter"] = f"unknown ({error})"
     if provider == "DmlExecutionProvider":
         with contextlib.suppress(OSError):
-            found["DirectML.dll"] = _directml_version(script)
-    return found
+            facts["DirectML.dll"] = _directml_version(script)
+    return facts
 
 
 def memory(script: Script) -> int | None:
-    """The most memory that this process ever had in use, in bytes; None if it is unavailable."""
+    """Return the peak memory of this process in bytes, or None if it is unavailable."""
     try:
         return _peak_memory(script)
     except Exception:  # whatever is not there
         return None
 
 
-def _processor() -> str:
+def _processor_name() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
             return next(x.split(":", 1)[1].strip() for x in file if x.startswith("model name"))
@@ -62,7 +62,7 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def _wine() -> str:
+def _wine_version() -> str:
     version = ctypes.CDLL("ntdll.dll").wine_get_version  # an AttributeError on Windows
     version.restype = ctypes.c_char_p
     return str(version().decode())
@@ -73,14 +73,16 @@ def _directml_version(script: Script) -> str:
     return str(script("_windows").file_version(path))
 
 
-def _adapter(provider: str, script: Script) -> str:
+def _describe_adapter(provider: str, script: Script) -> str:
     if provider == "CUDAExecutionProvider":
-        return _nvidia("--query-gpu=name,driver_version")[0]
-    one = script("_windows").adapter()
+        return _query_nvidia("--query-gpu=name,driver_version")[0]
+    device = script("_windows").adapter()
     with contextlib.suppress(OSError, AttributeError):
         # Wine's DXGI shows the Vulkan device under the name of a card that games know.
-        return f"a Vulkan device that Wine {_wine()} calls {one['name']}"
-    return f"{one['name']}, driver {one.get('driver', 'unknown')}, {one['memory'] >> 20} MiB"
+        return f"a Vulkan device that Wine {_wine_version()} calls {device['name']}"
+    return (
+        f"{device['name']}, driver {device.get('driver', 'unknown')}, {device['memory'] >> 20} MiB"
+    )
 
 
 def _peak_memory(script: Script) -> int:
@@ -97,7 +99,7 @@ def _peak_memory(script: Script) -> int:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _nvidia(query: str) -> list[str]:
+def _query_nvidia(query: str) -> list[str]:
     command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-    return done.stdout.splitlines()
+    process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    return process.stdout.splitlines()

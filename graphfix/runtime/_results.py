@@ -1,12 +1,12 @@
-"""What ONNX Runtime returns, as arrays by name; also used by the worker, which stands alone."""
+"""ONNX Runtime's results as arrays by name; also used by the worker, without graphfix."""
 
 from typing import Any
 
 import numpy as np
 
 
-def flattened(name: str, result: Any) -> dict[str, Any]:  # noqa: ANN401
-    """An output as arrays.
+def flatten_output(name: str, result: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return an output as arrays by name.
 
     Args:
         name: Its name.
@@ -21,16 +21,16 @@ def flattened(name: str, result: Any) -> dict[str, Any]:  # noqa: ANN401
     if result is None:
         return {f"{name}.present": np.array(False)}
     if isinstance(result, (list, tuple)):
-        found: dict[str, Any] = {f"{name}.length": np.array(len(result))}
-        for i, one in enumerate(result):
-            found |= flattened(f"{name}[{i}]", one)
-        return found
+        arrays: dict[str, Any] = {f"{name}.length": np.array(len(result))}
+        for i, element in enumerate(result):
+            arrays |= flatten_output(f"{name}[{i}]", element)
+        return arrays
     if isinstance(result, dict):
         keys = sorted(result)
-        found = {f"{name}.keys": np.array(keys, object)}
+        arrays = {f"{name}.keys": np.array(keys, object)}
         for key in keys:
-            found |= flattened(f"{name}[{key!r}]", result[key])
-        return found
+            arrays |= flatten_output(f"{name}[{key!r}]", result[key])
+        return arrays
     if isinstance(result, (bool, int, float, str, np.generic)):
         array = np.asarray(result)
         return {name: array.astype(object) if array.dtype.kind == "U" else array}

@@ -69,7 +69,7 @@ class _Adapter:
 
 
 def adapter() -> dict[str, Any]:
-    """The adapter's name, its own memory in bytes, and its driver's version if it has one."""
+    """Return the adapter's name, memory in bytes, and driver version if it has one."""
     with _Adapter() as one:
         desc = _Desc()
         _check(_call(one.at, _GET_DESC1, byref(desc)))
@@ -82,7 +82,7 @@ def adapter() -> dict[str, Any]:
 
 
 def peak_memory() -> int:
-    """The most memory that this process ever had in use, in bytes."""
+    """Return the peak memory of this process, in bytes."""
     counters = _ProcessMemory()
     counters.size = ctypes.sizeof(counters)
     kernel = ctypes.windll.kernel32
@@ -95,7 +95,7 @@ def peak_memory() -> int:
 
 
 def file_version(path: str) -> str:
-    """The version in a DLL's resources, such as ``1.15.4.0``."""
+    """Return the version in a DLL's resources, such as ``1.15.4.0``."""
     dll = ctypes.windll.version
     size = dll.GetFileVersionInfoSizeW(path, None)
     data = ctypes.create_string_buffer(size)

@@ -1,7 +1,7 @@
-"""How arrays travel between two processes: one after the other in a file that both have open.
+"""Transport of arrays between two processes, through a file that both have open.
 
 The file has no name where the system allows that, so nothing of it is left by a process that is
-killed. Also used by the worker, which stands alone.
+killed. Also used by the worker, without graphfix.
 """
 
 import io
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 # What took more than this is given back to the system as soon as it is read.
-_KEPT = 1 << 24
+_LARGEST_KEPT = 1 << 24
 
 
 def put(file: io.FileIO, arrays: Mapping[str, Any]) -> list[list[Any]]:
@@ -29,16 +29,16 @@ def put(file: io.FileIO, arrays: Mapping[str, Any]) -> list[list[Any]]:
     """
     file.seek(0)
     table: list[list[Any]] = []
-    for name, given in arrays.items():
-        array = np.asarray(given)
+    for name, value in arrays.items():
+        array = np.asarray(value)
         shape = [*array.shape]
         if array.dtype.kind in "OSU":
-            table.append([name, "text", shape, [_text(x) for x in array.ravel().tolist()]])
+            table.append([name, "text", shape, [_as_text(x) for x in array.ravel().tolist()]])
             continue
         table.append([name, array.dtype.str, shape])
-        rest = _bytes(np.ascontiguousarray(array))
-        while rest:
-            rest = rest[file.write(rest) :]
+        remaining = _memory_of(np.ascontiguousarray(array))
+        while remaining:
+            remaining = remaining[file.write(remaining) :]
     return table
 
 
@@ -50,29 +50,29 @@ def take(file: io.FileIO, table: Sequence[Sequence[Any]]) -> dict[str, Any]:
         table: What it returned.
     """
     file.seek(0)
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     for name, dtype, shape, *texts in table:
         if texts:
             array = np.empty(len(texts[0]), dtype=object)
             array[:] = texts[0]
-            found[name] = array.reshape(shape)
+            arrays[name] = array.reshape(shape)
             continue
-        found[name] = np.empty(shape, np.dtype(dtype))
-        rest = _bytes(found[name])
-        while rest:
-            count = file.readinto(rest)
+        arrays[name] = np.empty(shape, np.dtype(dtype))
+        remaining = _memory_of(arrays[name])
+        while remaining:
+            count = file.readinto(remaining)
             if not count:
-                raise EOFError(f"of the array {name!r}, {len(rest)} bytes have not come")
-            rest = rest[count:]
-    if file.tell() > _KEPT:
+                raise EOFError(f"of the array {name!r}, {len(remaining)} bytes have not come")
+            remaining = remaining[count:]
+    if file.tell() > _LARGEST_KEPT:
         file.truncate(0)
-    return found
+    return arrays
 
 
-def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
-    """The memory of an array; a cast of Python's own knows neither complex numbers nor none."""
+def _memory_of(array: np.ndarray[Any, Any]) -> memoryview:
+    """Return the memory of an array, of any dtype and also if it is empty."""
     return array.reshape(-1).view(np.uint8).data
 
 
-def _text(one: object) -> str:
-    return one.decode("utf-8", "surrogateescape") if isinstance(one, bytes) else str(one)
+def _as_text(value: object) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)

@@ -47,16 +47,16 @@ def _hello(_: Named) -> Named:
 
 
 def _machine(request: Named) -> Named:
-    found: Named = _script("_machine").about(request["provider"], _script)
-    return found
+    facts: Named = _load_script("_machine").about(request["provider"], _load_script)
+    return facts
 
 
 def _memory(_: Named) -> Named:
-    return {"peak": _script("_machine").memory(_script)}
+    return {"peak": _load_script("_machine").memory(_load_script)}
 
 
-def _script(name: str) -> Any:  # noqa: ANN401
-    """A script beside this one; an embedded Python does not look for them here."""
+def _load_script(name: str) -> Any:  # noqa: ANN401
+    """Load a script beside this one, where an embedded Python does not look."""
     if name not in sys.modules:
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")  # noqa: PTH100, PTH118, PTH120
         spec = importlib.util.spec_from_file_location(name, path)
@@ -92,25 +92,25 @@ def _open(request: Named) -> Named:
         options.add_free_dimension_override_by_name(name, size)
     provider = request["provider"]
     # Without a device, onnxruntime makes no DirectML provider and falls back in silence.
-    wanted: list[Any] = [(provider, {"device_id": 0}) if provider in _DEVICES else provider]
+    providers: list[Any] = [(provider, {"device_id": 0}) if provider in _DEVICES else provider]
     if provider != "CPUExecutionProvider":
-        wanted.append("CPUExecutionProvider")
+        providers.append("CPUExecutionProvider")
     if request["profile"]:
         options.enable_profiling = True
         options.profile_file_prefix = request["profile"]
     model, weights = request["model"], request["weights"]
-    if not weights and not _can_be_named(model):
+    if not weights and not _can_open_path(model):
         weights = os.path.dirname(model)  # noqa: PTH120
     if weights:  # ONNX Runtime takes the folder of a model in memory only
         options.add_session_config_entry(_WEIGHTS_FOLDER, weights)
         with open(model, "rb") as file:  # noqa: PTH123
             model = file.read()
     start = time.perf_counter()
-    with _bounded_memory(request.get("memory")):
+    with _limit_memory(request.get("memory")):
         session = InferenceSession(
             model,
             options,
-            providers=wanted,
+            providers=providers,
             disabled_optimizers=request.get("without"),
             enable_fallback=0,
         )
@@ -136,19 +136,23 @@ def _optimize(request: Named) -> Named:
     for name, size in request["free_dims"].items():
         options.add_free_dimension_override_by_name(name, size)
     options.optimized_model_filepath = request["optimized"]
-    _make(request, options, disabled_optimizers=request["without"])
+    _make_session(request, options, disabled_optimizers=request["without"])
     return {}
 
 
 def _outputs(request: Named) -> Named:
-    """What the outputs of a model are, as ONNX Runtime infers it of the graph as it stands."""
+    """Return the outputs of a model, as ONNX Runtime infers them without optimizations."""
     options = _plain_options()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return {"outputs": [[x.name, x.type, x.shape] for x in _make(request, options).get_outputs()]}
+    return {
+        "outputs": [
+            [x.name, x.type, x.shape] for x in _make_session(request, options).get_outputs()
+        ]
+    }
 
 
 def _plain_options() -> onnxruntime.SessionOptions:
-    """Options of a session that is made and never run."""
+    """Return options of a session that is made and never run."""
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -158,16 +162,20 @@ def _plain_options() -> onnxruntime.SessionOptions:
     return options
 
 
-def _make(request: Named, options: onnxruntime.SessionOptions, **more: Any) -> InferenceSession:  # noqa: ANN401
+def _make_session(
+    request: Named,
+    options: onnxruntime.SessionOptions,
+    **more: Any,  # noqa: ANN401
+) -> InferenceSession:
     with open(request["model"], "rb") as file:  # noqa: PTH123  (no name is outside a code page)
         model = file.read()
-    with _bounded_memory(request.get("memory")):
+    with _limit_memory(request.get("memory")):
         return InferenceSession(model, options, providers=["CPUExecutionProvider"], **more)
 
 
 @contextlib.contextmanager
-def _bounded_memory(free: int | None) -> Iterator[None]:
-    """Asking for more memory than was free fails, as it does on Windows; Linux would end us."""
+def _limit_memory(free: int | None) -> Iterator[None]:
+    """Let requests for more memory than was free fail; Linux would kill the process."""
     if free is None or sys.platform != "linux":
         yield
         return
@@ -185,8 +193,8 @@ def _bounded_memory(free: int | None) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def _can_be_named(path: str) -> bool:
-    """Whether ONNX Runtime can open it: on Windows 1.24 knows the ANSI code page only."""
+def _can_open_path(path: str) -> bool:
+    """Return whether ONNX Runtime can open a path; on Windows it must be in the ANSI code page."""
     try:
         path.encode("mbcs" if sys.platform == "win32" else "utf-8", "strict")
     except UnicodeEncodeError:
@@ -196,26 +204,26 @@ def _can_be_named(path: str) -> bool:
 
 def _run(request: Named) -> Named:
     session = _sessions[request["id"]]
-    timed = _run_bound if request["bind"] else _run_plain
-    with _bounded_memory(request.get("memory")):
-        seconds, results = timed(session, _given(request), request["outputs"])
-    found: Named = {}
+    timed = _time_bound_run if request["bind"] else _time_run
+    with _limit_memory(request.get("memory")):
+        seconds, results = timed(session, _read_feeds(request), request["outputs"])
+    arrays: Named = {}
     for name, result in zip(request["outputs"], results, strict=True):
-        found |= _script("_results").flattened(name, result)
-    size = sum(x.nbytes for x in found.values())
+        arrays |= _load_script("_results").flatten_output(name, result)
+    size = sum(x.nbytes for x in arrays.values())
     if request.get("memory") is not None and _COPIES * size > request["memory"]:
         raise MemoryError(f"there is not memory enough for outputs of {size / 1e9:.1f} GB")
-    return {"seconds": seconds, "arrays": _script("_wire").put(_arrays(), found)}
+    return {"seconds": seconds, "arrays": _load_script("_wire").put(_open_array_file(), arrays)}
 
 
-def _given(request: Named) -> Named:
-    found: Named = _script("_wire").take(_arrays(), request["feeds"])
-    return found
+def _read_feeds(request: Named) -> Named:
+    arrays: Named = _load_script("_wire").take(_open_array_file(), request["feeds"])
+    return arrays
 
 
 @functools.cache
-def _arrays() -> io.FileIO:
-    """The file that arrays go through: a path, or the number of one that was inherited."""
+def _open_array_file() -> io.FileIO:
+    """Open the file that arrays go through: a path, or the number of an inherited one."""
     name = sys.argv[2]
     return io.FileIO(int(name) if name.isdigit() else name, "r+")
 
@@ -224,19 +232,19 @@ def _call(request: Named) -> Named:
     """Call a function of graphfix, which this Python then has."""
     module, _, name = request["function"].partition(":")
     function = getattr(importlib.import_module(module), name)
-    with _bounded_memory(request.get("memory")):
-        found = function(request["given"], _given(request))
-    return {"arrays": _script("_wire").put(_arrays(), found)}
+    with _limit_memory(request.get("memory")):
+        results = function(request["given"], _read_feeds(request))
+    return {"arrays": _load_script("_wire").put(_open_array_file(), results)}
 
 
 def _time(request: Named) -> Named:
-    """Run again and again, and keep how long each took, not what came out.
+    """Run again and again; return how long each run took.
 
     So nothing lies between two runs but the end of one and the start of the next: no file, no
     other process.
     """
     session = _sessions[request["id"]]
-    feeds = _given(request)
+    feeds = _read_feeds(request)
     names = [x.name for x in session.get_outputs()]
     seconds: list[float] = []
     end = time.perf_counter() + request["seconds"]
@@ -245,24 +253,22 @@ def _time(request: Named) -> Named:
         while len(seconds) < request["runs"] or (
             time.perf_counter() < end and len(seconds) < request["most"]
         ):
-            seconds.append(_run_plain(session, feeds, names)[0])
+            seconds.append(_time_run(session, feeds, names)[0])
     finally:
         gc.enable()
     return {"seconds": seconds}
 
 
-def _run_plain(
-    session: InferenceSession, feeds: Named, names: list[str]
-) -> tuple[float, list[Any]]:
+def _time_run(session: InferenceSession, feeds: Named, names: list[str]) -> tuple[float, list[Any]]:
     start = time.perf_counter()
     results = session.run(names, feeds)
     return time.perf_counter() - start, results
 
 
-def _run_bound(
+def _time_bound_run(
     session: InferenceSession, feeds: Named, names: list[str]
 ) -> tuple[float, list[Any]]:
-    """Inputs are on the device before the clock starts, outputs are left there."""
+    """Run with inputs already on the device and outputs left there; return its seconds."""
     device = _DEVICES.get(session.get_providers()[0], "cpu")
     binding = session.io_binding()
     for name, array in feeds.items():
@@ -285,15 +291,15 @@ def _close(request: Named) -> Named:
     return {"profile": profile}
 
 
-def _said(error: Exception) -> str:
-    """The words of an error; on Windows ONNX Runtime's are in the system's code page, not UTF-8."""
+def _error_text(error: Exception) -> str:
+    """Return an error's words; on Windows ONNX Runtime's are in the system's code page."""
     if isinstance(error, UnicodeDecodeError):
         return error.object.decode("mbcs" if sys.platform == "win32" else "latin-1", "replace")
     return str(error)
 
 
-_ASKED = _hello, _machine, _memory, _open, _run, _call, _time, _close, _optimize, _outputs
-_VERBS = {work.__name__.removeprefix("_"): work for work in _ASKED}
+_HANDLERS = _hello, _machine, _memory, _open, _run, _call, _time, _close, _optimize, _outputs
+_VERBS = {work.__name__.removeprefix("_"): work for work in _HANDLERS}
 
 
 def main() -> None:
@@ -307,23 +313,23 @@ def main() -> None:
             stream.reconfigure(encoding="utf-8")  # whatever PYTHONIOENCODING says
     if sys.path and os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):  # noqa: PTH100, PTH120
         del sys.path[0]  # what is beside this script has the names of modules, such as profile
-    for line, done in _requests():
+    for line, finish in _iter_requests():
         try:
             request = json.loads(line)
             for number in request.get("forget", ()):
                 _sessions.pop(number, None)
             answer = _VERBS[request["verb"]](request)
         except Exception as error:  # onnxruntime raises a dozen unrelated types
-            answer = {"error": _said(error) or type(error).__name__}
-        done()
+            answer = {"error": _error_text(error) or type(error).__name__}
+        finish()
         sys.stdout.write(mark + json.dumps(answer) + "\n")
         sys.stdout.flush()
     if sys.platform != "win32":
         os._exit(0)  # nobody waits for what Python and ONNX Runtime would take down in order
 
 
-def _requests() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Each request, and what is to be called when its work is over.
+def _iter_requests() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield each request, and what is to be called when its work is over.
 
     They are read in another thread, which sees the asker go while a model runs. Not on Windows:
     there a read that waits holds up whoever asks what kind of file the standard input is.
@@ -334,13 +340,13 @@ def _requests() -> Iterator[tuple[str, Callable[[], object]]]:
         return
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     busy = threading.Event()
-    threading.Thread(target=_listen, args=(lines, busy), daemon=True).start()
-    while (given := lines.get()) is not None:
-        yield given, busy.clear
+    threading.Thread(target=_read_lines, args=(lines, busy), daemon=True).start()
+    while (received := lines.get()) is not None:
+        yield received, busy.clear
 
 
-def _listen(lines: queue.SimpleQueue[str | None], busy: threading.Event) -> None:
-    """Hand on requests; when the asker is gone, nobody waits for a model that does not end."""
+def _read_lines(lines: queue.SimpleQueue[str | None], busy: threading.Event) -> None:
+    """Pass on requests; end the process if the asker is gone while a model runs."""
     for line in sys.stdin:
         busy.set()
         lines.put(line)

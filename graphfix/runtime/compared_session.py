@@ -1,7 +1,7 @@
-"""A session of a model as it is compared with another: its numbers must be its own.
+"""Sessions for a comparison, in which only the models may differ.
 
-On the CPU without ONNX Runtime's graph optimizations, so that what differs is the models; elsewhere
-with all of them, as it will be used.
+On the CPU without ONNX Runtime's graph optimizations; elsewhere with all of them, as the model will
+be used.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from pathlib import Path
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model.given import PathOrModel
+from graphfix.files.given import PathOrModel
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
-from graphfix.runtime.random_nodes import Repeatable, draws
+from graphfix.runtime.random_nodes import RepeatableSession, first_random_node
 
-Opened = Session | Repeatable
+Opened = Session | RepeatableSession
 # How ONNX Runtime words it where a converter has left one of them where it needs the other.
 _CLASH = ("tensor(float16)", "tensor(float)")
 _CONVERTED = (
@@ -25,24 +25,24 @@ _CONVERTED = (
 
 
 def open_session(model: PathOrModel, ep: Ep = "cpu", extra_outputs: Sequence[str] = ()) -> Opened:
-    """A session of a model, which draws the same random numbers in each run if it draws any.
+    """Open a session of a model; random numbers, if it draws any, repeat in each run.
 
     Such a model has no extra outputs.
     """
-    if isinstance(model, ir.Model) and draws(model) is not None:
-        return Repeatable(model, ep)
+    if isinstance(model, ir.Model) and first_random_node(model) is not None:
+        return RepeatableSession(model, ep)
     return Session(model, ep=ep, optimize=ep != "cpu", extra_outputs=extra_outputs)
 
 
-def open_given(model: PathOrModel, extra_outputs: Sequence[str] = ()) -> Opened:
-    """A session of the model that a user gives; a ModelError says that it is as given."""
+def open_original(model: PathOrModel, extra_outputs: Sequence[str] = ()) -> Opened:
+    """Open a session of the user's model; a ModelError says that the model as given fails."""
     try:
         return open_session(model, extra_outputs=extra_outputs)
     except ModelError as error:
         if isinstance(model, ir.Model) or Path(model).is_file():
-            told = str(error).rstrip(".")
-            advice = _CONVERTED if all(x in told for x in _CLASH) else ""
+            reason = str(error).rstrip(".")
+            advice = _CONVERTED if all(x in reason for x in _CLASH) else ""
             raise ModelError(
-                f"the model as given does not load in ONNX Runtime: {told}{advice}"
+                f"the model as given does not load in ONNX Runtime: {reason}{advice}"
             ) from error
         raise

@@ -1,4 +1,4 @@
-"""A function of ours called in the process that runs models on the CPU, which may die of it."""
+"""Calls of our functions in the process that runs models on the CPU, which may die of them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,16 +6,18 @@ from typing import Any
 from graphfix.runtime import memory_need
 from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.process import worker_for
-from graphfix.runtime.python import here
+from graphfix.runtime.python import runner_for
 
 
-def call(function: str, given: str, arrays: Feeds, seconds: float, doing: str) -> dict[str, Array]:
+def call_in_worker(
+    function: str, text: str, arrays: Feeds, seconds: float, doing: str
+) -> dict[str, Array]:
     """Call ``function(given, arrays)``, which returns arrays by name.
 
     Args:
         function: ``package.module:name``. What the module keeps is there for the next call, unless
             the process has died meanwhile.
-        given: A text for it.
+        text: A text for it.
         arrays: Arrays for it.
         seconds: How long it may take.
         doing: What it does, for a sentence.
@@ -25,18 +27,20 @@ def call(function: str, given: str, arrays: Feeds, seconds: float, doing: str) -
         NoAnswerError: It took too long, and was ended.
         RunDiedError: The process died of it.
     """
-    request = {"verb": "call", "function": function, "given": given}
-    found: dict[str, Array] = asked(request, seconds, doing, arrays)["arrays"]
-    return found
+    request = {"verb": "call", "function": function, "given": text}
+    outputs: dict[str, Array] = ask_worker(request, seconds, doing, arrays)["arrays"]
+    return outputs
 
 
-def asked(
+def ask_worker(
     request: Mapping[str, object], seconds: float, doing: str, arrays: Feeds | None = None
 ) -> dict[str, Any]:
-    """The answer to a request that needs no session; as :func:`call` raises."""
-    worker = worker_for(here("cpu"))
-    worker.take()
+    """Return the answer to a request that needs no session; raise as :func:`call_in_worker`."""
+    worker = worker_for(runner_for("cpu"))
+    worker.reserve_session()
     try:
-        return worker.ask({**request, "memory": memory_need.available()}, seconds, doing, arrays)
+        return worker.ask(
+            {**request, "memory": memory_need.available_memory()}, seconds, doing, arrays
+        )
     finally:
-        worker.give_back()
+        worker.release_session()

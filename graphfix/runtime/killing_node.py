@@ -1,6 +1,6 @@
-"""Which node it is that kills the process.
+"""Search for the node that kills the process.
 
-A process that dies says nothing of the node that it was at. So the graph is cut off ever earlier,
+A process that dies does not name the node that it was running. So the graph is cut ever earlier,
 each cut run in a process that may die of it, until the first node is known whose cut does.
 """
 
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model.values import bodies_of, nodes_of
+from graphfix.graph.walks import bodies_of, nodes_of
 from graphfix.runtime.run_errors import LoadDiedError, RunDiedError, RunError
 
 Run = Callable[[ir.Model], object]
 
 
 @dataclass(frozen=True)
-class Killer:
+class KillingNode:
     """The first node at which the process dies.
 
     Attributes:
@@ -37,16 +37,16 @@ class Killer:
         return f"at the {self.op} that makes {self.tensor!r}"
 
 
-def words(error: Exception, model: ir.Model, run: Run) -> str:
-    """What to add to an error if a process died: ``"; it dies at node 'x' (Div)"``, or nothing."""
+def killing_node_text(error: Exception, model: ir.Model, run: Run) -> str:
+    """Return ``"; it dies at node 'x' (Div)"`` if a process died of the error, or nothing."""
     if not isinstance(error, RunDiedError | LoadDiedError):
         return ""
-    found = killer(model, run)
-    return "" if found is None else f"; it dies {found}"
+    node = find_killing_node(model, run)
+    return "" if node is None else f"; it dies {node}"
 
 
-def killer(model: ir.Model, run: Run) -> Killer | None:
-    """The first node whose graph, cut off after it, kills the process that runs it.
+def find_killing_node(model: ir.Model, run: Run) -> KillingNode | None:
+    """Return the first node whose graph, cut off after it, kills the process that runs it.
 
     Args:
         model: The model, which is not changed.
@@ -56,34 +56,36 @@ def killer(model: ir.Model, run: Run) -> Killer | None:
         None if no cut kills a process: it does not die each time, or not of one node.
     """
     nodes = list(model.graph)
-    if not nodes or not _dies(model, run):
+    if not nodes or not _kills_process(model, run):
         return None
     counts = range(1, len(nodes))
-    node = nodes[bisect_left(counts, True, key=lambda count: _dies(cut(model, count), run))]
-    return Killer(node.name or "", node.op_type, node.outputs[0].name or "")
+    node = nodes[
+        bisect_left(counts, True, key=lambda count: _kills_process(cut_after(model, count), run))
+    ]
+    return KillingNode(node.name or "", node.op_type, node.outputs[0].name or "")
 
 
-def cut(model: ir.Model, count: int) -> ir.Model:
-    """A copy with the first ``count`` nodes; what the others would use are its outputs."""
+def cut_after(model: ir.Model, count: int) -> ir.Model:
+    """Return a copy with the first ``count`` nodes; its outputs are what later nodes use."""
     copy = model.clone()
     nodes = list(copy.graph)
-    kept, rest = nodes[:count], nodes[count:]
-    bodies = (body for node in kept for body in bodies_of(node))
-    inside = {*kept, *(inner for body in bodies for inner in nodes_of(body))}
-    made = (value for node in kept for value in node.outputs if value.name)
-    ends = [x for x in made if x.is_graph_output() or not _within(x, inside)]
+    first_nodes, later_nodes = nodes[:count], nodes[count:]
+    bodies = (body for node in first_nodes for body in bodies_of(node))
+    inside = {*first_nodes, *(inner for body in bodies for inner in nodes_of(body))}
+    outputs = (value for node in first_nodes for value in node.outputs if value.name)
+    ends = [x for x in outputs if x.is_graph_output() or not _is_used_only_by(x, inside)]
     copy.graph.outputs.clear()
-    copy.graph.remove(rest, safe=False)
+    copy.graph.remove(later_nodes, safe=False)
     copy.graph.outputs.extend(ends)
     return copy
 
 
-def _within(value: ir.Value, inside: set[ir.Node]) -> bool:
-    """Whether there are uses of a value, and all are by these nodes."""
+def _is_used_only_by(value: ir.Value, inside: set[ir.Node]) -> bool:
+    """Return whether a value is used, and only by these nodes."""
     return bool(value.uses()) and all(use.node in inside for use in value.uses())
 
 
-def _dies(model: ir.Model, run: Run) -> bool:
+def _kills_process(model: ir.Model, run: Run) -> bool:
     try:
         run(model)
     except (ModelError, RunError) as error:

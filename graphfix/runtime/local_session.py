@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from graphfix.runtime.model_source import Source
 from graphfix.runtime.provider import Ep
-from graphfix.runtime.python import here, require
+from graphfix.runtime.python import require_provider, runner_for
 from graphfix.runtime.remote import RemoteSession
 
 # More would only wait for each other, in the small runs of a verification.
@@ -47,10 +47,10 @@ class Session(RemoteSession):
         profile: bool = False,
         without: Sequence[str] = (),
     ) -> None:
-        require(ep)
+        require_provider(ep)
         super().__init__(
             model,
-            here(ep),
+            runner_for(ep),
             optimize=optimize,
             free_dims=free_dims,
             profile=profile,

@@ -1,4 +1,4 @@
-"""How much it takes to verify a model, memory and work, said before it is tried."""
+"""Memory and work that a verification needs, predicted before it is tried."""
 
 import logging
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import onnx_ir as ir
 import psutil
 
 from graphfix.errors import UsageError
-from graphfix.model import weights
+from graphfix.files import weights
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +22,8 @@ _RUNS, _FRAMES, _BYTES = 25, 2000, 4
 
 
 @dataclass(frozen=True)
-class Need:
-    """What verification needs of the machine, as far as is known before.
+class MemoryNeed:
+    """The memory that verification needs, as far as it is known before.
 
     Attributes:
         weights: Bytes of weights of one model.
@@ -37,32 +37,37 @@ class Need:
 
     def __str__(self) -> str:
         return (
-            f"verifying takes about {_gb(self.needed)} of memory, of {_gb(self.available)} that "
-            f"are free ({_gb(self.weights)} of weights, one model at a time), and what is computed "
+            f"verifying takes about {_format_gb(self.needed)} of memory, of "
+            f"{_format_gb(self.available)} that "
+            ""
+            f"are free ({_format_gb(self.weights)} of weights, one model at a time), and what "
+            f"is computed "
             f"at the sizes that are tried: some {_RUNS} runs of each model, "
             f"{self.multiplications / 1e12:.1f} trillion multiplications"
         )
 
     @property
     def multiplications(self) -> float:
-        """How many it takes in all, if each weight meets each frame once."""
+        """Return the predicted multiplications in all, if each weight meets each frame once."""
         return 2 * _FRAMES * self.weights / _BYTES
 
-    def require(self, instead: str) -> None:
-        """Raise UsageError if there is not so much; ``instead`` is what else a user may do."""
+    def refuse_if_short(self, instead: str) -> None:
+        """Raise UsageError if too little memory is free; ``instead`` is the advice in it."""
         if self.needed > self.available:
             raise UsageError(
-                f"verifying takes about {_gb(self.needed)} of memory ({_gb(self.weights)} of "
-                f"weights), and {_gb(self.available)} are free: close something else, or {instead}"
+                f"verifying takes about {_format_gb(self.needed)} of memory "
+                f"({_format_gb(self.weights)} of "
+                f"weights), and {_format_gb(self.available)} are free: close something else, "
+                f"or {instead}"
             )
 
     def to_json(self) -> dict[str, int | None]:
-        """The same as plain data, in bytes."""
+        """Return the need as plain data, in bytes."""
         return {"weights": self.weights, "needed": self.needed, "available": self.available}
 
 
-def expect(*models: ir.Model, instead: str) -> Need:
-    """Say what verifying big models will take, before any work is done; refuse if it is too much.
+def check_memory(*models: ir.Model, instead: str) -> MemoryNeed:
+    """Warn what verifying big models will take, or refuse if too little memory is free.
 
     Args:
         models: The model, or the original and the repaired one, which are run one after the other.
@@ -73,28 +78,28 @@ def expect(*models: ir.Model, instead: str) -> Need:
     """
     need = need_of(*models)
     if need.weights > WORTH_TELLING:
-        need.require(instead)
+        need.refuse_if_short(instead)
         log.warning("%s", need)
     return need
 
 
-def need_of(*models: ir.Model) -> Need:
-    """What it takes to verify a model, or one of several after the other."""
+def need_of(*models: ir.Model) -> MemoryNeed:
+    """Return what verifying a model takes, or one of several in turn."""
     # ONNX Runtime holds each weight once (measured on 0.9 GB: 0.95 to 1.0 times their size,
     # external or inline), and the two models are never in memory at the same time.
-    size = max(map(weights.size_of, models))
-    return Need(size, size + _BASE, available())
+    size = max(map(weights.weight_bytes, models))
+    return MemoryNeed(size, size + _BASE, available_memory())
 
 
-def available() -> int:
-    """Bytes of memory that a process may still take."""
+def available_memory() -> int:
+    """Return the bytes of memory that a process may still take."""
     free: int = psutil.virtual_memory().available
-    group = _free_in_group()
+    group = _free_in_cgroup()
     return free if group is None else min(free, group)
 
 
-def _free_in_group() -> int | None:
-    """What the limit of a container leaves; cached files can be given up, so they do not count."""
+def _free_in_cgroup() -> int | None:
+    """Return the bytes that a container's limit leaves, cached files not counted, or None."""
     folder = Path("/sys/fs/cgroup")
     try:
         limit = int((folder / "memory.max").read_text())
@@ -105,5 +110,5 @@ def _free_in_group() -> int | None:
         return None
 
 
-def _gb(size: int) -> str:
+def _format_gb(size: int) -> str:
     return f"{size / 1e9:.1f} GB"

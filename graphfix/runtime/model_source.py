@@ -1,4 +1,4 @@
-"""What ONNX Runtime loads: a path, or bytes, of a model that lies in a file or in memory.
+"""Sources that ONNX Runtime loads: a path, or bytes, for a model in a file or in memory.
 
 Weights are never copied to get a model run. A model in memory whose weights lie in files is given
 to ONNX Runtime as a graph without them, together with the folder that they lie in; so it does not
@@ -12,8 +12,8 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model import external_files, io, weights
-from graphfix.model.half_weights import Narrowed
+from graphfix.files import external_files, io, weights
+from graphfix.files.half_weights import NarrowedTensor
 from graphfix.paths import StrPath
 
 Source = StrPath | bytes | ir.Model
@@ -24,8 +24,8 @@ Loaded = tuple[str | bytes, Path | None]
 _IN_MEMORY_LIMIT = 1_500_000_000
 
 
-def sourced(model: Source, extra: Sequence[str], folder: Callable[[], Path]) -> Loaded:
-    """What to load, and the folder of its external weights where a path does not say it.
+def prepare_source(model: Source, extra: Sequence[str], folder: Callable[[], Path]) -> Loaded:
+    """Return what to load, and the folder of its external weights if a path does not say it.
 
     Args:
         model: A path, the bytes of a self-contained ``.onnx`` file, or a model in memory.
@@ -36,48 +36,54 @@ def sourced(model: Source, extra: Sequence[str], folder: Callable[[], Path]) -> 
         ModelError: There is no such file, or the model cannot be serialized.
     """
     if isinstance(model, ir.Model):
-        return _in_memory(model, extra, folder)
+        return _source_in_memory(model, extra, folder)
     if isinstance(model, bytes):
-        return with_outputs(onnx.ModelProto.FromString(model), extra) if extra else model, None
+        return add_outputs(onnx.ModelProto.FromString(model), extra) if extra else model, None
     path = Path(model)
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
     if not extra:
         return str(path), None
     proto = onnx.load(path, load_external_data=False)
-    found = external_files.look(path, external_files.tensors_of(proto), None)
-    there = external_files.anchored(proto, found.files)
-    return with_outputs(proto, extra), there or path.parent.resolve()
+    weight_files = external_files.find_external_files(
+        path, external_files.proto_tensors(proto), None
+    )
+    anchor_folder = external_files.rebase_references(proto, weight_files.files)
+    return add_outputs(proto, extra), anchor_folder or path.parent.resolve()
 
 
-def _in_memory(model: ir.Model, extra: Sequence[str], folder: Callable[[], Path]) -> Loaded:
-    if any(isinstance(x, Narrowed) for x in weights.external_tensors(model)):
+def _source_in_memory(model: ir.Model, extra: Sequence[str], folder: Callable[[], Path]) -> Loaded:
+    if any(isinstance(x, NarrowedTensor) for x in weights.external_tensors(model)):
         path = folder() / "model.onnx"  # converted once, on the way into a file
         io.save(model, path, external_data="separate")
-        return sourced(path, extra, folder)
-    held = sum(x.nbytes for x in weights.tensors_in(model) if not isinstance(x, ir.ExternalTensor))
-    if held > _IN_MEMORY_LIMIT:
-        return _on_disk(model, extra, folder())
+        return prepare_source(path, extra, folder)
+    inline_bytes = sum(
+        x.nbytes for x in weights.model_tensors(model) if not isinstance(x, ir.ExternalTensor)
+    )
+    if inline_bytes > _IN_MEMORY_LIMIT:
+        return _source_on_disk(model, extra, folder())
     proto = _to_proto(model)
     try:
-        together = external_files.anchored(proto, weights.files_of(model))
+        anchor_folder = external_files.rebase_references(proto, weights.files_by_location(model))
     except ModelError:  # of one name, or on several drives
-        return _on_disk(model, extra, folder())
-    return with_outputs(proto, extra), together
+        return _source_on_disk(model, extra, folder())
+    return add_outputs(proto, extra), anchor_folder
 
 
-def _on_disk(model: ir.Model, extra: Sequence[str], folder: Path) -> Loaded:
-    """Over 2 GB in memory, or two files of one name: only a file set can hold that."""
+def _source_on_disk(model: ir.Model, extra: Sequence[str], folder: Path) -> Loaded:
+    """Save a model over 2 GB, or with two weight files of one name, and return its path."""
     path = folder / "model.onnx"
     ir.save(model.clone(), path, external_data="model.data")
-    return sourced(path, extra, lambda: folder)
+    return prepare_source(path, extra, lambda: folder)
 
 
-def with_outputs(proto: onnx.ModelProto, extra: Sequence[str]) -> bytes:
-    """A file with these inner tensors of the main graph as outputs besides; ``proto`` gets them."""
-    known = {x.name for x in proto.graph.output}
+def add_outputs(proto: onnx.ModelProto, extra: Sequence[str]) -> bytes:
+    """Add inner tensors of the main graph as outputs of ``proto``; return it as bytes."""
+    output_names = {x.name for x in proto.graph.output}
     # Without a type: ONNX Runtime infers it, and a stale value_info is not repeated.
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra if name not in known)
+    proto.graph.output.extend(
+        onnx.ValueInfoProto(name=name) for name in extra if name not in output_names
+    )
     data: bytes = proto.SerializeToString()
     return data
 

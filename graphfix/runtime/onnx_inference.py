@@ -1,8 +1,8 @@
 """onnx's own shape inference, for a process that may die of it.
 
 It is C++ in the process that calls it: no signal is heard in it, however long a model lets it take.
-It is called by :func:`graphfix.runtime.isolated_call.call`, in a process that has loaded little
-yet; so only onnx is imported here.
+It is called by :func:`graphfix.runtime.isolated_call.call_in_worker`, in a process that has loaded
+little yet; so only onnx is imported here.
 """
 
 import numpy as np
@@ -10,11 +10,11 @@ import onnx
 
 from graphfix.runtime.port import Array, Feeds
 
-INFERRED = f"{__name__}:inferred"
+INFERRED = f"{__name__}:infer_dims"
 
 
-def inferred(path: str, _: Feeds) -> dict[str, Array]:
-    """The shapes in a file as far as they are known, by the names of tensors.
+def infer_dims(path: str, _: Feeds) -> dict[str, Array]:
+    """Return the inferred shapes in a file, by the names of tensors.
 
     Args:
         path: The file.

@@ -1,8 +1,8 @@
-"""A graph as ONNX Runtime's own optimizer leaves it, with the shapes that it inferred.
+"""Graphs rewritten by ONNX Runtime's own optimizer, with the shapes that it inferred.
 
-The optimizer computes what is constant, so it runs parts of a model that nobody has looked at; it
-may die of one, or never end. So it works in a process of its own, which is kept for the next model:
-this Python once more.
+The optimizer computes constants, so it runs parts of a model that nobody has looked at; it may die
+of one, or never end. So it works in a process of its own, which is kept for the next model: this
+Python once more.
 """
 
 import re
@@ -13,15 +13,17 @@ from typing import Any, Literal, Self
 import onnx
 import onnx_ir as ir
 
+from graphfix.editing import local_functions
 from graphfix.errors import ModelError
-from graphfix.model import local_functions, weights
-from graphfix.model.values import all_nodes, held_in
-from graphfix.runtime.isolated_call import asked, call
-from graphfix.runtime.model_source import with_outputs
+from graphfix.files import weights
+from graphfix.graph.nodes import tensor_attributes
+from graphfix.graph.walks import all_nodes
+from graphfix.runtime.isolated_call import ask_worker, call_in_worker
+from graphfix.runtime.model_source import add_outputs
 from graphfix.runtime.onnx_inference import INFERRED
 from graphfix.runtime.port import Port
-from graphfix.runtime.run_errors import RunError, of_loading
-from graphfix.runtime.scratch import Folder, scratch
+from graphfix.runtime.run_errors import RunError, as_load_error
+from graphfix.runtime.scratch import ScratchFolder, scratch_errors
 from graphfix.runtime.time_limits import run_seconds
 
 Level = Literal["basic", "extended"]
@@ -47,23 +49,25 @@ class Optimizer(ExitStack):
     def __init__(self, model: ir.Model, sizes: Mapping[str, int] | None = None) -> None:
         super().__init__()
         self._model, self._sizes = model, dict(sizes or {})
-        self._told: tuple[bytes, dict[str, Any]] = (b"", {})
+        self._last_answer: tuple[bytes, dict[str, Any]] = (b"", {})
 
     def __enter__(self) -> Self:
         with ExitStack() as opened:
-            opened.enter_context(scratch())
-            folder = opened.enter_context(Folder()).path
+            opened.enter_context(scratch_errors())
+            folder = opened.enter_context(ScratchFolder()).path
             referred = next(weights.external_tensors(self._model), None) is not None
-            held = _with_weights(self._model) if referred else self._model
-            self._seconds = run_seconds() + _SECONDS_A_NODE * local_functions.count(held)
-            self._given, self._made = folder / "given.onnx", folder / "optimized.onnx"
-            self._asked = folder / "asked.onnx"
-            self._given.write_bytes(_asking(ir.to_proto(held)).SerializeToString())
+            loaded = _load_weights(self._model) if referred else self._model
+            self._seconds = run_seconds() + _SECONDS_A_NODE * local_functions.count_inlined_nodes(
+                loaded
+            )
+            self._input_path, self._output_path = folder / "given.onnx", folder / "optimized.onnx"
+            self._query_path = folder / "asked.onnx"
+            self._input_path.write_bytes(_request_shapes(ir.to_proto(loaded)).SerializeToString())
             self.push(opened.pop_all())
         return self
 
-    def optimized(self, level: Level, *, without: Sequence[str] = ()) -> ir.Model:
-        """Let ONNX Runtime rewrite the model for the CPU, and read what it made of it.
+    def optimize(self, level: Level, *, without: Sequence[str] = ()) -> ir.Model:
+        """Let ONNX Runtime rewrite the model for the CPU, and return the result.
 
         Args:
             level: How far.
@@ -75,49 +79,54 @@ class Optimizer(ExitStack):
         """
         request = {
             "verb": "optimize",
-            "model": str(self._given),
-            "optimized": str(self._made),
+            "model": str(self._input_path),
+            "optimized": str(self._output_path),
             "level": level,
             "free_dims": self._sizes,
             "without": list(without),
         }
-        _ask(request, self._seconds)
-        found = ir.from_proto(_answering(onnx.load(self._made)))
-        values = {x.name: x for node in found.graph for x in node.outputs if x.name}
+        _ask_optimizer(request, self._seconds)
+        rewritten = ir.from_proto(_drop_untyped(onnx.load(self._output_path)))
+        values = {x.name: x for node in rewritten.graph for x in node.outputs if x.name}
         new = [name for name, x in values.items() if x.type is None]
-        unsure = _learn_shapes(values, self._ports(found, new)) if new else set()
+        unsure = _learn_shapes(values, self._infer_ports(rewritten, new)) if new else set()
         if unsure:
-            self._asked.write_bytes(_light(found).SerializeToString())
+            self._query_path.write_bytes(_light_proto(rewritten).SerializeToString())
             with suppress(RunError):  # they stay unknown
-                shapes = call(INFERRED, str(self._asked), {}, self._seconds, "inferring shapes")
+                shapes = call_in_worker(
+                    INFERRED, str(self._query_path), {}, self._seconds, "inferring shapes"
+                )
                 for name in unsure & shapes.keys():
                     dims = [x if x > 0 else None for x in shapes[name].tolist()]
                     values[name].shape = ir.Shape(dims)
-        return found
+        return rewritten
 
-    def _ports(self, found: ir.Model, names: Sequence[str]) -> list[Port]:
-        """What ONNX Runtime infers of these tensors of a graph that is not rewritten any more."""
+    def _infer_ports(self, model: ir.Model, names: Sequence[str]) -> list[Port]:
+        """Return the types and shapes that ONNX Runtime infers for these tensors."""
         try:
-            answer = self._ask_outputs(with_outputs(_light(found), names))
+            answer = self._ask_outputs(add_outputs(_light_proto(model), names))
         except ModelError:  # of a kernel that wants its weights to be constants
-            answer = self._ask_outputs(with_outputs(ir.to_proto(found), names))
+            answer = self._ask_outputs(add_outputs(ir.to_proto(model), names))
         return [Port(n, t, tuple(s)) for n, t, s in answer["outputs"]]
 
     def _ask_outputs(self, model: bytes) -> dict[str, Any]:
-        if model != self._told[0]:  # another level may have made the same
-            self._asked.write_bytes(model)
-            self._told = model, _ask({"verb": "outputs", "model": str(self._asked)}, self._seconds)
-        return self._told[1]
+        if model != self._last_answer[0]:  # another level may have made the same
+            self._query_path.write_bytes(model)
+            self._last_answer = (
+                model,
+                _ask_optimizer({"verb": "outputs", "model": str(self._query_path)}, self._seconds),
+            )
+        return self._last_answer[1]
 
 
-def _light(model: ir.Model) -> onnx.ModelProto:
-    """A model for shapes to be inferred of: its large weights are inputs, as no shape is in them.
+def _light_proto(model: ir.Model) -> onnx.ModelProto:
+    """Return a proto for shape inference, in which large weights are inputs.
 
     Weights of 100 MB are written, read and written again in a second or two.
     """
     graph = model.graph
-    held = dict(graph.initializers)
-    heavy = [x for x in held.values() if _is_large(x)]
+    initializers = dict(graph.initializers)
+    heavy = [x for x in initializers.values() if _is_large(x)]
     try:
         for value in heavy:
             del graph.initializers[value.name or ""]
@@ -127,41 +136,41 @@ def _light(model: ir.Model) -> onnx.ModelProto:
         if heavy:
             del graph.inputs[-len(heavy) :]
             graph.initializers.clear()  # they are in the order that they had
-            graph.initializers.update(held)
+            graph.initializers.update(initializers)
 
 
 def _is_large(value: ir.Value) -> bool:
     tensor = value.const_value
-    given = value.is_graph_input() or value.is_graph_output()
-    return tensor is not None and tensor.size > _LARGE and not given
+    is_port = value.is_graph_input() or value.is_graph_output()
+    return tensor is not None and tensor.size > _LARGE and not is_port
 
 
-def _ask(request: Mapping[str, object], seconds: float) -> dict[str, Any]:
-    """Let the process do something.
+def _ask_optimizer(request: Mapping[str, object], seconds: float) -> dict[str, Any]:
+    """Send a request to the process that optimizes, and return its answer.
 
     Raises:
         ModelError: ONNX Runtime rejects the model; or the process died of it, or did not end.
     """
     try:
-        return asked(request, seconds, "optimizing in ONNX Runtime")
+        return ask_worker(request, seconds, "optimizing in ONNX Runtime")
     except RunError as error:
-        raise of_loading(error) from error
+        raise as_load_error(error) from error
 
 
-def _with_weights(model: ir.Model) -> ir.Model:
-    """A copy that holds its weights, those in Constant nodes too: bytes have no folder beside."""
-    held = model.clone()
-    ir.external_data.load_to_model(held)
-    for node in all_nodes(held):
-        for name, tensor in held_in(node):
+def _load_weights(model: ir.Model) -> ir.Model:
+    """Return a copy that holds its external weights, those in Constant nodes too."""
+    copy = model.clone()
+    ir.external_data.load_to_model(copy)
+    for node in all_nodes(copy):
+        for name, tensor in tensor_attributes(node):
             if isinstance(tensor, ir.ExternalTensor):
                 inside = ir.tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
                 node.attributes[name] = ir.AttrTensor(name, inside)
-    return held
+    return copy
 
 
-def _asking(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Let a file that ONNX Runtime writes say what it has inferred: ``proto``, which says so.
+def _request_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Name every tensor in ``value_info``, so that ONNX Runtime writes what it infers.
 
     It writes the type and the shape of what ``value_info`` names, be it by name alone, of any graph
     that it has changed in some way. What is named with a type alone would keep no shape in others.
@@ -169,26 +178,26 @@ def _asking(proto: onnx.ModelProto) -> onnx.ModelProto:
     graph = proto.graph
     for bare in (x for x in graph.value_info if not x.type.tensor_type.HasField("shape")):
         bare.ClearField("type")
-    known = {x.name for x in (*graph.value_info, *graph.output)}
-    made = dict.fromkeys(name for node in graph.node for name in node.output if name)
-    graph.value_info.extend(onnx.ValueInfoProto(name=x) for x in made if x not in known)
+    named_values = {x.name for x in (*graph.value_info, *graph.output)}
+    outputs = dict.fromkeys(name for node in graph.node for name in node.output if name)
+    graph.value_info.extend(onnx.ValueInfoProto(name=x) for x in outputs if x not in named_values)
     return proto
 
 
-def _answering(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A file that was asked so, without the names of which it still says nothing.
+def _drop_untyped(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Drop the ``value_info`` entries for which ONNX Runtime wrote no type.
 
     Of an initializer, which a Constant has become meanwhile, onnx-ir would believe that.
     """
-    said = [x for x in proto.graph.value_info if x.HasField("type")]
-    if len(said) < len(proto.graph.value_info):
+    typed = [x for x in proto.graph.value_info if x.HasField("type")]
+    if len(typed) < len(proto.graph.value_info):
         del proto.graph.value_info[:]
-        proto.graph.value_info.extend(said)
+        proto.graph.value_info.extend(typed)
     return proto
 
 
 def _learn_shapes(values: Mapping[str, ir.Value], ports: Sequence[Port]) -> set[str]:
-    """Let values of the main graph have the type and shape that ONNX Runtime infers for them.
+    """Set the types and shapes that ONNX Runtime infers for values of the main graph.
 
     A file that it writes does not have those of tensors that the optimizer has made. They can be
     had by asking for each as an output, of a graph that is not rewritten any more.

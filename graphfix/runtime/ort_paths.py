@@ -1,4 +1,4 @@
-"""How ONNX Runtime is told of a file: it cannot open every name. Nothing but Python is needed."""
+"""Paths that ONNX Runtime can open; needs nothing but Python."""
 
 import sys
 from pathlib import Path
@@ -7,8 +7,8 @@ WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 """The session option that says where the external weights of a model given as bytes lie."""
 
 
-def readable(source: str | bytes) -> tuple[str | bytes, Path | None]:
-    """A model that ONNX Runtime can open, and the folder of its weights if that is not said by it.
+def openable_source(source: str | bytes) -> tuple[str | bytes, Path | None]:
+    """Return a model that ONNX Runtime can open, and its weights' folder if that is needed.
 
     On Windows 1.24.4 opens no file whose name is outside the ANSI code page ("No Unicode
     translation"), while its bytes are like any other's.

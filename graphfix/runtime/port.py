@@ -1,4 +1,4 @@
-"""What goes into a model and comes out of it, as ONNX Runtime sees it."""
+"""Inputs and outputs of a model, as ONNX Runtime sees them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -26,10 +26,10 @@ from typing import Any
 from graphfix.errors import UsageError
 from graphfix.runtime import _wire
 from graphfix.runtime.port import Feeds
-from graphfix.runtime.process_group import Together
+from graphfix.runtime.process_group import ProcessGroup
 from graphfix.runtime.provider import PROVIDERS
 from graphfix.runtime.run_errors import NoAnswerError, RunDiedError, RunError, reason_of
-from graphfix.runtime.scratch import Folder, scratch
+from graphfix.runtime.scratch import ScratchFolder, scratch_errors
 
 # Memory grows by half a gigabyte with each session under Wine.
 SESSIONS = 5
@@ -70,26 +70,26 @@ class Runner:
     provider: str = PROVIDERS["dml"]
     sessions: int = SESSIONS
 
-    def path(self, path: str | os.PathLike[str]) -> str:
-        r"""A path of this machine as the other Python writes it: ``Z:\host\a\b`` for ``/a/b``."""
-        here = str(Path(path).resolve())
-        return self.prefix + here.replace("/", "\\") if self.prefix else here
+    def map_path(self, path: str | os.PathLike[str]) -> str:
+        r"""Return a path of this machine as the other Python writes it: ``Z:\host\a``."""
+        local_path = str(Path(path).resolve())
+        return self.prefix + local_path.replace("/", "\\") if self.prefix else local_path
 
 
 class Worker:
     """One process of the other Python."""
 
     def __init__(self, runner: Runner) -> None:
-        with scratch():
+        with scratch_errors():
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
             try:
-                self._arrays = _Arrays(runner)
+                self._arrays = _ArrayFile(runner)
             except BaseException:
                 self._errors.close()  # on Windows it has a name until then
                 raise
-        script = runner.path(Path(__file__).with_name("_worker.py"))
+        script = runner.map_path(Path(__file__).with_name("_worker.py"))
         self._owner = os.getpid()
-        self._asking = threading.Lock()
+        self._ask_lock = threading.Lock()
         self._forgotten: list[int] = []
         try:
             self._process = subprocess.Popen(
@@ -104,13 +104,13 @@ class Worker:
         except OSError as error:
             self._arrays.close()
             raise UsageError(f"{shlex.join(runner.command)}: {error.strerror}") from error
-        self._together = Together(self._process)
-        self._said = b""
+        self._process_group = ProcessGroup(self._process)
+        self._error_output = b""
         self._lines: queue.Queue[str | None] = queue.Queue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader = threading.Thread(target=self._read_answers, daemon=True)
         self._reader.start()
         self._sessions = runner.sessions
-        self.opened = self.held = 0
+        self.opened = self.open_sessions = 0
         try:
             self.about = self.ask({"verb": "hello"}, _START_SECONDS, "starting")
             if runner.provider not in self.about["providers"]:
@@ -126,29 +126,29 @@ class Worker:
             raise
 
     @property
-    def alive(self) -> bool:
-        """Whether the process runs, and is ours: not that of who forked us."""
+    def is_alive(self) -> bool:
+        """Return whether the process runs and was started by this process, not before a fork."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     @property
-    def spent(self) -> bool:
-        """Whether the next session is to get a fresh process."""
-        return self.opened >= self._sessions or not self.alive
+    def is_spent(self) -> bool:
+        """Return whether the next session needs a fresh process."""
+        return self.opened >= self._sessions or not self.is_alive
 
-    def take(self) -> int:
-        """A number for one more session, which :meth:`give_back` ends."""
+    def reserve_session(self) -> int:
+        """Return a number for one more session, which :meth:`release_session` ends."""
         self.opened += 1
-        self.held += 1
+        self.open_sessions += 1
         return self.opened
 
-    def give_back(self) -> None:
-        """One session less; with the last, a spent process ends."""
-        self.held -= 1
-        if self.held == 0 and self.spent:
+    def release_session(self) -> None:
+        """Count one session less; after the last, a spent process ends."""
+        self.open_sessions -= 1
+        if self.open_sessions == 0 and self.is_spent:
             self.stop()
 
-    def forget(self, number: int) -> None:
-        """Let a session go whose owner is gone, with the next request: this may be any moment."""
+    def forget_session(self, number: int) -> None:
+        """Let a session go with the next request, as its owner is gone; safe at any moment."""
         self._forgotten.append(number)
 
     def ask(
@@ -164,52 +164,54 @@ class Worker:
             NoAnswerError: It took too long, and was ended.
             RunDiedError: It died instead of answering.
         """
-        with self._asking:
-            gone = [self._forgotten.pop() for _ in range(len(self._forgotten))]
-            self.held -= len(gone)
-            sent = {**request, "forget": gone}
+        with self._ask_lock:
+            forgotten = [self._forgotten.pop() for _ in range(len(self._forgotten))]
+            self.open_sessions -= len(forgotten)
+            sent = {**request, "forget": forgotten}
             if feeds is not None:
                 sent["feeds"] = _wire.put(self._arrays.file, feeds)
-            answer = self._answer(sent, seconds, doing)
+            answer = self._await_answer(sent, seconds, doing)
             if "arrays" in answer:
                 answer["arrays"] = _wire.take(self._arrays.file, answer["arrays"])
         if "error" in answer:
             raise RunError(reason_of(RuntimeError(answer["error"])))
         return answer
 
-    def _answer(self, request: Mapping[str, object], seconds: float, doing: str) -> dict[str, Any]:
+    def _await_answer(
+        self, request: Mapping[str, object], seconds: float, doing: str
+    ) -> dict[str, Any]:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-            line = self._next(seconds)
+            line = self._next_line(seconds)
         except (OSError, ValueError):  # nobody reads; or it has been stopped
             line = None
         except queue.Empty:
             self.stop(kill=True)
-            said = f"no answer after {seconds:.0f} s of {doing}; it was ended"
-            raise NoAnswerError(said) from None
+            message = f"no answer after {seconds:.0f} s of {doing}; it was ended"
+            raise NoAnswerError(message) from None
         except BaseException:  # Ctrl-C: an answer that comes now would be taken for the next one's
             self.stop(kill=True)
             raise
         if line is None:
             self.stop(kill=True)
-            raise RunDiedError(f"the process died while {doing}{self._last_words()}")
+            raise RunDiedError(f"the process died while {doing}{self._failure_text()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _next(self, seconds: float) -> str | None:
-        """The next answer; None if the process ended. Signals are heard meanwhile.
+    def _next_line(self, seconds: float) -> str | None:
+        """Return the next answer, or None if the process ended; signals are heard meanwhile.
 
         Raises:
             queue.Empty: It took longer than that.
         """
         end = time.monotonic() + seconds
         while True:
-            left = end - time.monotonic()
+            remaining = end - time.monotonic()
             with contextlib.suppress(queue.Empty):
-                return self._lines.get(timeout=max(0.0, min(_POLL_SECONDS, left)))
-            if left <= 0:
+                return self._lines.get(timeout=max(0.0, min(_POLL_SECONDS, remaining)))
+            if remaining <= 0:
                 raise queue.Empty
 
     def stop(self, *, kill: bool = False) -> None:
@@ -221,23 +223,23 @@ class Worker:
                 self._process.stdin.close()
         for step in ((10.0, signal.SIGTERM), (5.0, getattr(signal, "SIGKILL", signal.SIGTERM))):
             if self._ends_within(0.0 if kill and step[1] == signal.SIGTERM else step[0]):
-                self._hear()
+                self._collect_errors()
                 return
-            self._together.end(step[1])
+            self._process_group.end_all(step[1])
         self._process.wait()
-        self._hear()
+        self._collect_errors()
 
     def _ends_within(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
         while True:
-            left = end - time.monotonic()
+            remaining = end - time.monotonic()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(max(min(_POLL_SECONDS, left), 0.0))
+                self._process.wait(max(min(_POLL_SECONDS, remaining), 0.0))
                 return True
-            if left <= _POLL_SECONDS:
+            if remaining <= _POLL_SECONDS:
                 return False
 
-    def _read(self) -> None:
+    def _read_answers(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for raw in lines:
@@ -246,22 +248,24 @@ class Worker:
                     self._lines.put(text.removeprefix(_MARK))
         self._lines.put(None)
 
-    def _hear(self) -> None:
+    def _collect_errors(self) -> None:
         self._reader.join(5.0)
         if not self._errors.closed:
             self._errors.seek(0)
-            self._said = self._errors.read().replace(b"\0", b"")  # Windows writes UTF-16
+            self._error_output = self._errors.read().replace(b"\0", b"")  # Windows writes UTF-16
             self._errors.close()
         self._arrays.close()
 
-    def _last_words(self) -> str:
-        lines = self._said.decode("utf-8", "replace").splitlines()
+    def _failure_text(self) -> str:
+        lines = self._error_output.decode("utf-8", "replace").splitlines()
         # Wine's Windows has no processor topology to read; cpuinfo complains and all goes well.
-        said = [x.strip() for x in lines if x.strip() and not _CHATTER.search(x)]
-        return f" ({_cause(self._process.returncode)})" + (f": {said[-1]}" if said else "")
+        messages = [x.strip() for x in lines if x.strip() and not _CHATTER.search(x)]
+        return f" ({_exit_cause(self._process.returncode)})" + (
+            f": {messages[-1]}" if messages else ""
+        )
 
 
-class _Arrays:
+class _ArrayFile:
     """The file that arrays go through.
 
     Attributes:
@@ -271,10 +275,10 @@ class _Arrays:
     """
 
     def __init__(self, runner: Runner) -> None:
-        self._folder: Folder | None = None
+        self._folder: ScratchFolder | None = None
         self._path: Path | None = None
         if os.name == "nt" or runner.prefix:  # nothing is inherited there, or not by Wine
-            self._folder = Folder()
+            self._folder = ScratchFolder()
             self._path = self._folder.path / "arrays"
             number = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         elif hasattr(os, "memfd_create"):
@@ -283,18 +287,18 @@ class _Arrays:
             with tempfile.TemporaryFile() as file:
                 number = os.dup(file.fileno())
         self.file = io.FileIO(number, "r+")
-        self.name = str(number) if self._path is None else runner.path(self._path)
+        self.name = str(number) if self._path is None else runner.map_path(self._path)
         self.inherited = (number,) if self._path is None else ()
 
     def close(self) -> None:
-        """Let go of it, and of its name."""
+        """Close the file, and remove its name."""
         self.file.close()
         if self._folder is not None:
             self._folder.close()
 
 
-def _cause(code: int) -> str:
-    """Why a process ended: a signal, an exception of Windows, or a number of its own."""
+def _exit_cause(code: int) -> str:
+    """Return why a process ended: a signal, a Windows exception, or its own exit code."""
     name = f"exit code 0x{code:08X}" if code > 0xFFFF else f"exit code {code}"
     if code < 0:
         with contextlib.suppress(ValueError):
@@ -306,19 +310,19 @@ _current: dict[tuple[Runner, int], Worker] = {}
 
 
 def worker_for(runner: Runner) -> Worker:
-    """The process of a runner, for this thread, that still takes sessions, or a fresh one."""
+    """Return this thread's process of a runner that still takes sessions, or a fresh one."""
     key = (runner, threading.get_ident())
     worker = _current.get(key)
-    if worker is None or worker.spent:
-        if worker is not None and worker.held == 0:
+    if worker is None or worker.is_spent:
+        if worker is not None and worker.open_sessions == 0:
             worker.stop()
         worker = _current[key] = Worker(runner)
     return worker
 
 
-def of(runner: Runner) -> list[Worker]:
-    """The processes of a runner that take sessions."""
-    return [worker for (known, _), worker in list(_current.items()) if known == runner]
+def workers_of(runner: Runner) -> list[Worker]:
+    """Return the processes of a runner that take sessions."""
+    return [worker for (owner, _), worker in list(_current.items()) if owner == runner]
 
 
 def stop_all() -> None:

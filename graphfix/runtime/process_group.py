@@ -9,7 +9,7 @@ import sys
 import psutil
 
 
-class Together:
+class ProcessGroup:
     """A process that we have started, with all that it starts.
 
     Elsewhere than on Windows it has to lead a group: ``start_new_session``.
@@ -18,8 +18,8 @@ class Together:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
-    def end(self, number: int = getattr(signal, "SIGKILL", signal.SIGTERM)) -> None:
-        """End them all, on Windows by force. Not for a process that has been waited for."""
+    def end_all(self, number: int = getattr(signal, "SIGKILL", signal.SIGTERM)) -> None:
+        """End all processes of the group, on Windows by force; not for one waited for."""
         with contextlib.suppress(OSError, psutil.Error):
             if sys.platform != "win32":
                 os.killpg(self._process.pid, number)

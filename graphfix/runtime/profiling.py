@@ -1,4 +1,4 @@
-"""What ran where: which execution provider ran each node, from ONNX Runtime's profile."""
+"""Placement of nodes: which execution provider ran each, from ONNX Runtime's profile."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -27,42 +27,42 @@ class PlacedNode:
 
 
 @dataclass(frozen=True)
-class Placed:
+class NodePlacement:
     """The nodes of a model, in the order in which they first ran."""
 
     nodes: tuple[PlacedNode, ...] = ()
 
     @property
-    def counts(self) -> dict[str, int]:
-        """How many nodes each provider ran, copies left out; a fused graph counts as one."""
+    def provider_counts(self) -> dict[str, int]:
+        """Return how many nodes each provider ran, without copies; a fused graph counts as one."""
         return dict(sorted(Counter(x.provider for x in self.nodes if x.op not in _COPIES).items()))
 
     @property
-    def fused(self) -> int:
-        """How many graphs DirectML compiled as one operator each."""
+    def fused_count(self) -> int:
+        """Return how many graphs DirectML compiled as one operator each."""
         return sum(x.op.startswith(_FUSED) for x in self.nodes)
 
     @property
-    def copies(self) -> int:
-        """How many copies between the CPU's memory and the device's there are in each run."""
+    def copy_count(self) -> int:
+        """Return how many copies between CPU and device memory each run makes."""
         return sum(x.op in _COPIES for x in self.nodes)
 
     def to_json(self) -> dict[str, object]:
-        """As plain data."""
+        """Return the placement as plain data."""
         return {
-            "counts": self.counts,
-            "fused_graphs": self.fused,
-            "copies": self.copies,
+            "counts": self.provider_counts,
+            "fused_graphs": self.fused_count,
+            "copies": self.copy_count,
             "nodes": [{"name": x.name, "op": x.op, "provider": x.provider} for x in self.nodes],
         }
 
 
-def placed(events: Iterable[Mapping[str, Any]]) -> Placed:
-    """Which provider ran each node, from the events of a session's profile."""
-    seen: dict[str, PlacedNode] = {}
+def read_placement(events: Iterable[Mapping[str, Any]]) -> NodePlacement:
+    """Return which provider ran each node, from the events of a session's profile."""
+    nodes: dict[str, PlacedNode] = {}
     for event in events:
         detail = event.get("args", {})
         if event["name"].endswith(_KERNEL) and detail.get("provider"):
             name = event["name"].removesuffix(_KERNEL)
-            seen.setdefault(name, PlacedNode(name, detail["op_name"], detail["provider"]))
-    return Placed(tuple(seen.values()))
+            nodes.setdefault(name, PlacedNode(name, detail["op_name"], detail["provider"]))
+    return NodePlacement(tuple(nodes.values()))

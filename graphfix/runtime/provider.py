@@ -17,8 +17,8 @@ LABELS: dict[Ep, str] = {"cpu": "the CPU", "dml": "DirectML", "cuda": "CUDA"}
 """What a provider is called in a sentence."""
 
 
-def available() -> list[str]:
-    """The execution providers of this Python's ONNX Runtime, by its own names."""
+def available_providers() -> list[str]:
+    """Return the execution providers of this Python's ONNX Runtime, by its own names."""
     import onnxruntime
 
     names: list[str] = onnxruntime.get_available_providers()

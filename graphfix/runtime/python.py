@@ -1,15 +1,15 @@
-"""Which Python has an execution provider, and whether it is available at all.
+"""Pythons that have an execution provider, and whether one is available at all.
 
 All that a verb with ``--ep`` needs, a line each::
 
     @_options.ep                               # the option; its argument is `ep: Ep`
 
-    require(ep)                                # first: exit code 2 and how to get it, if missing
+    require_provider(ep)                       # first: exit code 2 and how to get it, if missing
     with Session(model, ep=ep, free_dims={"T": 500}) as session:
         outputs = session.run(feeds, ["logits"])
     print(f"does not run on {LABELS[ep]}")
 
-:class:`graphfix.runtime.local_session.Session` is the one door: it runs the model in another
+:class:`graphfix.runtime.local_session.Session` is the only access: it runs the model in another
 process. That is this Python once more, where it has the provider. DirectML exists for Windows only;
 on Linux a Windows Python under Wine has it (``make dml`` sets one up). A graph that kills that
 process is a ``RunError`` of the run, or a ``ModelError`` of the session.
@@ -24,7 +24,7 @@ from typing import Literal
 
 from graphfix.errors import UsageError
 from graphfix.runtime.process import SESSIONS, Runner
-from graphfix.runtime.provider import DML, PROVIDERS, Ep, available
+from graphfix.runtime.provider import DML, PROVIDERS, Ep, available_providers
 
 Wanted = Ep | Literal["auto"]
 
@@ -41,30 +41,30 @@ _ROOT = Path(__file__).parents[2]
 _CPU_SESSIONS = 200
 
 
-def native() -> bool:
-    """Whether this Python itself has DirectML."""
-    return DML in available()
+def has_directml() -> bool:
+    """Return whether this Python itself has DirectML."""
+    return DML in available_providers()
 
 
-def _words(given: str) -> tuple[str, ...]:
-    """A command line in words; on Windows a backslash is part of a path, and quotes are not."""
+def _split_command(command_line: str) -> tuple[str, ...]:
+    """Split a command line; on Windows a backslash is part of a path, and quotes are not."""
     if os.name != "nt":
-        return tuple(shlex.split(given))
-    if os.access(given, os.X_OK):  # a path with spaces, and nothing after it
-        return (given,)
-    return tuple(x.strip("\"'") for x in shlex.split(given, posix=False))
+        return tuple(shlex.split(command_line))
+    if os.access(command_line, os.X_OK):  # a path with spaces, and nothing after it
+        return (command_line,)
+    return tuple(x.strip("\"'") for x in shlex.split(command_line, posix=False))
 
 
-def find() -> Runner:
-    """The Python that has DirectML, by the environment or where ``make dml`` puts it.
+def find_directml_python() -> Runner:
+    """Return the Python that has DirectML, from the environment or from ``make dml``.
 
     Raises:
         UsageError: There is none, or the environment names one that cannot be started.
     """
-    if given := os.environ.get(COMMAND, "").strip():
-        command = _words(given)
+    if command_line := os.environ.get(COMMAND, "").strip():
+        command = _split_command(command_line)
         if shutil.which(command[0]) is None:
-            raise UsageError(f"{COMMAND}={given}: there is no program {command[0]!r}")
+            raise UsageError(f"{COMMAND}={command_line}: there is no program {command[0]!r}")
         ours = Path(command[0]).name == "dml-python"
         wine = any("wine" in Path(word).name for word in command)
         return Runner(command, os.environ.get(PATHS, "Z:\\host" if ours else "Z:" if wine else ""))
@@ -78,27 +78,27 @@ def find() -> Runner:
     )
 
 
-def here(ep: Ep) -> Runner:
-    """The Python that has a provider, in a process of its own: this one, or that of :func:`find`.
+def runner_for(ep: Ep) -> Runner:
+    """Return the Python that has a provider, in a process of its own.
 
     Raises:
         UsageError: DirectML is wanted and unavailable.
     """
-    if ep == "dml" and not native():
-        return find()
+    if ep == "dml" and not has_directml():
+        return find_directml_python()
     sessions = _CPU_SESSIONS if ep == "cpu" else SESSIONS
     return Runner((sys.executable,), provider=PROVIDERS[ep], sessions=sessions)
 
 
-def require(ep: Ep) -> None:
-    """Say that a provider is missing before anything is run, not after half of it.
+def require_provider(ep: Ep) -> None:
+    """Raise if a provider is missing, before anything is run.
 
     Raises:
         UsageError: The provider is unavailable; with what to install.
     """
-    if ep == "dml" and not native():
-        find()
-    if ep == "cuda" and PROVIDERS[ep] not in available():
+    if ep == "dml" and not has_directml():
+        find_directml_python()
+    if ep == "cuda" and PROVIDERS[ep] not in available_providers():
         raise UsageError(
             "CUDA is unavailable here: this ONNX Runtime does not have it. In an environment of "
             "its own, 'pip install onnxruntime-gpu' on a machine with an NVIDIA GPU and CUDA; or "
@@ -106,19 +106,19 @@ def require(ep: Ep) -> None:
         )
 
 
-def choose(wanted: Wanted) -> tuple[Ep, str]:
-    """The provider to use, and a remark if it is not what a reader would expect.
+def choose_provider(requested: Wanted) -> tuple[Ep, str]:
+    """Return the provider to use, and a remark if it is not what a reader would expect.
 
     ``"auto"`` is DirectML, or the CPU with the reason why it is not DirectML.
 
     Raises:
         UsageError: A provider is asked for by name, and unavailable.
     """
-    if wanted != "auto":
-        require(wanted)
-        return wanted, ""
+    if requested != "auto":
+        require_provider(requested)
+        return requested, ""
     try:
-        require("dml")
+        require_provider("dml")
     except UsageError as error:
         return "cpu", f"on the CPU, not on DirectML: {error}"
     return "dml", ""

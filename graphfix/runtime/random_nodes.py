@@ -13,20 +13,23 @@ import zlib
 
 import onnx_ir as ir
 
-from graphfix.model.values import DRAWS, all_nodes, is_op, scalar_of
+from graphfix.facts.numbering import RANDOM_OPS
+from graphfix.graph.constants import scalar_of
+from graphfix.graph.nodes import is_op
+from graphfix.graph.walks import all_nodes
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array, Feeds, Port
 from graphfix.runtime.provider import Ep
-from graphfix.runtime.scratch import Closing
+from graphfix.runtime.scratch import Closable
 
 
-def draws(model: ir.Model) -> ir.Node | None:
-    """The first node that draws random numbers, a Dropout left in training mode included."""
+def first_random_node(model: ir.Model) -> ir.Node | None:
+    """Return the first node that draws random numbers, or None; training Dropouts count."""
     return next((node for node in all_nodes(model) if is_random(node)), None)
 
 
-def seeded(model: ir.Model) -> ir.Model:
-    """A copy in which every node that draws has a seed; one that has a seed keeps it.
+def seed_model(model: ir.Model) -> ir.Model:
+    """Return a copy in which every random node has a seed; one that has a seed keeps it.
 
     A Dropout draws no more.
     """
@@ -40,26 +43,26 @@ def seeded(model: ir.Model) -> ir.Model:
     return copy
 
 
-class Repeatable(Closing):
+class RepeatableSession(Closable):
     """A seeded model that gives the same outputs for the same inputs: loaded again for each run."""
 
     def __init__(self, model: ir.Model, ep: Ep = "cpu") -> None:
         self._model, self._ep = model, ep
-        with self._open() as session:
+        with self._open_session() as session:
             self.inputs: tuple[Port, ...] = session.inputs
             self.outputs: tuple[Port, ...] = session.outputs
 
-    def _open(self) -> Session:
+    def _open_session(self) -> Session:
         return Session(self._model, ep=self._ep, optimize=self._ep != "cpu")
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """Run the model once, as :meth:`Session.run` does."""
-        with self._open() as session:
+        with self._open_session() as session:
             return session.run(feeds)
 
 
 def is_random(node: ir.Node) -> bool:
-    """Whether a node draws random numbers."""
+    """Return whether a node draws random numbers."""
     if is_op(node, "Dropout"):
         return len(node.inputs) > 2 and scalar_of(node.inputs[2]) is True
-    return is_op(node, *DRAWS)
+    return is_op(node, *RANDOM_OPS)

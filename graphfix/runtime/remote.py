@@ -13,11 +13,11 @@ from typing import Any
 
 from graphfix.errors import ModelError
 from graphfix.runtime import memory_need, run_errors
-from graphfix.runtime.model_source import Source, sourced
+from graphfix.runtime.model_source import Source, prepare_source
 from graphfix.runtime.port import Array, Feeds, Port
 from graphfix.runtime.process import Runner, Worker, worker_for
 from graphfix.runtime.run_errors import NoAnswerError, RunError, StoppedError
-from graphfix.runtime.scratch import Closing, Folder, scratch
+from graphfix.runtime.scratch import Closable, ScratchFolder, scratch_errors
 from graphfix.runtime.time_limits import SECONDS, run_seconds
 
 _OPEN_SECONDS = 600.0
@@ -25,7 +25,7 @@ _RUN_SECONDS = 600.0
 _MOST_RUNS = 10_000
 
 
-class RemoteSession(Closing):
+class RemoteSession(Closable):
     """A model loaded by another Python.
 
     Args:
@@ -33,7 +33,7 @@ class RemoteSession(Closing):
         runner: The other Python.
         optimize: Whether ONNX Runtime may rewrite the graph before it runs it.
         free_dims: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
-        profile: Whether to record what each node does, for :meth:`profile`.
+        profile: Whether to record what each node does, for :meth:`end_profile`.
         extra_outputs: Names of inner tensors of the main graph to return besides the outputs.
         threads: How many threads one operator may use; what ONNX Runtime likes by default.
         bounded: Whether asking for more memory than there is fails, and a run ends that takes
@@ -65,60 +65,60 @@ class RemoteSession(Closing):
     ) -> None:
         self._runner = runner
         self._bounded = bounded
-        self._scratch: Folder | None = None
+        self._scratch: ScratchFolder | None = None
         self._worker: Worker | None = None
         self._unless_closed: weakref.finalize[[int], RemoteSession] | None = None
         self.run_seconds = 0.0
         try:
-            path, weights = self._on_disk(model, extra_outputs)
+            path, weights = self._write_model(model, extra_outputs)
             self._request = {
                 "verb": "open",
-                "model": runner.path(path),
+                "model": runner.map_path(path),
                 "provider": runner.provider,
                 "optimize": optimize,
                 "free_dims": dict(free_dims or {}),
-                "profile": runner.path(self._folder() / "profile") if profile else "",
+                "profile": runner.map_path(self._own_folder() / "profile") if profile else "",
                 "without": list(without),
-                "weights": "" if weights is None else runner.path(weights),
+                "weights": "" if weights is None else runner.map_path(weights),
                 "threads": threads,
             }
-            self._open()
+            self._open_session()
         except BaseException:
             self.close()
             raise
 
-    def _folder(self) -> Path:
-        """A folder that goes with the session."""
+    def _own_folder(self) -> Path:
+        """Return a folder that is removed with the session."""
         if self._scratch is None:
-            self._scratch = Folder()
+            self._scratch = ScratchFolder()
         return self._scratch.path
 
-    def _on_disk(self, model: Source, extra: Sequence[str]) -> tuple[Path, Path | None]:
-        """The model's file: another process cannot see what is in the memory of this one."""
-        source, weights = sourced(model, extra, self._folder)
+    def _write_model(self, model: Source, extra: Sequence[str]) -> tuple[Path, Path | None]:
+        """Return the path of the model, saved if it is only in memory, and its weights' folder."""
+        source, weights = prepare_source(model, extra, self._own_folder)
         if isinstance(source, str):
             return Path(source), weights
-        path = self._folder() / "given.onnx"
-        with scratch():
+        path = self._own_folder() / "given.onnx"
+        with scratch_errors():
             path.write_bytes(source)
         return path, weights
 
     @property
-    def about(self) -> dict[str, Any]:
-        """What the other Python says of itself: versions and system."""
+    def python_facts(self) -> dict[str, Any]:
+        """Return what the other Python says of itself: versions and system."""
         return self._worker.about if self._worker is not None else {}
 
-    def _open(self) -> None:
+    def _open_session(self) -> None:
         self._worker = worker = worker_for(self._runner)
-        self._id = worker.take()
+        self._id = worker.reserve_session()
         request = {**self._request, **self._memory_limit(), "id": self._id}
         try:
             answer = worker.ask(request, _OPEN_SECONDS, "making the session")
         except RunError as error:
-            worker.give_back()
+            worker.release_session()
             self._worker = None
-            raise run_errors.of_loading(error) from error
-        self._unless_closed = weakref.finalize(self, worker.forget, self._id)
+            raise run_errors.as_load_error(error) from error
+        self._unless_closed = weakref.finalize(self, worker.forget_session, self._id)
         self._unless_closed.atexit = False
         self.inputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["inputs"])
         self.outputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["outputs"])
@@ -127,18 +127,20 @@ class RemoteSession(Closing):
         self.provider = str(answer["provider"])
 
     def _memory_limit(self) -> dict[str, int | None]:
-        return {"memory": memory_need.available() if self._bounded else None}
+        return {"memory": memory_need.available_memory() if self._bounded else None}
 
-    def machine(self) -> dict[str, str]:
-        """What the other Python says of the machine: adapter, driver, processors, clock."""
-        return {k: str(v) for k, v in self._ask({"verb": "machine"}, "looking around").items()}
+    def machine_facts(self) -> dict[str, str]:
+        """Return facts about the machine: adapter, driver, processors, clock."""
+        return {
+            k: str(v) for k, v in self._ask_worker({"verb": "machine"}, "looking around").items()
+        }
 
     def peak_memory(self) -> int | None:
-        """The most memory of the process, in bytes; None where it is unavailable."""
-        peak: int | None = self._ask({"verb": "memory"}, "counting memory")["peak"]
+        """Return the peak memory of the process in bytes, or None where it is unavailable."""
+        peak: int | None = self._ask_worker({"verb": "memory"}, "counting memory")["peak"]
         return peak
 
-    def _ask(self, request: Mapping[str, object], doing: str) -> dict[str, Any]:
+    def _ask_worker(self, request: Mapping[str, object], doing: str) -> dict[str, Any]:
         if self._worker is None:
             raise RunError("the session is closed")
         return self._worker.ask({**request, "provider": self._runner.provider}, _RUN_SECONDS, doing)
@@ -165,12 +167,12 @@ class RemoteSession(Closing):
             RunDiedError: The process died of it.
             StoppedError: It took too long.
         """
-        if self._worker is None or not self._worker.alive:
+        if self._worker is None or not self._worker.is_alive:
             self.close_worker()
             try:
-                self._open()  # a graph that killed the last one is tried afresh
+                self._open_session()  # a graph that killed the last one is tried afresh
             except ModelError as error:
-                raise run_errors.of_running(error) from error
+                raise run_errors.as_run_error(error) from error
         assert self._worker is not None
         request = {
             "verb": "run",
@@ -181,7 +183,9 @@ class RemoteSession(Closing):
         }
         seconds = run_seconds() if self._bounded else _RUN_SECONDS
         try:
-            answer = self._worker.ask(request, seconds, "running the model", self._known(feeds))
+            answer = self._worker.ask(
+                request, seconds, "running the model", self._select_feeds(feeds)
+            )
         except NoAnswerError as error:
             if not self._bounded:
                 raise
@@ -190,10 +194,10 @@ class RemoteSession(Closing):
                 f"longer, set {SECONDS}"
             ) from error
         self.run_seconds = float(answer["seconds"])
-        found: dict[str, Array] = answer["arrays"]
-        return found
+        arrays: dict[str, Array] = answer["arrays"]
+        return arrays
 
-    def time(self, feeds: Feeds, runs: int, *, seconds: float = 0.0) -> tuple[float, ...]:
+    def time_runs(self, feeds: Feeds, runs: int, *, seconds: float = 0.0) -> tuple[float, ...]:
         """Run the model again and again in the other process, one run after the other.
 
         Args:
@@ -213,29 +217,29 @@ class RemoteSession(Closing):
         if self._worker is None:
             raise RunError("the session is closed")
         limit = seconds + _RUN_SECONDS * runs
-        answer = self._worker.ask(request, limit, "running the model", self._known(feeds))
+        answer = self._worker.ask(request, limit, "running the model", self._select_feeds(feeds))
         return tuple(float(x) for x in answer["seconds"])
 
-    def _known(self, feeds: Feeds) -> dict[str, Array]:
-        """What the model has an input for."""
+    def _select_feeds(self, feeds: Feeds) -> dict[str, Array]:
+        """Return the feeds that the model has an input for."""
         names = (*(x.name for x in self.inputs), *self._defaults)
         return {name: feeds[name] for name in names if name in feeds}
 
-    def profile(self) -> list[dict[str, Any]]:
-        """What ONNX Runtime's profiler recorded of all runs; it ends the session.
+    def end_profile(self) -> list[dict[str, Any]]:
+        """Return the events that ONNX Runtime's profiler recorded; this ends the session.
 
         Returns:
             Its events as it writes them. Those of nodes have ``args.provider``, ``args.op_name``
             and a ``name`` such as ``/layer/MatMul_kernel_time``. Empty without ``profile=True``,
             and of a process that died.
         """
-        if self._worker is None or not self._worker.alive:
+        if self._worker is None or not self._worker.is_alive:
             return []
         with contextlib.suppress(RunError):
             request = {"verb": "close", "id": self._id, "profile": True}
             self._worker.ask(request, _RUN_SECONDS, "closing")
         self.close_worker()
-        files = sorted(self._folder().glob("profile*.json"))
+        files = sorted(self._own_folder().glob("profile*.json"))
         return [x for file in files for x in json.loads(file.read_text(encoding="utf-8"))]
 
     def close_worker(self) -> None:
@@ -244,10 +248,10 @@ class RemoteSession(Closing):
             worker, self._worker = self._worker, None
             if self._unless_closed is not None:
                 self._unless_closed.detach()
-            if worker.alive:
+            if worker.is_alive:
                 with contextlib.suppress(RunError):
                     worker.ask({"verb": "close", "id": self._id}, _RUN_SECONDS, "closing")
-            worker.give_back()
+            worker.release_session()
 
     def close(self) -> None:
         """Let go of the model and of its files."""

@@ -1,4 +1,4 @@
-"""What goes wrong when a model is run, with ONNX Runtime's words for it in one short line."""
+"""Errors of running a model, with ONNX Runtime's reason in one short line."""
 
 import re
 import sys
@@ -33,27 +33,29 @@ class StoppedError(ModelError):
     """A model whose run took too long, so that it was ended: no size will do better."""
 
 
-def of_loading(error: RunError) -> ModelError:
-    """What went wrong with the process, as an error of making a session."""
+def as_load_error(error: RunError) -> ModelError:
+    """Return an error of the process as an error of making a session."""
     return (LoadDiedError if isinstance(error, RunDiedError) else ModelError)(str(error))
 
 
-def of_running(error: ModelError) -> RunError:
-    """What went wrong with making a session again, as an error of the run that needs it."""
+def as_run_error(error: ModelError) -> RunError:
+    """Return an error of reopening a session as an error of the run that needs it."""
     return (RunDiedError if isinstance(error, LoadDiedError) else RunError)(str(error))
 
 
-def _said(error: BaseException) -> str:
-    """The words of an error; on Windows ONNX Runtime's are in the system's code page, not UTF-8."""
+def _error_text(error: BaseException) -> str:
+    """Return an error's words; on Windows ONNX Runtime's are in the system's code page."""
     if isinstance(error, UnicodeDecodeError):
         return error.object.decode("mbcs" if sys.platform == "win32" else "latin-1", "replace")
     return str(error)
 
 
 def reason_of(error: BaseException) -> str:
-    """What ONNX Runtime says went wrong, in one short line without its codes and source paths."""
+    """Return ONNX Runtime's reason in one short line, without its codes and source paths."""
     # A name in it may have a million letters.
-    text = " ".join(line.strip() for line in _said(error)[:_READ].splitlines() if line.strip())
+    text = " ".join(
+        line.strip() for line in _error_text(error)[:_READ].splitlines() if line.strip()
+    )
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", text)
     text = re.sub(r"^Load model from .*? failed: ?", "", text)
     text = re.sub(r"Non-zero status code returned while running (\S+) node\.", r"\1", text)

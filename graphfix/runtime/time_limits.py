@@ -1,4 +1,4 @@
-"""How long a model may run before it is believed to have no end."""
+"""Time limit of one run of a model."""
 
 import os
 
@@ -9,7 +9,7 @@ _DEFAULT_SECONDS = 120.0
 
 
 def run_seconds() -> float:
-    """How long one run may take."""
+    """Return how long one run may take, in seconds."""
     try:
         return max(float(os.environ[SECONDS]), 0.1)
     except (KeyError, ValueError):

@@ -1,1 +1,1 @@
-"""What a person looks at: pages, the generated manuals, SARIF."""
+"""Pages, generated manuals, SARIF."""

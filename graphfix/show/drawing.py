@@ -1,4 +1,4 @@
-"""A few nodes as a small graph: what goes where, for the template that draws it.
+"""Draws a few nodes as a small graph, for the template of a page.
 
 Nodes are in layers, each below what it reads; an edge over several layers goes around what is in
 them. The nodes come as the lines of ONNX text that a :class:`graphfix.core.Change` holds.
@@ -20,7 +20,7 @@ _CONSTANT = re.compile(r"\{.*|-?(\d+(\.\d+)?(e[+-]?\d+)?|inf)|nan|True|False")
 
 
 class Box(NamedTuple):
-    """A node, or a tensor that comes from outside or goes there; in pixels from the top left.
+    """A node, or a tensor at the border of the drawing; in pixels from the top left.
 
     ``more`` is a second line of text, ``title`` all of it.
     """
@@ -54,41 +54,41 @@ class _Cell(NamedTuple):
         return max(len(self.text), len(self.more)) * _LETTER + 2 * _PAD if self.text else 0
 
 
-def drawing(lines: Sequence[str]) -> Drawing | None:
-    """The drawing of some nodes; None of none, of too many, or of what is no line of a node."""
+def draw_nodes(lines: Sequence[str]) -> Drawing | None:
+    """Return the drawing of some nodes; None if there are none, too many, or a bad line."""
     nodes = [x for x in map(_LINE.fullmatch, lines) if x]
     if not 0 < len(nodes) == len(lines) <= MOST:
         return None
-    made = {y: i for i, x in enumerate(nodes) for y in _operands(x, "made")}
+    producers = {y: i for i, x in enumerate(nodes) for y in _operands(x, "made")}
     cells: dict[str, _Cell] = {}
     edges: list[tuple[str, str]] = []
     read: set[str] = set()
     for i, node in enumerate(nodes):
-        given = _operands(node, "given")
+        operands = _operands(node, "given")
         # A constant that a node makes is written as its contents, as one that it reads is.
-        fixed = [x for x in given if made.get(x, i) == i and _CONSTANT.fullmatch(x)]
+        fixed = [x for x in operands if producers.get(x, i) == i and _CONSTANT.fullmatch(x)]
         more = ", ".join([*fixed, *filter(None, [node["attributes"]])])
-        cells[str(i)] = _Cell("node", node["op"], _short(more, end=False), lines[i])
-        for x in dict.fromkeys(given):
-            if made.get(x, i) != i:
-                edges.append((str(made[x]), str(i)))
+        cells[str(i)] = _Cell("node", node["op"], _shorten_text(more, end=False), lines[i])
+        for x in dict.fromkeys(operands):
+            if producers.get(x, i) != i:
+                edges.append((str(producers[x]), str(i)))
                 read.add(x)
             elif x not in fixed:
-                cells[f"in {x}"] = _Cell("tensor", _short(x), title=x)
+                cells[f"in {x}"] = _Cell("tensor", _shorten_text(x), title=x)
                 edges.append((f"in {x}", str(i)))
-    for x, i in made.items():
+    for x, i in producers.items():
         if x not in read:
-            cells[f"out {x}"] = _Cell("tensor", _short(x), title=x)
+            cells[f"out {x}"] = _Cell("tensor", _shorten_text(x), title=x)
             edges.append((str(i), f"out {x}"))
-    return _placed(cells, edges)
+    return _lay_out(cells, edges)
 
 
-def _operands(node: re.Match[str], which: str) -> list[str]:
-    return [x.strip() for x in _OPERAND.findall(node[which]) if x.strip()]
+def _operands(node: re.Match[str], group: str) -> list[str]:
+    return [x.strip() for x in _OPERAND.findall(node[group]) if x.strip()]
 
 
-def _short(text: str, *, end: bool = True) -> str:
-    """A text that fits: of a name the last part of its path and its end, else the beginning."""
+def _shorten_text(text: str, *, end: bool = True) -> str:
+    """Shorten a text: a name to the end of its last part, other text to its beginning."""
     if end:
         text = text.rstrip("/").rpartition("/")[2] or text
     if len(text) <= _LONGEST:
@@ -96,7 +96,7 @@ def _short(text: str, *, end: bool = True) -> str:
     return f"…{text[1 - _LONGEST :]}" if end else f"{text[: _LONGEST - 1]}…"
 
 
-def _placed(cells: dict[str, _Cell], edges: list[tuple[str, str]]) -> Drawing:
+def _lay_out(cells: dict[str, _Cell], edges: list[tuple[str, str]]) -> Drawing:
     level = dict.fromkeys(cells, 0)
     for _ in cells:  # as many steps as the longest path can have
         for a, b in edges:
@@ -117,24 +117,24 @@ def _placed(cells: dict[str, _Cell], edges: list[tuple[str, str]]) -> Drawing:
     above, below = [(b, a) for a, b in steps], steps
     for i in range(_SWEEPS):
         for row in rows[:: -1 if i % 2 else 1]:
-            _sort(row, rows, below if i % 2 else above)
-    wide = max(_width(cells, row) for row in rows)
-    left: dict[str, float] = {}
+            _sort_row(row, rows, below if i % 2 else above)
+    wide = max(_row_width(cells, row) for row in rows)
+    left_edges: dict[str, float] = {}
     for row in rows:
-        start = (wide - _width(cells, row)) / 2
+        start = (wide - _row_width(cells, row)) / 2
         for x in row:
-            left[x] = start
+            left_edges[x] = start
             start += cells[x].width + _GAP
-    middle = {x: (left[x] + cells[x].width / 2, _ROW * level[x]) for x in cells}
+    centres = {x: (left_edges[x] + cells[x].width / 2, _ROW * level[x]) for x in cells}
     shown = ((x, cell) for x, cell in cells.items() if cell.kind != "bend")
-    boxes = [Box(left[x], _ROW * level[x], cell.width, *cell) for x, cell in shown]
+    boxes = [Box(left_edges[x], _ROW * level[x], cell.width, *cell) for x, cell in shown]
     height = _ROW * (len(rows) - 1) + _HEIGHT
-    return Drawing(wide, height, boxes, [_curve(path, middle, cells) for path in paths])
+    return Drawing(wide, height, boxes, [_edge_path(path, centres, cells) for path in paths])
 
 
-def _sort(row: list[str], rows: list[list[str]], steps: Iterable[tuple[str, str]]) -> None:
-    """Put each cell of a row under the middle of its neighbours."""
-    at = {x: i - len(other) / 2 for other in rows for i, x in enumerate(other)}
+def _sort_row(row: list[str], rows: list[list[str]], steps: Iterable[tuple[str, str]]) -> None:
+    """Sort the cells of a row by the mean position of their neighbours."""
+    at = {x: i - len(layer) / 2 for layer in rows for i, x in enumerate(layer)}
     near: dict[str, list[float]] = {x: [] for x in row}
     for x, neighbour in steps:
         if x in near:
@@ -142,14 +142,14 @@ def _sort(row: list[str], rows: list[list[str]], steps: Iterable[tuple[str, str]
     row.sort(key=lambda x: sum(near[x]) / len(near[x]) if near[x] else at[x])
 
 
-def _width(cells: Mapping[str, _Cell], row: Sequence[str]) -> float:
+def _row_width(cells: Mapping[str, _Cell], row: Sequence[str]) -> float:
     return sum(cells[x].width for x in row) + _GAP * (len(row) - 1)
 
 
-def _curve(
+def _edge_path(
     path: Sequence[str], middle: Mapping[str, tuple[float, float]], cells: Mapping[str, _Cell]
 ) -> str:
-    """From the lower edge of the first box to the upper edge of the last one."""
+    """Return the path from the lower edge of the first box to the upper edge of the last."""
     x, y = middle[path[0]]
     text = f"M{x:.0f} {y + _HEIGHT}"
     for name in path[1:]:

@@ -12,17 +12,17 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from graphfix.json_types import plain
-from graphfix.model import atomic_file
-from graphfix.show.drawing import drawing
+from graphfix.files import atomic_file
+from graphfix.json_types import to_plain
+from graphfix.show.drawing import draw_nodes
 from graphfix.version import __version__
-from graphfix.wording import grouped as grouped
-from graphfix.wording import number as number
+from graphfix.wording import format_number as format_number
+from graphfix.wording import group_pairs as group_pairs
 
 Data = Mapping[str, Any]  # of graphfix.engine.report.Report.to_json
 
 
-def write(data: Data, path: str | Path) -> None:
+def write_page(data: Data, path: str | Path) -> None:
     """Write the page of a report, all at once or not at all.
 
     Args:
@@ -32,41 +32,43 @@ def write(data: Data, path: str | Path) -> None:
     Raises:
         ModelError: The folder or the disk does not allow it.
     """
-    atomic_file.put_text(Path(path), page(data))
+    atomic_file.write_text(Path(path), render_page(data))
 
 
-def page(data: Data) -> str:
-    """The page of a report as HTML."""
-    return page_of(
+def render_page(data: Data) -> str:
+    """Return the page of a report as HTML."""
+    return render_data_page(
         "report.html",
         data,
         kernels={when: counts for when, counts in (data.get("kernels") or {}).items() if counts},
         strips=data.get("strips", {}),
-        missed=missed(data["passes"]),
+        missed=group_by_reason(data["passes"]),
     )
 
 
-def page_of(template: str, data: Data, **values: object) -> str:
-    """A page about ``data``, which it carries; the values are what else the template shows."""
-    return render(template, data=data, embedded=embedded(data), version=__version__, **values)
+def render_data_page(template: str, data: Data, **values: object) -> str:
+    """Return a page that carries ``data``; the values are what else the template shows."""
+    return render_template(
+        template, data=data, embedded=embed_json(data), version=__version__, **values
+    )
 
 
-def title(path: str) -> str:
-    """A file as a page calls it: many a model is called model.onnx; its folder says more."""
+def file_title(path: str) -> str:
+    """Return a file's name with its folder, since many a model is called model.onnx."""
     return "/".join(PurePath(path).parts[-2:])
 
 
-def operators(
+def changed_operators(
     before: Mapping[str, int], after: Mapping[str, int]
 ) -> list[tuple[str, int, int, int]]:
-    """Operators whose number changed: how many before, after, and the larger; what went first."""
+    """Return the operators whose count changed: before, after, the larger; removed first."""
     pairs = ((op, before.get(op, 0), after.get(op, 0)) for op in {*before, *after})
-    found = ((op, a, b, max(a, b)) for op, a, b in pairs if a != b)
-    return sorted(found, key=lambda x: (x[2] - x[1], x[0]))
+    changes = ((op, a, b, max(a, b)) for op, a, b in pairs if a != b)
+    return sorted(changes, key=lambda x: (x[2] - x[1], x[0]))
 
 
-def render(template: str, **values: object) -> str:
-    """A template of graphfix with its values; what is no markup of ours is escaped."""
+def render_template(template: str, **values: object) -> str:
+    """Render a template of graphfix; text that is not our markup is escaped."""
     import jinja2  # not wanted by those who ask for no page
 
     folder = resources.files("graphfix.show").joinpath("templates")
@@ -77,28 +79,34 @@ def render(template: str, **values: object) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.globals.update(ops=operators, drawing=drawing)
-    environment.filters.update(number=number, title=title, anchor=anchor)
+    environment.globals.update(ops=changed_operators, drawing=draw_nodes)
+    environment.filters.update(number=format_number, title=file_title, anchor=link_anchor)
     return environment.get_template(template).render(values)
 
 
-def anchor(name: str) -> str:
-    """A name as a link to a part of the page has it; a file's may be in no encoding."""
+def link_anchor(name: str) -> str:
+    """Return a name as a link to a part of the page has it; it may be in no encoding."""
     return quote(name, errors="backslashreplace")  # as the page is written
 
 
-def missed(passes: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
-    """Near misses and findings by pass, each reason once with its places."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for one in passes:  # one that ran several times says the same again
-        told = [(f"{x['severity']}: {x['message']}", x["at"]) for x in one["findings"]]
-        found.setdefault(one["name"], []).extend([*((why, at) for at, why in one["skips"]), *told])
-    return {name: grouped(dict.fromkeys(pairs)) for name, pairs in found.items() if pairs}
+def group_by_reason(passes: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """Return near misses and findings by pass, each reason once with its places."""
+    pairs_by_pass: dict[str, list[tuple[str, str]]] = {}
+    for pass_data in passes:  # one that ran several times says the same again
+        finding_pairs = [
+            (f"{x['severity']}: {x['message']}", x["at"]) for x in pass_data["findings"]
+        ]
+        pairs_by_pass.setdefault(pass_data["name"], []).extend(
+            [*((reason, at) for at, reason in pass_data["skips"]), *finding_pairs]
+        )
+    return {
+        name: group_pairs(dict.fromkeys(pairs)) for name, pairs in pairs_by_pass.items() if pairs
+    }
 
 
-def embedded(data: object) -> Markup:
-    """The JSON for a script element: no text in it can end the element or begin a comment."""
-    text = json.dumps(plain(data))
+def embed_json(data: object) -> Markup:
+    """Return JSON for a script element: no text in it can end the element or begin a comment."""
+    text = json.dumps(to_plain(data))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)

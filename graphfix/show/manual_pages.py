@@ -1,4 +1,4 @@
-"""Pages that are made from the manuals: ``passes/README.md`` and ``docs/rules.md``.
+"""Generates pages from the manuals: ``passes/README.md`` and ``docs/rules.md``.
 
 ``python -m graphfix.show.manual_pages``, in the repository, writes them (``make docs``); a test
 says when they are stale.
@@ -11,7 +11,7 @@ from pathlib import Path
 from graphfix.directml.hresult import CODES
 from graphfix.engine import registry
 from graphfix.errors import UsageError
-from graphfix.model import atomic_file
+from graphfix.files import atomic_file
 from graphfix.rules import rules
 from graphfix.spec.manual import Manual, RuleManual, manual_of, rule_manual_of
 
@@ -45,8 +45,8 @@ runs on the CPU; a **note** matters only elsewhere.
 """
 
 
-def pages(root: Path) -> dict[Path, str]:
-    """The text that each page should have.
+def render_pages(root: Path) -> dict[Path, str]:
+    """Return the text that each page should have.
 
     Args:
         root: The repository.
@@ -55,41 +55,42 @@ def pages(root: Path) -> dict[Path, str]:
         UsageError: ``root`` is not the repository.
         PluginError: The manual of a pass is not complete.
     """
-    inside = [x.name for x in registry.entries() if x.source.startswith("passes/")]
+    inside = [x.name for x in registry.list_entries() if x.source.startswith("passes/")]
     manuals = [manual_of(registry.pass_class(name)) for name in inside]
     if not (root / "passes").is_dir():
         raise UsageError(f"{root}: has no passes/; run this in the repository")
-    return {root / "passes/README.md": _catalogue(manuals), root / "docs/rules.md": _rules()}
+    return {root / "passes/README.md": _passes_page(manuals), root / "docs/rules.md": _rules_page()}
 
 
-def write(root: Path) -> list[Path]:
-    """Write the pages that are stale, and return them."""
+def write_stale_pages(root: Path) -> list[Path]:
+    """Write the pages that are stale, and return their paths."""
     stale = []
-    for path, text in pages(root).items():
+    for path, text in render_pages(root).items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(exist_ok=True)
-            atomic_file.put_text(path, text)
+            atomic_file.write_text(path, text)
             stale.append(path)
     return stale
 
 
-def _catalogue(manuals: Sequence[Manual]) -> str:
-    rows = (f"| [{x.name}](#{x.name}) | {x.promise} | {_cell(x.summary)} |" for x in manuals)
+def _passes_page(manuals: Sequence[Manual]) -> str:
+    rows = (f"| [{x.name}](#{x.name}) | {x.promise} | {_escape_cell(x.summary)} |" for x in manuals)
     profiles = (f"- `{name}`: {', '.join(x)}" for name, x in registry.PROFILES.items())
-    parts = [_HEAD, _table("| pass | promise | what it does |", rows)]
+    parts = [_HEAD, _markdown_table("| pass | promise | what it does |", rows)]
     parts += ["Profiles are named lists of passes, in this order:", "\n".join(profiles)]
     for manual in manuals:
-        parts += _section(manual)
-    return _page(parts)
+        module = registry.pass_class(manual.name).__module__
+        parts += _pass_section(manual, "/".join(module.split(".")[-2:]) + ".py")
+    return _join_parts(parts)
 
 
-def _rules() -> str:
+def _rules_page() -> str:
     manuals = [rule_manual_of(cls) for cls in rules().values()]
     rows = (
-        f"| [{x.name}](#{x.name}) | {', '.join(x.providers)} | {_cell(x.summary)} |"
+        f"| [{x.name}](#{x.name}) | {', '.join(x.providers)} | {_escape_cell(x.summary)} |"
         for x in manuals
     )
-    parts = [_RULES, _table("| rule | holds on | what it flags |", rows)]
+    parts = [_RULES, _markdown_table("| rule | holds on | what it flags |", rows)]
     for manual in manuals:
         parts += _rule_section(manual, rules()[manual.name].__module__)
     parts.append("## Errors")
@@ -97,26 +98,26 @@ def _rules() -> str:
         "`graphfix explain CODE [MODEL]` knows these, and what they come from; it takes the code, "
         "or\nthe whole line that was printed, in quotes."
     )
-    known = (f"| `{x.key}` | {x.title} |" for x in CODES)
-    return _page([*parts, _table("| error | what it is |", known)])
+    error_rows = (f"| `{x.key}` | {x.title} |" for x in CODES)
+    return _join_parts([*parts, _markdown_table("| error | what it is |", error_rows)])
 
 
-def _page(parts: Iterable[str]) -> str:
+def _join_parts(parts: Iterable[str]) -> str:
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
-def _table(head: str, rows: Iterable[str]) -> str:
+def _markdown_table(head: str, rows: Iterable[str]) -> str:
     return "\n".join([head, re.sub(r"[^|]+", " --- ", head), *rows])
 
 
 def _rule_section(manual: RuleManual, module: str) -> Iterator[str]:
-    yield from _head(manual, f"[source](../{module.replace('.', '/')}.py)")
+    yield from _section_head(manual, f"[source](../{module.replace('.', '/')}.py)")
     yield f"Flagged:\n\n```\n{manual.flagged}\n```"
     yield f"Clean:\n\n```\n{manual.clean}\n```"
 
 
-def _section(manual: Manual) -> Iterator[str]:
-    yield from _head(manual, f"[source]({manual.name.replace('-', '_')}.py), {manual.promise}")
+def _pass_section(manual: Manual, file: str) -> Iterator[str]:
+    yield from _section_head(manual, f"[source]({file}), {manual.promise}")
     if manual.spec is not None:
         yield f"Run as `-p {manual.spec}`:"
     yield f"Before:\n\n```\n{manual.before}\n```"
@@ -124,13 +125,14 @@ def _section(manual: Manual) -> Iterator[str]:
     yield f"**Safety.** {manual.safety}"
     if manual.options:
         rows = (
-            f"| `{x.name}` | {x.type} | `{x.default}` | {_cell(x.text)} |" for x in manual.options
+            f"| `{x.name}` | {x.type} | `{x.default}` | {_escape_cell(x.text)} |"
+            for x in manual.options
         )
-        yield _table("| option | type | default | what it does |", rows)
+        yield _markdown_table("| option | type | default | what it does |", rows)
 
 
-def _head(manual: Manual | RuleManual, about: str) -> Iterator[str]:
-    """What the section of a pass and that of a rule begin with."""
+def _section_head(manual: Manual | RuleManual, about: str) -> Iterator[str]:
+    """Yield the beginning of the section of a pass or rule."""
     yield f"## {manual.name}"
     yield f"{manual.summary} ({about})"
     if manual.body:
@@ -138,10 +140,10 @@ def _head(manual: Manual | RuleManual, about: str) -> Iterator[str]:
     yield f"**Why.** {manual.why}"
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":
-    for written in write(Path.cwd()):
+    for written in write_stale_pages(Path.cwd()):
         print(f"{written} written")

@@ -21,23 +21,25 @@ SCHEMA = (
 _HELP = "https://onnxruntime.ai/docs/execution-providers/"
 
 
-def document(found: Mapping[str, Sequence[Finding]], about: Mapping[str, str]) -> dict[str, object]:
-    """A SARIF log of one run.
+def sarif_document(
+    findings_by_file: Mapping[str, Sequence[Finding]], about: Mapping[str, str]
+) -> dict[str, object]:
+    """Return a SARIF log of one run.
 
     Args:
-        found: What was found, by the model's file.
+        findings_by_file: The findings, by the model's file.
         about: For each pass and rule that was asked, its summary.
     """
-    every = [x for findings in found.values() for x in findings]
+    every = [x for findings in findings_by_file.values() for x in findings]
     names = list(dict.fromkeys([*about, *(x.rule for x in every)]))
-    rules = [_rule(name, about.get(name, name)) for name in names]
+    rules = [_rule_entry(name, about.get(name, name)) for name in names]
     driver = {"name": "graphfix", "semanticVersion": __version__, "rules": rules}
-    results = [y for x in found.items() for y in _results(*x, names)]
+    results = [y for x in findings_by_file.items() for y in _result_entries(*x, names)]
     run = {"tool": {"driver": driver}, "results": results}
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(name: str, summary: str) -> dict[str, object]:
+def _rule_entry(name: str, summary: str) -> dict[str, object]:
     return {
         "id": name,
         "shortDescription": {"text": summary},
@@ -47,10 +49,10 @@ def _rule(name: str, summary: str) -> dict[str, object]:
     }
 
 
-def _results(
+def _result_entries(
     source: str, findings: Iterable[Finding], names: Sequence[str]
 ) -> Iterable[dict[str, object]]:
-    file = {"artifactLocation": {"uri": _uri(source)}, "region": {"startLine": 1}}
+    file = {"artifactLocation": {"uri": _file_uri(source)}, "region": {"startLine": 1}}
     for finding in findings:
         fix = f" Repair with: graphfix run -p {finding.fix}" if finding.fix is not None else ""
         logical = {"name": finding.at, "kind": "node"}
@@ -69,8 +71,8 @@ def _results(
         }
 
 
-def _uri(source: str) -> str:
-    """A path as a URI: relative to where graphfix runs, if it is below, or with its scheme."""
+def _file_uri(source: str) -> str:
+    """Return a path as a URI: relative to the current folder if below it, or absolute."""
     path = Path(source)
     if path.is_absolute():
         try:

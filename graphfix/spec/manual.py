@@ -1,4 +1,4 @@
-"""The manual of a pass: its docstring, taken apart into sections."""
+"""Manuals of passes: their docstrings, parsed into sections."""
 
 import dataclasses
 import inspect
@@ -27,7 +27,7 @@ class Option:
 
 @dataclass(frozen=True)
 class _Head:
-    """What the manual of a pass or a rule begins with.
+    """The beginning of the manual of a pass or a rule.
 
     Attributes:
         name: The name of the pass, or the id of the rule.
@@ -45,7 +45,7 @@ class _Head:
 
 @dataclass(frozen=True)
 class Manual(_Head):
-    """What a pass says about itself.
+    """The manual of a pass.
 
     Attributes:
         before: A model as ONNX text.
@@ -66,7 +66,7 @@ class Manual(_Head):
 
 @dataclass(frozen=True)
 class RuleManual(_Head):
-    """What a rule of ``check`` says about itself.
+    """The manual of a rule of ``check``.
 
     Attributes:
         flagged: A model as ONNX text that the rule flags.
@@ -80,7 +80,7 @@ class RuleManual(_Head):
 
 
 def rule_manual_of(cls: type) -> RuleManual:
-    """The manual of the class of a rule.
+    """Return the manual of the class of a rule.
 
     Raises:
         PluginError: The docstring lacks a section.
@@ -91,7 +91,7 @@ def rule_manual_of(cls: type) -> RuleManual:
 
 
 def manual_of(cls: type) -> Manual:
-    """The manual of the class of a pass or a check.
+    """Return the manual of the class of a pass or a check.
 
     Raises:
         PluginError: The docstring lacks a section, or its Options are not those of the class.
@@ -103,52 +103,52 @@ def manual_of(cls: type) -> Manual:
         after=sections["After"],
         safety=sections["Safety"],
         promise=str(getattr(cls, "safety", "check")),
-        options=_options(cls, _entries(sections.get("Options", ""))),
+        options=_describe_options(cls, _parse_entries(sections.get("Options", ""))),
         spec=sections.get("Spec"),
     )
 
 
 def summary_of(cls: type) -> str:
-    """The first paragraph of a docstring on one line; empty if there is none."""
-    head, _ = _split(_docstring(cls))
-    return _joined(head[0]) if head else ""
+    """Return the first paragraph of a docstring on one line; empty if there is none."""
+    head, _ = _split_sections(_docstring_of(cls))
+    return _join_lines(head[0]) if head else ""
 
 
 def _sections_of(
     cls: type, required: Sequence[str]
 ) -> tuple[tuple[str, str, str, str], dict[str, str]]:
-    """The fields of :class:`_Head`, and the sections."""
-    head, sections = _split(_docstring(cls))
+    """Return the fields of :class:`_Head`, and the sections."""
+    head, sections = _split_sections(_docstring_of(cls))
     missing = [f"{section}:" for section in required if not sections.get(section)]
     if not head:
         missing.insert(0, "a first sentence")
     if missing:
-        wanted = ", ".join(f"{section}:" for section in required)
-        rest = ", Options:" if "Safety" in required else ""
+        required_names = ", ".join(f"{section}:" for section in required)
+        options_hint = ", Options:" if "Safety" in required else ""
         raise PluginError(
-            f"{_where(cls)}: its docstring lacks {', '.join(missing)}; "
-            f"a manual has a first sentence, then {wanted}{rest}"
+            f"{_location_of(cls)}: its docstring lacks {', '.join(missing)}; "
+            f"a manual has a first sentence, then {required_names}{options_hint}"
         )
-    return (_name_of(cls), _joined(head[0]), "\n\n".join(head[1:]), sections["Why"]), sections
+    return (_name_of(cls), _join_lines(head[0]), "\n\n".join(head[1:]), sections["Why"]), sections
 
 
 def _name_of(cls: type) -> str:
     return str(getattr(cls, "name", cls.__name__))
 
 
-def _where(cls: type) -> str:
+def _location_of(cls: type) -> str:
     return f"{_name_of(cls)} ({cls.__module__}.{cls.__qualname__})"
 
 
-def _docstring(cls: type) -> str:
+def _docstring_of(cls: type) -> str:
     # Not inspect.getdoc: that of a parent class is no manual of this pass.
     text = inspect.cleandoc(cls.__doc__ or "")
     # A dataclass without a docstring is given its signature as one.
     return "" if text.startswith(f"{cls.__name__}(") else text
 
 
-def _split(text: str) -> tuple[list[str], dict[str, str]]:
-    """The paragraphs before the first section, and each section without its indentation."""
+def _split_sections(text: str) -> tuple[list[str], dict[str, str]]:
+    """Return the paragraphs before the first section, and each section without its indent."""
     parts: dict[str, list[str]] = {"": []}
     current = ""
     for line in text.splitlines():
@@ -163,40 +163,44 @@ def _split(text: str) -> tuple[list[str], dict[str, str]]:
     return head, {k: inspect.cleandoc("\n" + "\n".join(v)) for k, v in parts.items()}
 
 
-def _entries(text: str) -> dict[str, str]:
-    """``floor: what it does`` with continuation lines, as {floor: what it does}."""
-    found: dict[str, str] = {}
+def _parse_entries(text: str) -> dict[str, str]:
+    """Parse ``floor: what it does`` with continuation lines into {floor: what it does}."""
+    entries: dict[str, str] = {}
     key = ""
     for line in text.splitlines():
         if line and not line[0].isspace():
-            key, _, rest = line.partition(":")
+            key, _, description = line.partition(":")
             key = key.strip().replace("_", "-")
-            found[key] = rest.strip()
+            entries[key] = description.strip()
         elif key and line.strip():
-            found[key] = f"{found[key]} {line.strip()}"
-    return found
+            entries[key] = f"{entries[key]} {line.strip()}"
+    return entries
 
 
-def _options(cls: type, texts: Mapping[str, str]) -> tuple[Option, ...]:
+def _describe_options(cls: type, texts: Mapping[str, str]) -> tuple[Option, ...]:
     fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     hints = typing.get_type_hints(cls) if fields else {}
     names = [option_name(f.name) for f in fields]
     if undescribed := [x for x in names if not texts.get(x)]:
-        raise PluginError(f"{_where(cls)}: Options: does not describe {', '.join(undescribed)}")
+        raise PluginError(
+            f"{_location_of(cls)}: Options: does not describe {', '.join(undescribed)}"
+        )
     if unknown := [x for x in texts if x not in names]:
         raise PluginError(
-            f"{_where(cls)}: Options: describes {', '.join(unknown)}, which is no field"
+            f"{_location_of(cls)}: Options: describes {', '.join(unknown)}, which is no field"
         )
     pairs = zip(names, fields, strict=True)
-    return tuple(Option(x, _type(hints[f.name]), _value(f.default), texts[x]) for x, f in pairs)
+    return tuple(
+        Option(x, _type_text(hints[f.name]), _default_text(f.default), texts[x]) for x, f in pairs
+    )
 
 
-def _type(hint: object) -> str:
+def _type_text(hint: object) -> str:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is types.UnionType or origin is typing.Union:
-        return _one_of([_type(arg) for arg in args])
+        return _join_with_or([_type_text(arg) for arg in args])
     if origin is typing.Literal:
-        return _one_of([str(arg) for arg in args])
+        return _join_with_or([str(arg) for arg in args])
     plain: dict[object, str] = {
         bool: "yes or no",
         int: "whole number",
@@ -207,11 +211,11 @@ def _type(hint: object) -> str:
     return plain.get(hint, str(getattr(hint, "__name__", hint)))
 
 
-def _one_of(words: Sequence[str]) -> str:
+def _join_with_or(words: Sequence[str]) -> str:
     return " or ".join(([", ".join(words[:-1])] if words[:-1] else []) + [words[-1]])
 
 
-def _value(default: object) -> str:
+def _default_text(default: object) -> str:
     if default is dataclasses.MISSING:
         return ""
     if default is None:
@@ -221,5 +225,5 @@ def _value(default: object) -> str:
     return f"{default:g}" if isinstance(default, float) else str(default)
 
 
-def _joined(paragraph: str) -> str:
+def _join_lines(paragraph: str) -> str:
     return " ".join(paragraph.split())

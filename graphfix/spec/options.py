@@ -1,4 +1,4 @@
-"""Options of a pass: typed fields on one side, ``floor=-1000:style=unsqueeze`` on the other."""
+"""Options of a pass: typed fields as text, such as ``floor=-1000:style=unsqueeze``, and back."""
 
 import dataclasses
 import functools
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from graphfix.errors import UsageError
-from graphfix.spec.quoting import quoted
+from graphfix.spec.quoting import quote_name
 from graphfix.wording import did_you_mean
 
 P = TypeVar("P")
@@ -23,26 +23,26 @@ _hints: Callable[[type], dict[str, object]] = functools.cache(get_type_hints)
 """The types of a class's fields; they take 2 ms, and every pipeline asks for them."""
 
 
-def to_text(instance: object) -> str:
-    """The options of a dataclass instance that differ from their defaults, ``k=v:k=v``."""
+def options_to_text(instance: object) -> str:
+    """Return the options of a dataclass instance that differ from their defaults, ``k=v:k=v``."""
     if not dataclasses.is_dataclass(instance):
         return ""
     values = {x: getattr(instance, x.name) for x in dataclasses.fields(instance)}
-    given = {field: value for field, value in values.items() if value != field.default}
-    if not given:
+    changed = {field: value for field, value in values.items() if value != field.default}
+    if not changed:
         return ""
     hints = _hints(type(instance))
     pairs = []
-    for field, value in given.items():
+    for field, value in changed.items():
         if _is_open(hints[field.name]):
-            pairs += [f"{quoted(key)}={size}" for key, size in value]
+            pairs += [f"{quote_name(key)}={size}" for key, size in value]
         else:
-            pairs.append(f"{option_name(field.name)}={_print(value)}")
+            pairs.append(f"{option_name(field.name)}={_value_to_text(value)}")
     return ":".join(pairs)
 
 
-def make(cls: type[P], name: str, given: Mapping[str, str]) -> P:
-    """An instance of the dataclass ``cls`` with the options ``given`` as text.
+def make_instance(cls: type[P], name: str, texts: Mapping[str, str]) -> P:
+    """Make an instance of the dataclass ``cls`` from options given as text.
 
     Raises:
         UsageError: An option is unknown or its value does not fit; the message lists what would.
@@ -50,22 +50,22 @@ def make(cls: type[P], name: str, given: Mapping[str, str]) -> P:
     hints = _hints(cls)
     own = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     fields = {option_name(f.name): f for f in own}
-    takes_rest = next((f for f in fields.values() if _is_open(hints[f.name])), None)
-    if takes_rest is not None:
-        del fields[option_name(takes_rest.name)]
+    open_field = next((f for f in fields.values() if _is_open(hints[f.name])), None)
+    if open_field is not None:
+        del fields[option_name(open_field.name)]
     values: dict[str, object] = {}
-    rest: list[tuple[str, object]] = []
-    for key, text in given.items():
+    open_values: list[tuple[str, object]] = []
+    for key, text in texts.items():
         field = fields.get(key.replace("_", "-"))
-        if field is None and takes_rest is not None:
-            kind = int if hints[takes_rest.name] == Sizes else str
-            rest.append((key, _parse(name, key, text, kind)))
+        if field is None and open_field is not None:
+            kind = int if hints[open_field.name] == Sizes else str
+            open_values.append((key, _parse_value(name, key, text, kind)))
             continue
         if field is None:
-            raise UsageError(_unknown(name, key, list(fields)))
-        values[field.name] = _parse(name, key, text, hints[field.name])
-    if takes_rest is not None:
-        values[takes_rest.name] = tuple(rest)
+            raise UsageError(_unknown_option_message(name, key, list(fields)))
+        values[field.name] = _parse_value(name, key, text, hints[field.name])
+    if open_field is not None:
+        values[open_field.name] = tuple(open_values)
     try:
         return cls(**values)
     except ValueError as error:
@@ -73,7 +73,7 @@ def make(cls: type[P], name: str, given: Mapping[str, str]) -> P:
 
 
 def option_name(field: str) -> str:
-    """The option that a field holds: ``from_`` holds ``from``, which Python keeps for itself."""
+    """Return the option that a field holds: ``from`` for ``from_``, a keyword of Python."""
     return field.rstrip("_").replace("_", "-")
 
 
@@ -81,23 +81,26 @@ def _is_open(hint: object) -> bool:
     return hint in (Sizes, Texts)
 
 
-def _unknown(name: str, key: str, known: list[str]) -> str:
-    if not known:
+def _unknown_option_message(name: str, key: str, option_names: list[str]) -> str:
+    if not option_names:
         return f"{name} has no options, but {key!r} was given"
-    return f"{name} has no option {key!r}{did_you_mean(key, known)} Its options: {', '.join(known)}"
+    return (
+        f"{name} has no option {key!r}{did_you_mean(key, option_names)} Its options: "
+        f"{', '.join(option_names)}"
+    )
 
 
-def _print(value: object) -> str:
+def _value_to_text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return re.sub(r"e([+-])0*", lambda found: f"e{found[1].strip('+')}", f"{value:g}")
+        return re.sub(r"e([+-])0*", lambda exponent: f"e{exponent[1].strip('+')}", f"{value:g}")
     if isinstance(value, tuple):
-        return "+".join(map(_print, value))
-    return quoted(value) if isinstance(value, str) and value else str(value)
+        return "+".join(map(_value_to_text, value))
+    return quote_name(value) if isinstance(value, str) and value else str(value)
 
 
-def _parse(name: str, key: str, text: str, hint: object) -> object:
+def _parse_value(name: str, key: str, text: str, hint: object) -> object:
     origin, args = get_origin(hint), get_args(hint)
     if origin is types.UnionType or origin is Union:
         return _parse_union(name, key, text, args)
@@ -132,7 +135,7 @@ def _parse_union(name: str, key: str, text: str, args: tuple[object, ...]) -> ob
                 return None
             continue
         try:
-            return _parse(name, key, text, arg)
+            return _parse_value(name, key, text, arg)
         except UsageError as error:
             failures.append(error)
     raise failures[0]

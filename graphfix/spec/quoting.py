@@ -1,8 +1,8 @@
-"""Names inside texts such as ``fix-dims:"input:0.0"=1``: what is quoted means itself.
+"""Quoted names in texts such as ``fix-dims:"input:0.0"=1``.
 
-A model's names hold any characters, TensorFlow's a colon, and colons, commas and equals signs are
-what such texts are divided by. Between two double quotes stands a JSON string, of which nothing is
-divided; quotes may be around all of a name or around a part of it.
+A model's names hold any characters, TensorFlow's a colon, and colons, commas and equals signs
+divide such texts. A double-quoted section is a JSON string and is never divided; quotes may be
+around all of a name or around a part of it.
 """
 
 import json
@@ -14,8 +14,8 @@ _DIVIDERS = frozenset(':,="')
 _SECTION = r'"(?:[^"\\]|\\.)*"?'  # one that is not closed goes to the end
 
 
-def quoted(name: str) -> str:
-    """``name`` as such a text takes it: in quotes only where it cannot do without."""
+def quote_name(name: str) -> str:
+    """Return ``name`` for use in such a text, in quotes only where it needs them."""
     if name.isprintable() and name == name.strip() and name and not _DIVIDERS & set(name):
         return name
     # What a terminal does not show is spelled out, so that it can be copied from one.
@@ -23,37 +23,37 @@ def quoted(name: str) -> str:
     return f'"{"".join(inside)}"'
 
 
-def unquoted(text: str) -> str:
-    """The name that ``text`` stands for; without quotes, that is ``text``.
+def unquote_name(text: str) -> str:
+    """Return the name that ``text`` means; without quotes, that is ``text``.
 
     Raises:
         UsageError: A quote is not closed, or what is in it is no JSON string.
     """
-    return re.sub(_SECTION, _meant, text, flags=re.DOTALL)
+    return re.sub(_SECTION, _decode_section, text, flags=re.DOTALL)
 
 
-def divided(text: str, mark: str) -> list[str]:
-    """The parts of ``text`` between each ``mark`` that is not quoted, quotes and all."""
+def split_outside_quotes(text: str, mark: str) -> list[str]:
+    """Split ``text`` at each ``mark`` that is not quoted; quotes are kept."""
     parts, start = [], 0
-    for found in re.finditer(f"{_SECTION}|{re.escape(mark)}", text, re.DOTALL):
-        if found[0] == mark:
-            parts.append(text[start : found.start()])
-            start = found.end()
+    for token in re.finditer(f"{_SECTION}|{re.escape(mark)}", text, re.DOTALL):
+        if token[0] == mark:
+            parts.append(text[start : token.start()])
+            start = token.end()
     return [*parts, text[start:]]
 
 
-def halves(text: str, mark: str) -> tuple[str, str, str]:
-    """What is before the first ``mark`` that is not quoted, the mark, and what is behind it."""
-    first, *rest = divided(text, mark)
-    return (first, mark, mark.join(rest)) if rest else (first, "", "")
+def partition_outside_quotes(text: str, mark: str) -> tuple[str, str, str]:
+    """Return what is before the first unquoted ``mark``, the mark, and what is behind it."""
+    first, *tail = split_outside_quotes(text, mark)
+    return (first, mark, mark.join(tail)) if tail else (first, "", "")
 
 
-def _meant(section: re.Match[str]) -> str:
+def _decode_section(section: re.Match[str]) -> str:
     try:
         return str(json.loads(section[0], strict=False))
     except ValueError:
-        whole = section.string
+        text = section.string
         raise UsageError(
-            f"{whole}: what begins with {section[0]} is no name in quotes; close the quotes, and "
+            f"{text}: what begins with {section[0]} is no name in quotes; close the quotes, and "
             'write \\" for a quote and \\\\ for a backslash in them'
         ) from None

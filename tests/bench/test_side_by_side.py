@@ -133,7 +133,7 @@ def test_of_many_models_each_so_many_th_is_timed_or_run_on_directml(
     for name in "abcde":
         saved(tmp_path / "zoo", name, RELU)
     monkeypatch.setattr(scripts.Study, "_there", there)
-    monkeypatch.setattr(scripts, "require", lambda _: None)
+    monkeypatch.setattr(scripts, "require_provider", lambda _: None)
     compare(scripts, tmp_path, "--spec", "mine=fold", "--time-every", "2", "--dml-every", "3")
     assert timed == ["a", "c", "e"]
     assert ran == ["a", "d"]

@@ -20,8 +20,8 @@ from graphfix.benchmark.bench_result import (
     PHASES,
     STEADY,
     Benchmark,
+    Observations,
     Result,
-    Seen,
     Setup,
     Timed,
 )
@@ -30,7 +30,7 @@ from graphfix.benchmark.interleave import Course, FailedError
 from graphfix.benchmark.timed_process import Trial
 from graphfix.benchmark.timing import Claim, Ratio, Timing
 from graphfix.cli import main
-from graphfix.cli._benchmark import show
+from graphfix.cli._benchmark import print_benchmark
 from graphfix.runtime import process, provider, python
 
 HEAD = '<ir_version: 8, opset_import: ["": 18]>\n'
@@ -65,7 +65,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.delenv(python.COMMAND, raising=False)
     monkeypatch.setenv(python.HOME, str(tmp_path))
-    monkeypatch.setattr(python, "native", lambda: False)
+    monkeypatch.setattr(python, "has_directml", lambda: False)
     yield
     process.stop_all()
 
@@ -109,7 +109,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         started.append([name])
         return {phase: (float(len(name)),) for phase in PHASES}
 
-    monkeypatch.setattr(module, "time_alone", alone)
+    monkeypatch.setattr(module, "time_in_process", alone)
     return started
 
 
@@ -152,13 +152,13 @@ def test_a_model_whose_process_dies_at_one_turn_says_so_and_claims_nothing(
             raise FailedError("does not run: the process died")
         return {STEADY: (1.0,)}
 
-    monkeypatch.setattr(module, "time_alone", alone)
+    monkeypatch.setattr(module, "time_in_process", alone)
     done = timed("one", "wrong", processes=8)
     first, second = (x.results[AS_IT_IS] for x in done.models)
     assert first.error == "does not run: the process died"  # of the model, or of its copy
     assert not first.copy
     assert not second.claims
-    assert len(second.timing(STEADY).processes) == 8
+    assert len(second.timing_of(STEADY).processes) == 8
 
 
 def test_dims_need_not_be_fixed(processes: list[list[str]]) -> None:
@@ -223,9 +223,9 @@ def test_a_process_is_of_one_model_and_another_one_each_time(
 
 def test_what_ran_where_is_said() -> None:
     result = timed("wrong").models[0].results[AS_IT_IS]
-    assert result.seen.placed.counts == {"CPUExecutionProvider": 1}
+    assert result.seen.placed.provider_counts == {"CPUExecutionProvider": 1}
     assert [node.op for node in result.seen.placed.nodes] == ["Neg"]
-    assert (result.seen.placed.fused, result.seen.placed.copies) == (0, 0)
+    assert (result.seen.placed.fused_count, result.seen.placed.copy_count) == (0, 0)
 
 
 def test_a_wrong_graph_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,8 +244,8 @@ def test_a_model_of_one_size_sets_the_size_and_is_left_out_at_others() -> None:
     assert done.ok
     assert done.dims == {"T": 8}
     whole, fixed = done.models
-    assert whole.results[AS_IT_IS].timing("other shape").processes
-    assert not fixed.results[AS_IT_IS].timing("other shape").processes
+    assert whole.results[AS_IT_IS].timing_of("other shape").processes
+    assert not fixed.results[AS_IT_IS].timing_of("other shape").processes
     done = timed("a", "one", dims={"T": 5})
     assert done.models[0].ok
     assert done.models[1].error == "it does not take T=5"
@@ -277,7 +277,7 @@ def test_a_graph_that_kills_the_process_is_a_result_and_the_others_are_timed() -
 def test_what_is_not_to_be_had_is_refused_with_how_to_get_it(
     ep: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if provider.PROVIDERS["cuda"] in provider.available():
+    if provider.PROVIDERS["cuda"] in provider.available_providers():
         pytest.skip("this Python has CUDA")
     assert main(["bench", "a.onnx", "--ep", ep]) == 2
     told = " ".join(capsys.readouterr().err.split())
@@ -308,10 +308,12 @@ def test_it_fits_the_terminal(
             phases,
             claims=dict.fromkeys(PHASES, Claim(ratio)) if i else {},
             copy={} if i else dict.fromkeys(PHASES, ratio),
-            seen=Seen(peak_memory=1 << 40),
+            seen=Observations(peak_memory=1 << 40),
         )
         models.append(replace(one, results={AS_IT_IS: result}))
-    show(Benchmark("dml", "", {"adapter": "A card " * 20}, (setup,), tuple(models)), verbose=True)
+    print_benchmark(
+        Benchmark("dml", "", {"adapter": "A card " * 20}, (setup,), tuple(models)), verbose=True
+    )
     lines = capsys.readouterr().out.splitlines()
     assert max(len(x) for x in lines if "folder" not in x) <= 80
     assert sum("steady " in x for x in lines) == {1: 1, 2: 1, 3: 2}[count]

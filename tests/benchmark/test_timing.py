@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphfix.benchmark.timing import Ratio, Timing, claim, ratio
+from graphfix.benchmark.timing import Ratio, Timing, compare_timings, time_ratio
 
 
 def timing(*seconds: float) -> Timing:
@@ -16,7 +16,7 @@ def timing(*seconds: float) -> Timing:
 
 
 def known(own: Timing, base: Timing) -> Ratio:
-    found = ratio(own, base)
+    found = time_ratio(own, base)
     assert found is not None
     return found
 
@@ -38,9 +38,9 @@ def test_what_slows_most_runs_of_a_process_does_not_show() -> None:
 
 def test_nothing_timed_is_said_as_nothing() -> None:
     assert Timing().to_json() == {"processes": 0, "runs": 0}
-    assert ratio(Timing(), Timing()) is None
-    assert ratio(timing(1), timing(1, 2)) is None
-    assert ratio(timing(1), timing(0)) is None
+    assert time_ratio(Timing(), Timing()) is None
+    assert time_ratio(timing(1), timing(1, 2)) is None
+    assert time_ratio(timing(1), timing(0)) is None
 
 
 def test_what_slows_a_whole_turn_does_not_show() -> None:
@@ -79,26 +79,26 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(kind: str, turns: int)
     for _ in range(tries):
         a, b = NOISE[kind](rng, (2, turns))
         found = known(timing(*(true * b)), timing(*a))
-        held, confidence = held + found.holds(true), found.confidence
+        held, confidence = held + found.contains(true), found.confidence
     # Two standard errors of so many tries are 1.6 %.
     assert held / tries == pytest.approx(confidence, abs=0.02)
 
 
 def test_a_copy_that_is_1_lets_a_ratio_be_claimed() -> None:
-    found = claim(timing(*[2] * 6), timing(*[1] * 6), timing(*[0.9, 1.1] * 3))
+    found = compare_timings(timing(*[2] * 6), timing(*[1] * 6), timing(*[0.9, 1.1] * 3))
     assert found.ratio is not None
     assert found.ratio.value == 2
     assert found.to_json()["value"] == 2
 
 
 def test_where_the_clock_is_known_to_be_good_no_copy_is_needed() -> None:
-    found = claim(timing(*[2] * 6), timing(*[1] * 6), None)
+    found = compare_timings(timing(*[2] * 6), timing(*[1] * 6), None)
     assert found.ratio is not None
     assert found.ratio.value == 2
 
 
 def test_where_a_copy_is_not_1_no_ratio_is_claimed() -> None:
-    found = claim(timing(*[2] * 6), timing(*[1] * 6), timing(*[1.1, 1.2] * 3))
+    found = compare_timings(timing(*[2] * 6), timing(*[1] * 6), timing(*[1.1, 1.2] * 3))
     assert found.ratio is None
     assert found.why == "a model beside its own copy took 1.150 of the time (1.100 to 1.200)"
     assert found.to_json() == {"value": None, "cannot_tell": found.why}
@@ -107,14 +107,17 @@ def test_where_a_copy_is_not_1_no_ratio_is_claimed() -> None:
 @pytest.mark.parametrize(("turns", "told"), [(1, False), (5, False), (6, True)])
 def test_too_few_processes_claim_nothing(turns: int, told: bool) -> None:
     one = timing(*[1] * turns)
-    found = claim(timing(*[2] * turns), one, one)
+    found = compare_timings(timing(*[2] * turns), one, one)
     assert (found.ratio is not None) is told
     assert told or found.why.startswith(f"{turns} of the 6 processes")
 
 
 def test_what_was_not_timed_together_is_not_compared() -> None:
-    assert claim(Timing(), timing(1), timing(1)).ratio is None
-    assert claim(timing(1), timing(1), Timing()).why == "they were not timed in the same turns"
+    assert compare_timings(Timing(), timing(1), timing(1)).ratio is None
+    assert (
+        compare_timings(timing(1), timing(1), Timing()).why
+        == "they were not timed in the same turns"
+    )
 
 
 SECONDS = st.floats(1e-6, 1e3)

@@ -17,7 +17,7 @@ from graphfix.cli import main
 from graphfix.core import Finding
 from graphfix.job import checking
 from graphfix.rules import rules
-from graphfix.show.sarif import document
+from graphfix.show.sarif import sarif_document
 from graphfix.spec.manual import rule_manual_of
 from tests.cli.conftest import said
 
@@ -198,7 +198,7 @@ class TestSarif:
         assert driver["name"] == "graphfix"
         ids = [x["id"] for x in driver["rules"]]
         assert len(ids) == len(set(ids))
-        assert set(ids) == {x.name for x in checking.everything()}
+        assert set(ids) == {x.name for x in checking.default_checks()}
         StaticAnalysisResultsFormatSarifVersion210JsonSchema.model_validate(log)
         for rule in driver["rules"]:
             assert rule["shortDescription"]["text"]
@@ -223,7 +223,7 @@ class TestSarif:
         monkeypatch.chdir(tmp_path)
         finding = Finding("no-kernel", "warning", "Sin of y", "no kernel", None)
         for source in ("models/a b.onnx", str(tmp_path / "models" / "a b.onnx")):
-            log: Any = document({source: [finding]}, {})
+            log: Any = sarif_document({source: [finding]}, {})
             place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
             assert place["artifactLocation"]["uri"] == "models/a%20b.onnx"
 
@@ -237,14 +237,14 @@ class TestSarif:
         names = ["m\udcff.onnx", "模型.onnx", str(Path("/a/m.onnx").absolute())]
         monkeypatch.setattr(Path, "cwd", gone)
         for name in names:
-            log: Any = document({name: [finding]}, {})
+            log: Any = sarif_document({name: [finding]}, {})
             place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
             uri = place["artifactLocation"]["uri"]
             assert os.fsdecode(unquote_to_bytes(uri)).endswith(Path(name).name)
 
     def test_the_same_finding_has_the_same_fingerprint_and_another_has_not(self) -> None:
         def prints(*findings: Finding) -> list[str]:
-            log: Any = document({"model.onnx": findings}, {})
+            log: Any = sarif_document({"model.onnx": findings}, {})
             results = log["runs"][0]["results"]
             return [x["partialFingerprints"]["primaryLocationLineHash"] for x in results]
 
@@ -254,7 +254,7 @@ class TestSarif:
 
     def test_a_module_is_part_of_the_name_and_a_repair_of_the_message(self) -> None:
         finding = Finding("no-kernel", "warning", "/a/b/Sin", "no kernel", "opset-ceiling", "a.b")
-        log: Any = document({"some model.onnx": [finding]}, {})
+        log: Any = sarif_document({"some model.onnx": [finding]}, {})
         (result,) = log["runs"][0]["results"]
         place = result["locations"][0]
         assert place["logicalLocations"][0]["fullyQualifiedName"] == "a.b::/a/b/Sin"
@@ -264,7 +264,7 @@ class TestSarif:
     def test_a_finding_keeps_its_fingerprint(self) -> None:
         one = Finding("a", "note", "x", "m", None)
         two = Finding("a", "note", "y", "m", None)
-        logs: list[Any] = [document({"m.onnx": [x]}, {}) for x in (one, one, two)]
+        logs: list[Any] = [sarif_document({"m.onnx": [x]}, {}) for x in (one, one, two)]
         prints = [x["runs"][0]["results"][0]["partialFingerprints"] for x in logs]
         assert prints[0] == prints[1] != prints[2]
 

@@ -388,14 +388,14 @@ class TestOtherVerbs:
     def test_passes_lists_passes_and_profiles(self, capsys: pytest.CaptureFixture[str]) -> None:
         code, out, err = said(capsys, "passes")
         assert (code, err) == (0, "")
-        for name in registry.names():
+        for name in registry.pass_names():
             assert f"{name} (" in out
         assert "directml = fresh-shapes," in out
         data = json.loads(said(capsys, "passes", "--json")[1])
-        assert [x["name"] for x in data["passes"]] == registry.names()
+        assert [x["name"] for x in data["passes"]] == registry.pass_names()
         assert data["profiles"]["directml"] == list(registry.PROFILES["directml"])
 
-    @pytest.mark.parametrize("name", registry.names())
+    @pytest.mark.parametrize("name", registry.pass_names())
     def test_explain_prints_the_manual(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
         code, out, err = said(capsys, "explain", name)
         assert (code, err) == (0, "")
@@ -827,15 +827,15 @@ class TestStart:
 
 
 def test_what_may_be_further_apart_may_point_elsewhere_too() -> None:
-    assert _options.tolerance(None) is None
+    assert _options.build_tolerance(None) is None
     for atol, cosine in ((1e-6, 0.999999), (1e-4, 0.999999), (0.01, 0.9999), (1.0, 0.99)):
-        gate = _options.tolerance(atol)
+        gate = _options.build_tolerance(atol)
         assert gate is not None
         assert (gate.max_abs, gate.cosine) == (atol, pytest.approx(cosine, abs=1e-12))
-    gate = _options.tolerance(0.01, cosine=0.5)
+    gate = _options.build_tolerance(0.01, cosine=0.5)
     assert gate is not None
     assert (gate.max_abs, gate.cosine) == (0.01, 0.5)
-    gate = _options.tolerance(0.01, wide=False)  # as padded, which has --cosine
+    gate = _options.build_tolerance(0.01, wide=False)  # as padded, which has --cosine
     assert gate is not None
     assert (gate.max_abs, gate.cosine) == (0.01, 0.999999)
 

@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 
 from graphfix.cli import main
-from graphfix.model import atomic_file
+from graphfix.files import atomic_file
 from graphfix.runtime import process
 from tests import moments
 
@@ -115,7 +115,7 @@ def test_a_page_is_never_about_the_model_before(
         assert main(words) == 130
     assert sorted(x.name for x in file.parent.glob("page*")) == pages
     with monkeypatch.context() as patch:
-        patch.setattr("graphfix.show.html.write", ends)
+        patch.setattr("graphfix.show.html.write_page", ends)
         main(words)
     assert not list(file.parent.glob("page*"))
     assert main(words) == 0
@@ -190,7 +190,7 @@ def test_what_cannot_be_asked(
     assert [x.name for x in file.parent.iterdir()] == ["model.onnx"]
 
 
-@pytest.mark.parametrize(("when", "code"), [("_put", 130), ("to_disk", 0)])
+@pytest.mark.parametrize(("when", "code"), [("_name_drafts", 130), ("flush_to_disk", 0)])
 def test_ctrl_c_before_and_after_it_has_its_name(
     file: Path,
     when: str,
@@ -199,14 +199,16 @@ def test_ctrl_c_before_and_after_it_has_its_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     target = file.with_name("model.fixed.onnx")
-    real = atomic_file.to_disk
+    real = atomic_file.flush_to_disk
 
     def interrupted(path: object) -> None:
-        if when != "to_disk" or target.exists():
+        if when != "flush_to_disk" or target.exists():
             raise KeyboardInterrupt
         real(path)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(atomic_file if when == "to_disk" else atomic_file.Write, when, interrupted)
+    monkeypatch.setattr(
+        atomic_file if when == "flush_to_disk" else atomic_file.WriteJob, when, interrupted
+    )
     assert main(["run", str(file), "-p", "bool-cast", "--no-verify"]) == code
     told = f"written: {target}" if code == 0 else "nothing was written"
     assert f"interrupted; {told}" in capsys.readouterr().err

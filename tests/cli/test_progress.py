@@ -13,17 +13,17 @@ import pytest
 
 from graphfix.cli import _terminal, main
 
-STEPS = _terminal.each_once  # as it is; conftest.py replaces it
+STEPS = _terminal.print_steps_once  # as it is; conftest.py replaces it
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
     m (float[T, 4] x) => (float[T, 4] y) { y = Relu (x) }"""
 LIVE = """
 import time
 from graphfix.cli import _terminal
-with _terminal.progress() as tell:
+with _terminal.show_progress() as tell:
     tell("model 1 of 2, a[b]: repair\\nmodel 2 of 2, c: check")
     time.sleep(0.5)
-    _terminal.row("ok", "a[b]: 3 repairs", colour="green")
-    _terminal.remark("one more thing")
+    _terminal.print_row("ok", "a[b]: 3 repairs", colour="green")
+    _terminal.print_remark("one more thing")
     tell("model 2 of 2, c: bench")
     time.sleep(0.5)
     tell("verifying 4/4: before, " + 20 * "a long case ")
@@ -36,7 +36,7 @@ with _terminal.progress() as tell:
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_terminal, "each_once", STEPS)
+    monkeypatch.setattr(_terminal, "print_steps_once", STEPS)
     onnx.save(onnx.parser.parse_model(MODEL), "m.onnx")
     return "m.onnx"
 
@@ -72,11 +72,11 @@ def test_details_and_counts_of_a_step_are_not_repeated(capsys: pytest.CaptureFix
 def test_what_is_left_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(_terminal.time, "monotonic", lambda: now[0])
-    estimate = _terminal._Estimate()
+    estimate = _terminal._TimeEstimate()
 
     def left(text: str) -> str:
         now[0] += 3
-        return estimate.left(_terminal._COUNT.search(text))
+        return estimate.remaining_text(_terminal._COUNT.search(text))
 
     assert left("verifying 1/4: a") == ""  # the first tells nothing
     assert left("verifying 2/4: b") == "about 9 s left"

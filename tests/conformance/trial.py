@@ -13,20 +13,20 @@ import onnx_ir as ir
 import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
-from graphfix.core import Pass, changed_by, together
+from graphfix.core import Pass, interface_changes_of, weakest_promise
 from graphfix.engine import pipeline, registry
 from graphfix.errors import GraphfixError
-from graphfix.feeds.full_lengths import full_lengths
-from graphfix.half.keep_search import settle
+from graphfix.feeds.full_lengths import add_full_lengths
+from graphfix.files import io
+from graphfix.graph.nodes import is_op
+from graphfix.half.keep_search import search_kept_nodes
 from graphfix.job import checking, planning
 from graphfix.job.rounding_search import MARGINS
-from graphfix.job.rounding_search import gate as half_gate
-from graphfix.model import io
-from graphfix.model.values import is_op
+from graphfix.job.rounding_search import rounding_tolerance as half_gate
 from graphfix.proof.compare import HALF_GATE, Tolerance, compare, computes_in_half
-from graphfix.proof.interface import interface_changes
-from graphfix.runtime._results import flattened
-from graphfix.runtime.random_nodes import draws, seeded
+from graphfix.proof.interface import list_interface_changes
+from graphfix.runtime._results import flatten_output
+from graphfix.runtime.random_nodes import first_random_node, seed_model
 from graphfix.runtime.run_errors import RunError, reason_of
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def base(case: Case) -> Base:
         detail = " ".join(str(error).split())[:300]
         reason = next((why for why, words in _REASONS if re.search(words, detail)), "it fails")
         return Base(None, reason, detail)
-    if draws(model) is not None:
+    if first_random_node(model) is not None:
         return Base(found, "it draws random numbers")
     for outputs, example in zip(found, case.examples, strict=True):
         if reason := _unlike(outputs, example, case):
@@ -115,7 +115,7 @@ def specs(model: ir.Model, sizes: Sizes) -> Iterator[str]:
     What is dear is not asked for in every way: float16 searches, ilens-mask takes axis after axis.
     """
     yield from registry.PROFILES
-    for name in registry.names():
+    for name in registry.pass_names():
         if name == "ilens-mask":
             yield from _axes(model) if sizes == "named" else [name]
         elif name == "float16":
@@ -195,7 +195,7 @@ class Bench:
     def _tried(self, spec: str) -> tuple[How, str, float]:
         repaired, before = self._copy, self._before
         try:
-            chosen = pipeline.resolve(spec)
+            chosen = pipeline.resolve_passes(spec)
             report = pipeline.run(repaired, chosen, settle=self._settle)
         except GraphfixError as error:
             return "refused", str(error), 0.0
@@ -205,7 +205,7 @@ class Bench:
             if _bytes(repaired) != self._bytes:
                 return "differs", "it says that it changed nothing, and other bytes are written", 0
             return "unchanged", "", 0.0
-        if changes := interface_changes(self.model, repaired, changed_by(chosen)):
+        if changes := list_interface_changes(self.model, repaired, interface_changes_of(chosen)):
             return "differs", "; ".join(changes), 0.0
         if before.outputs is None:
             return self._otherwise(repaired, chosen)
@@ -272,13 +272,13 @@ class Bench:
             if name not in found:
                 return f"{name} is missing", 0.0
             after = found[name]
-            if "outputs" in changed_by(chosen) and after.dtype == np.float16:
+            if "outputs" in interface_changes_of(chosen) and after.dtype == np.float16:
                 after = after.astype(array.dtype)
             diff = compare(name, self._case.name, array, after, gate)
             if not diff.ok:
-                return f"{name} {diff.reason}", diff.badness
-            if np.isfinite(diff.badness):
-                worst = max(worst, diff.badness)
+                return f"{name} {diff.reason}", diff.excess_ratio
+            if np.isfinite(diff.excess_ratio):
+                worst = max(worst, diff.excess_ratio)
         return "", worst
 
     def _otherwise(self, repaired: ir.Model, chosen: list[Check]) -> tuple[How, str, float]:
@@ -287,7 +287,7 @@ class Bench:
         A repaired model may run in ONNX Runtime; else ONNX's own evaluator is asked.
         """
         # Of what rounds, what must stay was not looked for.
-        free = half_gate(chosen) is not None or draws(self.model) is not None
+        free = half_gate(chosen) is not None or first_random_node(self.model) is not None
         for run in () if free else (_run, _evaluated):
             try:
                 if run is _evaluated and not self._evaluates():
@@ -309,16 +309,20 @@ class Bench:
 
     def _settle(self, check: Check, model: ir.Model, ran: tuple[PassReport, ...]) -> Check:
         """What must stay in float32 is found on the test's own inputs, if it runs."""
-        if not isinstance(check, Pass) or not check.measured or self._before.outputs is None:
+        if (
+            not isinstance(check, Pass)
+            or not check.needs_calibration
+            or self._before.outputs is None
+        ):
             return check
         feeds: Any = dict(self._case.examples[0].feeds)
         if any(isinstance(x, list) for x in feeds.values()):
             return check  # a sequence: the search feeds arrays only
-        safety = together([check.safety, *(x.safety for x in ran if x.changes)])
+        safety = weakest_promise([check.safety, *(x.safety for x in ran if x.changes)])
         margin = MARGINS[0]
-        return settle(model, check, tolerance=HALF_GATE, margin=margin, feeds=feeds, safety=safety)[
-            0
-        ]
+        return search_kept_nodes(
+            model, check, tolerance=HALF_GATE, margin=margin, feeds=feeds, safety=safety
+        )[0]
 
 
 def _bytes(model: ir.Model) -> bytes:
@@ -330,12 +334,12 @@ def _mapped(repaired: ir.Model, chosen: list[Check], example: Example) -> dict[s
     for one in chosen:
         if isinstance(one, Pass):
             given = one.feeds(given)
-    return dict(full_lengths(repaired, given))
+    return dict(add_full_lengths(repaired, given))
 
 
 def _run(model: ir.Model, feeds: dict[str, Value]) -> Outputs:
-    if draws(model) is not None:
-        model = seeded(model)
+    if first_random_node(model) is not None:
+        model = seed_model(model)
     try:
         return _run_here(_session(model), feeds)
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
@@ -349,7 +353,7 @@ def _run_here(session: onnxruntime.InferenceSession, feeds: dict[str, Value]) ->
     names = [x.name for x in session.get_outputs()]
     found: Outputs = {}
     for name, result in zip(names, session.run(names, given), strict=True):
-        found |= flattened(name, result)
+        found |= flatten_output(name, result)
     return found
 
 
@@ -373,7 +377,7 @@ def _evaluated(model: ir.Model, feeds: dict[str, Value]) -> Outputs:
     for (name, value), result in zip(outputs, evaluator.run(None, given), strict=True):
         # ONNX's evaluator hands the Optional on, which is a list of one.
         held = is_op(value.producer(), "OptionalGetElement") and isinstance(result, list)
-        found |= flattened(name, result[0] if held else result)
+        found |= flatten_output(name, result[0] if held else result)
     return found
 
 
@@ -381,7 +385,7 @@ def _unlike(outputs: Outputs, example: Example, case: Case) -> str:
     """In what outputs are not what ONNX says, as its own runner compares them."""
     wanted: Outputs = {}
     for name, value in example.outputs.items():
-        wanted |= flattened(name, value)
+        wanted |= flatten_output(name, value)
     for name, array in wanted.items():
         if name not in outputs:
             return f"{name} is missing"

@@ -14,7 +14,7 @@ import graphfix
 from graphfix.adapters.rewrite_rules import RulesPass
 from graphfix.adapters.surgeon import SurgeonPass
 from graphfix.errors import GraphfixError
-from graphfix.model.text import line_of
+from graphfix.graph.text import node_text
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
     m (float[N] x) => (float[N] y) { a = Relu (x) b = Relu (a) y = Neg (b) }"""
@@ -82,7 +82,7 @@ def test_metadata_survives_the_surgeon() -> None:
     model.graph[0].metadata_props["namespace"] = "act"
     graphfix.run(model, NoRelu())
     assert model.graph[0].metadata_props["namespace"] == "act"
-    assert line_of(model.graph[1]).startswith("y = Neg")
+    assert node_text(model.graph[1]).startswith("y = Neg")
     assert model.graph[1].metadata_props == {"graphfix.pass": "no-relu"}
 
 

@@ -17,8 +17,8 @@ import graphfix
 from graphfix.cli import main
 from graphfix.directml import node_tracing
 from graphfix.errors import ModelError, UsageError
+from graphfix.files import stand_in
 from graphfix.job import planning
-from graphfix.model import stand_in
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -324,7 +324,7 @@ def test_large_weights_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     shape, dtype = ir.Shape([128, 256]), ir.DataType.FLOAT
     weight.const_value = ir.LazyTensor(read, dtype=dtype, shape=shape, name="x2")
     model.graph.initializers["x2"] = weight
-    monkeypatch.setattr(stand_in, "_TOO_MUCH", 1000)
+    monkeypatch.setattr(stand_in, "_HEAVY_BYTES", 1000)
     plan = planning.plan(model)
     assert [x.where for x in plan.places] == ["gone", "dml", "dml"]
     assert "not read" in plan.notes[0]
@@ -384,7 +384,7 @@ def test_a_node_that_a_transpose_was_moved_past_is_itself() -> None:
         [moved] n = Neg (x) [gone] i = Identity (n) [last] y = Transpose (i) }}""")
     after = ir.from_onnx_text(f"""{head} m (float[A, B] x) => (float[B, A] y) {{
         [pushed] t = Transpose (x) [moved] other = Neg (t) [last] y = Identity (other) }}""")
-    fates = node_tracing.fates(before, after)
+    fates = node_tracing.trace_fates(before, after)
     found = {node.name: (fate.node.name if fate.node else None) for node, fate in fates.items()}
     assert found == {"moved": "moved", "gone": "last", "last": "last"}
 
@@ -473,6 +473,6 @@ def test_a_strip_is_where_the_nodes_run_in_order(tmp_path: Path) -> None:
     text = """g (float[3, 1, 4] x, float[1, 12, 4] w, float[1, 12, 4] r) => (float[3, 1, 1, 4] y)
         { a = Exp (x)  h = GRU <hidden_size = 4> (a, w, r)  y = Neg (h) }"""
     onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> {text}'), path)
-    assert planning.strip(path) == [("fused", 1), ("dml", 1), ("fused", 1)]
+    assert planning.placement_strip(path) == [("fused", 1), ("dml", 1), ("fused", 1)]
     path.write_bytes(onnx.parser.parse_model(REJECTED).SerializeToString())
-    assert planning.strip(path) == []
+    assert planning.placement_strip(path) == []

@@ -26,7 +26,7 @@ from onnx import helper
 
 from graphfix.directml import kernel_table
 from graphfix.errors import GraphfixError
-from graphfix.model.schemas import schema_of
+from graphfix.ops.schemas import schema_of
 from graphfix.runtime import process
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.run_errors import RunError
@@ -87,10 +87,12 @@ def has_kernel(graph: Graph, proto: onnx.ModelProto) -> bool:
     types |= {x.name: x.data_type for x in proto.graph.initializer}
     for i, name in enumerate(proto.graph.node[0].input):
         formal = schema.inputs[min(i, len(schema.inputs) - 1)]
-        if name and not kernel.takes(str(formal.type_str), kernel_table.ir.DataType(types[name])):
+        if name and not kernel.accepts_type(
+            str(formal.type_str), kernel_table.ir.DataType(types[name])
+        ):
             return False
     to = graph.attributes.get("to")
-    return to is None or kernel.takes("T2", kernel_table.ir.DataType(to))
+    return to is None or kernel.accepts_type("T2", kernel_table.ir.DataType(to))
 
 
 @dataclass

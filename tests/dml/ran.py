@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from graphfix.feeds.case_search import make_cases
 from graphfix.job import planning
-from graphfix.runtime.profiling import placed
+from graphfix.runtime.profiling import read_placement
 from graphfix.runtime.provider import DML
-from graphfix.runtime.python import here
+from graphfix.runtime.python import runner_for
 from graphfix.runtime.remote import RemoteSession
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ def predicted(model: ir.Model) -> dict[str, int]:
 def found(model: ir.Model) -> dict[str, int]:
     """How many of each ran."""
     case = make_cases(model)[0]
-    with closing(RemoteSession(model, here("dml"), profile=True)) as session:
+    with closing(RemoteSession(model, runner_for("dml"), profile=True)) as session:
         session.run(case.feeds)
-        ran = placed(session.profile())
-    alone = ran.counts.get(DML, 0) - ran.fused
-    cpu = sum(ran.counts.values()) - ran.counts.get(DML, 0)
-    return {"graph": ran.fused, "dml": alone, "cpu": cpu, "copy": ran.copies}
+        ran = read_placement(session.end_profile())
+    alone = ran.provider_counts.get(DML, 0) - ran.fused_count
+    cpu = sum(ran.provider_counts.values()) - ran.provider_counts.get(DML, 0)
+    return {"graph": ran.fused_count, "dml": alone, "cpu": cpu, "copy": ran.copy_count}

@@ -75,7 +75,7 @@ def test_a_model_that_crashes_is_a_failed_verdict() -> None:
 def test_two_processes_at_once(tmp_path: Path) -> None:
     path, x = saved(tmp_path, RELU), np.ones((2, 4), np.float32)
     with Session(path, ep="dml") as one:
-        other = remote.RemoteSession(path, replace(python.here("dml"), sessions=1))
+        other = remote.RemoteSession(path, replace(python.runner_for("dml"), sessions=1))
         np.testing.assert_array_equal(one.run({"x": x})["y"], other.run({"x": x})["y"])
         other.close()
 
@@ -138,8 +138,8 @@ def test_bench_says_what_ran_where(tmp_path: Path) -> None:
     assert done.ok, done.models[0].error
     assert done.ep == "dml"
     loose, fixed = (done.models[0].results[x].seen.placed for x in (AS_IT_IS, FIXED))
-    assert (loose.counts, loose.fused) == ({provider.DML: 3}, 0)
-    assert (fixed.counts, fixed.fused) == ({provider.DML: 1}, 1)
+    assert (loose.provider_counts, loose.fused_count) == ({provider.DML: 3}, 0)
+    assert (fixed.provider_counts, fixed.fused_count) == ({provider.DML: 1}, 1)
     assert {"adapter", "DirectML.dll", "clock", "onnxruntime"} <= done.about.keys()
     assert done.models[0].results[AS_IT_IS].seen.peak_memory
 

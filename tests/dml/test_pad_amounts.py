@@ -12,7 +12,7 @@ import graphfix
 from graphfix.engine import registry
 from graphfix.errors import GraphfixError
 from graphfix.runtime.local_session import Session
-from tests.passes.test_pad_amounts import filled, model
+from tests.passes.sizes.test_pad_amounts import filled, model
 
 # What feeds the first Pad of Qwen3OmniMoeCode2Wav, with one layer of 8 features and random weights:
 # transformers 5, torch 2.13.0, dynamo, opset 18, a batch of 1, the sequence of codes dynamic.

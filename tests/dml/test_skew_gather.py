@@ -8,7 +8,7 @@ import pytest
 
 import graphfix
 from graphfix.runtime.local_session import Session
-from tests.passes.test_skew_gather import WIDE, feeds, layer, shifted, text
+from tests.passes.indices.test_skew_gather import WIDE, feeds, layer, shifted, text
 
 
 def compare(

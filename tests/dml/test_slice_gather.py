@@ -9,7 +9,7 @@ import pytest
 import graphfix
 from graphfix.errors import ModelError
 from graphfix.runtime.local_session import Session
-from tests.passes.test_slice_gather import LEFT, SITES, model
+from tests.passes.defects.test_slice_gather import LEFT, SITES, model
 
 X = np.random.default_rng(0).standard_normal((1, 20, 8)).astype(np.float32)
 

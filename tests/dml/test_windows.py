@@ -16,8 +16,8 @@ import pytest
 
 from graphfix.errors import GraphfixError
 from graphfix.runtime import python
-from graphfix.ship.build import ship_file
-from graphfix.ship.container_spec import wanted
+from graphfix.shipping.build import ship_file
+from graphfix.shipping.container_spec import parse_containers
 
 ROOT = Path(__file__).parents[2]
 PREFIX = "Z:\\host"
@@ -40,7 +40,7 @@ def windows() -> str:
     if sys.platform == "win32":
         pytest.skip("this is Windows")
     try:
-        home = Path(python.find().command[0]).parent
+        home = Path(python.find_directml_python().command[0]).parent
     except GraphfixError as error:
         pytest.skip(str(error))
     found = list(home.glob("opt/dml/windows/Lib/site-packages/graphfix-*/direct_url.json"))
@@ -91,8 +91,8 @@ def test_a_repaired_model_runs_and_an_exported_one_does_not(windows: str, tmp_pa
 
 def test_what_is_shipped_runs_on_directml_in_process(windows: str, tmp_path: Path) -> None:
     model = ROOT / "models/sensevoice_audio/model.onnx"
-    # Made on this side, which is faster; tests/ship are run on the other one by make windows.
-    assert ship_file(model, tmp_path / "shipped", wanted(["samples=1s"], 16000)).ok
+    # Made on this side, which is faster; tests/shipping are run on the other one by make windows.
+    assert ship_file(model, tmp_path / "shipped", parse_containers(["samples=1s"], 16000)).ok
     done = run(windows, "-c", RUNS, there(tmp_path / "shipped"))
     assert done.stdout.split() == ["DmlExecutionProvider", "True", "True"], done.stderr
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from graphfix.zoo import model_process, stages
-from graphfix.zoo.model_process import Request
-from graphfix.zoo.recipe import Recipe
+from graphfix.model_zoo import model_process, stages
+from graphfix.model_zoo.model_process import Request
+from graphfix.model_zoo.recipe import Recipe
 
 RESHAPE = """<ir_version: 8, opset_import: ["": 18]>
 g (float[T, 8] x) => (float[N, 4] y) <int64[2] s = {-1, 4}> {
@@ -22,7 +22,7 @@ def test_what_crashed_runs_and_is_placed(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(RESHAPE), path)
     recipe = Recipe("reshape", path, gates={"crashes": 0, "cpu-nodes": 0}, dims={"T": [2]})
-    row = model_process.work(Request(recipe, "dml", "k"))
+    row = model_process.run_request(Request(recipe, "dml", "k"))
     assert row["ok"], row["reason"]
     assert row["figures"]["crashes"] == {"before": 1, "after": 0, "why": ""}
     assert "8007" in row["stages"]["directml"]["before"]["reason"]

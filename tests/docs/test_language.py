@@ -80,6 +80,6 @@ def test_a_summary_of_a_pass_is_a_verb_and_its_object() -> None:
     from graphfix.engine import registry
     from graphfix.spec.manual import manual_of
 
-    for name in registry.names():
+    for name in registry.pass_names():
         first = manual_of(registry.pass_class(name)).summary.split()[0]
         assert re.fullmatch("[A-Z][a-z]+s", first), f"{name}: {first}"

@@ -17,12 +17,12 @@ import graphfix
 from graphfix.core import Match, NodePass
 from graphfix.engine import pipeline, registry
 from graphfix.engine.report import ROUNDS
-from graphfix.model import shapes
+from graphfix.facts import shapes
 from graphfix.spec.manual import manual_of
 
 if TYPE_CHECKING:
     from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
+    from graphfix.facts.view import View
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 # A start that is the lowest integer only once it is computed: fold runs behind slice-start.
@@ -35,7 +35,7 @@ COMPUTED = f"""{HEAD} m (float[B, T, 4] x) => (float[B, U, 4] y)
 def left_for(profile: str, model: ir.Model) -> list[str]:
     """The passes of a profile that have a site, with shapes inferred again."""
     fresh = ir.from_proto(ir.to_proto(model))
-    passes = pipeline.parse(profile)
+    passes = pipeline.parse_passes(profile)
     return [x.name for x in passes if any(isinstance(y, Match) for y in x.sites(fresh))]
 
 
@@ -94,11 +94,11 @@ def test_shapes_that_are_not_all_known_are_inferred_anew() -> None:
     unknown = ir.from_proto(
         onnx.parser.parse_model(text.replace("float[B, U, 4] y", "float[P, Q, R] y"))
     )
-    assert [shapes.renew(model) for model in (known, unknown)] == [False, False]
+    assert [shapes.drop_incomplete_shapes(model) for model in (known, unknown)] == [False, False]
     for model in (known, unknown):
         shapes.shapes_of(model)
-    assert not shapes.renew(known)
-    assert shapes.renew(unknown)
+    assert not shapes.drop_incomplete_shapes(known)
+    assert shapes.drop_incomplete_shapes(unknown)
 
 
 @dataclass(frozen=True)

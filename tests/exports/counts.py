@@ -27,7 +27,7 @@ import onnxruntime as ort
 from onnx import numpy_helper
 
 import graphfix
-from graphfix.feeds.full_lengths import full_lengths
+from graphfix.feeds.full_lengths import add_full_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,7 +222,7 @@ def worst_difference(name: str, fixed: onnx.ModelProto) -> float:
     """The worst difference between a model and what it became, over every case of the recipe."""
     ran, graph, worst = session(fixed), ir.from_proto(fixed), 0.0
     for feeds, wanted in asked(name):
-        for want, got in zip(wanted, ran.run(None, full_lengths(graph, feeds)), strict=True):
+        for want, got in zip(wanted, ran.run(None, add_full_lengths(graph, feeds)), strict=True):
             if want.shape != got.shape:
                 return float("inf")
             there = np.isfinite(want)

@@ -58,7 +58,7 @@ def test_what_crashes_has_an_error_and_what_runs_has_none(row: dict[str, Any]) -
     assert ("type-conflict" in found) == (name in UNLOADABLE)
     assert found - {"reshape-allowzero", "type-conflict"} == {WRONG[x] for x in WRONG if x == name}
     if crashes and name not in UNLOADABLE:  # the error that was seen there leads to the node
-        code = hresult.find("Reshape node. Name:'node_view_1' Status Message: 80070057")
+        code = hresult.find_code("Reshape node. Name:'node_view_1' Status Message: 80070057")
         assert code is not None
         rules = ",".join(rule for cause in code.causes for rule in cause.rules)
         assert any(x.severity == "error" for x in graphfix.check(model, rules))

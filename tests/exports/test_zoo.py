@@ -17,10 +17,10 @@ import pytest
 import graphfix
 from graphfix.core import Match, Pass
 from graphfix.engine import pipeline, registry
-from graphfix.engine.fixpoint import Turns
+from graphfix.engine.fixpoint import PassTurns
 from graphfix.errors import PaddingError, UsageError
+from graphfix.facts.view import index_nodes
 from graphfix.job import planning
-from graphfix.model.view import index
 from graphfix.proof.compare import computes_in_half
 
 _spec = importlib.util.spec_from_file_location("counts", Path(__file__).with_name("counts.py"))
@@ -56,11 +56,11 @@ def the_profile_repairs_every_site_or_says_why_not(row: dict[str, Any]) -> None:
 
 def _rounds(name: str) -> bool:
     """Whether it is the job of a pass to round, which has a promise and tests of its own."""
-    return bool(getattr(registry.pass_class(name), "measured", False))
+    return bool(getattr(registry.pass_class(name), "needs_calibration", False))
 
 
 LAST = "ilens-mask"  # the only one that is all or nothing, and may refuse a model
-ALONE = [x for x in registry.names() if not _rounds(x)]
+ALONE = [x for x in registry.pass_names() if not _rounds(x)]
 
 
 @functools.lru_cache(maxsize=2)  # the tests of one model follow each other
@@ -71,12 +71,12 @@ def untouched(name: str) -> frozenset[str]:
     takes the longest is not asked, since it leaves few as they are.
     """
     model = graphfix.load(counts.ROOT / "models" / f"{name}.onnx")
-    before, turns, found = _bytes(model), Turns(model, None), []
-    for one in (registry.make(x) for x in ALONE if x != LAST):
-        index(model)
+    before, turns, found = _bytes(model), PassTurns(model, None), []
+    for one in (registry.make_pass(x) for x in ALONE if x != LAST):
+        index_nodes(model)
         if isinstance(one, Pass) and any(isinstance(x, Match) for x in one.sites(model)):
             continue
-        turns.take(one, one)
+        turns.run_first(one, one)
         found.append(one.name)
     return frozenset(found) if _bytes(model) == before else frozenset()
 
@@ -109,7 +109,7 @@ def _is_half(row: dict[str, Any]) -> bool:
 
 @functools.lru_cache(maxsize=2)
 def exported_kernels(name: str) -> dict[str, int] | None:
-    return planning.kernels_of(graphfix.load(counts.ROOT / "models" / f"{name}.onnx"))
+    return planning.kernels_per_run(graphfix.load(counts.ROOT / "models" / f"{name}.onnx"))
 
 
 def a_profile_adds_no_kernel_and_leaves_nothing(row: dict[str, Any], profile: str) -> None:
@@ -117,9 +117,14 @@ def a_profile_adds_no_kernel_and_leaves_nothing(row: dict[str, Any], profile: st
     model = graphfix.load(path)
     graphfix.run(model, profile)
     fresh = ir.from_proto(ir.to_proto(model))
-    left = [x.name for x in pipeline.parse(profile) for y in x.sites(fresh) if isinstance(y, Match)]
+    left = [
+        x.name
+        for x in pipeline.parse_passes(profile)
+        for y in x.sites(fresh)
+        if isinstance(y, Match)
+    ]
     assert not left
-    before, after = exported_kernels(row["name"]), planning.kernels_of(model)
+    before, after = exported_kernels(row["name"]), planning.kernels_per_run(model)
     assert after is not None
     if before is not None:  # one of them does not load as it was exported
         assert after["all"] <= before["all"]
@@ -130,7 +135,9 @@ def a_profile_adds_no_kernel_and_leaves_nothing(row: dict[str, Any], profile: st
 def looking_keeps_every_byte(row: dict[str, Any]) -> None:
     model = graphfix.load(counts.ROOT / "models" / f"{row['name']}.onnx")
     before = _bytes(model)
-    looked = graphfix.check(model, [registry.make(x) for x in registry.names() if x != LAST])
+    looked = graphfix.check(
+        model, [registry.make_pass(x) for x in registry.pass_names() if x != LAST]
+    )
     assert isinstance(looked, list)
     with contextlib.suppress(UsageError):  # it cannot tell what is to be padded
         graphfix.check(model, LAST)

@@ -10,11 +10,11 @@ import pytest
 
 from graphfix.feeds import condition_cover
 from graphfix.feeds.case import Cases
-from graphfix.feeds.case_search import search
-from graphfix.feeds.case_style import ends_of
-from graphfix.feeds.condition_cover import hop_of
-from graphfix.feeds.coverage import coverage
-from graphfix.feeds.input import size_of
+from graphfix.feeds.case_search import search_cases
+from graphfix.feeds.case_style import row_lengths
+from graphfix.feeds.condition_cover import frame_hop
+from graphfix.feeds.coverage import measure_coverage
+from graphfix.feeds.input import size_of_dim
 from graphfix.feeds.roles import roles_of
 from graphfix.feeds.signature import Signature
 from graphfix.proof.verify import verify
@@ -42,7 +42,7 @@ def model(text: str) -> ir.Model:
 def covered(text: str, dims: dict[str, list[int]] | None = None) -> Cases:
     made = model(text)
     with Session(made, optimize=False) as session:
-        return search(made, lambda case: session.run(case.feeds), dims=dims, cover=True)
+        return search_cases(made, lambda case: session.run(case.feeds), dims=dims, cover=True)
 
 
 def test_rows_end_in_every_way():
@@ -74,7 +74,7 @@ def test_every_choice_in_every_combination():
     had = {(int(x.feeds["a"]), bool(x.feeds["b"])) for x in cases}
     assert had == {(a, b) for a in (3, 5, 6) for b in (False, True)}
     assert {"every value of 'a'", "every value of 'b'"} <= {
-        *coverage(cases, cases.signature).covered
+        *measure_coverage(cases, cases.signature).covered
     }
 
 
@@ -130,10 +130,10 @@ def test_no_case_costs_much_more_than_the_usual_ones():
 
 def test_what_was_not_tried_is_said():
     cases = covered(MASK, {"T": [8]})
-    told = coverage(cases, cases.signature)
+    told = measure_coverage(cases, cases.signature)
     assert "padding on the left" in told.covered
     assert "T > 8" in told.missing
-    told = coverage([x for x in cases if x.side == "right"], cases.signature)
+    told = measure_coverage([x for x in cases if x.side == "right"], cases.signature)
     assert "padding on the left" in told.missing
 
 
@@ -141,9 +141,9 @@ def test_what_whole_numbers_were_fed_is_said():
     text = """m (int64[B, T] a) => (float[B, T, 1] y) <float[5, 1] t = {1, 2, 3, 4, 5}>
         { y = Gather (t, a) }"""
     cases = covered(text)
-    assert "5 values of 'a' (0 to 4)" in coverage(cases, cases.signature).covered
+    assert "5 values of 'a' (0 to 4)" in measure_coverage(cases, cases.signature).covered
     narrow = [replace(x, feeds={"a": np.minimum(x.feeds["a"], 1)}) for x in cases]
-    told = coverage(narrow, cases.signature)
+    told = measure_coverage(narrow, cases.signature)
     assert {"values of 'a' other than 0 to 1", "the last id of 'a'"} <= {*told.missing}
     assert not any("'a'" in x for x in told.covered)
 
@@ -151,14 +151,14 @@ def test_what_whole_numbers_were_fed_is_said():
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("whole", [1, 2, 7, 40])
 def test_ends(rows: int, whole: int):
-    assert set(ends_of("all full", whole, rows, 0)) == {whole}
-    first = ends_of("first full", whole, rows, 0)
+    assert set(row_lengths("all full", whole, rows, 0)) == {whole}
+    first = row_lengths("first full", whole, rows, 0)
     assert first[0] == whole
-    none = ends_of("none full", whole, rows, 0)
+    none = row_lengths("none full", whole, rows, 0)
     assert whole == 1 or max(none) < whole
-    short = ends_of("first short", whole, rows, 0)
+    short = row_lengths("first short", whole, rows, 0)
     assert whole == 1 or rows == 1 or short[0] < max(short) == whole
-    empty = ends_of("an empty row", whole, rows, 0)
+    empty = row_lengths("an empty row", whole, rows, 0)
     assert 0 in empty
     for found in (first, none, short, empty):
         assert len(found) == rows
@@ -170,7 +170,9 @@ def test_inputs_that_share_their_dims_are_looked_at_once(monkeypatch):
 
     def sized(inputs: int) -> tuple[int, int]:
         asked, evaluated = [], []
-        monkeypatch.setattr(condition_cover, "size_of", lambda *x: asked.append(x) or size_of(*x))
+        monkeypatch.setattr(
+            condition_cover, "size_of_dim", lambda *x: asked.append(x) or size_of_dim(*x)
+        )
         worked_out = ir.SymbolicDim.evaluate
         monkeypatch.setattr(
             ir.SymbolicDim, "evaluate", lambda *x: evaluated.append(x) or worked_out(*x)
@@ -178,7 +180,7 @@ def test_inputs_that_share_their_dims_are_looked_at_once(monkeypatch):
         names = [f"x{i}" for i in range(inputs)]
         declared = ", ".join(f"float[B, T] {x}" for x in names)
         made = model(f"m ({declared}) => (float[B, T] y) {{ y = Sum ({', '.join(names)}) }}")
-        assert search(made, lambda case: None, cover=True)
+        assert search_cases(made, lambda case: None, cover=True)
         monkeypatch.undo()
         return len(asked), len(evaluated)
 
@@ -201,8 +203,8 @@ LOST = STRIDED.replace(
 
 
 def test_strides_are_multiplied_along_the_way():
-    assert hop_of(Signature(model(WHOLE))) == 256
-    assert hop_of(Signature(model("m (float[B, T] x) => (float[B, T] y) { y = Tanh (x) }"))) == 1
+    assert frame_hop(Signature(model(WHOLE))) == 256
+    assert frame_hop(Signature(model("m (float[B, T] x) => (float[B, T] y) { y = Tanh (x) }"))) == 1
 
 
 def test_a_size_whose_symbol_cancels_says_nothing_of_frames():
@@ -212,11 +214,11 @@ def test_a_size_whose_symbol_cancels_says_nothing_of_frames():
          int64[1] all = {{{2**63 - 1}}}>
         {{ h = Conv <strides = [2]> (x, w)  n = Shape <start = 2> (x)  m = Add (n, less)
            last = Div (m, two)  y = Slice (h, last, all, two) }}""")
-    assert hop_of(Signature(last)) == 2
+    assert frame_hop(Signature(last)) == 2
 
 
 def test_lengths_have_several_frames_and_a_second_of_samples():
-    lengths = {x.dims["T"] for x in search(model(WHOLE), lambda case: None, cover=True)}
+    lengths = {x.dims["T"] for x in search_cases(model(WHOLE), lambda case: None, cover=True)}
     assert {513, 1279, 16_000} <= lengths
     assert verify(model(WHOLE), model(WHOLE)).ok
     assert not verify(model(WHOLE), model(LOST)).ok
@@ -224,6 +226,6 @@ def test_lengths_have_several_frames_and_a_second_of_samples():
 
 def test_a_size_that_ran_is_not_too_much():
     made = model("m (float[1, T, T2] x) => (float[1, T, T2] y) { y = Tanh (x) }")
-    found = search(made, lambda case: None, dims={"T": [576], "T2": [576]}, cover=True)
+    found = search_cases(made, lambda case: None, dims={"T": [576], "T2": [576]}, cover=True)
     assert found
     assert not found.left_out

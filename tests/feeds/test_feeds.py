@@ -13,12 +13,12 @@ import pytest
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.case import Case
-from graphfix.feeds.case_search import make_cases, search
-from graphfix.feeds.coverage import coverage
-from graphfix.feeds.poison import poisoned
+from graphfix.feeds.case_search import make_cases, search_cases
+from graphfix.feeds.coverage import measure_coverage
+from graphfix.feeds.poison import poison_padding
 from graphfix.feeds.roles import Role, roles_of
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.user_feeds import given_case
+from graphfix.feeds.user_feeds import case_from_feeds
 from graphfix.runtime.run_errors import RunError
 
 ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" / "zoo"))
@@ -194,7 +194,7 @@ def test_a_bound_of_a_table_lets_most_of_it_pass(op: str, args: str, low: float,
     found = [float(case.feeds["a"]) for case in cases]
     assert all(low <= x <= high for x in found)
     assert len(set(found)) > 1
-    assert "'a' over 1e4" not in coverage(cases, cases.signature).missing
+    assert "'a' over 1e4" not in measure_coverage(cases, cases.signature).missing
 
 
 def test_cumulated_lengths_are_known_by_the_differences_of_neighbours():
@@ -224,7 +224,7 @@ def test_an_input_that_nothing_uses_is_fed_zeros():
 def test_lengths_one_and_two_odd_and_longer_and_ragged_batches():
     cases = make_cases(model(ADDITIVE))
     assert [(c.dims["B"], c.dims["T"]) for c in cases] == [(1, 7), (1, 1), (2, 2), (2, 23), (3, 40)]
-    assert [c.ragged for c in cases] == [False, False, True, True, True]
+    assert [c.is_ragged for c in cases] == [False, False, True, True, True]
     assert not cases.dropped
 
 
@@ -249,8 +249,8 @@ def test_a_mask_that_meets_no_data_is_as_long_as_the_data():
     text = """m (float[p, q] wave, int64[r, s] seen) => (float[p, q] y, int64[r] n)
         <int64[1] ax = {1}> { y = Relu (wave)  n = ReduceSum <keepdims = 0> (seen, ax) }"""
     signature = Signature(model(text))
-    assert signature.group("p") == signature.group("r")
-    assert signature.group("q") == signature.group("s")
+    assert signature.group_of("p") == signature.group_of("r")
+    assert signature.group_of("q") == signature.group_of("s")
 
 
 def test_two_times_that_the_graph_does_not_relate_differ():
@@ -364,7 +364,7 @@ def test_images_grow_as_far_as_the_work_is_small(channels: int, longest: int) ->
             raise RunError("too short")
         ran.append(height)
 
-    search(model(text), run)
+    search_cases(model(text), run)
     assert len(set(ran)) >= 3
     assert max(ran) == longest
 
@@ -442,14 +442,14 @@ def test_a_number_of_valid_steps():
           f = Cast <to = 1> (l)  y = Mul (s, f) }"""
     case = make_cases(model(text))[-1]
     assert case.valid["T"] == (int(case.feeds["a"]),)
-    assert case.ragged
+    assert case.is_ragged
 
 
 def test_images_have_a_height_and_a_width():
     text = """m (uint8[B, 1, H, W] x) => (float[B, 1, H, W] y) <float[1, 1, 1, 1] w = {2}>
         { f = Cast <to = 1> (x)  y = Conv (f, w) }"""
     cases = make_cases(model(text))
-    assert cases.roles["x"].kind == "int"
+    assert cases.input_roles["x"].kind == "int"
     assert {(c.dims["H"], c.dims["W"]) for c in cases} >= {(7, 5), (40, 22)}
 
 
@@ -465,7 +465,7 @@ def test_given_inputs_are_used_as_they_are(tmp_path: Path):
     mask = np.array([[1, 1, 1], [1, 0, 0]])
     scores = np.zeros((2, 3, 3), np.float32)
     np.savez(tmp_path / "f.npz", a=mask, s=scores)
-    case = given_case(tmp_path / "f.npz", Signature(model(ADDITIVE)))
+    case = case_from_feeds(tmp_path / "f.npz", Signature(model(ADDITIVE)))
     assert case.dims == {"B": 2, "T": 3}
     assert case.valid == {"T": (3, 1)}
     assert (case.feeds["a"] == mask).all()
@@ -474,14 +474,14 @@ def test_given_inputs_are_used_as_they_are(tmp_path: Path):
 def test_given_inputs_that_do_not_fit(tmp_path: Path):
     signature = Signature(model(ADDITIVE))
     with pytest.raises(FeedError, match="lack 's'"):
-        given_case({"a": np.ones((2, 3))}, signature)
+        case_from_feeds({"a": np.ones((2, 3))}, signature)
     with pytest.raises(FeedError, match=r"'a' has shape \[3\].*\['B', 'T'\]"):
-        given_case({"a": np.ones(3), "s": np.ones((1, 3, 3))}, signature)
+        case_from_feeds({"a": np.ones(3), "s": np.ones((1, 3, 3))}, signature)
     with pytest.raises(FeedError, match="no such file"):
-        given_case(tmp_path / "none.npz", signature)
+        case_from_feeds(tmp_path / "none.npz", signature)
     (tmp_path / "text.npz").write_text("hello")
     with pytest.raises(FeedError, match=r"not an \.npz file"):
-        given_case(tmp_path / "text.npz", signature)
+        case_from_feeds(tmp_path / "text.npz", signature)
 
 
 # Poison
@@ -491,7 +491,7 @@ def test_poison_is_put_beyond_the_valid_length_only():
     m = model(LENGTHS % ("int64", 7, 7))
     cases = make_cases(m)
     clean = cases[-1]
-    kinds = {p.poison: p for p in poisoned(clean, cases.signature)}
+    kinds = {p.poison: p for p in poison_padding(clean, cases.signature)}
     assert set(kinds) == {"NaN", "large values"}
     for spoiled in kinds.values():
         assert spoiled.base == clean.name
@@ -508,7 +508,7 @@ def test_poisoned_token_ids_are_other_valid_ids():
         <float[5, 1] t = {0,1,2,3,4}, int64[1] ax = {2}>
         { e = Gather (t, a)  f = Cast <to = 1> (b)  u = Unsqueeze (f, ax)  y = Mul (e, u) }"""
     cases = make_cases(model(text))
-    (spoiled,) = poisoned(cases[-1], cases.signature)
+    (spoiled,) = poison_padding(cases[-1], cases.signature)
     assert spoiled.poison == "other ids"
     assert (spoiled.feeds["a"] != cases[-1].feeds["a"]).any()
     assert (spoiled.feeds["a"] < 5).all()
@@ -517,7 +517,7 @@ def test_poisoned_token_ids_are_other_valid_ids():
 
 def test_without_a_mask_there_is_nothing_to_poison():
     cases = make_cases(model(CONV))
-    assert all(not case.valid and not poisoned(case, cases.signature) for case in cases)
+    assert all(not case.valid and not poison_padding(case, cases.signature) for case in cases)
 
 
 # Real exports
@@ -580,7 +580,7 @@ def test_no_case_has_less_than_the_window_of_a_pool_where_frames_are_counted(poo
     m = model(f"""m (float[B, 2, T] x) => (float[B, 2, S] y)
         {{ y = {pool} <kernel_shape = [4], strides = [2]> (x) }}""")
     assert min(case.feeds["x"].shape[2] for case in make_cases(m)) < 4
-    cases = search(m, lambda case: None, frames=True)
+    cases = search_cases(m, lambda case: None, frames=True)
     lengths = {case.feeds["x"].shape[2] for case in cases}
     assert min(lengths) >= 4
     assert len(lengths) >= 3
@@ -594,9 +594,9 @@ def test_no_case_has_less_than_the_window_of_a_pool_where_frames_are_counted(poo
 )
 def test_pictures_have_the_range_of_pictures(dims: str, image: bool) -> None:
     made = model(f"m (float[{dims}] x) => (float[{dims}] y) {{ y = Tanh (x) }}")
-    cases = search(made, lambda case: None, cover=True)
+    cases = search_cases(made, lambda case: None, cover=True)
     most = max(float(np.abs(x.feeds["x"]).max()) for x in cases)
     assert (100 < most <= 255) if image else most > 1e4
-    told = coverage(cases, cases.signature)
+    told = measure_coverage(cases, cases.signature)
     assert ("'x' from 0 to 255" in told.covered) == image
     assert any("values from 0 to 255" in x.name for x in cases) == image

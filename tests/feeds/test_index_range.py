@@ -107,7 +107,7 @@ def graph(before: str) -> ir.Model:
 
 def test_edges_reach_every_node_of_the_graph() -> None:
     cases = make_cases(graph("e = Identity (edges)"))
-    assert cases.roles["edges"].kind == "tokens"
+    assert cases.input_roles["edges"].kind == "tokens"
     assert not cases.dropped
     for case in cases:
         edges, nodes = case.feeds["edges"], len(case.feeds["x"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from graphfix.feeds.case_search import search
-from graphfix.feeds.run_cost import Work
+from graphfix.feeds.case_search import search_cases
+from graphfix.feeds.run_cost import RunCost
 from graphfix.feeds.signature import Signature
 
 # Weights of a shape, whatever is in them.
@@ -53,13 +53,13 @@ def test_multiplications(case: str, rows: int) -> None:
     groups = dict.fromkeys(
         [*([signature.batch] if signature.batch else []), *signature.times], rows
     )
-    assert Work(signature).at(groups) == rows * each
+    assert RunCost(signature).multiplications_at(groups) == rows * each
 
 
 def rows_of(dims: str) -> list[int]:
     """The rows of each case, of a model of 26 milliards of multiplications a row, or a share."""
     made = model(dims, f"{WEIGHT.format('512, 64, 7, 7')}  y = Conv <pads = [3, 3, 3, 3]> (x, w)")
-    return [case.dims["N"] for case in search(made, lambda case: None, cover=True)]
+    return [case.dims["N"] for case in search_cases(made, lambda case: None, cover=True)]
 
 
 def test_a_model_that_computes_much_gets_cases_of_few_rows() -> None:
@@ -74,5 +74,5 @@ def test_a_model_that_computes_much_gets_cases_of_few_rows() -> None:
 
 def test_it_says_which_cases_would_cost_too_much() -> None:
     made = model("[N, 64, 256, 256]", f"{WEIGHT.format('512, 64, 7, 7')}  y = Conv (x, w)")
-    found = search(made, lambda case: None, cover=True)
+    found = search_cases(made, lambda case: None, cover=True)
     assert found.left_out

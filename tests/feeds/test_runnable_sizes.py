@@ -12,9 +12,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphfix.errors import FeedError
-from graphfix.feeds.arrays import Maker
+from graphfix.feeds.arrays import CaseMaker
 from graphfix.feeds.case import Cases
-from graphfix.feeds.case_search import make_cases, search
+from graphfix.feeds.case_search import make_cases, search_cases
 from graphfix.feeds.signature import Signature
 from graphfix.runtime.local_session import Session
 
@@ -125,7 +125,7 @@ def text(body: str) -> ir.Model:
 def covering(given: ir.Model) -> Cases:
     """The cases that a verification makes."""
     with Session(given, optimize=False) as session:
-        return search(given, lambda case: session.run(case.feeds), cover=True)
+        return search_cases(given, lambda case: session.run(case.feeds), cover=True)
 
 
 def sizes(cases: Cases, name: str) -> set[int]:
@@ -196,17 +196,19 @@ def test_a_pad_that_reflects_more_than_there_is_is_no_case_of_any_runtime() -> N
         "m (float[1, L] x) => (float[P, Q] y) <int64[4] pads = {0, 200, 0, 200}>"
         ' { y = Pad <mode = "reflect"> (x, pads) }'
     )
-    cases = search(given, lambda case: None, cover=True)
+    cases = search_cases(given, lambda case: None, cover=True)
     assert min(sizes(cases, "L")) > 200
     assert len(sizes(cases, "L")) > 2
     with pytest.raises(FeedError, match="a Pad reflects more than there is"):
-        search(given, lambda case: None, dims={"L": [7]})
+        search_cases(given, lambda case: None, dims={"L": [7]})
 
 
 def test_an_input_of_a_hundred_gigabytes_is_not_made() -> None:
     signature = Signature(text("m (float[A, B, C, D] x) => (float[A, B, C, D] y) {y = Relu (x)}"))
     with pytest.raises(FeedError, match="more than 134,217,728 elements"):
-        Maker(signature, 0).case(0, dict.fromkeys([*signature.times, signature.batch], 3200))
+        CaseMaker(signature, 0).make_case(
+            0, dict.fromkeys([*signature.times, signature.batch], 3200)
+        )
 
 
 # Caches of three dims ----------------------------------------------------------------------------

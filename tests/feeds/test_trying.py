@@ -14,8 +14,8 @@ import graphfix
 from graphfix.errors import UsageError
 from graphfix.feeds.case_search import make_cases
 from graphfix.probing.padded import padded
-from graphfix.ship.build import ship_file
-from graphfix.ship.container_spec import wanted
+from graphfix.shipping.build import ship_file
+from graphfix.shipping.container_spec import parse_containers
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
@@ -64,7 +64,7 @@ def stateful(tmp_path: Path) -> Path:
 
 def test_the_batch_of_a_state_is_found(tmp_path: Path):
     cases = make_cases(stateful(tmp_path))
-    assert cases.signature.batch == cases.signature.group("S")
+    assert cases.signature.batch == cases.signature.group_of("S")
     assert {case.dims["T"] for case in cases} > {7, 23, 40}
     assert all(case.dims["N"] == case.dims["S"] for case in cases)
     assert graphfix.verify(stateful(tmp_path), stateful(tmp_path)).ok
@@ -86,4 +86,4 @@ def test_a_size_that_is_merely_missing_is_still_asked_for(tmp_path: Path):
     text = "m (float[N, 3, H, W] x) => (float[N, 3, H, W] y) { y = Relu (x) }"
     ir.save(ir.from_onnx_text(HEAD + text), path)
     with pytest.raises(UsageError, match="W has none"):
-        ship_file(path, tmp_path / "out", wanted(["H=8"]), axis="x.2")
+        ship_file(path, tmp_path / "out", parse_containers(["H=8"]), axis="x.2")

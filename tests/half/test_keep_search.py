@@ -11,13 +11,13 @@ import pytest
 
 import graphfix
 from graphfix import job
+from graphfix.facts import shapes
 from graphfix.feeds.case import Case
+from graphfix.files.half_weights import KEPT_IN_FLOAT32_KEY
 from graphfix.half import float16_range, keep_search
-from graphfix.half.emulate import rounded
-from graphfix.half.keep_search import settle
-from graphfix.half.trials import Kept, Trials
-from graphfix.model import shapes
-from graphfix.model.half_weights import KEPT
+from graphfix.half.emulate import emulate_float16
+from graphfix.half.keep_search import search_kept_nodes
+from graphfix.half.trials import KeepSet, Trials
 from graphfix.proof.compare import HALF_GATE
 from graphfix.proof.verify import Verdict
 from graphfix.runtime.local_session import Session
@@ -79,7 +79,7 @@ HEAVY = parse(
 
 def found(model: ir.Model) -> tuple[dict[str, str], ir.Model, bool]:
     copy = model.clone()
-    chosen, result = settle(
+    chosen, result = search_kept_nodes(
         copy, graphfix.get_pass("float16"), tolerance=HALF_GATE, dims={"B": [1], "T": [9, 40]}
     )
     graphfix.run(copy, chosen)
@@ -108,7 +108,9 @@ def test_what_must_stay_is_found_and_named(model: ir.Model, tensors: set[str], w
     graphfix.run(plain, "float16")
     reasons, after, ok = found(model)
     assert ok
-    assert tensors <= {x.outputs[0].name for x in after.graph if KEPT in x.metadata_props}
+    assert tensors <= {
+        x.outputs[0].name for x in after.graph if KEPT_IN_FLOAT32_KEY in x.metadata_props
+    }
     assert any(why in reason for reason in reasons.values())
     # Few of them: the products with weights are float16.
     assert "y" not in reasons or model is CANCELS
@@ -117,7 +119,7 @@ def test_what_must_stay_is_found_and_named(model: ir.Model, tensors: set[str], w
     if model is not WIDE_NORM:  # that one is right on the CPU, which norms in float32
         # As a device rounds it: ONNX Runtime's CPU adds and subtracts in float32 throughout.
         missed = graphfix.verify(
-            model, rounded(plain), tolerance=HALF_GATE, dims={"B": [2], "T": [23]}
+            model, emulate_float16(plain), tolerance=HALF_GATE, dims={"B": [2], "T": [23]}
         )
         assert not missed.ok
 
@@ -133,7 +135,10 @@ def test_the_job_finds_it_and_a_second_job_changes_nothing(tmp_path: Path) -> No
     reasons = " ".join(reason for _, reason in report.passes[0].skips)
     assert "is beyond float16 at" in reasons
     made = ir.load(target)
-    assert {x.op_type for x in made.graph if KEPT in x.metadata_props} >= {"Mul", "Tanh"}
+    assert {x.op_type for x in made.graph if KEPT_IN_FLOAT32_KEY in x.metadata_props} >= {
+        "Mul",
+        "Tanh",
+    }
     second = job.repair_file(target, again, "float16", dims={"T": [9, 40]}, kernels=False)
     assert not second.changed
     assert again.read_bytes() == target.read_bytes()
@@ -152,13 +157,15 @@ def test_what_is_written_down_makes_the_same_again(tmp_path: Path) -> None:
 def test_a_mask_is_no_large_activation() -> None:
     scores = f(4, 64)
     masked = np.where(np.arange(64) < 50, scores, np.float32(-30000))
-    assert not float16_range.is_near(masked)
-    assert float16_range.is_near(np.float32([1, 2, 20000, -30000]))
+    assert not float16_range.is_near_limit(masked)
+    assert float16_range.is_near_limit(np.float32([1, 2, 20000, -30000]))
     lowest = np.where(np.arange(64) < 50, scores, np.float32(-3.4e38))
-    gap = float16_range.gap_of(lowest, np.where(lowest < -1, -30000, scores).astype(np.float16))
+    gap = float16_range.measure_gap(
+        lowest, np.where(lowest < -1, -30000, scores).astype(np.float16)
+    )
     assert gap is not None
     assert gap.lost == 0
-    lost = float16_range.gap_of(scores, np.full_like(scores, np.inf).astype(np.float16))
+    lost = float16_range.measure_gap(scores, np.full_like(scores, np.inf).astype(np.float16))
     assert lost is not None
     assert lost.lost == scores.size
 
@@ -170,7 +177,7 @@ def test_rounding_is_that_of_float16() -> None:
     scales = (1, 200, 1e-2, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
     edges = [np.inf, -np.inf, 0, 1e9, -1e9, 65504, -65519, 65520, 2**-14, -(2**-14), 2**-24]
     x = np.concatenate([*(f(500, scale=scale) for scale in scales), edges]).astype(np.float32)
-    session = Session(rounded(model), optimize=False)
+    session = Session(emulate_float16(model), optimize=False)
     made = session.run({"x": x, "z": np.ones_like(x)})["y"]
     with np.errstate(over="ignore"):
         half = x.astype(np.float16).astype(np.float32)
@@ -231,7 +238,7 @@ def test_where_an_attention_is_to_blame_its_scores_are_tried_first() -> None:
         far=np.array(9000, np.float32),
     )
     tried: list[str] = []
-    _, result = settle(
+    _, result = search_kept_nodes(
         model, graphfix.get_pass("float16"), tolerance=HALF_GATE, progress=tried.append
     )
     assert result.verdict is not None
@@ -251,7 +258,7 @@ def test_a_large_weight_of_what_stays_is_stored_in_float16_if_that_passes() -> N
         small=np.array(1e-4, np.float32),
     )
     copy = model.clone()
-    chosen, result = settle(
+    chosen, result = search_kept_nodes(
         copy, graphfix.get_pass("float16"), tolerance=HALF_GATE, dims={"B": [1], "T": [9]}
     )
     assert result.verdict is not None
@@ -263,7 +270,7 @@ def test_a_large_weight_of_what_stays_is_stored_in_float16_if_that_passes() -> N
     assert "store=w" in chosen.spec()
     # What the user keeps is float32 in the file as well.
     asked = graphfix.get_pass("float16", keep="a+c")
-    _, kept = settle(model, asked, tolerance=HALF_GATE, dims={"B": [1], "T": [9]})
+    _, kept = search_kept_nodes(model, asked, tolerance=HALF_GATE, dims={"B": [1], "T": [9]})
     assert kept.stored == ()
 
 
@@ -280,11 +287,11 @@ def test_what_only_the_loud_cases_of_verification_overflow_stays_too() -> None:
     graphfix.run(plain, "float16")
     x = f(2, 5, 16)
     x[0, 3, 7] = 3e4
-    assert np.isnan(Session(rounded(plain), optimize=False).run({"x": x})["y"]).any()
+    assert np.isnan(Session(emulate_float16(plain), optimize=False).run({"x": x})["y"]).any()
     reasons, after, ok = found(model)
     assert ok
     assert {"a", "n"} <= set(reasons)
-    device = Session(rounded(after), optimize=False).run({"x": x})["y"]
+    device = Session(emulate_float16(after), optimize=False).run({"x": x})["y"]
     np.testing.assert_allclose(device, Session(model, optimize=False).run({"x": x})["y"], atol=1e-2)
 
 
@@ -295,7 +302,7 @@ def test_tensors_that_are_numbered_as_exporters_do_it() -> None:
     for node in model.graph:
         node.outputs[0].name = next(names)
     graphfix.run(model, "float16")
-    made = rounded(model)
+    made = emulate_float16(model)
     outputs = [x.name for node in made.graph for x in node.outputs]
     assert {"input", "input.4"} <= set(outputs)
     assert len(set(outputs)) == len(outputs)
@@ -303,18 +310,18 @@ def test_tensors_that_are_numbered_as_exporters_do_it() -> None:
 
 def test_what_is_run_dozens_of_times_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[list[int]] = []
-    looked = keep_search.overflowing
+    looked = keep_search.find_overflows
 
-    def seen(trials: Trials, kept: Kept, cases: Sequence[Case]) -> dict[str, str]:
+    def seen(trials: Trials, kept: KeepSet, cases: Sequence[Case]) -> dict[str, str]:
         rows.append([x.feeds["x"].shape[0] for x in cases])
         return looked(trials, kept, cases)
 
-    monkeypatch.setattr(keep_search, "overflowing", seen)
-    settle(HEAVY.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
+    monkeypatch.setattr(keep_search, "find_overflows", seen)
+    search_kept_nodes(HEAVY.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
     monkeypatch.setattr(keep_search, "_WORK", 3 * 2 * 256**3)  # of one row and of two
-    settle(HEAVY.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
+    search_kept_nodes(HEAVY.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
     monkeypatch.setattr(keep_search, "_WORK", 1)  # one runs, whatever it costs
-    settle(HEAVY.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
+    search_kept_nodes(HEAVY.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
     assert [max(x) for x in rows] == [3, 2, 1]
 
 
@@ -323,14 +330,14 @@ def test_a_candidate_that_misses_the_gate_is_run_no_further(
 ) -> None:
     runs: list[list[bool]] = []
 
-    def verdict(self: keep_search._Search, model: ir.Model, *, as_is: bool = False) -> Verdict:
+    def verdict(self: keep_search._KeepSearch, model: ir.Model, *, as_is: bool = False) -> Verdict:
         result = original(self, model, as_is=as_is)
         runs.append([all(x.ok for x in diffs) for diffs in result.cases.values()])
         return result
 
-    original = keep_search._Search._verdict
-    monkeypatch.setattr(keep_search._Search, "_verdict", verdict)
-    settle(CANCELS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
+    original = keep_search._KeepSearch._judge_model
+    monkeypatch.setattr(keep_search._KeepSearch, "_judge_model", verdict)
+    search_kept_nodes(CANCELS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
     assert any(not x[-1] for x in runs)
     assert all(all(x[:-1]) for x in runs)
 
@@ -347,16 +354,16 @@ def test_what_a_candidate_computes_is_inferred_once_for_all(
 
     monkeypatch.setattr(shapes, "infer", seen)
     trials = Trials(CANCELS.clone(), graphfix.get_pass("float16"), lambda _: None)
-    trials.candidate(Kept())
-    trials.candidate(Kept({"b": "why"}))
+    trials.build_candidate(KeepSet())
+    trials.build_candidate(KeepSet({"b": "why"}))
     assert inferred == [trials.before]
     copy = trials.before.clone()
-    shapes.carry(trials.before, copy)
+    shapes.copy_shapes(trials.before, copy)
     mine, own = shapes.shapes_of(copy), infer(copy)
     for value in (*copy.graph.inputs, *(x for node in copy.graph for x in node.outputs)):
         assert mine.dims(value) == own.dims(value) is not None
         assert mine.dtype(value) == own.dtype(value)
-        assert mine.data(value) == own.data(value)
+        assert mine.known_elements(value) == own.known_elements(value)
 
 
 def test_inner_tensors_are_looked_at_a_gibibyte_at_once() -> None:
@@ -366,14 +373,14 @@ def test_inner_tensors_are_looked_at_a_gibibyte_at_once() -> None:
         "a = Tanh (x) b = Tanh (a) c = Tanh (b) d = Tanh (c) y = Tanh (d)",
     )
     trials = Trials(model, graphfix.get_pass("float16"), lambda _: None)
-    candidate = trials.candidate(Kept())
-    names = trials.tensors
+    candidate = trials.build_candidate(KeepSet())
+    names = trials.float_tensors
     assert len(names) == 5
 
     def runs(mebibytes: int) -> int:
         case = Case("large", {"B": 1, "T": (mebibytes << 20) // (8 * 16)}, {"x": f(1, 3, 16)})
-        stream = trials.stream(candidate, case)
-        assert [name for name, _, _ in stream.pairs(names)] == names
+        stream = trials.stream_tensors(candidate, case)
+        assert [name for name, _, _ in stream.iter_pairs(names)] == names
         return stream.runs
 
     assert [runs(200), runs(300), runs(600)] == [1, 2, 5]
@@ -388,8 +395,10 @@ def test_what_cancels_before_a_branch_is_found() -> None:
             y = If (much) <then_branch = t () => (float[B, T, 16] p) { p = Tanh (d) },
                 else_branch = e () => (float[B, T, 16] q) { q = Softmax (d) }>
         }""")
-    chosen, _ = settle(
+    chosen, _ = search_kept_nodes(
         model, graphfix.get_pass("float16"), tolerance=HALF_GATE, dims={"B": [1], "T": [9]}
     )
     graphfix.run(model, chosen)
-    assert {"b", "d"} <= {x.outputs[0].name for x in model.graph if KEPT in x.metadata_props}
+    assert {"b", "d"} <= {
+        x.outputs[0].name for x in model.graph if KEPT_IN_FLOAT32_KEY in x.metadata_props
+    }

@@ -16,7 +16,7 @@ from graphfix.cli import main
 from graphfix.core import Change
 from graphfix.engine.report import PassReport, Report
 from graphfix.half import keep_search
-from graphfix.half.keep_search import Found
+from graphfix.half.keep_search import KeepSearchResult
 from graphfix.job import prove
 from graphfix.job.task import Task
 from graphfix.proof.compare import HALF_GATE, Tolerance
@@ -38,10 +38,10 @@ TURNS = parse(
 def _finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search takes the usual inputs for all there are, and is wrong."""
 
-    def settle(model: ir.Model, chosen: Pass, **_: object) -> tuple[Pass, Found]:
-        return chosen, Found()
+    def settle(model: ir.Model, chosen: Pass, **_: object) -> tuple[Pass, KeepSearchResult]:
+        return chosen, KeepSearchResult()
 
-    monkeypatch.setattr(keep_search, "settle", settle)
+    monkeypatch.setattr(keep_search, "search_kept_nodes", settle)
 
 
 @pytest.mark.usefixtures("_finds_nothing")
@@ -146,11 +146,13 @@ def test_a_search_that_meets_its_aim_in_no_way_is_not_begun_again(
     source, margins, least = tmp_path / "m.onnx", list[float](), [1.0]
     ir.save(OVERFLOWS.clone(), source)
 
-    def settle(model: ir.Model, chosen: Pass, *, margin: float, **_: object) -> tuple[Pass, Found]:
+    def settle(
+        model: ir.Model, chosen: Pass, *, margin: float, **_: object
+    ) -> tuple[Pass, KeepSearchResult]:
         margins.append(margin)
-        return chosen, Found(met=margin > least[-1])
+        return chosen, KeepSearchResult(met=margin > least[-1])
 
-    monkeypatch.setattr(keep_search, "settle", settle)
+    monkeypatch.setattr(keep_search, "search_kept_nodes", settle)
     for met, tried in ((1.0, [0.5]), (0.0, [0.5, 0.4, 0.2])):
         margins.clear()
         least.append(met)
@@ -162,7 +164,10 @@ def test_a_search_that_meets_its_aim_in_no_way_is_not_begun_again(
 def test_what_has_nothing_to_convert_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keep_search, "Trials", None)
     chosen = graphfix.get_pass("float16", keep="MatMul+Mul+Sin")
-    assert keep_search.settle(TURNS.clone(), chosen, tolerance=HALF_GATE) == (chosen, Found())
+    assert keep_search.search_kept_nodes(TURNS.clone(), chosen, tolerance=HALF_GATE) == (
+        chosen,
+        KeepSearchResult(),
+    )
 
 
 def test_what_rounds_nothing_is_held_to_the_usual_gate() -> None:
@@ -172,7 +177,7 @@ def test_what_rounds_nothing_is_held_to_the_usual_gate() -> None:
     done = PassReport("float16", "float16", "valid-rows", changes=(change,))
     idle = dataclasses.replace(done, changes=())
     for passes, allowed in (((done,), HALF_GATE), ((idle,), None)):
-        assert prove._allowed(task, Report("float16", passes, {}, {})) == allowed
+        assert prove._allowed_tolerance(task, Report("float16", passes, {}, {})) == allowed
     # What was asked for element by element is what was asked for.
     own = dataclasses.replace(task, tolerance=Tolerance(max_abs=0.5))
-    assert prove._allowed(own, Report("float16", (idle,), {}, {})) == own.tolerance
+    assert prove._allowed_tolerance(own, Report("float16", (idle,), {}, {})) == own.tolerance

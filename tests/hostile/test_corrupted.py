@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from graphfix import job
 from graphfix.errors import GraphfixError
+from graphfix.files import io
 from graphfix.job import checking
-from graphfix.model import io
 from tests.conformance.cases import cases
 from tests.hostile.corrupt import CORRUPTIONS, corrupted
 

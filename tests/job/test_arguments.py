@@ -28,20 +28,19 @@ def test_every_verb_is_a_callable_of_the_package() -> None:
         assert name in graphfix.__all__
 
 
-def test_the_module_of_a_zoo_is_a_package_and_a_verb(tmp_path: Path) -> None:
-    import graphfix.zoo
-    import graphfix.zoo.cache as parts
+def test_zoo_is_a_function_whatever_is_imported(tmp_path: Path) -> None:
+    import graphfix.model_zoo.zoo
 
-    assert graphfix.zoo.cache is parts
+    assert not inspect.ismodule(graphfix.zoo)
     with pytest.raises(UsageError, match="none: there is no such folder"):
         graphfix.zoo(tmp_path / "none")
 
 
-def test_the_module_of_what_ships_is_a_package_and_a_verb(tmp_path: Path) -> None:
-    import graphfix.ship
-    from graphfix.ship import manifest
+def test_ship_is_a_function_whatever_is_imported(tmp_path: Path) -> None:
+    import graphfix.shipped.manifest
+    import graphfix.shipping.build
 
-    assert graphfix.ship.manifest is manifest
+    assert not inspect.ismodule(graphfix.ship)
     for model in (MODEL, ir.from_proto(MODEL)):
         for containers in ({"T": [8, 4]}, "T=4,8", ["T=4", "T=8"]):
             done = graphfix.ship(model, tmp_path / "shipped", containers)
@@ -66,7 +65,7 @@ def test_progress_is_called_with_a_text(tmp_path: Path) -> None:
         verb(told.append)
         assert told
         assert all(isinstance(x, str) for x in told)
-    assert "progress" in inspect.signature(graphfix.zoo.zoo).parameters
+    assert "progress" in inspect.signature(graphfix.zoo).parameters
 
 
 @pytest.mark.parametrize("verb", ["fix", "run", "check", "padded", "plan", "bench", "repair_file"])

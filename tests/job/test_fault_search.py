@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from graphfix.core import Check
     from graphfix.editing.builder import Builder
-    from graphfix.editing.exclusions import Leaving
-    from graphfix.model.view import View
+    from graphfix.editing.exclusions import Exclusions
+    from graphfix.facts.view import View
 
 SITES = 7
 
@@ -113,12 +113,12 @@ class Leans(Scales):
         return op.Mul(op.Softmax(match.node.inputs[0], axis=-1), bit)
 
 
-MAY_GO = pipeline.may_go  # imported before the session begins to forbid it
+MAY_GO = pipeline.can_drop_pass  # imported before the session begins to forbid it
 
 
 @pytest.fixture(autouse=True)
 def _as_users_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "may_go", MAY_GO)
+    monkeypatch.setattr(pipeline, "can_drop_pass", MAY_GO)
 
 
 @pytest.fixture(autouse=True)
@@ -269,7 +269,7 @@ def test_a_pass_that_chooses_no_places_is_left_out_as_a_whole(tmp_path: Path) ->
     class Whole(Scales):
         name: ClassVar[str] = "whole"
 
-        def chooses(self) -> bool:
+        def supports_site_exclusion(self) -> bool:
             return False
 
     passes = [Whole(("w2",)), graphfix.get_pass("additive-mask")]
@@ -471,7 +471,7 @@ Bad = set[tuple[str, str]] | frozenset[tuple[str, str]]
 
 def searched(
     sizes: Sequence[int], spoiled: Bad, needed: Bad = frozenset(), *, alone: bool = True
-) -> tuple[culprits.BadPlaces, list[int]]:
+) -> tuple[culprits.Culprits, list[int]]:
     """A search through passes with so many places each, of which some are bad."""
     kinds = [type(f"P{i}", (Scales,), {"name": f"p{i}"}) for i in range(len(sizes))]
     chosen: list[Check] = [kind() for kind in kinds]
@@ -483,17 +483,19 @@ def searched(
     ]  # fmt: skip
     tries = [0]
 
-    def proves(_: Sequence[Check], leave: Leaving, __: bool) -> str:
+    def proves(_: Sequence[Check], leave: Exclusions, __: bool) -> str:
         tries[0] += 1
 
         def there(places: Bad) -> int:
-            return sum(leave.reason(*x) is None and leave.of_pass(x[0]) is None for x in places)
+            return sum(
+                leave.reason_for(*x) is None and leave.reason_for_pass(x[0]) is None for x in places
+            )
 
         return "it differs" if there(spoiled) or there(needed) < len(needed) else ""
 
     tensors = frozenset(f"t{j}" for j in range(max(sizes, default=0)))
-    found = culprits.Search(chosen, done, tensors, proves, lambda _: None)
-    return found.run("it differs", alone=alone), tries
+    found = culprits.CulpritSearch(chosen, done, tensors, proves, lambda _: None)
+    return found.run("it differs", proves_unrepaired=alone), tries
 
 
 @given(st.data())
@@ -504,21 +506,23 @@ def test_what_is_found_is_what_is_bad(data: st.DataObject) -> None:
     if len(spoiled) == len(places):
         return
     found, tries = searched(sizes, spoiled)
-    deny, only = found.ways
-    assert {x for x in places if deny.reason(*x) is not None} == spoiled
-    assert {x for x in places if only.reason(*x) is not None or only.of_pass(x[0]) == ""} >= spoiled
+    deny, only = found.exclusions
+    assert {x for x in places if deny.reason_for(*x) is not None} == spoiled
+    assert {
+        x for x in places if only.reason_for(*x) is not None or only.reason_for_pass(x[0]) == ""
+    } >= spoiled
     assert tries[0] <= 1 + len(spoiled) * 2 * (len(places).bit_length() + 3)
 
 
 def test_where_nothing_runs_unrepaired_one_pass_at_a_time_is_left_out() -> None:
     needed, spoiled = {("p0", "t0"), ("p2", "t3")}, {("p1", "t1"), ("p1", "t4")}
     found, _ = searched([4, 6, 5], spoiled, needed, alone=False)
-    deny, _ = found.ways
+    deny, _ = found.exclusions
     left = {(f"p{i}", f"t{j}") for i in range(3) for j in range(6)}
-    assert {x for x in left if deny.reason(*x) is not None} == spoiled
+    assert {x for x in left if deny.reason_for(*x) is not None} == spoiled
     # Where the original has to be proved as it is, that is no search for the passes.
     found, tries = searched([4, 6, 5], spoiled, needed)
-    assert not found.ways
+    assert not found.exclusions
     assert tries[0] == 1
     assert "no repair is to blame" in found.searched
 
@@ -529,10 +533,10 @@ def test_a_search_that_is_given_up_leaves_what_it_has_not_tried(
     monkeypatch.setattr(culprits, "TRIES", 3)
     found, tries = searched([8, 8], {("p0", "t5"), ("p1", "t5")})
     assert tries[0] == 3
-    deny, _ = found.ways
-    assert deny.reason("p0", "t1") is None
-    assert deny.reason("p0", "t5") is not None
-    assert deny.reason("p1", "t5") is not None
+    deny, _ = found.exclusions
+    assert deny.reason_for("p0", "t1") is None
+    assert deny.reason_for("p0", "t5") is not None
+    assert deny.reason_for("p1", "t5") is not None
     assert any("not tried" in one.why for one in found.left)
 
 

@@ -15,14 +15,14 @@ import pytest
 import graphfix
 from graphfix.core import Match, NodePass, Safety
 from graphfix.errors import FeedError, ModelError, UsageError
+from graphfix.files import io
 from graphfix.job import planning
-from graphfix.model import io
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
+    from graphfix.facts.view import View
 
 ATTENTION = """<ir_version: 8, opset_import: ["" : 17]>
     m (float[B, T, 8] x, int64[B] lengths) => (float[B, T, 8] y)
@@ -234,8 +234,8 @@ def test_a_file_is_read_once_to_be_repaired_and_once_to_be_held_to(
 ) -> None:
     """What is counted, kernels and places, is counted in what the proof has read."""
     read: list[Path] = []
-    load = io._load
-    monkeypatch.setattr(io, "_load", lambda path: read.append(path) or load(path))
+    load = io._load_once
+    monkeypatch.setattr(io, "_load_once", lambda path: read.append(path) or load(path))
     report = graphfix.repair_file(file)
     assert report.kernels is not None
     assert read.count(file) == 2

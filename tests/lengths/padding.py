@@ -14,8 +14,8 @@ from onnx import TensorProto
 
 import graphfix
 from graphfix.errors import PaddingError, UsageError
-from graphfix.model.shapes import infer
-from graphfix.model.symbolic.expressions import expr_of
+from graphfix.facts.shapes import infer
+from graphfix.facts.symbolic.expressions import expr_of
 from tests.lengths.graphs import FEATURES
 
 if TYPE_CHECKING:

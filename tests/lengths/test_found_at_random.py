@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.model.shapes import infer
+from graphfix.facts.shapes import infer
 from tests.lengths.padding import hold, session
 
 _HEAD = """<ir_version: 8, opset_import: ["" : {opset}]>

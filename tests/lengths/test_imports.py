@@ -11,7 +11,7 @@ import pytest
 import graphfix
 
 ROOT = Path(graphfix.__file__).parent
-ROOMS = ("graphfix.lengths", "graphfix.model.symbolic")
+ROOMS = ("graphfix.lengths", "graphfix.facts.symbolic")
 
 
 def imports(room: str) -> dict[str, set[str]]:

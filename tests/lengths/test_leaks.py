@@ -160,5 +160,7 @@ def test_it_is_refused(case: str) -> None:
     [("INT4", (-8, 7)), ("UINT2", (0, 3)), ("INT64", (-(2**63), 2**63 - 1)), ("BOOL", (0, 1))],
 )
 def test_the_edges_of_a_type(dtype: str, edges: tuple[int, int]) -> None:
-    found = tuple(number_effects.extreme(ir.DataType[dtype], high=high) for high in (False, True))
+    found = tuple(
+        number_effects.dtype_limit(ir.DataType[dtype], high=high) for high in (False, True)
+    )
     assert found == edges

@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
+from graphfix.facts.shapes import infer
 from graphfix.lengths.tail_state import same_size, size_expr
-from graphfix.model.shapes import infer
 from tests.lengths.padding import hold, session
 
 

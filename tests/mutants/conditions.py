@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 from planting import Bed
 
-from graphfix.feeds.array_fill import options_of
+from graphfix.feeds.array_fill import selector_values
 from graphfix.feeds.signature import Signature
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _values(item: Input, signature: Signature) -> Iterator[Fault]:
         yield _fault("a value over 1e4", lambda b: over(b, 1e4))
         yield _fault("a value under -1e4", lambda b: over(b, -1e4, "ReduceMin", "Less"))
         yield _fault("values all above 0", lambda b: over(b, 0, "ReduceMin"))
-    if options := options_of(item):
+    if options := selector_values(item):
         for value in dict.fromkeys((options[0], options[len(options) // 2], options[-1])):
             yield _fault("a choice has a value", lambda b, value=value: has(b, value))
     elif role.kind == "tokens":

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.values import is_op, scalar_of
+from graphfix.graph.constants import scalar_of
+from graphfix.graph.nodes import is_op
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

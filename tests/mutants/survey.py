@@ -23,7 +23,7 @@ from ingraph import graph_faults, plant, sample
 import graphfix
 from graphfix.engine import pipeline
 from graphfix.errors import GraphfixError
-from graphfix.feeds.case_search import search
+from graphfix.feeds.case_search import search_cases
 from graphfix.proof.verify import verify
 from graphfix.runtime.compared_session import open_session
 
@@ -65,7 +65,7 @@ class Outcome:
 def survey(path: Path, name: str, each: int) -> Iterator[Outcome]:
     """Every fault of one model."""
     before, after = graphfix.load(path), graphfix.load(path)
-    report = pipeline.run(after, pipeline.resolve(pipeline.DEFAULT))
+    report = pipeline.run(after, pipeline.resolve_passes(pipeline.DEFAULT))
     judge = Judge(after)
     for kind, make in condition_faults(after):
         wrong = make(after)
@@ -112,7 +112,7 @@ class Judge:
 
             for dims in ({n: _SIZES for n in dict.fromkeys(names) if n}, {}):
                 try:
-                    self._cases = search(right, run, dims=dims, seed=_SEED, cover=True)
+                    self._cases = search_cases(right, run, dims=dims, seed=_SEED, cover=True)
                     break
                 except GraphfixError:
                     continue

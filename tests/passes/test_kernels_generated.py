@@ -12,7 +12,7 @@ import pytest
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 import graphfix
-from graphfix.directml.plan import Plan
+from graphfix.directml.plan import DirectMLPlan
 from graphfix.errors import ModelError
 from graphfix.job import planning
 from tests.lengths.catalogue import generated
@@ -25,14 +25,14 @@ QUICK = 24
 COST = {"convtranspose-2d", "pad-slice", "cumsum-index"}
 
 
-def planned(model: ir.Model) -> Plan | None:
+def planned(model: ir.Model) -> DirectMLPlan | None:
     try:
         return planning.plan(model)
     except ModelError:  # the newest operators have no kernel yet
         return None
 
 
-def kernels(plan: Plan) -> tuple[int, int, int]:
+def kernels(plan: DirectMLPlan) -> tuple[int, int, int]:
     """Of a run, on the device, and recompiled at another length."""
     device = plan.steps_on("graph", "dml")
     return device + plan.steps_on("cpu"), device, plan.remade

@@ -13,11 +13,11 @@ import pytest
 import graphfix
 from graphfix.cli import main
 from graphfix.errors import FeedError, ModelError
-from graphfix.feeds.clips import Clips, time_of
+from graphfix.feeds.clips import ClipMaker, find_padded_group
 from graphfix.feeds.signature import Signature
 from graphfix.lengths.length_input import KEY as LENGTHS_KEY
 from graphfix.lengths.length_input import LengthInput
-from graphfix.probing.in_container import cropped
+from graphfix.probing.in_container import crop_to_clip
 from graphfix.probing.padded import padded
 from graphfix.proof.compare import Tolerance
 
@@ -135,10 +135,10 @@ def test_a_mask_of_the_model_is_made_to_fit():
 def test_a_clip_is_as_long_as_what_a_pad_reflects_of_it():
     m = model("""m (float[B, T] x) => (float[B, Q] y) <int64[4] pads = {0, 30, 0, 0}>
         { y = Pad <mode = "reflect"> (x, pads) }""")
-    clips = Clips(signature := Signature(m), time_of(signature, "", {}, None), {})
-    assert clips.alone(31, 0, 0)["x"].shape == (1, 31)
+    clips = ClipMaker(signature := Signature(m), find_padded_group(signature, "", {}, None), {})
+    assert clips.make_clip(31, 0, 0)["x"].shape == (1, 31)
     with pytest.raises(FeedError, match="a Pad reflects more than there is"):
-        clips.alone(30, 0, 0)  # ONNX Runtime 1.24.1 would run it
+        clips.make_clip(30, 0, 0)  # ONNX Runtime 1.24.1 would run it
 
 
 def test_poison_is_put_in_on_request():
@@ -195,7 +195,7 @@ def test_a_repaired_model_is_told_the_lengths_by_its_metadata():
     verdict = padded(masked_mean(), dims=SIZES, container=[12, 60])
     assert verdict.ok, str(verdict)
     assert verdict.told == ("ilens",)
-    assert verdict.fed == LengthInput.of(masked_mean())
+    assert verdict.fed == LengthInput.from_metadata(masked_mean())
     wrong = masked_mean("Add (ilens, one)")
     assert not padded(wrong, dims=SIZES, container=12).ok
 
@@ -325,10 +325,10 @@ def test_a_model_that_takes_the_longest_row_for_its_size_gets_a_full_one():
 
 def test_cropping():
     long = np.arange(24).reshape(2, 4, 3)
-    assert np.array_equal(cropped(long, long[:1, :2, :2], 1, 2), long[1:, :2, :2])
-    assert np.array_equal(cropped(long[:1], long[:1, :3]), long[:1, :3])
-    assert cropped(long, long[0]) == "has 3 dims in the container and 2 alone"
-    assert "axis 1 has 2 in the container and 4 alone" in str(cropped(long[:1, :2], long[:1]))
+    assert np.array_equal(crop_to_clip(long, long[:1, :2, :2], 1, 2), long[1:, :2, :2])
+    assert np.array_equal(crop_to_clip(long[:1], long[:1, :3]), long[:1, :3])
+    assert crop_to_clip(long, long[0]) == "has 3 dims in the container and 2 alone"
+    assert "axis 1 has 2 in the container and 4 alone" in str(crop_to_clip(long[:1, :2], long[:1]))
 
 
 # What is fed
@@ -338,12 +338,12 @@ def test_ids_stay_ids():
     text = """m (int64[B, T] ids) => (float[B, T, 2] y)
         <float[6, 2] table = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}> { y = Gather (table, ids) }"""
     signature = Signature(model(text))
-    time = time_of(signature, "", SIZES)
-    clips = Clips(signature, time, SIZES)
-    clip = clips.alone(5, 0, 0)
+    time = find_padded_group(signature, "", SIZES)
+    clips = ClipMaker(signature, time, SIZES)
+    clip = clips.make_clip(5, 0, 0)
     seen = {}
     for fill in ("zero", "noise", "large"):
-        ids = clips.together([clip], 40, fill, 0)["ids"]
+        ids = clips.make_container([clip], 40, fill, 0)["ids"]
         assert np.array_equal(ids[:, :5], clip["ids"])
         seen[fill] = set(ids[0, 5:].tolist())
     assert seen["zero"] == {0}
@@ -538,10 +538,10 @@ def test_it_is_in_the_library():
 def test_a_clip_is_as_long_as_the_window_of_a_pool(op_type):
     m = model(f"""m (float[B, 4, T] x) => (float[B, 4, Q] y)
         {{ y = {op_type} <kernel_shape = [4], strides = [2]> (x) }}""")
-    clips = Clips(signature := Signature(m), time_of(signature, "x.2", {}, None), {})
-    assert clips.alone(4, 0, 0)["x"].shape == (1, 4, 4)
+    clips = ClipMaker(signature := Signature(m), find_padded_group(signature, "x.2", {}, None), {})
+    assert clips.make_clip(4, 0, 0)["x"].shape == (1, 4, 4)
     with pytest.raises(FeedError, match=op_type):
-        clips.alone(3, 0, 0)  # ONNX Runtime makes one frame of it, of 3 samples
+        clips.make_clip(3, 0, 0)  # ONNX Runtime makes one frame of it, of 3 samples
 
 
 def test_a_clip_is_as_long_as_its_windows():
@@ -550,7 +550,7 @@ def test_a_clip_is_as_long_as_its_windows():
         { p = MaxPool <kernel_shape = [2], strides = [2]> (x)
           q = MaxPool <kernel_shape = [2], strides = [2]> (p)
           y = ReduceMax <axes = [2], keepdims = 0> (q) }""")
-    clips = Clips(signature := Signature(m), time_of(signature, "", {}, None), {})
-    assert clips.alone(4, 0, 0)["x"].shape == (1, 1, 4)
+    clips = ClipMaker(signature := Signature(m), find_padded_group(signature, "", {}, None), {})
+    assert clips.make_clip(4, 0, 0)["x"].shape == (1, 1, 4)
     with pytest.raises(FeedError, match="has nothing to work on"):
-        clips.alone(3, 0, 0)
+        clips.make_clip(3, 0, 0)

@@ -114,7 +114,7 @@ def test_shapes_are_asked_for_only_where_a_branch_is_left(monkeypatch: pytest.Mo
     monkeypatch.setattr(branches, "shapes_of", lambda x: asked.append(x) or shapes_of(x))
     head = '<ir_version: 8, opset_import: ["" : 17]> m'
     plain = ir.from_onnx_text(f"{head} (float[N] x) => (float[N] y) {{ y = Relu (x) }}")
-    assert not [*branches.Branches(plain).untaken()]
+    assert not [*branches.BranchRecord(plain).iter_untaken()]
     assert not asked
     asks = ir.from_onnx_text(
         f"""{head} (float[N] x) => (float[N] y) <float zero = {{0}}> {{
@@ -122,7 +122,7 @@ def test_shapes_are_asked_for_only_where_a_branch_is_left(monkeypatch: pytest.Mo
         y = If (c) <then_branch = t () => (float[N] p) {{ p = Relu (x) }},
                     else_branch = e () => (float[N] q) {{ q = Neg (x) }}> }}"""
     )
-    found = branches.Branches(asks)
-    found.see({"c": np.array(True)})
-    assert [x.taken for x in found.untaken()] == [False]
+    found = branches.BranchRecord(asks)
+    found.record_run({"c": np.array(True)})
+    assert [x.is_then for x in found.iter_untaken()] == [False]
     assert asked == [asks]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphfix.proof.compare import OutputDiff, Tolerance, compare, scales_of
+from graphfix.proof.compare import OutputDiff, Tolerance, compare, local_scales
 
 RNG = np.random.default_rng(0)
 
@@ -55,7 +55,7 @@ def test_rounding_of_a_large_output_passes():
 
 def test_scales_are_at_least_the_element_itself_and_finite():
     array = np.array([[np.nan, np.inf, -5.0, 1.0], [7e3, 7e3, 2.0, 0.0]])
-    scales = scales_of(array, np.ones(array.shape, np.bool_))
+    scales = local_scales(array, np.ones(array.shape, np.bool_))
     assert np.isfinite(scales).all()
     assert (scales[0] == 5).all()
     assert list(scales[1]) == [7e3, 7e3, 2, 2]

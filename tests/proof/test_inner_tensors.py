@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graphfix.proof.inner_tensors import Run, Stream
+from graphfix.proof.inner_tensors import ModelRun, TensorPairs
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
@@ -27,10 +27,10 @@ def long_chain(count: int) -> ir.Model:
 def test_no_more_is_held_than_the_budget_allows(bytes_of: int | None, runs: int):
     made = long_chain(39)
     x = np.ones(1000, np.float32)
-    run = Run(made, made, {"x": x})
-    stream = Stream(run, run, lambda name: bytes_of, budget=64_000, most=20)
+    run = ModelRun(made, made, {"x": x})
+    stream = TensorPairs(run, run, lambda name: bytes_of, budget=64_000, most=20)
     names = [v.name or "" for node in made.graph for v in node.outputs]
-    seen = [name for name, _, _ in stream.pairs(names)]
+    seen = [name for name, _, _ in stream.iter_pairs(names)]
     assert seen == names
     assert stream.runs == runs
     # The graph's own output is there in each run.
@@ -43,6 +43,6 @@ def test_a_tensor_that_cannot_be_an_output_costs_only_itself():
         { a = Neg (x)  q = SequenceConstruct (a, a)  b = ConcatFromSequence <axis = 0> (q)
           y = Neg (a) }"""
     )
-    run = Run(made, made, {"x": np.ones(4, np.float32)})
-    stream = Stream(run, run, lambda name: None)
-    assert [name for name, _, _ in stream.pairs(["a", "q", "b", "y"])] == ["a", "b", "y"]
+    run = ModelRun(made, made, {"x": np.ones(4, np.float32)})
+    stream = TensorPairs(run, run, lambda name: None)
+    assert [name for name, _, _ in stream.iter_pairs(["a", "q", "b", "y"])] == ["a", "b", "y"]

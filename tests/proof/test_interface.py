@@ -6,9 +6,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graphfix.core import changed_by
+from graphfix.core import interface_changes_of
 from graphfix.engine import registry
-from graphfix.proof.interface import interface_changes
+from graphfix.proof.interface import list_interface_changes
 from graphfix.proof.verify import verify
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -40,7 +40,7 @@ def test_a_changed_interface_is_a_failure(was: str, now: str, says: str):
     text = TEXT.replace(was, now, 1)
     if "float[B, T] v" in text:
         text = text.replace("z = Neg (x)", "z = Neg (x)  v = Neg (z)")
-    changes = interface_changes(model(TEXT), model(text))
+    changes = list_interface_changes(model(TEXT), model(text))
     assert says in "; ".join(changes)
     if "new input" not in says and "no default" not in says:
         verdict = verify(model(TEXT), model(text))
@@ -49,7 +49,7 @@ def test_a_changed_interface_is_a_failure(was: str, now: str, says: str):
 
 
 def test_the_same_interface_is_none():
-    assert interface_changes(model(TEXT), model(TEXT)) == []
+    assert list_interface_changes(model(TEXT), model(TEXT)) == []
     assert verify(model(TEXT), model(TEXT)).ok
 
 
@@ -57,15 +57,15 @@ def test_dtype_and_rank_of_what_is_declared():
     other = model(TEXT)
     other.graph.outputs[0].type = ir.TensorType(ir.DataType.FLOAT16)
     other.graph.outputs[1].shape = ir.Shape(["B"])
-    said = "; ".join(interface_changes(model(TEXT), other))
+    said = "; ".join(list_interface_changes(model(TEXT), other))
     assert "'y' as float16 instead of float" in said
     assert "'z' with 1 dims instead of 2" in said
 
 
 def test_a_pass_says_what_it_may_change():
     frozen = model(TEXT.replace("float[B, T] x", "float[B, 6] x"))
-    assert changed_by([registry.make("fix-dims", {"T": "6"})]) == {"dims"}
-    assert not changed_by([registry.make("additive-mask")])
+    assert interface_changes_of([registry.make_pass("fix-dims", {"T": "6"})]) == {"dims"}
+    assert not interface_changes_of([registry.make_pass("additive-mask")])
     assert verify(model(TEXT), frozen, may_change=["dims"]).ok
 
 

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.proof.verify import verify
-from graphfix.runtime._results import flattened
+from graphfix.runtime._results import flatten_output
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>\n'
 
@@ -83,6 +83,6 @@ def test_text_is_compared():
 
 
 def test_what_is_no_tensor_becomes_arrays():
-    assert flattened("y", None)["y.present"].item() is False
-    assert set(flattened("y", [np.zeros(2)])) == {"y.length", "y[0]"}
-    assert set(flattened("y", {"b": 1.0, "a": 2.0})) == {"y.keys", "y['a']", "y['b']"}
+    assert flatten_output("y", None)["y.present"].item() is False
+    assert set(flatten_output("y", [np.zeros(2)])) == {"y.length", "y[0]"}
+    assert set(flatten_output("y", {"b": 1.0, "a": 2.0})) == {"y.keys", "y['a']", "y['b']"}

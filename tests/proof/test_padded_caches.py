@@ -5,9 +5,9 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.feeds.case import Case
-from graphfix.feeds.case_search import search
+from graphfix.feeds.case_search import search_cases
 from graphfix.proof.compare import HALF_GATE
-from graphfix.proof.content import observed_dims
+from graphfix.proof.content import infer_dims_from_shapes
 from graphfix.proof.verify import Verdict, verify
 from graphfix.runtime.local_session import Session
 
@@ -60,7 +60,7 @@ def decoder(low: str = "-inf", scale: float = 1.0, after: str = "") -> ir.Model:
 def padded_on_the_left() -> Case:
     model = decoder()
     with Session(model, optimize=False) as session:
-        cases = search(model, lambda case: session.run(case.feeds), cover=True)
+        cases = search_cases(model, lambda case: session.run(case.feeds), cover=True)
     return next(x for x in cases if x.side == "left")
 
 
@@ -77,7 +77,7 @@ def test_what_is_new_is_padded_as_the_mask_over_all_says():
     left = padded_on_the_left()
     assert left.dims["P"] == 0
     assert left.valid == {"S": tuple(int(row.sum()) for row in left.feeds["mask"])}
-    assert left.ragged
+    assert left.is_ragged
 
 
 def test_rows_that_are_padding_are_not_compared_and_those_of_content_are():
@@ -94,10 +94,10 @@ def test_rows_that_are_padding_are_not_compared_and_those_of_content_are():
 def test_an_axis_of_a_cache_and_what_is_new_is_told_from_its_sizes():
     seen = [((2, 7), {"B": 2, "P": 4, "S": 3}), ((1, 9), {"B": 1, "P": 1, "S": 8})]
     seen.append(((3, 5), {"B": 3, "P": 0, "S": 5}))
-    dims = observed_dims(seen, {"S"})
+    dims = infer_dims_from_shapes(seen, {"S"})
     assert dims is not None
     assert dims[1].free_symbols() == {"P", "S"}
-    assert observed_dims([*seen, ((2, 9), {"B": 2, "P": 4, "S": 4})], {"S"}) is None
+    assert infer_dims_from_shapes([*seen, ((2, 9), {"B": 2, "P": 4, "S": 4})], {"S"}) is None
 
 
 @pytest.mark.parametrize(("gate", "ok"), [(HALF_GATE, True), (None, False)])

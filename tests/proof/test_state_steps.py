@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graphfix.feeds.states import carried, states_of
+from graphfix.feeds.states import carry_states, find_states
 from graphfix.proof.verify import verify
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
@@ -75,7 +75,7 @@ def names(inputs: str, outputs: str) -> list[str]:
         f"""{HEAD} named ({inputs}) => ({outputs}) {{
         {" ".join(f"{x.split()[-1]} = Identity (x)" for x in outputs.split(", "))} }}"""
     )
-    return [str(x) for x in states_of(model)]
+    return [str(x) for x in find_states(model)]
 
 
 @pytest.mark.parametrize(
@@ -119,12 +119,12 @@ def test_which_output_an_input_takes(inputs: str, outputs: str, found: list[str]
 
 def test_an_output_that_does_not_fit_is_not_fed() -> None:
     model = ir.from_onnx_text(GROWING)
-    states = states_of(model)
+    states = find_states(model)
     fits = {"present_values": np.zeros((2, 9, 4), np.float32)}
-    assert carried(states, model, fits) == {"past_values": fits["present_values"]}
-    assert carried(states, model, {"present_values": np.zeros((2, 9, 5), np.float32)}) is None
-    assert carried(states, model, {"present_values": np.zeros((2, 9, 4), np.float16)}) is None
-    assert carried(states, model, {}) is None
+    assert carry_states(states, model, fits) == {"past_values": fits["present_values"]}
+    assert carry_states(states, model, {"present_values": np.zeros((2, 9, 5), np.float32)}) is None
+    assert carry_states(states, model, {"present_values": np.zeros((2, 9, 4), np.float16)}) is None
+    assert carry_states(states, model, {}) is None
 
 
 def test_an_error_that_grows_from_step_to_step_is_seen() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.proof.compare import Tolerance, compare
-from graphfix.proof.first_difference import first_divergence
-from graphfix.proof.inner_tensors import Run
+from graphfix.proof.first_difference import find_divergence
+from graphfix.proof.inner_tensors import ModelRun
 from graphfix.proof.verify import verify
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -415,7 +415,9 @@ def test_the_first_divergence_of_a_long_graph_is_found():
     text = f"m (float[T] x) => (float[T] y) {{ a0 = Abs (x) {steps} y = Neg (a40) }}"
     before, after = model(text), model(text.replace("a18 = Relu", "a18 = Cos"))
     feeds = {"x": np.linspace(-1, 1, 5, dtype=np.float32)}
-    found = first_divergence(Run(before, before, feeds), Run(after, after, feeds), "c", Tolerance())
+    found = find_divergence(
+        ModelRun(before, before, feeds), ModelRun(after, after, feeds), "c", Tolerance()
+    )
     assert found is not None
     assert (found.tensor, found.op) == ("a18", "Relu")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
+from graphfix.facts import view as views
+from graphfix.facts.view import View
 from graphfix.job import checking
-from graphfix.model import view as views
-from graphfix.model.view import View
 from graphfix.rules.rule import is_fixed, is_folded
 
 
@@ -68,10 +68,10 @@ def test_a_node_without_inputs_is_not_folded_and_a_constant_is() -> None:
 def test_all_rules_share_one_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each asked by itself how every tensor is made, and walked up from each."""
     walks: list[View] = []
-    walk = views.View.fixed.func
+    walk = views.View.constant_values.func
     shared = views.cached_property(lambda view: walks.append(view) or walk(view))
     shared.__set_name__(View, "fixed")
-    monkeypatch.setattr(View, "fixed", shared)
+    monkeypatch.setattr(View, "constant_values", shared)
     text = '<ir_version: 8, opset_import: ["" : 18]> m (float[N] x) => (float[N] y) { y = Neg (x) }'
     checking.check(ir.from_onnx_text(text))
     assert len(walks) == 1

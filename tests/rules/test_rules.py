@@ -71,7 +71,7 @@ class TestEveryRule:
         assert any(x in why for x in ("ORT", "onnxruntime-directml 1.24.4", "ONNX Runtime")), why
 
     def test_it_is_no_pass_and_its_providers_are_known(self, name: str) -> None:
-        assert name not in registry.names()
+        assert name not in registry.pass_names()
         assert set(rules()[name].providers) <= set(PROVIDERS)
         assert registry.pass_class(name) is rules()[name]
 
@@ -441,7 +441,7 @@ class TestEdges:
 class TestLibrary:
     @pytest.mark.parametrize("ep", PROVIDERS)
     def test_what_holds_on_the_provider_is_asked_by_default(self, ep: Provider) -> None:
-        asked = {x.name for x in checking.everything(ep)}
+        asked = {x.name for x in checking.default_checks(ep)}
         assert asked & set(NAMES) == {x for x in NAMES if ep in rules()[x].providers}
         passes = {*registry.PROFILES["directml"], "thaw"}
         only = {

@@ -17,7 +17,7 @@ import pytest
 from graphfix.errors import ModelError
 from graphfix.proof.verify import verify
 from graphfix.runtime import _wire, process, python, time_limits
-from graphfix.runtime.isolated_call import call
+from graphfix.runtime.isolated_call import call_in_worker
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.run_errors import RunDiedError, RunError, StoppedError
 
@@ -56,7 +56,7 @@ def _end() -> object:
 
 
 def workers() -> list[process.Worker]:
-    return process.of(python.here("cpu"))
+    return process.workers_of(python.runner_for("cpu"))
 
 
 def test_a_size_that_kills_is_a_result_and_the_next_one_runs() -> None:
@@ -90,7 +90,7 @@ def test_what_has_no_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     with Session(ir.from_onnx_text(ENDLESS), optimize=False) as session:
         with pytest.raises(StoppedError, match="ran for 1 s without an end"):
             session.run(feeds(2))
-        assert not any(x.alive for x in workers())
+        assert not any(x.is_alive for x in workers())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded by the system elsewhere")
@@ -98,7 +98,7 @@ def test_what_has_no_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_that_is_not_there_is_an_error(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from graphfix.runtime import memory_need
 
-    monkeypatch.setattr(memory_need, "available", lambda: 1 << 30)
+    monkeypatch.setattr(memory_need, "available_memory", lambda: 1 << 30)
     with (
         Session(ir.from_onnx_text(text), optimize=False) as session,
         pytest.raises(RunError, match=r"alloc|memory"),
@@ -109,11 +109,11 @@ def test_memory_that_is_not_there_is_an_error(text: str, monkeypatch: pytest.Mon
 def test_a_session_that_nobody_closed_is_let_go() -> None:
     session = Session(ir.from_onnx_text(PLAIN))
     (worker,) = workers()
-    assert worker.held == 1
+    assert worker.open_sessions == 1
     del session
     with Session(ir.from_onnx_text(PLAIN)):
-        assert worker.held == 1
-    assert worker.held == 0
+        assert worker.open_sessions == 1
+    assert worker.open_sessions == 0
 
 
 def test_threads_do_not_meet() -> None:
@@ -157,15 +157,17 @@ def test_who_is_forked_has_a_process_of_his_own() -> None:
         child.start()
         child.join(60)
         assert child.exitcode == 0
-        assert worker.alive
+        assert worker.is_alive
         assert session.run(feeds(2))["y"].shape == (2, 4)
 
 
 def test_a_function_is_called_there() -> None:
-    found = call("graphfix.runtime._results:flattened", "y", {"x": np.ones(3)}, 60, "looking")
+    found = call_in_worker(
+        "graphfix.runtime._results:flatten_output", "y", {"x": np.ones(3)}, 60, "looking"
+    )
     np.testing.assert_array_equal(found["y['x']"], np.ones(3))
     with pytest.raises(RunError, match="no_such"):
-        call("graphfix.runtime.no_such:f", "", {}, 60, "looking")
+        call_in_worker("graphfix.runtime.no_such:f", "", {}, 60, "looking")
 
 
 def test_what_does_not_load_is_an_error_and_the_process_stays() -> None:
@@ -173,7 +175,7 @@ def test_what_does_not_load_is_an_error_and_the_process_stays() -> None:
         (worker,) = workers()
         with pytest.raises(ModelError, match="NoSuch"):
             Session(ir.from_onnx_text(PLAIN.replace("Relu", "NoSuch")))
-        assert worker.alive
+        assert worker.is_alive
 
 
 @pytest.mark.parametrize(

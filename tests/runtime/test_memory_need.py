@@ -16,7 +16,7 @@ import pytest
 import graphfix
 from graphfix.cli import main
 from graphfix.errors import UsageError
-from graphfix.model import wire
+from graphfix.files import wire
 from graphfix.runtime import memory_need
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
@@ -49,7 +49,7 @@ def test_each_weight_counts_once(tmp_path: Path, where: str) -> None:
 
 
 def test_the_machine_says_what_is_free() -> None:
-    free = memory_need.available()
+    free = memory_need.available_memory()
     assert free is None or 10_000_000 < free < 10**15
 
 
@@ -67,7 +67,7 @@ def test_a_small_one_is_not(file: Path, caplog: pytest.LogCaptureFixture) -> Non
 
 @pytest.mark.usefixtures("big")
 def test_one_that_is_too_big_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_need, "available", lambda: 200_000_000)
+    monkeypatch.setattr(memory_need, "available_memory", lambda: 200_000_000)
     with pytest.raises(UsageError, match=r"0\.2 GB are free.*--no-verify"):
         graphfix.repair_file(file, passes="cumsum-index")
     assert [x.name for x in file.parent.iterdir()] == ["m.onnx"]
@@ -103,7 +103,7 @@ class TestVerb:
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(memory_need, "available", lambda: 200_000_000)
+        monkeypatch.setattr(memory_need, "available_memory", lambda: 200_000_000)
         assert main(["verify", str(bare), str(file)]) == 2
         said = capsys.readouterr().err
         assert "0.2 GB are free: close something else, or verify it on a machine" in said
@@ -126,9 +126,9 @@ def test_the_users_own_bound_on_memory_stays(file: Path) -> None:
     program = """if True:
         import resource
         from graphfix.runtime import _worker
-        with _worker._bounded_memory(1 << 50):
+        with _worker._limit_memory(1 << 50):
             print(*resource.getrlimit(resource.RLIMIT_AS))
-        with _worker._bounded_memory(1 << 20):
+        with _worker._limit_memory(1 << 20):
             print(*resource.getrlimit(resource.RLIMIT_AS))"""
     told = subprocess.run(
         [sys.executable, "-c", program], preexec_fn=below, check=True, capture_output=True

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.errors import ModelError
-from graphfix.model import io
+from graphfix.files import io
 from graphfix.runtime import optimizer, process, python
 from graphfix.runtime.optimizer import Optimizer
 from graphfix.runtime.run_errors import LoadDiedError
@@ -36,11 +36,11 @@ def endless() -> ir.Model:
 
 def optimized(model: ir.Model, level: Literal["basic", "extended"]) -> ir.Model:
     with Optimizer(model) as optimizer:
-        return optimizer.optimized(level)
+        return optimizer.optimize(level)
 
 
 def workers() -> list[process.Worker]:
-    return process.of(python.here("cpu"))
+    return process.workers_of(python.runner_for("cpu"))
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def test_the_process_is_kept_for_the_next_model() -> None:
 
 def test_what_the_process_dies_of_is_a_result() -> None:
     def kill() -> None:
-        while not (found := workers()) or not found[0].alive:
+        while not (found := workers()) or not found[0].is_alive:
             time.sleep(0.05)
         time.sleep(0.3)
         found[0]._process.kill()
@@ -80,7 +80,7 @@ def test_what_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizer, "_SECONDS_A_NODE", 0.0)
     with pytest.raises(ModelError, match="no answer after 1 s of optimizing"):
         optimized(endless(), "basic")
-    assert not any(x.alive for x in workers())
+    assert not any(x.is_alive for x in workers())
 
 
 def test_what_it_rejects_it_says_why() -> None:
@@ -107,13 +107,13 @@ MOVED = HEAVY.replace(
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """What the process is asked, and how large the models are."""
     found: list[tuple[str, int]] = []
-    ask = optimizer._ask
+    ask = optimizer._ask_optimizer
 
     def counted(request: dict[str, object], seconds: float) -> dict[str, object]:
         found.append((str(request["verb"]), Path(str(request["model"])).stat().st_size))
         return ask(request, seconds)
 
-    monkeypatch.setattr(optimizer, "_ask", counted)
+    monkeypatch.setattr(optimizer, "_ask_optimizer", counted)
     return found
 
 
@@ -121,14 +121,14 @@ def test_weights_are_written_once_for_all_levels(
     tmp_path: Path, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied: list[ir.Model] = []
-    with_weights = optimizer._with_weights
-    monkeypatch.setattr(optimizer, "_with_weights", lambda x: copied.append(x) or with_weights(x))
+    with_weights = optimizer._load_weights
+    monkeypatch.setattr(optimizer, "_load_weights", lambda x: copied.append(x) or with_weights(x))
     ir.save(ir.from_onnx_text(HEAVY), tmp_path / "m.onnx", external_data="m.data")
     for model, copies in ((io.load(tmp_path / "m.onnx"), 1), (ir.from_onnx_text(HEAVY), 0)):
         asked.clear()
         copied.clear()
         with Optimizer(model) as one:
-            basic, extended = one.optimized("basic"), one.optimized("extended")
+            basic, extended = one.optimize("basic"), one.optimize("extended")
         assert len(copied) == copies  # what has its weights at hand needs no copy that has them
         assert [verb for verb, _ in asked] == ["optimize"] * 2
         assert all(size > 4 * 5000 for _, size in asked)
@@ -144,9 +144,9 @@ def test_only_what_the_optimizer_has_made_is_asked_for(
 ) -> None:
     """And not with its weights: gigabytes of them say nothing of shapes."""
     names: list[str] = []
-    with_outputs = optimizer.with_outputs
+    with_outputs = optimizer.add_outputs
     monkeypatch.setattr(
-        optimizer, "with_outputs", lambda x, extra: names.extend(extra) or with_outputs(x, extra)
+        optimizer, "add_outputs", lambda x, extra: names.extend(extra) or with_outputs(x, extra)
     )
     made = optimized(ir.from_onnx_text(MOVED), "basic")
     assert [verb for verb, _ in asked] == ["optimize", "outputs"]
@@ -164,7 +164,7 @@ def test_what_two_levels_leave_alike_is_asked_for_once(asked: list[tuple[str, in
     """ONNX Runtime writes a graph in which it has changed nothing as it was given."""
     text = f"{HEAD} m (float[T, 4] x) => (float[T, 4] y) {{ h = Erf (x) y = Exp (h) }}"
     with Optimizer(ir.from_onnx_text(text)) as one:
-        made = [one.optimized("basic"), one.optimized("extended")]
+        made = [one.optimize("basic"), one.optimize("extended")]
     assert [str(x.graph[0].outputs[0].shape) for x in made] == ["[T,4]"] * 2
     assert [verb for verb, _ in asked] == ["optimize", "outputs", "optimize"]
 
@@ -200,7 +200,7 @@ def test_what_is_not_said_is_not_made_up(asked: list[tuple[str, int]]) -> None:
 
 def test_what_wants_its_weights_constant_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel may refuse a weight that is an input; then the whole model is shown."""
-    ask = optimizer._ask
+    ask = optimizer._ask_optimizer
 
     def refuses(request: dict[str, object], seconds: float) -> dict[str, object]:
         model = Path(str(request["model"])).read_bytes()
@@ -208,6 +208,6 @@ def test_what_wants_its_weights_constant_has_them(monkeypatch: pytest.MonkeyPatc
             raise ModelError("B must be a constant")
         return ask(request, seconds)
 
-    monkeypatch.setattr(optimizer, "_ask", refuses)
+    monkeypatch.setattr(optimizer, "_ask_optimizer", refuses)
     made = optimized(ir.from_onnx_text(MOVED), "basic")
     assert {str(x.outputs[0].shape) for x in made.graph if x.op_type == "Exp"} == {"[T,1,1]"}

@@ -14,12 +14,12 @@ import numpy as np
 import psutil
 import pytest
 
+from graphfix.model_zoo import model_process
+from graphfix.model_zoo.recipe import Recipe
 from graphfix.runtime.process import Runner, stop_all
 from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.run_errors import RunError, StoppedError
 from graphfix.runtime.time_limits import SECONDS
-from graphfix.zoo import model_process
-from graphfix.zoo.recipe import Recipe
 
 killed = pytest.mark.skipif(
     sys.platform == "win32", reason="who is ended by force there leaves what is at work to its end"
@@ -90,13 +90,13 @@ def test_a_model_goes_with_who_asked_for_it(endless: Path) -> None:
 def test_a_model_goes_with_the_row_of_the_zoo_that_it_is_for(endless: Path) -> None:
     rows: list[dict[str, Any]] = []
     request = model_process.Request(Recipe("a", endless), "cpu", "k")
-    thread = threading.Thread(target=lambda: rows.append(model_process.apart(request)))
+    thread = threading.Thread(target=lambda: rows.append(model_process.run_in_process(request)))
     thread.start()
     while not model_process._running:
         time.sleep(0.01)
     (process,) = model_process._running
     found = begun(process.pid, 2)  # the process of the row, and its own one for models
-    model_process.end_all()
+    model_process.end_processes()
     thread.join()
     assert not end(found)
     assert "its process died" in rows[0]["reason"]
@@ -115,7 +115,7 @@ def test_rows_go_with_the_zoo_that_is_killed(endless: Path) -> None:
 def test_a_key_is_for_the_zoo_and_not_for_its_rows(endless: Path) -> None:
     """A terminal tells them all; who died of it would be a row of a model that fails."""
     request = model_process.Request(Recipe("a", endless), "cpu", "k")
-    thread = threading.Thread(target=model_process.apart, args=[request])
+    thread = threading.Thread(target=model_process.run_in_process, args=[request])
     thread.start()
     while not model_process._running:
         time.sleep(0.01)
@@ -124,7 +124,7 @@ def test_a_key_is_for_the_zoo_and_not_for_its_rows(endless: Path) -> None:
     process.send_signal(signal.SIGINT)
     time.sleep(1.0)
     assert lives(found[0])
-    model_process.end_all()
+    model_process.end_processes()
     thread.join()
     assert not end(found)
 

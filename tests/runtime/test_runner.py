@@ -15,7 +15,7 @@ from graphfix.proof.verify import verify
 from graphfix.runtime import process, python
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.process import Runner
-from graphfix.runtime.profiling import placed
+from graphfix.runtime.profiling import read_placement
 from graphfix.runtime.provider import PROVIDERS, Ep
 from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.run_errors import RunError, reason_of
@@ -40,7 +40,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def open_worker() -> process.Worker:
-    return process.of(HERE)[-1]
+    return process.workers_of(HERE)[-1]
 
 
 def test_it_runs_a_model(model: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_process_that_does_not_answer_is_ended(model: Path) -> None:
     worker = open_worker()
     with pytest.raises(RunError, match="no answer"):
         worker.ask({"verb": "hello"}, 0.0, "waiting")
-    assert not worker.alive
+    assert not worker.is_alive
     session.close()
 
 
@@ -108,7 +108,7 @@ def test_a_process_is_fresh_after_five_sessions(model: Path) -> None:
 def test_where_each_node_ran(model: Path) -> None:
     session = RemoteSession(model, HERE, profile=True)
     session.run(X)
-    assert placed(session.profile()).counts == {"CPUExecutionProvider": 1}
+    assert read_placement(session.end_profile()).provider_counts == {"CPUExecutionProvider": 1}
     session.close()
 
 
@@ -125,7 +125,7 @@ def test_an_inner_tensor_and_fixed_dims(model: Path) -> None:
 
 def test_what_the_process_says_of_machine_and_memory(model: Path) -> None:
     session = RemoteSession(model, HERE)
-    assert set(session.machine()) >= {"processor", "clock"}
+    assert set(session.machine_facts()) >= {"processor", "clock"}
     assert (session.peak_memory() or 0) > 1 << 20
     session.close()
 
@@ -133,7 +133,7 @@ def test_what_the_process_says_of_machine_and_memory(model: Path) -> None:
 def test_what_ran_where_also_in_this_process(model: Path) -> None:
     with Session(model, profile=True) as session:
         session.run(X)
-        here = placed(session.profile())
+        here = read_placement(session.end_profile())
     assert [(node.op, node.provider) for node in here.nodes] == [("Relu", "CPUExecutionProvider")]
 
 
@@ -142,7 +142,7 @@ def test_copies_and_fused_graphs_are_told_from_nodes() -> None:
         return {"name": f"{name}_kernel_time", "args": {"op_name": op, "provider": provider}}
 
     dml, cpu = "DmlExecutionProvider", "CPUExecutionProvider"
-    found = placed(
+    found = read_placement(
         [
             {"name": "model_run", "args": {}},
             event("Memcpy", "MemcpyFromHost", dml),
@@ -152,8 +152,8 @@ def test_copies_and_fused_graphs_are_told_from_nodes() -> None:
             event("Memcpy_token_1", "MemcpyToHost", dml),
         ]
     )
-    assert found.counts == {cpu: 1, dml: 1}
-    assert (found.fused, found.copies, len(found.nodes)) == (1, 2, 4)
+    assert found.provider_counts == {cpu: 1, dml: 1}
+    assert (found.fused_count, found.copy_count, len(found.nodes)) == (1, 2, 4)
 
 
 def _nowhere_else() -> Runner:
@@ -164,12 +164,12 @@ def _nowhere_else() -> Runner:
 def ep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ep:
     """A provider that is the CPU, in a process of its own wherever it is found."""
     if request.param == "dml in another Python":
-        monkeypatch.setattr(python, "native", lambda: False)
-        monkeypatch.setattr(python, "find", lambda: HERE)
+        monkeypatch.setattr(python, "has_directml", lambda: False)
+        monkeypatch.setattr(python, "find_directml_python", lambda: HERE)
         return "dml"
     name: Ep = "cuda" if request.param == "cuda" else "dml"
-    monkeypatch.setattr(python, "native", lambda: True)
-    monkeypatch.setattr(python, "find", _nowhere_else)
+    monkeypatch.setattr(python, "has_directml", lambda: True)
+    monkeypatch.setattr(python, "find_directml_python", _nowhere_else)
     monkeypatch.setitem(PROVIDERS, name, "CPUExecutionProvider")
     return name
 
@@ -228,7 +228,7 @@ class TestOwnProcess:
 
 
 def test_a_python_without_directml_is_refused(model: Path) -> None:
-    if python.native():
+    if python.has_directml():
         pytest.skip("this Python has DirectML")
     with pytest.raises(UsageError, match="has no DmlExecutionProvider"):
         RemoteSession(model, Runner((sys.executable,)))
@@ -238,7 +238,7 @@ def test_a_python_without_directml_is_refused(model: Path) -> None:
 def _nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(python.COMMAND, raising=False)
     monkeypatch.setenv(python.HOME, str(tmp_path))
-    monkeypatch.setattr(python, "native", lambda: False)
+    monkeypatch.setattr(python, "has_directml", lambda: False)
 
 
 @pytest.mark.usefixtures("_nowhere")
@@ -249,18 +249,18 @@ class TestFind:
 
     def test_the_environment_names_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(python.COMMAND, f"'{sys.executable}' -B")
-        assert python.find() == Runner((sys.executable, "-B"))
+        assert python.find_directml_python() == Runner((sys.executable, "-B"))
         monkeypatch.setenv(python.PATHS, "Z:")
-        assert python.find().prefix == "Z:"
+        assert python.find_directml_python().prefix == "Z:"
         monkeypatch.setenv(python.COMMAND, "no-such-program")
         with pytest.raises(UsageError, match="no-such-program"):
-            python.find()
+            python.find_directml_python()
 
     @pytest.mark.skipif(sys.platform == "win32", reason="Windows needs no Wine, nor its paths")
     def test_the_folder_of_make_dml_is_found(self, tmp_path: Path) -> None:
         (tmp_path / "dml-python").write_text("")
         (tmp_path / "dml-python").chmod(0o755)
-        assert python.find().path("/a/b") == "Z:\\host\\a\\b"
+        assert python.find_directml_python().map_path("/a/b") == "Z:\\host\\a\\b"
 
 
 def test_the_reason_of_directml_is_short() -> None:

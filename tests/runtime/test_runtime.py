@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.errors import GraphfixError, ModelError
-from graphfix.model import io
+from graphfix.files import io
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.run_errors import RunError, reason_of
 

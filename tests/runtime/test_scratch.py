@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from graphfix.model import file_lock
+from graphfix.files import file_lock
 from graphfix.runtime import scratch
-from graphfix.runtime.scratch import Folder
+from graphfix.runtime.scratch import ScratchFolder
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="owners and links as POSIX has them")
 
 # One that is killed with a folder in its hands.
 DIES = """
 import os, sys
-from graphfix.runtime.scratch import Folder
+from graphfix.runtime.scratch import ScratchFolder
 folder = Folder()
 (folder.path / "model.onnx").write_bytes(b"some gigabytes")
 (folder.path / "inner").mkdir()
@@ -65,9 +65,9 @@ def aged(path: Path) -> Path:
 
 
 def test_it_goes_when_it_is_closed_and_with_its_process(around: Path) -> None:
-    with Folder() as folder:
+    with ScratchFolder() as folder:
         (folder.path / "file").touch()
-    left = Folder()
+    left = ScratchFolder()
     (left.path / "inner").mkdir()
     del left
     process, path = begun(around)
@@ -79,7 +79,7 @@ def test_it_goes_when_it_is_closed_and_with_its_process(around: Path) -> None:
 
 def test_what_the_killed_have_left_goes_with_the_next(around: Path) -> None:
     first, second = aged(killed(around)), aged(killed(around))
-    with Folder():
+    with ScratchFolder():
         assert not first.exists()
         assert not second.exists()
 
@@ -89,12 +89,12 @@ def test_what_is_alive_or_new_stays(around: Path) -> None:
     try:
         aged(path)
         new = killed(around)
-        scratch.sweep(around)
+        scratch.remove_stale_folders(around)
         assert (path / "inner" / "file").exists()
         assert (new / "inner" / "file").exists()
     finally:
         process.communicate()
-    scratch.sweep(around)
+    scratch.remove_stale_folders(around)
     assert not path.exists()
 
 
@@ -106,7 +106,7 @@ def test_what_is_not_ours_stays(around: Path) -> None:
     (plain / "notes").touch()
     file = around / "graphfix-abcdefgh"
     file.touch()
-    scratch.sweep(around)
+    scratch.remove_stale_folders(around)
     assert all(x.exists() for x in (renamed / "inner" / "file", plain / "notes", file))
 
 
@@ -114,7 +114,7 @@ def test_what_is_not_ours_stays(around: Path) -> None:
 def test_what_is_another_user_s_stays(around: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = aged(killed(around))
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    scratch.sweep(around)
+    scratch.remove_stale_folders(around)
     assert (path / "inner" / "file").exists()
 
 
@@ -122,7 +122,7 @@ def test_what_is_another_user_s_stays(around: Path, monkeypatch: pytest.MonkeyPa
 def test_a_folder_into_which_others_may_write_stays(around: Path) -> None:
     path = aged(killed(around))
     path.chmod(0o777)
-    scratch.sweep(around)
+    scratch.remove_stale_folders(around)
     assert (path / "inner" / "file").exists()
 
 
@@ -139,7 +139,7 @@ def test_no_link_is_followed(around: Path) -> None:
     (held / ".held").unlink()
     (held / ".held").symlink_to(mine / "kept")
     os.utime(held / ".held", (1, 1), follow_symlinks=False)
-    scratch.sweep(around)
+    scratch.remove_stale_folders(around)
     assert not path.exists()
     assert held.exists()
     assert (mine / "kept").exists()
@@ -168,7 +168,7 @@ def test_no_junction_is_followed(around: Path) -> None:
     junction(path / "junction", mine)
     junction(path / "inner" / "junction", mine)
     junction(around / "graphfix-linked_1", mine)
-    scratch.sweep(around)
+    scratch.remove_stale_folders(around)
     assert not path.exists()
     assert sorted(x.name for x in mine.iterdir()) == [".held", "kept"]
     assert not os.access(mine / "kept", os.W_OK)
@@ -181,31 +181,31 @@ def test_what_leads_elsewhere_is_not_gone_into(
     path = aged(killed(around))
     with monkeypatch.context() as patch:
         patch.setattr(scratch, "is_link", lambda x: x == path)
-        scratch.sweep(around)
+        scratch.remove_stale_folders(around)
     monkeypatch.setattr(file_lock, "is_link", lambda x: x == path / "inner")
-    scratch.sweep(around)
+    scratch.remove_stale_folders(around)
     assert (path / "inner" / "file").exists()
 
 
 @pytest.mark.skipif(sys.platform != "win32", reason="what is open can be removed elsewhere")
 def test_what_is_in_use_goes_later(around: Path) -> None:
-    folder = Folder()
+    folder = ScratchFolder()
     with (folder.path / "file").open("w"):
         folder.close()
         assert folder.path.exists()
-    again = Folder()
+    again = ScratchFolder()
     with (again.path / "file").open("w"):
         again.close()
     again.close()
     assert not again.path.exists()
     aged(folder.path)
-    scratch.sweep(around)
+    scratch.remove_stale_folders(around)
     assert not folder.path.exists()
 
 
 def test_it_is_looked_for_once(around: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     swept: list[Path] = []
-    monkeypatch.setattr(scratch, "sweep", swept.append)
-    Folder().close()
-    Folder().close()
+    monkeypatch.setattr(scratch, "remove_stale_folders", swept.append)
+    ScratchFolder().close()
+    ScratchFolder().close()
     assert swept == [around]

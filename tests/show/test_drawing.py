@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import graphfix
-from graphfix.show.drawing import MOST, drawing
+from graphfix.show.drawing import MOST, draw_nodes
 
 ROOT = Path(__file__).parents[2]
 LINES = (
@@ -28,7 +28,7 @@ def ends(path: str) -> tuple[float, float, float, float]:
 
 
 def test_nodes_tensors_and_constants() -> None:
-    it = drawing(LINES)
+    it = draw_nodes(LINES)
     assert it is not None
     assert {(x.kind, x.text, x.more, x.title) for x in it.boxes} == {
         ("tensor", "x", "", "/a/x"),
@@ -48,7 +48,7 @@ def test_nodes_tensors_and_constants() -> None:
 
 @pytest.mark.parametrize("name", ["info", "nan_1", "1_x", "Truest", "e5"])
 def test_what_is_named_like_a_number_is_a_tensor(name: str) -> None:
-    it = drawing([f"y = Pow ({name}, -1.5e-05)"])
+    it = draw_nodes([f"y = Pow ({name}, -1.5e-05)"])
     assert it is not None
     assert [(x.kind, x.text, x.more) for x in it.boxes if x.text != "y"] == [
         ("node", "Pow", "-1.5e-05"),
@@ -57,7 +57,7 @@ def test_what_is_named_like_a_number_is_a_tensor(name: str) -> None:
 
 
 def test_a_name_that_is_long_keeps_its_end() -> None:
-    it = drawing(["m/" + "y" * 40 + "_end = Relu <a = " + "z" * 40 + "> (x)"])
+    it = draw_nodes(["m/" + "y" * 40 + "_end = Relu <a = " + "z" * 40 + "> (x)"])
     assert it is not None
     texts = {x.text: x.more for x in it.boxes}
     assert all(len(x) <= 26 for y in texts.items() for x in y)
@@ -71,12 +71,12 @@ def test_a_name_that_is_long_keeps_its_end() -> None:
     [(), ("</script> = <b>",), ("a",), tuple(f"y{i} = Relu (x{i})" for i in range(MOST + 1))],
 )
 def test_what_is_not_drawn(lines: tuple[str, ...]) -> None:
-    assert drawing(lines) is None
+    assert draw_nodes(lines) is None
 
 
 @pytest.mark.parametrize("line", ["x = Relu (x)", "x, x = Split (x, x)", " = Relu ()"])
 def test_what_no_graph_has_ends_all_the_same(line: str) -> None:
-    assert drawing([line, line]) is not None
+    assert draw_nodes([line, line]) is not None
 
 
 @pytest.mark.parametrize("name", sorted(x.parent.name for x in ROOT.glob("models/*/model.onnx")))
@@ -84,7 +84,7 @@ def test_real_repairs(name: str) -> None:
     model = graphfix.load(ROOT / "models" / name / "model.onnx")
     report = graphfix.run(model, "fast")
     sides = [side for p in report.passes for x in p.changes for side in (x.removed, x.added)]
-    drawn = [(lines, it) for lines in sides if (it := drawing(lines))]
+    drawn = [(lines, it) for lines in sides if (it := draw_nodes(lines))]
     assert len(drawn) > 0.9 * sum(map(bool, sides))
     for lines, it in drawn:
         nodes = [x for x in it.boxes if x.kind == "node"]

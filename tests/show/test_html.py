@@ -57,7 +57,7 @@ class Reader(HTMLParser):
 
 
 def read(data: dict[str, Any]) -> Reader:
-    reader = Reader(html.page(data))
+    reader = Reader(html.render_page(data))
     assert not reader.open
     ids = [a["id"] for _, a in reader.seen if "id" in a]
     assert len(ids) == len(set(ids))
@@ -120,7 +120,7 @@ def test_nothing_in_it_is_markup_but_ours() -> None:
     assert [tag for tag, _ in page.seen].count("script") == 1
     assert "img" not in {tag for tag, _ in page.seen}
     assert json.loads(page.embedded)["source"] == EVIL
-    text = html.page(evil())
+    text = html.render_page(evil())
     assert text.count("<!--") == 0
     assert escapes.escape(EVIL, quote=False) in text.replace("&#34;", '"')
 
@@ -187,11 +187,11 @@ def test_it_asks_for_no_other_file(data: dict[str, Any]) -> None:
     links = [a["href"] for _, a in page.seen if "href" in a]
     assert all(x and x.startswith("#") for x in links)
     assert not [a for _, a in page.seen if {"src", "action", "data"} & a.keys()]
-    assert not re.search(r"url\(|@import|https?:", html.page(data))
+    assert not re.search(r"url\(|@import|https?:", html.render_page(data))
 
 
 def test_light_dark_and_print(data: dict[str, Any]) -> None:
-    text = html.page(data)
+    text = html.render_page(data)
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
 
@@ -211,6 +211,6 @@ def test_a_run_that_was_not_verified(changes: int, verdict: None, says: str) -> 
 
 def test_it_is_written_whole(data: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "page.html"
-    html.write(data, path)
-    assert path.read_text(encoding="utf-8") == html.page(data)
+    html.write_page(data, path)
+    assert path.read_text(encoding="utf-8") == html.render_page(data)
     assert [f.name for f in tmp_path.iterdir()] == ["page.html"]

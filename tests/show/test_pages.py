@@ -159,7 +159,7 @@ class TestBench:
         data = json.loads(self.bench("m.onnx", "m.onnx").embedded)
         ratio = {"value": 0.8, "low": low, "high": high, "confidence": 0.97, "turns": 6}
         data["models"][1]["setups"]["any shape"]["ratios"]["steady"] = ratio
-        text = Reader(html.page_of("bench.html", data, names=["A", "B"])).text
+        text = Reader(html.render_data_page("bench.html", data, names=["A", "B"])).text
         assert f"B: {says}" in text
         assert f"0.800 of the time ({low:.3f} to {high:.3f} with 97 % confidence" in text
 
@@ -205,8 +205,8 @@ def test_text_of_a_model_is_no_markup() -> None:
     verdict = evil()["verdict"]
     ops = {"ops_before": {EVIL: 1}, "ops_after": {EVIL: 2}}
     for text in (
-        html.page_of("check.html", one, ep="dml", **about),
-        html.page_of("verify.html", verdict, before=EVIL, after=EVIL, spec=EVIL, **ops),
+        html.render_data_page("check.html", one, ep="dml", **about),
+        html.render_data_page("verify.html", verdict, before=EVIL, after=EVIL, spec=EVIL, **ops),
     ):
         reader = Reader(text)
         assert [tag for tag, _ in reader.seen].count("script") == 1
@@ -215,7 +215,7 @@ def test_text_of_a_model_is_no_markup() -> None:
 
 @browser.needed
 def test_they_fit_at_any_width(tmp_path: Path) -> None:
-    pages = {"evil": html.page(evil())}
+    pages = {"evil": html.render_page(evil())}
 
     def add(name: str, *arguments: str) -> None:
         main([*arguments, "-q", "--report", "page.html"])

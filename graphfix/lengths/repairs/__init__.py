@@ -1,1 +1,1 @@
-"""The repairs: each closes one leak, at one node, with nodes of its own."""
+"""Repairs: each closes one leak, at one node, with nodes of its own."""

@@ -1,4 +1,4 @@
-"""Tails that are set: zeros, or something far from every score."""
+"""Repairs that set a tail to zeros, or to something far below every score."""
 
 from dataclasses import dataclass
 
@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
-from graphfix.lengths.length_nodes import Lengths
-from graphfix.lengths.repairs.repair import Repair, input_of, zeroed
-from graphfix.lengths.tail_state import ANY, State, holds_rows, with_tails
-from graphfix.model.values import attr_float, attr_int
+from graphfix.graph.nodes import attr_float, attr_int
+from graphfix.lengths.length_nodes import LengthNodes
+from graphfix.lengths.repairs.repair import Repair, required_input, zero_tail
+from graphfix.lengths.tail_state import ANY, TensorState, holds_rows, state_with_tail
 
 MASK_FILTER = -10000.0
 """What the mask of keys of an attention adds to a score, unless it says otherwise."""
@@ -19,8 +19,8 @@ _ONE = np.ones(1, np.int64)
 
 
 @dataclass(frozen=True)
-class Zero(Repair):
-    """An input gets a tail of zeros: ``x * mask``, or ``Where`` where the tail may hold NaN.
+class ZeroTail(Repair):
+    """Gives an input a tail of zeros: ``x * mask``, or ``Where`` where it may hold NaN.
 
     Attributes:
         index: The input.
@@ -31,19 +31,19 @@ class Zero(Repair):
 
     index: int
     axis: int
-    state: State
+    state: TensorState
     point: ir.Value | None = None
-    what = "its tail is set to zero first"
+    remedy = "its tail is set to zero first"
 
-    def rewrite(self, op: Builder, lengths: Lengths) -> None:
-        """``Where(mask, x, 0)`` or ``x * mask``."""
-        value = input_of(self.node, self.index)
-        op.rewire(self.index, zeroed(op, lengths, value, self.state, self.axis, self.point))
+    def rewrite(self, op: Builder, lengths: LengthNodes) -> None:
+        """Build ``Where(mask, x, 0)`` or ``x * mask``."""
+        value = required_input(self.node, self.index)
+        op.set_input(self.index, zero_tail(op, lengths, value, self.state, self.axis, self.point))
 
 
 @dataclass(frozen=True)
-class Hide(Repair):
-    """An input gets a tail far below every score: ``x + (1 - mask) * floor``.
+class HideTail(Repair):
+    """Gives an input a tail far below every score: ``x + (1 - mask) * floor``.
 
     Attributes:
         index: The input.
@@ -53,50 +53,50 @@ class Hide(Repair):
 
     index: int
     axis: int
-    state: State
-    what = "a mask is added to its scores"
+    state: TensorState
+    remedy = "a mask is added to its scores"
 
-    def rewrite(self, op: Builder, lengths: Lengths) -> None:
-        """``x + addend``, with one addend for all who hide the same."""
-        value, axes = input_of(self.node, self.index), self.state.axes or ()
-        dtype = lengths.dtype(value)
+    def rewrite(self, op: Builder, lengths: LengthNodes) -> None:
+        """Build ``x + addend``, with one addend for all who hide the same."""
+        value, axes = required_input(self.node, self.index), self.state.axes or ()
+        dtype = lengths.dtype_of(value)
 
         scores = self.leak == "attention dilution"
 
         def hide() -> ir.Value:
             if scores and dtype.is_floating_point() and self.state.is_bounded:
-                limit = lengths.limit(value, axes, self.axis)
+                limit = lengths.score_limit(value, axes, self.axis)
                 if limit is not None:
                     return op.Min(value, limit)
-                return op.Add(value, lengths.addend(value, axes, self.axis))
-            far = lengths.floor(dtype) if scores else lengths.extreme(dtype, high=False)
-            return op.Where(lengths.mask(value, axes, self.axis), value, far)
+                return op.Add(value, lengths.hiding_addend(value, axes, self.axis))
+            far = lengths.score_floor(dtype) if scores else lengths.limit_scalar(dtype, high=False)
+            return op.Where(lengths.valid_mask(value, axes, self.axis), value, far)
 
-        op.rewire(self.index, op.once(("hide", value, self.axis, scores), hide, value))
+        op.set_input(self.index, op.build_once(("hide", value, self.axis, scores), hide, value))
 
 
 @dataclass(frozen=True)
-class Slots:
-    """Which inputs of an attention in one node are what.
+class AttentionInputs:
+    """Places of the inputs of an attention in one node.
 
     Attributes:
         key: Its keys, [batch, time, features]; of Attention they are made of its only tensor.
         value: Its values.
         bias: What is added to queries, keys and values.
         mask: The mask of keys, int32.
-        added: What is added to the scores, [batch, heads, queries, keys].
+        addend: What is added to the scores, [batch, heads, queries, keys].
     """
 
     key: int
     value: int
     bias: int
     mask: int
-    added: int
+    addend: int
 
 
 @dataclass(frozen=True)
 class HideKeys(Repair):
-    """A MultiHeadAttention, or an Attention, sees no key behind the valid length.
+    """Hides the keys behind the valid length from a MultiHeadAttention, or an Attention.
 
     By a mask of keys if it has none; beside one that is its own, by an addend that hides what
     either hides: DirectML takes a mask and an addend together for something else (run).
@@ -104,23 +104,23 @@ class HideKeys(Repair):
     Attributes:
         slots: Its inputs.
         state: What is known of the keys.
-        kept: Whether it has a mask of its own that hides valid keys, too.
+        keeps_mask: Whether it has a mask of its own that hides valid keys, too.
     """
 
-    slots: Slots
-    state: State
-    kept: bool
-    what = "the keys of its padding are hidden"
+    slots: AttentionInputs
+    state: TensorState
+    keeps_mask: bool
+    remedy = "the keys of its padding are hidden"
 
-    def rewrite(self, op: Builder, lengths: Lengths) -> None:
-        """A mask of keys, int32 [B, T], or ``attention_bias``, [B, H, S, T]."""
-        slots, key = self.slots, input_of(self.node, self.slots.key)
-        rows = self.state.at(0)
-        valid = lengths.mask(key, (rows, self.state.at(1)), 1)
-        if self.kept:
-            mask = input_of(self.node, slots.mask)
-            op.rewire(slots.added, self._addend(op, lengths, mask, valid))
-            op.rewire(slots.mask, None)
+    def rewrite(self, op: Builder, lengths: LengthNodes) -> None:
+        """Build a mask of keys, int32 [B, T], or ``attention_bias``, [B, H, S, T]."""
+        slots, key = self.slots, required_input(self.node, self.slots.key)
+        rows = self.state.factors_of(0)
+        valid = lengths.valid_mask(key, (rows, self.state.factors_of(1)), 1)
+        if self.keeps_mask:
+            mask = required_input(self.node, slots.mask)
+            op.set_input(slots.addend, self._combine_masks(op, lengths, mask, valid))
+            op.set_input(slots.mask, None)
             return
 
         def build() -> ir.Value:
@@ -128,59 +128,63 @@ class HideKeys(Repair):
             if not rows or holds_rows(rows):
                 return mask
             # One length for all rows.
-            return op.Expand(mask, op.Concat(lengths.count(key, 0), _ONE, axis=0))
+            return op.Expand(mask, op.Concat(lengths.axis_size(key, 0), _ONE, axis=0))
 
-        op.rewire(slots.mask, op.once(("keys", valid, str(rows)), build, valid))
-        op.give("mask_filter_value", float(lengths.floor(lengths.dtype(key))))
+        op.set_input(slots.mask, op.build_once(("keys", valid, str(rows)), build, valid))
+        op.set_float_attribute(
+            "mask_filter_value", float(lengths.score_floor(lengths.dtype_of(key)))
+        )
 
-    def _addend(self, op: Builder, lengths: Lengths, mask: ir.Value, valid: ir.Value) -> ir.Value:
-        """What both masks hide, for every head and query: so DirectML wants it."""
-        query, key = input_of(self.node, 0), input_of(self.node, self.slots.key)
-        dtype, heads = lengths.dtype(key), attr_int(self.node, "num_heads", 1)
+    def _combine_masks(
+        self, op: Builder, lengths: LengthNodes, mask: ir.Value, valid: ir.Value
+    ) -> ir.Value:
+        """Build what both masks hide, for every head and query: so DirectML wants it."""
+        query, key = required_input(self.node, 0), required_input(self.node, self.slots.key)
+        dtype, heads = lengths.dtype_of(key), attr_int(self.node, "num_heads", 1)
         low = attr_float(self.node, "mask_filter_value", MASK_FILTER)
 
         def build() -> ir.Value:
             own = op.Cast(op.Less(mask, _ONE.astype(np.int32)), to=dtype)
             own = op.Mul(own, np.array(low, dtype.numpy()))
-            behind = op.Mul(op.Cast(op.Not(valid), to=dtype), lengths.floor(dtype))
-            both = lengths.unsqueeze(op.Add(own, behind), [1, 2])
-            sizes = (lengths.count(query, 0), heads * _ONE, lengths.count(query, 1))
-            return op.Expand(both, op.Concat(*sizes, lengths.count(key, 1), axis=0))
+            behind = op.Mul(op.Cast(op.Not(valid), to=dtype), lengths.score_floor(dtype))
+            addend = lengths.unsqueeze(op.Add(own, behind), [1, 2])
+            sizes = (lengths.axis_size(query, 0), heads * _ONE, lengths.axis_size(query, 1))
+            return op.Expand(addend, op.Concat(*sizes, lengths.axis_size(key, 1), axis=0))
 
         sizes = tuple(map(str, lengths.source.shapes.dims(query) or (query.name,)))
-        return op.once(("keys", mask, valid, low, heads, sizes), build, mask, valid)
+        return op.build_once(("keys", mask, valid, low, heads, sizes), build, mask, valid)
 
 
 @dataclass(frozen=True)
 class MaskKeys(Repair):
-    """An Attention without a mask gets one of its valid keys.
+    """Gives an Attention without a mask one of its valid keys.
 
     Attributes:
         state: What is known of the keys, as [batch, time].
-        at: Their axis of time.
+        time_axis: Their axis of time.
     """
 
-    state: State
-    at: int
-    what = "the keys of its padding are hidden"
+    state: TensorState
+    time_axis: int
+    remedy = "the keys of its padding are hidden"
 
-    def rewrite(self, op: Builder, lengths: Lengths) -> None:
-        """A mask of keys, bool [B, 1, S, T]: ONNX Runtime broadcasts no other axes."""
-        query, key = input_of(self.node, 0), input_of(self.node, 1)
-        valid = lengths.mask(key, self.state.axes or (), 1)
+    def rewrite(self, op: Builder, lengths: LengthNodes) -> None:
+        """Build a mask of keys, bool [B, 1, S, T]: ONNX Runtime broadcasts no other axes."""
+        query, key = required_input(self.node, 0), required_input(self.node, 1)
+        valid = lengths.valid_mask(key, self.state.axes or (), 1)
 
         def build() -> ir.Value:
-            sizes = (lengths.count(query, 0), _ONE, lengths.count(query, self.at))
-            shape = op.Concat(*sizes, lengths.count(key, self.at), axis=0)
+            sizes = (lengths.axis_size(query, 0), _ONE, lengths.axis_size(query, self.time_axis))
+            shape = op.Concat(*sizes, lengths.axis_size(key, self.time_axis), axis=0)
             return op.Expand(lengths.unsqueeze(valid, [1, 2]), shape)
 
         sizes = tuple(map(str, lengths.source.shapes.dims(query) or (query.name,)))
-        op.rewire(STANDARD_MASK, op.once(("standard keys", valid, sizes), build, valid))
+        op.set_input(STANDARD_MASK, op.build_once(("standard keys", valid, sizes), build, valid))
 
 
 @dataclass(frozen=True)
 class PoisonedInput(Repair):
-    """An input of the model gets a tail of zeros, whatever a caller has put there.
+    """Gives an input of the model a tail of zeros, whatever a caller has put there.
 
     Attributes:
         value: The input.
@@ -188,13 +192,13 @@ class PoisonedInput(Repair):
     """
 
     value: ir.Value
-    state: State
-    what = "whatever is in its padding becomes zero"
+    state: TensorState
+    remedy = "whatever is in its padding becomes zero"
 
-    def rewrite(self, op: Builder, lengths: Lengths) -> None:
-        """``Where(mask, x, 0)``, for all who read it but those who ask only for its size."""
+    def rewrite(self, op: Builder, lengths: LengthNodes) -> None:
+        """Build ``Where(mask, x, 0)`` for all readers but those that only ask for the size."""
         readers = [x for x in self.value.uses() if x.node.op_type not in ("Shape", "Size")]
-        clean, given = self.value, with_tails(self.state.axes or (), ANY)
-        for axis in self.state.timed:
-            clean = zeroed(op, lengths, clean, given, axis, None)
-        op.reroute(self.value, readers, clean)
+        clean, dirty_state = self.value, state_with_tail(self.state.axes or (), ANY)
+        for axis in self.state.time_axes:
+            clean = zero_tail(op, lengths, clean, dirty_state, axis, None)
+        op.redirect_uses(self.value, readers, clean)

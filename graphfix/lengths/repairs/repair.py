@@ -1,4 +1,4 @@
-"""What a repair is, and what several of them build with."""
+"""The base class of repairs, and what several of them build with."""
 
 import abc
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.editing.builder import Builder
-from graphfix.lengths.length_nodes import Lengths
-from graphfix.lengths.tail_state import State, holds_rows
+from graphfix.lengths.length_nodes import LengthNodes
+from graphfix.lengths.tail_state import TensorState, holds_rows
 
 Leak = Literal[
     "mean pollution",
@@ -31,26 +31,26 @@ Leak = Literal[
 
 @dataclass(frozen=True)
 class Repair(abc.ABC):
-    """A leak and what closes it.
+    """A leak, and the nodes that close it.
 
     Attributes:
         node: The node that lets padding into the valid part.
-        leak: How.
+        leak: Which leak it is.
     """
 
     node: ir.Node
     leak: Leak
-    what: ClassVar[str]
+    remedy: ClassVar[str]
     """What is done about it, for a user."""
 
     @abc.abstractmethod
-    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value | None:
-        """Build it. Returns what replaces the node's first output, None if the node stays."""
+    def rewrite(self, op: Builder, lengths: LengthNodes) -> ir.Value | None:
+        """Build it, and return what replaces the node's first output, None if the node stays."""
 
 
 @dataclass(frozen=True)
 class FrameRepair(Repair):
-    """A repair that picks frames again, for each row of the batch by its own length.
+    """Base of repairs that pick frames again, for each row of the batch by its own length.
 
     Attributes:
         axis: The axis that they are picked from.
@@ -60,10 +60,12 @@ class FrameRepair(Repair):
 
     axis: int
     size: sympy.Expr
-    state: State
+    state: TensorState
 
-    def taken(self, op: Builder, lengths: Lengths, x: ir.Value, index: ir.Value) -> ir.Value:
-        """``x`` with the frames that ``index`` names on the axis.
+    def pick_frames(
+        self, op: Builder, lengths: LengthNodes, x: ir.Value, index: ir.Value
+    ) -> ir.Value:
+        """Return ``x`` with the frames that ``index`` names on the axis.
 
         Args:
             op: The builder.
@@ -84,40 +86,45 @@ class FrameRepair(Repair):
         if rows > axis:
             index = op.Transpose(index, perm=[1, 0])
         index = lengths.unsqueeze(index, [i for i in range(state.rank) if i not in (rows, axis)])
-        here = np.array([i == axis for i in range(state.rank)])
-        target = op.Where(here, np.ones(state.rank, np.int64), op.Shape(x))
+        is_axis = np.array([i == axis for i in range(state.rank)])
+        target = op.Where(is_axis, np.ones(state.rank, np.int64), op.Shape(x))
         return op.GatherElements(x, op.Expand(index, target), axis=axis)
 
 
-def zeroed(
-    op: Builder, lengths: Lengths, value: ir.Value, state: State, axis: int, point: ir.Value | None
+def zero_tail(
+    op: Builder,
+    lengths: LengthNodes,
+    value: ir.Value,
+    state: TensorState,
+    axis: int,
+    point: ir.Value | None,
 ) -> ir.Value:
-    """``value`` with a tail of zeros, or of zero points, on one axis; made once for all who ask."""
-    dtype = lengths.dtype(value)
+    """Return ``value`` with a tail of zeros, or of zero points, on one axis; built once for all."""
+    dtype = lengths.dtype_of(value)
 
     def make() -> ir.Value:
-        mask = lengths.mask(value, state.axes or (), axis)
+        mask = lengths.valid_mask(value, state.axes or (), axis)
         if dtype == ir.DataType.BOOL:
             return op.And(value, mask)
         if state.is_finite and dtype.is_floating_point():
-            return op.Mul(value, lengths.cast(mask, dtype))
-        nought = np.zeros((), dtype.numpy()) if point is None else lengths.scalar(point)
+            return op.Mul(value, lengths.cast_mask(mask, dtype))
+        nought = np.zeros((), dtype.numpy()) if point is None else lengths.to_scalar(point)
         return op.Where(mask, value, nought)
 
     sources = (value,) if point is None else (value, point)
-    return op.once(("zero", value, axis, point), make, *sources)
+    return op.build_once(("zero", value, axis, point), make, *sources)
 
 
-def input_of(node: ir.Node, index: int) -> ir.Value:
-    """An input that must be there."""
+def required_input(node: ir.Node, index: int) -> ir.Value:
+    """Return an input that must be there."""
     value = node.inputs[index]
     if value is None:
         raise RuntimeError(f"input {index} of {node.name} is missing")
     return value
 
 
-def made_by(value: ir.Value) -> ir.Node:
-    """The node that makes a value that one must make."""
+def required_producer(value: ir.Value) -> ir.Node:
+    """Return the node that makes a value, which some node must make."""
     node = value.producer()
     if node is None:
         raise RuntimeError(f"{value.name} is made by no node")

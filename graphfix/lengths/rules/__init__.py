@@ -1,8 +1,8 @@
-"""What operators do to a padded tensor: one module for each family, one function for each rule.
+"""Rules for what operators do to a padded tensor: one module per family, one function per rule.
 
-A rule takes a :class:`graphfix.lengths.rule_site.Site` and gives back the state of each output,
-asking for repairs on the way. An operator without a rule is a refusal, never a guess. A rule is
-found in the ``RULES`` of its module.
+A rule takes a :class:`graphfix.lengths.rule_site.RuleSite`, returns the state of each output, and
+asks for repairs. An operator without a rule is a refusal, never a guess. A rule is found in the
+``RULES`` of its module.
 """
 
 import importlib
@@ -10,10 +10,10 @@ import pkgutil
 
 import onnx_ir as ir
 
-from graphfix.lengths.rule_site import Rule
+from graphfix.lengths.rule_site import PaddingRule
 
 MICROSOFT = "com.microsoft"
-RULES: dict[str, Rule] = {}
+RULES: dict[str, PaddingRule] = {}
 """The rule of each operator; those of com.microsoft that have no namesake are among them.
 
 Those that have one, or might, stand under their full name.
@@ -23,8 +23,8 @@ for _info in pkgutil.iter_modules(__path__):
     RULES |= getattr(importlib.import_module(f"{__name__}.{_info.name}"), "RULES", {})
 
 
-def rule_of(node: ir.Node) -> Rule | None:
-    """The rule of a node, if there is one."""
+def rule_of(node: ir.Node) -> PaddingRule | None:
+    """Return the rule of a node, or None."""
     if node.domain not in ("", "ai.onnx", MICROSOFT):
         return None
     own = RULES.get(f"{node.domain}.{node.op_type}") if node.domain == MICROSOFT else None

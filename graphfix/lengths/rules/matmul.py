@@ -1,21 +1,21 @@
-"""Products that sum over an axis: MatMul, Gemm, Einsum, and their quantized kin."""
+"""Rules for products that sum over an axis: MatMul, Gemm, Einsum, and their quantized kin."""
 
 import dataclasses
 from collections.abc import Sequence
 
-from graphfix.lengths.joint_axes import RefusedError, check_apart, join
-from graphfix.lengths.rule_site import Rule, Site
-from graphfix.lengths.rules.quantize import unbiased
-from graphfix.lengths.tail_state import ANY, FINITE, ZERO, Axis, State, Tail, carries_time
-from graphfix.model.values import attr_int
+from graphfix.graph.nodes import attr_int
+from graphfix.lengths.joint_axes import RefusedError, check_rows_unmixed, join_axes
+from graphfix.lengths.rule_site import PaddingRule, RuleSite
+from graphfix.lengths.rules.quantize import subtract_zero_point
+from graphfix.lengths.tail_state import ANY, FINITE, ZERO, Axis, Tail, TensorState, carries_time
 
 
-def matmul(site: Site, turned: Sequence[int] = ()) -> State:
-    """``[..., M, K] @ [..., K, N]``, with the last two axes of the operands ``turned`` swapped."""
-    left, right = site.state(0), site.state(1)
-    if left.axes is None or right.axes is None:
+def infer_matmul(site: RuleSite, turned: Sequence[int] = ()) -> TensorState:
+    """Infer ``[..., M, K] @ [..., K, N]``, the last two axes of the operands ``turned`` swapped."""
+    lhs, rhs = site.input_state(0), site.input_state(1)
+    if lhs.axes is None or rhs.axes is None:
         raise RefusedError("the rank of one of its inputs is not known")
-    ranks = left.rank, right.rank
+    ranks = lhs.rank, rhs.rank
     rank = max(*ranks, 2)
     # Letters as in Einsum: k is summed, m and n are the last two, the others count from the end.
     batch = [chr(ord("A") + i) for i in range(rank - 2)]
@@ -26,33 +26,35 @@ def matmul(site: Site, turned: Sequence[int] = ()) -> State:
     for i in turned:
         terms[i][-2:] = terms[i][:-3:-1]
     out = [*batch, *(["m"] if ranks[0] > 1 else []), *(["n"] if ranks[1] > 1 else [])]
-    return contract(site, terms, out)
+    return infer_contraction(site, terms, out)
 
 
-def gemm(site: Site) -> State:
-    """``A @ B + C``, either turned."""
-    left = ["k", "m"] if attr_int(site.node, "transA", 0) else ["m", "k"]
-    right = ["n", "k"] if attr_int(site.node, "transB", 0) else ["k", "n"]
-    state = contract(site, [left, right], ["m", "n"])
-    if not site.has(2):
+def infer_gemm(site: RuleSite) -> TensorState:
+    """Infer ``A @ B + C``, either turned."""
+    lhs = ["k", "m"] if attr_int(site.node, "transA", 0) else ["m", "k"]
+    rhs = ["n", "k"] if attr_int(site.node, "transB", 0) else ["k", "n"]
+    state = infer_contraction(site, [lhs, rhs], ["m", "n"])
+    if not site.has_input(2):
         return state
-    if site.state(2).timed:
+    if site.input_state(2).time_axes:
         raise RefusedError("what it adds carries time")
-    return dataclasses.replace(state, tails=state.recomputed())
+    return dataclasses.replace(state, tails=state.tails_after_arithmetic())
 
 
-def einsum(site: Site) -> State:
-    """Any of these, by its equation."""
+def infer_einsum(site: RuleSite) -> TensorState:
+    """Infer any of these by its equation."""
     equation = site.node.attributes["equation"].as_string().replace(" ", "")
-    given, arrow, out = equation.partition("->")
-    terms = [list(x) for x in given.split(",")]
+    operands, arrow, out = equation.partition("->")
+    terms = [list(x) for x in operands.split(",")]
     if not arrow or "." in equation or any(len(set(x)) < len(x) for x in terms):
         raise RefusedError(f"there is no rule for the equation {equation!r}")
-    return contract(site, terms, list(out))
+    return infer_contraction(site, terms, list(out))
 
 
-def contract(site: Site, terms: Sequence[Sequence[str]], out: Sequence[str]) -> State:
-    """A sum of products over the letters that the result does not have.
+def infer_contraction(
+    site: RuleSite, terms: Sequence[Sequence[str]], out: Sequence[str]
+) -> TensorState:
+    """Infer a sum of products over the letters that the result does not have.
 
     Args:
         site: The node; its first inputs are the factors.
@@ -60,66 +62,68 @@ def contract(site: Site, terms: Sequence[Sequence[str]], out: Sequence[str]) -> 
         out: The letters of the result.
     """
     for i, term in enumerate(terms):
-        if site.state(i).rank != len(term):
+        if site.input_state(i).rank != len(term):
             raise RefusedError("the rank of one of its inputs is not what it multiplies")
     for letter in {x for term in terms for x in term} - set(out):
-        _sum_over(site, terms, letter)
-    states = [site.state(i) for i in range(len(terms))]
+        _require_zero_addends(site, terms, letter)
+    states = [site.input_state(i) for i in range(len(terms))]
     axes, tails = list[Axis](), list[Tail | None]()
     for letter in out:
         at = [(s, t.index(letter)) for s, t in zip(states, terms, strict=True) if letter in t]
-        axis = join([s.at(i) for s, i in at])
+        axis = join_axes([s.factors_of(i) for s, i in at])
         axes.append(axis)
-        tails.append(_tail(at, states) if carries_time(axis) else None)
-    return State(tuple(axes), tuple(tails), sign=min(min(x.sign for x in states), 1))
+        tails.append(_product_tail(at, states) if carries_time(axis) else None)
+    return TensorState(tuple(axes), tuple(tails), sign=min(min(x.sign for x in states), 1))
 
 
-def _tail(at: Sequence[tuple[State, int]], states: Sequence[State]) -> Tail:
-    here = [s.tail(i) for s, i in at if s.tails[i] is not None]
+def _product_tail(at: Sequence[tuple[TensorState, int]], states: Sequence[TensorState]) -> Tail:
+    tails = [s.tail_along(i) for s, i in at if s.tails[i] is not None]
     others_finite = all(x.is_finite for x in states)
-    if any(x.is_zero for x in here) and others_finite:
+    if any(x.is_zero for x in tails) and others_finite:
         return ZERO
-    return FINITE if all(x.is_finite for x in here) and others_finite else ANY
+    return FINITE if all(x.is_finite for x in tails) and others_finite else ANY
 
 
-def _sum_over(site: Site, terms: Sequence[Sequence[str]], letter: str) -> None:
-    """Something must be zero behind the valid length, and what it is multiplied with finite."""
+def _require_zero_addends(site: RuleSite, terms: Sequence[Sequence[str]], letter: str) -> None:
+    """Require zeros behind one factor's valid length, and finite numbers in the others."""
     places = [(i, t.index(letter)) for i, t in enumerate(terms) if letter in t]
-    axes = [site.state(i).at(axis) for i, axis in places]
+    axes = [site.input_state(i).factors_of(axis) for i, axis in places]
     for i, axis in places:
-        check_apart(site.state(i), (axis,))
+        check_rows_unmixed(site.input_state(i), (axis,))
     if not any(carries_time(x) for x in axes):
         return
-    join(axes)
-    timed = [(i, axis) for i, axis in places if carries_time(site.state(i).at(axis))]
-    if not any(site.state(i).tail(axis).is_zero for i, axis in timed):
+    join_axes(axes)
+    timed = [(i, axis) for i, axis in places if carries_time(site.input_state(i).factors_of(axis))]
+    if not any(site.input_state(i).tail_along(axis).is_zero for i, axis in timed):
         # The last factor is the values of an attention: the smaller one.
         i, axis = timed[-1]
-        site.need_zero(i, axis, "sum pollution")
+        site.require_zero_tail(i, axis, "sum pollution")
     for i, _ in timed:
-        site.need_finite(i, "sum pollution")
+        site.require_finite_tails(i, "sum pollution")
 
 
-def matmul_integer(site: Site) -> State:
-    """A MatMul of quantized numbers, where a tail of zeros means one of zero points."""
+def infer_matmul_integer(site: RuleSite) -> TensorState:
+    """Infer a MatMul of quantized numbers, where a tail of zeros means one of zero points."""
     for i in (0, 1):
-        if site.has(2 + i) and site.state(2 + i).timed:
+        if site.has_input(2 + i) and site.input_state(2 + i).time_axes:
             raise RefusedError("its zero point carries time")
-        unbiased(site, i, 2 + i)
-    return matmul(site)
+        subtract_zero_point(site, i, 2 + i)
+    return infer_matmul(site)
 
 
-def fused_matmul(site: Site) -> State:
-    """com.microsoft's MatMul, which may swap the last two axes of either operand first."""
+def infer_fused_matmul(site: RuleSite) -> TensorState:
+    """Infer com.microsoft's MatMul, which may swap the last two axes of either operand first."""
     if any(attr_int(site.node, name, 0) for name in ("transBatchA", "transBatchB")):
         raise RefusedError("there is no rule for its turned batches")
-    return matmul(site, [i for i, x in enumerate("AB") if attr_int(site.node, f"trans{x}", 0)])
+    return infer_matmul(
+        site, [i for i, x in enumerate("AB") if attr_int(site.node, f"trans{x}", 0)]
+    )
 
 
 RULES = {
-    "Einsum": Rule(einsum),
-    "FusedMatMul": Rule(fused_matmul),
-    "Gemm": Rule(gemm),
-    "MatMul": Rule(matmul),
-    "MatMulInteger": Rule(matmul_integer),
+    "Einsum": PaddingRule(infer_einsum),
+    "FusedMatMul": PaddingRule(infer_fused_matmul),
+    "Gemm": PaddingRule(infer_gemm),
+    "MatMul": PaddingRule(infer_matmul),
+    "MatMulInteger": PaddingRule(infer_matmul_integer),
 }

@@ -1,60 +1,65 @@
-"""Normalizations: statistics over time count what is valid; over features each has its own.
+"""Rules for norms: statistics over time count what is valid; over features each frame has its own.
 
 For a Softmax, what lies in the tail must weigh nothing.
 """
 
 from collections.abc import Sequence
 
-from graphfix.lengths.joint_axes import RefusedError, check_apart
+from graphfix.graph.nodes import attr_int
+from graphfix.lengths.joint_axes import RefusedError, check_rows_unmixed
 from graphfix.lengths.repairs.repair import Leak
 from graphfix.lengths.repairs.statistics import MaskedGroupNorm, MaskedNorm
-from graphfix.lengths.rule_site import Rule, Site
-from graphfix.lengths.tail_state import ANY, FINITE, ZERO, State, carries_time, size_of
-from graphfix.model.values import attr_int
+from graphfix.lengths.rule_site import PaddingRule, RuleSite
+from graphfix.lengths.tail_state import ANY, FINITE, ZERO, TensorState, carries_time, size_of
 
 _LEAK: Leak = "statistics pollution"
 _PARAMETER = "a parameter of it carries time"
 
 
-def instance_norm(site: Site) -> State:
-    """Mean and variance over all spatial axes."""
-    state = site.state()
+def infer_instance_norm(site: RuleSite) -> TensorState:
+    """Infer a norm by mean and variance over all spatial axes."""
+    state = site.input_state()
     if state.axes is None:
-        return site.without_time()
-    return _norm(site, state, tuple(range(2, state.rank)), per_channel=True)
+        return site.output_without_time()
+    return _infer_norm(site, state, tuple(range(2, state.rank)), per_channel=True)
 
 
-def rms_norm(site: Site) -> Sequence[State | None]:
-    """The mean of squares over the last axes."""
-    return layer_norm(site, centred=False)
+def infer_rms_norm(site: RuleSite) -> Sequence[TensorState | None]:
+    """Infer a norm by the mean of squares over the last axes."""
+    return infer_layer_norm(site, centred=False)
 
 
-def layer_norm(site: Site, *, centred: bool = True) -> Sequence[State | None]:
-    """Mean and variance over the last axes, which it may also put out."""
-    state = site.state()
+def infer_layer_norm(site: RuleSite, *, centred: bool = True) -> Sequence[TensorState | None]:
+    """Infer a norm by mean and variance over the last axes, which may be outputs, too."""
+    state = site.input_state()
     count = len(site.node.outputs)
     if state.axes is None:
-        return [site.without_time(i) for i in range(count)]
+        return [site.output_without_time(i) for i in range(count)]
     over = tuple(range(attr_int(site.node, "axis", -1) % state.rank, state.rank))
-    result = _norm(site, state, over, per_channel=False, centred=centred)
+    result = _infer_norm(site, state, over, per_channel=False, centred=centred)
     axes = tuple(() if i in over else x for i, x in enumerate(state.axes))
     tails = tuple(None if i in over else x for i, x in enumerate(result.tails))
-    return [result, *[State(axes, tails)] * (count - 1)]
+    return [result, *[TensorState(axes, tails)] * (count - 1)]
 
 
-def _norm(
-    site: Site, state: State, axes: tuple[int, ...], *, per_channel: bool, centred: bool = True
-) -> State:
-    check_apart(state, axes)
-    site.check_behind(_PARAMETER)
-    if _over_time(site, state, axes):
-        site.repair(MaskedNorm(site.node, _LEAK, axes, state, per_channel, centred=centred))
-    return State(state.axes, state.recomputed())
+def _infer_norm(
+    site: RuleSite,
+    state: TensorState,
+    axes: tuple[int, ...],
+    *,
+    per_channel: bool,
+    centred: bool = True,
+) -> TensorState:
+    check_rows_unmixed(state, axes)
+    site.check_parameters(_PARAMETER)
+    if _spans_time(site, state, axes):
+        site.request_repair(MaskedNorm(site.node, _LEAK, axes, state, per_channel, centred=centred))
+    return TensorState(state.axes, state.tails_after_arithmetic())
 
 
-def _over_time(site: Site, state: State, axes: Sequence[int]) -> bool:
-    """Whether statistics over these axes see padding; refuse what cannot be repaired."""
-    times = [i for i in axes if carries_time(state.at(i))]
+def _spans_time(site: RuleSite, state: TensorState, axes: Sequence[int]) -> bool:
+    """Return whether statistics over these axes see padding; refuse what cannot be repaired."""
+    times = [i for i in axes if carries_time(state.factors_of(i))]
     for axis in times:
         site.check_mask(state, axis)
     if times and any(x.uses() or x.is_graph_output() for x in site.node.outputs[1:]):
@@ -62,71 +67,73 @@ def _over_time(site: Site, state: State, axes: Sequence[int]) -> bool:
     return bool(times)
 
 
-def group_norm(site: Site) -> State:
-    """Mean and variance over all but the batch, in groups of channels."""
-    state = site.state()
+def infer_group_norm(site: RuleSite) -> TensorState:
+    """Infer a norm over all axes but the batch, in groups of channels."""
+    state = site.input_state()
     if state.axes is None:
-        return site.without_time()
-    check_apart(state, range(1, state.rank))
-    site.check_behind(_PARAMETER)
-    channels = state.at(1)
-    if _over_time(site, state, range(1, state.rank)):
+        return site.output_without_time()
+    check_rows_unmixed(state, range(1, state.rank))
+    site.check_parameters(_PARAMETER)
+    channels = state.factors_of(1)
+    if _spans_time(site, state, range(1, state.rank)):
         if carries_time(channels) or len(channels) > 1 or not size_of(channels).is_Integer:
             raise RefusedError("how many channels it has is not known")
         groups, each = attr_int(site.node, "num_groups", 1), site.opset >= 21
-        site.repair(MaskedGroupNorm(site.node, _LEAK, groups, int(size_of(channels)), state, each))
-    return State(state.axes, state.recomputed())
+        site.request_repair(
+            MaskedGroupNorm(site.node, _LEAK, groups, int(size_of(channels)), state, each)
+        )
+    return TensorState(state.axes, state.tails_after_arithmetic())
 
 
-def local(site: Site) -> State:
-    """Each frame by itself: features are normalized or scaled, never frames."""
-    state = site.state()
-    if state.axes is not None and state.rank and carries_time(state.at(state.rank - 1)):
+def infer_framewise(site: RuleSite) -> TensorState:
+    """Infer an operator on each frame by itself: it normalizes features, never frames."""
+    state = site.input_state()
+    if state.axes is not None and state.rank and carries_time(state.factors_of(state.rank - 1)):
         raise RefusedError("it normalizes over time")
-    return _touched(site, state)
+    return _framewise_result(site, state)
 
 
-def batch_norm(site: Site) -> State:
-    """A scale and a shift for each channel."""
-    state = site.state()
+def infer_batch_norm(site: RuleSite) -> TensorState:
+    """Infer a scale and a shift for each channel."""
+    state = site.input_state()
     if attr_int(site.node, "training_mode", 0):
         raise RefusedError("it takes statistics of what it is fed")
-    if state.axes is None or carries_time(state.at(1)):
+    if state.axes is None or carries_time(state.factors_of(1)):
         raise RefusedError("time is its channel axis")
-    return _touched(site, state)
+    return _framewise_result(site, state)
 
 
-def _touched(site: Site, state: State) -> State:
-    for other in site.states[1:]:
-        if other is not None and other.timed and other.axes != state.axes:
+def _framewise_result(site: RuleSite, state: TensorState) -> TensorState:
+    for parameter in site.states[1:]:
+        if parameter is not None and parameter.time_axes and parameter.axes != state.axes:
             raise RefusedError(_PARAMETER)
-    return site.recomputed(state.axes, state.tails)
+    return site.state_after_arithmetic(state.axes, state.tails)
 
 
-def skip_norm(site: Site) -> list[State | None]:
-    """com.microsoft's sum and LayerNormalization in one; the sum may be its last output."""
-    state = local(site)
+def infer_skip_norm(site: RuleSite) -> list[TensorState | None]:
+    """Infer com.microsoft's sum and norm in one; the sum may be its last output."""
+    state = infer_framewise(site)
     return [state if x.name else None for x in site.node.outputs]
 
 
-def softmax(site: Site) -> State:
-    """Over time, scores in the tail must be far below the others."""
-    state = site.state()
-    axes = _over(site, state)
-    check_apart(state, axes)
+def infer_softmax(site: RuleSite) -> TensorState:
+    """Require scores in the tail that are far below the others, if it is over time."""
+    state = site.input_state()
+    axes = _softmax_axes(site, state)
+    check_rows_unmixed(state, axes)
     for axis in axes:
-        if carries_time(state.at(axis)):
-            state = site.need_hidden(0, axis)
+        if carries_time(state.factors_of(axis)):
+            state = site.require_hidden_tail(0, axis)
     log = site.node.op_type == "LogSoftmax"
     behind = ANY if log else ZERO
     # A row that is hidden whole has no largest score.
-    others = (x and (FINITE if x.is_bounded else ANY) for x in state.tails)
-    tails = tuple(x and behind if i in axes else x for i, x in enumerate(others))
-    return state.of_others(tails, 0 if log else 1)
+    computed_tails = (x and (FINITE if x.is_bounded else ANY) for x in state.tails)
+    tails = tuple(x and behind if i in axes else x for i, x in enumerate(computed_tails))
+    return state.with_other_numbers(tails, 0 if log else 1)
 
 
-def _over(site: Site, state: State) -> tuple[int, ...]:
-    """The axes that a Softmax is over: before opset 13, all from its axis on."""
+def _softmax_axes(site: RuleSite, state: TensorState) -> tuple[int, ...]:
+    """Return the axes that a Softmax is over: before opset 13, all from its axis on."""
     if state.axes is None:
         raise RefusedError("the rank of its input is not known")
     if site.opset >= 13:
@@ -135,14 +142,14 @@ def _over(site: Site, state: State) -> tuple[int, ...]:
 
 
 RULES = {
-    **dict.fromkeys(("LogSoftmax", "Softmax"), Rule(softmax)),
-    "BatchNormalization": Rule(batch_norm),
-    "GroupNormalization": Rule(group_norm),
-    "InstanceNormalization": Rule(instance_norm),
-    "LRN": Rule(batch_norm),
-    "LayerNormalization": Rule(layer_norm),
-    "RMSNormalization": Rule(rms_norm),
-    "SimplifiedLayerNormalization": Rule(rms_norm),
-    "SkipLayerNormalization": Rule(skip_norm),
-    "SkipSimplifiedLayerNormalization": Rule(skip_norm),
+    **dict.fromkeys(("LogSoftmax", "Softmax"), PaddingRule(infer_softmax)),
+    "BatchNormalization": PaddingRule(infer_batch_norm),
+    "GroupNormalization": PaddingRule(infer_group_norm),
+    "InstanceNormalization": PaddingRule(infer_instance_norm),
+    "LRN": PaddingRule(infer_batch_norm),
+    "LayerNormalization": PaddingRule(infer_layer_norm),
+    "RMSNormalization": PaddingRule(infer_rms_norm),
+    "SimplifiedLayerNormalization": PaddingRule(infer_rms_norm),
+    "SkipLayerNormalization": PaddingRule(infer_skip_norm),
+    "SkipSimplifiedLayerNormalization": PaddingRule(infer_skip_norm),
 }

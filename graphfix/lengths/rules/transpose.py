@@ -1,70 +1,78 @@
-"""Operators that move whole axes, or repeat them."""
+"""Rules for operators that move whole axes, or repeat them."""
 
 import dataclasses
 
-from graphfix.lengths.joint_axes import RefusedError, only_time
-from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.rules.result_tail import content
-from graphfix.lengths.tail_state import LAST, Axis, Other, State, Tail, carries_time, fixed_axis
-from graphfix.model.values import attr_int, attr_ints
+from graphfix.graph.nodes import attr_int, attr_ints
+from graphfix.lengths.joint_axes import RefusedError, require_sole_time
+from graphfix.lengths.rule_site import AcceptedInputs, PaddingRule, RuleSite
+from graphfix.lengths.rules.result_tail import tail_from_end
+from graphfix.lengths.tail_state import (
+    LAST,
+    Axis,
+    OtherFactor,
+    Tail,
+    TensorState,
+    carries_time,
+    fixed_axis,
+)
 
 
-def transpose(site: Site) -> State:
-    """The axes change places."""
-    state = site.state()
-    return state.placed(attr_ints(site.node, "perm") or range(state.rank)[::-1])
+def infer_transpose(site: RuleSite) -> TensorState:
+    """Move the axes to their new places."""
+    state = site.input_state()
+    return state.rearrange_axes(attr_ints(site.node, "perm") or range(state.rank)[::-1])
 
 
-def unsqueeze(site: Site) -> State:
-    """New axes of size 1."""
-    state, axes = site.state(), site.axes()
+def infer_unsqueeze(site: RuleSite) -> TensorState:
+    """Insert axes of size 1."""
+    state, axes = site.input_state(), site.axes_parameter()
     if state.axes is None:
-        return site.without_time()
+        return site.output_without_time()
     if axes is None:
         raise RefusedError("its axes are not constant")
     rank = state.rank + len(axes)
     new = {x % rank for x in axes}
     old = iter(range(state.rank))
-    return state.placed([None if i in new else next(old) for i in range(rank)])
+    return state.rearrange_axes([None if i in new else next(old) for i in range(rank)])
 
 
-def squeeze(site: Site) -> State:
-    """Axes of size 1 go."""
-    state, axes = site.state(), site.axes()
+def infer_squeeze(site: RuleSite) -> TensorState:
+    """Drop axes of size 1."""
+    state, axes = site.input_state(), site.axes_parameter()
     if state.axes is None:
-        return site.without_time()
+        return site.output_without_time()
     if axes is None:
         axes = tuple(i for i, x in enumerate(state.axes) if not x)
-        if state.rank - len(axes) != len(site.out_dims()):
+        if state.rank - len(axes) != len(site.output_dims()):
             raise RefusedError("it drops whatever axes are of size 1")
-    gone = {x % state.rank for x in axes}
-    for axis in gone:
-        if carries_time(state.at(axis)):
+    dropped_axes = {x % state.rank for x in axes}
+    for axis in dropped_axes:
+        if carries_time(state.factors_of(axis)):
             raise RefusedError("it drops the axis that carries time")
-    return state.placed([i for i in range(state.rank) if i not in gone])
+    return state.rearrange_axes([i for i in range(state.rank) if i not in dropped_axes])
 
 
-def expand(site: Site) -> State:
-    """An axis of size 1 becomes as long as a size says: all of it is the same."""
-    state, made = site.state(), site.axes_of()
-    if state.physical:
-        return dataclasses.replace(state, axes=made, tails=(None,) * len(made))
+def infer_expand(site: RuleSite) -> TensorState:
+    """Make an axis of size 1 as long as a size says: all of it is the same."""
+    state, out_axes = site.input_state(), site.output_axes()
+    if state.counts_padding:
+        return dataclasses.replace(state, axes=out_axes, tails=(None,) * len(out_axes))
     if state.axes is None:
-        return site.without_time()
-    old = ((),) * (len(made) - state.rank) + state.axes
-    axes = tuple(a or site.same_along(x) for a, x in zip(old, site.out_dims(), strict=True))
-    places = zip(range(-len(made), 0), axes, strict=True)
-    tails = (content(state, i) if carries_time(x) else None for i, x in places)
-    steps = state.steps if sum(map(carries_time, axes)) == len(state.timed) else None
+        return site.output_without_time()
+    old = ((),) * (len(out_axes) - state.rank) + state.axes
+    axes = tuple(a or site.axis_of_repeats(x) for a, x in zip(old, site.output_dims(), strict=True))
+    places = zip(range(-len(out_axes), 0), axes, strict=True)
+    tails = (tail_from_end(state, i) if carries_time(x) else None for i, x in places)
+    steps = state.steps if sum(map(carries_time, axes)) == len(state.time_axes) else None
     return dataclasses.replace(state, axes=axes, tails=tuple(tails), steps=steps)
 
 
-def tile(site: Site) -> State:
-    """As Expand, where it repeats only axes of size 1 or those without time."""
-    state, repeats = site.state(), site.contents(1)
+def infer_tile(site: RuleSite) -> TensorState:
+    """Repeat axes as Expand does, but only axes of size 1 or those without time."""
+    state, repeats = site.input_state(), site.input_contents(1)
     if state.axes is None or repeats is None:
         raise RefusedError("how often it repeats is not known")
-    made = site.axes_of()
+    out_axes = site.output_axes()
     axes, tails = list[Axis](), list[Tail | None]()
     for i, (axis, count) in enumerate(zip(state.axes, repeats, strict=True)):
         if count == 1:
@@ -73,45 +81,49 @@ def tile(site: Site) -> State:
         elif carries_time(axis):
             raise RefusedError("it repeats the axis that carries time")
         elif not axis:
-            axes.append(made[i])
-            tails.append(state.repeated(LAST) if carries_time(made[i]) else None)
+            axes.append(out_axes[i])
+            tails.append(state.tail_of_copies(LAST) if carries_time(out_axes[i]) else None)
         else:
-            axes.append((Other(count), *axis))
+            axes.append((OtherFactor(count), *axis))
             tails.append(None)
     return dataclasses.replace(state, axes=tuple(axes), tails=tuple(tails), steps=None, length=None)
 
 
-def split(site: Site) -> list[State | None]:
-    """Parts of an axis without time; of time, only the first part begins where it did."""
-    state = site.state()
-    if state.physical:
+def infer_split(site: RuleSite) -> list[TensorState | None]:
+    """Split an axis without time; of time, only the first part begins where it did."""
+    state = site.input_state()
+    if state.counts_padding:
         raise RefusedError("it splits a vector of sizes")
     axis = attr_int(site.node, "axis", 0) % state.rank
-    if carries_time(state.at(axis)):
+    if carries_time(state.factors_of(axis)):
         raise RefusedError("it splits the axis that carries time")
-    sizes = [site.out_dims(i)[axis] for i in range(len(site.node.outputs))]
+    sizes = [site.output_dims(i)[axis] for i in range(len(site.node.outputs))]
     return [state.with_axis(axis, fixed_axis(x), None) for x in sizes]
 
 
-def trilu(site: Site) -> State:
-    """A triangle of the last two axes: zeros outside."""
-    state = site.state()
+def infer_trilu(site: RuleSite) -> TensorState:
+    """Keep a triangle of the last two axes, with zeros outside."""
+    state = site.input_state()
     if state.axes is None:
-        return site.without_time()
+        return site.output_without_time()
     for axis in filter(carries_time, state.axes[-2:]):
-        only_time(axis, "an axis of it")
-    if site.has(1) and not site.state(1).fixed:
+        require_sole_time(axis, "an axis of it")
+    if site.has_input(1) and not site.input_state(1).fixed:
         raise RefusedError("which diagonal it begins at is not fixed")
-    kept = state.of_others(state.recomputed(zeros=True), min(state.sign, 1))
-    return dataclasses.replace(kept, length=state.length)
+    triangle = state.with_other_numbers(
+        state.tails_after_arithmetic(zeros=True), min(state.sign, 1)
+    )
+    return dataclasses.replace(triangle, length=state.length)
 
 
 RULES = {
-    "Expand": Rule(expand, Takes.SIZES | Takes.SHRINKING | Takes.PLACES),
-    "Split": Rule(split, Takes.SIZES_BEHIND),
-    "Squeeze": Rule(squeeze, Takes.SIZES),
-    "Tile": Rule(tile, Takes.SIZES | Takes.SHRINKING),
-    "Transpose": Rule(transpose, Takes.SIZES),
-    "Trilu": Rule(trilu),
-    "Unsqueeze": Rule(unsqueeze, Takes.SIZES),
+    "Expand": PaddingRule(
+        infer_expand, AcceptedInputs.SIZES | AcceptedInputs.SHRINKING | AcceptedInputs.PLACES
+    ),
+    "Split": PaddingRule(infer_split, AcceptedInputs.SIZES_BEHIND),
+    "Squeeze": PaddingRule(infer_squeeze, AcceptedInputs.SIZES),
+    "Tile": PaddingRule(infer_tile, AcceptedInputs.SIZES | AcceptedInputs.SHRINKING),
+    "Transpose": PaddingRule(infer_transpose, AcceptedInputs.SIZES),
+    "Trilu": PaddingRule(infer_trilu),
+    "Unsqueeze": PaddingRule(infer_unsqueeze, AcceptedInputs.SIZES),
 }

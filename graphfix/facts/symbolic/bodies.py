@@ -1,0 +1,53 @@
+"""Shape rules of operators with bodies: If, Loop, Scan."""
+
+import onnx_ir as ir
+from onnx_shape_inference import SYM_DATA_KEY
+from onnx_shape_inference import ShapeInferenceContext as Context
+
+from graphfix.facts.symbolic.expressions import dim_of
+from graphfix.facts.symbolic.inferred import Facts
+from graphfix.facts.symbolic.layout import set_shape
+from graphfix.graph.nodes import attr_int
+from graphfix.graph.walks import graphs_of
+
+
+def infer_if(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """Forget the shape that only one branch of an If has; the library takes the other's."""
+    bodies = [x.as_graph() for x in node.attributes.values()]
+    for i, out in enumerate(node.outputs):
+        if any(body.outputs[i].shape is None for body in bodies):
+            set_shape(out, None)
+
+
+def infer_loop(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """Infer that carried values keep their shape, unless the body changes it."""
+    body = node.attributes["body"].as_graph()
+    if node.op_type == "Loop":
+        before, after = body.inputs[2:], body.outputs[1:]
+    else:
+        count = len(node.inputs) - attr_int(node, "num_scan_inputs", 0)
+        before, after = body.inputs[:count], body.outputs[:count]
+    if all(_keeps_shape(a, b) for a, b in zip(before, after, strict=False)):
+        if node.op_type == "Loop":  # it may end before its trip count is reached
+            for out in node.outputs[len(before) :]:
+                if out.shape is not None:
+                    set_shape(out, [dim_of(facts.new_unknown(ctx)), *list(out.shape)[1:]])
+        return
+    for graph in graphs_of(body):
+        for value in (*graph.inputs, *(x for inner in graph for x in inner.outputs)):
+            set_shape(value, None)
+            facts.contents.pop(value, None)
+            value.metadata_props.pop(SYM_DATA_KEY, None)
+    for out in node.outputs:
+        set_shape(out, None)
+
+
+def _keeps_shape(before: ir.Value, after: ir.Value) -> bool:
+    """Return whether nothing computed of a carried value has another shape in a later round.
+
+    A sequence that is only added to is read by nobody in the body.
+    """
+    uses = before.uses()
+    if uses and all(x.node.op_type == "SequenceInsert" and not x.idx for x in uses):
+        return after.producer() in [x.node for x in uses]
+    return before.shape is not None and before.shape == after.shape

@@ -1,1 +1,0 @@
-"""The graph itself: files, text, constants, symbolic shapes."""

@@ -1,0 +1,107 @@
+"""Read Gemm, FusedMatMul and MatMulNBits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from graphfix.graph.nodes import attr_float, attr_int, input_at
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """``alpha * A' @ B' + beta * C``, where ``'`` transposes if it is told to.
+
+    Attributes:
+        alpha: The factor of the product.
+        beta: The factor of C.
+        trans_a: Whether A is transposed.
+        trans_b: Whether B is transposed.
+        bias: C, if it is given.
+    """
+
+    alpha: float
+    beta: float
+    trans_a: bool
+    trans_b: bool
+    bias: ir.Value | None
+
+
+def read_gemm(node: ir.Node) -> Gemm:
+    """Return what a Gemm is told."""
+    return Gemm(
+        alpha=attr_float(node, "alpha", 1.0),
+        beta=attr_float(node, "beta", 1.0),
+        trans_a=bool(attr_int(node, "transA", 0)),
+        trans_b=bool(attr_int(node, "transB", 0)),
+        bias=input_at(node, 2),
+    )
+
+
+@dataclass(frozen=True)
+class FusedMatMul:
+    """com.microsoft's ``alpha * A' @ B'``; ``trans_batch`` rotates the batch axes first."""
+
+    alpha: float
+    trans_a: bool
+    trans_b: bool
+    trans_batch_a: bool
+    trans_batch_b: bool
+
+
+def read_fused_matmul(node: ir.Node) -> FusedMatMul:
+    """Return what a FusedMatMul is told; of a MatMul, that nothing is."""
+    return FusedMatMul(
+        alpha=attr_float(node, "alpha", 1.0),
+        trans_a=bool(attr_int(node, "transA", 0)),
+        trans_b=bool(attr_int(node, "transB", 0)),
+        trans_batch_a=bool(attr_int(node, "transBatchA", 0)),
+        trans_batch_b=bool(attr_int(node, "transBatchB", 0)),
+    )
+
+
+@dataclass(frozen=True)
+class MatMulNBits:
+    """com.microsoft's ``A @ B.T + bias`` with B in blocks of few bits.
+
+    Attributes:
+        k: How many columns A and B have.
+        n: How many rows B has.
+        bits: Of each element of B.
+        block_size: How many elements of a row share a scale.
+        data: A.
+        weight: B, packed in bytes.
+        scales: One for each block.
+        zero_points: One for each block, packed or not; None is the middle of the range.
+        group_index: The block of each column; None counts them off.
+        bias: What is added, if anything.
+    """
+
+    k: int
+    n: int
+    bits: int
+    block_size: int
+    data: ir.Value | None
+    weight: ir.Value | None
+    scales: ir.Value | None
+    zero_points: ir.Value | None
+    group_index: ir.Value | None
+    bias: ir.Value | None
+
+
+def read_matmul_nbits(node: ir.Node) -> MatMulNBits:
+    """Return what a MatMulNBits is told."""
+    data, weight, scales, zero_points, group_index, bias = (input_at(node, i) for i in range(6))
+    return MatMulNBits(
+        k=attr_int(node, "K", 0),
+        n=attr_int(node, "N", 0),
+        bits=attr_int(node, "bits", 4),
+        block_size=attr_int(node, "block_size", 0),
+        data=data,
+        weight=weight,
+        scales=scales,
+        zero_points=zero_points,
+        group_index=group_index,
+        bias=bias,
+    )

@@ -1,0 +1,4 @@
+"""Run a shipped folder: the session, the stream, the manifest.
+
+Needs numpy and ONNX Runtime alone.
+"""

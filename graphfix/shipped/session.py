@@ -1,0 +1,339 @@
+"""``graphfix.Session``: a shipped model, run like the original, with clips of any length.
+
+Importing it needs onnxruntime and numpy only.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from onnxruntime import InferenceSession, OrtValue, RunOptions, SessionOptions
+
+from graphfix.errors import FeedError, ModelError
+from graphfix.paths import StrPath, require_path
+from graphfix.runtime.port import Array, Feeds
+from graphfix.shipped import container_fit
+from graphfix.shipped.container_fit import DTYPES, ClipFit
+from graphfix.shipped.manifest import NAME, Container, Manifest, Port
+from graphfix.shipped.sessions import SessionPool
+from graphfix.shipped.stream import Stream
+from graphfix.wording import group_pairs
+
+Given = Mapping[str, Array | Sequence[Array]]
+
+_REMEMBERED = 1024  # lengths; what is kept of each is some kilobytes
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output of the original model, as :class:`onnxruntime.NodeArg` has it.
+
+    Attributes:
+        name: Its name.
+        type: Its type, such as ``tensor(float)``.
+        shape: Sizes, and expressions in the names of symbolic dims.
+    """
+
+    name: str
+    type: str
+    shape: list[int | str]
+
+
+class Session:
+    """A drop-in :class:`onnxruntime.InferenceSession` of a folder that ``graphfix ship`` made.
+
+    Inputs and outputs are those of the original model, unpadded. The smallest container that holds
+    the clip is taken; the clip is padded, masks and lengths are filled, the container is run, and
+    every output is cut to its valid length. It is safe to use from several threads.
+
+    Args:
+        folder: The folder.
+        providers: As for onnxruntime; by default DirectML where there is one, then the CPU.
+        sess_options: Options for every session that is made; DirectML's own are set besides.
+        share: Whether the sessions share the memory of their weights: a second container then costs
+            no second copy. ONNX Runtime maps the one file of weights, and by default each session
+            packs the weights of its MatMuls and Convs into memory of its own besides; with
+            ``share`` it does not, and such a kernel on the CPU takes longer (MatMul up to 1.5
+            times). On a device every session has its own copy in any case.
+        warm: Whether to make the session of every container now, and run it once. Otherwise each
+            is made when it is first needed.
+        fallback: A model for clips that are longer than every container: a path. Without it they
+            are an error.
+
+    Raises:
+        ModelError: The folder has no manifest, or ONNX Runtime rejects a model of it.
+    """
+
+    def __init__(
+        self,
+        folder: StrPath,
+        providers: Sequence[Any] | None = None,
+        *,
+        sess_options: SessionOptions | None = None,
+        share: bool = False,
+        warm: bool = False,
+        fallback: StrPath | None = None,
+    ) -> None:
+        self.folder = require_path(folder)
+        self.manifest = manifest = Manifest.read(self.folder)
+        self._sessions = SessionPool(providers, sess_options, share=share)
+        self._device = "dml" if self._sessions.on_directml else "cpu"
+        self._fallback = None if fallback is None else require_path(fallback)
+        self._outputs = {x.name: x for x in manifest.outputs}
+        self._input_names: dict[str, set[str]] = {}
+        self._fit = lru_cache(_REMEMBERED)(
+            lambda x, n: ClipFit(manifest, manifest.containers[x], n)
+        )
+        if warm:
+            self._warm_up()
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Return the inputs of the original model."""
+        return [NodeArg(x.name, x.type, list(x.dims)) for x in self.manifest.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Return the outputs of the original model."""
+        return [NodeArg(x.name, x.type, list(x.dims)) for x in self.manifest.outputs]
+
+    def get_providers(self) -> list[str]:
+        """Return the execution providers that the containers run on."""
+        session = next(iter(self._sessions.open_sessions.values()), None)
+        session = session or self._session_of(self.manifest.containers[0])
+        return cast("list[str]", session.get_providers())
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Given,
+        run_options: RunOptions | None = None,
+    ) -> list[Any]:
+        """Run a clip, a batch of clips, or a list of clips of different lengths.
+
+        Args:
+            output_names: The outputs wanted; None, or none, for all.
+            input_feed: An array for each input of the original model. Where an input has a list of
+                arrays, each is a clip, as it would be fed alone, and the others have lists as long,
+                or one array for all.
+            run_options: As for onnxruntime.
+
+        Returns:
+            The outputs in the order asked for; a list of arrays for each, clip by clip, where
+            clips were given as lists.
+
+        Raises:
+            FeedError: An input is missing or does not fit, or a clip is longer than every
+                container, or too short for the model to make anything of it.
+        """
+        if self.manifest.stream is not None:
+            return self._run_single_step(output_names, input_feed, run_options)
+        names = self._resolve_output_names(output_names)
+        if not isinstance(input_feed, Mapping):
+            raise FeedError(f"inputs are a dict of arrays by name, not {type(input_feed).__name__}")
+        if lists := {k: v for k, v in input_feed.items() if isinstance(v, (list, tuple))}:
+            results = self._run_clips(names, self._split_lists(input_feed, lists), run_options)
+            return [[clip_outputs[i] for clip_outputs in results] for i in range(len(names))]
+        feeds = {name: np.asarray(array) for name, array in input_feed.items()}
+        container_fit.require_inputs(self.manifest, feeds)
+        results = self._run_clips(
+            names, container_fit.split_batch(self.manifest, feeds), run_options
+        )
+        if len(results) == 1:
+            return results[0]
+        return [
+            _join_rows(self._outputs[x], [clip_outputs[i] for clip_outputs in results])
+            for i, x in enumerate(names)
+        ]
+
+    def stream(self, states: Feeds | None = None) -> Stream:
+        """Return a stream that continues the states of one sequence step by step.
+
+        Args:
+            states: What they are at first, in the original's shapes; empty caches and zeros by
+                default.
+
+        Raises:
+            FeedError: A state does not fit.
+            UsageError: The folder's model takes clips, and continues no states.
+        """
+        return Stream(self, states)
+
+    def _run_single_step(
+        self, output_names: Sequence[str] | None, feed: Given, options: RunOptions | None
+    ) -> list[Any]:
+        """Run one step of a model whose states the host keeps."""
+        names = self._resolve_output_names(output_names)
+        assert self.manifest.stream is not None
+        links = self.manifest.stream.states
+        feeds = {name: np.asarray(array) for name, array in feed.items()}
+        if missing := [x.input for x in links if x.input not in feeds]:
+            raise FeedError(
+                f"the state {missing[0]!r} is missing; stream() keeps states, and run takes all"
+            )
+        stream = Stream(self, {x.input: feeds.pop(x.input) for x in links})
+        state_outputs = {x.output for x in links}
+        free = [x for x in names if x not in state_outputs]
+        # Without names it gives all, of which nothing is wanted.
+        outputs = dict(zip(free, stream.run(free, feeds, options), strict=bool(free)))
+        outputs |= stream.states() if state_outputs & {*names} else {}
+        return [outputs[x] for x in names]
+
+    def hold(self, array: Array) -> OrtValue:
+        """Copy an array to the device that containers run on."""
+        return OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), self._device)
+
+    def step(
+        self,
+        container: Container,
+        fed: Mapping[str, OrtValue],
+        output_names: Sequence[str],
+        state_names: Sequence[str],
+        run_options: RunOptions | None = None,
+    ) -> tuple[list[Array], list[OrtValue]]:
+        """Run a container on held arrays; return the outputs, and the states on the device."""
+        session = self._session_of(container)
+        binding = session.io_binding()
+        if (input_names := self._input_names.get(container.file)) is None:
+            input_names = self._input_names[container.file] = {x.name for x in session.get_inputs()}
+        for name, value in fed.items():
+            if name in input_names:
+                binding.bind_ortvalue_input(name, value)
+        for name in output_names:
+            binding.bind_output(name, "cpu")
+        for name in state_names:
+            binding.bind_output(name, self._device)
+        with self._sessions.run_lock:
+            session.run_with_iobinding(binding, run_options)
+        arrays = binding.get_outputs()
+        return [x.numpy() for x in arrays[: len(output_names)]], list(arrays[len(output_names) :])
+
+    def close(self) -> None:
+        """Drop every session; the next run creates its own again."""
+        self._sessions.drop_sessions()
+
+    def _split_lists(self, feed: Given, lists: Mapping[str, Sequence[Array]]) -> list[Feeds]:
+        """Return the clips of an input of lists, each as it would be fed alone."""
+        counts = {name: len(clips) for name, clips in lists.items()}
+        if len(set(counts.values())) != 1:
+            raise FeedError(f"the lists of clips have different lengths: {counts}")
+        clips: list[Feeds] = [
+            {name: np.asarray(v[i] if name in lists else v) for name, v in feed.items()}
+            for i in range(next(iter(counts.values())))
+        ]
+        for clip in clips:
+            container_fit.require_inputs(self.manifest, clip)
+            if len(container_fit.split_batch(self.manifest, clip)) != 1:
+                raise FeedError("each clip of a list has one row; give a batch as one array")
+        return clips
+
+    def _run_clips(
+        self, names: Sequence[str], clips: Sequence[Feeds], run_options: RunOptions | None
+    ) -> list[list[Array]]:
+        """Return the outputs of each clip; clips of one container share its rows."""
+        lengths = [container_fit.length_of(self.manifest, clip) for clip in clips]
+        groups = group_pairs(
+            (self._smallest_container(length), i) for i, length in enumerate(lengths)
+        )
+        results: list[list[Array]] = [[] for _ in clips]
+        for index, members in groups.items():
+            if index is None:
+                for i in members:
+                    results[i] = self._run_fallback(names, clips[i], lengths[i], run_options)
+                continue
+            container = self.manifest.containers[index]
+            rows = container_fit.rows_in(self.manifest, container)
+            for start in range(0, len(members), rows):
+                part = members[start : start + rows]
+                fits = [self._fit(index, lengths[i]) for i in part]
+                fed = container_fit.join_clips(self.manifest, rows, [clips[i] for i in part], fits)
+                arrays = self._sessions.run(self._session_of(container), names, fed, run_options)
+                for row, (i, fit) in enumerate(zip(part, fits, strict=True)):
+                    pairs = zip(names, arrays, strict=True)
+                    results[i] = [fit.cut_output(self._outputs[name], x, row) for name, x in pairs]
+        return results
+
+    def _resolve_output_names(self, output_names: Sequence[str] | None) -> Sequence[str]:
+        names = output_names or [*self._outputs]  # as ONNX Runtime, which takes none for all
+        for name in names:
+            if name not in self._outputs:
+                available = ", ".join(self._outputs)
+                raise FeedError(f"there is no output {name!r}; there are {available}")
+        return names
+
+    def _smallest_container(self, length: int) -> int | None:
+        """Return the index of the smallest container that holds a clip; None for the fallback."""
+        dim, shortest = self.manifest.axis.dim, self.manifest.axis.shortest
+        if length < shortest:
+            raise FeedError(
+                f"a clip of {dim}={length} is shorter than {shortest}, from where on the original "
+                "runs and every window of it has something to work on"
+            )
+        for i, container in enumerate(self.manifest.containers):
+            if container.sizes[dim] >= length:
+                return i
+        if self._fallback is not None:
+            return None
+        longest = self.manifest.containers[-1].sizes[dim]
+        raise FeedError(
+            f"a clip of {dim}={length} is longer than the longest container, {longest}; ship a "
+            "longer one, or name a model for such clips with fallback="
+        )
+
+    def _run_fallback(
+        self, names: Sequence[str], clip: Feeds, length: int, run_options: RunOptions | None
+    ) -> list[Array]:
+        assert self._fallback is not None
+        session = self._sessions.session_of(self._fallback)
+        input_names = {x.name for x in session.get_inputs()}
+        fed = {name: array for name, array in clip.items() if name in input_names}
+        lengths = self.manifest.lengths
+        if lengths is not None and lengths in input_names and lengths not in fed:
+            fed[lengths] = np.asarray([length], np.int64)
+        return self._sessions.run(session, names, fed, run_options)
+
+    def _session_of(self, container: Container) -> InferenceSession:
+        path = self.folder / container.file
+        if (session := self._sessions.open_sessions.get(path)) is not None:
+            return session
+        try:
+            session = self._sessions.session_of(path)
+            opening, outputs = self.manifest.opening, [*self._outputs]
+            if opening is not None and opening.container == container:
+                outputs = [*opening.gives.values()]
+            self._require_ports(path, session, outputs)
+            return session
+        finally:  # the folder may be another now, and its containers not those of the manifest
+            if Manifest.read(self.folder) != self.manifest:
+                self._sessions.open_sessions.pop(path, None)
+                raise ModelError(
+                    f"{self.folder}: was shipped again since this session was made; make another"
+                )
+
+    def _require_ports(self, path: Path, session: InferenceSession, outputs: Iterable[str]) -> None:
+        """Raise ModelError where a container is not what the manifest says."""
+        stream = self.manifest.stream
+        cache_inputs = [] if stream is None else [x.told for x in stream.caches]
+        fed_names = {*cache_inputs, self.manifest.lengths, *(x.name for x in self.manifest.inputs)}
+        unfed = {x.name for x in session.get_inputs()} - fed_names
+        if missing := unfed | ({*outputs} - {x.name for x in session.get_outputs()}):
+            raise ModelError(
+                f"{path}: {min(missing)!r:.80} is in one of it and {NAME}, and not in the other; "
+                "ship the model again"
+            )
+
+    def _warm_up(self) -> None:
+        first = [self.manifest.opening.container] if self.manifest.opening else []
+        for container in (*first, *self.manifest.containers):
+            session = self._session_of(container)
+            ports = [x for x in session.get_inputs() if x.type in DTYPES]
+            zeros = {x.name: np.zeros(x.shape, DTYPES[x.type]) for x in ports}
+            if self.manifest.stream is None and self.manifest.lengths in zeros:
+                # A clip that fills it.
+                zeros[self.manifest.lengths or ""][:] = container.sizes[self.manifest.axis.dim]
+            self._sessions.run(session, [x.name for x in session.get_outputs()], zeros)
+
+
+def _join_rows(port: Port, parts: Sequence[Array]) -> Array:
+    return parts[0] if port.rows is None else np.concatenate(parts, port.rows)

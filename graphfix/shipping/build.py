@@ -1,0 +1,221 @@
+"""``graphfix ship``: one folder from an export, proved before it gets its name.
+
+If a proof fails, less and less is done to the model, until the result passes::
+
+    everything asked for; a pass that rounds uses half of the gate, then less _ship_at_margins
+        without the repairs that a search finds to blame                      _ship_without_culprits
+            and without the passes that round, if they may gain nothing       _ship_without_culprits
+                nothing is shipped, and the first proof that failed says why
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from graphfix.engine import pipeline
+from graphfix.feeds.states import StatePair
+from graphfix.files import atomic_file, io
+from graphfix.files.given import ModelLike, as_model_file, sizes_by_dim
+from graphfix.graph.dims import name_dims
+from graphfix.job.fault_search import iter_alternatives
+from graphfix.job.remaining_findings import compare_hazards
+from graphfix.job.rounding_search import MARGINS, is_hopeless, rounding_tolerance
+from graphfix.lengths.length_input import LengthInput
+from graphfix.paths import StrPath, require_path
+from graphfix.proof.compare import Tolerance, computes_in_half
+from graphfix.runtime.provider import LABELS, Ep
+from graphfix.runtime.python import require_provider
+from graphfix.runtime.scratch import ScratchFolder
+from graphfix.shipped.manifest import NAME, InputPort, Manifest
+from graphfix.shipping import result as shipped
+from graphfix.shipping.chosen_inputs import constants_of, fix_inputs
+from graphfix.shipping.container_repair import FailedContainer, ShipOrder, default_passes
+from graphfix.shipping.container_spec import ContainerSpec, spec_of
+from graphfix.shipping.end_to_end import prove_end_to_end
+from graphfix.shipping.model_facts import read_facts
+from graphfix.shipping.result import Shipped
+from graphfix.shipping.stream_build import ship_stream
+from graphfix.shipping.stream_plan import has_growing_states
+from graphfix.shipping.target_folder import require_replaceable
+
+
+def ship(
+    source: ModelLike,
+    folder: StrPath,
+    containers: ContainerSpec | Mapping[str, int | Sequence[int]] | str | Iterable[str],
+    *,
+    passes: str = "",
+    axis: str = "",
+    float16: bool = False,
+    ep: Ep = "cpu",
+    tolerance: Tolerance | None = None,
+    strict: bool = False,
+    cache: int | Sequence[int] = (),
+    states: Sequence[StatePair] | Mapping[str, str] = (),
+    stream: bool = False,
+    progress: pipeline.Progress | None = None,
+) -> Shipped:
+    """Create a folder with one fixed-size graph per container, and prove it.
+
+    Clips of several lengths are run alone on the original, and in their container on what is
+    shipped, with garbage in the padding; then through the session that users have. If a container
+    fails, the repairs that are to blame are found by trying, and left out or done in another way.
+
+    A model that continues a cache is run step by step instead, see
+    :mod:`graphfix.shipping.stream_build`.
+
+    Args:
+        source: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
+        folder: Where it goes; a folder that an earlier call made is replaced.
+        containers: The sizes by the name of the dim, ``{"T": [500, 3000]}``, or as the command line
+            takes them, ``"T=500,3000"``.
+        passes: Text as ``-p`` takes it; by default :func:`default_passes`. Where it names no
+            ``ilens-mask`` or ``fix-dims``, they run behind its first item, or before the first
+            that fuses or rounds.
+        axis: The dim that is padded, if several could be.
+        float16: Whether weights and arithmetic become float16.
+        ep: Where the containers are proved besides the CPU.
+        tolerance: What may differ.
+        strict: Whether a container that fails is the end, and no bad place is searched for.
+        cache: The size of caches that grow, or several.
+        states: States that names do not tell: the output that continues it, by the input.
+        stream: Whether it is run step by step although none of its states grows.
+        progress: Called with a short text at each step.
+
+    Raises:
+        UsageError: Sizes, passes or the folder do not fit.
+        ModelError: The model cannot be read or written, or ONNX Runtime rejects it.
+        FeedError: It runs at none of the lengths.
+        PaddingError: Padding reaches a node that cannot be analysed.
+    """
+    scratch = ScratchFolder()  # it goes at the end of this function
+    source, folder = (
+        require_path(as_model_file(source, scratch.path / "model.onnx")),
+        require_path(folder),
+    )
+    containers, cache = spec_of(containers), sizes_by_dim({"cache": cache})["cache"]
+    states = [StatePair(*x) for x in states.items()] if isinstance(states, Mapping) else states
+    tell = progress or (lambda _: None)
+    require_provider(ep)
+    require_replaceable(source, folder)
+    tell("reading the model")
+    model = io.load(source)
+    name_dims(model)
+    if stream or cache or states or has_growing_states(model):
+        return ship_stream(
+            source,
+            folder,
+            model,
+            containers,
+            cache=cache,
+            states=states,
+            passes=passes,
+            float16=float16,
+            ep=ep,
+            tolerance=tolerance,
+            strict=strict,
+            tell=tell,
+        )
+    spec = passes or default_passes(float16=float16)
+    model = fix_inputs(model, spec)
+    facts = read_facts(model, str(source), containers, axis, constants_of(source, model))
+    usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
+    if tolerance is not None and not tolerance.whole:
+        usual = tolerance
+    order = ShipOrder(source, facts, spec, usual, usual, ep, tell)
+    allowed = tolerance or rounding_tolerance(order.passes_at(facts.containers[0])) or usual
+    order = dataclasses.replace(order, tolerance=allowed)
+    result = _ship_at_margins(order, folder)
+    return result if result.ok or strict else _ship_without_culprits(order, folder, result)
+
+
+def _ship_at_margins(order: ShipOrder, folder: Path) -> Shipped:
+    """Ship with decreasing margins: a rounding tried on few inputs may miss the gate on more."""
+    for margin in MARGINS if order.calibrated_passes() else MARGINS[:1]:
+        result = _ship_once(dataclasses.replace(order, margin=margin), folder)
+        if result.ok or any(map(is_hopeless, result.reports)):
+            break
+    return result
+
+
+def _ship_without_culprits(order: ShipOrder, folder: Path, result: Shipped) -> Shipped:
+    """Ship without the repairs that are to blame; if that fails, return the first result."""
+    pairs = zip(result.manifest.containers, result.reports, strict=True)
+    built = {container.file: (container.sizes, report) for container, report in pairs}
+    failed = [FailedContainer(x, *built[x.file]) for x in result.padding if not x.verdict.ok]
+    culprits = order.find_culprits(failed) if failed else order.culprits
+    reason = str(failed[0].proof if failed else result.whole).rstrip(".")
+    for alternative in iter_alternatives(
+        order.passes_at(order.facts.containers[0]), reason, culprits
+    ):
+        tolerance = order.tolerance if alternative.rounds else order.usual
+        retry_order = dataclasses.replace(
+            order, culprits=alternative.culprits, leave=alternative.leave, tolerance=tolerance
+        )
+        retry = _ship_once(retry_order, folder)
+        if retry.ok:
+            return dataclasses.replace(
+                retry, left=alternative.culprits.left, searched=culprits.searched
+            )
+    return dataclasses.replace(result, searched=culprits.searched)
+
+
+def _ship_once(order: ShipOrder, folder: Path) -> Shipped:
+    """Repair, prove, and give the folder its name."""
+    source, facts, tell = order.source, order.facts, order.tell
+    models, reports = order.repair_all()
+    tell("checking what is left")
+    hazards = compare_hazards(order.load_original(), models)
+
+    def fill_folder(scratch: Path) -> Shipped:
+        sizes = [container[facts.axis.dim] for container in facts.containers]
+        paths = [scratch / f"{source.stem}.{size}.onnx" for size in sizes]
+        shipped.write_models(models, paths, source.stem)
+        manifest = _build_manifest(order, LengthInput.from_metadata(models[-1]), paths)
+        atomic_file.write_text(scratch / NAME, manifest.to_text())
+        padding = []
+        for path, container in zip(paths, facts.containers, strict=True):
+            for provider in dict.fromkeys(("cpu", order.ep)):
+                tell(f"proving {path.name} on {LABELS[provider]}")
+                padding.append(order.prove(path, container, path.name, provider))
+        session_proof = None
+        if all(x.verdict.ok for x in padding):
+            tell("proving what a session gives")
+            session_proof = prove_end_to_end(scratch, facts.clips, order.tolerance)
+        return Shipped(
+            folder=None,
+            manifest=manifest,
+            reports=reports,
+            checked=hazards,
+            padding=tuple(padding),
+            whole=session_proof,
+            unrounded=shipped.reasons_not_rounded(order.calibrated_passes(), reports),
+        )
+
+    return shipped.write_folder(folder, fill_folder)
+
+
+def _build_manifest(
+    order: ShipOrder, length_input: LengthInput | None, paths: Sequence[Path]
+) -> Manifest:
+    source, facts = order.source, order.facts
+    own = {x.name for x in facts.inputs}
+    return Manifest(
+        axis=facts.axis,
+        batch=facts.batch,
+        lengths=None if length_input is None or length_input.input in own else length_input.input,
+        inputs=facts.inputs if length_input is None else tuple(map(_as_clip_input, facts.inputs)),
+        outputs=facts.outputs,
+        containers=shipped.containers_with_kernels(source, paths, facts.containers, order.tell),
+        weights=shipped.weight_files_of(paths),
+        provenance=shipped.provenance_of(source, order.spec, facts.names, order.culprits.left),
+    )
+
+
+def _as_clip_input(item: InputPort) -> InputPort:
+    """Return an input for a model with a lengths input: relative lengths are fed unchanged."""
+    return dataclasses.replace(item, kind="data") if item.kind == "relative-lengths" else item
+
+
+ship_file = ship
+"""The same, by its older name."""

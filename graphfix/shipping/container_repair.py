@@ -1,0 +1,261 @@
+"""Repairs a model for each container, and proves each container."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import onnx_ir as ir
+
+from graphfix.core import Check, Pass, calibrated_passes
+from graphfix.editing.exclusions import NO_EXCLUSIONS, Exclusions, record_pass_exclusions
+from graphfix.engine import pipeline, registry
+from graphfix.engine.fixpoint import spec_of_check
+from graphfix.engine.report import Report
+from graphfix.errors import GraphfixError, PaddingError, UsageError
+from graphfix.files import io
+from graphfix.graph.dims import name_dims
+from graphfix.job.culprits import Culprits, CulpritSearch
+from graphfix.job.fault_search import tensors_of
+from graphfix.job.rounding_search import MARGINS, Calibration
+from graphfix.probing.padded import PaddedVerdict, padded
+from graphfix.proof.compare import Tolerance
+from graphfix.runtime.provider import LABELS, Ep
+from graphfix.shipping.model_facts import ModelFacts
+from graphfix.spec.quoting import quote_name
+
+Sizes = Mapping[str, int]
+
+_MASK, _DIMS, INPUT = "ilens-mask", "fix-dims", "fix-input"
+_FAST, _ROUND = "fast", ("float16",)
+_FUSING = tuple(x.partition(":")[0] for x in registry.FUSIONS)
+_BEFORE_FAST = ("directml", "mask-length", _MASK)
+
+
+def default_passes(*, float16: bool = False) -> str:
+    """Return the default passes: ``directml``, safe padding, fixed sizes, then the fusions."""
+    return ",".join([*_BEFORE_FAST, _DIMS, _FAST, *(["float16"] if float16 else [])])
+
+
+def _mask_index(items: Sequence[Sequence[str]]) -> int:
+    """Return where ``ilens-mask`` goes: before passes that fuse or round."""
+    for i, (name, *_) in enumerate(items):
+        if name in (_FAST, *_FUSING, *_ROUND):
+            return i
+    return next((i for i, x in enumerate(items) if x[0] != INPUT), len(items) - 1) + 1
+
+
+def require_sizes_applied(report: Report, container: object) -> None:
+    """Refuse a container whose sizes the model cannot have.
+
+    Raises:
+        UsageError: It could not.
+    """
+    for pass_report in report.passes:
+        if pass_report.name == _DIMS and pass_report.skips and not pass_report.changes:
+            raise UsageError(f"there can be no container of {container}: {pass_report.skips[0][1]}")
+
+
+@dataclass(frozen=True)
+class ContainerProof:
+    """The proof of one container on one execution provider.
+
+    Attributes:
+        file: The container.
+        ep: Where it ran.
+        verdict: Clips alone against the same clips in it, with garbage behind them.
+    """
+
+    file: str
+    ep: Ep
+    verdict: PaddedVerdict
+
+    def __str__(self) -> str:
+        return f"on {LABELS[self.ep]} {self.verdict}"
+
+
+@dataclass(frozen=True)
+class FailedContainer:
+    """A container whose proof failed.
+
+    Attributes:
+        proof: The failed proof.
+        container: Its sizes.
+        report: What the passes did when nothing was left out.
+    """
+
+    proof: ContainerProof
+    container: Sizes
+    report: Report
+
+
+@dataclass(frozen=True)
+class ShipOrder:
+    """What to ship: a model, its containers, the passes and the tolerance.
+
+    Attributes:
+        source: The model.
+        facts: What is known of it: axes, containers, clips.
+        spec: The passes, as text; the sizes of a container are put in.
+        tolerance: The tolerance of the proof.
+        usual: The tolerance where nothing is rounded.
+        ep: Where containers are proved.
+        tell: Called with a short text at each step.
+        culprits: The places to skip, and what runs instead of passes.
+        leave: What is to be skipped.
+        margin: Which share of the gate a pass that rounds may use.
+    """
+
+    source: Path
+    facts: ModelFacts
+    spec: str
+    tolerance: Tolerance
+    usual: Tolerance
+    ep: Ep
+    tell: pipeline.Progress
+    culprits: Culprits = field(default_factory=Culprits)
+    leave: Exclusions = NO_EXCLUSIONS
+    margin: float = MARGINS[0]
+
+    def repair_all(self) -> tuple[tuple[ir.Model, ...], tuple[Report, ...]]:
+        """Return a repaired model for each container, and the report of each."""
+        repaired = []
+        for container in self.facts.containers:
+            self.tell(f"repairing for {container[self.facts.axis.dim]}")
+            repaired.append(self.repair_container(container, self.passes_at(container), self.leave))
+        models, reports = zip(*repaired, strict=True)
+        return models, reports
+
+    def repair_container(
+        self, container: Sizes, passes: Sequence[Check], leave: Exclusions
+    ) -> tuple[ir.Model, Report]:
+        """Return the model repaired at the sizes of a container, and the report of the passes.
+
+        Raises:
+            PaddingError: Padding reaches a node that cannot be analysed.
+            UsageError: The model cannot have these sizes.
+        """
+        model = self.load_original()
+        sizes = {n: (container[g],) for g, own_names in self.facts.names.items() for n in own_names}
+        settle = Calibration(passes, sizes, None, self.tolerance, self.tell, self.margin)
+        try:
+            report = pipeline.run(model, passes, settle=settle, leave=leave)
+        except PaddingError as error:
+            fixed = ":".join(f"{quote_name(name)}={size}" for name, (size,) in sizes.items())
+            raise PaddingError(
+                f"{error}. What can be had is fixed sizes without padding: "
+                f"graphfix run {self.source} -p directml,fix-dims:{fixed}"
+            ) from error
+        require_sizes_applied(report, container[self.facts.axis.dim])
+        record_pass_exclusions(model, leave)
+        return model, replace(report, source=str(self.source))
+
+    def load_original(self) -> ir.Model:
+        """Load the model as exported, with a name for each dim."""
+        model = io.load(self.source)
+        name_dims(model)
+        return model
+
+    def prove(self, candidate: Path | ir.Model, sizes: Sizes, name: str, ep: Ep) -> ContainerProof:
+        """Compare single clips on the original with the same clips in a container.
+
+        Their lengths are the container's own, if the original runs at it, down to a twelfth of it.
+        """
+        facts = self.facts
+        size = sizes[facts.axis.dim]
+        dims = {names[0]: [sizes[group]] for group, names in facts.names.items()}
+        fitting = [x.length for x in facts.clips if size / 13 <= x.length <= size]
+        dims[facts.names[facts.axis.dim][0]] = fitting
+        verdict = padded(
+            candidate,
+            original=self.source,
+            dims=dims,
+            container=size,
+            axis=f"{facts.axis.input}.{facts.axis.axis}",
+            tolerance=self.tolerance,
+            ep=ep,
+            progress=lambda step: self.tell(f"proving {name} on {LABELS[ep]} {step}"),
+        )
+        return ContainerProof(name, ep, verdict)
+
+    def find_culprits(self, failed: Sequence[FailedContainer]) -> Culprits:
+        """Search for the places to skip, or to repair in another way, where containers fail.
+
+        Args:
+            failed: Each container that has failed; what is found suits all of them.
+        """
+        plain = replace(self, tolerance=self.usual)
+
+        def failure_with(passes: Sequence[Check], leave: Exclusions, _single: bool) -> str:
+            for failure in failed:
+                own = dict(
+                    zip(
+                        map(spec_of_check, chosen),
+                        self._searchable_passes(failure.container),
+                        strict=True,
+                    )
+                )
+                try:
+                    trial_passes = [own.get(spec_of_check(x), x) for x in passes]
+                    model, _ = plain.repair_container(failure.container, trial_passes, leave)
+                    verdict = plain.prove(
+                        model, failure.container, "trial", failure.proof.ep
+                    ).verdict
+                except GraphfixError as error:
+                    return str(error)
+                if not verdict.ok:
+                    return str(verdict).rstrip(".")
+            return ""
+
+        first = failed[0]
+        chosen = self._searchable_passes(first.container)
+        reason = "" if self.calibrated_passes() else str(first.proof.verdict).rstrip(".")
+        pass_reports = [x for failure in failed for x in failure.report.passes]
+        tensors = tensors_of(self.load_original())
+        return CulpritSearch(chosen, pass_reports, tensors, failure_with, self.tell).run(
+            reason, proves_unrepaired=False
+        )
+
+    def calibrated_passes(self) -> list[Pass]:
+        """Return the passes that round."""
+        return calibrated_passes(self.passes_at(self.facts.containers[0]))
+
+    def _searchable_passes(self, container: Sizes) -> list[Check]:
+        """Return the passes that the search is about: those that do not round."""
+        rounds = self.calibrated_passes()
+        return [x for x in self.passes_at(container) if x not in rounds]
+
+    def passes_at(self, container: Sizes) -> list[Check]:
+        """Return the passes at the sizes of a container, with their stand-ins."""
+        return list(self.culprits.replace_passes(self._requested_passes(container)))
+
+    def _requested_passes(self, container: Sizes) -> Iterator[Check]:
+        facts = self.facts
+        items = pipeline.split_spec(self.spec)
+        names = [item[0] for item in items]
+        if _MASK not in names:
+            at = names.index(_DIMS) if _DIMS in names else _mask_index(items)
+            fast = names[at : at + 1] == [_FAST]
+            items[at:at] = [[x] for x in _BEFORE_FAST] if fast else [[_MASK]]
+        names = [item[0] for item in items]
+        if _DIMS not in names:
+            items.insert(names.index(_MASK) + 1, [_DIMS])
+        # One row first: it has one length, and no axis holds rows beside frames.
+        single_row_groups = [g for g in facts.names if g == facts.batch and container[g] == 1]
+        if single_row_groups:
+            yield _fix_dims_pass(facts, container, single_row_groups)
+        other_groups = [g for g in facts.names if g not in single_row_groups]
+        for name, *options in items:
+            if name == _MASK and not options:
+                place = f"{facts.axis.input}.{facts.axis.axis}"
+                yield registry.get_pass(_MASK, axis=place, from_=facts.validity_input)
+            elif name == _DIMS:
+                if options:
+                    raise UsageError(f"{_DIMS} gets its sizes from --container")
+                yield _fix_dims_pass(facts, container, other_groups)
+            else:
+                yield from pipeline.parse_passes(":".join([name, *options]))
+
+
+def _fix_dims_pass(facts: ModelFacts, container: Sizes, groups: Sequence[str]) -> Check:
+    sizes = tuple((n, container[g]) for g in groups for n in facts.names[g])
+    return registry.get_pass(_DIMS, dims=sizes)

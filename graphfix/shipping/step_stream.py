@@ -1,0 +1,166 @@
+"""A stream of steps: on the original, whose caches grow, and on its shipped folder.
+
+States stay on the device on both sides while the clock runs: it sees the runs alone. What the
+original's states weigh is in the bytes moved, as of a host that feeds back what it was given.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+from graphfix.benchmark.interleave import Phases
+from graphfix.errors import UsageError
+from graphfix.feeds.states import StatePair
+from graphfix.files import io
+from graphfix.runtime.compared_session import open_original
+from graphfix.runtime.port import Feeds
+from graphfix.runtime.process import Runner
+from graphfix.runtime.remote import RemoteSession
+from graphfix.shipped.manifest import Container, Manifest, Streaming
+from graphfix.shipped.remote_runs import RemoteRunner
+from graphfix.shipped.stream import Stream
+from graphfix.shipping import stream_cost
+from graphfix.shipping.chosen_inputs import fix_and_fold_inputs
+from graphfix.shipping.container_spec import ContainerSpec
+from graphfix.shipping.stream_cost import StreamCost, Workload
+from graphfix.shipping.stream_steps import SequenceRunner, choose_running_plan
+
+_PROMPT = 37
+
+
+def choose_counts(manifest: Manifest, counts: Sequence[int] | None, steps: int) -> tuple[int, ...]:
+    """Return how many entries each step adds: as requested, or a prompt and single ones.
+
+    Raises:
+        UsageError: The caches hold fewer, or a step adds none.
+    """
+    assert manifest.stream is not None
+    sizes = [x.sizes for x in manifest.containers]
+    grows = [x.dim for x in manifest.stream.caches if x.grows]
+    full = min((sizes[-1][x] for x in grows), default=0)
+    bounded = full and not manifest.stream.rolls
+    if counts is None:
+        new = [x[manifest.axis.dim] for x in sizes]
+        prompt = min(_PROMPT, max(1, full // 2)) if manifest.stream.joins and grows else max(new)
+        smallest_step = 1 if manifest.stream.joins else min(new)
+        counts = [prompt] + [smallest_step] * (
+            min(steps, (full - prompt) // smallest_step) if bounded else steps
+        )
+    if not counts or min(counts) < 1 or (bounded and sum(counts) > full):
+        most = f", and all together {full} at most, as the caches hold" if bounded else ""
+        raise UsageError(f"each step adds at least one entry{most}")
+    return tuple(counts)
+
+
+class TimedSteps:
+    """The same steps for both sides, made by running the original once on the CPU.
+
+    Args:
+        source: The original.
+        manifest: What was shipped of it.
+        counts: How many entries each step adds.
+        seed: The same seed makes the same inputs.
+
+    Raises:
+        FeedError: The original does not run.
+        UsageError: It is not what the folder was made of.
+    """
+
+    def __init__(self, source: Path, manifest: Manifest, counts: Sequence[int], seed: int) -> None:
+        assert manifest.stream is not None
+        streaming: Streaming = manifest.stream
+        names = manifest.provenance.get("names", {})
+        grows = {x.dim for x in streaming.caches if x.grows}
+        sizes = {
+            names.get(dim, [dim])[0]: tuple(sorted({x.sizes[dim] for x in manifest.containers}))
+            for dim in manifest.containers[0].sizes
+            if dim not in grows
+        }
+        cache = sorted({x.sizes[d] for x in manifest.containers for d in grows})
+        states = [StatePair(x.input, x.output) for x in streaming.states]
+        model = fix_and_fold_inputs(io.load(source), str(manifest.provenance.get("passes", "")))
+        plan, constants, _ = choose_running_plan(source, model, ContainerSpec(sizes), cache, states)
+        with open_original(source) as session:
+            sequences = SequenceRunner(
+                plan, lambda feeds: session.run({**constants, **feeds}), seed
+            )
+            self.feeds = sequences.run_sequence("the steps", counts).feeds
+            self.initial_feeds = {**constants, **sequences.initial_feeds()}
+        self._constants = constants
+        self._states = {x.input: x.output for x in streaming.states}
+        self._first_call_outputs = dict(plan.first.gives) if plan.first else {}
+
+    def original_workload(self, runs: Path, runner: Runner) -> Workload:
+        """Return the steps on the original, or on its repaired copy, as a workload."""
+        count = len(self.feeds)
+        cost = stream_cost.cost_of_original(runs, count, count - 1)
+        return Workload(cost, partial(self._run_original, runs, runner))
+
+    def shipped_workload(self, folder: Path, runner: Runner) -> Workload:
+        """Return the steps on the shipped folder as a workload."""
+        return Workload(StreamCost(), partial(self._run_shipped, folder, runner))
+
+    def _run_original(self, runs: Path, runner: Runner, record: dict[str, int]) -> Phases:
+        """Run the original, and feed back its states."""
+        with RemoteSession(runs, replace(runner, sessions=1)) as session:
+            fed, took, moved_bytes = dict(self.initial_feeds), [], 0
+            for feeds in self.feeds:
+                fed |= feeds
+                outputs = session.run(fed, bind=True)
+                took.append(session.run_seconds)
+                moved_bytes += sum(x.nbytes for x in (*fed.values(), *outputs.values()))
+                fed_back = (
+                    self._states if took[1:] else {**self._states, **self._first_call_outputs}
+                )
+                fed |= {
+                    **self._constants,
+                    **{into: outputs[name] for into, name in fed_back.items()},
+                }
+            stream_cost.record_traffic(record, session, moved_bytes)
+            return stream_cost.phase_times("step", session.open_seconds, took)
+
+    def _run_shipped(self, folder: Path, runner: Runner, record: dict[str, int]) -> Phases:
+        """Run a stream of the folder."""
+        with _TimedRunner(folder, runner) as timed_runner:
+            stream, took = Stream(timed_runner), []
+            for feeds in self.feeds:
+                before = timed_runner.seconds
+                stream.run(None, feeds)
+                took.append(timed_runner.seconds - before)
+            sessions = [*timed_runner.sessions.values()]
+            cost = stream_cost.cost_of_containers(timed_runner.used)
+            record |= {k: x for k, x in asdict(cost).items() if x is not None}
+            stream_cost.record_traffic(record, sessions[0], timed_runner.moved)
+            return stream_cost.phase_times("step", sum(x.open_seconds for x in sessions), took)
+
+
+class _TimedRunner(RemoteRunner):
+    """Runs containers, and times the runs.
+
+    Attributes:
+        used: The container of each run.
+        seconds: How long the runs took.
+        moved: The bytes that go to the device and come back, without states.
+    """
+
+    def __init__(self, folder: Path, runner: Runner) -> None:
+        fresh = replace(runner, sessions=len(Manifest.read(folder).containers) + 1)
+        super().__init__(folder, lambda path: RemoteSession(path, fresh))
+        assert self.manifest.stream is not None
+        self._links = self.manifest.stream.states
+        self.used: list[Container] = []
+        self.seconds = 0.0
+        self.moved = 0
+
+    def run_container(self, container: Container, feeds: Feeds) -> Feeds:
+        """Run a container and return all its outputs."""
+        session = self.sessions[container.file]
+        outputs: Feeds = session.run(feeds, bind=True)
+        self.used.append(container)
+        self.seconds += session.run_seconds
+        state_names = {name for x in self._links for name in (x.input, x.output)}
+        self.moved += sum(
+            x.nbytes for k, x in (*feeds.items(), *outputs.items()) if k not in state_names
+        )
+        return outputs

@@ -1,0 +1,309 @@
+"""``graphfix ship`` of a model that continues its states: fixed caches, proved step by step.
+
+If the proof fails, less is done to the model: no step is filled up in front, then nothing is fused.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx_ir as ir
+
+from graphfix.caches.cache_input import CacheInput
+from graphfix.caches.growth import unify_dims
+from graphfix.core import Check
+from graphfix.engine import pipeline, registry
+from graphfix.engine.report import Report
+from graphfix.errors import PaddingError
+from graphfix.feeds.dim_groups import Tie
+from graphfix.feeds.states import StatePair
+from graphfix.files import atomic_file, io
+from graphfix.job.remaining_findings import compare_hazards
+from graphfix.job.rounding_search import MARGINS, Calibration, rounding_tolerance
+from graphfix.proof.compare import Tolerance, computes_in_half
+from graphfix.runtime.provider import LABELS, Ep
+from graphfix.shipped.manifest import NAME, Axis, Cache, Manifest, StateLink, Streaming
+from graphfix.shipping import result as shipped
+from graphfix.shipping.chosen_inputs import fix_and_fold_inputs
+from graphfix.shipping.container_repair import require_sizes_applied
+from graphfix.shipping.container_spec import ContainerSpec
+from graphfix.shipping.first_call import FirstCall, branch_input_of
+from graphfix.shipping.result import Shipped
+from graphfix.shipping.stream_plan import StreamPlan
+from graphfix.shipping.stream_proof import prove, prove_on_provider
+from graphfix.shipping.stream_steps import (
+    PlayedSequences,
+    StepSequence,
+    choose_running_plan,
+    run_sequences,
+)
+from graphfix.spec.quoting import quote_name
+
+_CACHE, _DIMS, _FAST, _ROUND, _BRANCH = "static-cache", "fix-dims", "fast", "float16", "fix-input"
+_LATE = (_DIMS, _FAST, _ROUND, *(x.partition(":")[0] for x in registry.FUSIONS))
+
+# How a stream uses the containers, and the steps to prove it by.
+Use = tuple[Streaming, tuple[StepSequence, ...]]
+
+
+@dataclass(frozen=True)
+class StreamOrder:
+    """What to ship: a model, its plan, the passes and the tolerance.
+
+    Attributes:
+        source: The model.
+        plan: The plan of its states and containers.
+        spec: The passes, as text; sizes are put in.
+        tie: How long a mask is that nothing in the graph relates to another input.
+        tolerance: The tolerance of the proof.
+        ep: Where the containers are proved besides the CPU.
+        tell: Called with a short text at each step.
+    """
+
+    source: Path
+    plan: StreamPlan
+    spec: str
+    tie: Tie
+    tolerance: Tolerance
+    ep: Ep
+    tell: pipeline.Progress
+
+    def load_original(self) -> ir.Model:
+        """Load the model, with one name for equal dims, and without inputs that are constants."""
+        model = fix_and_fold_inputs(io.load(self.source), self.spec)
+        if self.plan.first is not None:
+            self.plan.first.remove_inputs_from(model)
+        unify_dims(model, self.tie)
+        return model
+
+    def repair_container(self, container: Mapping[str, int]) -> tuple[ir.Model, Report]:
+        """Return a repaired container, and the report of the passes.
+
+        Raises:
+            PaddingError: A cache of one size cannot be analysed.
+            UsageError: The model cannot have these sizes.
+        """
+        try:
+            model, report = self._repair_with_caches(container, self.plan.fixed_caches)
+        except PaddingError:
+            if not self.plan.fixed_caches:
+                raise
+            model, report = self._repair_with_caches(container, ())
+        require_sizes_applied(report, container)
+        return model, replace(report, source=str(self.source))
+
+    def _repair_with_caches(
+        self, container: Mapping[str, int], fixed_caches: Sequence[str]
+    ) -> tuple[ir.Model, Report]:
+        model = self.load_original()
+        return model, self._run_passes(model, self.passes_at(container, fixed_caches))
+
+    def repair_first_call(self, first: FirstCall) -> tuple[ir.Model, Report]:
+        """Return the model that computes the encoder's caches, repaired, and its report."""
+        model = first.extract_model(io.load(self.source))
+        items = (":".join(x) for x in pipeline.split_spec(self.spec) if x[0] != _BRANCH)
+        passes = replace(self, spec=",".join(items)).passes_at(self.first_call_sizes(first), ())
+        return model, self._run_passes(model, passes)
+
+    def first_call_sizes(self, first: FirstCall) -> dict[str, int]:
+        """Return the sizes of the model of the first call."""
+        return {x: self.plan.containers[0][x] for x in first.names.values()}
+
+    def _run_passes(self, model: ir.Model, passes: Sequence[Check]) -> Report:
+        settle = Calibration(passes, {}, None, self.tolerance, self.tell, MARGINS[0])
+        return pipeline.run(model, passes, settle=settle)
+
+    def passes_at(self, container: Mapping[str, int], fixed_caches: Sequence[str]) -> list[Check]:
+        """Return the passes with the sizes of a container put in before the late passes."""
+        sized = {*self.plan.caches, *fixed_caches}
+        caches = tuple((x, n) for x, n in container.items() if x in sized)
+        other_sizes = tuple((x, n) for x, n in container.items() if x not in sized)
+        items = pipeline.split_spec(self.spec)
+        pass_names = [name for name, *_ in items]
+        for name, default in ((_CACHE, _LATE), (_DIMS, _LATE[1:])):
+            if name not in pass_names:
+                at = next((i for i, x in enumerate(pass_names) if x in default), len(pass_names))
+                items.insert(at, [name])
+                pass_names.insert(at, name)
+        passes: list[Check] = []
+        for name, *options in items:
+            if name == _CACHE and caches:
+                passes.append(registry.get_pass(_CACHE, dims=caches))
+            elif name == _DIMS:
+                passes.append(registry.get_pass(_DIMS, dims=other_sizes))
+            elif name != _CACHE:
+                passes += pipeline.parse_passes(":".join([name, *options]))
+        return passes
+
+
+def ship_stream(
+    source: Path,
+    folder: Path,
+    model: ir.Model,
+    containers: ContainerSpec,
+    *,
+    cache: Sequence[int],
+    states: Sequence[StatePair],
+    passes: str,
+    float16: bool,
+    ep: Ep,
+    tolerance: Tolerance | None,
+    strict: bool,
+    tell: pipeline.Progress,
+) -> Shipped:
+    """Create a folder with one model per size of caches and steps, and prove it.
+
+    Args:
+        source: The model's file.
+        folder: Where it goes.
+        model: The model as it was loaded.
+        containers: The sizes of its dims but those of caches.
+        cache: The sizes of caches.
+        states: States that the user names.
+        passes: Text as ``-p`` takes it; "" for the usual ones.
+        float16: Whether weights and arithmetic become float16.
+        ep: Where the containers are proved besides the CPU.
+        tolerance: What may differ.
+        strict: Whether a proof that fails is the end.
+        tell: Called with a short text at each step.
+
+    Raises:
+        UsageError: Sizes, states or passes do not fit.
+        PaddingError: A cache of one size cannot be analysed.
+        FeedError: The model does not run.
+    """
+    spec = passes or ",".join(["directml", _CACHE, _DIMS, _FAST, *([_ROUND] if float16 else [])])
+    if branch := branch_input_of(model):
+        spec = f"{_BRANCH}:{quote_name(branch)}=true,{spec}"
+    model = fix_and_fold_inputs(model, spec)
+    plan, constants, tie = choose_running_plan(source, model, containers, cache, states)
+    usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
+    order = StreamOrder(source, plan, spec, tie, usual, ep, tell)
+    allowed = (
+        tolerance
+        or rounding_tolerance(order.passes_at(plan.containers[0], plan.fixed_caches))
+        or usual
+    )
+    order = replace(order, tolerance=allowed)
+
+    @functools.cache
+    def play_original(joins: bool, may_roll: bool) -> PlayedSequences:
+        tell("running the original step by step")
+        return run_sequences(plan, str(source), constants, joins=joins, may_roll=may_roll)
+
+    plain = ",".join(":".join(x) for x in pipeline.split_spec(spec) if x != [_FAST])
+    attempts = [order] if passes or strict else [order, replace(order, spec=plain)]
+    tried: list[Shipped] = []
+    for attempt in attempts:
+        tried.append(
+            _ship_once(attempt, folder, _possible_uses(plan, play_original, strict=strict))
+        )
+        if tried[-1].ok:
+            return tried[-1]
+    return tried[0]
+
+
+def _possible_uses(
+    plan: StreamPlan, steps: Callable[[bool, bool], PlayedSequences], *, strict: bool
+) -> Iterator[Use]:
+    """Yield how a stream may use the containers, the most useful first, with steps to prove it."""
+    joins = min(x[plan.new] for x in plan.containers) == 1  # sums of them are any number
+    partial = joins and all(x.axis is not None for x in plan.states)
+    options = [(joins, partial), *([(partial, False)] if joins and not strict else [])]
+    for may_roll in (True, False):
+        rolled = False
+        for joined, filled in options:
+            played, rolls = steps(joined, may_roll)
+            yield Streaming((), (), rolls, filled, joined), played
+            rolled = rolled or rolls
+        if not rolled or strict:
+            return
+
+
+def _ship_once(order: StreamOrder, folder: Path, uses: Iterable[Use]) -> Shipped:
+    """Repair, write, prove, and give the folder its name."""
+    source, plan, tell = order.source, order.plan, order.tell
+    repaired = []
+    for container in plan.containers:
+        tell(f"repairing for {_sizes_text(plan, container)}")
+        repaired.append(order.repair_container(container))
+    if plan.first is not None:
+        tell("repairing the first call")
+        repaired.append(order.repair_first_call(plan.first))
+    models, reports = zip(*repaired, strict=True)
+    cache_inputs = CacheInput.all_from_metadata(models[0])
+    tell("checking what is left")
+    hazards = compare_hazards(order.load_original(), models)
+
+    def fill_folder(scratch: Path) -> Shipped:
+        paths = [scratch / _file_name(source, plan, x) for x in plan.containers]
+        first = [scratch / f"{source.stem}.first.onnx"] if plan.first else []
+        shipped.write_models(models, [*paths, *first], source.stem)
+        opening = None
+        if plan.first is not None:
+            (container,) = shipped.containers_with_kernels(
+                source, first, [order.first_call_sizes(plan.first)], tell
+            )
+            opening = plan.first.to_opening(container)
+        manifest = _build_manifest(order, paths, first)
+        for use, steps in uses:
+            stream = replace(_complete_streaming(plan, cache_inputs, use), opening=opening)
+            manifest = replace(manifest, stream=stream)
+            atomic_file.write_text(scratch / NAME, manifest.to_text())
+            tell("proving what a stream gives")
+            proof = prove(scratch, steps, order.tolerance)
+            if proof.ok:
+                break
+        if proof.ok and order.ep != "cpu":
+            tell(f"proving what a stream gives on {LABELS[order.ep]}")
+            device_proof = prove_on_provider(scratch, steps, order.tolerance, order.ep)
+            proof = replace(device_proof, diffs=(*proof.diffs, *device_proof.diffs))
+        return Shipped(
+            folder=None,
+            manifest=manifest,
+            reports=reports,
+            checked=hazards,
+            padding=(),
+            whole=proof,
+            unrounded=shipped.reasons_not_rounded(
+                order.passes_at(plan.containers[0], plan.fixed_caches), reports
+            ),
+        )
+
+    return shipped.write_folder(folder, fill_folder)
+
+
+def _complete_streaming(
+    plan: StreamPlan, cache_inputs: Sequence[CacheInput], use: Streaming
+) -> Streaming:
+    inputs_by_dim = {x.dim: x.input for x in cache_inputs}
+    dims = (*plan.caches, *(x for x in plan.fixed_caches if x in inputs_by_dim))
+    caches = tuple(Cache(x, inputs_by_dim.get(x, ""), x in plan.caches) for x in dims)
+    links = tuple(StateLink(x.input, x.output, x.axis) for x in plan.states)
+    return replace(use, caches=caches, states=links)
+
+
+def _sizes_text(plan: StreamPlan, container: Mapping[str, int]) -> str:
+    shown = (*plan.caches, plan.new)
+    return ", ".join(f"{plan.names.get(x, (x,))[0]}={container[x]}" for x in shown)
+
+
+def _file_name(source: Path, plan: StreamPlan, container: Mapping[str, int]) -> str:
+    sizes = [str(container[x]) for x in (*plan.caches[:1], plan.new)]
+    return f"{source.stem}.{'.'.join(sizes)}.onnx"
+
+
+def _build_manifest(order: StreamOrder, paths: Sequence[Path], first: Sequence[Path]) -> Manifest:
+    plan, source = order.plan, order.source
+    tokens = next(x for x in plan.inputs if x.kind in ("tokens", "data") and plan.new in x.dims)
+    return Manifest(
+        axis=Axis(plan.new, tokens.name, tokens.dims.index(plan.new), None, 1),
+        batch=plan.batch,
+        lengths=None,
+        inputs=plan.inputs,
+        outputs=plan.outputs,
+        containers=shipped.containers_with_kernels(source, paths, plan.containers, order.tell),
+        weights=shipped.weight_files_of([*paths, *first]),
+        provenance=shipped.provenance_of(source, order.spec, plan.names),
+    )

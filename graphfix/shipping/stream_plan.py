@@ -1,0 +1,255 @@
+"""The plan of a model that continues its states: its dims, states and containers."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from graphfix.caches.growth import GrowingState, find_growing_states, unify_dims
+from graphfix.engine import pipeline
+from graphfix.errors import UsageError
+from graphfix.facts import shapes
+from graphfix.facts.shapes import Shapes
+from graphfix.facts.symbolic.expressions import Dim, equal_dims, symbols_of
+from graphfix.facts.symbolic.sums import window_limit
+from graphfix.feeds.input import all_symbols as symbols_in
+from graphfix.feeds.signature import Signature
+from graphfix.feeds.states import StatePair, find_states
+from graphfix.shipped.manifest import InputPort, Port
+from graphfix.shipping.container_spec import ContainerSpec
+from graphfix.shipping.first_call import FirstCall
+from graphfix.shipping.model_facts import input_port_of, require_sizes, sizes_by_group
+from graphfix.shipping.valid_sizes import dim_text, ort_type_of
+from graphfix.spec.quoting import quote_name
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """The plan of a model that continues its states.
+
+    Attributes:
+        signature: Its inputs, states among them.
+        new: The dim of the entries that each step adds.
+        batch: The dim of rows; None if there is none.
+        caches: The dims that are lengths of growing caches.
+        fixed_caches: The dims of caches that do not grow.
+        windows: How many entries the model itself keeps of a cache, of dims where it cuts them.
+        states: The states that are fed back.
+        inputs: The inputs as a manifest has them.
+        outputs: The outputs as a manifest has them.
+        containers: The sizes of each container: small caches first, then few new entries.
+        names: The model's own names of each dim.
+        first: What only the first call of the original computes.
+    """
+
+    signature: Signature
+    new: str
+    batch: str | None
+    caches: tuple[str, ...]
+    fixed_caches: tuple[str, ...]
+    windows: Mapping[str, int]
+    states: tuple[GrowingState, ...]
+    inputs: tuple[InputPort, ...]
+    outputs: tuple[Port, ...]
+    containers: tuple[Mapping[str, int], ...]
+    names: Mapping[str, tuple[str, ...]]
+    first: FirstCall | None = None
+
+
+def has_growing_states(model: ir.Model) -> bool:
+    """Return whether a model has states that grow from run to run."""
+    if not find_states(model):
+        return False
+    copy = model.clone()
+    unify_dims(copy)
+    return any(
+        x.axis is not None for x in find_growing_states(copy, shapes.infer(copy, usual=True))
+    )
+
+
+def plan_stream(
+    model: ir.Model,
+    spec: ContainerSpec,
+    cache: Sequence[int],
+    user_states: Iterable[StatePair] = (),
+) -> StreamPlan:
+    """Read a model, and choose its containers.
+
+    Args:
+        model: The model, its dims as :func:`graphfix.caches.growth.unify` leaves them.
+        spec: The sizes of its dims but those of the caches.
+        cache: The sizes of the caches.
+        user_states: States that the user names.
+
+    Raises:
+        UsageError: A size is missing, or the model continues no states.
+    """
+    user_states = tuple(user_states)
+    _require_state_ports(model, user_states)
+    signature = Signature(model)
+    inferred = shapes.infer(model, usual=True)
+    states, idle = _split_states(model, inferred, find_growing_states(model, inferred, user_states))
+    if not states:
+        raise UsageError(
+            "no input of the model is told to be a state that an output continues; name them, "
+            "--state past_key_0=present_key_0"
+        )
+    cache_dims = tuple(dict.fromkeys(x.dim for x in states if x.dim))
+    fed_back = {x.input for x in states}
+    free = [x for x in signature.inputs if x.name not in fed_back]
+    groups = tuple(dict.fromkeys(signature.group_of(s) for s in signature.symbols()))
+    groups = tuple(x for x in groups if x not in signature.derived)
+    times = [x for x in signature.times if x not in cache_dims]
+    tokens = [x for x in free if x.role.kind in ("tokens", "data")]
+    token_groups = {signature.group_of(s) for s in symbols_in(tokens)}
+    new = next((x for x in times if x in token_groups), None)
+    if new is None:
+        raise UsageError(
+            "no input besides the states has a symbolic dim, so nothing says how many entries a "
+            "step adds"
+        )
+    windows = _cache_windows(model, inferred, states)
+    sizes = _step_sizes(signature, spec, new, [x for x in groups if x not in cache_dims])
+    fixed_caches = tuple(x for x in groups if x not in (new, signature.batch, *cache_dims))
+    containers = tuple(
+        {**{x: n[0] for x, n in sizes.items()}, **level, new: size}
+        for level, size in itertools.product(_cache_levels(cache_dims, windows, cache), sizes[new])
+    )
+    rename = {s: signature.group_of(s) for s in signature.symbols()}
+    return StreamPlan(
+        signature=signature,
+        new=new,
+        batch=signature.batch,
+        caches=cache_dims,
+        fixed_caches=fixed_caches,
+        windows=windows,
+        states=states,
+        inputs=tuple(input_port_of(signature, x, rename) for x in signature.inputs),
+        outputs=_output_ports(
+            model, inferred, signature, {x.output for x in states}, cache_dims, idle
+        ),
+        containers=containers,
+        names={g: tuple(map(signature.user_name, signature.symbols_in(g))) for g in groups},
+    )
+
+
+def _require_state_ports(model: ir.Model, user_states: Sequence[StatePair]) -> None:
+    inputs, outputs = ({x.name for x in y} for y in (model.graph.inputs, model.graph.outputs))
+    for state in user_states:
+        for name, names, kind in (
+            (state.input, inputs, "input"),
+            (state.output, outputs, "output"),
+        ):
+            if name not in names:
+                raise UsageError(
+                    f"--state {state.input}={state.output}: there is no {kind} {name!r}; "
+                    f"there are {', '.join(sorted(map(str, names)))}"
+                )
+
+
+def _split_states(
+    model: ir.Model, inferred: Shapes, states: Sequence[GrowingState]
+) -> tuple[tuple[GrowingState, ...], set[str]]:
+    """Return the states that a step can be fed again, and the outputs of the others.
+
+    Of a merged decoder the branch that continues caches gives nothing for those of the encoder:
+    they are what the first call of the original gave, and are fed as they are.
+    """
+    values = {x.name: inferred.dims(x) for x in (*model.graph.inputs, *model.graph.outputs)}
+
+    def is_fed_back(state: GrowingState) -> bool:
+        before, after = values[state.input], values[state.output]
+        same = before is not None and after is not None and len(before) == len(after)
+        return state.axis is not None or (same and all(map(equal_dims, before or (), after or ())))
+
+    fed_back = tuple(x for x in states if is_fed_back(x))
+    return fed_back, {x.output for x in states} - {x.output for x in fed_back}
+
+
+def _cache_windows(
+    model: ir.Model, inferred: Shapes, states: Sequence[GrowingState]
+) -> dict[str, int]:
+    """Return how many entries the model itself keeps of caches that it cuts."""
+    outputs = {x.name: inferred.dims(x) for x in model.graph.outputs}
+    windows: dict[str, int] = {}
+    for state in states:
+        if state.axis is None:
+            continue
+        cut = window_limit((outputs[state.output] or ())[state.axis], state.dim)
+        if cut is not None:
+            windows[state.dim] = min(cut[1], windows.get(state.dim, cut[1]))
+    return windows
+
+
+def _cache_levels(
+    grows: Sequence[str], windows: Mapping[str, int], cache: Sequence[int]
+) -> list[dict[str, int]]:
+    unsized = [x for x in grows if x not in windows]
+    if unsized and not cache:
+        raise UsageError(
+            f"the model continues a cache ({', '.join(unsized)} grows from run to run), "
+            "which needs "
+            "a size: say --cache 256, or several, --cache 256,1024"
+        )
+    if unsized or not grows:
+        return [{**windows, **dict.fromkeys(unsized, n)} for n in sorted({*cache})] or [{}]
+    return [dict(windows)]
+
+
+def _step_sizes(
+    signature: Signature, spec: ContainerSpec, new: str, groups: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
+    """Return the sizes of the dims but those of caches."""
+    sizes = sizes_by_group(signature, spec, dict.fromkeys(("S", "T"), lambda: new))
+    for group in sizes.keys() - {*groups, signature.batch}:
+        name = signature.user_name(group)
+        raise UsageError(f"--container {name}: that is the length of a cache; say --cache SIZE")
+
+    def example_sizes(group: str) -> str:
+        return f"{quote_name(signature.user_name(group))}=" + ("1,16" if group == new else "SIZE")
+
+    require_sizes(signature, sizes, groups, new, example_sizes)
+    return sizes
+
+
+def _output_ports(
+    model: ir.Model,
+    inferred: Shapes,
+    signature: Signature,
+    states: set[str],
+    grows: Sequence[str],
+    idle: set[str],
+) -> tuple[Port, ...]:
+    names = set(signature.symbols())
+    rename = {s: signature.group_of(s) for s in names}
+    repaired_dims = (
+        {} if all(map(inferred.has_known_dims, model.graph.outputs)) else _dims_after_repair(model)
+    )
+    ports = []
+    for value in model.graph.outputs:
+        if value.name in idle:
+            continue
+        dims = repaired_dims.get(value.name or "", inferred.dims(value))
+        if dims is None or not all(shapes.is_known_dim(x) and symbols_of(x) <= names for x in dims):
+            raise UsageError(
+                f"the shape of the output {value.name!r} cannot be inferred, so its valid part is "
+                "unknown; leave it out, -p keep-output:..."
+            )
+        if value.name not in states and any(symbols_of(x) & set(grows) for x in dims):
+            raise UsageError(
+                f"the output {value.name!r} {[*map(str, dims)]} grows with the caches and is no "
+                "state; name the input that it continues, --state INPUT=OUTPUT"
+            )
+        rows = signature.row_axis(dims)
+        kind = ort_type_of(value.dtype or ir.DataType.FLOAT)
+        ports.append(Port(value.name or "", kind, tuple(dim_text(d, rename) for d in dims), rows))
+    return tuple(ports)
+
+
+def _dims_after_repair(model: ir.Model) -> dict[str, tuple[Dim, ...] | None]:
+    """Return the dims of the outputs as inferred in the repaired model."""
+    copy = model.clone()
+    pipeline.run(copy, "directml")
+    inferred = shapes.infer(copy, usual=True)
+    return {x.name or "": inferred.dims(x) for x in copy.graph.outputs}

@@ -1,0 +1,443 @@
+"""Sequences of steps of a model that continues its states, run on the original."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.caches.growth import unify_dims
+from graphfix.errors import FeedError, UsageError
+from graphfix.feeds.dim_groups import Tie
+from graphfix.feeds.states import StatePair
+from graphfix.files import io
+from graphfix.runtime.compared_session import open_original
+from graphfix.runtime.port import Array, Feeds
+from graphfix.runtime.run_errors import RunError
+from graphfix.shipped.container_fit import DTYPES
+from graphfix.shipped.dim_expression import names_in
+from graphfix.shipped.in_front import last_entries
+from graphfix.shipped.manifest import InputPort
+from graphfix.shipping.chosen_inputs import constants_of
+from graphfix.shipping.container_spec import ContainerSpec
+from graphfix.shipping.first_call import FirstCall, find_first_call
+from graphfix.shipping.stream_plan import StreamPlan, plan_stream
+
+Run = Callable[[Feeds], Mapping[str, Array]]
+
+# A mask is as long as past and new entries together, or as the new ones.
+_TIES: tuple[Tie, ...] = ("past", "graph")
+# Single steps of the longest sequence, at least.
+SINGLE = 40
+
+
+@dataclass(frozen=True)
+class StepSequence:
+    """A sequence of steps of the original, with its outputs.
+
+    Attributes:
+        name: What the sequence tests.
+        states: The initial states; {} for empty caches.
+        feeds: The feeds of each step, without states.
+        outputs: The original's outputs of each step, without states.
+        padded_entries: How many of the first new entries of the first step are padding.
+        overflow_feeds: The feeds of one more step, which full caches refuse; {} if they roll.
+    """
+
+    name: str
+    states: Feeds
+    feeds: tuple[Feeds, ...]
+    outputs: tuple[Feeds, ...]
+    padded_entries: int = 0
+    overflow_feeds: Feeds = field(default_factory=dict)
+
+
+# Sequences of the original, and whether its full caches may roll.
+PlayedSequences = tuple[tuple[StepSequence, ...], bool]
+
+
+class SequenceRunner:
+    """Makes sequences of steps, and runs each on the original once.
+
+    Args:
+        plan: The plan of the model.
+        run: Runs the original.
+        seed: The same seed makes the same inputs.
+    """
+
+    def __init__(self, plan: StreamPlan, run: Run, seed: int = 0) -> None:
+        self._plan = plan
+        self._run = run
+        self._random = np.random.default_rng(seed)
+        self._state_links = {x.input: x for x in plan.states}
+        self._state_ports = [x for x in plan.inputs if x.name in self._state_links]
+        self._free_ports = [x for x in plan.inputs if x.name not in self._state_links]
+        self._sizes = dict(plan.containers[-1])
+        state_outputs = {x.output for x in plan.states}
+        self._free_outputs = [x.name for x in plan.outputs if x.name not in state_outputs]
+
+    def can_roll(self) -> bool:
+        """Return whether the original ignores what falls out of full caches."""
+        if set(self._plan.caches) <= self._plan.windows.keys():
+            return True
+        size = max(self._sizes[x] for x in self._plan.caches)
+        length = size + 5
+        try:
+            for new in sorted({1, self._plan.containers[-1][self._plan.new]}):
+                feeds = self._make_feeds(length, new)
+                states = self._make_states(length, self._random.standard_normal)
+                scrambled = {k: self._scramble_oldest(k, x, size) for k, x in states.items()}
+                expected, actual = (self._run({**feeds, **x}) for x in (states, scrambled))
+                if not all(
+                    map(
+                        np.array_equal,
+                        self._newest_entries(expected, size),
+                        self._newest_entries(actual, size),
+                    )
+                ):
+                    return False
+        except (RunError, ValueError):
+            return False
+        return True
+
+    def iter_sequences(self, *, rolls: bool, joins: bool) -> Iterator[StepSequence]:
+        """Yield each sequence; if steps cannot be split, every step has a container's size."""
+        sizes = sorted({x[self._plan.new] for x in self._plan.containers})
+        levels = self._cache_levels()
+        grows = bool(self._plan.caches) and not rolls
+        capacity = levels[-1] if grows else 4 * SINGLE
+
+        def fitting_counts(counts: Sequence[int], length: int = 0) -> list[int]:
+            """Return the leading counts that still fit into caches that hold ``length`` entries."""
+            ends = zip(counts, accumulate(counts), strict=True)
+            return [n for n, end in ends if not grows or length + end <= capacity]
+
+        counts = (
+            self._counts_up_to_capacity(levels, capacity, rolls)
+            if joins
+            else [sizes[-1]] + [sizes[0]] * SINGLE
+        )
+        longest = self.run_sequence("to the end of the caches", fitting_counts(counts))
+        cached_entries = sum(fitting_counts(counts))
+        step = 1 if joins else sizes[0]
+        overflow_feeds = (
+            self._drop_first_call_outputs(self._make_feeds(cached_entries, step))
+            if grows and cached_entries + step > capacity
+            else {}
+        )
+        yield replace(longest, overflow_feeds=overflow_feeds)
+        if not joins:
+            yield self.run_sequence("each size", fitting_counts([*sizes, *reversed(sizes)]))
+            return
+        for count in sorted({1, sizes[-1] + 3, 2 * sizes[-1] - 1}):
+            if count <= capacity or rolls:
+                yield self.run_sequence(f"a prompt of {count}", [count])
+                yield self.run_sequence(
+                    f"steps behind a prompt of {count}", fitting_counts([count, 1, 1])
+                )
+        prompt_length = max(1, min(7, capacity - 4))
+        if self._plan.caches:
+            outputs = self._run({**self._make_feeds(0, prompt_length), **self.empty_states()})
+            states = {x.input: outputs[x.output] for x in self._plan.states}
+            yield self.run_sequence(
+                f"going on behind {prompt_length}",
+                fitting_counts([1, 1, 1], prompt_length),
+                states,
+                prompt_length,
+            )
+        if self._has_cache_mask() and capacity > 6:
+            yield self.run_sequence("prompts filled up on the left", [4, 1, 1], padded_entries=2)
+        if any(names_in(d) & {*self._plan.fixed_caches} for x in self._free_ports for d in x.dims):
+            yield self.run_sequence(
+                "shorter caches of the encoder", fitting_counts([2, 1]), shorter=True
+            )
+
+    def _cache_levels(self) -> list[int]:
+        grows = self._plan.caches
+        return sorted({min(x[d] for d in grows) for x in self._plan.containers if grows}) or [0]
+
+    def _counts_up_to_capacity(
+        self, levels: Sequence[int], capacity: int, rolls: bool
+    ) -> list[int]:
+        first = max(1, min(37, levels[0] // 3 or 1))
+        steps, length = [first], first
+        single = min(SINGLE, max(0, capacity - length)) if not rolls else SINGLE
+        for level in levels:
+            ahead = level - 3 - length - (single if level == capacity else 0)
+            if ahead > 1:
+                steps.append(ahead)
+                length += ahead
+            for _ in range(6 if level != capacity else single):
+                if length < capacity or rolls:
+                    steps.append(1)
+                    length += 1
+        if not rolls:
+            steps += [1] * max(0, capacity - length)
+        return steps
+
+    # One sequence
+
+    def run_sequence(
+        self,
+        name: str,
+        counts: Sequence[int],
+        states: Feeds | None = None,
+        length: int = 0,
+        *,
+        padded_entries: int = 0,
+        shorter: bool = False,
+    ) -> StepSequence:
+        """Run the original on steps that each add a number of entries.
+
+        Args:
+            name: What the sequence tests.
+            counts: How many new entries each step adds.
+            states: The initial states; empty caches and zeros by default.
+            length: How many entries they hold.
+            padded_entries: How many of the first new entries are padding, except in the first row.
+            shorter: Whether caches that do not grow are shorter than containers hold.
+
+        Raises:
+            FeedError: The original does not run the first step.
+            UsageError: It does not run another.
+        """
+        state = dict(states or self.empty_states())
+        feeds, outputs = [], []
+        first = self._plan.first
+        steady_feeds: dict[str, Array] = {}
+        for index, count in enumerate(counts):
+            last = index == len(counts) - 1
+            step_feeds = (
+                self._make_feeds(length, count, padded_entries, shorter=shorter, last=last)
+                | steady_feeds
+            )
+            first_call_feeds: Feeds = {}
+            try:
+                if first is not None and not index:
+                    steady_feeds |= self._run_first_call(first, step_feeds, shorter=shorter)
+                    first_call_feeds = {} if states else first.branch_feeds()
+                results = self._run({**step_feeds, **steady_feeds, **state, **first_call_feeds})
+            except RunError as error:
+                if not index:
+                    raise FeedError(
+                        f"the original does not run {count} new entries behind {length}: {error}"
+                    ) from error
+                most = ", ".join(f"{x}={self._sizes[x]}" for x in self._plan.caches)
+                raise UsageError(
+                    f"the original does not run behind {length} entries, so caches of {most} "
+                    f"cannot be proved; say --cache {length} ({error})"
+                ) from error
+            if not index:
+                steady_feeds = {
+                    k: x for k, x in step_feeds.items() if self._is_steady(k)
+                } | steady_feeds
+            state = {x.input: results[x.output] for x in self._plan.states}
+            cache_lengths = (
+                state[x.input].shape[x.axis] for x in self._plan.states if x.axis is not None
+            )
+            length = next(cache_lengths, length + count)
+            feeds.append(self._drop_first_call_outputs(step_feeds))
+            outputs.append({k: results[k] for k in self._free_outputs})
+        return StepSequence(name, states or {}, tuple(feeds), tuple(outputs), padded_entries)
+
+    def _run_first_call(self, first: FirstCall, feeds: Feeds, *, shorter: bool) -> dict[str, Array]:
+        """Return the caches that the first call computes from the encoder's output."""
+        feeds = self._make_feeds(0, 1, shorter=shorter) | {
+            x.name: feeds[x.name] for x in first.inputs
+        }
+        outputs = self._run({**feeds, **self.empty_states(), **first.branch_feeds()})
+        return {into: outputs[name] for into, name in first.gives.items()}
+
+    def _drop_first_call_outputs(self, feeds: Feeds) -> Feeds:
+        """Return the feeds of a stream: without what the first call computes."""
+        first_call_outputs = self._plan.first.gives if self._plan.first else {}
+        return {k: x for k, x in feeds.items() if k not in first_call_outputs}
+
+    def _is_steady(self, name: str) -> bool:
+        dims = {
+            n for d in next(x for x in self._free_ports if x.name == name).dims for n in names_in(d)
+        }
+        return bool(dims & {*self._plan.fixed_caches}) and not dims & {
+            self._plan.new,
+            *self._plan.caches,
+        }
+
+    def _make_feeds(
+        self,
+        length: int,
+        new: int,
+        padded_entries: int = 0,
+        *,
+        shorter: bool = False,
+        last: bool = False,
+    ) -> dict[str, Array]:
+        sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, length), self._plan.new: new}
+        if shorter:
+            sizes |= {x: max(1, sizes[x] - 2) for x in self._plan.fixed_caches}
+        return {
+            x.name: self._make_array(x, sizes, length, padded_entries, last=last)
+            for x in self._free_ports
+        }
+
+    def _make_array(
+        self,
+        port: InputPort,
+        sizes: Mapping[str, int],
+        length: int,
+        padded_entries: int,
+        *,
+        last: bool,
+    ) -> Array:
+        shape = port.shape_at(sizes)
+        if self._plan.first and port in self._plan.first.input_ports():
+            return self._random.standard_normal(shape).astype(DTYPES[port.type])
+        item = self._plan.signature.input_named(port.name).bounded_by_sizes(sizes)
+        role, dtype = item.role, np.dtype(item.dtype)
+        steps = shape[-1] if shape and self._plan.new in names_in(port.dims[-1]) else 0
+        if role.kind == "tokens":
+            return self._random.integers(role.low, role.high, shape).astype(dtype)
+        if role.kind == "positions" and steps:
+            positions = np.arange(length, length + steps) - self._padding_per_row(
+                shape, padded_entries
+            )
+            return np.broadcast_to(np.maximum(positions, 0), shape).astype(dtype)
+        if role.kind == "mask":
+            mask = np.full(shape, role.valid, dtype)
+            if any({*self._plan.caches} & names_in(x) for x in port.dims[-1:]):
+                for row in range(len(mask)):
+                    mask[row, ..., : int(self._padding_per_row(shape, padded_entries)[row, 0])] = (
+                        role.padded
+                    )
+            return mask
+        if role.kind in ("choice", "int", "lengths"):
+            choices = [*role.choices] or [0, 1] if role.kind == "choice" else [role.low]
+            return np.full(shape, choices[-1 if last else 0], dtype)
+        if dtype.kind == "b":
+            return np.full(shape, last, dtype)
+        if dtype.kind == "f":
+            return self._random.standard_normal(shape).astype(dtype)
+        return self._random.integers(role.low, max(role.low + 1, min(role.high, 2)), shape, dtype)
+
+    def _padding_per_row(self, shape: Sequence[int], padded_entries: int) -> Array:
+        """Return the padding of each row: none in the first of several, all of it in the others."""
+        rows = shape[0] if len(shape) > 1 else 1
+        pads = np.full((rows, 1), padded_entries)
+        if rows > 1:
+            pads[0] = 0
+        return pads
+
+    def _has_cache_mask(self) -> bool:
+        masks = (x for x in self._free_ports if x.kind == "mask" and x.dims)
+        return any({*self._plan.caches} & names_in(x.dims[-1]) for x in masks)
+
+    # States
+
+    def empty_states(self) -> dict[str, Array]:
+        """Return empty caches, and zeros for every other state."""
+        return self._make_states(0, np.zeros)
+
+    def initial_feeds(self) -> dict[str, Array]:
+        """Return the states and caches that the original is fed in its first step."""
+        first = self._plan.first
+        if first is None:
+            return self.empty_states()
+        unread = {k: x for k, x in self._make_feeds(0, 1).items() if k in first.gives}
+        return {**self.empty_states(), **unread, **first.branch_feeds()}
+
+    def _make_states(
+        self, length: int, make: Callable[[tuple[int, ...]], Array]
+    ) -> dict[str, Array]:
+        """Return states of ``length`` entries, whose numbers ``make`` makes."""
+        sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, length)}
+        item = self._plan.signature.input_named
+        return {
+            x.name: make(x.shape_at(sizes)).astype(item(x.name).dtype) for x in self._state_ports
+        }
+
+    def _scramble_oldest(self, name: str, array: Array, size: int) -> Array:
+        axis = self._state_links[name].axis
+        if axis is None:
+            return array
+        scrambled = array.copy()
+        scrambled[(slice(None),) * axis + (slice(0, -size),)] *= -50
+        return scrambled
+
+    def _newest_entries(self, outputs: Mapping[str, Array], size: int) -> Iterator[Array]:
+        axes = {x.output: x.axis for x in self._plan.states}
+        for name, array in outputs.items():
+            axis = axes.get(name)
+            yield array if axis is None else last_entries(array, axis, size)
+
+
+def choose_running_plan(
+    source: Path,
+    model: ir.Model,
+    containers: ContainerSpec,
+    cache: Sequence[int],
+    states: Iterable[StatePair],
+) -> tuple[StreamPlan, Feeds, Tie]:
+    """Return the plan whose inputs the model accepts, its constant feeds and its mask length.
+
+    Args:
+        source: The file.
+        model: The model, without inputs that are constants; what only the first call of the file
+            reads is removed from it.
+        containers: The sizes of its dims but those of caches.
+        cache: The sizes of caches.
+        states: States that the user names.
+
+    Raises:
+        UsageError: A size is missing, or the model continues no states.
+    """
+    constants = constants_of(source, model)
+    states = tuple(states)
+    first = find_first_call(io.load(source), model)
+    for tie in _TIES:
+        copy = model.clone()
+        signature = unify_dims(copy, tie)
+        names = {x: signature.group_of(x) for x in signature.symbols()}
+        chosen = plan_stream(copy, containers.rename_dims(names), cache, states)
+        if first is not None:
+            renamed_first = first.rename_dims(names)
+            chosen = replace(
+                chosen, first=renamed_first, inputs=(*chosen.inputs, *renamed_first.input_ports())
+            )
+        if _accepts_inputs(chosen, str(source), constants):
+            break
+    return chosen, constants, tie
+
+
+def _accepts_inputs(plan: StreamPlan, source: str, constants: Feeds) -> bool:
+    """Return whether the original accepts the inputs that a plan makes."""
+    size = min(x[plan.new] for x in plan.containers)
+    with open_original(source) as session:
+        runner = SequenceRunner(plan, lambda feeds: session.run({**constants, **feeds}))
+        try:
+            runner.run_sequence("a try", [size, size])
+        except (FeedError, UsageError):
+            return False
+    return True
+
+
+def run_sequences(
+    plan: StreamPlan, source: str, constants: Feeds, *, joins: bool = True, may_roll: bool = True
+) -> PlayedSequences:
+    """Run all sequences on the original; return them, and whether full caches may roll.
+
+    Args:
+        plan: What is known of the model.
+        source: Its file.
+        constants: What the file is fed besides.
+        joins: Whether many new entries are run in parts.
+        may_roll: Whether full caches roll if nothing of the original reads what falls out.
+
+    Raises:
+        FeedError: It does not run.
+        UsageError: It does not run with as many entries as the caches are to hold.
+    """
+    with open_original(source) as session:
+        runner = SequenceRunner(plan, lambda feeds: session.run({**constants, **feeds}))
+        rolls = may_roll and bool(plan.caches) and runner.can_roll()
+        return tuple(runner.iter_sequences(rolls=rolls, joins=joins)), rolls

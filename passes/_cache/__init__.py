@@ -1,1 +1,0 @@
-"""What :mod:`graphfix.passes.static_cache` is made of."""

@@ -1,0 +1,1 @@
+"""What passes of several families share."""

@@ -1,0 +1,279 @@
+"""What the rules of fold may ask of a model: what a tensor holds, whose shape it has, who is equal.
+
+Sizes are taken to be at least 1 when shape inference simplifies an expression. What a shape tensor
+holds is believed here only if it also holds where a size is 0: an empty cache is a usual input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from graphfix.editing.builder import Builder
+from graphfix.facts.numbering import ValueNumbering
+from graphfix.facts.symbolic.expressions import Dim, Ints, dim_key, symbols_of
+from graphfix.facts.view import View
+from graphfix.graph.constants import const_of, const_tensor, ints_of
+from graphfix.graph.dims import static_dims
+from graphfix.graph.nodes import attr_int, attr_ints, attr_text, is_op, use_count
+from graphfix.graph.walks import bodies_of
+from graphfix.ops.number_laws import BINARY_LAWS, COMPARISONS, UNARY_LAWS
+
+Array = npt.NDArray[np.generic]
+
+Key = int | str
+"""A dim: a number, or the text that all equal expressions share."""
+
+# What has more elements stays computed: a file should not grow by its masks.
+LIMIT = 4096
+
+INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
+
+VIEWS = ("Reshape", "Unsqueeze", "Squeeze", "Flatten")
+"""Operators that give the same elements in the same order another shape."""
+
+# Sums and moves hold at every size, 0 among them.
+_ALWAYS = frozenset(
+    {"Shape", "Size", "Gather", "Slice", "Concat", "Cast", "Identity", "Transpose", "Expand"}
+    | {"Tile", "ConstantOfShape", "Add", "Sub", "Mul", "Neg", "Split", *VIEWS}
+)
+
+
+_COMPUTED: Mapping[str, Callable[..., Ints]] = {
+    "Div": lambda a, b: np.sign(a) * np.sign(b) * (abs(a) // np.maximum(abs(b), 1)),
+    "Mod": lambda a, b: np.mod(a, np.where(b == 0, 1, b)),
+    "Max": lambda *x: np.maximum.reduce(np.broadcast_arrays(*x)),
+    "Min": lambda *x: np.minimum.reduce(np.broadcast_arrays(*x)),
+    **{x: (UNARY_LAWS | BINARY_LAWS)[x] for x in ("Abs", "Not", "And", "Or", *COMPARISONS)},
+    "Where": lambda condition, yes, no: np.asarray(np.where(condition != 0, yes, no)),
+    "Cast": lambda a: a != 0,
+}
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What a rule of fold puts in place of a node.
+
+    Attributes:
+        reason: A sentence for ``check``.
+        build: Builds, or finds, the values that replace the node's outputs.
+    """
+
+    reason: str
+    build: Callable[[Builder], Sequence[ir.Value]]
+
+
+def forward_value(value: ir.Value, node: ir.Node) -> Replacement | None:
+    """Return the replacement of a node by ``value``, which it only passes on.
+
+    If the node makes a graph output, whose name must stay, the producer of ``value`` makes it
+    instead, provided that only the node reads ``value``.
+    """
+    reason, output = "it gives back what it is given", node.outputs[0]
+    if not output.is_graph_output():
+        return Replacement(reason, lambda op: [value])
+    producer = value.producer()
+    if (
+        producer is None
+        or exclusive_producer(value, producer.op_type) is None
+        or bodies_of(producer)
+    ):
+        return None
+    if len(producer.outputs) != 1 or producer.graph is not node.graph:
+        return None
+    return Replacement(reason, lambda op: [op.clone_node(producer, *producer.inputs)])
+
+
+def has_same_shape(node: ir.Node, source: ir.Value, look: FoldView) -> bool:
+    """Return whether the output of ``node`` has the shape of ``source``."""
+    dims = look.dims(node.outputs[0])
+    return dims is not None and dims == look.dims(source)
+
+
+def exclusive_producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """Return the node that makes ``value`` if exactly one node reads it, or None."""
+    node = None if value is None else value.producer()
+    if value is None or not is_op(node, *op_types):
+        return None
+    return None if use_count(value) != 1 or value.is_graph_output() else node
+
+
+def perm_of(node: ir.Node, look: FoldView) -> tuple[int, ...]:
+    """Return how a Transpose permutes the axes of its input, or () if unknown.
+
+    An Einsum of one tensor may be a Transpose.
+    """
+    if is_op(node, "Einsum"):
+        equation = attr_text(node, "equation", "").replace(" ", "")
+        operand_labels, _, result_labels = equation.partition("->")
+        plain = operand_labels.isalpha() and sorted(set(operand_labels)) == sorted(result_labels)
+        return (
+            tuple(map(operand_labels.index, result_labels))
+            if plain and len(operand_labels) == len(result_labels)
+            else ()
+        )
+    if "perm" in node.attributes:
+        return attr_ints(node, "perm") or ()
+    return tuple(reversed(range(look.view.shapes.rank(node.inputs[0]) or 0)))
+
+
+def constant_of(value: ir.Value | None, limit: int = LIMIT) -> Array | None:
+    """Return the array of a constant, or None; float weights in external files are not read."""
+    tensor = const_tensor(value, limit)
+    weight = isinstance(tensor, ir.ExternalTensor) and tensor.dtype.is_floating_point()
+    return None if tensor is None or weight else const_of(value, limit)
+
+
+@dataclass
+class FoldView:
+    """A model as the rules of fold see it, kept while nothing changes."""
+
+    view: View
+    numbering: ValueNumbering = field(init=False)
+    _holds_at_zero_by_value: dict[ir.Value, bool] = field(default_factory=dict)
+    _scopes: dict[ir.Graph, frozenset[ir.Graph]] = field(default_factory=dict)
+    _keys: dict[ir.Value, tuple[Sequence[Dim], tuple[Key, ...] | None]] = field(
+        default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        self.numbering = ValueNumbering(self._content_key, lambda value: constant_of(value, 1024))
+
+    def dims(self, value: ir.Value | None) -> tuple[Key, ...] | None:
+        """Return the dims of ``value`` as keys if all are known, or None."""
+        dims = self.view.shapes.dims(value)
+        if dims is None or value is None:
+            return None
+        cached = self._keys.get(value)
+        if cached is None or cached[0] is not dims:  # a pass may learn more of it
+            cached = self._keys[value] = dims, keys_of(dims)
+        return cached[1]
+
+    def refresh(self) -> FoldView:
+        """Return a view of the model as it is now, keeping what still holds."""
+        look = FoldView(View(self.view.model), _keys=self._keys)
+        if look.view.shapes is self.view.shapes:
+            look.numbering = self.numbering.update_after_edit(look._content_key)
+        return look
+
+    def data(self, value: ir.Value | None) -> tuple[Key, ...] | None:
+        """Return what a shape tensor holds, if known and also true at size 0, or None."""
+        if value is None:
+            return None
+        data = self.view.shapes.known_elements(value)
+        keys = None if data is None else keys_of(data)
+        if keys is None and value.producer() is None:  # a constant that fold itself has made
+            return ints_of(value) if constant_of(value, 64) is not None else None
+        return keys if keys is not None and self._holds_at_zero(value) else None
+
+    def numbers(self, value: ir.Value | None) -> tuple[int, ...] | None:
+        """Return what a shape tensor holds if that is the same in each run, or None."""
+        numbers = static_dims(self.data(value))
+        return None if numbers is None else tuple(numbers)
+
+    def is_in_scope(self, node: ir.Node, value: ir.Value) -> bool:
+        """Return whether ``value``, made before ``node``, still exists in its scope."""
+        graph, home = node.graph, value.graph
+        maker = value.producer()
+        if maker is not None:
+            home = maker.graph
+        if graph is None or home is None:
+            return False
+        if graph not in self._scopes:
+            self._scopes[graph] = frozenset(self.view.enclosing_graphs(graph))
+        return home in self._scopes[graph]
+
+    def _content_key(self, value: ir.Value) -> Hashable | None:
+        data = self.data(value)
+        if data is not None:
+            return ("data", self.view.shapes.dtype(value), self.view.shapes.rank(value), data)
+        root = root_of(value)
+        if root is value:
+            return None
+        dims = self.dims(value)
+        return None if dims is None else ("view", self.numbering.number_of(root), dims)
+
+    def _holds_at_zero(self, value: ir.Value) -> bool:
+        """Return whether the inferred content of ``value`` is also true where sizes are 0."""
+        pending = [value]
+        while pending:
+            top = pending[-1]
+            node = top.producer()
+            if top in self._holds_at_zero_by_value:
+                pending.pop()
+            elif node is None or is_op(node, "Shape", "Size", "Constant"):
+                self._holds_at_zero_by_value[top] = True
+            else:
+                missing = [
+                    x
+                    for x in node.inputs
+                    if x is not None and x not in self._holds_at_zero_by_value
+                ]
+                if missing and is_op(node, *_ALWAYS, *_COMPUTED):
+                    pending += missing
+                else:
+                    self._holds_at_zero_by_value[top] = self._step_holds_at_zero(node, top)
+        return self._holds_at_zero_by_value[value]
+
+    def _step_holds_at_zero(self, node: ir.Node, value: ir.Value) -> bool:
+        asks_for_zero = is_op(node, "Cast") and attr_int(node, "to", 0) == ir.DataType.BOOL
+        if is_op(node, *_ALWAYS) and not asks_for_zero:
+            return all(self._holds_at_zero_by_value[x] for x in node.inputs if x is not None)
+        if not is_op(node, *_COMPUTED) or not all(
+            x is not None and self._holds_at_zero_by_value[x] for x in node.inputs
+        ):
+            return False
+        shapes = self.view.shapes
+        operand_data = [shapes.known_elements(x) for x in node.inputs]
+        result_data = shapes.known_elements(value)
+        if result_data is None or any(x is None for x in operand_data):
+            return False
+        operands = [x or () for x in operand_data]
+        symbols = {s for dims in (*operands, result_data) for dim in dims for s in symbols_of(dim)}
+        try:
+            for sizes in _sizes_with_zeros(sorted(symbols), shapes.is_never_empty):
+                args = [_evaluate_dims(x, sizes) for x in operands]
+                if not np.array_equal(
+                    _COMPUTED[node.op_type](*args), _evaluate_dims(result_data, sizes)
+                ):
+                    return False
+        # A name that no expression holds, no number, or one that no tensor holds.
+        except (ValueError, ZeroDivisionError, OverflowError):
+            return False
+        return True
+
+
+def root_of(value: ir.Value) -> ir.Value:
+    """Return the tensor whose elements ``value`` has, in the same order."""
+    while (node := value.producer()) is not None and is_op(node, *VIEWS, "Identity"):
+        source = node.inputs[0]
+        if source is None:
+            break
+        value = source
+    return value
+
+
+def keys_of(dims: Sequence[Dim] | None) -> tuple[Key, ...] | None:
+    """Return the dims as keys if all are known, or None; equal dims get equal keys."""
+    keys = tuple(key for dim in dims or () if (key := dim_key(dim)) is not None)
+    return keys if dims is not None and len(keys) == len(dims) else None
+
+
+def _sizes_with_zeros(
+    symbols: Sequence[str], never_empty: Callable[[Dim], bool]
+) -> list[dict[str, int]]:
+    """Return sizes with each symbol that may be 0 at 0 in turn, and all of them at 0."""
+    primes = dict(zip(symbols, range(7, 7 + 2 * len(symbols), 2), strict=True))
+    empty = [x for x in symbols if not never_empty(ir.SymbolicDim(x))]
+    return [primes, *({**primes, x: 0} for x in empty), {**primes, **dict.fromkeys(empty, 0)}]
+
+
+def _evaluate_dims(dims: Sequence[Dim], sizes: Mapping[str, int]) -> Ints:
+    numbers = [x if isinstance(x, int) else x.evaluate(sizes) for x in dims]
+    if not all(isinstance(x, int) for x in numbers):
+        raise ValueError("a division by a size of 0")
+    return np.array(numbers, np.int64)

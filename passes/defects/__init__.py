@@ -1,0 +1,1 @@
+"""Repairs of what a provider refuses or computes wrongly."""

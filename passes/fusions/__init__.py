@@ -1,0 +1,1 @@
+"""Several kernels made one."""

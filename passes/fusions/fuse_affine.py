@@ -1,0 +1,113 @@
+"""fuse-affine: the manual is the docstring of the class."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.core import Match, NodePass
+from graphfix.editing.builder import Builder
+from graphfix.facts.view import View
+from graphfix.graph.nodes import is_op, producer_of
+
+from ..common.fusible import lies_along, only_user, only_varying_input
+
+_OPSET = 9
+
+
+@dataclass(frozen=True)
+class AffineSite(Match):
+    """A product and a sum with constants for each channel.
+
+    Attributes:
+        data: What is multiplied, [B, C, ..].
+        scale: The factors, C of them.
+        bias: What is added, C numbers.
+        count: C.
+    """
+
+    data: ir.Value
+    scale: ir.Value
+    bias: ir.Value
+    count: int
+
+
+@dataclass(frozen=True)
+class FuseAffine(NodePass[AffineSite]):
+    """Fuses a factor and a bias for each channel into one BatchNormalization.
+
+    torch's GroupNorm has them behind the Reshape that gives the channels back. The operator is told
+    that the mean is 0 and the variance 1, with nothing added to it.
+
+    Why:
+        Two kernels on DirectML become one. By `graphfix plan` the profile `fast` leaves 97 kernels
+        of a WavTokenizer's decoder with ten GroupNorms on the device where 107 were. Run on
+        onnxruntime-directml 1.24.4: the operator gives the same bits as the two.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        groups (float[B, 4, T] x) => (float[B, 4, T] y)
+        <float[2] ones = {1, 1}, float[2] zeros = {0, 0}, int64[3] two = {0, 2, -1},
+         int64[3] four = {0, 4, -1}, float[4, 1] s = {1, 2, 3, 4}, float[4, 1] b = {4, 3, 2, 1}>
+        {
+            g = Reshape (x, two)
+            n = InstanceNormalization (g, ones, zeros)
+            c = Reshape (n, four)
+            m = Mul (c, s)
+            y = Add (m, b)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        groups (float[B, 4, T] x) => (float[B, 4, T] y)
+        <float[2] ones = {1, 1}, float[2] zeros = {0, 0}, int64[3] two = {0, 2, -1},
+         int64[3] four = {0, 4, -1}, float[4, 1] s = {1, 2, 3, 4}, float[4, 1] b = {4, 3, 2, 1},
+         int64[1] list = {-1}, float[4] mean = {0, 0, 0, 0}, float[4] variance = {1, 1, 1, 1}>
+        {
+            g = Reshape (x, two)
+            n = InstanceNormalization (g, ones, zeros)
+            c = Reshape (n, four)
+            scale = Reshape (s, list)
+            bias = Reshape (b, list)
+            y = BatchNormalization <epsilon = 0.0> (c, scale, bias, mean, variance)
+        }
+
+    Safety:
+        Exact. In float32, for a number of channels that the model tells, and where nothing else
+        reads the product.
+    """
+
+    anchors = ("Add",)
+    sentence = "a factor and a bias for each channel, each a kernel of its own"
+
+    def match(self, node: ir.Node, view: View) -> AffineSite | None:
+        """A sum with a constant for each channel, of a product with one."""
+        place = only_varying_input(node, view)
+        mul = None if place is None else producer_of(node.inputs[place])
+        if place is None or not is_op(mul, "Mul") or only_user(mul) is not node:
+            return None
+        at = only_varying_input(mul, view)
+        if at is None or view.opset_of_node(node) < _OPSET:
+            return None
+        data, scale, bias = mul.inputs[at], mul.inputs[1 - at], node.inputs[1 - place]
+        dims = view.shapes.dims(data)
+        count = dims[1] if dims is not None and len(dims) > 2 else None
+        if data is None or scale is None or bias is None or dims is None:
+            return None
+        if not isinstance(count, int) or view.shapes.dtype(data) != ir.DataType.FLOAT:
+            return None
+        rank = len(dims)
+        fits = all(lies_along(x, count, rank - 2, rank, view) for x in (scale, bias))
+        return AffineSite(node, data, scale, bias, count) if fits else None
+
+    def rewrite(self, match: AffineSite, op: Builder) -> ir.Value:
+        """The one operator."""
+        scale, bias = (op.Reshape(x, np.array([-1], np.int64)) for x in (match.scale, match.bias))
+        rest = (np.full(match.count, x, np.float32) for x in (0, 1))
+        return op.BatchNormalization(match.data, scale, bias, *rest, epsilon=0.0)

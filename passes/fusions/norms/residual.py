@@ -1,0 +1,159 @@
+"""The second half of fuse-norm: replaces a sum and its norm by one operator."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeGuard
+
+import onnx_ir as ir
+
+from graphfix.core import Match, NodePass, Skip
+from graphfix.editing.builder import Builder
+from graphfix.facts.shapes import same_dims
+from graphfix.facts.view import View
+from graphfix.graph.nodes import attr_float, attr_int, is_op, producer_of
+
+from ...common.fusible import FLOATS, MICROSOFT, only_user
+from ...common.norm_site import fits_scale
+
+# One part of a sum, what is added to it first, the other part, and the bias.
+Parts = tuple[ir.Value | None, ir.Value | None, ir.Value | None, ir.Value | None]
+
+_SKIP = {
+    "LayerNormalization": "SkipLayerNormalization",
+    "SimplifiedLayerNormalization": "SkipSimplifiedLayerNormalization",
+}
+
+
+@dataclass(frozen=True)
+class ResidualSite(Match):
+    """A norm of a residual sum.
+
+    Attributes:
+        total: The sum.
+        data: One of its parts.
+        more: What is added to that part first, or None.
+        skip: The other part.
+        bias: The bias that is in the sum as well, or None.
+        is_sum_used: Whether the sum has other readers.
+    """
+
+    total: ir.Value
+    data: ir.Value
+    more: ir.Value | None
+    skip: ir.Value
+    bias: ir.Value | None
+    is_sum_used: bool
+
+
+@dataclass(frozen=True)
+class NormResidual(NodePass[ResidualSite]):
+    """Replaces a residual sum, its bias and the norm after it by a Skip norm."""
+
+    name = "fuse-norm"
+    sentence = "a norm and the sum before it, each a kernel of its own"
+    anchors = ("LayerNormalization", "SimplifiedLayerNormalization")
+
+    def match(self, node: ir.Node, view: View) -> ResidualSite | Skip | None:
+        """Return a norm over the last axis of a sum of two tensors of one shape, or a Skip."""
+        total = node.inputs[0]
+        add = producer_of(total)
+        if total is None or not is_op(add, "Add") or add.graph is not node.graph:
+            return None
+        parts = next(
+            (x for x in _sum_parts(add, node) if _have_fitting_shapes(x, total, view)), None
+        )
+        if parts is None:
+            if any((view.shapes.rank(x) or 0) < 2 for x in add.inputs):
+                return None  # a bias, or not known
+            shown = " and ".join(_shape_text(x, view) for x in add.inputs)
+            return Skip(node, f"it is of a sum of {shown}; both parts need the shape of the sum")
+        is_sum_used = total.is_graph_output() or any(use.node is not node for use in total.uses())
+        reason = _refusal_reason(node, total, is_sum_used, view)
+        return Skip(node, reason) if reason else ResidualSite(node, total, *parts, is_sum_used)
+
+    def rewrite(self, match: ResidualSite, op: Builder) -> ir.Value:
+        """Build the one operator, with the sum as fourth output where it is used elsewhere."""
+        node = match.node
+        add = match.total.producer()
+        if match.is_sum_used and add is not None:
+            op.insert_before(add)  # its other users may come before the norm
+        data = match.data if match.more is None else op.Add(match.data, match.more)
+        inputs: list[ir.Value | None] = [data, match.skip, *node.inputs[1:]]
+        if match.bias is not None:
+            inputs += [None] * (4 - len(inputs)) + [match.bias]
+        outputs = op.make_outputs(
+            f"{MICROSOFT}.{_SKIP[node.op_type]}",
+            (True, False, False, True) if match.is_sum_used else (True,),
+            *inputs,
+            epsilon=attr_float(node, "epsilon", 1e-5),
+        )
+        if match.is_sum_used:
+            op.replace_value(match.total, outputs[3])
+        return outputs[0]
+
+
+def _sum_parts(add: ir.Node, norm: ir.Node) -> Iterator[Parts]:
+    """Yield the possible parts of a sum: one, what is added to it first, the other, and the bias.
+
+    The sum may be of three tensors and a bias, which is then added last instead of first.
+    """
+    a, b = add.inputs
+    # DirectML reads the bias of a SkipSimplifiedLayerNormalization as if it were a SkipLayer...'s.
+    for data, skip in ((a, b), (b, a)) if norm.op_type == "LayerNormalization" else ():
+        inner = _inner_sum(data, add)
+        if inner is None:
+            continue
+        x, y = inner.inputs
+        yield from ((x, None, skip, y), (y, None, skip, x), (x, None, y, skip))
+        for first_part, second_part in ((x, y), (y, x)):
+            biased_add = _inner_sum(first_part, inner)
+            if biased_add is not None:
+                p, q = biased_add.inputs
+                yield from ((p, second_part, skip, q), (q, second_part, skip, p))
+    yield a, None, b, None
+
+
+def _inner_sum(value: ir.Value | None, user: ir.Node) -> ir.Node | None:
+    """Return the Add that makes ``value`` if only ``user`` reads it, or None."""
+    node = producer_of(value)
+    if not is_op(node, "Add") or node.graph is not user.graph:
+        return None
+    return node if only_user(node) is user else None
+
+
+def _have_fitting_shapes(
+    parts: Parts, total: ir.Value, view: View
+) -> TypeGuard[tuple[ir.Value, ir.Value | None, ir.Value, ir.Value | None]]:
+    """Return whether the parts have the shape of the sum, and the bias that of its last axis."""
+    data, more, skip, bias = parts
+    if bias is not None and not fits_scale(bias, total, (-1,), view):
+        return False
+    dims, tensors = view.shapes.dims(total), (data, skip, *([] if more is None else [more]))
+    return all(same_dims(view.shapes.dims(x), dims) for x in tensors)
+
+
+def _refusal_reason(node: ir.Node, total: ir.Value, is_sum_used: bool, view: View) -> str | None:
+    """Return why a norm of a residual sum is not replaced, or None."""
+    rank, dtype = view.shapes.rank(total) or 0, view.shapes.dtype(total)
+    if any(x.name and (x.uses() or x.is_graph_output()) for x in node.outputs[1:]):
+        return "its mean or deviation is used as well"
+    if any(x.is_ref() for x in node.attributes.values()):
+        return "its attributes are parameters of the local function it is in"
+    if dtype not in FLOATS:
+        return f"it is in {dtype.name.lower() if dtype else 'a type that is not known'}"
+    if attr_int(node, "stash_type", 1) != 1:
+        return "it computes in another type than float (stash_type)"
+    if attr_int(node, "axis", -1) not in (-1, rank - 1):
+        return "it is not taken over the last axis alone"
+    if rank not in (2, 3):
+        return f"its tensor has {rank} dims, and the operator that has the sum takes 2 or 3"
+    if not all(fits_scale(x, total, (-1,), view) for x in node.inputs[1:] if x is not None):
+        return "its scale or bias has another shape than the last axis"
+    if is_sum_used and any(x is not None and x.producer() is not None for x in node.inputs[1:]):
+        return "its scale is computed, and the sum is used before that may be"
+    return None
+
+
+def _shape_text(value: ir.Value | None, view: View) -> str:
+    dims = view.shapes.dims(value)
+    return "?" if dims is None else f"[{', '.join(map(str, dims))}]"

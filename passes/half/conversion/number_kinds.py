@@ -1,0 +1,199 @@
+"""Kinds of float tensors: data, or counts and positions that must stay exact."""
+
+from collections.abc import Iterator
+from enum import Enum
+
+import onnx_ir as ir
+
+from graphfix.facts.view import View
+from graphfix.facts.zero_one import zero_one_sources
+from graphfix.graph.constants import scalar_of
+from graphfix.graph.nodes import is_op, value_before
+from graphfix.graph.walks import bodies_of, reachable_from
+
+from .constants import has_weights
+from .value_types import ElementTypes
+
+# A larger whole number may not be in float16.
+_EXACT_UNTIL = 2048
+# Whole numbers of so many bits are all in float16.
+_SMALL = 8
+_LAYOUT = frozenset(
+    {"Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile"}
+    | {"Slice", "Split", "Gather", "GatherND", "GatherElements", "Trilu", "Dropout", "Concat"}
+)
+_EXACT = frozenset(
+    {"Add", "Sub", "Neg", "Abs", "Floor", "Ceil", "Round", "Clip", "Max", "Min", "Mod", "ReduceMax"}
+    | {"ReduceMin"}
+)
+_ARITHMETIC = frozenset({"Mul", "Div", "Pow", "Where", "Sqrt", "Log", "Reciprocal", "PRelu"})
+_BOUNDED = frozenset({"Sin", "Cos", "Tanh", "Sigmoid", "Softmax", "Erf", "Exp"})
+_SUMS = frozenset(
+    {"ReduceSum", "ReduceMean", "MatMul", "Gemm", "Einsum", "CumSum", "ReduceSumSquare"}
+)
+_COMPARISONS = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "IsNaN"})
+ELEMENTWISE = _LAYOUT | _EXACT | _ARITHMETIC | _COMPARISONS | {"Relu", "Sigmoid", "Tanh", "Pad"}
+"""They compute little: without a weight they are no gain."""
+_OPERATORS = _LAYOUT | _EXACT | _ARITHMETIC | _BOUNDED | _SUMS
+
+
+class NumberKind(Enum):
+    """What a tensor of floats holds."""
+
+    CONSTANT = 0
+    FLAG = 1
+    """0 and 1, from a boolean or a mask."""
+    COUNT = 2
+    """Whole numbers that may be large: lengths, positions, sums of flags."""
+    NUMBER = 3
+    """What is computed of counts and constants alone."""
+    DATA = 4
+
+
+def find_counting_nodes(
+    nodes: list[ir.Node], types: ElementTypes, view: View
+) -> Iterator[tuple[ir.Node, str]]:
+    """Yield the nodes that compute with counts, each with why it must be exact.
+
+    Args:
+        nodes: All nodes, each after its producers.
+        types: The types of their values.
+        view: The model around them.
+    """
+    kinds = dict.fromkeys(_per_row_inputs(view.model.graph, types), NumberKind.NUMBER)
+    for node in nodes:
+        if bodies_of(node):
+            continue
+        kind, reason = _classify_node(node, kinds, types, view)
+        kinds.update((x, kind) for x in node.outputs if types.is_float(x))
+        if reason:
+            yield node, reason
+
+
+def _classify_node(
+    node: ir.Node, kinds: dict[ir.Value, NumberKind], types: ElementTypes, view: View
+) -> tuple[NumberKind, str]:
+    if is_op(node, "Constant", "ConstantOfShape"):
+        return NumberKind.CONSTANT, ""
+    if is_op(node, "Cast") and not types.is_float(node.inputs[0]):
+        return _classify_cast(node, types, view)
+    floats = [x for x in node.inputs if types.is_float(x)]
+    input_kinds = [_kind_of(x, kinds) for x in floats if x is not None]
+    exact = [
+        x.name
+        for x, kind in zip(floats, input_kinds, strict=True)
+        if x and kind is NumberKind.COUNT
+    ]
+    if is_op(node, "CumSum") and input_kinds:
+        return NumberKind.COUNT if _has_only_kind(
+            input_kinds, NumberKind.FLAG
+        ) else NumberKind.DATA, "a sum that grows with length"
+    count_reason = (
+        f"it takes {exact[0]!r}, a count" if exact and not is_op(node, "Shape", "Size") else ""
+    )
+    if not is_op(node, *_OPERATORS):
+        return NumberKind.DATA, count_reason
+    if is_op(node, *_SUMS) and _has_only_kind(input_kinds, NumberKind.FLAG):
+        return NumberKind.COUNT, "it counts: whole numbers past 2,048 are not in float16"
+    if not any(x in (NumberKind.COUNT, NumberKind.NUMBER) for x in input_kinds):
+        return _kind_without_counts(node, input_kinds), ""
+    if NumberKind.DATA in input_kinds:
+        return NumberKind.DATA, count_reason
+    if NumberKind.COUNT not in input_kinds and has_weights(node):
+        return NumberKind.DATA, ""
+    reason = "it computes with counts or positions alone"
+    if is_op(node, *_BOUNDED):
+        return NumberKind.DATA, reason
+    keeps = is_op(node, *_LAYOUT, *_EXACT) and NumberKind.NUMBER not in input_kinds
+    return NumberKind.COUNT if keeps else NumberKind.NUMBER, reason
+
+
+def _per_row_inputs(graph: ir.Graph, types: ElementTypes) -> Iterator[ir.Value]:
+    """Yield inputs with one number per row, or one for all: diffusion steps, speeds, thresholds.
+
+    They may be large: of a step of 999.5 float16 keeps the half, but of its angle nothing.
+    """
+    rows = {x.shape[0] for x in graph.inputs if x.shape is not None and len(x.shape) > 1}
+    for value in graph.inputs:
+        if value.shape is None or not types.is_float(value) or value.is_initializer():
+            continue
+        if len(value.shape) <= 1 and all(x == 1 or x in rows for x in value.shape):
+            yield value
+
+
+def _kind_without_counts(node: ir.Node, input_kinds: list[NumberKind]) -> NumberKind:
+    """Return the kind of a node's output when no input is a count."""
+    if _has_only_kind(input_kinds, NumberKind.FLAG):
+        return NumberKind.FLAG
+    if not input_kinds or any(x is not NumberKind.CONSTANT for x in input_kinds):
+        return NumberKind.DATA
+    if is_op(node, "Where"):  # one of two numbers
+        return NumberKind.FLAG
+    # Rows of a table are data.
+    return (
+        NumberKind.DATA
+        if is_op(node, "Gather", "GatherND", "GatherElements")
+        else NumberKind.CONSTANT
+    )
+
+
+def _kind_of(value: ir.Value, kinds: dict[ir.Value, NumberKind]) -> NumberKind:
+    return kinds.get(
+        value, NumberKind.CONSTANT if value.const_value is not None else NumberKind.DATA
+    )
+
+
+def _has_only_kind(kinds: list[NumberKind], kind: NumberKind) -> bool:
+    """Return whether all kinds are this one, apart from constants."""
+    return kind in kinds and all(x in (kind, NumberKind.CONSTANT) for x in kinds)
+
+
+def _classify_cast(node: ir.Node, types: ElementTypes, view: View) -> tuple[NumberKind, str]:
+    """Classify a Cast to float32 from another type."""
+    source, output = node.inputs[0], node.outputs[0]
+    if source is None or not types.is_float(output):
+        return NumberKind.DATA, ""
+    dtype = types.dtype_of(source)
+    if dtype == ir.DataType.BOOL:
+        return NumberKind.FLAG, ""
+    if dtype is None or not dtype.is_integer():
+        return NumberKind.DATA, ""
+    data = view.shapes.known_elements(source)
+    if data is not None and all(isinstance(x, int) and abs(x) <= _EXACT_UNTIL for x in data):
+        return NumberKind.FLAG, ""
+    binary_inputs = zero_one_sources(source, view)
+    if (
+        binary_inputs is not None
+        and all(map(_may_be_mask, binary_inputs))
+        and not _is_scaled_by_vector(output)
+    ):
+        return NumberKind.FLAG, ""
+    if dtype.bitwidth <= _SMALL:  # pixels, or weights in int8
+        return NumberKind.DATA, ""
+    return NumberKind.COUNT, f"{source.name!r} may hold whole numbers past 2,048"
+
+
+def _may_be_mask(value: ir.Value) -> bool:
+    """Return whether an input may hold 0 and 1: lengths have one number per row at most."""
+    return value.is_graph_input() and (value.shape is None or len(value.shape) > 1)
+
+
+def _is_scaled_by_vector(value: ir.Value) -> bool:
+    """Return whether a tensor is multiplied by a constant vector, as positions are."""
+
+    def layout_outputs(source: ir.Value) -> Iterator[ir.Value]:
+        users = (x.node for x in source.uses() if is_op(x.node, *_LAYOUT) and x.idx == 0)
+        return (output for node in users for output in node.outputs)
+
+    for node, index in (
+        use
+        for spread_value in reachable_from([value], layout_outputs)
+        for use in spread_value.uses()
+    ):
+        if is_op(node, "Mul", "Div", "MatMul", "Einsum") and len(node.inputs) > 1:
+            factor = value_before(node.inputs[1 - index], *_LAYOUT) if index < 2 else None
+            if factor is None or scalar_of(factor) is not None:
+                continue
+            if factor.const_value is not None or is_op(factor.producer(), "Constant"):
+                return True
+    return False

@@ -1,0 +1,1 @@
+"""Indices: how they are counted, gathered and looked up."""

@@ -1,0 +1,89 @@
+"""Rows that are shifted, each by one more than the last, and their tables. Edits nothing."""
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from graphfix.core import Match, Skip
+from graphfix.facts.pad_cuts import PaddedRows, as_integer, is_never_negative_in, padded_rows_of
+from graphfix.facts.shapes import same_dim
+from graphfix.facts.shifted_rows import ShiftedRows, linear_coefficients, shifted_rows_of
+from graphfix.facts.symbolic.expressions import expr_of
+from graphfix.facts.view import View
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import is_op
+
+# A table has a row for each distance that it tells apart.
+LARGEST = 1 << 18
+
+
+@dataclass(frozen=True)
+class SkewSite(Match):
+    """Rows that are shifted, each by one more than the last.
+
+    Attributes:
+        shifted: The shift of the rows.
+        table: The rows of a table that are multiplied with: before the shift, which then is of
+            ``multiplier`` times the table; or after it, where ``shifted.beyond``.
+        multiplier: What the table is multiplied by before the shift.
+        first: The row of the table at distance 0, or minus that.
+    """
+
+    shifted: ShiftedRows
+    table: PaddedRows | None = None
+    multiplier: ir.Value | None = None
+    first: int = 0
+
+
+def skew_site_of(node: ir.Node, view: View) -> SkewSite | None:
+    """Return rows shifted by one more each, ``y[i, j] = x[i, j - i + shift]``, or None."""
+    shifted, dims = shifted_rows_of(node.outputs[0], view), view.shapes.dims(node.outputs[0])
+    if shifted is None or dims is None or shifted.reads_outside or not same_dim(dims[-2], dims[-1]):
+        return None
+    table_site = _table_site_of(node, shifted, view) if shifted.direction < 0 else None
+    if table_site is None and linear_coefficients(shifted.shift, shifted.rows) is None:
+        return None
+    return table_site or SkewSite(node, shifted)
+
+
+def _table_site_of(node: ir.Node, shifted: ShiftedRows, view: View) -> SkewSite | None:
+    """Return the same where ``x`` is a product with a zero-padded constant table, or None."""
+    maker = shifted.source.producer()
+    if not is_op(maker, "MatMul") or maker.inputs[0] is None:
+        return None
+    table = padded_rows_of(maker.inputs[1], -1, shifted.rows, view)
+    if table is None or const_of(table.table, LARGEST) is None:
+        return None
+    first = as_integer(shifted.shift + table.shift)
+    if first is None or not -1 <= first <= table.count:
+        return None
+    return SkewSite(node, shifted, table, maker.inputs[0], first)
+
+
+def unskew_site_of(node: ir.Node, view: View) -> SkewSite | Skip | None:
+    """Return rows shifted back, ``z[i, r] = x[i, r + i + shift]``, times a table, or a Skip."""
+    operand = node.inputs[0]
+    if operand is None or not is_op(operand.producer(), "Slice", "Reshape"):
+        return None
+    shifted = shifted_rows_of(operand, view)
+    wide, after = view.shapes.dims(shifted.source if shifted else None), view.shapes.dims(operand)
+    if (
+        shifted is None
+        or wide is None
+        or after is None
+        or not shifted.reads_outside
+        or shifted.direction < 0
+    ):
+        return None
+    table = padded_rows_of(node.inputs[1], -2, shifted.rows, view)
+    in_order = table is not None and list(table.order) == sorted(table.order)
+    if table is None or not (in_order or const_of(table.table, LARGEST) is not None):
+        return Skip(node, "what is moved is not multiplied with the rows of a table, 0 around them")
+    first = as_integer(shifted.shift - table.shift)
+    cols, last, rows = (expr_of(x) for x in (wide[-1], after[-1], shifted.rows))
+    covered = is_never_negative_in(1 - rows - shifted.shift, shifted.rows) and is_never_negative_in(
+        last - cols + shifted.shift, shifted.rows
+    )
+    if first is None or not covered or not same_dim(wide[-1], wide[-2]):
+        return Skip(node, "its table goes with other distances than those that it is moved by")
+    return SkewSite(node, shifted, table, None, first)

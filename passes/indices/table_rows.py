@@ -1,0 +1,166 @@
+"""table-rows: the manual is the docstring of the class."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.core import Match, NodePass, Skip
+from graphfix.editing.builder import Builder
+from graphfix.facts.affine import index_strides
+from graphfix.facts.shapes import Dim, same_dim
+from graphfix.facts.view import View
+from graphfix.graph.constants import const_of, ints_of
+from graphfix.graph.nodes import attr_int, is_op, producer_of
+
+from ..common.reshape_targets import with_axes
+from .sites.range_index import lower_bound_of
+
+# A table of positions is one of weights: what counts them has as many elements as it has rows.
+_LONGEST = 1 << 20
+_VIEWS = ("Unsqueeze", "Squeeze", "Reshape", "Identity")
+
+
+@dataclass(frozen=True)
+class RowsSite(Match):
+    """A lookup of the first rows of a table.
+
+    Attributes:
+        table: The table.
+        end: How many rows are looked up, as one integer.
+        axes: The dims of 1 that the result has beside those of the rows.
+        dims: The dims of the rows.
+    """
+
+    table: ir.Value
+    end: ir.Value
+    axes: tuple[int, ...]
+    dims: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class TableRows(NodePass[RowsSite]):
+    """Replaces a Gather of the first rows of a table with a Slice.
+
+    Learned positions are a table of weights, of which a model takes as many rows as its input is
+    long: ``table[arange(T)]``, or ``table[positions[:, :T]]`` with a buffer that counts from 0.
+
+    Why:
+        Three kernels and more on DirectML, for Range, Gather and the Unsqueezes between, become
+        one. Where the Range would become a CumSum of ones, which costs a kernel more than it
+        (cumsum-index), nothing is left of it. Counted on the zoo: 45 of 78 exports have one.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        positions (float[B, T] x) => (float[B, T] y)
+        <float[24] table = {1, 2, 3, 4, 5, 6, 7, 8, 9, 8, 7, 6, 5, 4, 3, 2, 1, 2, 3, 4, 5, 6, 7, 8},
+         int64 zero = {0}, int64 one = {1}, int64 second = {1}, int64[1] front = {0}>
+        {
+            shape = Shape (x)
+            t = Gather (shape, second)
+            at = Range (zero, t, one)
+            row = Unsqueeze (at, front)
+            found = Gather (table, row)
+            y = Add (x, found)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        positions (float[B, T] x) => (float[B, T] y)
+        <float[24] table = {1, 2, 3, 4, 5, 6, 7, 8, 9, 8, 7, 6, 5, 4, 3, 2, 1, 2, 3, 4, 5, 6, 7, 8},
+         int64 second = {1}, int64[1] front = {0}>
+        {
+            shape = Shape (x)
+            t = Gather (shape, second)
+            end = Unsqueeze (t, front)
+            rows = Slice (table, front, end, front)
+            found = Unsqueeze (rows, front)
+            y = Add (x, found)
+        }
+
+    Safety:
+        Exact: the same rows. The indices are proved to count from 0 to a number that is made of
+        sizes, so that it is none below 0, or to be the beginning of a constant that counts the rows
+        of the table. Where there are more than the table has, and the lookup fails, there are only
+        those that it has, and what is computed with them fails. Refused, with the reason: a Range
+        to a number that may be below 0.
+    """
+
+    sentence = "the first rows of a table are looked up one by one"
+    anchors = ("Gather",)
+
+    def match(self, node: ir.Node, view: View) -> RowsSite | Skip | None:
+        """Return the site if a Gather takes rows whose indices count from 0."""
+        table, index = node.inputs[0], node.inputs[1]
+        dims, rows = view.shapes.dims(index), view.shapes.dims(table)
+        if table is None or index is None or dims is None or not rows or view.in_function(node):
+            return None
+        if attr_int(node, "axis", 0) != 0:
+            return None
+        end = _range_end(index, view) or _buffer_slice_end(index, rows[0], view)
+        counted = [axis for axis, dim in enumerate(dims) if dim != 1]
+        if end is None or len(counted) != 1:
+            return None
+        if view.shapes.dtype(end) != ir.DataType.INT64 or view.shapes.rank(end) not in (0, 1):
+            return None
+        least = lower_bound_of(end, view)
+        if view.shapes.rank(end) == 0 and (least is None or least < 0):
+            return Skip(node, f"{end.name!r}, how many rows it looks up, may be less than none")
+        axes = tuple(axis for axis in range(len(dims)) if axis not in counted)
+        return RowsSite(node, table, end, axes, (dims[counted[0]], *rows[1:]))
+
+    def rewrite(self, match: RowsSite, op: Builder) -> ir.Value:
+        """Build a Slice of the table, with dims of 1."""
+        zero = np.zeros(1, np.int64)
+        end = match.end
+        if op.view.shapes.rank(end) == 0:
+            end = with_axes("Unsqueeze", end, (0,), op)
+        first_rows = op.Slice(match.table, zero, end, zero)
+        shapes = op.view.shapes  # inference knows only that there are no more rows than these
+        shapes.set_dims_and_dtype(first_rows, match.dims, shapes.dtype(match.table))
+        return with_axes("Unsqueeze", first_rows, match.axes, op)
+
+
+def _range_end(index: ir.Value, view: View) -> ir.Value | None:
+    """Return the end of the Range that makes ``index``, or None."""
+    counts = index_strides(index, view.shapes)
+    if counts is None or list(counts.values()) != [1]:
+        return None
+    dims, (axis,) = view.shapes.dims(index) or (), counts
+    if any(dim != 1 for i, dim in enumerate(dims) if i != axis + len(dims)):
+        return None
+    node = producer_of(index, *_VIEWS)
+    return node.inputs[1] if is_op(node, "Range") else None
+
+
+def _buffer_slice_end(index: ir.Value, rows: Dim, view: View) -> ir.Value | None:
+    """Return the end of the Slice of ``[0, 1, ... rows - 1]`` that makes ``index``."""
+    node = producer_of(index, *_VIEWS)
+    if not is_op(node, "Slice") or len(node.inputs) < 3 or not isinstance(rows, int):
+        return None
+    buffer = node.inputs[0]
+    dims, axes = view.shapes.dims(buffer), _forward_slice_axes(node)
+    if buffer is None or dims is None or axes is None or len(axes) != 1:
+        return None
+    if ints_of(node.inputs[1]) != (0,) or sum(dim != 1 for dim in dims) != 1:
+        return None
+    if not same_dim(dims[axes[0]], rows) or rows > _LONGEST:
+        return None
+    array = const_of(buffer, rows)
+    if array is None or not np.array_equal(array.reshape(-1), np.arange(rows)):
+        return None
+    return node.inputs[2]
+
+
+def _forward_slice_axes(node: ir.Node) -> tuple[int, ...] | None:
+    """Return the axes of a Slice with steps of 1, or None."""
+    axes_and_steps = [*node.inputs[3:], None, None]
+    if axes_and_steps[1] is not None and ints_of(axes_and_steps[1]) != (1,):
+        return None
+    return (0,) if axes_and_steps[0] is None else ints_of(axes_and_steps[0])

@@ -1,0 +1,170 @@
+"""Bounds on the elements of a tensor, or why it may be infinite, by its nodes."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.facts.view import View
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import is_op
+from graphfix.graph.text import node_label
+
+from .where_masks import LAYOUT, fill_of
+
+# What is computed from weights and activations is taken to be finite, and this small at most.
+ORDINARY = 1e30
+# A constant mask of 2048 x 2048 is read; larger ones are not.
+_MAX_ELEMENTS = 1 << 22
+_DEPTH = 64
+
+_INTEGER = 2.0**63
+_OVERFLOW = {
+    ir.DataType.FLOAT16: 65520.0,
+    ir.DataType.FLOAT: 3.4028235677973366e38,  # from half a step above the largest it is inf
+    ir.DataType.BFLOAT16: 3.3961775292304957e38,
+    ir.DataType.DOUBLE: math.inf,
+}
+_LAYOUT = (*LAYOUT, "Slice", "Split", "Gather", "GatherND", "GatherElements", "Dropout")
+_COMPUTES = frozenset(
+    {"MatMul", "Gemm", "Einsum", "Conv", "LayerNormalization", "DequantizeLinear"}
+    | {"Softmax", "Tanh", "Sigmoid", "Erf", "Relu", "Gelu", "Sin", "Cos"}
+)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The least and the largest element of a tensor."""
+
+    low: float
+    high: float
+
+    @property
+    def magnitude(self) -> float:
+        """Return the largest magnitude."""
+        return abs(self.farthest_from_zero)
+
+    @property
+    def farthest_from_zero(self) -> float:
+        """Return the element of the largest magnitude."""
+        return max(self.low, self.high, key=abs)
+
+
+def _bounds_around(*numbers: float) -> Bounds:
+    return Bounds(min(numbers), max(numbers))
+
+
+_ANY = _bounds_around(-ORDINARY, ORDINARY)
+# In float16, whose largest number is 65,504: so that a floor of -1e4 can be added.
+_HALF = _bounds_around(-5e4, 5e4)
+
+
+class FiniteBounds:
+    """Finite bounds of the tensors of one model.
+
+    Fed floats may be anything; results of MatMul and the like are assumed to be finite and
+    ordinary. Integers have the bounds of their type.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._bounds_by_value: dict[ir.Value, Bounds | str] = {}
+
+    def bounds_of(self, value: ir.Value | None, depth: int = _DEPTH) -> Bounds | str:
+        """Return the bounds of ``value``, or a reason why it may be infinite or NaN."""
+        if value is None or depth == 0:
+            return "too many nodes lead to it"
+        if value not in self._bounds_by_value:
+            self._bounds_by_value[value] = self._infer_bounds(value, depth)
+        return self._bounds_by_value[value]
+
+    def _infer_bounds(self, value: ir.Value, depth: int) -> Bounds | str:
+        constant = _constant_bounds(value)
+        if constant is not None:
+            return constant
+        dtype, node = self._view.shapes.dtype(value), value.producer()
+        if dtype == ir.DataType.BOOL:
+            return Bounds(0, 1)
+        if dtype is not None and dtype.is_integer():
+            return _bounds_around(-_INTEGER, _INTEGER)
+        room = None if dtype is None else _OVERFLOW.get(dtype)
+        if dtype is None or room is None:
+            return f"the type of {value.name!r} is not known"
+        if node is None:
+            if value.is_initializer() and not value.is_graph_input():
+                return f"{value.name!r} is too large to be searched for -inf"
+            return f"{value.name!r} is an input: the caller may give -inf"
+        if is_op(node, *_COMPUTES):
+            return _HALF if dtype == ir.DataType.FLOAT16 else _ANY
+        operand_bounds: list[Bounds] = []
+        for source in _element_inputs(node):
+            bounds = self.bounds_of(source, depth - 1)
+            if isinstance(bounds, str):
+                return bounds
+            operand_bounds.append(bounds)
+        result = _combine_bounds(node, operand_bounds) if operand_bounds else None
+        if result is None:
+            return f"{node.op_type} {node_label(node)!r} may make -inf or NaN"
+        if not result.magnitude < room:
+            return (
+                f"{node_label(node)!r} may reach {result.farthest_from_zero:.6g}, beyond "
+                f"{dtype.name.lower()}"
+            )
+        return result
+
+
+def _constant_bounds(value: ir.Value) -> Bounds | str | None:
+    fill = fill_of(value)
+    array = const_of(value, limit=_MAX_ELEMENTS) if fill is None else np.array([fill.number])
+    if array is None or array.size == 0 or array.dtype.kind not in "biuf":
+        return None
+    low, high = float(array.min()), float(array.max())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f"{value.name!r} holds {low if not math.isfinite(low) else high:g}"
+    return Bounds(low, high)
+
+
+def _element_inputs(node: ir.Node) -> Sequence[ir.Value | None]:
+    """Return the inputs that the elements of an output are computed from."""
+    if is_op(node, "Where"):
+        return node.inputs[1:]
+    if is_op(node, *_LAYOUT, "Cast", "Trilu", "Neg"):
+        return node.inputs[:1]
+    if is_op(node, "Add", "Sub", "Mul", "Div", "Max", "Min", "Concat"):
+        return node.inputs
+    return [x for x in node.inputs if x is not None] if is_op(node, "Clip") else ()
+
+
+def _combine_bounds(node: ir.Node, operands: Sequence[Bounds]) -> Bounds | None:
+    lows, highs = [x.low for x in operands], [x.high for x in operands]
+    if is_op(node, "Add"):
+        return Bounds(sum(lows), sum(highs))
+    if is_op(node, "Sub"):
+        return Bounds(lows[0] - highs[1], highs[0] - lows[1])
+    if is_op(node, "Neg"):
+        return Bounds(-highs[0], -lows[0])
+    if is_op(node, "Mul"):
+        return _multiply_bounds(*operands)
+    if is_op(node, "Div"):
+        divisor = operands[1]
+        if divisor.low != divisor.high or divisor.low == 0:
+            return None
+        return _multiply_bounds(operands[0], Bounds(1 / divisor.low, 1 / divisor.low))
+    if is_op(node, "Trilu"):
+        return _bounds_around(*lows, *highs, 0)
+    if is_op(node, "Clip") and len(operands) == 1:
+        return operands[0]
+    # One of the elements of one of them.
+    return _bounds_around(*lows, *highs)
+
+
+def _multiply_bounds(a: Bounds, b: Bounds) -> Bounds:
+    if (
+        _ANY in (a, b)
+        and min(a.magnitude, b.magnitude) <= ORDINARY
+        and max(a.magnitude, b.magnitude) == ORDINARY
+    ):
+        return _ANY
+    return _bounds_around(a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high)

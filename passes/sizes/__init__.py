@@ -1,0 +1,1 @@
+"""Sizes: fixed, restored, computed once, or taken out of the graph."""

@@ -1,0 +1,1 @@
+"""What :mod:`graphfix.passes.sizes.static_cache` is made of."""

@@ -1,0 +1,238 @@
+"""Builds the nodes that a model with caches of a fixed size needs, each once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.editing.builder import Builder
+from graphfix.facts.symbolic.expressions import Dim, replace_symbols
+from graphfix.facts.symbolic.sums import linear_terms
+
+from .slots import CacheAxis
+
+_INT64 = ir.DataType.INT64
+_SCALAR = np.array([], np.int64)
+
+
+@dataclass(frozen=True)
+class CacheBuilder:
+    """Builds the numbers and masks for caches of one size.
+
+    Args:
+        _op: The builder that edits the graph.
+        _valid_count: The input, int64 [1], that takes the number of valid entries.
+        _symbol: The dim that was the length.
+        _size: The entries that each cache has now.
+        _graph_inputs: Inputs of the graph with their dims, from which other sizes are read.
+    """
+
+    _op: Builder
+    _valid_count: ir.Value
+    _symbol: str
+    _size: int
+    _graph_inputs: Sequence[tuple[ir.Value, Sequence[Dim]]]
+
+    def add_invalid_count(self, value: ir.Value, counts: Sequence[int]) -> ir.Value:
+        """Build ``value`` plus, for each element, ``counts`` times the invalid entries."""
+        op = self._op
+        invalid_count = self._invalid_entries()
+        factors = set(counts)
+        if factors != {1} and factors != {-1}:
+            invalid_count = op.Mul(invalid_count, np.array(counts, np.int64))
+        if op.view.shapes.rank(value) == 0:
+            invalid_count = op.Reshape(invalid_count, _SCALAR)
+        return (op.Sub if factors == {-1} else op.Add)(value, self._cast_like(invalid_count, value))
+
+    def rebuild_node(self, node: ir.Node) -> ir.Value:
+        """Build the output of a node once more."""
+        output = self._op.clone_node(node, *node.inputs)
+        dtype = self._op.view.shapes.dtype(node.outputs[0])
+        if dtype is not None:
+            output.dtype = dtype
+        return output
+
+    def entries_to_positions(
+        self, index: ir.Value, cache_axis: CacheAxis, factors: Sequence[int] | None = None
+    ) -> ir.Value:
+        """Build positions along an axis from numbers of entries, counted from the first valid."""
+        op = self._op
+        shift = self._invalid_along(cache_axis)
+        if factors is not None:
+            shift = op.Mul(shift, np.array(factors, np.int64))
+        return op.Max(op.Add(index, self._cast_like(shift, index)), self._zero_like(index))
+
+    def clamp_at_zero(self, index: ir.Value) -> ir.Value:
+        """Build row numbers with negative ones, those of invalid rows, set to 0."""
+        return self._op.Max(index, self._zero_like(index))
+
+    def rebuild_cumsum(self, node: ir.Node, summed: ir.Value) -> ir.Value:
+        """Build a CumSum once more, of another operand."""
+        return self._op.clone_node(node, summed, *node.inputs[1:])
+
+    def cumsum_positions(self, node: ir.Node, summed: ir.Value) -> ir.Value:
+        """Build the positions that a CumSum counts, plus the entries that caches have dropped."""
+        op, positions = self._op, self.rebuild_cumsum(node, summed)
+        dropped = op.Max(
+            op.Sub(self._valid_count, np.array([self._size], np.int64)), np.array(0, np.int64)
+        )
+        return op.Add(positions, self._cast_like(dropped, positions))
+
+    def zero_invalid(
+        self, value: ir.Value, cache_axis: CacheAxis, size: Dim, trailing_axes: int
+    ) -> ir.Value:
+        """Build ``value`` with zeros in place of invalid entries."""
+        mask = self._append_unit_axes(self._invalid_mask(cache_axis, size), trailing_axes)
+        return self._op.Where(mask, self._zero_like(value), value)
+
+    def keep_above_diagonal(self, value: ir.Value, first: int, rows: Dim, columns: Dim) -> ir.Value:
+        """Build ``value`` [.., rows, columns] above a diagonal counted from valid columns."""
+        op = self._op
+        distances = op.Sub(self._iota(columns), self._append_unit_axes(self._iota(rows), 1))
+        smallest_kept = op.Add(self._invalid_entries(), np.array([first], np.int64))
+        return op.Where(op.Less(distances, smallest_kept), self._zero_like(value), value)
+
+    def hide_invalid(
+        self,
+        value: ir.Value,
+        cache_axis: CacheAxis,
+        size: Dim,
+        trailing_axes: int,
+        dtype: ir.DataType,
+    ) -> ir.Value:
+        """Build scores, or their addend, with the lowest number where entries are invalid."""
+        op = self._op
+
+        def build_mask() -> ir.Value:
+            numpy_type = dtype.numpy()
+            lowest = np.array(
+                np.finfo(np.float32 if numpy_type.kind != "f" else numpy_type).min, numpy_type
+            )
+            mask = op.Where(self._invalid_mask(cache_axis, size), lowest, np.zeros((), numpy_type))
+            return self._append_unit_axes(mask, trailing_axes)
+
+        key = ("hide", str(cache_axis), str(size), trailing_axes, str(dtype))
+        own = ("hidden", value.name, *key)
+        return op.build_once(
+            own, lambda: op.Add(value, op.build_once(key, build_mask, self._valid_count)), value
+        )
+
+    def take_rows(
+        self,
+        node: ir.Node,
+        other_cuts: Sequence[tuple[int, Dim, Dim]],
+        axis: int,
+        start: Dim,
+        count: Dim,
+        follows_cache: int,
+    ) -> ir.Value:
+        """Build the rows that a Slice takes of a table, by the number of valid entries.
+
+        Args:
+            node: The Slice.
+            other_cuts: What it cuts along other axes: axis, start, end.
+            axis: The axis of the table.
+            start: Where it begins in a model whose cache is empty.
+            count: How many rows it takes.
+            follows_cache: 1 if it begins behind the cache, 0 if it ends there.
+        """
+        op = self._op
+        table = node.inputs[0]
+        if other_cuts:
+            axes, starts, ends = zip(*other_cuts, strict=True)
+            table = op.Slice(
+                table, self._size_vector(starts), self._size_vector(ends), np.array(axes)
+            )
+        index = op.Add(self._iota(count), self._size_vector([start]))
+        index = (
+            op.Add(index, self._valid_count)
+            if follows_cache
+            else op.Sub(index, self._invalid_entries())
+        )
+        return op.Gather(table, op.Max(index, np.array(0, np.int64)), axis=axis)
+
+    # Shared by all
+
+    def _invalid_entries(self) -> ir.Value:
+        """Build the number of invalid entries of a cache, int64 [1]."""
+        size = np.array([self._size], np.int64)
+        return self._op.build_once(
+            ("spare",), lambda: self._op.Sub(size, self._valid_count), self._valid_count
+        )
+
+    def _invalid_along(self, cache_axis: CacheAxis) -> ir.Value:
+        """Build the number of invalid entries along an axis, int64 [1]."""
+        if cache_axis.window is None:
+            return self._invalid_entries()
+
+        def build() -> ir.Value:
+            valid_entries = self._op.Add(self._valid_count, self._size_vector([cache_axis.extra]))
+            return self._op.Sub(self._size_vector([cache_axis.window or 0]), valid_entries)
+
+        return self._op.build_once(("shift", str(cache_axis)), build, self._valid_count)
+
+    def _invalid_mask(self, cache_axis: CacheAxis, size: Dim) -> ir.Value:
+        """Build which entries of an axis are invalid, bool [size]."""
+
+        def build() -> ir.Value:  # a LessOrEqual below opset 16 has no shape inference
+            return self._op.Less(self._iota(size), self._invalid_along(cache_axis))
+
+        return self._op.build_once(
+            ("spare ones", str(cache_axis), str(size)), build, self._valid_count
+        )
+
+    def _iota(self, size: Dim) -> ir.Value:
+        """Build 0, 1, 2 and so on, int64 [size]."""
+        size = replace_symbols(size, {self._symbol: self._size})
+        op = self._op
+        if isinstance(size, int):
+            return op.constant(np.arange(size, dtype=np.int64))
+
+        def build() -> ir.Value:
+            limit = op.Reshape(self._size_vector([size]), _SCALAR)
+            return op.Range(np.array(0, np.int64), limit, np.array(1, np.int64))
+
+        return op.build_once(("iota", str(size)), build, self._valid_count)
+
+    def _size_vector(self, dims: Sequence[Dim]) -> ir.Value:
+        """Build sizes as int64 [n]: numbers, and sums of sizes of the inputs."""
+        op = self._op
+        if all(isinstance(x, int) for x in dims):
+            return op.constant(np.array(dims, np.int64))
+        if len(dims) > 1:
+            return op.Concat(*[self._size_vector([x]) for x in dims], axis=0)
+        (dim,) = dims
+
+        def build() -> ir.Value:
+            number, terms = linear_terms(replace_symbols(dim, {self._symbol: self._size}))
+            total = op.constant(np.array([number], np.int64))
+            for factor, name in terms:
+                size = self._input_size(name)
+                if factor != 1:
+                    size = op.Mul(size, np.array([factor], np.int64))
+                total = op.Add(total, size)
+            return total
+
+        return op.build_once(("size", str(dim)), build, self._valid_count)
+
+    def _input_size(self, name: str) -> ir.Value:
+        places = ((x, i, dim) for x, dims in self._graph_inputs for i, dim in enumerate(dims))
+        value, axis = next((x, i) for x, i, dim in places if str(dim) == name)
+        shape = self._op.build_once(
+            ("shape", value.name), lambda: self._op.Shape(value), self._valid_count
+        )
+        return self._op.Gather(shape, np.array([axis], np.int64), axis=0)
+
+    def _append_unit_axes(self, value: ir.Value, axes: int) -> ir.Value:
+        """Build a vector with ``axes`` axes of 1 appended."""
+        return value if not axes else self._op.Reshape(value, np.array([-1, *[1] * axes], np.int64))
+
+    def _zero_like(self, value: ir.Value) -> ir.Value:
+        dtype = self._op.view.shapes.dtype(value) or _INT64
+        return self._op.constant(np.zeros((), dtype.numpy()))
+
+    def _cast_like(self, number: ir.Value, value: ir.Value) -> ir.Value:
+        """Build an integer in the type of ``value``."""
+        dtype = self._op.view.shapes.dtype(value)
+        return number if dtype in (None, _INT64) else self._op.Cast(number, to=dtype)

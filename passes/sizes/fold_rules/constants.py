@@ -1,0 +1,181 @@
+"""Nodes with the same result in each run, and Ifs that a constant decides."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+
+from graphfix.facts.view import View
+from graphfix.graph.dims import static_dims
+from graphfix.graph.nodes import is_op
+from graphfix.ops.slicing import python_slice
+
+from ...common.lookup import LIMIT, Array, FoldView, Replacement, constant_of
+
+_INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+# Every runtime computes these alike: they move data, or round as IEEE 754 says.
+_MOVES = frozenset(
+    {"Cast", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "Identity", "Reshape"}
+    | {"NonZero", "Slice", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"}
+)
+_ARITHMETIC = frozenset(
+    {"Abs", "Add", "And", "Ceil", "Div", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less"}
+    | {"LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "Sign", "Sqrt", "Sub", "Xor"}
+)
+# Sums and steps are exact in integers only.
+_INTEGER_ONLY = frozenset({"CumSum", "Mod", "Range", "ReduceMax", "ReduceMin", "ReduceProd"}) | {
+    "ReduceSum"
+}
+WORKED_OUT = frozenset({*_MOVES, *_ARITHMETIC, *_INTEGER_ONLY})
+"""The operators that :func:`worked_out` looks at."""
+
+
+def fold_inferred(node: ir.Node, look: FoldView) -> Replacement | None:
+    """Replace a node whose output shape inference knows by a constant."""
+    if len(node.outputs) != 1 or look.view.shapes.known_elements(node.outputs[0]) is None:
+        return None  # nearly always
+    return (
+        None
+        if is_op(node, "Constant", "Identity")
+        else _constant_replacement(_inferred_array(node, look))
+    )
+
+
+def fold_constant(node: ir.Node, look: FoldView) -> Replacement | None:
+    """Replace a node that computes the same of constants in each run by its result."""
+    if is_op(node, "Identity") or len(node.outputs) != 1 or not node.inputs:
+        return None
+    if any(x is not None and constant_of(x, LIMIT) is None for x in node.inputs):
+        return None
+    return (
+        _constant_replacement(_evaluate(node, {}, look.view))
+        if _is_exact(node, look.view)
+        else None
+    )
+
+
+def _constant_replacement(array: Array | None) -> Replacement | None:
+    if array is None:
+        return None
+    return Replacement("it makes the same in each run", lambda op: [op.constant(array)])
+
+
+def _inferred_array(node: ir.Node, look: FoldView) -> Array | None:
+    output = node.outputs[0]
+    if (numbers := look.numbers(output)) is None:  # nearly always
+        return None
+    dtype, dims = look.view.shapes.dtype(output), look.dims(output)
+    if dims is None or dtype is None:
+        return None
+    sizes = static_dims(dims)
+    return None if sizes is None else np.array(numbers, dtype.numpy()).reshape(sizes)
+
+
+def arrays_from_sizes(look: FoldView) -> Mapping[ir.Value, Array]:
+    """Return the values that follow from tensor sizes, but not from constants alone."""
+    arrays: dict[ir.Value, Array] = {}
+    for node in look.view.model.graph.all_nodes():
+        operands = [x for x in node.inputs if x is not None]
+        is_constant = all(x not in arrays and constant_of(x) is not None for x in operands)
+        if len(node.outputs) != 1 or is_constant:
+            continue
+        array = _inferred_array(node, look)
+        if array is None and _is_exact(node, look.view):
+            array = _evaluate(node, arrays, look.view)
+        if array is not None:
+            arrays[node.outputs[0]] = array
+    return arrays
+
+
+def _evaluate(node: ir.Node, arrays: Mapping[ir.Value, Array], view: View) -> Array | None:
+    """Return what ``node`` computes of constants and known arrays, or None if it cannot."""
+
+    def array_of(value: ir.Value) -> Array | None:
+        return arrays[value] if value in arrays else constant_of(value)
+
+    feeds = {}
+    for value in node.inputs:
+        if value is None or value.name is None:
+            continue
+        array = array_of(value)
+        if array is None:
+            return None
+        feeds[value.name] = array
+    if is_op(node, "Slice") and len(node.inputs) > 2:
+        return _evaluate_slice([None if x is None else array_of(x) for x in node.inputs])
+    evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": view.opset_of_node(node)})
+    dtype = view.shapes.dtype(node.outputs[0])
+    # A division of integers by zero, or beyond their range, ends the process of ONNX Runtime.
+    on_error: Literal["raise", "ignore"] = "raise" if dtype in _INTEGERS else "ignore"
+    try:
+        with np.errstate(divide=on_error, over=on_error, invalid="ignore"):
+            result, *_ = evaluator.run(None, feeds)
+    except Exception:  # it fails at these sizes, and so it will where the model is run
+        return None
+    if not isinstance(result, np.ndarray) or dtype is None or result.dtype != dtype.numpy():
+        return None
+    return result
+
+
+def _evaluate_slice(inputs: Sequence[Array | None]) -> Array | None:
+    """Slice as ONNX Runtime does, from which the reference differs at negative steps."""
+    data, starts, ends, axes, steps = (*inputs, None, None)[:5]
+    if data is None or starts is None or ends is None:
+        return None
+    sliced_axes = range(len(starts)) if axes is None else axes.tolist()
+    index = [slice(None)] * data.ndim
+    for i, axis in enumerate(sliced_axes):
+        step = 1 if steps is None else int(steps[i])
+        index[axis] = python_slice(int(starts[i]), int(ends[i]), step, data.shape[axis])
+    return data[tuple(index)]
+
+
+def _is_exact(node: ir.Node, view: View) -> bool:
+    """Return whether ``node`` has one small result that every runtime computes alike."""
+    if not is_op(node, *WORKED_OUT) or not _is_small(node, view):
+        return False
+    dtypes = {view.shapes.dtype(x) for x in (*node.inputs, node.outputs[0]) if x is not None}
+    if is_op(node, *_MOVES, *_ARITHMETIC):
+        return dtypes <= {*_INTEGERS, *_FLOATS}
+    return dtypes <= set(_INTEGERS)
+
+
+def _is_small(node: ir.Node, view: View) -> bool:
+    """Return whether ``node`` has one output of at most LIMIT elements and no parameter."""
+    if len(node.outputs) != 1 or any(x.is_ref() for x in node.attributes.values()):
+        return False
+    sizes = static_dims(view.shapes.dims(node.outputs[0]))
+    return sizes is not None and math.prod(sizes) <= LIMIT
+
+
+def inline_if(node: ir.Node, look: FoldView) -> Replacement | None:
+    """Replace an If whose condition is a constant by the branch it takes."""
+    if not is_op(node, "If"):
+        return None
+    condition = constant_of(node.inputs[0])
+    names = ("then_branch", "else_branch")
+    if condition is None or condition.size != 1 or not all(x in node.attributes for x in names):
+        return None
+    branch = node.attributes[names[0 if condition.item() else 1]]
+    if branch.is_ref() or _reveals_rank(node, branch.as_graph(), look):
+        return None
+    return Replacement(
+        f"its condition is always {bool(condition.item())}: one branch stands in its place",
+        lambda op: op.inline_branch(branch.as_graph()),
+    )
+
+
+def _reveals_rank(node: ir.Node, branch: ir.Graph, look: FoldView) -> bool:
+    """Return whether ONNX Runtime would reject a branch once the If no longer hides a rank.
+
+    A Range runs with limits of one element, but is rejected where they are seen to be vectors.
+    """
+    return any(
+        look.view.shapes.rank(inner) not in (None, 0)
+        for output, inner in zip(node.outputs, branch.outputs, strict=True)
+        if any(is_op(use.node, "Range") for use in output.uses())
+    )

@@ -1,0 +1,82 @@
+"""Shapes of com.microsoft's operators, compared with what ONNX Runtime makes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+from graphfix.facts.shapes import shapes_of
+from graphfix.facts.symbolic.expressions import Dim, expr_of
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+SIZES = {"B": 2, "T": 3, "S": 5, "P": 4, "M": 9}
+PAST = "float[B, 4, P, 8] pk, float[B, 4, P, 8] pv"
+QKV = "float[B, T, 32] q, float[B, S, 32] k, float[B, S, 48] v"
+SAME = "float[B, T, 32] q, float[B, S, 32] k, float[B, S, 32] v"
+
+MODELS = {
+    "attention": (QKV, "y = com.microsoft.MultiHeadAttention <num_heads = 4> (q, k, v)"),
+    "attention with a past": (
+        f"{SAME}, {PAST}",
+        "y, a, b = com.microsoft.MultiHeadAttention <num_heads = 4> (q, k, v, , , , pk, pv)",
+    ),
+    "attention over heads": (
+        "float[B, T, 32] q, float[B, 4, S, 8] k, float[B, 4, S, 8] v",
+        "y = com.microsoft.MultiHeadAttention <num_heads = 4> (q, k, v)",
+    ),
+    "projections": (
+        "float[B, T, 6] q, float[6, 96] w, float[96] b",
+        "y = com.microsoft.Attention <num_heads = 4> (q, w, b)",
+    ),
+    "projections of two widths": (
+        "float[B, T, 6] q, float[6, 80] w, float[80] b",
+        """y = com.microsoft.Attention <num_heads = 4, qkv_hidden_sizes = [32, 32, 16]>
+            (q, w, b)""",
+    ),
+    "rotary": (
+        "float[B, T, 32] q, int64[1] at, float[M, 4] c, float[M, 4] s",
+        "y = com.microsoft.RotaryEmbedding <num_heads = 4> (q, at, c, s)",
+    ),
+    "gelu": ("float[B, T, 32] q, float[32] b", "y = com.microsoft.BiasGelu (q, b)"),
+    "skip": (
+        "float[B, T, 32] q, float[B, T, 32] r, float[32] g",
+        "y, , , a = com.microsoft.SkipLayerNormalization (q, r, g)",
+    ),
+}
+
+
+def number(dim: Dim) -> int:
+    expr = expr_of(dim)
+    return int(expr.subs({x: SIZES[str(x)] for x in expr.free_symbols}))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_shapes_are_those_of_a_run(name: str) -> None:
+    given, body = MODELS[name]
+    model = ir.from_onnx_text(f"{HEAD} m ({given}) => (float y) {{ {body} }}")
+    made = [x for x in model.graph.node(0).outputs if x.name]
+    shapes = shapes_of(model)
+    found = [[number(d) for d in shapes.dims(x) or ()] for x in made]
+    model.graph.outputs[:] = made
+    for value in made:
+        value.shape = None
+        value.dtype = ir.DataType.FLOAT
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), options)
+    feeds = {}
+    for x in session.get_inputs():
+        shape = [SIZES.get(d, d) for d in x.shape]
+        feeds[x.name] = np.zeros(shape, np.int64 if x.type == "tensor(int64)" else np.float32)
+    assert [list(x.shape) for x in session.run(None, feeds)] == found
+    assert all(shapes.dtype(x) == ir.DataType.FLOAT for x in made)
+
+
+def test_what_is_not_known_is_not_guessed() -> None:
+    text = f"""{HEAD} m (float[B, T, 32] q, float[N] s, int64[3] to) => (float y) {{
+        k = Reshape (s, to) y = com.microsoft.MultiHeadAttention <num_heads = 4> (q, k, k) }}"""
+    model = ir.from_onnx_text(text)
+    dims = shapes_of(model).dims(model.graph.outputs[0])
+    assert dims is None or str(dims[2]) != "32"

@@ -1,0 +1,204 @@
+"""Plants small faults, one at a time, and counts those that the tests of the same module notice.
+
+Run as ``python -m tests.faults.plant [--count 200] [--seed N] [--only PREFIX]``, or
+``make faults``. Faults are made by cosmic-ray: a bound moved, a comparison turned, a ``not`` more
+or less, ``or`` for ``and``, ``any`` for ``all``, another number. Each is planted in a copy of the
+repository, and the tests that stand where the module stands are run there:
+``tests/proof/test_budget*.py`` for ``graphfix/proof/budget.py``; if there are none, those of a few
+modules that import it, or all of the folder. Survivors are listed, to be looked at: a condition
+whose loss no test notices is tested, or deleted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import functools
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from cosmic_ray import ast as trees
+from cosmic_ray import mutating
+from cosmic_ray.operators.operator import Operator
+from cosmic_ray.plugins import get_operator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = sorted(
+    x.relative_to(ROOT).as_posix()
+    for top in ("graphfix", "passes")
+    for x in (ROOT / top).rglob("*.py")
+)
+OPERATORS = (
+    *(f"core/ReplaceComparisonOperator_{x}" for x in ("Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt")),
+    *(f"core/ReplaceComparisonOperator_{x}" for x in ("Eq_NotEq", "NotEq_Eq", "Is_IsNot")),
+    *("core/ReplaceComparisonOperator_IsNot_Is", "core/ReplaceUnaryOperator_Delete_Not"),
+    *("core/ReplaceAndWithOr", "core/ReplaceOrWithAnd", "core/AddNot", "core/NumberReplacer"),
+    *("core/ReplaceTrueWithFalse", "core/ReplaceFalseWithTrue"),
+)
+# Where the code is only words, a fault is a wrong word.
+UNTESTED = ("graphfix/wording.py", "graphfix/version.py")
+SECONDS = 240.0
+MOST_FILES = 4  # tests of modules that import the one in question
+
+
+class SwapAnyAll(Operator):
+    """Writes ``any`` for ``all``, and the other way round."""
+
+    _OTHER: ClassVar[dict[str, str]] = {"any": "all", "all": "any"}
+
+    def mutation_positions(self, node):
+        if node.type == "name" and node.value in self._OTHER:
+            yield node.start_pos, node.end_pos
+
+    def mutate(self, node, _index):
+        node.value = self._OTHER[node.value]
+        return node
+
+    @classmethod
+    def examples(cls):
+        return ()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One place where one operator makes one fault.
+
+    Attributes:
+        file: The module, from the root of the repository.
+        operator: What is done there.
+        occurrence: Which of the places in the file.
+        line: Where it is.
+    """
+
+    file: str
+    operator: str
+    occurrence: int
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.operator.removeprefix('core/')}"
+
+
+def find_faults(file: Path) -> Iterator[Fault]:
+    """Yield every fault that can be planted in a module."""
+    tree = trees.get_ast(file.read_text(encoding="utf-8"))
+    for name in (*OPERATORS, "SwapAnyAll"):
+        operator = make_operator(name)
+        places = [x for node in trees.ast_nodes(tree) for x in operator.mutation_positions(node)]
+        for occurrence, (start, _) in enumerate(places):
+            yield Fault(file.relative_to(ROOT).as_posix(), name, occurrence, start[0])
+
+
+def make_operator(name: str) -> Operator:
+    """Return the operator of this name."""
+    return SwapAnyAll() if name == "SwapAnyAll" else get_operator(name)()
+
+
+def own_tests(file: str) -> list[str]:
+    """Return the test files that are named after a module, in the folder that mirrors its own."""
+    parts = file.removeprefix("graphfix/").removesuffix(".py").split("/")
+    folder, stem = ROOT.joinpath("tests", *parts[:-1]), parts[-1]
+    if parts[0] == "passes":  # tests of a pass stand in its family's folder
+        folder = ROOT.joinpath("tests", *parts[:2])
+    files = [*folder.glob(f"test_{stem}.py"), *folder.glob(f"test_{stem}_*.py")]
+    return sorted(x.relative_to(ROOT).as_posix() for x in files)
+
+
+@functools.cache
+def nearest_tests(file: str) -> tuple[str, ...]:
+    """Return the tests of a module, else of the modules that import it, else of its folder."""
+    if own := own_tests(file):
+        return tuple(own)
+    stem, room = Path(file).stem, Path(file).parts[:2]
+    imports = re.compile(rf"from [\w.]*\b{stem} import|from [\w.]+ import {stem}\b")
+    users = [x for x in MODULES if imports.search((ROOT / x).read_text(encoding="utf-8"))]
+    users.sort(key=lambda x: Path(x).parts[:2] != room)
+    if tests := list(dict.fromkeys(test for user in users for test in own_tests(user))):
+        return tuple(tests[:MOST_FILES])
+    folder = Path("tests", *Path(file.removeprefix("graphfix/")).parts[:-1])
+    while not (ROOT / folder).is_dir():
+        folder = folder.parent
+    return (folder.as_posix(),)
+
+
+def copy_repository(folder: Path) -> None:
+    """Copy what the tests need; in the copy the passes lie inside the package."""
+    skipped = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT, folder, ignore=skipped)
+    for name in ("passes", "models"):
+        (folder / "graphfix" / name).symlink_to(folder / name, target_is_directory=True)
+
+
+@functools.cache
+def pass_without_fault(folder: Path, tests: tuple[str, ...]) -> bool:
+    """Return whether tests pass in the copy as it is, in time."""
+    return run_tests(folder, tests)
+
+
+def run_tests(folder: Path, tests: tuple[str, ...]) -> bool:
+    """Return whether the tests pass in a copy; tests that take too long do not."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    try:
+        result = subprocess.run(command, cwd=folder, capture_output=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return result.returncode in (0, 5)
+
+
+def plant_fault(fault: Fault, folder: Path) -> tuple[bool | None, str]:
+    """Plant a fault in the copy; return whether the nearest tests notice, and the difference.
+
+    None stands for tests that fail, or take too long, without a fault.
+    """
+    path, tests = folder / fault.file, nearest_tests(fault.file)
+    if not pass_without_fault(folder, tests):
+        return None, f"its tests do not pass without a fault: {' '.join(tests)}"
+    with mutating.use_mutation(path, make_operator(fault.operator), fault.occurrence) as codes:
+        before, after = codes
+        noticed = not run_tests(folder, tests)
+    lines = difflib.unified_diff(before.splitlines(), (after or "").splitlines(), lineterm="", n=0)
+    return noticed, "\n".join(x for x in lines if x[:3] not in ("---", "+++") and x[:2] != "@@")
+
+
+def main() -> int:
+    """Plant faults drawn at random, print each survivor and the share that was noticed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=random.randrange(10_000))
+    parser.add_argument("--only", default="", help="modules whose path begins so")
+    given = parser.parse_args()
+    chosen = [x for x in MODULES if x.startswith(given.only) and x not in UNTESTED]
+    every = [fault for file in chosen for fault in find_faults(ROOT / file)]
+    faults = random.Random(given.seed).sample(every, min(given.count, len(every)))
+    print(f"seed {given.seed}: {len(faults)} of {len(every)} faults in {len(chosen)} modules")
+    outcomes, begin = Counter[bool | None](), time.monotonic()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "copy"
+        copy_repository(folder)
+        for number, fault in enumerate(faults, 1):
+            noticed, difference = plant_fault(fault, folder)
+            outcomes[noticed] += 1
+            if not noticed:
+                verdict = "not judged" if noticed is None else "survives"
+                print(f"{verdict}: {fault}\n{difference}", flush=True)
+            if number % 10 == 0:
+                print(f"{number} after {time.monotonic() - begin:.0f} s", flush=True)
+    judged = outcomes[True] + outcomes[False]
+    print(f"{outcomes[True]} of {judged} faults were noticed, {outcomes[None]} not judged")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

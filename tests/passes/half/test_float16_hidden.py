@@ -1,0 +1,152 @@
+"""float16: what hides scores, however low, and wherever they are computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from graphfix.half.emulate import emulate_float16
+from graphfix.runtime.local_session import Session
+from tests.passes.half.test_float16 import HALF, add, agree, f, halved, parse, run, same_numbers
+
+__all__ = ["same_numbers"]  # a fixture
+
+LOWEST = np.finfo(np.float32).min
+
+
+def fed(low: float) -> dict[str, np.ndarray]:
+    """Two rows; of the second the last keys are hidden, and of its last query all are."""
+    mask = np.zeros((2, 1, 5, 5), np.float32)
+    mask[1, :, :, 3:] = low
+    mask[1, :, 4] = low
+    return {"x": f(2, 5, 8), "mask": mask}
+
+
+@pytest.mark.parametrize("io", ["keep", "half"])
+@pytest.mark.parametrize("low", [LOWEST, -np.inf, -65504.0, -1e9, -1e4])
+def test_an_input_that_hides_scores_may_be_as_low_as_it_likes(low: float, io: str) -> None:
+    before = add(
+        parse(
+            "(float[B, T, 8] x, float[B, 1, T, S] mask, float[8, 8] w) => (float[B, T, 8] y)",
+            """q = MatMul (x, w) k = Transpose <perm = [0, 2, 1]> (q) s = MatMul (q, k)
+            one = Constant <value = int64[1] {1}> () u = Unsqueeze (s, one) h = Add (u, mask)
+            p = Softmax <axis = -1> (h) t = Squeeze (p, one) y = MatMul (t, q)""",
+        ),
+        w=f(8, 8),
+    )
+    spec = f"float16:io={io}"
+    after = halved(before, spec)
+    feeds = fed(low)
+    ours = run(before, feeds)["y"]
+    with np.errstate(over="ignore"):
+        theirs = run(after, graphfix.get_pass("float16", io=io).feeds(feeds))["y"]
+        device = Session(emulate_float16(after), optimize=False).run(feeds)["y"]
+    shown = np.ones((2, 5), np.bool_)
+    shown[1, 4] = False  # a row that is hidden whole is a number, and no content
+    for made in (theirs, device):
+        np.testing.assert_allclose(made[shown], ours[shown], atol=0.02 * np.abs(ours[shown]).max())
+        assert np.isfinite(made).all()
+
+
+def test_scores_that_come_in_are_no_mask() -> None:
+    """What alone is given to a Softmax, or is multiplied first, has no floor."""
+    before = add(
+        parse(
+            "(float[B, T, 8] x, float[B, T, 8] z, float[8, 8] w) => (float[B, T, 8] y)",
+            "q = MatMul (x, w) h = Mul (q, z) p = Softmax <axis = -1> (h) y = MatMul (p, w)",
+        ),
+        w=f(8, 8),
+    )
+    assert not [x for x in halved(before).graph if x.op_type == "Max"]
+
+
+@pytest.mark.parametrize(
+    ("attention", "opset"),
+    [
+        ("com.microsoft.MultiHeadAttention <num_heads = 2> (q, q, q, , , bias)", 17),
+        ("com.microsoft.Attention <num_heads = 2> (q, v, c, , , bias)", 17),
+    ],
+)
+def test_the_bias_of_a_fused_attention_hides_as_well(attention: str, opset: int) -> None:
+    """-3.4e38 is minus infinity in float16, and a row of that is no number."""
+    before = add(
+        parse(
+            """(float[B, T, 8] x, bool[B, 1, T, S] hide, float[8, 8] w, float[8, 24] v, float[24] c,
+            float low) => (float[B, T, 8] y)""",
+            f"q = MatMul (x, w) m = Cast <to = 1> (hide) a = Mul (m, low) s = Constant <value ="
+            f" int64[4] {{1, 2, 1, 1}}> () bias = Expand (a, s) y = {attention}",
+            opset=opset,
+        ),
+        w=f(8, 8),
+        v=f(8, 24),
+        c=f(24),
+        low=np.array(LOWEST, np.float32),
+    )
+    after = halved(before)
+    made = {x.op_type: x.outputs[0].dtype for x in after.graph}
+    assert made["Mul"] == HALF
+    assert after.graph.initializers["low"].const_value.numpy() == -30000
+    hide = fed(1.0)["mask"] > 0
+    hide[1, :, 4] = hide[1, :, 0]
+    agree(before, after, {"x": f(2, 5, 8), "hide": hide})
+
+
+def test_what_a_fused_attention_hides_keys_with_is_a_number_too() -> None:
+    before = add(
+        parse(
+            "(float[B, T, 8] x, int32[B, T] keys, float[8, 8] w) => (float[B, T, 8] y)",
+            """q = MatMul (x, w) y = com.microsoft.MultiHeadAttention
+            <num_heads = 2, mask_filter_value = -3.4028235e38> (q, q, q, , keys)""",
+        ),
+        w=f(8, 8),
+    )
+    after = halved(before)
+    node = next(x for x in after.graph if x.op_type == "MultiHeadAttention")
+    assert node.attributes["mask_filter_value"].as_float() == -30000
+    kept = before.clone()
+    graphfix.run(kept, "float16:keep=MultiHeadAttention")
+    node = next(x for x in kept.graph if x.op_type == "MultiHeadAttention")
+    assert node.attributes["mask_filter_value"].as_float() < -3e38
+    keys = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]], np.int32)
+    agree(before, after, {"x": f(2, 5, 8), "keys": keys})
+
+
+def test_a_step_of_a_diffusion_keeps_its_angle() -> None:
+    """One number a row is as large as it likes: of 999.5 float16 has the half, of its sine none."""
+    before = add(
+        parse(
+            "(float[B, T, 8] x, float[B] t, float[8, 8] w, float[4] turns) => (float[B, T, 8] y)",
+            """h = MatMul (x, w) one = Constant <value = int64[1] {1}> () u = Unsqueeze (t, one)
+            a = Mul (u, turns) s = Sin (a) c = Cos (a) e = Concat <axis = -1> (s, c)
+            l = MatMul (e, w) k = Unsqueeze (l, one) y = Add (h, k)""",
+        ),
+        w=f(8, 8),
+        turns=np.array([1, 0.1, 0.01, 0.001], np.float32),
+    )
+    after = halved(before)
+    agree(before, after, {"x": f(2, 5, 8), "t": np.array([999.3, 501.7], np.float32)}, share=3e-3)
+    made = {x.outputs[0].name: x.outputs[0].dtype for x in after.graph}
+    assert made["a"] != HALF
+    assert made["l"] == HALF  # behind the sine it is data
+    assert sum(x.op_type == "Cast" for x in after.graph) == 3
+
+
+def test_a_row_of_samples_is_data() -> None:
+    """A waveform without a batch is no number a row, and a number that meets weights is data."""
+    before = add(
+        parse(
+            "(float[N] x, float[1] speed, float[1, 1, 8] w, float[1, 2048] v) => (float[M, K] y)",
+            """s = Constant <value = int64[3] {1, 1, -1}> () u = Reshape (x, s) h = Conv (u, w)
+            r = Constant <value = int64[2] {1, 1}> () g = Reshape (speed, r) l = MatMul (g, v)
+            t = ReduceMean <axes = [0, 1], keepdims = 0> (h) o = Constant <value = int64[1] {1}> ()
+            k = Unsqueeze (t, o) y = MatMul (k, l)""",
+        ),
+        w=f(1, 1, 8),
+        v=f(1, 2048),
+    )
+    after = halved(before)
+    weights = {x.const_value.dtype for x in after.graph.initializers.values()}
+    assert weights == {ir.DataType.FLOAT16}
+    agree(before, after, {"x": f(50), "speed": f(1)})

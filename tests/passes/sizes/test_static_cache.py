@@ -1,0 +1,148 @@
+"""static-cache: caches of one size give what growing ones give, over any steps, or a refusal."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphfix.caches.cache_input import CacheInput
+from graphfix.core import interface_changes_of
+from graphfix.engine import pipeline
+from graphfix.errors import PaddingError, UsageError
+from graphfix.proof.verify import verify
+from graphfix.shipped.in_front import last_entries
+from tests.passes.cached import FORMS, SIZE, WIDTH, WINDOW, step, table
+from tests.passes.models import data, model, opened
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+ROLLING = ("window of the cache", "rolling")
+
+
+@cache
+def sessions(
+    form: str,
+) -> tuple[ort.InferenceSession, ort.InferenceSession, tuple[CacheInput, ...]]:
+    """A form with caches that grow, the same with caches of one size, and what that is fed."""
+    before, after = model(FORMS[form], 17), model(FORMS[form], 17)
+    size = WINDOW if form in ROLLING else SIZE
+    pipeline.run(after, f"static-cache:past={size}" + (",enc=6" if form == "cross" else ""))
+    return opened(before), opened(after), CacheInput.all_from_metadata(after)
+
+
+def fed(session: ort.InferenceSession, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    known = {x.name for x in session.get_inputs()}
+    names = [x.name for x in session.get_outputs()]
+    made = session.run(names, {k: x for k, x in feeds.items() if k in known})
+    return dict(zip(names, made, strict=True))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=12)
+@given(draw=st.data())
+def test_any_steps_give_what_growing_caches_give(form: str, draw: st.DataObject) -> None:
+    grows, static, told = sessions(form)
+    rolls = form in ROLLING
+    rows, seed = draw.draw(st.integers(1, 3)), draw.draw(st.integers(0, 99))
+    counts = draw.draw(st.lists(st.integers(1, 5), min_size=1, max_size=6))
+    pads = draw.draw(st.lists(st.integers(0, counts[0] - 1), min_size=rows, max_size=rows))
+    random, length = np.random.default_rng(seed), 0
+
+    def drawn(*shape: int) -> np.ndarray:
+        return random.standard_normal(shape).astype(np.float32)
+
+    held = {x: drawn(rows, 1 + seed % 6, WIDTH) for x in ("cross_key", "cross_value")}
+    state = {x: np.zeros((rows, 0, WIDTH), np.float32) for x in ("past_key", "past_value")}
+    own: dict[str, np.ndarray] = {}
+    for count in counts:
+        if length + count > SIZE and not rolls:
+            break
+        mask = (np.arange(length + count) >= np.array(pads)[:, None]).astype(np.int64)
+        old = {"x": drawn(rows, count, WIDTH), "mask": mask, **held, **state}
+        new: dict[str, np.ndarray] = old
+        for one in told:
+            new = one.pad_feeds(new)
+        wanted, made = fed(grows, old), fed(static, {**new, **own})
+        state = {x: wanted[x.replace("past", "present")] for x in state}
+        own = {x: made[x.replace("past", "present")] for x in state}
+        for _, name, axis in (x for one in told for x in one.states):
+            most = min(wanted[name].shape[axis], made[name].shape[axis])
+            wanted[name], made[name] = (last_entries(x[name], axis, most) for x in (wanted, made))
+        length += count
+        for name, array in wanted.items():
+            np.testing.assert_allclose(made[name], array, rtol=0, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_it_does_is_said_and_done_once(form: str) -> None:
+    after = model(FORMS[form], 17)
+    spec = "static-cache:past=" + str(WINDOW if form in ROLLING else SIZE)
+    assert pipeline.run(after, spec).changed
+    once = data(after)
+    pipeline.run(after, spec)
+    assert data(after) == once
+    shapes = {x.name: [*x.shape] for x in after.graph.inputs}
+    assert shapes["past_key"][1] == CacheInput.all_from_metadata(after)[0].size
+
+
+@pytest.mark.parametrize(
+    ("node", "told"),
+    [
+        ("c = Conv <pads = [1, 1]> (turned, kernel) k2 = ReduceMax <axes = [2]> (c)", "Conv"),
+        ("k2 = ReduceMean <axes = [1]> (values)", "ReduceMean"),
+        ("k2 = Gather <axis = 1> (values, nought_1)", "Gather"),
+        ("k2 = Slice (values, nought_1, first, first)", "Slice"),
+        ("z = Reshape (values, halves) k2 = ReduceMax <axes = [1, 2]> (z)", "Reshape"),
+    ],
+)
+def test_what_cannot_be_seen_through_is_refused_by_its_name(node: str, told: str) -> None:
+    text = step(after=f"{node} y = Add (inner, k2)").replace(
+        "float unit",
+        f"{table('kernel', 4, 4, 3)}, int64[4] halves = {{0, 2, -1, {WIDTH}}}, float unit",
+    )
+    m = model(text, 17)
+    before = data(m)
+    with pytest.raises(PaddingError, match=told):
+        pipeline.run(m, f"static-cache:past={SIZE}")
+    assert data(m) == before
+
+
+def test_a_name_that_is_none_and_a_size_beside_the_models_own() -> None:
+    with pytest.raises(UsageError, match="no input has a dim named 'pasts'"):
+        pipeline.run(model(FORMS["causal"], 17), "static-cache:pasts=8")
+    with pytest.raises(UsageError, match=f"static-cache:past={WINDOW}"):
+        pipeline.run(model(FORMS["window of the cache"], 17), "static-cache:past=8")
+
+
+@pytest.mark.parametrize("form", ["causal and mask", "rolling", "cross"])
+def test_verify_holds_caches_of_one_size_to_growing_ones(form: str) -> None:
+    """Of more new entries than a cache holds, too, and then of what is made of the result."""
+    before, after = model(FORMS[form], 17), model(FORMS[form], 17)
+    size = 3 if form != "rolling" else WINDOW
+    made = pipeline.resolve_passes(
+        f"static-cache:past={size}" + (",enc=6" if form == "cross" else "")
+    )
+    pipeline.run(after, made)
+    dims = {"past": [0, 1, size], "S": [1, 7], "B": [1, 2]}
+    verdict = verify(before, after, dims=dims, may_change=interface_changes_of(made))
+    assert verdict.ok, str(verdict)
+    copy = after.clone()
+    pipeline.run(copy, "fold")
+    assert verify(after, copy).ok
+
+
+def test_verify_tells_entries_that_are_not_hidden() -> None:
+    before, after = model(FORMS["causal and mask"], 17), model(FORMS["causal and mask"], 17)
+    made = pipeline.resolve_passes("static-cache:past=6")
+    pipeline.run(after, made)
+    told = next(x for x in after.graph if x.op_type == "Less")
+    told.replace_input_with(0, told.inputs[1])
+    told.replace_input_with(1, told.inputs[1])
+    dims = {"past": [0, 2], "S": [3], "B": [1]}
+    assert not verify(before, after, dims=dims, may_change=interface_changes_of(made)).ok
