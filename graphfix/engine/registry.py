@@ -46,7 +46,7 @@ _REPAIRS = (
 FUSIONS = (
     *("stack-tables", "einsum-matmul", "gemm-matmul", "split-packed", "fuse-residual"),
     *("fuse-rotary", "unpad-heads", "fuse-attention", "group-heads", "turn-back"),
-    *("join-conditions", "fuse-projections", "join-products", "order-weights", "fuse-gelu"),
+    *("join-conditions", "fuse-projections", "join-products", "fuse-gelu"),
     *("fuse-softplus", "scale-weights", "merge-biases", "late-mask", "fuse-spectrum"),
     *("split-gate", "pointwise-conv", "fuse-norm", "fuse-affine", "fuse-matmul"),
     *("group-products", "mask-select"),
