@@ -48,7 +48,7 @@ FUSIONS = (
     *("fuse-rotary", "unpad-heads", "fuse-attention", "group-heads", "turn-back"),
     *("join-conditions", "fuse-projections", "join-products", "fuse-gelu"),
     *("fuse-softplus", "scale-weights", "merge-biases", "late-mask", "fuse-spectrum"),
-    *("split-gate", "pointwise-conv", "fuse-norm", "fuse-affine", "fuse-matmul"),
+    *("split-gate", "fuse-norm", "fuse-affine", "fuse-matmul"),
     *("group-products", "mask-select"),
 )
 # Folded first, too: the others then see what a raw export computes from constants.
