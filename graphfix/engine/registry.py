@@ -47,7 +47,7 @@ FUSIONS = (
     *("stack-tables", "einsum-matmul", "gemm-matmul", "split-packed", "fuse-residual"),
     *("fuse-rotary", "unpad-heads", "fuse-attention", "group-heads", "turn-back"),
     *("join-conditions", "fuse-projections", "join-products", "fuse-gelu"),
-    *("fuse-softplus", "scale-weights", "merge-biases", "late-mask", "fuse-spectrum"),
+    *("fuse-softplus", "scale-weights", "merge-biases", "fuse-spectrum"),
     *("split-gate", "fuse-norm", "fuse-affine", "fuse-matmul"),
     *("group-products", "mask-select"),
 )
