@@ -44,7 +44,7 @@ _REPAIRS = (
 )
 # An attention takes the biases of its inputs, so it is fused first; a Gelu has a factor of its own.
 FUSIONS = (
-    *("stack-tables", "einsum-matmul", "gemm-matmul", "split-packed", "fuse-residual"),
+    *("stack-tables", "gemm-matmul", "split-packed", "fuse-residual"),
     *("fuse-rotary", "unpad-heads", "fuse-attention", "group-heads", "turn-back"),
     *("join-conditions", "fuse-projections", "join-products", "fuse-gelu"),
     *("fuse-softplus", "scale-weights", "merge-biases", "fuse-spectrum"),
