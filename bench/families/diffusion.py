@@ -22,6 +22,7 @@ from .family import (
     make_token_ids,
     register_family,
 )
+from .recognition import SwooshL, ZipformerLayer, make_positions
 
 KIND = "diffusion transformers"
 BANDS = 40
@@ -217,6 +218,41 @@ def build_e2_tts() -> Example:
     inputs += (make_token_ids(20), torch.rand(2), make_padding_mask(20, 4))
     timed = {0: BATCH, 1: TIME}
     return make_plain_example(E2Unet(), *inputs, axes=(timed, timed, timed, {0: BATCH}, timed))
+
+
+class ZipVoice(nn.Module):
+    """ZipVoice: noise, letters and a prompt through Zipformer layers, to which time is added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time, self.first = TimeEmbedding(), nn.Linear(3 * BANDS, WIDTH)
+        self.conditions = nn.ModuleList(
+            nn.Sequential(SwooshL(1.0, 0.313), nn.Linear(WIDTH, WIDTH)) for _ in range(LAYERS)
+        )
+        self.layers = nn.ModuleList(ZipformerLayer() for _ in range(LAYERS))
+        self.combine = nn.Parameter(torch.rand(WIDTH))
+        self.out = nn.Linear(WIDTH, BANDS)
+
+    def forward(
+        self, noise: Tensor, text: Tensor, prompt: Tensor, time: Tensor, mask: Tensor
+    ) -> Tensor:
+        """Return the velocity of each frame."""
+        rows = self.first(torch.cat([noise, text, prompt], dim=-1)).permute(1, 0, 2)
+        condition, start = self.time(time), rows
+        positions = make_positions(rows.shape[0])
+        for layer, add_time in zip(self.layers, self.conditions, strict=True):
+            rows = layer(rows + add_time(condition)[None], positions, mask)
+        rows = start + (rows - start) * self.combine
+        return self.out(rows.permute(1, 0, 2))
+
+
+@register_family("zipvoice", KIND)
+def build_zipvoice() -> Example:
+    """Build ZipVoice's decoder."""
+    inputs = tuple(torch.randn(2, 20, BANDS) for _ in range(3))
+    inputs += (torch.rand(2), make_padding_mask(20, 4))
+    timed = {0: BATCH, 1: TIME}
+    return make_plain_example(ZipVoice(), *inputs, axes=(timed, timed, timed, {0: BATCH}, timed))
 
 
 class ResnetBlock(nn.Module):

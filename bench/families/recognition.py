@@ -726,6 +726,14 @@ class BiasNorm(nn.Module):
         return frames * (scales * self.scale.exp())
 
 
+def make_positions(length: int) -> Tensor:
+    """Return the features of the distances of frames, as a Zipformer takes them."""
+    steps = torch.arange(-(length - 1), length, dtype=torch.float32)[:, None]
+    squeezed = 24**0.5 * steps.sign() * ((steps.abs() + 24**0.5).log() - math.log(24**0.5))
+    angles = (squeezed / 4).atan() * torch.arange(1, 13)[None]
+    return torch.cat([angles.cos(), angles.sin()], dim=-1)[None]
+
+
 class ZipformerLayer(nn.Module):
     """A Zipformer layer: shared attention weights, three feed forwards, two convolutions."""
 
@@ -821,9 +829,9 @@ class Zipformer(nn.Module):
         """Return the log-probabilities of each frame."""
         frames = self.sample(speech).permute(1, 0, 2)
         mask = torch.arange(frames.shape[0])[None] < ((lengths - 3) // 4)[:, None]
-        frames = self.layers[0](frames, self.make_positions(frames.shape[0]), mask)
+        frames = self.layers[0](frames, make_positions(frames.shape[0]), mask)
         short = self.halve_rate(frames)
-        short = self.layers[1](short, self.make_positions(short.shape[0]), mask[:, ::2])
+        short = self.layers[1](short, make_positions(short.shape[0]), mask[:, ::2])
         wide = short[:, None].expand(-1, 2, -1, -1).reshape(-1, short.shape[1], WIDTH)
         frames = frames + (wide[: frames.shape[0]] - frames) * self.combine
         return torch.log_softmax(self.ctc(frames.permute(1, 0, 2)), dim=-1)
@@ -834,13 +842,6 @@ class Zipformer(nn.Module):
         frames = torch.cat([frames, frames[-1:].expand(pad, -1, -1)], dim=0)
         pairs = frames.reshape(-1, 2, frames.shape[1], WIDTH)
         return (pairs * self.halve.softmax(dim=0)[None, :, None, None]).sum(dim=1)
-
-    def make_positions(self, length: int) -> Tensor:
-        """Return the features of the distances of frames."""
-        steps = torch.arange(-(length - 1), length, dtype=torch.float32)[:, None]
-        squeezed = 24**0.5 * steps.sign() * ((steps.abs() + 24**0.5).log() - math.log(24**0.5))
-        angles = (squeezed / 4).atan() * torch.arange(1, 13)[None]
-        return torch.cat([angles.cos(), angles.sin()], dim=-1)[None]
 
 
 @register_family("zipformer", KIND)
