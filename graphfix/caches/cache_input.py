@@ -1,7 +1,7 @@
-"""Input by which a model with caches of one size is told how many entries are valid.
+"""Input of a model with caches of a fixed size that holds the number of valid entries.
 
-The valid entries of a cache are its last ones; those before them are hidden. A model of one size
-is fed what the growing one is, with zeros in front, and the number of valid entries besides.
+The valid entries of a cache are its last ones; those before them are hidden. Such a model takes the
+feeds of the one with growing caches, with zeros in front, and the number of valid entries besides.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 KEY = "graphfix.caches"
-"""The entry of ``metadata_props`` by which a model says which of its dims are caches."""
+"""The entry of ``metadata_props`` that lists the dims of caches."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class CacheInput:
 
     Attributes:
         input: The input, int64 [1], that takes the number of valid entries; "" if nothing needs it.
-        dim: What the dim was called.
-        size: The entries that each cache now has.
-        padded: Inputs that are filled up in front: name, axis, and with what.
+        dim: The former name of the dim.
+        size: The number of entries that each cache now has.
+        padded: Inputs that are filled up in front: name, axis and number.
         states: States that grew: input, output and axis.
     """
 
@@ -44,7 +44,7 @@ class CacheInput:
 
     @classmethod
     def all_from_metadata(cls, model: ir.Model) -> tuple[CacheInput, ...]:
-        """Return what the metadata of ``model`` says; nothing if it says nothing.
+        """Read the metadata of ``model``; () if it lists no caches.
 
         Raises:
             ModelError: The entry is malformed.
@@ -68,7 +68,7 @@ class CacheInput:
             raise ModelError(f"the model's {KEY}={text[:80]!r} is malformed: {error!r}") from error
 
     def write_metadata(self, model: ir.Model) -> None:
-        """Write it into the metadata of ``model``, behind the entries that are there."""
+        """Append this entry to the metadata of ``model``."""
         entries = [x for x in self.all_from_metadata(model) if x.dim != self.dim]
         model.metadata_props[KEY] = json.dumps([asdict(x) for x in (*entries, self)])
 

@@ -25,10 +25,10 @@ class GrowingState:
     """A state of a model, and the axis along which it grows.
 
     Attributes:
-        input: The input that takes it.
-        output: The output that gives it.
-        axis: The axis that is longer in the output; None for a state of one size.
-        dim: What the model calls that axis of the input; "" for a state of one size.
+        input: The name of its input.
+        output: The name of its output.
+        axis: The axis that is longer in the output; None for a state of fixed size.
+        dim: The name of that dim of the input; "" for a state of fixed size.
     """
 
     input: str
@@ -69,7 +69,7 @@ def _growing_state(
 
 
 def unify_dims(model: ir.Model, tie: Tie = "past") -> Signature:
-    """Give equal dims of the inputs one name, and a mask as long as past and present their sum.
+    """Give equal dims of the inputs one name; a mask over past and present gets their sum.
 
     Local functions are inlined, since they may read the sizes.
 

@@ -1,1 +1,1 @@
-"""Inputs made from the model itself: roles, sizes, cases, garbage in the padding, clips."""
+"""Inputs for a model, made from its graph: roles, sizes, cases, garbage in padding, clips."""

@@ -15,10 +15,10 @@ Mask = npt.NDArray[np.bool_]
 _LARGE = {"bumps": (1.3e3, -1.2e3), "spikes": (1.3e4, -1.2e4)}
 _LOUD, _QUIET = 30.0, 0.03
 _WHITE, _IMAGE_RANK = 255.0, 4
-# Whole numbers that nothing bounds, in a case that is to go beyond 0 and 1: most, and one.
-_WIDEST, _FAR = (-3, 10), 120
-# A table with so few rows, asked for one row by each clip, is a choice: a language, a speaker.
-_FEW = 64
+# Integers that nothing bounds, in a wide case: the range of most of them, and one outlier.
+_WIDE_RANGE, _OUTLIER = (-3, 10), 120
+# A table of at most so many rows, of which a clip takes one, is a choice: a language, a speaker.
+_MOST_OPTIONS = 64
 
 
 def make_mask(
@@ -103,7 +103,7 @@ def selector_values(item: Input) -> tuple[int, ...]:
         role.kind == "tokens"
         and item.time is None
         and is_one_per_row
-        and role.high - role.low <= _FEW
+        and role.high - role.low <= _MOST_OPTIONS
     ):
         return tuple(range(role.low, role.high))
     return ()
@@ -117,9 +117,9 @@ def draw_integers(rng: np.random.Generator, item: Input, shape: Shape, *, wide: 
     info = np.iinfo(dtype)
     if dtype.itemsize == 1:
         return rng.integers(info.min, info.max + 1, shape).astype(dtype)
-    array = rng.integers(max(_WIDEST[0], info.min), _WIDEST[1], shape).astype(dtype)
+    array = rng.integers(max(_WIDE_RANGE[0], info.min), _WIDE_RANGE[1], shape).astype(dtype)
     if array.size > 1:
-        array[_spike_index(item, shape)] = _FAR
+        array[_spike_index(item, shape)] = _OUTLIER
     return array
 
 

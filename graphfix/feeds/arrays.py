@@ -3,27 +3,48 @@
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from graphfix.errors import FeedError
 from graphfix.feeds import array_fill
 from graphfix.feeds.case import Array, Case, PerRow, key_by_user_name
-from graphfix.feeds.case_style import USUAL, Ends, Style, row_lengths
+from graphfix.feeds.case_style import USUAL, Style, row_lengths
 from graphfix.feeds.input import Input
-from graphfix.feeds.roles import TELLS
+from graphfix.feeds.roles import LENGTH_KINDS
 from graphfix.feeds.signature import Signature
 from graphfix.spec.quoting import quote_name
 
 # (rows, length) of the usual cases, in the order they are tried. A length of 1 and 2 finds
 # off-by-ones, an odd one wrong roundings, two rows of different lengths a mask that is ignored.
 SCHEDULE = ((1, 7), (1, 1), (2, 2), (2, 23), (3, 40))
-# As many rows as a case of the schedule has at most, and more: choices differ from step to step.
+# More rows than any case of the schedule has, so that options differ from step to step.
 _ROWS = 5
 _LARGE = ("bumps", "spikes", "loud")
-# What an input is made up of at most: a gigabyte of float64.
-_MOST = 1 << 27
+# The largest array that is made: a gigabyte of float64.
+_MOST_ELEMENTS = 1 << 27
+
+
+@dataclass(frozen=True)
+class _CasePlan:
+    """What all arrays of a case are made from.
+
+    Attributes:
+        step: Another step makes other arrays.
+        sizes: The size of each symbol.
+        lengths: How much of each row is content, by the time that a mask or a length governs.
+        rows: How many rows there are.
+        style: How arrays are made.
+        chosen: The value in each row of the inputs that select.
+    """
+
+    step: int
+    sizes: Mapping[str, int]
+    lengths: PerRow
+    rows: int
+    style: Style
+    chosen: PerRow
 
 
 class CaseMaker:
@@ -36,7 +57,7 @@ class CaseMaker:
 
     Attributes:
         governed_times: The times along which a mask or a length says what is content.
-        has_floats: Whether some input is made of any numbers.
+        has_floats: Whether some input takes floats of any size.
         options: The values of each input that selects.
     """
 
@@ -75,47 +96,60 @@ class CaseMaker:
         Raises:
             FeedError: A dim would have a negative size, or an input too many elements.
         """
-        if not self.has_floats:
-            style = replace(style, values="usual")
-        elif self._images and style.values in _LARGE:
-            style = replace(style, values="pixels")
+        style = self._suitable_style(style)
         sizes = self._signature.symbol_sizes(groups)
         rows = self.row_count(sizes)
-        lengths = {
-            time: _only_row_length(groups[time], step, style.ends)
-            if rows == 1 and self._signature.batch is None and style == USUAL
-            else row_lengths(style.ends, groups[time], rows, step)
-            for time in self.governed_times
-        }
-        lengths |= {time: rows for time, rows in (valid or {}).items() if time in lengths}
-        picked = {**self._pick_options(step, rows), **(chosen or {})}
+        lengths = self._row_lengths(groups, rows, step, style)
+        lengths |= {time: ends for time, ends in (valid or {}).items() if time in lengths}
         for item in self._signature.inputs:
-            if math.prod(item.shape_at(sizes)) > _MOST:
-                raise FeedError(f"{item.name!r} would have more than {_MOST:,} elements")
-        details = (step, sizes, lengths, rows, style, picked)
-        feeds = {item.name: self._make_array(item, *details) for item in self._signature.inputs}
+            if math.prod(item.shape_at(sizes)) > _MOST_ELEMENTS:
+                raise FeedError(f"{item.name!r} would have more than {_MOST_ELEMENTS:,} elements")
+        options = {**self._pick_options(step, rows), **(chosen or {})}
+        plan = _CasePlan(step, sizes, lengths, rows, style, options)
+        feeds = {item.name: self._make_array(item, plan) for item in self._signature.inputs}
         if style.other:
             feeds |= self._override_defaults(step)
         feeds |= self._signature.constants
-        valid_lengths = {
-            s: lengths[time]
-            for time in self.governed_times
-            for s in self._signature.symbols_in(time)
-        }
-        valid_lengths = {
-            s: v
-            for s, v in valid_lengths.items()
-            if sizes[s] == groups[self._signature.group_of(s)]
-        }
         name = self.describe_sizes(groups, lengths) or f"fixed shape, set {step + 1}"
         return Case(
             f"{name}, {style.label}" if style.label else name,
             key_by_user_name(self._signature, sizes),
             feeds,
-            key_by_user_name(self._signature, valid_lengths),
+            key_by_user_name(self._signature, self._valid_lengths(groups, plan)),
             side=style.side,
             large_caches=bool(self._signature.past) and style.values in _LARGE,
         )
+
+    def _suitable_style(self, style: Style) -> Style:
+        """Return the style with values that suit the inputs: images have no values over 255."""
+        if not self.has_floats:
+            return replace(style, values="usual")
+        if self._images and style.values in _LARGE:
+            return replace(style, values="pixels")
+        return style
+
+    def _row_lengths(
+        self, groups: Mapping[str, int], rows: int, step: int, style: Style
+    ) -> dict[str, tuple[int, ...]]:
+        """Return how much of each row is content, for each time that a mask or a length governs."""
+        has_one_row = rows == 1 and self._signature.batch is None and style == USUAL
+        return {
+            time: _only_row_length(groups[time], step)
+            if has_one_row
+            else row_lengths(style.ends, groups[time], rows, step)
+            for time in self.governed_times
+        }
+
+    def _valid_lengths(
+        self, groups: Mapping[str, int], plan: _CasePlan
+    ) -> dict[str, tuple[int, ...]]:
+        """Return how much of each row is content, by the symbols that are as long as their time."""
+        return {
+            symbol: plan.lengths[time]
+            for time in self.governed_times
+            for symbol in self._signature.symbols_in(time)
+            if plan.sizes[symbol] == groups[time]
+        }
 
     def pads_by_id(self, item: Input) -> bool:
         """Return whether the graph can recognise padding of ``item`` only by a special token id."""
@@ -143,10 +177,10 @@ class CaseMaker:
         stride = 1
         for name, values in self.options.items():
             item = self._signature.input_named(name)
-            each = item.rows is not None and item.role.kind == "tokens"
-            first = step * (_ROWS if each else 1)
-            turn = [(first + (row if each else 0)) // stride for row in range(max(rows, 1))]
-            picks[name] = tuple(values[k % len(values)] for k in turn)
+            varies_by_row = item.rows is not None and item.role.kind == "tokens"
+            first = step * (_ROWS if varies_by_row else 1)
+            row_steps = range(max(rows, 1)) if varies_by_row else [0] * max(rows, 1)
+            picks[name] = tuple(values[(first + k) // stride % len(values)] for k in row_steps)
             stride = stride * len(values) if stride * len(values) <= 4 * _ROWS else 1
         return picks
 
@@ -159,70 +193,89 @@ class CaseMaker:
                 overrides[name] = (default * 1.5 + rng.uniform(0.2, 0.8)).astype(default.dtype)
         return overrides
 
-    def _make_array(
-        self,
-        item: Input,
-        step: int,
-        sizes: Mapping[str, int],
-        lengths: PerRow,
-        rows: int,
-        style: Style,
-        picked: PerRow,
-    ) -> Array:
-        item = item.bounded_by_sizes(sizes)
-        shape, role = item.shape_at(sizes), item.role
-        rng = np.random.default_rng([self._seed, step, zlib.crc32(item.name.encode())])
-        if style.other and not role.sure:
-            return array_fill.draw_other_reading(rng, item, shape)
-        time = self._signature.time_of(item)
-        valid = lengths.get(time) if time is not None else None
-        full_length = sizes[time] if time is not None else 0
-        if role.kind == "mask":
-            if valid is None:  # its length is a number: some rows are shorter all the same
-                full_length = shape[item.time] if item.time is not None else 1
-                valid = row_lengths(style.ends, full_length, rows, step)
-            return array_fill.make_mask(item, shape, valid, full_length, style.side)
-        if role.kind in ("lengths", "relative-lengths"):
-            if valid is None:
-                valid = self._fixed_lengths(rows, step, style.ends)
-            divisor = max(full_length, 1) if role.kind == "relative-lengths" else 1
-            return array_fill.repeat_rows(np.asarray(valid) / divisor, shape).astype(item.dtype)
-        if role.kind == "cu-lengths":
-            return (
-                np.linspace(0, full_length, int(np.prod(shape))).reshape(shape).astype(item.dtype)
-            )
-        if role.kind == "positions":
-            axis = item.time if item.time is not None else len(shape) - 1
-            start = max((sizes[t] for t in self._signature.past), default=0) if style.wide else 0
-            return array_fill.count_positions(shape, axis, role, start).astype(item.dtype)
-        if item.name in picked:
-            return array_fill.repeat_rows(np.asarray(picked[item.name]), shape).astype(item.dtype)
-        array = array_fill.draw_content(rng, item, shape, style, positive=self._positive)
-        if self.pads_by_id(item) and style.ends in ("first short", "none full"):
-            ends = row_lengths(style.ends, shape[item.time or 0], rows, step)
-            padding = array_fill.padding_mask(item, shape, ends, style.side)
-            array[padding] = role.choices[step % len(role.choices)]
-            return array
-        beyond = (
-            array_fill.padding_mask(item, shape, valid, style.side) if valid is not None else None
-        )
-        if beyond is not None:
-            array[beyond] = role.choices[0] if role.choices else role.low
-        return array
+    def _make_array(self, item: Input, plan: _CasePlan) -> Array:
+        item = item.bounded_by_sizes(plan.sizes)
+        seed = [self._seed, plan.step, zlib.crc32(item.name.encode())]
+        rng = np.random.default_rng(seed)
+        if plan.style.other and not item.role.sure:
+            return array_fill.draw_other_reading(rng, item, item.shape_at(plan.sizes))
+        match item.role.kind:
+            case "mask":
+                return self._make_mask(item, plan)
+            case "lengths" | "relative-lengths":
+                return self._make_lengths(item, plan)
+            case "cu-lengths":
+                return self._make_joined_lengths(item, plan)
+            case "positions":
+                return self._make_positions(item, plan)
+            case _:
+                return self._make_content(rng, item, plan)
 
-    def _fixed_lengths(self, rows: int, step: int, ends: Ends) -> tuple[int, ...]:
+    def _make_mask(self, item: Input, plan: _CasePlan) -> Array:
+        shape, time = item.shape_at(plan.sizes), self._signature.time_of(item)
+        if time is not None and time in plan.lengths:
+            full_length, valid = plan.sizes[time], plan.lengths[time]
+        else:  # its length is a number: some rows are shorter all the same
+            full_length = shape[item.time] if item.time is not None else 1
+            valid = row_lengths(plan.style.ends, full_length, plan.rows, plan.step)
+        return array_fill.make_mask(item, shape, valid, full_length, plan.style.side)
+
+    def _make_lengths(self, item: Input, plan: _CasePlan) -> Array:
+        """Return the length of each row, or its share of the full length."""
+        time = self._signature.time_of(item)
+        valid = plan.lengths.get(time or "") or self._fixed_lengths(plan)
+        is_share = item.role.kind == "relative-lengths" and time is not None
+        divisor = max(plan.sizes[time], 1) if is_share and time is not None else 1
+        lengths = np.asarray(valid) / divisor
+        return array_fill.repeat_rows(lengths, item.shape_at(plan.sizes)).astype(item.dtype)
+
+    def _fixed_lengths(self, plan: _CasePlan) -> tuple[int, ...]:
         """Return row lengths where the time axis has a fixed size."""
         items = (x for x in self._signature.inputs if x.role.kind in ("data", "tokens"))
         dims = (d for x in items for a, d in enumerate(x.dims) if a != x.rows)
-        return row_lengths(ends, next((d for d in dims if isinstance(d, int)), 1), rows, step)
+        full_length = next((d for d in dims if isinstance(d, int)), 1)
+        return row_lengths(plan.style.ends, full_length, plan.rows, plan.step)
+
+    def _make_joined_lengths(self, item: Input, plan: _CasePlan) -> Array:
+        """Return where each of several joined clips ends: 0, ..., the full length."""
+        shape, time = item.shape_at(plan.sizes), self._signature.time_of(item)
+        full_length = plan.sizes[time] if time is not None else 0
+        ends = np.linspace(0, full_length, math.prod(shape))
+        return ends.reshape(shape).astype(item.dtype)
+
+    def _make_positions(self, item: Input, plan: _CasePlan) -> Array:
+        """Return 0, 1, 2, ... along time; of a wide style they start behind the cache."""
+        shape = item.shape_at(plan.sizes)
+        axis = item.time if item.time is not None else len(shape) - 1
+        cache_lengths = [plan.sizes[t] for t in self._signature.past] if plan.style.wide else []
+        start = max(cache_lengths, default=0)
+        return array_fill.count_positions(shape, axis, item.role, start).astype(item.dtype)
+
+    def _make_content(self, rng: np.random.Generator, item: Input, plan: _CasePlan) -> Array:
+        """Return data, tokens or the values of an input that selects, with padding behind them."""
+        shape, style, choices = item.shape_at(plan.sizes), plan.style, item.role.choices
+        if item.name in plan.chosen:
+            values = np.asarray(plan.chosen[item.name])
+            return array_fill.repeat_rows(values, shape).astype(item.dtype)
+        array = array_fill.draw_content(rng, item, shape, style, positive=self._positive)
+        if self.pads_by_id(item) and style.ends in ("first short", "none full"):
+            ends = row_lengths(style.ends, shape[item.time or 0], plan.rows, plan.step)
+            padding = array_fill.padding_mask(item, shape, ends, style.side)
+            array[padding] = choices[plan.step % len(choices)]
+            return array
+        valid = plan.lengths.get(self._signature.time_of(item) or "")
+        beyond = array_fill.padding_mask(item, shape, valid, style.side) if valid else None
+        if beyond is not None:
+            array[beyond] = choices[0] if choices else item.role.low
+        return array
 
 
 def _times_with_lengths(signature: Signature) -> list[str]:
     """Return the times along which a mask or a length says what is content."""
-    times = [signature.time_of(x) for x in signature.inputs if x.role.kind in TELLS]
+    times = [signature.time_of(x) for x in signature.inputs if x.role.kind in LENGTH_KINDS]
     return list(dict.fromkeys(t for t in times if t is not None))
 
 
-def _only_row_length(full_length: int, step: int, ends: Ends) -> tuple[int, ...]:
+def _only_row_length(full_length: int, step: int) -> tuple[int, ...]:
     """Return the length of the only row, which is padded in the last usual case."""
     return (max(1, round(full_length * 0.7)),) if step == len(SCHEDULE) - 1 else (full_length,)

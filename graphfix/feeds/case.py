@@ -1,4 +1,4 @@
-"""A case: one set of inputs for a model, with the part that is content."""
+"""A case: one set of inputs for a model, and which part of them is content."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ T = TypeVar("T")
 # A number for each row of the batch, by the name of a dim or of an input.
 PerRow = Mapping[str, tuple[int, ...]]
 Poison = Literal["", "NaN", "large values", "other numbers", "other ids"]
-# Nothing that content could not be: what does not promise less is the same beside it, everywhere.
+# Padding that could be content: unless only valid rows are promised, no element may change.
 ORDINARY: tuple[Poison, ...] = ("other numbers", "other ids")
 
 
@@ -32,7 +32,7 @@ class Case:
         side: On which side the padding lies.
         base: For a poisoned case, the name of the case that it is otherwise equal to.
         large_caches: Whether caches hold numbers far larger than those that the model puts into
-            them: float16 is not held to what comes of that.
+            them; such cases do not count for float16.
     """
 
     name: str

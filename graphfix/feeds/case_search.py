@@ -43,8 +43,8 @@ _GROWTH = (*_SHORT, 6400, 12800, 25600, 51200)
 _ENOUGH = 3
 # The longest that is tried of what is not a waveform: attention takes the square of it in memory.
 _LONGEST = 3200
-# Multiplications of a row beyond which what ran is enough: images, whose work is their square.
-_GROWN = 5_000_000_000
+# If a row takes more multiplications, the lengths that ran are enough: images take their square.
+_ENOUGH_WORK = 5_000_000_000
 _PAST = (4, 0, 1, 9, 16)
 
 
@@ -103,8 +103,8 @@ def search_cases(
         frames: Whether no pool may have less than its window, see
             :class:`graphfix.feeds.runnable_sizes.SizeLimits`.
     """
-    first: Cases | None = None  # of what the graph says
-    usual: Cases | None = None  # of the first way that runs, caches and all
+    first: Cases | None = None  # with the first tie, which the error is about
+    usual: Cases | None = None  # with the tie that dropped the fewest cases
     tried: set[tuple[object, ...]] = set()
     for tie in TIES:
         signature = Signature(model, tie, constants, length_input=length_input)
@@ -119,8 +119,8 @@ def search_cases(
         if cases and (usual is None or len(cases.dropped) < len(usual.dropped)):
             usual = cases
         # Where so few run, sizes that must be equal may have been so by chance.
-        chance = usual is not None and len(usual) < _ENOUGH and usual.dropped
-        if usual is not None and not chance and not _caches_stay_empty(usual):
+        may_be_chance = usual is not None and len(usual) < _ENOUGH and usual.dropped
+        if usual is not None and not may_be_chance and not _caches_stay_empty(usual):
             return usual
     assert first is not None
     if usual is None:
@@ -208,7 +208,7 @@ class _CaseSearch:
                 return
             costly = (
                 self._cases
-                and self._work.multiplications_at(self._group_sizes(step, 1, length)) > _GROWN
+                and self._work.multiplications_at(self._group_sizes(step, 1, length)) > _ENOUGH_WORK
             )
             if costly and (enough or not ran):
                 return

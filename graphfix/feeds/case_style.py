@@ -49,8 +49,8 @@ class Style:
 
 
 USUAL = Style()
-# So many rows have every length up to that of the array: three strides of 2 tell each residue.
-_EIGHT = 8
+# From so many rows on, each row has another length: three strides of 2 show every residue.
+_ROWS_OF_ALL_LENGTHS = 8
 
 
 def row_lengths(ends: Ends, full_length: int, rows: int, step: int) -> tuple[int, ...]:
@@ -72,7 +72,7 @@ def row_lengths(ends: Ends, full_length: int, rows: int, step: int) -> tuple[int
     if ends == "an empty row":
         middle = (_clamp_length(round(full_length * 0.6), full_length),) * max(rows - 2, 0)
         return (full_length, 0, *middle) if rows > 1 else (0,)
-    if ends == "first short" and _EIGHT <= rows <= full_length:
+    if ends == "first short" and _ROWS_OF_ALL_LENGTHS <= rows <= full_length:
         return tuple(range(full_length - rows + 1, full_length + 1))
     lengths = [
         _clamp_length(round(full_length * (0.42, 0.58, 0.31, 0.73)[row % 4]), full_length)

@@ -1,7 +1,7 @@
-"""Clips alone and in containers: the inputs of the padded check.
+"""Inputs of the padded check: clips alone, and clips in containers.
 
-A clip is one row of content at its own length. In a container several clips, or one, lie at the
-beginning of longer rows; what lies beyond is padding of a chosen kind. Masks and lengths say where
+A clip is one row of content at its own length. A container holds one or several clips at the
+beginning of longer rows; behind them is padding of a chosen kind. Masks and lengths say where
 content ends, and so does the input that ``ilens-mask`` has added.
 """
 
@@ -25,10 +25,10 @@ Fill = Literal["zero", "noise", "large", "nan", "inf"]
 """What padding holds: zeros; values like content; values of size 1e4; NaN; both infinities.
 For token ids: id 0, other ids, and the largest id."""
 
-# What is made for the container, not joined from the clips.
+# Inputs of these roles are made for the container, not joined from the clips.
 _MADE_FOR_CONTAINER = ("mask", "lengths", "relative-lengths", "positions")
 _LARGE = 1e4
-# Sizes of dims that nobody names: caches, which may be empty, and others.
+# Default sizes of caches, which may be empty, and of other dims.
 _PAST, _OTHER = 4, 7
 _SEEDS_APART = 7919
 
@@ -50,40 +50,63 @@ def find_padded_group(
     Raises:
         FeedError: There is no such dim, or no one dim that must be meant.
     """
-    known_dims = ", ".join(signature.user_name(s) for s in signature.symbols()) or "none"
     if axis:
-        symbol = signature.symbol_of(axis) or _symbol_at_place(signature, axis)
-        if symbol is None:
-            raise FeedError(
-                f"no input has a dim {axis!r} that could be padded; the symbolic dims are: "
-                f"{known_dims}"
-            )
+        return _group_of_named_axis(signature, axis)
+    symbol = None if length_input is None else _symbol_at_place(signature, length_input.axis)
+    if symbol is not None:
         return signature.group_of(symbol)
-    if (
-        length_input is not None
-        and (symbol := _symbol_at_place(signature, length_input.axis)) is not None
-    ):
-        return signature.group_of(symbol)
-    sized_times = [t for t in requested_sizes(signature, dims) if t != signature.batch]
-    fresh = [t for t in signature.fresh if t in sized_times] or signature.fresh
-    candidates = sized_times if len(sized_times) == 1 else fresh
-    if not candidates and signature.batch in requested_sizes(signature, dims) and signature.batch:
-        return signature.batch  # the one dim that the user names, though it comes first
+    sizes = requested_sizes(signature, dims)
+    candidates = _groups_that_may_be_padded(signature, sizes)
     if len(candidates) == 1:
         return candidates[0]
-    if not candidates:
-        batch = signature.batch and signature.user_name(signature.batch)
-        hint = f"; if {batch} is no batch but time, name it: --axis {batch}" if batch else ""
+    if candidates:
+        names = [signature.user_name(t) for t in candidates]
         raise FeedError(
-            f"the model has no dim that could be padded; the symbolic dims are: {known_dims}. "
-            f"Export "
-            f"it with a dynamic time axis, or try graphfix run -p thaw first{hint}"
+            f"several dims could be the one that is padded: {', '.join(names)}; "
+            f"name one, such as --axis {names[0]}"
         )
-    names = [signature.user_name(t) for t in candidates]
-    raise FeedError(
-        f"several dims could be the one that is padded: {', '.join(names)}; "
-        f"name one, such as --axis {names[0]}"
+    if signature.batch is not None and signature.batch in sizes:
+        return signature.batch  # the one dim that the user names, though it comes first
+    raise FeedError(_no_padded_dim_message(signature))
+
+
+def _group_of_named_axis(signature: Signature, axis: str) -> str:
+    """Return the group of the dim that the user names.
+
+    Raises:
+        FeedError: There is no such dim.
+    """
+    symbol = signature.symbol_of(axis) or _symbol_at_place(signature, axis)
+    if symbol is None:
+        raise FeedError(
+            f"no input has a dim {axis!r} that could be padded; the symbolic dims are: "
+            f"{_dim_names(signature)}"
+        )
+    return signature.group_of(symbol)
+
+
+def _groups_that_may_be_padded(
+    signature: Signature, sizes: Mapping[str, Sequence[int]]
+) -> list[str]:
+    """Return the times, no caches if there are others; those with sizes first."""
+    sized_times = [t for t in sizes if t != signature.batch]
+    if len(sized_times) == 1:
+        return sized_times
+    return [t for t in signature.fresh if t in sized_times] or signature.fresh
+
+
+def _no_padded_dim_message(signature: Signature) -> str:
+    batch = signature.batch and signature.user_name(signature.batch)
+    hint = f"; if {batch} is no batch but time, name it: --axis {batch}" if batch else ""
+    return (
+        "the model has no dim that could be padded; the symbolic dims are: "
+        f"{_dim_names(signature)}. Export it with a dynamic time axis, or try "
+        f"graphfix run -p thaw first{hint}"
     )
+
+
+def _dim_names(signature: Signature) -> str:
+    return ", ".join(signature.user_name(s) for s in signature.symbols()) or "none"
 
 
 def _symbol_at_place(signature: Signature, axis: str) -> str | None:
@@ -102,7 +125,7 @@ class ClipMaker:
         time: The group of dims that is padded.
         dims: Sizes of the other groups; the first is used.
         seed: The same seed makes the same arrays.
-        length_input: How the model is told the lengths, if its metadata says so.
+        length_input: The input that takes the lengths, if the metadata of the model names one.
         extra: The inputs of the model that runs the containers, if that is another one.
         positive: Whether floats are above 0, for a graph that takes a logarithm.
     """
@@ -180,9 +203,9 @@ class ClipMaker:
         if (reason := self.too_short_reason(length)) is not None:
             raise FeedError(reason)
         feeds = self._make_feeds(self._signature, self._seed, seed, length, (length,))
-        if row:  # what has no rows is the same for all of them
-            own = self._seed + _SEEDS_APART * row
-            row_feeds = self._make_feeds(self._signature, own, seed, length, (length,))
+        if row:  # inputs without rows are the same for all of them
+            row_seed = self._seed + _SEEDS_APART * row
+            row_feeds = self._make_feeds(self._signature, row_seed, seed, length, (length,))
             feeds |= {
                 name: row_feeds[name] for name, item in self._items.items() if _has_rows(item)
             }
@@ -222,12 +245,12 @@ class ClipMaker:
     def _is_made_for_container(self, item: Input) -> bool:
         """Return whether an input of a container is made for it, not joined from the clips.
 
-        A model that is told the valid lengths takes a share of them: that of the clip alone.
+        A model with a length input takes a share of the valid length, as for the clip alone.
         """
-        own = item.role.kind == "relative-lengths" and self._length_input is not None
+        is_share = item.role.kind == "relative-lengths" and self._length_input is not None
         return (
             item.role.kind in _MADE_FOR_CONTAINER
-            and not own
+            and not is_share
             and self._signature.time_of(item) == self._time
         )
 
@@ -322,10 +345,10 @@ def _make_padding(
     if fill == "inf":
         return np.where(rng.integers(0, 2, shape) == 1, np.inf, -np.inf).astype(dtype)
     scale = _LARGE if fill == "large" else 1.0
-    # Of a scalar numpy gives the number itself, into which nothing can be put.
+    # numpy returns a plain number for an empty shape; elements are assigned to an array only.
     noise = np.asarray(rng.standard_normal(shape))
     return np.asarray((scale * noise).clip(-6e4, 6e4)).astype(dtype)
 
 
 FILLS: tuple[Fill, ...] = get_args(Fill)[:3]
-"""What padding is filled with if nobody says otherwise."""
+"""What padding is filled with by default."""

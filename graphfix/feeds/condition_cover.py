@@ -266,23 +266,19 @@ class CoverSearch:
         options = self._maker.options
         if not options or not self._usual:
             return
-        each = all(self._signature.input_named(name).rows is not None for name in options)
-        batched = each and self._signature.batch not in (None, *self._requested_sizes)
-        groups = min(self._usual, key=lambda x: self._frame_count(x))
-        groups = {
-            t: max(n, _SHORT) if t not in self._requested_sizes else n for t, n in groups.items()
-        }
-        self._cover_uniform_options(options, groups, batched)
+        groups = self._smallest_sizes()
+        batch = self._variable_batch(options)
+        self._cover_uniform_options(options, groups, batch)
         for _ in range(_MOST_CHOICES):
             missing = self._missing_combinations(options)
             if not missing:
                 return
-            count = min(len(missing), _MOST_ROWS) if batched else 1
-            if batched and self._signature.batch:
-                groups[self._signature.batch] = count
+            count = 1 if batch is None else min(len(missing), _MOST_ROWS)
+            if batch is not None:
+                groups[batch] = count
             rows = self._maker.row_count(self._signature.symbol_sizes(groups))
-            turn = [missing[row % count] for row in range(max(rows, 1))]
-            chosen = {name: tuple(combination[name] for combination in turn) for name in options}
+            combinations = [missing[row % count] for row in range(max(rows, 1))]
+            chosen = {name: tuple(x[name] for x in combinations) for name in options}
             if not self._is_affordable(groups):
                 self.left_out.append(self._maker.describe_sizes(groups))
                 return
@@ -290,12 +286,23 @@ class CoverSearch:
             if not self._attempt(next(self._step), groups, Style("all full"), chosen):
                 return
 
+    def _smallest_sizes(self) -> dict[str, int]:
+        """Return the cheapest usual sizes, none too short unless the user asks for it."""
+        groups = min(self._usual, key=self._frame_count)
+        return {t: n if t in self._requested_sizes else max(n, _SHORT) for t, n in groups.items()}
+
+    def _variable_batch(self, options: PerRow) -> str | None:
+        """Return the batch, if its size is free and every row may select another value."""
+        batch = self._signature.batch
+        has_rows = all(self._signature.input_named(name).rows is not None for name in options)
+        return batch if has_rows and batch not in self._requested_sizes else None
+
     def _cover_uniform_options(
-        self, options: PerRow, groups: dict[str, int], batched: bool
+        self, options: PerRow, groups: dict[str, int], batch: str | None
     ) -> None:
         """Try each value for all rows, as when one clip runs alone."""
-        if batched and self._signature.batch:
-            groups = groups | {self._signature.batch: 1}
+        if batch is not None:
+            groups = groups | {batch: 1}
         rows = max(self._maker.row_count(self._signature.symbol_sizes(groups)), 1)
         had = {
             (name, int(array.reshape(-1)[0]))

@@ -2,19 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from graphfix.feeds.array_fill import is_image, selector_values
 from graphfix.feeds.case import Array, Case
+from graphfix.feeds.case_style import Side
 from graphfix.feeds.input import Input
-from graphfix.feeds.roles import TELLS
+from graphfix.feeds.roles import LENGTH_KINDS, Role
 from graphfix.feeds.signature import Signature
 from graphfix.spec.quoting import quote_name
 
 _NUMBERS = ("tokens", "positions", "int", "data")
 _LARGE = 1e4
-# An input that saw no more values, of more that it may have, says nothing.
+# An input that was fed no more values than this, of more that it may have, was hardly tried.
 _FEW = 2
 
 
@@ -23,8 +25,8 @@ class Coverage:
     """Sizes and conditions that the cases met and missed, in words for a user.
 
     Attributes:
-        covered: Sizes, and conditions that held in some case.
-        missing: Sizes from where nothing is known, and conditions that held in none.
+        covered: Sizes that were tried, and conditions that some case met.
+        missing: Sizes beyond those that were tried, and conditions that no case met.
     """
 
     covered: tuple[str, ...] = ()
@@ -49,7 +51,7 @@ def measure_coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
 def _check_conditions(cases: Sequence[Case], signature: Signature) -> Iterator[tuple[str, bool]]:
     """Yield each condition that could hold, with whether it did."""
     plain = [case for case in cases if not case.poison]
-    if any(x.role.kind in TELLS and x.role.sure for x in signature.inputs):
+    if any(x.role.kind in LENGTH_KINDS and x.role.sure for x in signature.inputs):
         yield from _check_row_conditions(plain, signature)
     for item in signature.inputs:
         yield from _check_input_conditions(item, plain, signature)
@@ -60,52 +62,90 @@ def _check_conditions(cases: Sequence[Case], signature: Signature) -> Iterator[t
 def _check_row_conditions(
     cases: Sequence[Case], signature: Signature
 ) -> Iterator[tuple[str, bool]]:
-    valid = ((case, name, ends) for case in cases for name, ends in case.valid.items())
-    rows = [(ends, x.dims[name], x) for x, name, ends in valid if x.dims.get(name, 0) > 1]
-    if not rows:
+    padded = [x for case in cases for x in _PaddedRows.all_of(case)]
+    if not padded:
         yield "padding", False
         return
-    if any(len(ends) > 1 for ends, _, _ in rows):
-        full = any(len(ends) > 1 and min(ends) == full_length for ends, full_length, _ in rows)
-        yield "several full rows", full
-        yield "a short first row", any(ends[0] < max(ends) for ends, _, _ in rows)
-    yield "no full row", any(max(ends) < full_length for ends, full_length, _ in rows)
-    yield "an empty row", any(min(ends) == 0 for ends, _, _ in rows)
-    if any(x.role.kind == "mask" and x.time is not None for x in signature.inputs):
-        has_left_padding = any(
-            case.side == "left" and min(ends) < full_length for ends, full_length, case in rows
-        )
-        yield "padding on the left", has_left_padding
+    batches = [x for x in padded if len(x.ends) > 1]
+    if batches:
+        yield "several full rows", any(min(x.ends) == x.full_length for x in batches)
+        yield "a short first row", any(x.ends[0] < max(x.ends) for x in batches)
+    yield "no full row", any(max(x.ends) < x.full_length for x in padded)
+    yield "an empty row", any(min(x.ends) == 0 for x in padded)
+    if _has_mask_along_time(signature):
+        on_the_left = (x for x in padded if x.side == "left")
+        yield "padding on the left", any(min(x.ends) < x.full_length for x in on_the_left)
+
+
+def _has_mask_along_time(signature: Signature) -> bool:
+    return any(x.role.kind == "mask" and x.time is not None for x in signature.inputs)
+
+
+class _PaddedRows(NamedTuple):
+    """How much of each row of a case is content, along one dim of more than one element."""
+
+    ends: tuple[int, ...]
+    full_length: int
+    side: Side
+
+    @classmethod
+    def all_of(cls, case: Case) -> list[Self]:
+        """Return those of a case, one for each dim that a mask or a length governs."""
+        sizes = {name: case.dims.get(name, 0) for name in case.valid}
+        return [
+            cls(ends, sizes[name], case.side)
+            for name, ends in case.valid.items()
+            if sizes[name] > 1
+        ]
 
 
 def _check_input_conditions(
     item: Input, cases: Sequence[Case], signature: Signature
 ) -> Iterator[tuple[str, bool]]:
     arrays = [case.feeds[item.name] for case in cases if case.feeds[item.name].size]
-    name, role = item.name, item.role
+    yield from _check_values(item, arrays)
+    if item.role.kind == "tokens" and item.role.choices and item.time is not None:
+        has_special_id = any(bool(np.isin(a, item.role.choices).any()) for a in arrays)
+        yield f"an id in {item.name!r} that the graph asks for", has_special_id
+    if not item.role.sure:
+        yield f"{item.name!r} as no {item.role.kind}", _has_other_values(arrays, item.role)
+    if _is_cache(item, signature):
+        longest = max((a.shape[item.time or 0] for a in arrays), default=0)
+        yield "a cache over 8", longest > 8
+
+
+def _check_values(item: Input, arrays: Sequence[Array]) -> Iterator[tuple[str, bool]]:
+    """Yield the conditions on the values that were fed, by what the input takes."""
+    kind = np.dtype(item.dtype).kind
     if options := selector_values(item):
-        value_count = len({int(x) for array in arrays for x in np.unique(array)} & {*options})
-        if value_count < len(options):
-            yield f"{len(options) - value_count} of {len(options)} values of {name!r}", False
-        else:
-            yield f"every value of {name!r}", True
-    elif role.kind in _NUMBERS and np.dtype(item.dtype).kind in "iu" and arrays:
+        yield _check_options(item, arrays, options)
+    elif item.role.kind in _NUMBERS and kind in "iu" and arrays:
         yield from _check_integers(item, np.unique(np.concatenate([a.reshape(-1) for a in arrays])))
-    elif role.kind == "data" and np.dtype(item.dtype).kind in "fV" and role.span is None:
-        most = max((float(np.abs(a.astype(np.float64)).max()) for a in arrays), default=0.0)
+    elif item.role.kind == "data" and kind in "fV" and item.role.span is None:
+        largest = max((float(np.abs(a.astype(np.float64)).max()) for a in arrays), default=0.0)
         span, least = ("from 0 to 255", 1.0) if is_image(item) else ("over 1e4", _LARGE)
-        yield f"{name!r} {span}", most > least
-    if role.kind == "tokens" and role.choices and item.time is not None:
-        has_special_id = any(bool(np.isin(a, role.choices).any()) for a in arrays)
-        yield f"an id in {name!r} that the graph asks for", has_special_id
-    if not role.sure:
-        mask_values = {role.valid, role.padded}
-        has_other_value = any(
-            not np.isin(a.astype(np.float64), [*mask_values]).all() for a in arrays
-        )
-        yield f"{name!r} as no {role.kind}", has_other_value
-    if item.time is not None and role.kind == "data" and signature.time_of(item) in signature.past:
-        yield "a cache over 8", max((a.shape[item.time] for a in arrays), default=0) > 8
+        yield f"{item.name!r} {span}", largest > least
+
+
+def _has_other_values(arrays: Sequence[Array], role: Role) -> bool:
+    """Return whether something was fed that a mask would not hold."""
+    mask_values = [role.valid, role.padded]
+    return any(not np.isin(a.astype(np.float64), mask_values).all() for a in arrays)
+
+
+def _is_cache(item: Input, signature: Signature) -> bool:
+    is_data = item.time is not None and item.role.kind == "data"
+    return is_data and signature.time_of(item) in signature.past
+
+
+def _check_options(
+    item: Input, arrays: Sequence[Array], options: Sequence[int]
+) -> tuple[str, bool]:
+    fed = {int(x) for array in arrays for x in np.unique(array)}
+    unfed = len({*options} - fed)
+    if unfed:
+        return f"{unfed} of {len(options)} values of {item.name!r}", False
+    return f"every value of {item.name!r}", True
 
 
 def _check_integers(item: Input, values: Array) -> Iterator[tuple[str, bool]]:

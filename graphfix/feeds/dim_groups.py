@@ -1,8 +1,8 @@
 """Dims of the inputs that must have the same size, from the graph and from input roles.
 
-Two symbols are put into one group if the graph adds, compares or joins tensors that have them, and
-otherwise by role: the first dim of every input is the same batch, and a mask is as long as what it
-masks.
+Two symbols are put into one group if the graph adds, compares or joins tensors that have them, or
+because of their role: the first dim of every input is the same batch, and a mask is as long as the
+data that it masks.
 """
 
 import itertools
@@ -13,13 +13,15 @@ from typing import Literal, get_args
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.mask_lookups import identity_lookup
 from graphfix.facts.shapes import Shapes
 from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.input import Input, all_symbols, single_symbol, symbols
 from graphfix.feeds.states import find_states
 from graphfix.graph.nodes import is_op
-from graphfix.ops.broadcast import BROADCAST
+from graphfix.graph.walks import opset_of
+from graphfix.ops.axes import axis_of
 
 Tie = Literal["graph", "one-time", "past", "rows"]
 """How symbols that nothing in the graph relates are tied: by role; all times the same; a mask as
@@ -36,7 +38,7 @@ class DimGroups:
         inputs: Its inputs, with their axes.
         batch: The symbols that are a batch.
         tie: How to tie symbols that nothing in the graph relates.
-        shapes: Gives symbolic shapes; asked only if there is something to tie by them.
+        shapes: Returns symbolic shapes; called only if something has to be tied by them.
 
     Attributes:
         derived: Symbols that are expressions of others.
@@ -131,16 +133,22 @@ class DimGroups:
                 if item.name in states:
                     state_symbols.add(symbol)
         for names in kinds.values():
-            often = {s for s, n in Counter(names).items() if n > 1}
-            self._caches |= often
-            alike = often | (past & set(names)) if often else set(names)
             if len(names) == 1:  # an image is joined to something, too
                 self._caches |= past & set(names) & state_symbols
-            elif len(often) < 2:
-                self._caches |= alike
-                for tied_symbols in (alike & past, alike - past):  # of self- and of cross-attention
-                    for name in tied_symbols:
-                        self._join_groups(min(tied_symbols), name)
+            else:
+                self._tie_caches_of_kind(names, past)
+
+    def _tie_caches_of_kind(self, names: Sequence[str], past: set[str]) -> None:
+        """Tie the lengths of two or more caches, given the symbols of those that are continued."""
+        recurring = {s for s, n in Counter(names).items() if n > 1}
+        self._caches |= recurring
+        if len(recurring) > 1:
+            return
+        alike = recurring | (past & set(names)) if recurring else set(names)
+        self._caches |= alike
+        for tied_symbols in (alike & past, alike - past):  # of self- and of cross-attention
+            for name in tied_symbols:
+                self._join_groups(min(tied_symbols), name)
 
     def _grows_by_step(self, item: Input, output: str | None) -> bool:
         """Return whether an input comes back longer: keys of ``[B * H, D, P]``, not Conv frames."""
@@ -159,7 +167,7 @@ class DimGroups:
         ranked = sorted(self._inputs, key=lambda x: order.get(x.role.kind, 4))
         names = [s for x in ranked for d in x.dims for s in sorted(symbols(d))]
         groups = dict.fromkeys(self.group_of(s) for s in names if s not in self.derived)
-        # A cache is not what a model is about, and must not come before the tokens.
+        # Caches come last: they are never the time that a model is about.
         return sorted([g for g in groups if g not in batch], key=lambda g: g in past), past
 
     def _tie_masks(self) -> None:
@@ -201,9 +209,13 @@ class DimGroups:
 
         The one before it whose name is most like its own; only the order where names say nothing.
         """
-        of = [x for x in self._inputs if x.role.kind in ("data", "tokens") and x.time is not None]
-        of = [x for x in of if not (symbols(x.dims[x.time or 0]) & self._caches)] or of
-        if not of:
+        content = [
+            x for x in self._inputs if x.role.kind in ("data", "tokens") and x.time is not None
+        ]
+        content = [
+            x for x in content if not (symbols(x.dims[x.time or 0]) & self._caches)
+        ] or content
+        if not content:
             return None
         position = self._inputs.index(next(x for x in self._inputs if x.name == item.name))
 
@@ -212,7 +224,7 @@ class DimGroups:
             common = sum(1 for _ in itertools.takewhile(lambda p: p[0] == p[1], pairs))
             return (common, -abs(position - self._inputs.index(x)))
 
-        return max(of, key=name_likeness)
+        return max(content, key=name_likeness)
 
 
 def _mask_only_symbols(inputs: Iterable[Input]) -> set[str]:
@@ -236,29 +248,45 @@ def _cache_kind(item: Input, *, grows: bool) -> tuple[object, ...] | None:
     return (np.dtype(item.dtype).name, item.time, *numbers)
 
 
-_SAME_SHAPE = frozenset({*BROADCAST, "PRelu"})
+# PRelu's slope broadcasts to its input: where both have a symbol, it is one size.
+_SAME_SHAPE = ops.BROADCASTS | ops.named("PRelu")
 
 
 def _equal_dims(model: ir.Model, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:
     """Yield pairs of dims that the graph needs to be equal, up to broadcasting."""
-    for value in model.graph.inputs:  # what inference has learnt of the dims themselves
+    for value in model.graph.inputs:  # inference may know more than the model declares
         yield from zip(value.shape or (), shapes.dims(value) or (), strict=False)
+    opset = opset_of(model)
     for node in model.graph.all_nodes():
-        input_dims = [dims for x in node.inputs if (dims := shapes.dims(x)) is not None]
-        if (
-            lookup := identity_lookup(node, shapes)
-        ) is not None:  # all of a mask, if not the beginning
-            for dim, axis in zip(shapes.dims(lookup.table) or (), lookup.index_axes, strict=False):
-                yield dim, lookup.shape[axis]
-        if node.op_type in _SAME_SHAPE:
-            for a, b in itertools.combinations(input_dims, 2):
+        yield from _equal_dims_of_lookup(node, shapes)
+        operand_dims = [dims for x in node.inputs if (dims := shapes.dims(x)) is not None]
+        if node in _SAME_SHAPE:
+            for a, b in itertools.combinations(operand_dims, 2):
                 yield from zip(reversed(a), reversed(b), strict=False)
-        elif node.op_type == "MatMul" and len(input_dims) == 2:
-            a, b = input_dims
-            if len(a) > 1 and len(b) > 1:
-                yield a[-1], b[-2]
-                yield from zip(reversed(a[:-2]), reversed(b[:-2]), strict=False)
-        elif node.op_type == "Concat" and len({len(x) for x in input_dims}) == 1:
-            axis = node.attributes["axis"].as_int() % max(len(input_dims[0]), 1)
-            for a, b in itertools.pairwise(input_dims):
-                yield from (pair for i, pair in enumerate(zip(a, b, strict=True)) if i != axis)
+        elif is_op(node, "MatMul") and len(operand_dims) == 2:
+            yield from _equal_dims_of_product(*operand_dims)
+        elif is_op(node, "Concat") and len({len(x) for x in operand_dims}) == 1:
+            yield from _equal_dims_of_concat(
+                operand_dims, axis_of(node, len(operand_dims[0]), opset)
+            )
+
+
+def _equal_dims_of_lookup(node: ir.Node, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:
+    """Yield the dims of a mask and those it is looked up with: all of it, or its beginning."""
+    lookup = identity_lookup(node, shapes)
+    if lookup is not None:
+        for dim, axis in zip(shapes.dims(lookup.table) or (), lookup.index_axes, strict=False):
+            yield dim, lookup.shape[axis]
+
+
+def _equal_dims_of_product(a: Sequence[Dim], b: Sequence[Dim]) -> Iterator[tuple[Dim, Dim]]:
+    if len(a) > 1 and len(b) > 1:
+        yield a[-1], b[-2]
+        yield from zip(reversed(a[:-2]), reversed(b[:-2]), strict=False)
+
+
+def _equal_dims_of_concat(
+    operand_dims: Sequence[Sequence[Dim]], joined_axis: int | None
+) -> Iterator[tuple[Dim, Dim]]:
+    for a, b in itertools.pairwise(operand_dims):
+        yield from (x for i, x in enumerate(zip(a, b, strict=True)) if i != joined_axis)

@@ -33,8 +33,8 @@ def rename_dims(model: ir.Model) -> dict[str, str]:
     """Rename every symbolic dim of the inputs to an identifier; return new name -> old name.
 
     An expression such as ``past + 1`` stays one if its symbols are dims by themselves; a name
-    such as ``batch-size`` only looks like one. What Python reads in its own way, ``lambda`` and
-    letters that it takes for others, is no name in an expression either.
+    such as ``batch-size`` only looks like one. Keywords of Python, such as ``lambda``, and letters
+    outside ASCII are no names in an expression either.
     """
     dims = [d for v in model.graph.inputs for d in v.shape or () if not is_nameless(d)]
     plain_names = {str(d) for d in dims if _is_plain(str(d))}

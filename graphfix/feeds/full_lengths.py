@@ -17,19 +17,19 @@ def add_full_lengths(model: ir.Model, feeds: Feeds) -> dict[str, Array]:
     length_input = LengthInput.from_metadata(model)
     if length_input is None or length_input.kind != "lengths" or length_input.input in feeds:
         return dict(feeds)
-    name, _, axis = length_input.axis.rpartition(".")
+    name, axis = length_input.padded_place
     value = next((x for x in model.graph.inputs if x.name == length_input.input), None)
     if value is None or name not in feeds:
         return dict(feeds)
     batch = value.shape[0] if value.shape else 1
-    rows = batch if isinstance(batch, int) else 1
-    for graph_input in model.graph.inputs:
-        dims = (
-            list(graph_input.shape)
-            if graph_input.shape is not None and graph_input is not value
-            else []
-        )
-        array = feeds.get(graph_input.name or "")
-        if batch in dims and not isinstance(batch, int) and array is not None:
-            rows = array.shape[dims.index(batch)]
-    return {**feeds, length_input.input: np.full(rows, feeds[name].shape[int(axis)], np.int64)}
+    rows = batch if isinstance(batch, int) else _size_of_dim(model, batch, feeds)
+    return {**feeds, length_input.input: np.full(rows, feeds[name].shape[axis], np.int64)}
+
+
+def _size_of_dim(model: ir.Model, dim: ir.SymbolicDim, feeds: Feeds) -> int:
+    """Return the size of a symbolic dim in the feeds; 1 if nothing that is fed has it."""
+    for value in model.graph.inputs:
+        array = feeds.get(value.name or "")
+        if array is not None and value.shape is not None and dim in value.shape:
+            return int(array.shape[list(value.shape).index(dim)])
+    return 1

@@ -1,35 +1,43 @@
-"""Searches around a value: above it, and below it on the way into a Softmax."""
+"""Searches around a value: for a node above it, and for a Softmax below it."""
 
 from collections.abc import Callable
 from itertools import islice
 
 import onnx_ir as ir
 
-from graphfix.graph.nodes import is_op, value_before
-from graphfix.graph.walks import inputs_if_op, reachable_from
+from graphfix import ops
+from graphfix.graph.nodes import attr_int, is_op, value_before
+from graphfix.graph.walks import reachable_from
 
-THROUGH = frozenset(
-    {"Cast", "CastLike", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Slice"}
-    | {"Transpose", "Flatten", "Tile", "Concat", "Pad", "Split", "ReduceMax", "ReduceMin"}
-    | {"GatherND", "GatherElements", "Trilu", "Dropout", "Resize", "MaxPool", "AveragePool"}
+# Elements of the result lie in the range of the first input, or of all inputs of a Concat.
+KEEPS_RANGE = (
+    (ops.MOVES_ELEMENTS | ops.CASTS | ops.IDLE | ops.REDUCES_TO_EXTREME | ops.RESAMPLES)
+    | (ops.POOLS - ops.named("LpPool"))
+    | ops.named("Pad Trilu")
+)
+SHIFTS_AND_SCALES = ops.named("Add Sub Mul Neg")
+# They scale, shift, bound or move scores on their way into a Softmax.
+_KEEPS_SCORES = (
+    (ops.MOVES_ELEMENTS | ops.CASTS | ops.IDLE)
+    | (SHIFTS_AND_SCALES - ops.named("Neg"))
+    | ops.named("Div Max Min Where Clip")
 )
 
 
-ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Neg", "Gather"})
-
-
 def find_above(
-    value: ir.Value, stop: Callable[[ir.Node], bool], arithmetic: frozenset[str] = ARITHMETIC
+    value: ir.Value, stop: Callable[[ir.Node], bool], arithmetic: ops.OpSet = SHIFTS_AND_SCALES
 ) -> ir.Node | None:
     """Return the first node above ``value`` that satisfies ``stop``, among the 24 nearest.
 
     Args:
         value: Where to begin.
         stop: Whether a node is it.
-        arithmetic: What is looked through besides operators that keep elements.
+        arithmetic: Operators to look through besides those that keep the range of elements.
     """
-    through = THROUGH | arithmetic
-    near = reachable_from([value], lambda x: inputs_if_op(x.producer(), through))
+    through = KEEPS_RANGE | arithmetic
+    near = reachable_from(
+        [value], lambda x: node.inputs if through.has(node := x.producer()) else ()
+    )
     producers = (x.producer() for x in islice(near, 24))
     return next((node for node in producers if node is not None and stop(node)), None)
 
@@ -38,18 +46,12 @@ def is_positions(value: ir.Value) -> bool:
     """Return whether ``value`` counts 0, 1, 2, ...: a Range, a CumSum or such a constant."""
     if find_above(value, lambda n: is_op(n, "Range", "CumSum", "ConstantOfShape", "NonZero")):
         return True
-    source = value_before(value, "Cast", "Unsqueeze", "Reshape", "Expand", "Slice", "Identity")
+    source = value_before(value, *ops.KEEPS_EVERY_ELEMENT, *ops.CASTS, "Slice")
     tensor = None if source is None else ir.convenience.get_const_tensor(source)
     if tensor is None or not 1 < tensor.size <= 1 << 16:
         return False
     flat = tensor.numpy().reshape(-1)
     return bool((flat[1:] - flat[:-1] == 1).all())
-
-
-_TO_SOFTMAX = frozenset(
-    {"Add", "Reshape", "Transpose", "Cast", "Where", "Mul", "Div", "Max", "Min", "Identity"}
-    | {"Unsqueeze", "Squeeze", "Sub", "Clip"}
-)
 
 
 def feeds_softmax(node: ir.Node) -> bool:
@@ -58,12 +60,19 @@ def feeds_softmax(node: ir.Node) -> bool:
     A mask is often prepared once and added in each layer, so this looks past the first Add.
     """
     near = reachable_from(
-        node.outputs, lambda x: (y.outputs[0] for y, _ in x.uses() if y.op_type in _TO_SOFTMAX)
+        node.outputs, lambda x: (y.outputs[0] for y, _ in x.uses() if y in _KEEPS_SCORES)
     )
     users = (user for x in islice(near, 60) for user, _ in x.uses())
-    return any(user.op_type in ("Softmax", "LogSoftmax") for user in users)
+    return any(is_op(user, "Softmax", "LogSoftmax") for user in users)
 
 
-def describe_node(node: ir.Node) -> str:
-    """Return a node's operator and name, as a user finds it."""
+def cast_type(node: ir.Node) -> ir.DataType | None:
+    """Return the type that a Cast or CastLike casts to; None if the model does not say it."""
+    if is_op(node, "Cast"):
+        return ir.DataType(attr_int(node, "to", ir.DataType.FLOAT))
+    return next((x.dtype for x in (node.outputs[0], *node.inputs[1:]) if x and x.dtype), None)
+
+
+def node_title(node: ir.Node) -> str:
+    """Return the operator of a node and its name, or that of its first output: ``Add 'y'``."""
     return f"{node.op_type} {node.name or node.outputs[0].name!r}"

@@ -1,41 +1,51 @@
-"""Range of an input that is used as indices, from computing the graph in between.
+"""Range of an input that is used as indices, found by computing the graph in between.
 
-Exports wrap negative ids, add offsets of codebooks or cut rows out on the way: Less, Add, Mul and
-Where in front of a Gather. What the input's numbers become there says which of them are in range.
+Exports wrap negative ids, add offsets of codebooks or cut out rows first: Less, Add, Mul and Where
+in front of a Gather. The numbers that arrive at the Gather say which input numbers are in range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.symbolic.expressions import Dim
-from graphfix.feeds.graph_uses import THROUGH, describe_node
+from graphfix.feeds.graph_uses import KEEPS_RANGE, cast_type, node_title
 from graphfix.feeds.laws import BINARY, TESTS, UNARY, Law, Numbers, apply_law
 from graphfix.graph.constants import const_of, scalar_of
 from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.walks import opset_of
+from graphfix.ops.axes import axis_of
 
 Dims = Callable[[ir.Value | None], Sequence[Dim] | None]
 
-# (operator, input) that takes indices of the first input; of OneHot, classes.
-_INDICES = frozenset(
-    {("Gather", 1), ("GatherElements", 1), ("GatherND", 1), ("OneHot", 0)}
-    | {("ScatterND", 1), ("ScatterElements", 1), ("Scatter", 1)}
-)
-_SCATTER = frozenset({"ScatterND", "ScatterElements", "Scatter"})
+# Not MaxUnpool: its indices count through several axes at once.
+_TAKES_INDICES = ops.TAKES_INDICES - ops.named("MaxUnpool")
+_COUNTS_THROUGH_AXES = ops.named("GatherND ScatterND")
+# One tensor among others: each element of the result comes from one of them.
+_JOINS = ops.SCATTERS | ops.named("Concat")
+_KEEPS_NUMBERS = KEEPS_RANGE | ops.named("Clip")
 # Constants of more elements are not computed with.
-_MOST_NUMBERS = 64
-# No more than so many ids are tried.
-_MOST = 1 << 20
-_AT = 64
-_NEAR = np.arange(-_AT, _AT + 1, dtype=np.float64)
+_MOST_CONSTANT_ELEMENTS = 64
+_MOST_IDS_TRIED = 1 << 20
+# The numbers that are followed through the graph, and the index of 0 among them.
+_ZERO = 64
+_NUMBERS_AROUND_ZERO = np.arange(-_ZERO, _ZERO + 1, dtype=np.float64)
 
 
 class IndexRange(NamedTuple):
-    """Integers to feed: ``low <= x < high``, and ``x`` below each of ``below`` in the run."""
+    """Integers to feed: ``low <= x < high``, and below the sizes ``below`` of the same run.
+
+    Attributes:
+        low: The smallest valid number.
+        high: One more than the largest valid number.
+        below: Symbolic sizes that the numbers stay below, too.
+        node: The operator that takes the indices, and its name.
+    """
 
     low: int
     high: int
@@ -48,55 +58,80 @@ def find_index_range(start: ir.Value, dims: Dims) -> IndexRange | None:
 
     Args:
         start: The input.
-        dims: Gives the dims of a tensor; asked only of what is indexed.
+        dims: Returns the dims of a tensor; called only for tensors that are indexed.
     """
     trail = _Trail(start)
-    values = trail.map_numbers(_NEAR)
+    values = trail.map_numbers(_NUMBERS_AROUND_ZERO)
     ends = [(node, x) for node, x in trail.ends if x in values and not _is_partial(values[x])]
     if not ends:
         return None
-    sizes: dict[ir.Value, int] = {}
-    below: list[ir.SymbolicDim] = []
-    low = 0
-    for node, x in ends:
-        limits = list(_index_limits(node, dims))
-        if numbers := [d for d in limits if isinstance(d, int)]:
-            sizes[x] = min(*numbers, sizes.get(x, numbers[0]))
-        at_zero, at_one = values[x][_AT : _AT + 2].max(axis=1)
-        symbolic = [d for d in limits if isinstance(d, ir.SymbolicDim)]
-        if symbolic and not at_one - at_zero > 1:
-            shift = 0 if np.isnan(at_zero) else int(at_zero)
-            below += [d - shift if shift else d for d in symbolic]
-            low = max(low, -shift)
+    limits = [(indices, limit) for node, indices in ends for limit in _index_limits(node, dims)]
+    low, below = _symbolic_bounds(limits, values)
     high = 1 << 30 if below else 1
-    if sizes:
+    if sizes := _smallest_sizes(limits):
         low, high = _valid_bounds(trail, sizes)
-    return IndexRange(low, max(high, low + 1), tuple(below), describe_node(ends[0][0]))
+    return IndexRange(low, max(high, low + 1), below, node_title(ends[0][0]))
+
+
+def _smallest_sizes(limits: Iterable[tuple[ir.Value, Dim]]) -> dict[ir.Value, int]:
+    """Return the smallest size that is a number, for each tensor of indices that has one."""
+    sizes: dict[ir.Value, int] = {}
+    for indices, size in limits:
+        if isinstance(size, int):
+            sizes[indices] = min(size, sizes.get(indices, size))
+    return sizes
+
+
+def _symbolic_bounds(
+    limits: Iterable[tuple[ir.Value, Dim]], values: Mapping[ir.Value, Numbers]
+) -> tuple[int, tuple[ir.SymbolicDim, ...]]:
+    """Return the lowest valid number, and sizes known in a run that the numbers stay below."""
+    low = 0
+    below: list[ir.SymbolicDim] = []
+    for indices, size in limits:
+        shift = _shift_of(values[indices]) if isinstance(size, ir.SymbolicDim) else None
+        if isinstance(size, ir.SymbolicDim) and shift is not None:
+            below.append(size - shift if shift else size)
+            low = max(low, -shift)
+    return low, tuple(below)
 
 
 def _is_partial(values: Numbers) -> bool:
     """Return whether some numbers become known ones and others do not."""
-    unknown = np.isnan(values[_AT:])
+    unknown = np.isnan(values[_ZERO:])
     return bool(unknown.any() and not unknown.all())
+
+
+def _shift_of(values: Numbers) -> int | None:
+    """Return the number added to the input before it is an index; None if the input is scaled up.
+
+    0 if the number is unknown.
+    """
+    at_zero, at_one = values[_ZERO : _ZERO + 2].max(axis=1)
+    if at_one - at_zero > 1:
+        return None
+    return 0 if np.isnan(at_zero) else int(at_zero)
 
 
 def _valid_bounds(trail: _Trail, sizes: dict[ir.Value, int]) -> tuple[int, int]:
     """Return the lowest valid number and one past the highest that reaches a new index."""
-    grid = np.arange(-_AT, min(2 * max(sizes.values()) + _AT, _MOST), dtype=np.float64)
+    grid = np.arange(
+        -_ZERO, min(2 * max(sizes.values()) + _ZERO, _MOST_IDS_TRIED), dtype=np.float64
+    )
     values = trail.map_numbers(grid)
-    # Where something is added that is not known, the first half has the best chances.
+    # If an unknown number is added, indices in the first half are most likely in range.
     indices = [
-        np.where(np.isnan(values[x][_AT:]).all(), 2 * grid[:, None], values[x]) for x in sizes
+        np.where(np.isnan(values[x][_ZERO:]).all(), 2 * grid[:, None], values[x]) for x in sizes
     ]
     fits = [(f >= 0) & (f < size) for f, size in zip(indices, sizes.values(), strict=True)]
     fit = np.logical_and.reduce([x.all(axis=1) for x in fits])
-    if not fit[_AT:].any():
+    if not fit[_ZERO:].any():
         return 0, 1
-    first = _AT + int(np.argmax(fit[_AT:]))
+    first = _ZERO + int(np.argmax(fit[_ZERO:]))
     last = first + int(np.argmin(np.append(fit[first:], False))) - 1
     while first and fit[first - 1] and all((f[first - 1] < f[first]).all() for f in indices):
         first -= 1
-    low, high = first - _AT, last - _AT + 1
+    low, high = first - _ZERO, last - _ZERO + 1
     top = [f[first : last + 1].max(axis=1) for f in indices]
     if first < last and all((f == f[0]).all() for f in top):
         return max(low, 0), min(sizes.values())
@@ -115,13 +150,23 @@ def _index_limits(node: ir.Node, dims: Dims) -> Iterator[Dim]:
     table_dims = dims(node.inputs[0])
     if not table_dims:
         return
-    if not is_op(node, "GatherND", "ScatterND"):
-        yield table_dims[attr_int(node, "axis", 0) % len(table_dims)]
+    if node in _COUNTS_THROUGH_AXES:
+        indices = dims(node.inputs[1])
+        count = indices[-1] if indices and isinstance(indices[-1], int) else 1
+        first = attr_int(node, "batch_dims", 0)
+        yield from table_dims[first : first + count]
         return
-    indices = dims(node.inputs[1])
-    count = indices[-1] if indices and isinstance(indices[-1], int) else 1
-    first = attr_int(node, "batch_dims", 0)
-    yield from table_dims[first : first + count]
+    axis = axis_of(node, len(table_dims), opset_of(node.graph) if node.graph else 1)
+    if axis is not None:
+        yield table_dims[axis] - _written_length(node, axis, dims) + 1
+
+
+def _written_length(node: ir.Node, axis: int, dims: Dims) -> Dim:
+    """Return how many places one index addresses: those of the update in a TensorScatter."""
+    if not is_op(node, "TensorScatter"):
+        return 1
+    update_dims = dims(node.inputs[1])
+    return update_dims[axis] if update_dims else 1
 
 
 class _Trail:
@@ -141,7 +186,9 @@ class _Trail:
                 self._below.update(node.outputs)
         inputs = ((node, i, x) for node in self._nodes for i, x in enumerate(node.inputs))
         self.ends = [
-            (n, x) for n, i, x in inputs if x in self._below and (n.op_type, i) in _INDICES
+            (n, x)
+            for n, i, x in inputs
+            if x in self._below and n in _TAKES_INDICES and i in ops.index_inputs(n)
         ]
 
     def map_numbers(self, grid: Numbers) -> dict[ir.Value, Numbers]:
@@ -150,9 +197,8 @@ class _Trail:
         for node in self._nodes:
             if node.domain not in ("", "ai.onnx"):
                 continue
-            outputs = _compute_node(
-                node, [self._operand_values(x, values) for x in node.inputs], values
-            )
+            operands = [self._operand_values(x, values) for x in node.inputs]
+            outputs = _compute_node(node, operands, [x in values for x in node.inputs])
             if outputs is not None and len(outputs) == len(grid):
                 values.update(dict.fromkeys(node.outputs, outputs))
         self._nodes = [x for x in self._nodes if x.outputs[0] in values]
@@ -165,45 +211,69 @@ class _Trail:
         if value is None or value in self._below:
             return None if value is None else values.get(value)
         array = const_of(value)
-        if array is None or array.dtype.kind not in "biuf" or not 0 < array.size <= _MOST_NUMBERS:
+        if (
+            array is None
+            or array.dtype.kind not in "biuf"
+            or not 0 < array.size <= _MOST_CONSTANT_ELEMENTS
+        ):
             return np.full((1, 1), np.nan)
         return array.astype(np.float64).reshape(1, -1)
 
 
 def _compute_node(
-    node: ir.Node, operands: list[Numbers | None], values: dict[ir.Value, Numbers]
+    node: ir.Node, operands: list[Numbers | None], followed: list[bool]
 ) -> Numbers | None:
-    """Compute the output of a node, or None if an element depends on several numbers."""
-    op, on = node.op_type, [x in values for x in node.inputs]
+    """Return the numbers of a node's output; None if an element depends on several of them.
+
+    Args:
+        node: An operator of the standard domain.
+        operands: The numbers of its inputs; None if they cannot be followed.
+        followed: Whether each input is on the trail.
+    """
     first = operands[0] if operands else None
-    if op == "Cast" and first is not None and on[0]:
-        to = ir.DataType(attr_int(node, "to", ir.DataType.FLOAT))
-        if to == ir.DataType.BOOL:
-            return np.where(np.isnan(first), first, first != 0)
-        return np.trunc(first) if to.is_integer() else first
-    if op in ("Concat", *_SCATTER):
-        parts = (x for i, x in enumerate(operands) if on[i] and not (op in _SCATTER and i == 1))
-        return next(parts, None)
-    if (op in THROUGH or op in ("Clip", "Gather")) and on[0]:
-        return first
-    if op in UNARY and first is not None:
-        return _apply_or_none(UNARY[op], first)
-    if len(operands) < 2 or any(x is None for x in operands):
-        return None
-    a, b, *extra = (x for x in operands if x is not None)
-    if op == "Where":
-        return _compute_where(a, b, extra[0], on)
-    if op not in BINARY or extra or (op in TESTS and (np.isnan(a).any() or np.isnan(b).any())):
-        return None
-    quotient = _apply_or_none(BINARY[op], a, b)
-    is_integer = op == "Div" and all((np.isnan(x) | (x == np.trunc(x))).all() for x in (a, b))
-    return np.trunc(quotient) if is_integer and quotient is not None else quotient
+    if node in _JOINS:
+        indices = ops.index_inputs(node)
+        data = [x for i, x in enumerate(operands) if followed[i] and i not in indices]
+        return data[0] if data else None
+    if node in _KEEPS_NUMBERS and followed[0] and first is not None:
+        return _cast_numbers(first, cast_type(node)) if node in ops.CASTS else first
+    if node.op_type in UNARY and first is not None:
+        return _apply_or_none(UNARY[node.op_type], first)
+    return _combine_operands(node, operands, followed)
 
 
-def _compute_where(condition: Numbers, yes: Numbers, no: Numbers, on: list[bool]) -> Numbers | None:
+def _combine_operands(
+    node: ir.Node, operands: list[Numbers | None], followed: list[bool]
+) -> Numbers | None:
+    """Return the result of a Where or of an operator with two operands, if all are followed."""
+    numbers = [x for x in operands if x is not None]
+    if len(numbers) < len(operands):
+        return None
+    if is_op(node, "Where"):
+        return _compute_where(numbers[0], numbers[1], numbers[2], followed)
+    return _compute_binary(node.op_type, *numbers) if len(numbers) == 2 else None
+
+
+def _cast_numbers(numbers: Numbers, to: ir.DataType | None) -> Numbers:
+    if to == ir.DataType.BOOL:
+        return np.where(np.isnan(numbers), numbers, numbers != 0)
+    return np.trunc(numbers) if to is not None and to.is_integer() else numbers
+
+
+def _compute_binary(op: str, a: Numbers, b: Numbers) -> Numbers | None:
+    if op not in BINARY or (op in TESTS and (np.isnan(a).any() or np.isnan(b).any())):
+        return None
+    result = _apply_or_none(BINARY[op], a, b)
+    is_whole = all((np.isnan(x) | (x == np.trunc(x))).all() for x in (a, b))
+    return np.trunc(result) if op == "Div" and is_whole and result is not None else result
+
+
+def _compute_where(
+    condition: Numbers, yes: Numbers, no: Numbers, followed: list[bool]
+) -> Numbers | None:
     if np.isnan(condition).any():  # another input decides
-        return yes if on[1] else no if on[2] else None
-    if not on[1] and not on[2] and np.isnan(yes).all() and np.isnan(no).all():
+        return yes if followed[1] else no if followed[2] else None
+    if not any(followed[1:]) and np.isnan(yes).all() and np.isnan(no).all():
         return None
     return _apply_or_none(np.where, condition != 0, yes, no)
 

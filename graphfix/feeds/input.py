@@ -27,7 +27,7 @@ class Input:
         role: What it is for.
         rows: The axis of the batch, or None.
         time: The axis along which it is ragged, or None.
-        problem: Why it cannot be made up, if so.
+        problem: Why no array can be made for it; empty if one can.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Input:
         below = self.role.below
         if not below:
             return self
-        # Of a size that is only known inside the graph the first element alone is safe.
+        # If a size is known only inside the graph, index 0 alone is safe.
         is_known = all(symbols(d) <= sizes.keys() for d in below)
         high = min(self.role.high, *(size_of_dim(d, sizes) for d in below)) if is_known else 1
         return replace(self, role=replace(self.role, high=max(high, self.role.low + 1)))
@@ -61,7 +61,7 @@ def size_of_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
     """
     if isinstance(dim, int):
         size: object = dim
-    else:  # most dims are one name, which is looked up and not worked out
+    else:  # most dims are one name: a look-up is faster than evaluating an expression
         name = single_symbol(dim)
         size = int(sizes[name]) if name is not None and name in sizes else dim.evaluate(sizes)
     if not isinstance(size, int) or size < 0:

@@ -1,9 +1,9 @@
-"""What each graph input is for, told from how the graph uses it.
+"""Roles of graph inputs, inferred from how the graph uses them.
 
-An input is followed through the graph together with what the numbers 0 and 1 would become on the
-way, ``(f(0), f(1))``. Where the trail ends says what the input is: as indices into a table, token
-ids; as the condition that puts -inf into scores, a mask, and the pair says which of 0 and 1 marks
-padding; compared with positions, a length. Names are a hint only where use says nothing.
+An input is followed through the graph, together with the results ``(f(0), f(1))`` for the numbers 0
+and 1. The end of the trail says what the input is. Indices into a table are token ids. The
+condition that puts -inf into scores is a mask, and the pair says which of 0 and 1 marks padding. A
+number that is compared with positions is a length. Names count only where use says nothing.
 """
 
 import re
@@ -30,7 +30,7 @@ Kind = Literal[
     "int",  # some whole number, low <= x < high
     "data",  # anything
 ]
-TELLS: tuple[Kind, ...] = ("mask", "lengths", "relative-lengths", "cu-lengths")
+LENGTH_KINDS: tuple[Kind, ...] = ("mask", "lengths", "relative-lengths", "cu-lengths")
 """Inputs that say where content ends."""
 
 
@@ -40,16 +40,16 @@ class Role:
 
     Attributes:
         kind: The role.
-        why: The use that told it, for a user to read.
+        why: The use that it was recognised by, in words for a user.
         low: The smallest integer that may be fed.
         high: One more than the largest integer that may be fed.
-        below: Sizes of the same run that the integers stay below, too.
+        below: Symbolic sizes that the integers stay below, too.
         valid: What a mask has where there is content.
         padded: What a mask has where there is padding.
         choices: The numbers that the graph compares a ``choice`` with.
-        span: Between what a number is that is compared with a table.
-        free: Whether other whole numbers than those known may be fed: nothing bounds them.
-        sure: Whether the use proves it; a gain is multiplied with data as a 0/1 mask is.
+        span: The lowest and highest number to feed to an input that is compared with a table.
+        free: Whether any other integer may be fed, as nothing bounds it.
+        sure: Whether the use proves the role; a gain is multiplied with data as a 0/1 mask is.
     """
 
     kind: Kind
@@ -66,7 +66,7 @@ class Role:
 
 
 UNUSED = "unused"
-"""Why an input is what it is taken for, if nothing in the graph reads it."""
+"""The reason for the role of an input that nothing in the graph reads."""
 
 
 def roles_of(model: ir.Model, shapes: Callable[[], Shapes] | None = None) -> dict[str, Role]:
@@ -76,7 +76,7 @@ def roles_of(model: ir.Model, shapes: Callable[[], Shapes] | None = None) -> dic
 
     Args:
         model: The model.
-        shapes: Gives its symbolic shapes; asked where an input indexes what is no constant.
+        shapes: Returns its symbolic shapes; called if an input indexes a tensor of no fixed size.
     """
 
     def value_dims(value: ir.Value | None) -> Sequence[Dim] | None:
@@ -137,58 +137,103 @@ def _role_of_bool(value: ir.Value, clues: Clues) -> Role:
 
 
 def _role_of_float(value: ir.Value, clues: Clues) -> Role:
-    if clues.added and _rank_of(value) >= 2:
-        return Role("mask", f"added to scores at {clues.added}", valid=0.0, padded=-1e4)
-    mask = _mask_role(clues)
-    if mask is not None and not _has_one_element(value):
-        return mask
-    if _has_one_per_row(value) and _rank_of(value) >= 1:
-        if clues.fraction and (clues.compared or clues.cut):
-            return Role("relative-lengths", f"a share of the size at {clues.fraction}")
-        if clues.compared:
-            return Role("lengths", f"compared with positions at {clues.compared}")
-    gate = clues.gates and _rank_of(value) >= 2 and value.shape is not None
-    if gate and any(d == 1 for d in value.shape[1:]):  # type: ignore[index]
+    readings = (_float_as_addend, _float_as_condition, _float_as_lengths, _float_as_gate)
+    roles = (read(value, clues) for read in readings)
+    return next(
+        (role for role in roles if role is not None),
+        Role("data", "floating point", span=clues.span if _has_one_per_row(value) else None),
+    )
+
+
+def _float_as_addend(value: ir.Value, clues: Clues) -> Role | None:
+    if not clues.added or _rank_of(value) < 2:
+        return None
+    return Role("mask", f"added to scores at {clues.added}", valid=0.0, padded=-1e4)
+
+
+def _float_as_condition(value: ir.Value, clues: Clues) -> Role | None:
+    return None if _has_one_element(value) else _mask_role(clues)
+
+
+def _float_as_lengths(value: ir.Value, clues: Clues) -> Role | None:
+    if not _has_one_per_row(value) or _rank_of(value) < 1:
+        return None
+    if clues.fraction and (clues.compared or clues.cut):
+        return Role("relative-lengths", f"a share of the size at {clues.fraction}")
+    if clues.compared:
+        return Role("lengths", f"compared with positions at {clues.compared}")
+    return None
+
+
+def _float_as_gate(value: ir.Value, clues: Clues) -> Role | None:
+    if value.shape is None or _rank_of(value) < 2:
+        return None
+    if clues.gates and any(d == 1 for d in value.shape[1:]):
         return Role("mask", f"multiplied with data at {clues.gates}", sure=False)
-    if _name_matches(value, "mask") and _rank_of(value) >= 2:
-        return Role("mask", "its name", sure=False)
-    return Role("data", "floating point", span=clues.span if _has_one_per_row(value) else None)
+    return Role("mask", "its name", sure=False) if _name_matches(value, "mask") else None
 
 
 def _role_of_int(value: ir.Value, clues: Clues, table: IndexRange | None) -> Role:
-    if _has_one_per_row(value):
-        if clues.neighbours or _name_matches(value, "cu_?seq|cu_?len"):
-            return Role("cu-lengths", "differences of neighbours are lengths")
-        counted = clues.compared or clues.limits
-        # A number that only makes a shape is a size, not the length of a row.
-        if clues.compared or (counted and _rank_of(value) >= 1):
-            return Role("lengths", f"counted against positions at {counted}")
-        if table is None and _has_one_element(value) and clues.compared_numbers:
-            choices = tuple(sorted({*clues.compared_numbers}))
-            return Role("choice", "compared with constants", choices=choices, free=True)
-        if table is None and _rank_of(value) >= 1 and _name_matches(value, "len"):
-            return Role("lengths", "its name", sure=False)
+    role = _int_as_number_per_row(value, clues, table) if _has_one_per_row(value) else None
+    if role is not None:
+        return role
     if table is not None:
-        low, high, reason = table.low, table.high, f"indices of {table.node}"
-        if _name_matches(value, "position"):
-            return Role("positions", reason, low=low, high=high, below=table.below)
-        # Ids that the graph asks about, such as a padding id, are not content.
-        special_ids = tuple(sorted({x for x in clues.compared_numbers if low <= x < high}))
-        return Role("tokens", reason, low=low, high=high, below=table.below, choices=special_ids)
-    mask = None if _has_one_per_row(value) else _mask_role(clues)
-    if mask is not None:
-        return mask
-    if not clues.waves and _name_matches(value, "position") and not _has_one_per_row(value):
-        return Role("positions", "its name", high=1 << 30, sure=False)
+        return _role_of_indices(value, clues, table)
+    readings = (_int_as_condition, _int_as_positions, _int_as_counted_mask, _int_as_size)
+    roles = (read(value, clues) for read in readings)
+    return next(
+        (role for role in roles if role is not None), Role("int", "a whole number", free=True)
+    )
+
+
+def _int_as_number_per_row(value: ir.Value, clues: Clues, table: IndexRange | None) -> Role | None:
+    if clues.neighbours or _name_matches(value, "cu_?seq|cu_?len"):
+        return Role("cu-lengths", "differences of neighbours are lengths")
+    counted = clues.compared or clues.limits
+    # A number that only makes a shape is a size, not the length of a row.
+    if clues.compared or (counted and _rank_of(value) >= 1):
+        return Role("lengths", f"counted against positions at {counted}")
+    if table is not None:
+        return None
+    if _has_one_element(value) and clues.compared_numbers:
+        choices = tuple(sorted({*clues.compared_numbers}))
+        return Role("choice", "compared with constants", choices=choices, free=True)
+    if _rank_of(value) >= 1 and _name_matches(value, "len"):
+        return Role("lengths", "its name", sure=False)
+    return None
+
+
+def _role_of_indices(value: ir.Value, clues: Clues, table: IndexRange) -> Role:
+    low, high, reason = table.low, table.high, f"indices of {table.node}"
+    if _name_matches(value, "position"):
+        return Role("positions", reason, low=low, high=high, below=table.below)
+    # Ids that the graph asks about, such as a padding id, are not content.
+    special_ids = tuple(sorted({x for x in clues.compared_numbers if low <= x < high}))
+    return Role("tokens", reason, low=low, high=high, below=table.below, choices=special_ids)
+
+
+def _int_as_condition(value: ir.Value, clues: Clues) -> Role | None:
+    return None if _has_one_per_row(value) else _mask_role(clues)
+
+
+def _int_as_positions(value: ir.Value, clues: Clues) -> Role | None:
     if clues.waves:
         return Role("positions", f"angles at {clues.waves}", high=1 << 30)
-    if not _has_one_per_row(value) and (
-        clues.summed or clues.gates or _name_matches(value, "mask")
-    ):
-        return Role("mask", f"counted at {clues.summed or clues.gates or 'its name'}", sure=False)
-    if clues.shape or clues.limits:
-        return Role("int", "a size", low=1, high=5)
-    return Role("int", "a whole number", free=True)
+    if _name_matches(value, "position") and not _has_one_per_row(value):
+        return Role("positions", "its name", high=1 << 30, sure=False)
+    return None
+
+
+def _int_as_counted_mask(value: ir.Value, clues: Clues) -> Role | None:
+    counted = clues.summed or clues.gates or ("its name" if _name_matches(value, "mask") else "")
+    if not counted or _has_one_per_row(value):
+        return None
+    return Role("mask", f"counted at {counted}", sure=False)
+
+
+def _int_as_size(_value: ir.Value, clues: Clues) -> Role | None:
+    is_size = clues.shape or clues.limits
+    return Role("int", "a size", low=1, high=5) if is_size else None
 
 
 def _role_of_unused(value: ir.Value) -> Role:

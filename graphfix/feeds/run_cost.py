@@ -1,6 +1,6 @@
-"""How much a model computes at given sizes: the multiplications of its products.
+"""Cost of running a model at given sizes: the multiplications of its products.
 
-A clock would say it too, and something else on every machine: the same cases shall be made on all.
+Counted rather than timed, so that the same cases are made on every machine.
 """
 
 import math
@@ -10,14 +10,17 @@ from functools import cached_property
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.errors import FeedError
 from graphfix.facts.shapes import Dim, Shapes
 from graphfix.facts.symbolic.expressions import compile_dim
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
-from graphfix.graph.nodes import is_op
+from graphfix.graph.nodes import attr_int, attr_text, input_at, is_op
 
-_PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
+_MULTIPLIES = ops.PRODUCTS | ops.CONVOLVES
+# Behind x stand its scale and its zero point, and only then the other factor.
+_FACTOR_AT_3 = ops.named("QLinearConv QLinearMatMul com.microsoft.QGemm")
 
 
 class RunCost:
@@ -33,10 +36,8 @@ class RunCost:
     def multiplications_at(self, groups: Mapping[str, int]) -> int:
         """Return how many multiplications a run takes, in products whose sizes are known.
 
-        0 of sizes that there cannot be.
-
         Args:
-            groups: The size of each group.
+            groups: The size of each group. A size that is impossible costs 0.
         """
         try:
             sizes = {
@@ -68,17 +69,36 @@ def iter_products(graph: ir.Graph, get_shapes: Callable[[], Shapes]) -> Iterator
         get_shapes: Gives symbolic shapes; they are asked for if there is a product.
     """
     for node in graph:
-        if is_op(node, *_PRODUCTS):
+        if node in _MULTIPLIES:
             shapes = get_shapes()
-            operand_dims = [shapes.dims(x) for x in node.inputs[:2]]
+            if is_op(node, "Einsum"):
+                yield from _einsum_factors(node, shapes)
+                continue
+            a = shapes.dims(node.inputs[0])
+            b = shapes.dims(input_at(node, 3 if node in _FACTOR_AT_3 else 1))
             output_dims = shapes.dims(node.outputs[0])
-            if operand_dims[0] and operand_dims[1] and output_dims is not None:
-                yield _factors_of(node, operand_dims[0], operand_dims[1], output_dims)
+            if a and b and output_dims is not None:
+                yield _factors_of(node, a, b, output_dims)
 
 
 def _factors_of(
     node: ir.Node, a: Sequence[Dim], b: Sequence[Dim], output_dims: Sequence[Dim]
 ) -> tuple[Dim, ...]:
-    if is_op(node, "Conv", "ConvTranspose"):
-        return (*(output_dims if is_op(node, "Conv") else a), *b[1:])
-    return (*output_dims, a[0] if is_op(node, "Gemm") and "transA" in node.attributes else a[-1])
+    if node in ops.CONVOLVES:
+        return (*(a if is_op(node, "ConvTranspose") else output_dims), *b[1:])
+    if not attr_int(node, "transA", 0):
+        return (*output_dims, a[-1])
+    rotates = attr_int(node, "transBatchA", 0)  # of a FusedMatMul: [K, batch, M]
+    return (*output_dims, a[0 if rotates else -2])
+
+
+def _einsum_factors(node: ir.Node, shapes: Shapes) -> Iterator[tuple[Dim, ...]]:
+    """Yield the dims of all labels of an Einsum, if it names them all."""
+    terms = attr_text(node, "equation", "").partition("->")[0].replace(" ", "").split(",")
+    operands = [shapes.dims(x) for x in node.inputs]
+    pairs = list(zip(terms, operands, strict=False))
+    if all(dims is not None and len(labels) == len(dims) for labels, dims in pairs):
+        named_dims = (
+            pair for labels, dims in pairs for pair in zip(labels, dims or (), strict=True)
+        )
+        yield tuple(dict(named_dims).values())

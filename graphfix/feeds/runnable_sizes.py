@@ -5,17 +5,18 @@ from functools import cache, cached_property
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.errors import FeedError
-from graphfix.facts.pads import pads_of
 from graphfix.facts.symbolic.expressions import Dim
-from graphfix.facts.view import View
 from graphfix.feeds.signature import Signature
-from graphfix.graph.nodes import attr_text, is_op
+from graphfix.graph.constants import ints_of
+from graphfix.graph.nodes import is_op
+from graphfix.ops.pads import pad_mode, pads_by_axis
 
-_POOLS = ("AveragePool", "LpPool", "MaxPool")
-_WINDOWS = ("Conv", "STFT", *_POOLS)
+# The result of a ConvTranspose is never empty.
+_WINDOWS = (ops.CONVOLVES - ops.named("ConvTranspose")) | ops.POOLS | ops.named("STFT")
 REFLECTS = "a Pad reflects more than there is"
-POOLS = "a pool has less than its window, of which ONNX Runtime may make a frame"
+SHORT_POOL = "a pool has less than its window, of which ONNX Runtime may make a frame"
 
 
 class SizeLimits:
@@ -37,14 +38,14 @@ class SizeLimits:
         try:
             if not self.can_reflect_pads(groups):
                 return REFLECTS
-            return POOLS if self._frames and self._first_empty_node(groups, _POOLS) else ""
+            return SHORT_POOL if self._frames and self._first_empty_node(groups, ops.POOLS) else ""
         except FeedError:  # a dim such as T - 5 would be negative
             return ""
 
     def can_reflect_pads(self, groups: Mapping[str, int]) -> bool:
         """Return whether each reflecting Pad has as much as it reflects.
 
-        Not every ONNX Runtime refuses the others: 1.24.1 runs them, and fills in nothing there.
+        ONNX Runtime 1.24.1 does not refuse the others: it leaves memory uninitialized there.
         """
         sizes = self._signature.symbol_sizes(groups) if self._reflected_dims else {}
         padded_sizes = ((_eval_dim(dim, sizes), pad) for dim, pad in self._reflected_dims)
@@ -53,15 +54,13 @@ class SizeLimits:
     def first_empty_window(self, groups: Mapping[str, int]) -> ir.Node | None:
         """Return the first convolution or pooling that has less than its window, or None.
 
-        ONNX Runtime runs that where nothing is to be computed, and a maximum of nothing is -inf.
-        Of 3 samples, by a window of 4 and a stride of 2, its pools (1.32.0) make a frame where the
-        standard has none: it rounds (3 - 4) / 2 to 0.
+        ONNX Runtime runs them without elements: the maximum of none is -inf. From 3 samples, with a
+        window of 4 and a stride of 2, its pools (1.32.0) make a frame where the standard makes
+        none: it rounds (3 - 4) / 2 to 0.
         """
         return self._first_empty_node(groups, _WINDOWS)
 
-    def _first_empty_node(
-        self, groups: Mapping[str, int], kinds: tuple[str, ...]
-    ) -> ir.Node | None:
+    def _first_empty_node(self, groups: Mapping[str, int], kinds: ops.OpSet) -> ir.Node | None:
         windows = self._sliding(kinds)
         sizes = self._signature.symbol_sizes(groups) if windows else {}
         for node, dims in windows:
@@ -72,24 +71,27 @@ class SizeLimits:
     @cached_property
     def _reflected_dims(self) -> list[tuple[Dim, int]]:
         """Return each dim that a Pad reflects, and how much of it."""
-        model, reflections = self._signature.model, []
-        for node in model.graph:
-            if not is_op(node, "Pad") or attr_text(node, "mode", "") != "reflect":
+        reflected_dims: list[tuple[Dim, int]] = []
+        for node in self._signature.model.graph:
+            if not is_op(node, "Pad") or pad_mode(node) != "reflect":
                 continue
-            input_dims, pads = (
-                self._signature.shapes.dims(node.inputs[0]),
-                pads_of(node, View(model)),
-            )
-            if input_dims is not None and pads is not None and len(node.inputs) <= 3:
-                pairs = zip((*input_dims, *input_dims), pads, strict=True)
-                reflections += [
-                    (dim, pad) for dim, pad in pairs if isinstance(pad, int) and pad > 0
+            dims = self._signature.shapes.dims(node.inputs[0])
+            if dims is not None:
+                pads = pads_by_axis(node, len(dims), self._known_elements) or {}
+                reflected_dims += [
+                    (dims[axis], pad)
+                    for axis, both in pads.items()
+                    for pad in both
+                    if isinstance(pad, int) and pad > 0
                 ]
-        return reflections
+        return reflected_dims
 
-    def _window_nodes(self, kinds: tuple[str, ...]) -> list[tuple[ir.Node, Sequence[Dim]]]:
+    def _known_elements(self, value: ir.Value) -> Sequence[Dim] | None:
+        return ints_of(value) or self._signature.shapes.known_elements(value)
+
+    def _window_nodes(self, kinds: ops.OpSet) -> list[tuple[ir.Node, Sequence[Dim]]]:
         """Return the nodes that slide a window, with their output dims along the window's axes."""
-        nodes = [x for x in self._signature.model.graph if is_op(x, *kinds)]
+        nodes = [x for x in self._signature.model.graph if x in kinds]
         nodes_and_dims = [(x, self._signature.shapes.dims(x.outputs[0]) or ()) for x in nodes]
         return [(x, dims[1 if is_op(x, "STFT") else 2 :]) for x, dims in nodes_and_dims]
 

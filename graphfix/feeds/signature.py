@@ -6,7 +6,6 @@ Exporters name dims badly: one batch is ``s72`` in one input and ``s43`` in the 
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -14,6 +13,7 @@ import onnx_ir as ir
 
 from graphfix.facts.shapes import Shapes, shapes_of
 from graphfix.facts.symbolic.expressions import Dim
+from graphfix.feeds.batch_axes import find_batch, with_axes
 from graphfix.feeds.dim_groups import DimGroups, Tie
 from graphfix.feeds.dim_names import clone_for_renaming, rename_dims
 from graphfix.feeds.input import Input, all_symbols, single_symbol, size_of_dim, symbols
@@ -32,22 +32,22 @@ class Signature:
     Args:
         model: The model; it is not changed.
         tie: How to tie symbols that nothing in the graph relates.
-        constants: What some inputs are fed in every case.
-        length_input: The input that says what is valid to a repair of the model, though it may be
-            of no use to the model itself.
+        constants: Arrays of inputs that are fed the same in every case.
+        length_input: The input that gives valid lengths to a repaired model; the original may
+            ignore it.
 
     Attributes:
         model: The model with :meth:`symbols` for its dims; not to be changed.
         inputs: Every input that has no default and is not always fed the same.
-        constants: What the others are fed.
+        constants: The arrays of the other inputs.
         unused: The inputs that the graph does not use.
         batch: The group of the batch, or None.
         times: The groups of symbols that vary, other than the batch; the most important first.
         past: Those of ``times`` that are the lengths of caches, which may be 0.
-        fresh: The others.
-        derived: Symbols that are expressions of others, and these.
-        defaults: What inputs that need not be fed are by default; not of many or large ones, which
-            are weights that an exporter lists among the inputs.
+        fresh: The times that are no lengths of caches.
+        derived: Symbols that are expressions of others, with these expressions.
+        defaults: The default of each input that need not be fed; empty if there are many or large
+            ones: those are weights that an exporter lists among the inputs.
     """
 
     def __init__(
@@ -63,19 +63,16 @@ class Signature:
         self._names = rename_dims(self.model)
         roles = roles_of(self.model, lambda: self.shapes)
         self.unused = [name for name, role in roles.items() if role.why == UNUSED]
-        if length_input is not None and length_input.input in roles:
-            graph_role = roles[length_input.input]
-            if graph_role.kind != length_input.kind or not graph_role.sure:
-                roles[length_input.input] = Role(length_input.kind, "a repair takes it for that")
-        free = [v for v in self.model.graph.inputs if v.name not in self.constants]
-        self.inputs = [_make_input(v, roles) for v in free if v.name in roles]
+        roles = _override_length_role(roles, length_input)
+        fed = [v for v in self.model.graph.inputs if v.name not in self.constants]
+        inputs = [_make_input(v, roles) for v in fed if v.name in roles]
         self.defaults = {
             k: x for k, x in _small_defaults(self.model).items() if k not in self.constants
         }
-        self._batch = self._find_batch()
-        self.inputs = [self._with_axes(x) for x in self.inputs]
-        self._dim_groups = DimGroups(self.model, self.inputs, self._batch, tie, lambda: self.shapes)
-        self.batch = self._dim_groups.group_of(min(self._batch)) if self._batch else None
+        batch = find_batch(inputs, self.user_name)
+        self.inputs = [with_axes(x, batch) for x in inputs]
+        self._dim_groups = DimGroups(self.model, self.inputs, batch, tie, lambda: self.shapes)
+        self.batch = self._dim_groups.group_of(min(batch)) if batch else None
         self.derived = self._dim_groups.derived
         self.times, self.past = self._dim_groups.times, self._dim_groups.past
         self.fresh = [x for x in self.times if x not in self.past]
@@ -154,7 +151,7 @@ class Signature:
     def symbol_of(self, name: str) -> str | None:
         """Return the symbol that a user calls ``name`` or addresses as ``x.0``, or None.
 
-        Where no dim has the name, ``B`` is the batch, and ``T`` the one dim that grows besides.
+        If no dim has the name, ``B`` is the batch, and ``T`` the only other dim that varies.
         """
         for symbol in self.symbols():
             if name in (symbol, self.user_name(symbol)):
@@ -187,79 +184,24 @@ class Signature:
             return None if partner is None else self.time_of(partner)
         return None
 
-    # How the axes are found
-
     def _new_tokens_group(self, dim: ir.SymbolicDim) -> str | None:
         """Return the group of new tokens in a sum such as ``past + tokens``."""
         groups = {self.group_of(s) for s in dim.free_symbols()}
         return next((t for t in self.fresh if t in groups), None)
 
-    def _find_batch(self) -> set[str]:
-        """Return the symbols of the batch: first dims that appear in no other position."""
-        later = {s for x in self.inputs for d in x.dims[1:] for s in symbols(d)}
-        lengths = [x for x in self.inputs if x.role.kind in ("lengths", "relative-lengths")]
-        sure = {s for x in lengths if x.dims and (s := single_symbol(x.dims[0]))}
-        # The nodes of a graph, say, which its edges name; rows that are chosen again are a batch.
-        indexed = {
-            s for x in self.inputs for d in x.role.below for s in symbols(d) - {*all_symbols([x])}
-        }
-        batch = set(sure)
-        for item in self.inputs:
-            first = single_symbol(item.dims[0]) if item.dims else None
-            later_symbols = {s for d in item.dims[1:] for s in symbols(d)}
-            if first is None or sure & later_symbols or first in indexed:
-                continue
-            is_named_batch = re.search(r"batch|^(b|bs|n)$", self.user_name(first), re.IGNORECASE)
-            if first in later and not (is_named_batch and self._is_batch_of_states(first)):
-                continue
-            if (
-                len(item.dims) > 2
-                or (len(item.dims) == 2 and later_symbols)
-                or is_named_batch
-                or _is_text(item)
-            ):
-                batch.add(first)
-        if batch:  # one number or one vector a row, beside inputs that have rows
-            batch |= {
-                s
-                for x in self.inputs
-                if x.role.kind != "data" and len(x.dims) in (1, 2)
-                if (s := single_symbol(x.dims[0]))
-                and s not in later
-                and not any(map(symbols, x.dims[1:]))
-            }
-        return batch
 
-    def _is_batch_of_states(self, symbol: str) -> bool:
-        """Return whether a first dim comes second in other inputs: ``[layers, B, H]``."""
-        later_inputs = [x for x in self.inputs if any(symbol in symbols(d) for d in x.dims[1:])]
-        return all(
-            len(x.dims) > 2 and isinstance(x.dims[0], int) and single_symbol(x.dims[1]) == symbol
-            for x in later_inputs
-        )
-
-    def _with_axes(self, item: Input) -> Input:
-        batch = self._batch
-        first = 0 if item.dims and self._has_fixed_batch(item) else None
-        rows = max((a for a, d in enumerate(item.dims) if single_symbol(d) in batch), default=first)
-        free = [a for a, d in enumerate(item.dims) if a != rows and not symbols(d) <= batch]
-        time: int | None = None
-        if item.role.kind == "mask":
-            fixed = [a for a, d in enumerate(item.dims) if a != rows and d != 1]
-            time = free[-1] if free else (fixed[-1] if fixed else None)
-        elif item.role.kind in ("data", "tokens", "positions") and free:
-            time = free[0]
-        return replace(item, rows=rows, time=time)
-
-    def _has_fixed_batch(self, item: Input) -> bool:
-        """Return whether a first dim that is a number is a batch of fixed size."""
-        return isinstance(item.dims[0], int) and (len(item.dims) > 1 or item.dims[0] == 1)
-
-
-# Ids of more books are no codes of a frame of audio.
-_CODEBOOKS = 64
 # More or larger inputs with a default are weights.
 _FEW_DEFAULTS, _SMALL = 8, 4096
+
+
+def _override_length_role(
+    roles: Mapping[str, Role], length_input: LengthInput | None
+) -> dict[str, Role]:
+    """Return the roles, with that of the length input as a repair takes it."""
+    role = roles.get(length_input.input) if length_input is not None else None
+    if length_input is None or role is None or (role.kind == length_input.kind and role.sure):
+        return dict(roles)
+    return {**roles, length_input.input: Role(length_input.kind, "a repair takes it for that")}
 
 
 def _small_defaults(model: ir.Model) -> dict[str, Array]:
@@ -278,10 +220,3 @@ def _make_input(value: ir.Value, roles: Mapping[str, Role]) -> Input:
     if value.shape is None:
         return Input(name, dtype, (), roles[name], problem="the model does not say its rank")
     return Input(name, dtype, tuple(value.shape), roles[name])
-
-
-def _is_text(item: Input) -> bool:
-    """Return whether each row is a text of whole numbers, more than one frame has."""
-    if item.role.kind not in ("int", "tokens") or len(item.dims) != 2:
-        return False
-    return isinstance(item.dims[1], int) and item.dims[1] > _CODEBOOKS

@@ -1,4 +1,4 @@
-"""States: inputs that take, in the next step, what an output returned in this one.
+"""States: inputs that take in the next step what an output returned in this one.
 
 A decoder's cache, the hidden state of a recurrence, the left context of a streaming Conv. Nothing
 in a graph says which input belongs to which output; exporters say it in names, ``past`` and
@@ -7,7 +7,7 @@ in a graph says which input belongs to which output; exporters say it in names, 
 
 import operator
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -15,7 +15,7 @@ import onnx_ir as ir
 from graphfix.graph.dims import contradicts_shape
 from graphfix.runtime.port import Array, Feeds
 
-# What a name says of which way a state goes; the rest says which state it is.
+# Words of a name for the direction of a state; the other words say which state it is.
 _DIRECTION_WORDS = frozenset(
     {"past", "present", "prev", "previous", "next", "new", "old", "cur", "current", "updated"}
     | {"in", "out", "input", "output", "i", "o", "n"}
@@ -48,28 +48,42 @@ class StatePair:
 def find_states(model: ir.Model) -> tuple[StatePair, ...]:
     """Return the states of a model in the order of its inputs; none where pairs are ambiguous.
 
-    By name first, ``present.0.decoder.key`` for ``past_key_values.0.decoder.key`` too; what is
-    called a state and has no namesake among the outputs takes, in order, the outputs of its dtype
-    and shape that are left, if there are as many.
+    Inputs and outputs are paired by name first: ``past_key_values.0.decoder.key`` with
+    ``present.0.decoder.key``. The remaining inputs and outputs that are called states are paired in
+    order, if there are as many of both and their dtypes and shapes fit.
     """
     inputs = [x for x in model.graph.inputs if x.name and _is_state_name(x.name)]
     outputs = [x for x in model.graph.outputs if x.name]
-    output_names: dict[str, str] = {}
-    for same in (operator.eq, _contains_in_order):
-        for value in (x for x in inputs if x.name not in output_names):
+    output_by_input = _pair_by_name(inputs, outputs)
+    paired = output_by_input.values()
+    output_by_input |= _pair_in_order(
+        [x for x in inputs if x.name not in output_by_input],
+        [x for x in outputs if x.name not in paired and _is_state_name(x.name or "")],
+    )
+    names = [x.name for x in inputs if x.name in output_by_input]
+    return tuple(StatePair(name, output_by_input[name]) for name in names)
+
+
+def _pair_by_name(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> dict[str, str]:
+    """Return the output of each input that has one namesake: by all words first, then in order."""
+    output_by_input: dict[str, str] = {}
+    for is_alike in (operator.eq, _contains_in_order):
+        for value in inputs:
+            if value.name in output_by_input:
+                continue
             stem = _state_stem(value.name or "")
-            alike = [
-                x for x in outputs if same(_state_stem(x.name or ""), stem) and _can_feed(value, x)
-            ]
-            if len(alike) == 1 and alike[0].name not in output_names.values():
-                output_names[value.name or ""] = alike[0].name or ""
-    unmatched = [x for x in inputs if x.name not in output_names]
-    free = [
-        x for x in outputs if x.name not in output_names.values() and _is_state_name(x.name or "")
-    ]
-    if unmatched and len(unmatched) == len(free) and all(map(_can_feed, unmatched, free)):
-        output_names |= {a.name or "": b.name or "" for a, b in zip(unmatched, free, strict=True)}
-    return tuple(StatePair(x.name, output_names[x.name]) for x in inputs if x.name in output_names)
+            alike = [x for x in outputs if is_alike(_state_stem(x.name or ""), stem)]
+            namesakes = [x.name or "" for x in alike if _can_feed(value, x)]
+            if len(namesakes) == 1 and namesakes[0] not in output_by_input.values():
+                output_by_input[value.name or ""] = namesakes[0]
+    return output_by_input
+
+
+def _pair_in_order(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> dict[str, str]:
+    """Pair inputs and outputs one by one; none if there are not as many, or one does not fit."""
+    if len(inputs) != len(outputs) or not all(map(_can_feed, inputs, outputs)):
+        return {}
+    return {x.name or "": y.name or "" for x, y in zip(inputs, outputs, strict=True)}
 
 
 def carry_states(

@@ -24,15 +24,11 @@ def case_from_feeds(feeds: StrPath | Mapping[str, Array], signature: Signature) 
         signature: The inputs of the model.
 
     Raises:
-        FeedError: The file cannot be read, or an input is missing or has another rank.
+        FeedError: The file cannot be read, an input is missing or has another rank, or one that
+            the repaired model has as a constant has another value.
     """
     arrays = _read_npz(feeds) if isinstance(feeds, (str, os.PathLike)) else dict(feeds)
-    for name, constant in signature.constants.items():
-        if name in arrays and not np.array_equal(arrays[name].reshape(-1), constant.reshape(-1)):
-            raise FeedError(
-                f"the given {name!r} is {arrays[name].reshape(-1)[:4].tolist()}, and the repaired "
-                f"model has the constant {constant.reshape(-1)[:4].tolist()} in its place"
-            )
+    _require_constants(arrays, signature)
     arrays |= signature.constants
     missing = [x.name for x in signature.inputs if x.name not in arrays]
     if missing:
@@ -40,6 +36,29 @@ def case_from_feeds(feeds: StrPath | Mapping[str, Array], signature: Signature) 
             f"the given feeds lack {', '.join(map(repr, missing))}; "
             f"they have {', '.join(map(repr, arrays)) or 'nothing'}"
         )
+    sizes = _symbol_sizes(arrays, signature)
+    valid = _valid_lengths(signature, arrays, sizes)
+    return Case(
+        "given", key_by_user_name(signature, sizes), arrays, key_by_user_name(signature, valid)
+    )
+
+
+def _require_constants(arrays: Mapping[str, Array], signature: Signature) -> None:
+    """Raise FeedError if an input that became a constant is given another value."""
+    for name, constant in signature.constants.items():
+        if name in arrays and not np.array_equal(arrays[name].reshape(-1), constant.reshape(-1)):
+            raise FeedError(
+                f"the given {name!r} is {arrays[name].reshape(-1)[:4].tolist()}, and the repaired "
+                f"model has the constant {constant.reshape(-1)[:4].tolist()} in its place"
+            )
+
+
+def _symbol_sizes(arrays: Mapping[str, Array], signature: Signature) -> dict[str, int]:
+    """Return the size of each symbol in the given arrays.
+
+    Raises:
+        FeedError: An array has another rank than its input.
+    """
     sizes: dict[str, int] = {}
     for item in signature.inputs:
         array = arrays[item.name]
@@ -53,10 +72,7 @@ def case_from_feeds(feeds: StrPath | Mapping[str, Array], signature: Signature) 
         for dim, size in zip(item.dims, array.shape, strict=True):
             if isinstance(dim, ir.SymbolicDim) and dim.value in symbols(dim):
                 sizes.setdefault(str(dim.value), size)
-    valid = _valid_lengths(signature, arrays, sizes)
-    return Case(
-        "given", key_by_user_name(signature, sizes), arrays, key_by_user_name(signature, valid)
-    )
+    return sizes
 
 
 def _read_npz(path: StrPath) -> dict[str, Array]:
@@ -64,14 +80,14 @@ def _read_npz(path: StrPath) -> dict[str, Array]:
     try:
         if not path.is_file():
             raise FeedError(f"{path}: {'is no file' if path.exists() else 'no such file'}")
-        with path.open("rb") as stream:  # numpy leaves one open that it does not understand
+        with path.open("rb") as stream:  # numpy does not close a file that it cannot read
             file = np.load(stream, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise FeedError(f"{path}: holds one array; save them with np.savez(path, name=..)")
             with file:
                 return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-        # Of what is no archive, numpy speaks of pickles.
+        # If a file is no archive, numpy's reason is about pickles and misleads.
         reason = f" ({error})" if path.is_file() and zipfile.is_zipfile(path) else ""
         message = (
             f"{path}: not an .npz file of arrays{reason}; save one with np.savez(path, name=array)"

@@ -1,1 +1,1 @@
-"""Search for what of a model must stay in float32, by running it."""
+"""Search, by running a model, for the nodes that must stay in float32."""

@@ -1,10 +1,9 @@
-"""Search, by running, for what must stay in float32 for a model to pass its gate.
+"""Search, by running, for the nodes that must stay in float32 for a model to pass its gate.
 
-The pass decides what stays from the graph alone. Here the model that it makes is run beside the one
-in float32, each result rounded as a device rounds it. What overflows stays. If the gate is still
-missed, the search bisects for the shortest stretch of the graph that must stay, and then drops the
-parts of it that need not. Weights of what stays are float16 in the file all the same, if the gate
-allows.
+The pass chooses nodes from the graph alone. Here the converted model is run beside the float32 one,
+each result rounded as a device rounds it. Nodes that overflow stay in float32. If the gate is still
+missed, the search bisects for the shortest stretch of the graph that must stay, and then drops
+parts of it that need not. Weights of these nodes are stored in float16 if the gate allows.
 """
 
 import bisect
@@ -34,18 +33,18 @@ from graphfix.runtime.local_session import Session
 from graphfix.runtime.random_nodes import first_random_node, seed_model
 from graphfix.runtime.run_errors import RunError
 
-# With less of the gate than this the usual inputs were not enough.
-_USUAL = 0.5
-# Into how many parts a stretch that must stay is cut at most, to give back what need not.
-_PARTS = 16
-# How many cases in which numbers are lost are looked at.
-_LOUD = 4
-# Weights of more elements than this are stored in float16 even if what takes them stays.
-_WEIGHT = 1024
-# Multiplications of the cases that candidates are tried on: a second or so on two cores.
+# The usual share of the gate. With less, the cases of verification are run as well.
+_USUAL_MARGIN = 0.5
+# Into how many parts a stretch that must stay is cut at most, to find those that need not.
+_MOST_PARTS = 16
+# How many cases in which numbers are lost are searched for overflows.
+_MOST_LOSING_CASES = 4
+# Weights of more elements than this may be stored in float16 even if their node stays in float32.
+_LARGE_WEIGHT = 1024
+# Multiplications of the cases that candidates are tried on: about a second on two cores.
 _WORK = 20_000_000_000
-# What the user wants in float32.
-_WANTED = ("keep=", "it is not among only=")
+# Reasons of nodes that the user keeps in float32.
+_USER_REASONS = ("keep=", "it is not among only=")
 _MADE_UP = "on made-up inputs; --feeds uses yours"
 
 
@@ -54,9 +53,9 @@ class KeepSearchResult:
     """Result of the search.
 
     Attributes:
-        reasons: Why a node stays, by the name of its first tensor.
-        stored: Weights of what stays that are float16 in the file nonetheless.
-        verdict: How far the model that results is from float32, or None if it could not be run.
+        reasons: Why a node stays in float32, by the name of its first tensor.
+        stored: Weights of such nodes that are stored in float16 nonetheless.
+        verdict: The difference of the resulting model from float32, or None if it did not run.
         met: Whether all cases were within the target; None if that was not tried.
     """
 
@@ -77,16 +76,16 @@ def search_kept_nodes(
     safety: Safety = "conditional",
     progress: Progress | None = None,
 ) -> tuple[Pass, KeepSearchResult]:
-    """Return the pass with what must stay in float32 among its ``keep``, and why.
+    """Return the pass with the nodes that must stay in float32 in its ``keep``, and why.
 
     Args:
-        model: The model as it is before the pass; it is not changed.
+        model: The model before the pass; it is not changed.
         chosen: The pass: it has options ``keep`` and ``store``, names joined by ``+``.
         tolerance: The gate.
-        margin: Which share of it may be used: other inputs than those that are tried do worse.
-        dims: Sizes to try, by the name of the symbolic dim; names that it lacks are ignored.
-        feeds: Inputs of the user's, for ``model``; by default they are made.
-        safety: What the passes before it keep, see :func:`graphfix.proof.verify.verify`.
+        margin: The share of the gate that may be used: inputs that were not tried may do worse.
+        dims: Sizes to try, by the name of the symbolic dim; unknown names are ignored.
+        feeds: The user's inputs for ``model``; by default they are made.
+        safety: The promise of the passes before, see :func:`graphfix.proof.verify.verify`.
         progress: Called with a short text at each step.
     """
     if not any(isinstance(x, Match) for x in chosen.sites(model)):
@@ -94,7 +93,7 @@ def search_kept_nodes(
     trials = Trials(model, chosen, progress or (lambda _: None))
     strict = replace(tolerance, max_abs=margin * tolerance.max_abs)
     search = _KeepSearch(trials, strict, safety, _trial_cases(trials.before, dims or {}, feeds))
-    search.use_all_cases = feeds is None and margin < _USUAL
+    search.use_all_cases = feeds is None and margin < _USUAL_MARGIN
     keep_set = search.run(loud=feeds is None)
     if feeds is None:
         reasons = {name: f"{reason} ({_MADE_UP})" for name, reason in keep_set.reasons.items()}
@@ -111,9 +110,9 @@ class _KeepSearch:
     """The search on one model.
 
     Attributes:
-        trials: The model, and candidates.
-        tolerance: What may differ.
-        safety: What the passes before keep.
+        trials: The model and its candidates.
+        tolerance: The largest allowed difference.
+        safety: The promise of the passes before.
         cases: Inputs to try.
         use_all_cases: Whether candidates are run on all cases of verification instead, which has
             more, garbage in the padding among them.
@@ -136,16 +135,16 @@ class _KeepSearch:
         return LoadedOriginal(before, cases=cases, tolerance=self.tolerance, safety=self.safety)
 
     def run(self, *, loud: bool) -> KeepSet:
-        """Return what must be kept.
+        """Return the nodes that must stay in float32.
 
         Args:
-            loud: Whether to look at the cases of verification in which a device loses numbers: the
-                CPU keeps float32 between operators, and does not show what overflows there.
+            loud: Whether to search the cases of verification, too, for overflows on a device, which
+                the CPU does not show: it keeps float32 between operators.
         """
         try:
             Session(self.trials.build_candidate(KeepSet()), optimize=False).close()
         except ModelError:
-            return KeepSet()  # verification says why, and the model is left as it is
+            return KeepSet()  # verification says why, and the model is not converted
         keep_set = KeepSet(find_overflows(self.trials, KeepSet(), extreme_cases(self.cases)))
         if loud and (losing := self._cases_losing_numbers(keep_set)):
             keep_set = keep_set.with_reasons(find_overflows(self.trials, keep_set, losing))
@@ -156,7 +155,7 @@ class _KeepSearch:
     # Candidates
 
     def _cases_losing_numbers(self, keep_set: KeepSet) -> list[Case]:
-        """Return cases in which a candidate has no number where float32 has one."""
+        """Return cases in which a candidate has NaN or infinity where float32 has a number."""
         self.trials.tell("converting to float16: all cases as a device rounds")
         original = self._original_on(None)
         model = emulate_float16(self.trials.build_candidate(keep_set))
@@ -165,7 +164,7 @@ class _KeepSearch:
             for case, diffs in self._diff_cases(model, original):
                 if any(x.nan_after > x.nan_before or x.inf_after > x.inf_before for x in diffs):
                     losing_cases.append(case)
-        return losing_cases[:_LOUD]
+        return losing_cases[:_MOST_LOSING_CASES]
 
     def _passes_gate(self, keep_set: KeepSet) -> bool:
         """Return whether a candidate meets the gate, as a device rounds and as the CPU does."""
@@ -201,7 +200,7 @@ class _KeepSearch:
     # The gate is missed
 
     def _bisect_stretch(self, keep_set: KeepSet) -> KeepSet:
-        """Add the shortest stretch of the graph that must stay, less what of it need not."""
+        """Add the shortest stretch of the graph that must stay, without the parts that need not."""
         names = [first_tensor_name(x) for x in self.trials.float_nodes]
 
         def with_stretch(stretch: list[str]) -> KeepSet:
@@ -218,7 +217,7 @@ class _KeepSearch:
             names = names[
                 len(names) - _least_passing(len(names), lambda n: passes_with(names[-n:])) :
             ]
-        size, least = len(names) // 2, len(names) // _PARTS
+        size, least = len(names) // 2, len(names) // _MOST_PARTS
         while size > least:
             for start in reversed(range(0, len(names), size)):
                 fewer = names[:start] + names[start + size :]
@@ -231,7 +230,7 @@ class _KeepSearch:
     # Weights
 
     def _store_weights(self, keep_set: KeepSet) -> KeepSet:
-        """Add weights of what stays that can be rounded, as long as that passes."""
+        """Store large weights of the kept nodes in float16, if the gate is still met."""
         if self.verdict is None or not self.verdict.ok or not hasattr(self.trials.chosen, "store"):
             return keep_set
         passed, names = self.verdict, self._heavy_weights(keep_set)
@@ -245,13 +244,15 @@ class _KeepSearch:
 
         def is_user_choice(node: ir.Node) -> bool:
             reason = node.metadata_props.get(KEPT_IN_FLOAT32_KEY, "")
-            return reason.startswith(_WANTED) and first_tensor_name(node) not in keep_set.reasons
+            return (
+                reason.startswith(_USER_REASONS) and first_tensor_name(node) not in keep_set.reasons
+            )
 
         return tuple(
             value.name or ""
             for value, tensor in _constant_tensors(self.trials.build_candidate(keep_set).graph)
             if tensor.dtype == ir.DataType.FLOAT
-            and tensor.size > _WEIGHT
+            and tensor.size > _LARGE_WEIGHT
             and not value.is_graph_input()
             and not any(is_user_choice(use.node) for use in value.uses())
         )
@@ -260,9 +261,9 @@ class _KeepSearch:
 def _trial_cases(
     model: ir.Model, dims: Mapping[str, Sequence[int]], feeds: Feeds | None
 ) -> list[Case]:
-    """Return the inputs to try, dozens of times: as many as cost little, at least the cheapest.
+    """Return the cases that candidates are tried on: as many as cost little, at least the cheapest.
 
-    Verification has them all.
+    Each is run dozens of times; verification runs them all.
     """
     if feeds is not None:
         return [Case("feeds", {}, dict(add_full_lengths(model, feeds)))]
@@ -282,15 +283,15 @@ def _trial_cases(
 
 
 def _score_node_names(nodes: Sequence[ir.Node]) -> list[str]:
-    """Return the nodes that make scores, from products with weights up to a Softmax.
+    """Return the nodes from products with weights up to a Softmax, by their first tensors.
 
-    There are few weights in that, and fewer than in any stretch of the graph that has it all.
+    They hold fewer weights than any stretch of the graph that includes them all.
     """
     candidates = set(nodes)
 
     def score_predecessors(node: ir.Node) -> Collection[ir.Node]:
         weights = (x.const_value for x in node.inputs if x is not None)
-        weighs = any(x is not None and x.size > _WEIGHT for x in weights)
+        weighs = any(x is not None and x.size > _LARGE_WEIGHT for x in weights)
         return () if weighs else candidates.intersection(node.predecessors())
 
     producers = set(reachable_from((x for x in nodes if is_op(x, "Softmax")), score_predecessors))
@@ -298,7 +299,7 @@ def _score_node_names(nodes: Sequence[ir.Node]) -> list[str]:
 
 
 def _least_passing(most: int, passes: Callable[[int], bool]) -> int:
-    """Return the least number that passes, where all above it do; ``most`` is taken to."""
+    """Return the least number that passes, if all above it do; ``most`` is assumed to pass."""
     return 1 + bisect.bisect_left(range(1, most), True, key=passes)
 
 
@@ -314,7 +315,7 @@ def _constant_tensors(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.TensorProt
 
 
 def mark_reasons(model: ir.Model, reasons: Mapping[str, str]) -> None:
-    """Write into the nodes why they stay."""
+    """Write into the metadata of nodes why they stay in float32."""
     for node in nodes_of(model.graph):
         if (reason := reasons.get(first_tensor_name(node))) is not None:
             node.metadata_props[KEPT_IN_FLOAT32_KEY] = reason

@@ -1,11 +1,12 @@
-"""Tensors that reach beyond float16, and where that begins."""
+"""Search for tensors that float16 does not hold, and for the nodes that make and read them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import TypeGuard
 
 import onnx_ir as ir
 
 from graphfix.feeds.case import Case
-from graphfix.graph.walks import nodes_of
+from graphfix.graph.walks import nodes_of, opset_of
 from graphfix.half import float16_range
 from graphfix.half.trials import KeepSet, Trials, first_tensor_name
 
@@ -13,12 +14,14 @@ _ROUNDS = 5
 
 
 def find_overflows(trials: Trials, keep_set: KeepSet, cases: Sequence[Case]) -> dict[str, str]:
-    """Find the nodes around what float16 does not hold, and those that overflow inside.
+    """Return why nodes must stay in float32, by the name of the first tensor of each.
+
+    Those around a tensor that float16 does not hold, and norms whose sums it does not hold.
 
     Args:
-        trials: The model.
-        keep_set: What stays already.
-        cases: Inputs.
+        trials: The model and its candidates.
+        keep_set: What stays in float32 already.
+        cases: Inputs to run.
     """
     reasons: dict[str, str] = {}
     for _ in range(_ROUNDS):
@@ -35,34 +38,42 @@ def find_overflows(trials: Trials, keep_set: KeepSet, cases: Sequence[Case]) -> 
 
 
 def _overflows_in_case(trials: Trials, candidate: ir.Model, case: Case) -> dict[str, str]:
-    """Find them in one case, where they begin: an infinite input makes more infinities."""
+    """Return the same for one case, only where it begins: an infinity makes more of them."""
     reasons: dict[str, str] = {}
-    lost: set[str] = set()
+    overflowed: set[str] = set()
+    opset = opset_of(trials.before)
     outputs = (x for node in nodes_of(candidate.graph) for x in node.outputs)
-    half = {x.name for x in outputs if x.dtype == ir.DataType.FLOAT16}
+    half_tensors = {x.name for x in outputs if x.dtype == ir.DataType.FLOAT16}
     for name, ours, theirs in trials.stream_tensors(candidate, case).iter_pairs(
         trials.shared_tensors(candidate)
     ):
         gap = float16_range.measure_gap(ours, theirs)
         if gap is None:
             continue
-        maker, takers = (
-            trials.producer_by_tensor.get(name),
-            trials.consumers_by_tensor.get(name, []),
-        )
-        begins = maker is None or not any(x is not None and x.name in lost for x in maker.inputs)
+        producer = trials.producer_by_tensor.get(name)
+        consumers = trials.consumers_by_tensor.get(name, [])
+        begins_here = gap.lost > 0 and not _reads_any(producer, overflowed)
         if gap.lost:
-            lost.add(name)
-        if (gap.lost and begins) or (name in half and float16_range.is_near_limit(ours)):
-            reason = f"{name!r} reaches {gap.largest:.3g}"
-            if gap.lost:
-                reason = f"{name!r} is beyond float16 at {gap.lost:,} places"
-            for node in (maker, *takers):
-                if node and any(x.dtype in (ir.DataType.FLOAT, None) for x in node.outputs):
-                    reasons.setdefault(first_tensor_name(node), reason)
-        for node in takers:
-            if (reason := float16_range.norm_fault(node, ours)) and first_tensor_name(
-                node
-            ) not in reasons:
-                reasons[first_tensor_name(node)] = reason
+            overflowed.add(name)
+        if begins_here or (name in half_tensors and float16_range.is_near_limit(ours)):
+            reason = _overflow_reason(name, gap)
+            for node in filter(_makes_floats, (producer, *consumers)):
+                reasons.setdefault(first_tensor_name(node), reason)
+        for node in consumers:
+            if reason := float16_range.norm_fault(node, name, ours, opset):
+                reasons.setdefault(first_tensor_name(node), reason)
     return reasons
+
+
+def _reads_any(node: ir.Node | None, names: Collection[str]) -> bool:
+    return node is not None and any(x is not None and x.name in names for x in node.inputs)
+
+
+def _makes_floats(node: ir.Node | None) -> TypeGuard[ir.Node]:
+    return node is not None and any(x.dtype in (ir.DataType.FLOAT, None) for x in node.outputs)
+
+
+def _overflow_reason(name: str, gap: float16_range.RangeGap) -> str:
+    if gap.lost:
+        return f"{name!r} is beyond float16 at {gap.lost:,} places"
+    return f"{name!r} reaches {gap.largest:.3g}"

@@ -1,4 +1,4 @@
-"""Candidates that a pass makes of a model with more and more kept, and the model beside them."""
+"""Candidates: the model after a pass that keeps some nodes in float32, beside the original."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _BUDGET = 1 << 30
 
 @dataclass(frozen=True)
 class KeepSet:
-    """Nodes that a candidate keeps in float32, and weights that it stores in float16 all the same.
+    """Nodes that a candidate keeps in float32, and weights of theirs that it stores in float16.
 
     Attributes:
-        reasons: Why a node stays, by the name of its first tensor.
-        stored: Weights of what stays that are float16 in the file nonetheless.
+        reasons: Why a node stays in float32, by the name of its first tensor.
+        stored: Weights of such nodes that are stored in float16 nonetheless.
     """
 
     reasons: dict[str, str] = field(default_factory=dict)
     stored: tuple[str, ...] = ()
 
     def with_reasons(self, reasons: Mapping[str, str]) -> KeepSet:
-        """Add nodes; the first reason that was given stays."""
+        """Return the set with more nodes; a node keeps its first reason."""
         return KeepSet({**reasons, **self.reasons}, self.stored)
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class KeepSet:
 
 
 class Trials:
-    """A model, and the candidates that a pass makes of it.
+    """A model, and the candidates that a pass makes from it.
 
     Args:
         model: The model before the pass; it is not changed.
@@ -71,12 +71,12 @@ class Trials:
         return replace(self.chosen, **new)  # type: ignore[type-var]
 
     def build_candidate(self, keep_set: KeepSet) -> ir.Model:
-        """Return the model that the pass makes, cached: nobody may change it."""
+        """Return the model after the pass, cached: it must not be changed."""
         keeping_pass = self.pass_keeping(keep_set)
         if self._last is None or self._last[0] != keeping_pass:
-            self._last = None  # one at a time is enough to hold
+            self._last = None  # freed first: one candidate at a time is in memory
             copy = self.before.clone()
-            shapes.copy_shapes(self.before, copy)  # what they are does not depend on what is kept
+            shapes.copy_shapes(self.before, copy)  # shapes do not depend on the kept nodes
             keeping_pass(copy)
             self._last = keeping_pass, copy
         return self._last[1]
@@ -99,12 +99,12 @@ class Trials:
 
     @cached_property
     def producer_by_tensor(self) -> dict[str, ir.Node]:
-        """Return which float node makes each tensor, by its name."""
+        """Return the float node that makes each tensor, by the tensor's name."""
         return {x.name: node for node in self.float_nodes for x in node.outputs if x.name}
 
     @cached_property
     def consumers_by_tensor(self) -> dict[str, list[ir.Node]]:
-        """Return which float nodes read each tensor, by its name."""
+        """Return the float nodes that read each tensor, by the tensor's name."""
         fed = ((value, node) for node in self.float_nodes for value in node.inputs)
         return group_pairs((x.name, node) for x, node in fed if x is not None and x.name)
 
@@ -125,7 +125,7 @@ class Trials:
         return drop_inner_shapes(inlined_copy(self.before))
 
     def shared_tensors(self, candidate: ir.Model) -> list[str]:
-        """Return inner tensors that a candidate has as well: a needless Cast is gone."""
+        """Return the inner tensors that a candidate has as well; it may lack a needless Cast."""
         theirs = {x.name for node in candidate.graph for x in node.outputs}
         return [x for x in self.float_tensors if x in theirs]
 
@@ -152,6 +152,6 @@ def first_tensor_name(node: ir.Node) -> str:
 
 
 def _extend_option(option: str, names: Iterable[str]) -> str:
-    """Add names to an option; what means something in an option becomes ``?``."""
+    """Add names to an option; characters that have a meaning in options become ``?``."""
     plain = (re.sub(r"[,:+=\[\]*\s]", "?", x) for x in names)
     return "+".join(dict.fromkeys([*filter(None, option.split("+")), *plain]))

@@ -1,29 +1,30 @@
-"""The walk over a padded model: states of tensors, leaks, and nodes that are not analysed."""
+"""Walk over a padded model: states of tensors, leaks, and nodes that cannot be analysed."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 import sympy
 
+from graphfix import ops
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import is_op
 from graphfix.graph.text import qualified_op_type
 from graphfix.graph.walks import opset_of, reachable_from, values_read_in_bodies
 from graphfix.lengths import tail_state as facts
-from graphfix.lengths.cell_moves import follow_shift, infer_shift_start, is_two_sided
 from graphfix.lengths.joint_axes import RefusedError, check_maskable
 from graphfix.lengths.length_source import LengthSource
+from graphfix.lengths.relative_positions import follow_shift, infer_shift_start, is_two_sided
 from graphfix.lengths.repairs.fill_tail import PoisonedInput
 from graphfix.lengths.repairs.repair import Repair
 from graphfix.lengths.rule_site import GROWS, AcceptedInputs, PaddingRule, RuleSite
-from graphfix.lengths.rules import MICROSOFT, rule_of
+from graphfix.lengths.rules import rule_of
 from graphfix.lengths.rules.gather import scattered_number
 from graphfix.lengths.rules.shape_ops import infer_sizes
 
-_KEEPS_PLACES = ("Transpose", "Cast", "Identity")
+_KEEPS_PLACES = ops.CASTS | ops.IDLE | ops.named("Transpose")
 
 
 @dataclass(frozen=True)
@@ -57,37 +58,48 @@ class Analysis:
 
 
 def analyse(model: ir.Model, source: LengthSource) -> Analysis:
-    """Follow padding through ``model``, which is only read.
+    """Find where padding leaks into what is valid, and what repairs it; ``model`` is only read.
 
-    First with anything at all in the padding of the inputs; if that leaks, with zeros there, which
-    is then the first repair.
+    The first walk assumes that the padding of the inputs holds anything at all. If that leaks, a
+    second walk assumes zeros there, and the first repair is to put them there.
     """
     with_garbage = _PaddingWalk(model, source, facts.ANY).run()
     if not with_garbage.repairs and not with_garbage.refusals:
         return with_garbage
     with_zeros = _PaddingWalk(model, source, facts.ZERO).run()
-    inputs = [
-        x for x in model.graph.inputs if not x.is_initializer() and x is not source.length_input
-    ]
     places = {node: i for i, node in enumerate(model.graph)}
-    poisoned: list[Repair] = []
-    for value in inputs:
-        state = with_zeros.states.get(value)
-        readers = [x.node for x in value.uses() if x.node.op_type not in ("Shape", "Size")]
+    # If there are no other repairs, the zeros in the inputs close all leaks.
+    repairs = [*_poisoned_inputs(model, with_zeros, places), *with_zeros.repairs]
+    with_zeros.repairs = sorted(repairs, key=lambda x: places.get(x.node, -1))
+    return with_zeros
+
+
+def _poisoned_inputs(
+    model: ir.Model, analysis: Analysis, places: Mapping[ir.Node, int]
+) -> list[Repair]:
+    """Return the repairs that put zeros into the padding of inputs, and add refusals of others.
+
+    Args:
+        model: The model.
+        analysis: Its analysis with zeros there.
+        places: Where each node is in the graph.
+    """
+    repairs: list[Repair] = []
+    for value in model.graph.inputs:
+        if value.is_initializer() or value is analysis.source.length_input:
+            continue
+        state = analysis.states.get(value)
+        readers = [x.node for x in value.uses() if x.node not in ops.READS_ONLY_SHAPE]
         if state is None or not state.time_axes or not readers:
             continue
         try:
             for axis in state.time_axes:
-                check_maskable(state.axes or (), axis, source)
+                check_maskable(state.axes or (), axis, analysis.source)
         except RefusedError as error:
-            with_zeros.refusals.append(Refusal(readers[0], f"input {value.name!r}: {error}"))
+            analysis.refusals.append(Refusal(readers[0], f"input {value.name!r}: {error}"))
         first = min(readers, key=lambda x: places.get(x, -1))
-        poisoned.append(PoisonedInput(first, "poisoned input", value, state))
-    # Without further repairs, what leaks is closed by the zeros at the inputs alone.
-    with_zeros.repairs = sorted(
-        [*poisoned, *with_zeros.repairs], key=lambda x: places.get(x.node, -1)
-    )
-    return with_zeros
+        repairs.append(PoisonedInput(first, "poisoned input", value, state))
+    return repairs
 
 
 class _PaddingWalk:
@@ -128,11 +140,11 @@ class _PaddingWalk:
         state = facts.state_with_tail(axes, facts.ZERO if own else self._tail)
         if not own:
             return state
-        inside = 1.0 if self._source.kind == "mask" else None
-        return replace(state, sign=1, inside=inside, length=self._padded_symbol())
+        valid_fill = 1.0 if self._source.kind == "mask" else None
+        return replace(state, sign=1, valid_fill=valid_fill, length=self._padded_symbol())
 
     def _axes_of(self, value: ir.Value) -> tuple[facts.Axis, ...] | None:
-        """Return the axes of what is made to its size."""
+        """Return the axes of a tensor by its dims alone."""
         dims = self._source.shapes.dims(value)
         site = RuleSite(next(iter(self._model.graph)), [], self._source, self._opset)
         return (
@@ -164,111 +176,168 @@ class _PaddingWalk:
         return replace(state, sign=facts.sign_of_number(least), fill=fill)
 
     def _visit_node(self, node: ir.Node) -> None:
-        inputs = node.inputs[:2] if scattered_number(node) is not None else node.inputs
-        states = [self._state_of(x) for x in inputs]
-        unknown = any(x is not None and s is None for x, s in zip(inputs, states, strict=True))
+        """Infer the states of a node's outputs, or add a refusal."""
+        states = [self._state_of(x) for x in _inputs_read(node)]
         inner = [x for x in values_read_in_bodies(node) if x in self._analysis.states]
-        if unknown or any(self._analysis.states[x] is None for x in inner):
-            results: Sequence[facts.TensorState | None] = [None] * len(node.outputs)
-        else:
-            site = RuleSite(node, states, self._source, self._opset, state_of=self._state_of)
-            try:
-                results = self._infer_outputs(site, inner)
-                self._analysis.repairs += site.repairs
-            except RefusedError as error:
-                results = [None] * len(node.outputs)
-                self._analysis.refusals.append(Refusal(node, str(error)))
-        refused = any(x.node is node for x in self._analysis.refusals)
-        for i, (value, state) in enumerate(zip(node.outputs, results, strict=False)):
-            self._analysis.states[value] = state
-            used = bool(value.uses()) or value.is_graph_output()
-            if state is None and used and not (refused or unknown or inner):
-                reason = f"there is no rule that says what padding does to output {i} of it"
-                self._analysis.refusals.append(Refusal(node, reason))
+        inner_states = [self._analysis.states[x] for x in inner]
+        inputs_unknown = any(
+            x is not None and state is None
+            for x, state in zip(_inputs_read(node), states, strict=True)
+        )
+        self._analysis.states.update(dict.fromkeys(node.outputs))
+        if inputs_unknown or None in inner_states:
+            return
+        site = RuleSite(node, states, self._source, self._opset, state_of=self._state_of)
+        try:
+            results = self._infer_outputs(site, [x for x in inner_states if x is not None])
+            self._analysis.states.update(zip(node.outputs, results, strict=False))
+            self._analysis.repairs += site.repairs
+        except RefusedError as error:
+            self._refuse(node, str(error))
+        if not inner and not any(x.node is node for x in self._analysis.refusals):
+            self._refuse_unknown_outputs(node)
+
+    def _refuse(self, node: ir.Node, reason: str) -> None:
+        self._analysis.refusals.append(Refusal(node, reason))
+
+    def _refuse_unknown_outputs(self, node: ir.Node) -> None:
+        for i, value in enumerate(node.outputs):
+            is_used = bool(value.uses()) or value.is_graph_output()
+            if is_used and self._analysis.states[value] is None:
+                self._refuse(
+                    node, f"there is no rule that says what padding does to output {i} of it"
+                )
 
     def _infer_outputs(
-        self, site: RuleSite, inner: Sequence[ir.Value]
+        self, site: RuleSite, inner_states: Sequence[facts.TensorState]
     ) -> Sequence[facts.TensorState | None]:
+        """Return the state of each output.
+
+        Args:
+            site: The node.
+            inner_states: States of tensors that its bodies read.
+
+        Raises:
+            RefusedError: Padding reaches the node, and no rule says what it does there.
+        """
         node = site.node
-        read_states = [*(x for x in site.states if x is not None)]
-        read_states += [y for x in inner if (y := self._analysis.states[x]) is not None]
-        moves = any(x.moving or x.shifted_axes for x in read_states)
-        touched = moves or any(
-            x.time_axes or x.counts_padding or x.places is not None for x in read_states
-        )
         if is_op(node, "Constant"):
             return [self._constant_state(node.outputs[0])]
+        states = [*site.present_states(), *inner_states]
         rule = rule_of(node)
-        makes_sizes = node.op_type in ("Shape", "Range", "ConstantOfShape", "Expand")
-        if not touched and not makes_sizes and (rule is None or not _is_informative(read_states)):
-            fixed = all(x.fixed for x in read_states) and not inner
-            return [site.output_without_time(i, fixed=fixed) for i in range(len(node.outputs))]
-        if not inner and len(node.outputs) == 1 and _moves_sizes(site, read_states):
+        if not _needs_rule(node, rule, states):
+            return _outputs_without_time(site, fixed=not inner_states)
+        if not inner_states and len(node.outputs) == 1 and _moves_sizes(site, states):
             return [infer_sizes(site)]
-        if rule is None or inner:
-            if moves:
-                raise RefusedError("it computes with positions that move when the clip is padded")
-            if inner:
-                raise RefusedError(f"the bodies of {qualified_op_type(node)} use what carries time")
-            fused = "; run ilens-mask before what fuses (-p ilens-mask,fast)"
-            raise RefusedError(
-                f"there is no rule that says what padding does to {qualified_op_type(node)}"
-                + (fused if node.domain == MICROSOFT else "")
-            )
+        if rule is None or inner_states:
+            raise RefusedError(_reason_without_rule(node, states, has_bodies=bool(inner_states)))
         _check_sizes(site, rule)
         if AcceptedInputs.SHRINKING not in rule.accepts:
-            _check_room(read_states)
-        if (
-            any(x.places is not None for x in read_states)
-            and AcceptedInputs.PLACES not in rule.accepts
-        ):
-            if node.op_type in _KEEPS_PLACES:
-                return [next(x for x in read_states if x.places is not None)]
-            raise RefusedError("it computes with the places of a mask, as many as there are")
-        if moves and node.op_type not in ("Shape", "Size"):
+            _check_room(states)
+        if AcceptedInputs.PLACES not in rule.accepts and any(x.places for x in states):
+            return [_keep_places(site)]
+        if node not in ops.MEASURES and any(map(_is_shifted, states)):
             return [follow_shift(site, rule, self._view)]
-        if self._source.batch is None and node.op_type in ("Add", "Sub"):
+        return self._apply_rule(site, rule)
+
+    def _apply_rule(self, site: RuleSite, rule: PaddingRule) -> Sequence[facts.TensorState | None]:
+        """Return what the rule infers, or relative positions that begin at the node."""
+        if self._source.batch is None and is_op(site.node, "Add", "Sub"):
             shift_start = infer_shift_start(site)
             if shift_start is not None and is_two_sided(shift_start, site):
                 return [shift_start]
-        before = list(site.states)
+        states_before = list(site.states)
         try:
             result = rule.infer_states(site)
         except RefusedError:
-            site.states, site.repairs = before, []
+            site.states, site.repairs = states_before, []
             shift_start = infer_shift_start(site)
             if shift_start is None:
                 raise
             return [shift_start]
-        states = [result] if isinstance(result, facts.TensorState) else list(result)
-        _check_ranks(site, states)
-        _check_known_sizes(site, states)
-        _check_growth(site, states)
-        return [*states, *[None] * (len(node.outputs) - len(states))]
+        results = [result] if isinstance(result, facts.TensorState) else list(result)
+        _check_ranks(site, results)
+        _check_known_sizes(site, results)
+        _check_growth(site, results)
+        return results
+
+
+def _inputs_read(node: ir.Node) -> Sequence[ir.Value | None]:
+    """Return the inputs of a node, without an update that is one number at all places of a mask."""
+    return node.inputs[:2] if scattered_number(node) is not None else node.inputs
+
+
+def _outputs_without_time(site: RuleSite, *, fixed: bool) -> list[facts.TensorState]:
+    """Return the states of outputs that padding does not reach."""
+    fixed = fixed and all(x.fixed for x in site.present_states())
+    return [site.output_without_time(i, fixed=fixed) for i in range(len(site.node.outputs))]
+
+
+def _is_shifted(state: facts.TensorState) -> bool:
+    """Return whether a tensor holds positions that move when the clip is padded."""
+    return state.moving or bool(state.shifted_axes)
+
+
+def _needs_rule(
+    node: ir.Node, rule: PaddingRule | None, states: Sequence[facts.TensorState]
+) -> bool:
+    """Return whether padding may reach a node, or its rule may learn something without it."""
+    if is_op(node, "Shape", "Range", "ConstantOfShape", "Expand"):
+        return True
+    if any(_is_shifted(x) or x.time_axes or x.counts_padding or x.places for x in states):
+        return True
+    return rule is not None and _is_informative(states)
+
+
+def _reason_without_rule(
+    node: ir.Node, states: Sequence[facts.TensorState], *, has_bodies: bool
+) -> str:
+    """Return why a node without a rule, or whose bodies read what carries time, is refused."""
+    if any(map(_is_shifted, states)):
+        return "it computes with positions that move when the clip is padded"
+    if has_bodies:
+        return f"the bodies of {qualified_op_type(node)} use what carries time"
+    reason = f"there is no rule that says what padding does to {qualified_op_type(node)}"
+    if node.domain == "com.microsoft":
+        reason += "; run ilens-mask before what fuses (-p ilens-mask,fast)"
+    return reason
+
+
+def _keep_places(site: RuleSite) -> facts.TensorState:
+    """Return the places of a mask if the node leaves them unchanged; else refuse."""
+    state = site.optional_state(0)
+    if state is None or state.places is None or site.node not in _KEEPS_PLACES:
+        raise RefusedError("it computes with the places of a mask, as many as there are")
+    return state
 
 
 def _output_fault(state: facts.TensorState) -> str | None:
-    """Say why the valid part of an output is not what the clip alone gives, or None."""
+    """Return why the valid part of an output is not what the clip alone gives, or None."""
     if state.counts_padding:
         return "is a size that counts the padding in; drop it (-p keep-output keeps the others)"
     if state.places is not None:
         return "holds indices that depend on the padded length"
-    if state.moving or state.shifted_axes:
+    if _is_shifted(state):
         return "holds positions that move when the clip is padded"
     if (size := _shrinking_size(state)) is not None:
         return f"is {size} long, which is less for some longer clip"
-    if any(isinstance(x, facts.TimeFactor) and x.turned for axis in state.axes or () for x in axis):
+    axes = state.axes or ()
+    if any(isinstance(x, facts.TimeFactor) and x.reversed for axis in axes for x in axis):
         return "runs backwards, its padding in front"
-    for axis in state.axes or ():
-        if len(axis) > 1 and facts.holds_rows(axis) and state.time_axes:
-            return "holds batch and time in one axis; fix the batch at 1 (-p fix-dims:B=1)"
-        if len(axis) > 1 and facts.carries_time(axis):
-            return "holds time several times over in one axis, each with its own padding"
+    return next(filter(None, (_fault_of_axis(axis, state) for axis in axes)), None)
+
+
+def _fault_of_axis(axis: facts.Axis, state: facts.TensorState) -> str | None:
+    """Return why the valid part of an output cannot be cut out of this axis, or None."""
+    if len(axis) > 1 and facts.holds_rows(axis) and state.time_axes:
+        return "holds batch and time in one axis; fix the batch at 1 (-p fix-dims:B=1)"
+    if len(axis) > 1 and facts.carries_time(axis):
+        return "holds time several times over in one axis, each with its own padding"
     return None
 
 
 def _check_sizes(site: RuleSite, rule: PaddingRule) -> None:
-    """Refuse a size where the operator wants a tensor: its rule would take it for data."""
+    """Refuse a padded size in an input whose rule would take it for data."""
     for i, state in enumerate(site.states):
         is_accepted = AcceptedInputs.SIZES in rule.accepts or (
             i and AcceptedInputs.SIZES_BEHIND in rule.accepts
@@ -278,7 +347,7 @@ def _check_sizes(site: RuleSite, rule: PaddingRule) -> None:
 
 
 def _check_ranks(site: RuleSite, results: Sequence[facts.TensorState | None]) -> None:
-    """Refuse a result whose rank is not that of its shape: a mask over it would be of that rank."""
+    """Refuse a result whose rank is not that of its shape, as a mask over it would not fit."""
     for value, result in zip(site.node.outputs, results, strict=False):
         rank = site.source.shapes.rank(value)
         has_rank = result is not None and result.axes is not None and result.places is None
@@ -287,24 +356,29 @@ def _check_ranks(site: RuleSite, results: Sequence[facts.TensorState | None]) ->
 
 
 def _check_known_sizes(site: RuleSite, results: Sequence[facts.TensorState | None]) -> None:
-    """Refuse what is made to an unknown padded size: it would be taken for no time."""
-    if not any(x is not None and x.counts_padding for x in site.states):
+    """Refuse a result made to an unknown padded size, which would not count as time."""
+    if not any(x.counts_padding for x in site.present_states()):
         return
-    data = [
-        v for v, x in zip(site.node.inputs, site.states, strict=False) if x and not x.counts_padding
-    ]
-    data_symbols = {y.name for v in data for dim in site.dims_of(v) or () for y in dim.free_symbols}
+    known = site.source.symbols | _symbols_of_data(site)
     for value, result in zip(site.node.outputs, results, strict=False):
-        for dim in () if result is None or result.counts_padding else site.dims_of(value) or ():
-            if any(x.name not in site.source.symbols | data_symbols for x in dim.free_symbols):
-                raise RefusedError(
-                    "it is made to a padded size that is not known; sums, products, quotients, "
-                    "minima and maxima of the clip's length are"
-                )
+        if result is None or result.counts_padding:
+            continue
+        if any(x.name not in known for dim in site.dims_of(value) or () for x in dim.free_symbols):
+            raise RefusedError(
+                "it is made to a padded size that is not known; sums, products, quotients, "
+                "minima and maxima of the clip's length are"
+            )
+
+
+def _symbols_of_data(site: RuleSite) -> set[str]:
+    """Return the symbols in the dims of all inputs that are not padded sizes."""
+    pairs = zip(site.node.inputs, site.states, strict=False)
+    data = [value for value, state in pairs if state is not None and not state.counts_padding]
+    return {x.name for value in data for dim in site.dims_of(value) or () for x in dim.free_symbols}
 
 
 def _check_growth(site: RuleSite, results: Sequence[facts.TensorState | None]) -> None:
-    """Refuse what is as long as something padded, where its rule knows of no time."""
+    """Refuse a result that grows with the padding along an axis that carries no time."""
     for value, result in zip(site.node.outputs, results, strict=False):
         if (
             result is None
@@ -323,14 +397,14 @@ def _check_growth(site: RuleSite, results: Sequence[facts.TensorState | None]) -
 
 
 def _is_endless(size: sympy.Expr, site: RuleSite) -> bool:
-    """Return whether a size differs for a long clip and a longer one: the last three are three."""
+    """Return whether a size still grows for long clips; the last three frames are always three."""
     symbol, lengths = site.source.symbol, (1 << 12, (1 << 13) + 1, 1 << 20)
     at = {size.subs({x: n if x.name == symbol else 1 for x in size.free_symbols}) for n in lengths}
     return len(at) > 1
 
 
 def _check_room(states: Sequence[facts.TensorState]) -> None:
-    """Refuse a size that is less for some longer clip: such a container has no room for it."""
+    """Refuse a size that is less for some longer clip, as that container has no room for it."""
     size = next(filter(None, map(_shrinking_size, states)), None)
     if size is not None:
         raise RefusedError(
@@ -346,7 +420,7 @@ def _shrinking_size(state: facts.TensorState) -> sympy.Expr | None:
 
 
 def _moves_sizes(site: RuleSite, states: Sequence[facts.TensorState]) -> bool:
-    """Return whether a node hands small vectors of sizes on, or computes with them."""
+    """Return whether a node moves small vectors of sizes, or computes with them."""
     sizes = all(x.fixed or x.counts_padding for x in states) and any(
         x.counts_padding for x in states
     )
@@ -365,8 +439,8 @@ def _needed_nodes(model: ir.Model) -> set[ir.Node]:
     """Return the nodes that an output depends on."""
 
     def producers_of(node: ir.Node) -> Iterator[ir.Node]:
-        inputs = node.inputs[:2] if scattered_number(node) is not None else node.inputs
-        producers = (x.producer() for x in (*inputs, *values_read_in_bodies(node)) if x is not None)
+        values = (*_inputs_read(node), *values_read_in_bodies(node))
+        producers = (x.producer() for x in values if x is not None)
         return (x for x in producers if x is not None and x.graph is model.graph)
 
     return set(reachable_from([x.producer() for x in model.graph.outputs], producers_of))

@@ -20,8 +20,7 @@ INPUT = "ilens"
 
 
 AppliedRepair = tuple[str, str, Texts, str]
-"""One repair that was made: the path of the repaired node, the tensor that it makes, the nodes that
-went and came, and what the leak was and what was done about it."""
+"""Path of the repaired node, its output, nodes removed and added, and leak and remedy in words."""
 
 
 def apply_repairs(
@@ -31,9 +30,9 @@ def apply_repairs(
 
     Args:
         model: The model, edited in place.
-        analysis: What is to be repaired; it has no refusals.
+        analysis: The repairs; it has no refusals.
         pass_name: The name of the pass.
-        floor: What is added to a score that is to weigh nothing; None for the least number.
+        floor: The number added to hidden scores; None for the least of their type.
 
     Raises:
         UsageError: The opset is too old, or the name of the new input is taken.

@@ -16,14 +16,14 @@ from graphfix.facts.symbolic.signs import never_negative
 
 @dataclass
 class SizeArithmetic:
-    """Builds expressions in one symbol as nodes, each a single time.
+    """Builds expressions in one symbol as nodes, each of them once.
 
     Attributes:
         op: The builder.
-        name: Of what: keeps the nodes of two of these apart.
+        name: Keeps the nodes of different bases apart.
         symbol: The symbol.
-        make_base: Makes what stands for the symbol, int64 [B] or [1], at least 0.
-        anchor: A value in the graph that the nodes are to be in.
+        make_base: Makes the value of the symbol, int64 [B] or [1], at least 0.
+        anchor: A value of the graph that gets the nodes.
     """
 
     op: Builder
@@ -54,7 +54,7 @@ class SizeArithmetic:
         if sympy.fraction(sympy.together(expr))[1] != 1:
             return self._build_quotient(expr)
         if isinstance(expr, sympy.Add):
-            # Without the constant the sum may be one that is there already.
+            # The sum without the constant may have been built already.
             constant, remaining = expr.as_coeff_Add()
             if constant == 0:
                 return functools.reduce(op.Add, map(self.build, expr.args))
@@ -69,11 +69,11 @@ class SizeArithmetic:
         raise NotImplementedError(str(expr))
 
     def _build_quotient(self, quotient: sympy.Expr) -> ir.Value:
-        """Build ``floor(quotient)``, kept from below 0: ONNX's Div of integers rounds to 0."""
+        """Build ``floor(quotient)``, lifted above 0 since ONNX's Div of integers rounds to 0."""
         op = self.op
         above, below = sympy.fraction(sympy.together(quotient))
         lift = _offset_above_zero(above, below, self.symbol)
-        if not never_negative(above + lift * below):  # it falls somewhere as the length grows
+        if not never_negative(above + lift * below):  # it may be negative at some length
             value, number = self.build(sympy.expand(above)), _int_vector(below)
             return op.Div(op.Sub(value, op.Mod(value, number)), number)
         value = self.build(sympy.expand(above + lift * below))
@@ -89,10 +89,10 @@ def build_extremum(
 
     Args:
         op: The builder.
-        name: Which.
+        name: Which of the two.
         values: At least two.
     """
-    if op.view.opset_of_node(op.site) >= 12:  # from where on they take integers
+    if op.view.opset_of_node(op.site) >= 12:  # since then Max and Min take integers
         return op.make(name, *values)
     result, *operands = values
     for operand in operands:
@@ -104,7 +104,7 @@ def build_extremum(
 
 
 def build_positions(length: ir.Value, op: Builder) -> ir.Value:
-    """Build 0, 1, 2, ..., as many as ``length``, [1], says."""
+    """Build 0, 1, 2, ..., ``length - 1``, from a length of shape [1]."""
     unit_steps = op.ConstantOfShape(length, value=ir.tensor(np.ones(1, np.int64)))
     return op.CumSum(unit_steps, np.array(0, np.int64), exclusive=1)
 

@@ -12,7 +12,7 @@ from graphfix.spec.quoting import quote_name
 
 
 class RefusedError(Exception):
-    """A node that cannot be analysed, or a leak without a repair, with the reason for a user."""
+    """Raised for a node that cannot be analysed, or a leak without a repair, with the reason."""
 
 
 def check_maskable(axes: Sequence[facts.Axis], axis: int, source: LengthSource) -> None:
@@ -27,8 +27,8 @@ def check_maskable(axes: Sequence[facts.Axis], axis: int, source: LengthSource) 
     if source.batch is not None and len(rows) != 1:
         raise RefusedError("it has no batch axis, and each row of the batch has its own length")
     for i in {axis, *rows}:
-        inside = axes[i] if len(axes[i]) > 1 else ()
-        if any(isinstance(x, facts.OtherFactor) and not x.size.is_Integer for x in inside):
+        merged_factors = axes[i] if len(axes[i]) > 1 else ()
+        if any(isinstance(x, facts.OtherFactor) and not x.size.is_Integer for x in merged_factors):
             raise RefusedError("an axis holds time together with a size that is not fixed")
 
 
@@ -55,7 +55,7 @@ def check_batch(state: facts.TensorState, source: LengthSource) -> None:
 
 
 def check_rows_unmixed(state: facts.TensorState, axes: Sequence[int]) -> None:
-    """Refuse what mixes rows of the batch, each of which has its own length.
+    """Refuse to mix rows of the batch, each of which has its own length.
 
     Raises:
         RefusedError: One of these axes carries the batch, and another carries time.
@@ -65,14 +65,14 @@ def check_rows_unmixed(state: facts.TensorState, axes: Sequence[int]) -> None:
 
 
 def require_sole_time(axis: facts.Axis, subject: str) -> facts.TimeFactor:
-    """Return the time that is all there is of an axis, and runs forwards.
+    """Return the only factor of an axis, which must be time that runs forwards.
 
     Args:
         axis: The axis.
         subject: The beginning of the message to the user: what reads the axis, and how.
 
     Raises:
-        RefusedError: There is something else beside time, or it runs backwards.
+        RefusedError: The axis has other factors, or its time runs backwards.
     """
     time = facts.sole_time(axis)
     if time is None:
@@ -103,13 +103,13 @@ def _join_pair(a: facts.Axis, b: facts.Axis) -> facts.Axis:
 
 
 def _join_factors(a: facts.Factor, b: facts.Factor) -> facts.Factor:
-    if _is_cut_from(a.size, b.size):  # a table that ends: longer clips do not run
+    if _is_cut_from(a.size, b.size):  # a table that ends: the model does not run on longer clips
         return _join_factors(b, dataclasses.replace(a, size=b.size))
     if _is_cut_from(b.size, a.size):
         return _join_factors(a, dataclasses.replace(b, size=a.size))
     same = facts.same_size(a.size, b.size)
     if isinstance(a, facts.TimeFactor) and isinstance(b, facts.TimeFactor):
-        if same and a.turned == b.turned:
+        if same and a.reversed == b.reversed:
             return min(a, b, key=lambda x: len(str(x.size)))
         if same:
             raise RefusedError("it combines a tensor with one that runs backwards")
@@ -119,7 +119,7 @@ def _join_factors(a: facts.Factor, b: facts.Factor) -> facts.Factor:
 
 
 def _mismatch_reason(a: facts.Factor, b: facts.Factor) -> str:
-    """Say why two axes do not run together; where one of them is fixed, what can be done."""
+    """Return why two axes do not run together, and what a user can do if one of them is fixed."""
     for time, partner in ((a, b), (b, a)):
         clip = (
             facts.longest_clip_of_size(time.size, partner.size)
@@ -139,7 +139,7 @@ def _mismatch_reason(a: facts.Factor, b: facts.Factor) -> str:
 
 
 def _is_cut_from(a: sympy.Expr, b: sympy.Expr) -> bool:
-    """Return whether ``a`` is ``b`` cut to something, as a table that ends is."""
+    """Return whether ``a`` is the minimum of ``b`` and something else, as for a table that ends."""
     if isinstance(a, sympy.Max) and len(a.args) == 2 and a.args[0] == 0:
         a = a.args[1]
     return isinstance(a, sympy.Min) and any(facts.same_size(x, b) for x in a.args)

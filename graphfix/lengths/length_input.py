@@ -1,4 +1,4 @@
-"""Input by which a repaired model is told what is valid, as its metadata names it."""
+"""Input of a repaired model that holds the valid lengths, as its metadata names it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 KEY = "graphfix.lengths"
-"""The entry of ``metadata_props`` by which a repaired model says how it is told the lengths."""
+"""The entry of ``metadata_props`` that names the input of valid lengths."""
 
 Kind = Literal["lengths", "mask"]
 
 
 @dataclass(frozen=True)
 class LengthInput:
-    """The input that tells a repaired model where content ends.
+    """The input of a repaired model that says where the valid part of each row ends.
 
     Attributes:
         input: Its name.
         axis: The axis that it counts along, such as ``audio.2``.
         kind: ``lengths`` for int64 [B] or [1], in units of that axis; ``mask`` for [B, T], or with
-            dims of 1 between as in [B, 1, T], with 1 where there is content, then 0.
+            dims of 1 between as in [B, 1, T]: 1 where a frame is valid, then 0.
     """
 
     input: str

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
+from graphfix import ops
 from graphfix.editing.builder import Builder
 from graphfix.facts.symbolic.signs import never_negative
 from graphfix.graph.nodes import attr_int, is_op
@@ -26,6 +27,7 @@ from graphfix.lengths.number_effects import dtype_limit
 from graphfix.lengths.tail_state import (
     Axis,
     BatchFactor,
+    Factor,
     TensorState,
     TimeFactor,
     holds_rows,
@@ -46,8 +48,7 @@ class LengthNodes:
         source: The padded dim.
         length_input: The input that holds the valid lengths: [B] or [1], or a mask [B, T].
         opset: The version of the standard opset, at least :data:`OLDEST`.
-        floor: What is added to a score that is to weigh nothing; None for the least number of
-            its type.
+        floor: The number added to hidden scores; None for the least of their type.
     """
 
     def __init__(
@@ -86,14 +87,17 @@ class LengthNodes:
         node = value.producer()
         if node is None:
             return None
-        if node.op_type in ("Cast", "Shape", "ConstantOfShape", "Less", "Not", "And"):
-            to = {"Cast": attr_int(node, "to", 1), "Shape": 7, "ConstantOfShape": 7}
-            return ir.DataType(to.get(node.op_type, 9))
+        if node in ops.MAKES_BOOL:
+            return ir.DataType.BOOL
+        if is_op(node, "Shape", "ConstantOfShape"):
+            return ir.DataType.INT64
+        if is_op(node, "Cast"):
+            return ir.DataType(attr_int(node, "to", 1))
         first = node.inputs[1 if node.op_type == "Where" else 0]
         return None if first is None else self.dtype_of(first)
 
     def score_floor(self, dtype: ir.DataType) -> Numbers:
-        """Return a scalar that weighs nothing in a Softmax."""
+        """Return a scalar that hides a score from a Softmax."""
         if self._floor is None:
             return self.limit_scalar(dtype, high=False)
         return np.array(self._floor, dtype.numpy())
@@ -145,7 +149,7 @@ class LengthNodes:
         )
 
     def recompute_on_lengths(self, value: ir.Value, rank: int, trailing: int) -> ir.Value:
-        """Rebuild the arithmetic that made a number from sizes, on valid lengths.
+        """Rebuild on valid lengths the arithmetic that computes a number from sizes.
 
         Args:
             value: The number: one element.
@@ -165,13 +169,14 @@ class LengthNodes:
         node = value.producer()
         if node is None or is_op(node, "Constant"):
             return value
-        if is_op(node, *LOOKED_THROUGH):
+        if node in ops.MOVES_FIRST_INPUT:
             first = node.inputs[0]
             return value if first is None else self.recompute_on_lengths(first, rank, trailing)
         inputs = [
             None if x is None else self.recompute_on_lengths(x, rank, trailing) for x in node.inputs
         ]
-        return op.make(node.op_type, *inputs, **{k: v.value for k, v in node.attributes.items()})
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        return op.make(ops.qualified_name(node), *inputs, **attributes)
 
     def _size_expr_of(self, value: ir.Value | None) -> sympy.Expr | None:
         """Return the expression that one element holds, if the padded dim alone determines it."""
@@ -180,55 +185,58 @@ class LengthNodes:
         return size if size is not None and is_buildable(size, self.source.symbol) else None
 
     def _is_made_of_numbers(self, value: ir.Value) -> bool:
-        """Return whether single numbers make it: it may be below 0, and rounds as its nodes do."""
+        """Return whether a value is computed from single numbers, so that it may be below 0."""
         node = value.producer()
-        if node is None or is_op(node, "Shape", "Size"):
+        if node is None or node in ops.MEASURES:
             return False
-        inputs = node.inputs[:1] if is_op(node, *LOOKED_THROUGH) else node.inputs
+        inputs = node.inputs[:1] if node in ops.MOVES_FIRST_INPUT else node.inputs
         return all(x is None or self._size_expr_of(x) is not None for x in inputs)
 
     # --- masks ------------------------------------------------------------------------------
 
     def positions(self, size: sympy.Expr) -> ir.Value:
-        """Return 0, 1, 2, ... as far as an axis of this size goes, int64 [T]."""
+        """Return 0, 1, 2, ..., one for each index of an axis of this size, int64 [T]."""
         op = self._op
 
         def build() -> ir.Value:
             count = self.padded_size(size)
-            if not never_negative(size):  # windows, where there is not one
+            if not never_negative(size):  # a number of windows, where not one fits
                 count = self.elementwise_max(count, np.zeros(1, np.int64))
             return build_positions(count, op)
 
         return op.build_once(("positions", str(size)), build, self._length_input)
 
     def valid_mask(self, value: ir.Value, axes: Sequence[Axis], axis: int) -> ir.Value:
-        """Return which indices of an axis are valid: bool, as ``value``'s rank, 1 on other axes."""
+        """Return which indices of an axis are valid: bool, of ``value``'s rank, 1 on other axes."""
         op = self._op
         time = next(x for x in axes[axis] if isinstance(x, TimeFactor))
         rows = next((i for i, a in enumerate(axes) if holds_rows(a)), None)
         mask_axes = [i for i in range(len(axes)) if i in (axis, rows)]
         factors = tuple(x for i in mask_axes for x in axes[i])
-        key = ("mask", str(time.size), time.turned, axis, rows, len(axes))
+        key = ("mask", str(time.size), time.reversed, axis, rows, len(axes))
 
         def build() -> ir.Value:
             valid = self._valid_positions(time)
             if len(factors) <= len(mask_axes):
                 return self._spread_mask(valid, axis, rows, len(axes))
             # An axis holds batch or time beside something else, such as [B * H, T].
-            place = next(i for i, x in enumerate(factors) if isinstance(x, TimeFactor))
-            batch = next((i for i, x in enumerate(factors) if isinstance(x, BatchFactor)), None)
-            valid = self._spread_mask(valid, place, batch, len(factors))
-            sizes = [1 if i in (place, batch) else int(x.size) for i, x in enumerate(factors)]
-            valid = op.Expand(valid, np.array(sizes, np.int64))
+            wide = self._repeat_mask(valid, factors)
             is_mask_axis = np.array([i in mask_axes for i in range(len(axes))])
-            return op.Reshape(
-                valid, op.Where(is_mask_axis, op.Shape(value), np.ones(len(axes), np.int64))
-            )
+            unit_shape = np.ones(len(axes), np.int64)
+            return op.Reshape(wide, op.Where(is_mask_axis, op.Shape(value), unit_shape))
 
         return op.build_once((*key, *map(str, factors)), build, self._length_input)
 
+    def _repeat_mask(self, valid: ir.Value, factors: Sequence[Factor]) -> ir.Value:
+        """Lay a mask [B, T], or [1, T], along the factors of axes, one axis for each factor."""
+        time = next(i for i, x in enumerate(factors) if isinstance(x, TimeFactor))
+        batch = next((i for i, x in enumerate(factors) if isinstance(x, BatchFactor)), None)
+        sizes = [1 if i in (time, batch) else int(x.size) for i, x in enumerate(factors)]
+        valid = self._spread_mask(valid, time, batch, len(factors))
+        return self._op.Expand(valid, np.array(sizes, np.int64))
+
     def hiding_addend(self, value: ir.Value, axes: Sequence[Axis], axis: int) -> ir.Value:
-        """Return what hides the scores beyond the valid length: 0 before it, the floor behind."""
+        """Return an addend that hides scores: 0 before the valid length, the floor behind."""
         op, dtype = self._op, self.dtype_of(value)
         mask = self.valid_mask(value, axes, axis)
 
@@ -238,10 +246,10 @@ class LengthNodes:
         return op.build_once(("addend", mask, dtype), build, mask)
 
     def score_limit(self, scores: ir.Value, axes: Sequence[Axis], axis: int) -> ir.Value | None:
-        """Return what caps scores: the largest number before the valid length, the least behind.
+        """Return upper bounds of scores: the largest number where valid, the least behind.
 
-        That is exact for all scores, where a sum is not in float16, whose numbers end at 65504.
-        None where a sum is as good, or was asked for by a floor, or there is no such Min.
+        A Min with them is exact for all scores; in float16, whose numbers end at 65504, a sum is
+        not. None where a sum is as good, a floor asks for a sum, or Min does not take float16.
         """
         op, dtype = self._op, self.dtype_of(scores)
         if self._floor is not None or dtype != ir.DataType.FLOAT16 or self.opset < 12:
@@ -271,11 +279,11 @@ class LengthNodes:
         def build() -> ir.Value:
             rows = self.unsqueeze(self.row_lengths(time.size), [1])
             at = self.unsqueeze(self.positions(time.size), [0])
-            if time.turned:
+            if time.reversed:
                 return op.Not(op.Less(at, op.Sub(self.padded_size(time.size), rows)))
             return op.Less(at, rows)
 
-        return op.build_once(("within", str(time.size), time.turned), build, self._length_input)
+        return op.build_once(("within", str(time.size), time.reversed), build, self._length_input)
 
     def _spread_mask(self, valid: ir.Value, axis: int, rows: int | None, rank: int) -> ir.Value:
         """Lay a mask [B, T], or [1, T], along two axes of a tensor of this rank."""
@@ -291,7 +299,7 @@ class LengthNodes:
         at = next((i for i, a in enumerate(axes) if holds_rows(a)), 0)
         factors = axes[at]
         own = next((i for i, x in enumerate(factors) if isinstance(x, BatchFactor)), None)
-        if own is not None and len(factors) > 1:  # [B * H]: each row as often as it is there
+        if own is not None and len(factors) > 1:  # [B * H]: each row as often as it occurs
             repeat_axes = [i for i in range(len(factors)) if i != own]
             sizes = [1 if i == own else int(x.size) for i, x in enumerate(factors)]
             wide = self._op.Expand(self.unsqueeze(rows, repeat_axes), np.array(sizes, np.int64))
@@ -324,10 +332,3 @@ class LengthNodes:
         if self.opset >= 13:
             return self._op.make(op_type, value, np.array(list(axes), np.int64), **more)
         return self._op.make(op_type, value, axes=list(axes), **more)
-
-
-LOOKED_THROUGH = (
-    *("Unsqueeze", "Squeeze", "Reshape", "Identity"),
-    *("Flatten", "Expand", "Gather", "Slice"),
-)
-"""Operators that hand one element on as it is."""

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from graphfix.errors import UsageError
 from graphfix.facts.shapes import Shapes, infer
 from graphfix.facts.symbolic.expressions import Dim, symbols_of
+from graphfix.lengths.dim_aliases import DimAliases, single_symbol
 from graphfix.lengths.length_input import Kind, LengthInput
 from graphfix.lengths.padded_axis import (
     Place,
@@ -17,12 +18,11 @@ from graphfix.lengths.padded_axis import (
     parse_axes,
     symbolic_axes,
 )
-from graphfix.lengths.same_size import DimAliases, single_symbol
 
 
 @dataclass(frozen=True)
 class LengthSource:
-    """The padded dim of a model, and what says how much of it is valid.
+    """The padded dim of a model, and the input that says how much of it is valid.
 
     Attributes:
         value: The input that is padded.
@@ -57,7 +57,7 @@ class LengthSource:
 
 
 def find_length_source(model: ir.Model, axis: str = "", source: str = "") -> LengthSource:
-    """Find the time axis that ``axis`` names, or the only one that it can be.
+    """Find the time axis that ``axis`` names, or else the only possible one.
 
     Args:
         model: The model; it is only read.
@@ -80,33 +80,42 @@ def find_length_source(model: ir.Model, axis: str = "", source: str = "") -> Len
     )
     value, index = places[0]
     dims = shapes.dims(value) or ()
-    if isinstance(dims[index], int):
-        raise UsageError(
-            f"ilens-mask: {value.name}.{index} is fixed at {dims[index]}; only an axis whose size "
-            "may vary can be padded. Export it with a dynamic axis, or try -p thaw first"
-        )
-    symbol = _require_symbol(dims[index], f"{value.name}.{index}")
+    symbol = _require_dynamic_axis(dims[index], f"{value.name}.{index}")
     batch = _batch_symbol(dims, index)
     kind: Kind = previous.kind if previous is not None and previous.input == source else "lengths"
-    renamed = _graph_renames(model, shapes, aliases, symbol, batch) | _user_renames(
-        places, shapes, symbol, batch
-    )
+    renames = _graph_renames(model, shapes, aliases, symbol, batch)
+    renames |= _user_renames(places, shapes, symbol, batch)
     if length_input is not None:
-        length_dims = shapes.dims(length_input) or ()
+        length_dims = _check_length_dims(length_input, shapes.dims(length_input) or ())
         kind = "mask" if len(length_dims) > 1 else "lengths"
-        if len(length_dims) > 2:  # [B, 1, T]: what broadcasting needs is no size
-            length_dims = (length_dims[0], *(x for x in length_dims[1:] if x != 1))
-            if len(length_dims) != 2:
-                raise UsageError(
-                    f"ilens-mask: from={length_input.name}: it has {len(length_dims)} dims "
-                    "that are not 1; valid "
-                    "lengths are taken from lengths [B] or a mask [B, T], with dims of 1 between"
-                )
-        renamed |= _length_input_renames(length_dims, kind, symbol, batch)
-    if renamed:
-        shapes = infer(model, renamed, usual=True)
+        renames |= _length_input_renames(length_dims, kind, symbol, batch)
+    if renames:
+        shapes = infer(model, renames, usual=True)
     inputs = tuple(x for x in model.graph.inputs if not x.is_initializer())
     return LengthSource(value, index, symbol, batch, length_input, kind, shapes, inputs)
+
+
+def _require_dynamic_axis(dim: Dim, where: str) -> str:
+    """Return the symbol of a dim that may be padded."""
+    if isinstance(dim, int):
+        raise UsageError(
+            f"ilens-mask: {where} is fixed at {dim}; only an axis whose size "
+            "may vary can be padded. Export it with a dynamic axis, or try -p thaw first"
+        )
+    return _require_symbol(dim, where)
+
+
+def _check_length_dims(length_input: ir.Value, dims: Sequence[Dim]) -> Sequence[Dim]:
+    """Return the dims of lengths [B] or of a mask [B, T], without dims of 1 between."""
+    if len(dims) <= 2:
+        return dims
+    own_dims = (dims[0], *(x for x in dims[1:] if x != 1))
+    if len(own_dims) != 2:
+        raise UsageError(
+            f"ilens-mask: from={length_input.name}: it has {len(own_dims)} dims that are not 1; "
+            "valid lengths are taken from lengths [B] or a mask [B, T], with dims of 1 between"
+        )
+    return own_dims
 
 
 def _length_input_renames(
@@ -121,7 +130,7 @@ def _length_input_renames(
 def _user_renames(
     places: Sequence[Place], shapes: Shapes, symbol: str, batch: str | None
 ) -> dict[str, str]:
-    """Rename what a user says is one size: these axes, and the batch of each of these inputs."""
+    """Return how to rename axes that a user says are of one size, and their batches."""
     renames: dict[str, str] = {}
     for value, axis in places[1:]:
         dims = shapes.dims(value) or ()
@@ -134,7 +143,7 @@ def _user_renames(
 
 def _batch_symbol(dims: Sequence[Dim], axis: int) -> str | None:
     """Return the dim before time that is not fixed, or the one behind it if time is first."""
-    if axis and dims[0] == 1:  # one clip: what comes next is no batch
+    if axis and dims[0] == 1:  # one clip: the next dim is no batch
         return None
     return next(
         filter(None, map(single_symbol, (x for i, x in enumerate(dims[:2]) if i != axis))), None
@@ -144,7 +153,7 @@ def _batch_symbol(dims: Sequence[Dim], axis: int) -> str | None:
 def _graph_renames(
     model: ir.Model, shapes: Shapes, aliases: DimAliases, symbol: str, batch: str | None
 ) -> dict[str, str]:
-    """Rename the batch and the time of other inputs, where the graph puts both side by side."""
+    """Return how to rename batch and time of other inputs that the graph shows to be the same."""
     renames: dict[str, str] = {}
     for name, value, i in symbolic_axes(model, shapes, None):
         own = symbol if i else batch

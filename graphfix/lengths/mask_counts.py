@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 import sympy
 
+from graphfix import ops
 from graphfix.facts.affine import index_parts
 from graphfix.facts.shapes import Shapes
 from graphfix.facts.symbolic.quotients import floor_division
@@ -18,8 +19,7 @@ from graphfix.lengths.tail_state import same_size, size_expr
 
 Counts = dict[ir.Value, sympy.Expr]
 
-_SAME = ("Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape", "Expand")
-_COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+_KEEPS_COUNT = ops.VIEWS | ops.CASTS | ops.named("Expand")
 
 
 def pairs_from_mask_counts(model: ir.Model, shapes: Shapes) -> Iterator[tuple[str, str]]:
@@ -63,30 +63,37 @@ def _track_count(node: ir.Node, shapes: Shapes, mask_lengths: Counts, counts: Co
     if first is None:
         return
     if first in mask_lengths:
-        if is_op(node, "Cast", "Identity"):
-            mask_lengths[result] = mask_lengths[first]
-        elif is_op(node, "ReduceSum") and axes_of(node) in ((1,), (-1,)):
-            counts[result] = mask_lengths[first]
-        elif is_op(node, "CumSum") and scalar_of(node.inputs[1]) in (1, -1):
-            for use in result.uses():
-                if _reads_last(use.node):
-                    counts[use.node.outputs[0]] = mask_lengths[first]
+        _track_mask(node, mask_lengths[first], mask_lengths, counts)
         return
-    below = floor_division(node, shapes.dtype)  # a quotient that is rounded down in several nodes
-    if below is not None and below[0] in counts:
-        counts[result] = sympy.floor(counts[below[0]] / below[1])
+    quotient = floor_division(node, shapes.dtype)  # rounded down in several nodes
+    if quotient is not None and quotient[0] in counts:
+        counts[result] = sympy.floor(counts[quotient[0]] / quotient[1])
         return
-    counted = [x for x in node.inputs if x is not None and x in counts]
-    if len(counted) != 1:
+    if len([x for x in node.inputs if x in counts]) != 1:
         return
-    if is_op(node, *_SAME) and counted[0] is first:
+    if first in counts and node in _KEEPS_COUNT:
         counts[result] = counts[first]
-    elif is_op(node, "Floor", "Ceil"):
-        counts[result] = (sympy.floor if node.op_type == "Floor" else sympy.ceiling)(counts[first])
+    elif is_op(node, "Floor"):
+        counts[result] = sympy.floor(counts[first])
+    elif is_op(node, "Ceil"):
+        counts[result] = sympy.ceiling(counts[first])
     elif is_op(node, "Add", "Sub", "Mul", "Div"):
         expr = _count_arithmetic(node, shapes, counts)
         if expr is not None:
             counts[result] = expr
+
+
+def _track_mask(node: ir.Node, length: sympy.Expr, mask_lengths: Counts, counts: Counts) -> None:
+    """Record what a node makes of a mask: the same mask, its sum, or its last running sum."""
+    result = node.outputs[0]
+    if is_op(node, "Cast", "Identity"):
+        mask_lengths[result] = length
+    elif is_op(node, "ReduceSum") and axes_of(node) in ((1,), (-1,)):
+        counts[result] = length
+    elif is_op(node, "CumSum") and scalar_of(node.inputs[1]) in (1, -1):
+        for use in result.uses():
+            if _reads_last(use.node):
+                counts[use.node.outputs[0]] = length
 
 
 def _reads_last(node: ir.Node) -> bool:
@@ -119,7 +126,7 @@ def _compared_sizes(
     node: ir.Node, shapes: Shapes, counts: Counts
 ) -> Iterator[tuple[sympy.Expr, sympy.Expr]]:
     """Yield counts beside the number of frames that a node compares them with."""
-    if is_op(node, *_COMPARISONS):
+    if node in ops.ORDER_COMPARISONS:
         for lhs, rhs in (node.inputs, node.inputs[::-1]):
             if lhs is not None and lhs in counts and rhs not in counts:
                 for dim in shapes.dims(rhs) or ():

@@ -6,37 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.lengths.tail_state import Sign, TensorState, sign_of_number
-from graphfix.ops.broadcast import LOGIC
-from graphfix.ops.number_laws import BINARY_LAWS, UNARY_LAWS
+from graphfix.ops.laws import BINARY_LAWS, UNARY_LAWS
 
-_ZERO_AT_ZERO = frozenset(
-    {"Asin", "Asinh", "Atan", "Atanh", "BiasGelu", "Celu", "Elu", "Erf", "FastGelu", "Gelu"}
-    | {"HardSwish", "LeakyRelu", "Mish", "PRelu", "QuickGelu", "Selu", "Shrink", "Swish"}
-    | {"Tan", "ThresholdedRelu"}
-)
-
-UNARY = frozenset(
-    {*UNARY_LAWS, *_ZERO_AT_ZERO, "Acos", "Acosh", "BitwiseNot", "Cast", "CastLike", "Clip"}
-    | {"HardSigmoid", "Dropout"}
-) - {"BiasGelu"}
-"""Element-wise operators of one tensor; further inputs are parameters."""
-
-MANY = frozenset(
-    {
-        *BINARY_LAWS,
-        "Mean",
-        "Mod",
-        "Where",
-        "PRelu",
-        "BitShift",
-        "BitwiseAnd",
-        "BitwiseOr",
-        "BitwiseXor",
-    }
-    | {"BiasGelu"}
-)
-"""Element-wise operators of several tensors that broadcast."""
+ONE_DATA_INPUT = ops.UNARY - ops.named("com.microsoft.FastGelu")
+"""Only their first input is data, the others are parameters; a FastGelu adds a bias."""
 
 
 def dtype_limit(dtype: ir.DataType, *, high: bool) -> float:
@@ -48,99 +23,125 @@ def dtype_limit(dtype: ir.DataType, *, high: bool) -> float:
 
 
 def apply_to_numbers(
-    op_type: str, args: list[float], *, integral: bool, to_bool: bool
+    operator: str, args: list[float], *, integral: bool, to_bool: bool
 ) -> float | None:
-    """Compute what an operator makes of numbers; None where it is not known here.
+    """Compute what an operator makes of numbers; None where no law is known.
 
     Args:
-        op_type: The operator.
-        args: A number for each input; True is 1.
+        operator: The qualified name of the operator.
+        args: A number for each input; True is 1. Of a Clip, with both bounds.
         integral: Whether the result is of integers.
         to_bool: Whether the result is a boolean.
     """
+    if operator in ops.CASTS:
+        return _cast_number(args[0], integral=integral, to_bool=to_bool)
+    if operator in ops.IDLE:
+        return args[0]
+    if operator == "Clip":
+        return min(max(args[0], args[1]), args[2]) if len(args) == 3 else None
+    if operator == "Where":
+        return args[1] if args[0] else args[2]
     with np.errstate(all="ignore"):
-        if op_type in UNARY_LAWS:
-            return float(UNARY_LAWS[op_type](np.float64(args[0])))
-        if op_type in _ZERO_AT_ZERO and args[0] == 0:
-            return 0.0
-        if op_type == "Dropout":
-            return args[0]
-        if op_type in ("Cast", "CastLike"):
-            return float(args[0] != 0) if to_bool else _truncate(args[0]) if integral else args[0]
-        if op_type == "Clip":
-            low, high = [*args[1:], -math.inf, math.inf][:2] if len(args) < 3 else args[1:3]
-            return min(max(args[0], low), high)
-        if op_type == "Where":
-            return args[1] if args[0] else args[2]
-        if op_type in BINARY_LAWS:
-            result = args[0]
-            for operand in args[1:]:
-                result = float(BINARY_LAWS[op_type](np.float64(result), np.float64(operand)))
-            return _truncate(result) if op_type == "Div" and integral else result
-    return None
+        if operator in UNARY_LAWS:
+            return float(UNARY_LAWS[operator](np.float64(args[0])))
+        if operator in BINARY_LAWS:
+            result = _fold_numbers(operator, args)
+            return _truncate(result) if operator == "Div" and integral else result
+    # The slope of a PRelu does not matter at zero; the bias of a Gelu does.
+    data = args[:1] if operator == "PRelu" else args
+    return 0.0 if operator in ops.ZERO_TO_ZERO and not any(data) else None
+
+
+def _cast_number(number: float, *, integral: bool, to_bool: bool) -> float:
+    if to_bool:
+        return float(number != 0)
+    return _truncate(number) if integral else number
+
+
+def _fold_numbers(operator: str, args: list[float]) -> float:
+    result = args[0]
+    for operand in args[1:]:
+        result = float(BINARY_LAWS[operator](np.float64(result), np.float64(operand)))
+    return result
 
 
 def _truncate(number: float) -> float:
     return float(math.trunc(number)) if math.isfinite(number) else number
 
 
-def keeps_finite(op_type: str, states: Sequence[TensorState]) -> bool:
+def keeps_finite(operator: str, states: Sequence[TensorState]) -> bool:
     """Return whether finite inputs give finite results."""
     signs, numbers = [x.sign for x in states], [x.fill for x in states]
-    if op_type == "Div":
+    if operator == "Div":
         return signs[1] == 2 or bool(numbers[1])
-    if op_type in ("Log", "Reciprocal"):
-        return signs[0] == 2 or (op_type == "Reciprocal" and bool(numbers[0]))
-    if op_type == "Sqrt":
+    if operator in ("Log", "Reciprocal"):
+        return signs[0] == 2 or (operator == "Reciprocal" and bool(numbers[0]))
+    if operator == "Sqrt":
         return signs[0] >= 1
-    if op_type == "Pow":
-        exponent = numbers[1]
-        if exponent is None:
-            return False
-        if exponent < 0:
-            return signs[0] == 2 and exponent >= -1
-        return exponent <= 2 and (signs[0] >= 1 or float(exponent).is_integer())
-    # exp(89) is no number in float32; a score less its maximum may be that in the tail.
-    return op_type not in _OVERFLOWS
+    if operator == "Pow":
+        return _power_stays_finite(signs[0], numbers[1])
+    # exp(89) is infinite in float32; a score less its maximum may be as large in the tail.
+    return operator in ops.KEEPS_FINITE
 
 
-_OVERFLOWS = ("Acos", "Acosh", "Asin", "Atanh", "Cosh", "Exp", "Mod", "Sinh", "Tan")
+def _power_stays_finite(sign: Sign, exponent: float | None) -> bool:
+    if exponent is None:
+        return False
+    if exponent < 0:
+        return sign == 2 and exponent >= -1
+    return exponent <= 2 and (sign >= 1 or float(exponent).is_integer())
 
 
-_NEVER_BELOW = frozenset(
-    {"Exp", "Sigmoid", "Softplus", "Abs", "Relu", "HardSigmoid", "Not", *LOGIC}
-)
-_KEEPS_SIGN = ("Cast", "CastLike", "Identity", "Sqrt", "Dropout", "Ceil")
-_MAY_BE_ZERO = ("Floor", "Reciprocal", "Round", "Gelu", "Erf", "Tanh", "Sign")
-
-
-def result_sign(op_type: str, states: Sequence[TensorState]) -> Sign:
-    """Infer the sign of the result: exp(-200) is 0 as floats go, not above it."""
+def result_sign(operator: str, states: Sequence[TensorState]) -> Sign:
+    """Infer the sign of the result: exp(-200) is 0 in float32, not above it."""
     signs, numbers = [x.sign for x in states], [x.fill for x in states]
-    if op_type == "Cosh":
+    match operator:
+        case "Add" | "Sum":
+            return _sign_of_sum(signs)
+        case "Clip":
+            return _sign_of_bound(numbers[1] if len(numbers) == 3 else None)
+        case "Cosh":
+            return 2
+        case "Div":
+            return _sign_of_product(min(signs) if signs[1] == 2 else 0, numbers[1:])
+        case "Max":
+            return max(signs)
+        case "Min":
+            return min(signs)
+        case "Mul":
+            return _sign_of_product(min(signs), numbers)
+        case "Pow":
+            return _sign_of_power(signs[0], numbers[1])
+        case "Where":
+            return min(signs[1:])
+    return _sign_by_traits(operator, signs[:1] if operator in ONE_DATA_INPUT else signs)
+
+
+def _sign_by_traits(operator: str, data_signs: Sequence[Sign]) -> Sign:
+    sign = min(data_signs)
+    if sign == 2 and operator in ops.KEEPS_POSITIVE:
         return 2
-    if op_type in _NEVER_BELOW:
+    if operator in ops.NEVER_NEGATIVE:
         return 1
-    if op_type == "Pow":
-        exponent = numbers[1]
-        if exponent is None:
-            return min(signs[0], 1)
-        if signs[0] == 2:
-            return 2 if abs(exponent) <= 1 else 1
-        return 1 if exponent % 2 == 0 and exponent >= 0 else signs[0]
-    if op_type in ("Add", "Sum", "Mean"):
-        return (2 if 2 in signs else 1) if 0 not in signs else 0
-    if op_type in ("Mul", "Div"):
-        sign = min(signs) if op_type == "Mul" or signs[1] == 2 else 0
-        factors = numbers[1:] if op_type == "Div" else numbers
-        return min(sign, 1) if all(x is None for x in factors) else sign
-    if op_type == "Max":
-        return max(signs)
-    if op_type in ("Min", "Where"):
-        return min(signs if op_type == "Min" else signs[1:])
-    if op_type == "Clip":
-        low = numbers[1] if len(numbers) > 1 else None
-        return 0 if low is None else sign_of_number(low)
-    if op_type in _MAY_BE_ZERO:
-        return min(signs[0], 1)
-    return signs[0] if op_type in _KEEPS_SIGN else 0
+    return min(sign, 1) if operator in ops.KEEPS_NONNEGATIVE else 0
+
+
+def _sign_of_sum(signs: Sequence[Sign]) -> Sign:
+    return 0 if 0 in signs else max(signs)
+
+
+def _sign_of_bound(low: float | None) -> Sign:
+    return 0 if low is None else sign_of_number(low)
+
+
+def _sign_of_product(sign: Sign, factors: Sequence[float | None]) -> Sign:
+    """Return the sign of a product, which may underflow to 0 unless a factor is known."""
+    return min(sign, 1) if all(x is None for x in factors) else sign
+
+
+def _sign_of_power(sign: Sign, exponent: float | None) -> Sign:
+    if exponent is None:
+        return min(sign, 1)
+    if sign == 2:
+        return 2 if abs(exponent) <= 1 else 1
+    return 1 if exponent % 2 == 0 and exponent >= 0 else sign

@@ -1,4 +1,4 @@
-"""Choice of the axis that is padded: the one that is named, or the only one that it can be."""
+"""Choice of the padded axis: the one that a user names, or the only possible one."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from graphfix.errors import UsageError
 from graphfix.facts.shapes import Shapes
 from graphfix.facts.symbolic.expressions import Dim
 from graphfix.graph.nodes import is_op
-from graphfix.lengths.same_size import DimAliases, single_symbol
+from graphfix.lengths.dim_aliases import DimAliases, single_symbol
 from graphfix.spec.quoting import quote_name
 
 Place = tuple[ir.Value, int]
@@ -33,6 +33,22 @@ def find_time_axis(
             "ilens-mask: every dim of every input is fixed, so nothing can be padded. Export the "
             "model with a dynamic time axis, or try -p thaw first"
         )
+    candidates = _time_candidates(shapes, places, aliases)
+    image = _image_message(shapes, places, list(candidates.values()))
+    if image is not None:
+        raise UsageError(image)
+    if not candidates:
+        raise UsageError(_only_batch_message(shapes, places))
+    first = next(iter(candidates))
+    if all(aliases.are_equal(first, name) for name in candidates):
+        return candidates[first]
+    raise UsageError(_ambiguity_message(shapes, candidates, aliases))
+
+
+def _time_candidates(
+    shapes: Shapes, places: Sequence[NamedPlace], aliases: DimAliases
+) -> dict[str, Place]:
+    """Return the first axis of each symbol that is no batch, nor the length of one."""
     # A matrix with one symbolic dim is frames by features; a batch comes with more axes.
     most = 2 if len({name for name, _, _ in places}) == 1 else 1
     batch = {name for name, x, i in places if i == 0 and (shapes.rank(x) or 0) > most}
@@ -43,15 +59,7 @@ def find_time_axis(
         )
         if name not in batch and not is_length:
             candidates.setdefault(name, (value, i))
-    image = _image_message(shapes, places, list(candidates.values()))
-    if image is not None:
-        raise UsageError(image)
-    if not candidates:
-        raise UsageError(_only_batch_message(shapes, places))
-    first = next(iter(candidates))
-    if all(aliases.are_equal(first, name) for name in candidates):
-        return candidates[first]
-    raise UsageError(_ambiguity_message(shapes, candidates, aliases))
+    return candidates
 
 
 def parse_axes(model: ir.Model, text: str) -> list[Place]:
@@ -103,7 +111,7 @@ def _parse_axis(model: ir.Model, text: str) -> Place:
 
 
 def _ambiguity_message(shapes: Shapes, candidates: dict[str, Place], aliases: DimAliases) -> str:
-    """Say that several names may be time, and each way in which a user can say which is."""
+    """Return a message that lists the possible time axes, and how to name the right one."""
     firsts: list[NamedPlace] = []
     for name, place in candidates.items():
         if not any(aliases.are_equal(first, name) for first, _, _ in firsts):
@@ -134,30 +142,36 @@ def _ambiguity_message(shapes: Shapes, candidates: dict[str, Place], aliases: Di
 def _image_message(
     shapes: Shapes, places: Sequence[NamedPlace], candidates: Sequence[Place]
 ) -> str | None:
-    """Say what is wrong where only the batch of an image, or both sides, may vary; or None."""
+    """Return a message for an image of which only the batch, or both sides, may vary; or None."""
     value = candidates[0][0] if candidates else places[0][1]
     dims = shapes.dims(value) or ()
     sides = _image_sides(dims)
     if sides is None:
         return None
-    dims_text = ", ".join(
-        _declared_name(value, i) or "?" if single_symbol(x) else str(x) for i, x in enumerate(dims)
-    )
-    is_ = f"ilens-mask: {value.name} is [{dims_text}], as images are"
-    vary = [single_symbol(dims[i]) for i in sides]
-    if not candidates and not any(vary) and all(x is value for _, x, _ in places):
+    is_image = f"ilens-mask: {value.name} is [{_declared_dims(value, dims)}], as images are"
+    side_symbols = [single_symbol(dims[i]) for i in sides]
+    only_value = all(x is value for _, x, _ in places)
+    if not candidates and not any(side_symbols) and only_value:
         return (
-            f"{is_}: only the batch may vary, and rows of a batch are no time, so there is nothing "
-            "to pad. Of a clip, export the model with a dynamic time axis, or try -p thaw first"
+            f"{is_image}: only the batch may vary, and rows of a batch are no time, so there is "
+            "nothing to pad. Of a clip, export the model with a dynamic time axis, or try -p thaw "
+            "first"
         )
-    if all(vary) and candidates == [(value, i) for i in sides]:
-        fixed = quote_name(_declared_name(value, sides[0]) or _axis_text(value, sides[0]))
+    if all(side_symbols) and candidates == [(value, i) for i in sides]:
+        height = quote_name(_declared_name(value, sides[0]) or _axis_text(value, sides[0]))
         return (
-            f"{is_}: both sides may vary, and what is padded here is a clip, along one axis of "
-            "time. Where the width is time, as in a line of text, fix the height, at 48 for "
-            f"example: -p fix-dims:{fixed}=48,ilens-mask:axis={_quoted_axis(value, sides[1])}"
+            f"{is_image}: both sides may vary, and what is padded here is a clip, along one axis "
+            "of time. Where the width is time, as in a line of text, fix the height, at 48 for "
+            f"example: -p fix-dims:{height}=48,ilens-mask:axis={_quoted_axis(value, sides[1])}"
         )
     return None
+
+
+def _declared_dims(value: ir.Value, dims: Sequence[Dim]) -> str:
+    """List the dims of an input as the model names them."""
+    return ", ".join(
+        _declared_name(value, i) or "?" if single_symbol(x) else str(x) for i, x in enumerate(dims)
+    )
 
 
 def _image_sides(dims: Sequence[Dim]) -> tuple[int, int] | None:
@@ -176,7 +190,7 @@ def _declared_name(value: ir.Value, axis: int) -> str:
 
 
 def _length_meaning(value: ir.Value, axis: int, shapes: Shapes) -> str | None:
-    """Return what an input may say of another one's rows."""
+    """Return what an input may tell about the rows of another one, in words; or None."""
     rank, dtype = shapes.rank(value), shapes.dtype(value)
     if rank == 2 and axis == 1 and _may_be_mask(value, shapes):
         return "is 1 for what is valid and 0 behind it"

@@ -9,13 +9,14 @@ import numpy.typing as npt
 import onnx_ir as ir
 import sympy
 
+from graphfix import ops
+from graphfix.facts.symbolic.expressions import Dim
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import attr_ints, input_at, is_op
+from graphfix.graph.nodes import input_at, is_op
 from graphfix.lengths.dim_nodes import is_buildable
 from graphfix.lengths.joint_axes import RefusedError, check_batch, check_maskable, check_rows
-from graphfix.lengths.length_nodes import LOOKED_THROUGH
 from graphfix.lengths.length_source import LengthSource
-from graphfix.lengths.number_effects import MANY, UNARY, dtype_limit
+from graphfix.lengths.number_effects import dtype_limit
 from graphfix.lengths.repairs.fill_tail import HideTail, ZeroTail
 from graphfix.lengths.repairs.frames import LastFrames
 from graphfix.lengths.repairs.repair import FrameRepair, Leak, Repair
@@ -31,16 +32,18 @@ from graphfix.lengths.tail_state import (
     size_expr,
     state_without_time,
 )
+from graphfix.ops.axes import axis_of
+from graphfix.ops.operands import read_operand
+from graphfix.ops.pads import pads_by_axis
+from graphfix.ops.slices import Cut, read_cuts
 
 Numbers = npt.NDArray[np.generic]
+DimCut = Cut[sympy.Expr | None]
 
 
 GROWS = "its result grows with the padding, and there is no rule that says how"
-# Inputs that were attributes, before opset 10.
-_ATTRIBUTES = {("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "axes"}
-
 _HUGE = 1e30
-"""No number of a model is as large as that."""
+"""Larger than the numbers of any model."""
 
 
 @dataclass(eq=False)
@@ -67,19 +70,25 @@ class RuleSite:
 
     def input_state(self, index: int = 0) -> TensorState:
         """Return the state of an input that must be there."""
-        state = self.states[index] if index < len(self.states) else None
+        state = self.optional_state(index)
         if state is None:
             raise RefusedError(f"input {index} of it is missing")
         return state
 
-    def has_input(self, index: int) -> bool:
-        """Return whether an input is given, or the attribute that it was in an older opset."""
-        if self._legacy_attribute(index) is not None:
-            return True
-        return index < len(self.states) and self.states[index] is not None
+    def optional_state(self, index: int | None) -> TensorState | None:
+        """Return the state of an input; None if it is absent, or the operator has no such input."""
+        return None if index is None or index >= len(self.states) else self.states[index]
+
+    def has_input(self, index: int | None) -> bool:
+        """Return whether an input is present."""
+        return self.optional_state(index) is not None
+
+    def present_states(self) -> list[TensorState]:
+        """Return the states of the inputs that are present."""
+        return [state for state in self.states if state is not None]
 
     def require_zero_tail(self, index: int, axis: int, leak: Leak) -> TensorState:
-        """Ask for a tail that adds nothing to a sum, and return the input's state after it."""
+        """Request a tail of zeros, and return the state of the input with it."""
         state = self.input_state(index)
         if not state.tail_along(axis).is_zero:
             point = self.zero_points.get(index)
@@ -90,13 +99,13 @@ class RuleSite:
         return state
 
     def require_hidden_tail(self, index: int, axis: int) -> TensorState:
-        """Ask for a tail of no weight in a Softmax, and return the input's state after it."""
+        """Request a tail that a Softmax ignores, and return the state of the input with it."""
         if self.input_state(index).tail_along(axis).kind == "low":
             return self.input_state(index)
         return self.require_low_tail(index, axis, "attention dilution")
 
     def require_low_tail(self, index: int, axis: int, leak: Leak) -> TensorState:
-        """Ask for a tail that is never the largest, and return the input's state after it."""
+        """Request a tail that is never the largest, and return the state of the input with it."""
         state, dtype = self.input_state(index), self.source.shapes.dtype(self.node.inputs[index])
         edge = dtype_limit(ir.DataType.FLOAT if dtype is None else dtype, high=False)
         if not state.tail_along(axis).is_below(max(edge, -_HUGE)):
@@ -106,14 +115,14 @@ class RuleSite:
         return state
 
     def require_finite_tails(self, index: int, leak: Leak) -> TensorState:
-        """Ask for tails of which 0 times any is 0, and return the input's state after it."""
+        """Request finite tails, and return the state of the input with them."""
         for axis in self.input_state(index).time_axes:
             if not self.input_state(index).tail_along(axis).is_finite:
                 self.require_zero_tail(index, axis, leak)
         return self.input_state(index)
 
     def require_valid_length(self, index: int, axes: Sequence[Axis]) -> TensorState:
-        """Ask for the valid length where an input holds a size, and return its state after it.
+        """Request the valid length in place of a padded size, and return the state of the input.
 
         Args:
             index: The input.
@@ -134,7 +143,7 @@ class RuleSite:
         return self.input_state(index)
 
     def _is_made_of_lengths(self, value: ir.Value | None) -> bool:
-        """Return whether a number is made of sizes that valid lengths can replace."""
+        """Return whether a number is computed from sizes that valid lengths can replace."""
         if value is None:
             return True
         data = self.source.shapes.known_elements(value) or ()
@@ -143,13 +152,13 @@ class RuleSite:
         node = value.producer()
         if node is None or is_op(node, "Constant"):
             return const_of(value) is not None
-        if is_op(node, "Shape", "Size"):
+        if node in ops.MEASURES:
             return False
-        if is_op(node, *LOOKED_THROUGH):
+        if node in ops.MOVES_FIRST_INPUT:
             is_scalar = _has_one_element(self.source.shapes.dims(node.inputs[0]))
             return is_scalar and self._is_made_of_lengths(node.inputs[0])
         # What makes one number of several, as ReduceMax does, would do so over rows of the batch.
-        return is_op(node, *MANY, *UNARY) and all(map(self._is_made_of_lengths, node.inputs))
+        return node in ops.ELEMENTWISE and all(map(self._is_made_of_lengths, node.inputs))
 
     def check_size(self, size: sympy.Expr) -> None:
         """Refuse if a size cannot be computed from the length of the padded input."""
@@ -173,19 +182,19 @@ class RuleSite:
         self, axes: tuple[Axis, ...] | None, tails: tuple[Tail | None, ...]
     ) -> TensorState:
         """Return a result with these axes, its tails computed from all inputs."""
-        finite = all(x is None or x.is_finite for x in self.states)
+        finite = all(x.is_finite for x in self.present_states())
         return TensorState(axes, TensorState(axes, tails).tails_after_arithmetic(finite=finite))
 
     def request_last_frames(
         self, state: TensorState, axis: int, offsets: tuple[int, ...], *, drop: bool
     ) -> None:
-        """Ask for reads from the end of what is valid, unless all of it is the same.
+        """Request reads from the end of the valid part, unless all frames are the same.
 
         Args:
             state: What is known of the input.
             axis: Its axis of time, which is nothing but that.
-            offsets: Where is read: -1 is the last.
-            drop: Whether the axis goes.
+            offsets: The frames that are read, counted from the end: -1 is the last.
+            drop: Whether the axis is dropped.
         """
         if state.fill is None and not (state.tail_along(axis).kind == "last" and offsets == (-1,)):
             size = state.size_along(axis)
@@ -194,7 +203,7 @@ class RuleSite:
             self.request_repair(LastFrames(self.node, leak, axis, size, state, offsets, drop))
 
     def request_repair(self, repair: Repair) -> None:
-        """Ask for a repair of the whole node."""
+        """Request a repair of the whole node."""
         if isinstance(repair, FrameRepair):
             check_rows(repair.state, self.source)
         elif isinstance(state := getattr(repair, "state", None), TensorState):
@@ -214,44 +223,83 @@ class RuleSite:
         return dims
 
     def input_contents(self, index: int) -> list[sympy.Expr] | None:
-        """Return what a small integer input holds, as expressions; None where it is not known.
-
-        Of what was an attribute in an older opset, what that holds.
-        """
-        attribute = self._legacy_attribute(index)
-        if attribute is not None:
-            return [sympy.Integer(x) for x in attribute.as_ints()]
+        """Return what a small integer input holds, as expressions; None where it is not known."""
         return self.contents_of(input_at(self.node, index))
 
     def input_array(self, index: int) -> Numbers | None:
         """Return what an input holds in every run: a constant, or what only constants make."""
-        value = input_at(self.node, index)
+        return self._array_of(input_at(self.node, index))
+
+    def input_ints(self, index: int) -> tuple[int, ...] | None:
+        """Return what an input holds in every run, as whole numbers."""
+        return self.ints_of(input_at(self.node, index))
+
+    def ints_of(self, value: ir.Value | None) -> tuple[int, ...] | None:
+        """Return what a tensor holds in every run, as whole numbers."""
+        array = self._array_of(value)
+        return None if array is None else tuple(int(x) for x in array.reshape(-1))
+
+    def _array_of(self, value: ir.Value | None) -> Numbers | None:
         constant = const_of(value)
-        contents, dims = self.input_contents(index), self.dims_of(value)
+        contents, dims = self.contents_of(value), self.dims_of(value)
         if constant is not None or contents is None or not all(x.is_Integer for x in contents):
             return constant
         shape = [int(x) for x in dims or () if x.is_Integer]
         return np.array([int(x) for x in contents], np.int64).reshape(shape)
 
-    def input_ints(self, index: int) -> tuple[int, ...] | None:
-        """Return what an input holds in every run, as whole numbers."""
-        array = self.input_array(index)
-        return None if array is None else tuple(int(x) for x in array.reshape(-1))
+    def slice_cuts(self, rank: int) -> dict[int, DimCut] | None:
+        """Return what a Slice takes along each axis, with None for what is not known.
 
-    def axes_parameter(self) -> tuple[int, ...] | None:
-        """Return the axes of a Squeeze, Unsqueeze or Reduce; None if not known, or not given."""
-        return self.input_ints(1) if self.has_input(1) else attr_ints(self.node, "axes")
+        Args:
+            rank: Of its data.
 
-    def _legacy_attribute(self, index: int) -> ir.Attr | None:
-        """Return the attribute that an input was in an older opset."""
-        name = _ATTRIBUTES.get((self.node.op_type, index))
-        return None if name is None else self.node.attributes.get(name)
+        Returns:
+            None if it is not known which axes it cuts.
+        """
+        cuts = read_cuts(self.node, rank, self._elements_of)
+        if cuts is None:
+            return None
+        return {
+            axis: Cut(*(None if x is None else size_expr(str(x)) for x in cut))
+            for axis, cut in cuts.items()
+        }
+
+    def pad_amounts(self, rank: int) -> dict[int, tuple[sympy.Expr, sympy.Expr]] | None:
+        """Return what a Pad puts before and behind each axis; None if it is not known.
+
+        Args:
+            rank: Of its data.
+        """
+        pads = pads_by_axis(self.node, rank, self._elements_of)
+        if pads is None:
+            return None
+        return {axis: (size_expr(str(a)), size_expr(str(b))) for axis, (a, b) in pads.items()}
+
+    def axis_attribute(self, rank: int) -> int:
+        """Return the axis of a Gather, Concat, Split, ..., counted from the front.
+
+        Args:
+            rank: Of the first input.
+        """
+        axis = axis_of(self.node, rank, self.opset)
+        if axis is None:
+            raise RefusedError(f"its axis lies outside of its rank {rank}")
+        return axis
+
+    def axes_operand(self) -> tuple[int, ...] | None:
+        """Return the axes of a Squeeze or Unsqueeze as written; None if not known, or absent."""
+        return read_operand(self.node, 1, "axes", self.ints_of)
 
     def contents_of(self, value: ir.Value | None) -> list[sympy.Expr] | None:
         """Return what a small integer tensor holds, if the inputs' dims determine it."""
         data = self.source.shapes.known_elements(value)
         sizes = None if data is None else [size_expr(str(x)) for x in data]
         return sizes if sizes is not None and all(map(self.is_size_of_inputs, sizes)) else None
+
+    def _elements_of(self, value: ir.Value) -> Sequence[Dim] | None:
+        """Return the same as dims instead of expressions."""
+        data = self.source.shapes.known_elements(value)
+        return None if self.contents_of(value) is None else data
 
     def is_size_of_inputs(self, size: sympy.Expr) -> bool:
         """Return whether a size is one in the dims of the inputs."""
@@ -262,7 +310,7 @@ class RuleSite:
         return any(x.name == self.source.symbol for x in size.free_symbols)
 
     def axis_of_size(self, size: sympy.Expr) -> Axis:
-        """Return the axis of a tensor that is made to a size, not of anything padded."""
+        """Return the axis of a new tensor that is made to this size."""
         if size == 1:
             return ()
         if self.grows_with_padding(size):
@@ -281,7 +329,7 @@ class RuleSite:
         )
 
     def output_axes(self, index: int = 0) -> tuple[Axis, ...]:
-        """Return the axes of an output that is made to its size."""
+        """Return the axes of an output by its dims alone."""
         return tuple(self.axis_of_size(x) for x in self.output_dims(index))
 
     def output_without_time(self, index: int = 0, *, fixed: bool = False) -> TensorState:
@@ -291,7 +339,7 @@ class RuleSite:
         return self.output_of_shape(index, fixed=fixed)
 
     def output_of_shape(self, index: int = 0, *, fixed: bool = False) -> TensorState:
-        """Return a state of which nothing but the shape is known, if that is."""
+        """Return a state of which at most the shape is known."""
         dims = self.dims_of(self.node.outputs[index])
         return state_without_time(
             None if dims is None else [self.axis_of_size(x) for x in dims], fixed=fixed
@@ -312,7 +360,7 @@ class AcceptedInputs(enum.Flag):
     SIZES_BEHIND = enum.auto()
     """Padded sizes, in all inputs but the first."""
     SHRINKING = enum.auto()
-    """What is less for some longer clip."""
+    """Sizes that are less for some longer clip."""
     PLACES = enum.auto()
     """The places of a mask."""
 

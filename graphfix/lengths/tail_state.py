@@ -21,9 +21,9 @@ from graphfix.facts.symbolic.expressions import compile_dim, dim_of, expr_of
 
 _SQUARABLE = 1e18
 Sign = Literal[0, 1, 2]
-"""2 of what is above 0 everywhere, 1 of what is nowhere below, 0 of what may be."""
+"""2: all elements are above 0; 1: none is below 0; 0: unknown."""
 LOW = -1e3
-"""What a mask of the model adds to scores that are to weigh nothing is this or less."""
+"""A mask of the model adds this, or less, to the scores that it hides."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class TimeFactor:
 
     Attributes:
         size: How long it is, an expression in the symbol of the padded dim.
-        turned: Whether it runs backwards, so that the *last* ``size(ilens)`` indices are valid.
+        reversed: Whether it runs backwards, so that the *last* ``size(ilens)`` indices are valid.
     """
 
     size: sympy.Expr
-    turned: bool = False
+    reversed: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Tail:
             copies of the last valid slice; ``low``, scores that a mask of the model hides;
             ``finite``, garbage that is finite; ``any``, anything, NaN included.
         value: The number, for ``number``; for the others the least that may be in it, where that
-            is lower than any score: -inf for scores that two masks hide, whose sum may be.
+            is lower than any score: -inf where the masks of two hidden scores add up.
     """
 
     kind: Literal["number", "point", "last", "low", "finite", "any"]
@@ -90,17 +90,17 @@ class Tail:
 
     @property
     def is_finite(self) -> bool:
-        """Return whether 0 times it is 0, and its square finite: that of 1e20 is no float32."""
+        """Return whether it and its square are finite: that of 1e20 is not in float32."""
         return self.kind != "any" and abs(self.value) < _SQUARABLE
 
     @property
     def is_bounded(self) -> bool:
-        """Return whether it is finite, if perhaps as low as numbers get, as masks are."""
+        """Return whether it is finite, though it may be as low as the masks of models."""
         return self.kind != "any" and -math.inf < self.value < _SQUARABLE
 
     @property
     def after_arithmetic(self) -> Tail:
-        """Return the tail of what is computed with it: finite garbage, or anything."""
+        """Return the tail of a result computed with it: finite garbage, or anything."""
         return FINITE if self.is_finite else ANY
 
     @property
@@ -134,14 +134,14 @@ class TensorState:
             length that counts the padding in.
         sign: 2 if every element is above 0, 1 if none is below, 0 if nothing is known.
         fill: The number that every element is, if there is one.
-        inside: The number that every valid element is, if there is one: a mask is 1 there.
+        valid_fill: The number that every valid element is, if there is one: a mask is 1 there.
         point: The zero point, where the tensor is quantized.
         steps: (start, step), if along its only axis it holds start, start + step, ...
         stride: The padded size E, if it holds row * E, or row * E + position: an index into the
             axes [B, E] taken as one.
         length: The valid length that its rows hold, as an expression like those of the axes.
         moving: Whether it holds relative positions on the way to their places, or indices that put
-            them there: see :mod:`graphfix.lengths.cell_moves`.
+            them there: see :mod:`graphfix.lengths.relative_positions`.
         places: The boolean tensor whose True places it lists, as NonZero does.
     """
 
@@ -151,7 +151,7 @@ class TensorState:
     counts_padding: bool = False
     sign: Sign = 0
     fill: float | None = None
-    inside: float | None = None
+    valid_fill: float | None = None
     point: ir.Value | None = None
     steps: tuple[int, int] | None = None
     stride: sympy.Expr | None = None
@@ -166,13 +166,13 @@ class TensorState:
 
     @property
     def shifted_axes(self) -> tuple[int, ...]:
-        """Return the axes whose entries are elsewhere at another length."""
+        """Return the axes whose entries move when the length changes."""
         axes = self.axes or ()
         return tuple(i for i, x in enumerate(axes) if any(isinstance(y, ShiftedFactor) for y in x))
 
     @property
     def rank(self) -> int:
-        """Return how many axes it has."""
+        """Return the number of axes."""
         return len(self.axes or ())
 
     def factors_of(self, axis: int) -> Axis:
@@ -180,25 +180,25 @@ class TensorState:
         return () if self.axes is None else self.axes[axis]
 
     def size_along(self, axis: int) -> sympy.Expr:
-        """Return how long an axis is, the padding counted in."""
+        """Return the size of an axis, padding included."""
         return size_of(self.factors_of(axis))
 
     def tail_along(self, axis: int) -> Tail:
-        """Return what lies beyond the valid length of an axis that carries time."""
+        """Return the tail of an axis that carries time."""
         tail = self.tails[axis]
         if tail is None:
             raise ValueError(f"axis {axis} carries no time")
         return tail
 
     def with_tail(self, axis: int, tail: Tail) -> TensorState:
-        """Replace the tail of one axis, and adjust what the state says of all elements."""
+        """Replace the tail of one axis, and adjust the facts about all elements."""
         tails = (*self.tails[:axis], tail, *self.tails[axis + 1 :])
         fill, sign = self.fill, self.sign
         if tail.kind == "number":
             fill, sign = fill if tail.value == fill else None, min(sign, sign_of_number(tail.value))
         elif tail.kind == "low":
             sign = 0
-        return replace(self, tails=tails, sign=sign, fill=fill, inside=self.valid_value)
+        return replace(self, tails=tails, sign=sign, fill=fill, valid_fill=self.valid_value)
 
     def with_axis(self, axis: int, new: Axis, tail: Tail | None) -> TensorState:
         """Replace an axis and its tail."""
@@ -216,11 +216,11 @@ class TensorState:
     def tails_after_arithmetic(
         self, *, zeros: bool = False, finite: bool = True
     ) -> tuple[Tail | None, ...]:
-        """Return the tails of what is computed with it, element by element.
+        """Return the tails of a result computed with it, element by element.
 
         Args:
             zeros: Whether a zero stays one.
-            finite: Whether what it is computed with is finite.
+            finite: Whether all other inputs are finite.
         """
         return tuple(
             x if x is None or (zeros and x.is_zero) else x.after_arithmetic if finite else ANY
@@ -228,9 +228,9 @@ class TensorState:
         )
 
     def with_other_numbers(self, tails: tuple[Tail | None, ...], sign: Sign) -> TensorState:
-        """Keep the axes but not the numbers on them: neither fill nor steps are known."""
+        """Replace tails and sign, and forget what is known of the numbers."""
         return replace(
-            self, tails=tails, sign=sign, fill=None, inside=None, steps=None, length=None
+            self, tails=tails, sign=sign, fill=None, valid_fill=None, steps=None, length=None
         )
 
     def tail_of_copies(self, unless: Tail) -> Tail:
@@ -240,7 +240,7 @@ class TensorState:
     @property
     def valid_value(self) -> float | None:
         """Return the number that every valid element is, if there is one."""
-        return self.inside if self.fill is None else self.fill
+        return self.valid_fill if self.fill is None else self.fill
 
     @property
     def is_finite(self) -> bool:
@@ -254,7 +254,7 @@ class TensorState:
 
     @property
     def is_bounded(self) -> bool:
-        """Return whether every tail is finite, if perhaps as low as numbers get."""
+        """Return whether every tail is finite, though it may be as low as the masks of models."""
         return all(x is None or x.is_bounded for x in self.tails)
 
 
@@ -269,15 +269,15 @@ def carries_time(axis: Axis) -> bool:
 
 
 def holds_rows(axis: Axis) -> bool:
-    """Return whether an axis is, or is partly, that of the batch."""
+    """Return whether an axis, or a factor of it, carries the batch."""
     return any(isinstance(x, BatchFactor) for x in axis)
 
 
 def sole_time(axis: Axis) -> TimeFactor | None:
-    """Return the time that an axis carries if it is nothing but that, and runs forwards."""
+    """Return the only factor of an axis if it is time that runs forwards; else None."""
     return (
         axis[0]
-        if len(axis) == 1 and isinstance(axis[0], TimeFactor) and not axis[0].turned
+        if len(axis) == 1 and isinstance(axis[0], TimeFactor) and not axis[0].reversed
         else None
     )
 
@@ -288,7 +288,7 @@ def fixed_axis(size: sympy.Expr) -> Axis:
 
 
 def size_of(axis: Axis) -> sympy.Expr:
-    """Return how long an axis is."""
+    """Return the size of an axis."""
     return sympy.Mul(*(x.size for x in axis))
 
 

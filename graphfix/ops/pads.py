@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import SupportsInt, TypeVar
 
 import onnx_ir as ir
 
@@ -40,13 +40,19 @@ def pads_by_axis(
         in a run.
     """
     pads = read_operand(node, 1, "paddings" if "paddings" in node.attributes else "pads", read)
-    axes: tuple[int, ...] | None = tuple(range(rank))
-    if input_at(node, 3) is not None:
-        constant = ints_of(node.inputs[3])
-        axes = None if constant is None else normalize_axes(constant, rank)
+    axes = padded_axes(node, rank, read)
     if pads is None or axes is None or len(pads) != 2 * len(axes):
         return None
     return dict(zip(axes, zip(pads[: len(axes)], pads[len(axes) :], strict=True), strict=True))
+
+
+def padded_axes(node: ir.Node, rank: int, read: Read[object] = ints_of) -> tuple[int, ...] | None:
+    """Return the axes that a Pad names, all by default; None if they are known only in a run."""
+    if input_at(node, 3) is None:
+        return tuple(range(rank))
+    contents = read_operand(node, 3, "axes", read) or ()
+    axes = tuple(int(axis) for axis in contents if isinstance(axis, SupportsInt))
+    return normalize_axes(axes, rank) if axes and len(axes) == len(contents) else None
 
 
 def constant_pads(node: ir.Node, rank: int) -> dict[int, tuple[int, int]] | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graphfix.graph.nodes import attr_int, attr_ints, attr_text
+from graphfix.graph.nodes import attr_int, attr_ints, attr_text, input_at
 
 
 @dataclass(frozen=True)
@@ -57,14 +58,15 @@ class Window:
         return tuple(pads)
 
 
-def window_of(node: ir.Node) -> Window | None:
+def window_of(node: ir.Node, weight_dims: Sequence[object] | None = None) -> Window | None:
     """Return how a convolution or a pool slides; None if the kernel's size is not known.
 
     Args:
         node: A Conv, ConvTranspose, ConvInteger, QLinearConv or pool. The kernel is the attribute
             ``kernel_shape``, or the shape of the weight.
+        weight_dims: The shape of the weight, where it is inferred and not declared.
     """
-    kernel = attr_ints(node, "kernel_shape") or _weight_kernel(node)
+    kernel = attr_ints(node, "kernel_shape") or _weight_kernel(node, weight_dims)
     if kernel is None:
         return None
     rank = len(kernel)
@@ -85,12 +87,14 @@ def window_of(node: ir.Node) -> Window | None:
     )
 
 
-def _weight_kernel(node: ir.Node) -> tuple[int, ...] | None:
+def _weight_kernel(node: ir.Node, weight_dims: Sequence[object] | None) -> tuple[int, ...] | None:
     """Return the spatial sizes of the weight of a convolution."""
-    weight = (
-        node.inputs[3 if node.op_type == "QLinearConv" else 1] if len(node.inputs) > 1 else None
-    )
-    sizes = None if weight is None or weight.shape is None else weight.shape[2:]
-    if sizes is None or not all(isinstance(size, int) for size in sizes):
+    weight = input_at(node, 3 if node.op_type == "QLinearConv" else 1)
+    if weight_dims is None and weight is not None and weight.shape is not None:
+        weight_dims = tuple(weight.shape)
+    if weight_dims is None:
         return None
-    return tuple(int(size) for size in sizes if isinstance(size, int))
+    sizes = weight_dims[2:]
+    if not all(isinstance(size, int) for size in sizes):
+        return None
+    return tuple(size for size in sizes if isinstance(size, int))

@@ -1,4 +1,4 @@
-"""Runs clips in containers and compares them with what they are alone."""
+"""Run clips in containers and compare their outputs with those of the clips alone."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.clips import Fill
-from graphfix.feeds.graph_uses import describe_node
-from graphfix.feeds.roles import TELLS
+from graphfix.feeds.graph_uses import node_title
+from graphfix.feeds.roles import LENGTH_KINDS
 from graphfix.files import io
 from graphfix.files.given import PathOrModel
 from graphfix.probing.in_container import PaddedDiff, crop_to_clip
@@ -24,8 +24,8 @@ from graphfix.wording import Tell, group_pairs
 
 Outputs = dict[str, Array]
 
-# As many times as long as the clip, if nobody gives containers: nearly full, and 5 s in 60 s. The
-# second is one longer: begins and ends of a stride depend on what is odd.
+# Default containers, as multiples of the clip: nearly full, and 5 s in 60 s. The second is one
+# longer, so that both parities are tried: the ends of a stride depend on it.
 _LONGER = (1.5, 12.0)
 
 
@@ -39,7 +39,7 @@ class PaddedCheck:
         native_source: What to load for that.
         clip_runs: Makes the clips and runs them alone.
         tolerance: The gates.
-        checks: What was compared.
+        checks: The differences of each output of each clip.
         reason: Why a container gave nothing to compare; empty if all did.
     """
 
@@ -103,14 +103,14 @@ class PaddedCheck:
         if not (self.checks or self.reason):
             reasons = "; ".join(f"{x.name}: {x.reason}" for x in self.clip_runs.dropped[-3:])
             raise FeedError(f"the model runs in none of the containers ({reasons})")
-        # What all comparisons together say: an output that was never a number is not known.
+        # Faults over all comparisons, such as an output that was never a number.
         if not self.reason and all(check.ok for check in self.checks):
             self.reason = "; ".join(find_faults(group_pairs((str(x), x.diff) for x in self.checks)))
 
     @property
     def length_inputs(self) -> tuple[str, ...]:
         """Return the inputs that say where content ends; the one of the metadata first."""
-        names = [x.name for x in self.clip_runs.signature.inputs if x.role.kind in TELLS]
+        names = [x.name for x in self.clip_runs.signature.inputs if x.role.kind in LENGTH_KINDS]
         if self.clip_runs.length_input is not None:
             names = [
                 self.clip_runs.length_input.input,
@@ -120,7 +120,7 @@ class PaddedCheck:
 
     @cached_property
     def _row_axes(self) -> dict[str, int | None]:
-        """Return which axis of each output is that of the rows, where shapes tell."""
+        """Return the batch axis of each output; None if shapes do not say it."""
         signature = self.clip_runs.signature
         return {k: signature.row_axis(dims or ()) for k, dims in signature.output_dims().items()}
 
@@ -173,7 +173,7 @@ class PaddedCheck:
     def _run_container(
         self, session: Opened, rows: Sequence[Clip], container: int, fill: Fill
     ) -> Outputs:
-        """Run a container, with one full row more if the model takes the longest for its size."""
+        """Run a container; if it fails, add a full row, for models that size by the longest row."""
         clips, seed = [clip.feeds for clip in rows], rows[0].seed
         try:
             if not self._filler:
@@ -213,7 +213,7 @@ class PaddedCheck:
         return compare(name, case, reference, valid_part, self.tolerance, note=note)
 
     def run_notes(self, ok: bool) -> list[str]:
-        """Return what a reader should know of how it was run."""
+        """Return sentences for the reader on how the models were run."""
         notes = [*self._notes, *self.clip_runs.notes]
         if not self.length_inputs:
             notes.append("no input tells the model where content ends: it was run as it is")
@@ -224,7 +224,7 @@ class PaddedCheck:
             )
         if not ok and (node := first_random_node(self.native)) is not None:
             notes.append(
-                f"the model draws random numbers ({describe_node(node)}), and draws others "
+                f"the model draws random numbers ({node_title(node)}), and draws others "
                 "for another size"
             )
         if self._ep == "dml":

@@ -1,4 +1,4 @@
-"""A clip in a container: what of it is valid, and how far it is from the clip alone."""
+"""Outputs of a clip in a container: their valid part, and its difference from the clip alone."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
-"""Check that a model is safe to pad: clips run alone and in containers, valid parts are compared.
+"""Check that a model is safe to pad: compare clips alone with the same clips in containers.
 
 DirectML is fast at one shape, so clips are padded to one container. If padding leaks, a clip in a
-container gives other numbers than the clip alone; this measures by how much.
+container gives other numbers than the clip alone; this check measures by how much.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,12 +31,12 @@ class PaddedVerdict(Proof):
         ok: Whether every output of every clip is within the gates.
         checks: The difference of each output of each clip in each container, by each padding.
         axis: The name of the dim that is padded.
-        fed: How the model is told the lengths, if its metadata says so.
+        fed: The input that takes the lengths, if the metadata of the model names one.
         told: The inputs that say where content ends.
         tolerance: The gates.
         dropped: Lengths and containers that the model cannot run without padding.
         reason: Why a container gave nothing to compare; empty if all did.
-        notes: What a reader should know.
+        notes: Sentences for the reader.
     """
 
     ok: bool
@@ -51,7 +51,7 @@ class PaddedVerdict(Proof):
 
     @property
     def worst(self) -> PaddedDiff | None:
-        """Return what is furthest from the clip alone, failed ones first; None without any."""
+        """Return the output furthest from the clip alone, failed ones first; None without any."""
         checks = self.checks
         return max(
             checks, key=lambda c: (not c.ok, c.diff.excess_ratio, c.diff.max_abs), default=None

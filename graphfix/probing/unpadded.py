@@ -1,4 +1,4 @@
-"""Clips alone: the lengths at which a model runs without padding, and its outputs for them."""
+"""Run clips without padding: at which lengths a model runs, and its outputs there."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import RunError
 from graphfix.wording import Tell
 
-# Lengths that are tried if nobody gives any, until three run; a waveform needs some hundred.
+# Lengths that are tried by default, until three run; a waveform needs some hundred.
 _LENGTHS = (7, 23, 40, 80, 161, 400, 720, 1600, 3200, 6400, 12800, 25600)
 _ENOUGH = 3
-# So many contents are tried if some outputs are whole numbers, or all.
+# How many contents are tried if some outputs are integers, and if all are.
 _SOME_SEEDS, _MANY_SEEDS = 2, 5
-# Rows beyond the given lengths are such shares of the longest.
+# The lengths of rows beyond those that the user gives, as shares of the longest.
 _SHARES = (0.62, 0.81, 0.47)
-# Clips that a container of one size is tried with: full, nearly full, and down to a twelfth.
+# Clips for a container of a fixed size: full, nearly full, and down to a twelfth.
 _FILLED = (1.0, 0.93, 0.6, 0.25, 1 / 12)
 
 
@@ -37,8 +37,8 @@ class Clip:
     Attributes:
         length: Its length.
         feeds: Its inputs.
-        outputs: What the original makes of them.
-        seed: Which of several contents of that length it has.
+        outputs: The outputs of the original for them.
+        seed: Clips of one length with other seeds have other contents.
     """
 
     length: int
@@ -55,26 +55,27 @@ class UnpaddedRuns:
     """Makes clips of several lengths and contents, and runs each without padding.
 
     Args:
-        native: The model that runs them.
+        native: The model that runs the clips.
         repaired: The model that runs the containers, if that is another: it may have fixed sizes
-            and inputs of its own.
+            and more inputs.
         dims: Sizes to use, by the name of the symbolic dim.
-        containers: How long the containers are to be; none to choose.
+        containers: The lengths of the containers; empty to choose them.
         axis: The dim that is padded; empty to find it.
         seeds: How many contents each length has; None to choose.
-        tell: Called with what is run next.
+        tell: Called with a short text before each run.
 
     Attributes:
-        length_input: How the containers' model is told the lengths, if its metadata says so.
-        signature: The inputs of ``native``; known when the clips have run, as all that follows.
+        length_input: The input of the containers' model that takes the lengths, if its metadata
+            names one.
+        signature: The inputs of ``native``; known after the clips have run, as all that follows.
         clips: Makes the inputs.
         time: The group of dims that is padded.
-        containers: How long the containers are to be, as far as that is asked for or fixed.
+        containers: The lengths of the containers, if the user gives them or the model fixes them.
         batches: How many clips go into a container.
-        firsts: The lengths of clips that begin a container; the others fill its rows.
-        seeds: The contents.
+        firsts: The lengths of clips in the first row of a container; others fill its other rows.
+        seeds: The seeds of the contents.
         dropped: Lengths and containers that the model cannot run without padding.
-        notes: What a reader should know of the inputs.
+        notes: Sentences for the reader on the inputs.
     """
 
     signature: Signature
@@ -107,7 +108,7 @@ class UnpaddedRuns:
         """Return the clips that run alone.
 
         Raises:
-            FeedError: None does, or it is not clear which dim is padded.
+            FeedError: No length runs, or it is not clear which dim is padded.
         """
         constants = (
             {} if self._repaired is None else fixed_input_arrays(self._native, self._repaired)
@@ -130,7 +131,7 @@ class UnpaddedRuns:
         raise FeedError(f"the model runs at none of the lengths without padding ({tried})")
 
     def _fit_to_repair(self) -> None:
-        """Take the sizes that a repair has fixed: that container, and clips that it holds."""
+        """Choose the sizes that a repair has fixed: its container, and clips that fit into it."""
         fixed = {} if self._repaired is None else _fixed_sizes(self.signature, self._repaired)
         self._dims, self.containers = self._user_dims, self._user_containers
         if not fixed:
@@ -172,28 +173,37 @@ class UnpaddedRuns:
         return clip_table
 
     def _run_clips(self, session: Opened) -> ClipTable:
+        """Run clips of all lengths, as many of each as a container has rows.
+
+        Raises:
+            FeedError: A container is shorter than a clip that the user asks for.
+        """
         sizes = requested_sizes(self.signature, self._dims)
         user_lengths = list(dict.fromkeys(sizes.get(self.time, ())))
+        _require_room(self.containers, user_lengths)
         batch = sizes.get(self.signature.batch or "", (1,)) if self.clips.can_batch else (1,)
         self.batches = tuple(n for n in dict.fromkeys(batch) if n > 0) or (1,)
-        most = max(self.batches)
-        if self.containers and user_lengths and max(self.containers) < max(user_lengths):
-            raise FeedError(
-                f"a container of {max(self.containers)} does not hold a clip of {max(user_lengths)}"
-            )
-        tried = user_lengths or [n for n in _LENGTHS if n <= max(self.containers, default=n)]
-        more = [max(1, round(max(tried, default=1) * share)) for share in _SHARES]
+        rows = max(self.batches)
+        self.dropped, self.firsts = list(self._refused), []
         clip_table: ClipTable = {}
-        self.dropped = list(self._refused)
-        self.firsts = []
-        for length in (*tried, *(more[: max(0, most - len(user_lengths))] if user_lengths else ())):
-            if not user_lengths and len(self.firsts) >= _ENOUGH:
-                break
-            clips = {seed: self._run_rows(session, length, seed, most) for seed in self.seeds}
-            if all(clips.values()):
-                clip_table |= {(length, seed): row_clips for seed, row_clips in clips.items()}
-                self.firsts += [length] if length in tried else []
+        enough = len(user_lengths) or _ENOUGH
+        for length in user_lengths or self._usual_lengths():
+            if len(self.firsts) < enough and self._run_length(session, length, rows, clip_table):
+                self.firsts.append(length)
+        for length in _filler_lengths(user_lengths, rows):
+            self._run_length(session, length, rows, clip_table)
         return clip_table if self.firsts else {}
+
+    def _usual_lengths(self) -> list[int]:
+        return [n for n in _LENGTHS if n <= max(self.containers, default=n)]
+
+    def _run_length(self, session: Opened, length: int, rows: int, clip_table: ClipTable) -> bool:
+        """Run the clips of one length and add them to the table; return whether all of them run."""
+        clips = {seed: self._run_rows(session, length, seed, rows) for seed in self.seeds}
+        if not all(clips.values()):
+            return False
+        clip_table |= {(length, seed): row_clips for seed, row_clips in clips.items()}
+        return True
 
     def _run_rows(self, session: Opened, length: int, seed: int, rows: int) -> list[Clip]:
         row_clips = []
@@ -215,16 +225,30 @@ class UnpaddedRuns:
 
     @property
     def dim_name(self) -> str:
-        """Return what the model calls the dim that is padded."""
+        """Return the model's own name of the dim that is padded."""
         return self.signature.user_name(self.time)
 
 
 def _seed_count(model: ir.Model) -> int:
-    """Return how many contents to try: the largest of a row, say, is the same in most of them."""
+    """Return how many contents to try: more for integer outputs, which show few leaks each."""
     floats = sum(v.dtype is None or v.dtype.is_floating_point() for v in model.graph.outputs)
     if floats == len(model.graph.outputs):
         return 1
     return _SOME_SEEDS if floats else _MANY_SEEDS
+
+
+def _require_room(containers: Sequence[int], lengths: Sequence[int]) -> None:
+    """Raise FeedError if no container holds the longest clip that the user asks for."""
+    if containers and lengths and max(containers) < max(lengths):
+        raise FeedError(f"a container of {max(containers)} does not hold a clip of {max(lengths)}")
+
+
+def _filler_lengths(user_lengths: Sequence[int], rows: int) -> list[int]:
+    """Return lengths for the rows of a container beyond the lengths that the user gives."""
+    if not user_lengths:
+        return []
+    lengths = [max(1, round(max(user_lengths) * share)) for share in _SHARES]
+    return lengths[: max(0, rows - len(user_lengths))]
 
 
 def _silent_names(clip_table: ClipTable) -> list[str]:

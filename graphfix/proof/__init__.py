@@ -1,1 +1,1 @@
-"""Do two models compute the same? What is compared, held to what, and where they part."""
+"""Verification: whether two models compute the same, within which gates, and where they differ."""

@@ -33,14 +33,15 @@ from graphfix.runtime.compared_session import Opened, open_original
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import OverBudgetError, RunError
+from graphfix.wording import group_pairs
 
 Outputs = dict[str, Array]
 Sizes = Mapping[str, Sequence[int]]
 
 
-# Garbage is put into the padding of so many cases, of those whose first row is full.
+# How many cases with a full first row get garbage in their padding.
 _POISONED = 2
-# So many inputs are changed alone to see whether an output follows; not dozens of caches.
+# How many inputs are changed, one by one, to see whether an output changes; not dozens of caches.
 _MOST_CHANGED_INPUTS = 16
 
 
@@ -51,9 +52,9 @@ class OriginalRun:
     case: Case
     outputs: Outputs
     clean_masks: dict[str, Mask] = field(default_factory=dict)
-    """Of a poisoned case: where the original keeps each output clean."""
+    """Where garbage in the padding does not change the original's output, in a poisoned case."""
     isolated_masks: dict[str, Mask] = field(default_factory=dict)
-    """Of a case with a row in which nothing is content: where the original keeps that row out."""
+    """Where a row without content does not change the original's output, in a case with one."""
 
 
 class Baseline:
@@ -62,23 +63,23 @@ class Baseline:
     Args:
         source: The original, to load.
         graph: Its graph.
-        after: Gives the repaired model, whose signature may leave fewer sizes to choose.
-        tolerance: What may differ where the original keeps garbage out.
-        tell: Called with what is run next.
-        budget: How long cases that are made up may take.
+        after: Returns the repaired model, whose signature may leave fewer sizes to choose.
+        tolerance: The difference up to which an output counts as unchanged by garbage.
+        tell: Called with a short text before each run.
+        budget: How long cases may take that are not the user's.
 
     Attributes:
         graph: The graph of the original.
-        runs: What was run, with the outputs; known after :meth:`run_cases`, as the others.
+        runs: The cases and their outputs; known after :meth:`run_cases`, as all that follows.
         dropped: Cases that the original cannot run.
-        signature: Its inputs.
-        content: What is content in its outputs.
-        notes: What a reader should know of how it was run.
+        signature: The inputs of the original.
+        content: Masks of the content in its outputs.
+        notes: Sentences for the reader of the verdict.
         branches: Which branches the original took.
-        constants: What some inputs are fed in every case: the repaired model has constants there.
+        constants: Arrays for inputs that are constants in the repaired model.
         left_out: Cases that would have cost too much.
-        ignored_inputs: Inputs of which no change reached an output.
-        chains: Steps, the outputs of one fed to the next; none of a model without states.
+        ignored_inputs: Inputs whose change reached no output.
+        chains: Steps, each fed the states of the one before; empty for a model without states.
     """
 
     signature: Signature
@@ -109,10 +110,10 @@ class Baseline:
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
     def leak_notes(self, compared: Collection[Poison]) -> tuple[str, ...]:
-        """Return where the original leaks garbage, excluded from the comparison.
+        """Return notes on where the original leaks garbage, excluded from the comparison.
 
         Args:
-            compared: The garbage that is.
+            compared: The kinds of garbage that are not excluded.
         """
         return tuple(text for (_, poison), text in self._leaks.items() if poison not in compared)
 
@@ -160,17 +161,11 @@ class Baseline:
                 user_cases = [] if feeds is None else [case_from_feeds(feeds, self.signature)]
                 self._run_given_cases(session, user_cases or cases or ())
             if self._makes_cases:
-                used = [x.name for x in self.signature.inputs if x.role.why != UNUSED]
-                self.ignored_inputs = [
-                    x
-                    for x in used[:_MOST_CHANGED_INPUTS]
-                    if not self._affects_outputs(session, x, seed)
-                ]
+                self.ignored_inputs = self._find_ignored_inputs(session, seed)
                 start = self.signature.group_sizes(self.runs[0].case.dims)
-                state_chains = run_chains(
+                self.chains += run_chains(
                     self.graph, self.signature, start, lambda x: self._outputs_of(session, x), seed
                 )
-                self.chains += state_chains
             self.content = ContentMasks(self.signature)
             if self._repair_reads_lengths():
                 self.runs = [run for run in self.runs if not run.case.is_ragged]
@@ -242,13 +237,19 @@ class Baseline:
         )
         return cases, outputs
 
+    def _find_ignored_inputs(self, session: Opened, seed: int) -> list[str]:
+        """Return the inputs that the graph uses, but whose change reaches no output."""
+        used = [x.name for x in self.signature.inputs if x.role.why != UNUSED]
+        changed = used[:_MOST_CHANGED_INPUTS]
+        return [x for x in changed if not self._affects_outputs(session, x, seed)]
+
     def _affects_outputs(self, session: Opened, name: str, seed: int) -> bool:
         """Return whether changing one input alone changes an output."""
         maker = CaseMaker(self.signature, seed + 1)
         fed = (x for x in self.runs if x.case.feeds[name].size)
         runs = sorted(fed, key=lambda x: x.case.element_count)
         tried = False
-        # What is as loud as noise may drive each gate of a model to its end, whatever it is.
+        # Noise may drive each gate of a model to its end, whatever it is: try quiet inputs too.
         styles = (Style("none full"), Style("none full", values="quiet"))
         runs = [*runs[:2], *runs[-1:]]
         for run, (step, style) in itertools.product(runs, enumerate(styles, 1)):
@@ -270,7 +271,7 @@ class Baseline:
         return self.branches.record_run(self.budget.run(case, lambda: session.run(case.feeds)))
 
     def _find_constants(self) -> dict[str, Array]:
-        """Return what the original is fed where the repaired model has a constant instead."""
+        """Return the arrays of inputs that the repaired model has constants for."""
         try:
             return fixed_input_arrays(self.graph, self._after())
         except ModelError:
@@ -292,11 +293,10 @@ class Baseline:
     def _cases_to_poison(self) -> list[tuple[OriginalRun, tuple[Poison, ...]]]:
         """Return cases with padding, and the kinds of garbage to put into it."""
         ragged = [run for run in self.runs if run.case.is_ragged and not run.case.empty_rows]
-        left_padded = [run for run in ragged if run.case.side == "left"]
-        full = [run for run in ragged if run.case.side != "left" and _is_first_row_full(run.case)]
-        none = [
-            run for run in ragged if run.case.side != "left" and not _is_first_row_full(run.case)
-        ]
+        by_layout = group_pairs((_padding_layout(run.case), run) for run in ragged)
+        left_padded, full, none = (
+            by_layout.get(x, []) for x in ("on the left", "behind others", "behind all rows")
+        )
         nan_and_large: tuple[Poison, ...] = ("NaN", "large values")
         usual: tuple[Poison, ...] = ("large values", "other numbers")
         return [
@@ -307,10 +307,10 @@ class Baseline:
         ]
 
     def _find_isolated_rows(self, session: Opened, seed: int) -> None:
-        """Learn where a row without content reaches nothing else.
+        """Find where a row without content changes no other row.
 
-        What a model makes of such a row may be garbage, which a repair may change; and a
-        quantization at run time, say, lets it into the other rows.
+        The output of such a row may be garbage, which a repair may change. It may reach the other
+        rows: a quantization at run time takes its scale from all of them.
         """
         for run in self.runs:
             if not run.case.empty_rows:
@@ -342,8 +342,12 @@ class Baseline:
         return masks
 
 
-def _is_first_row_full(case: Case) -> bool:
-    return all(rows[0] == case.dims[s] for s, rows in case.valid.items() if s in case.dims)
+def _padding_layout(case: Case) -> str:
+    """Return where a case has padding; "behind others" if its first row is full."""
+    if case.side == "left":
+        return "on the left"
+    first_is_full = (rows[0] == case.dims[s] for s, rows in case.valid.items() if s in case.dims)
+    return "behind others" if all(first_is_full) else "behind all rows"
 
 
 @dataclass
@@ -351,7 +355,7 @@ class BaselineCache:
     """The original's runs, kept for verdicts on other models made from it.
 
     All of them have to be fed in the same way: the same input sizes fixed, the same inputs added.
-    Nothing is kept of an original that draws random numbers.
+    An original that draws random numbers is not stored.
 
     Attributes:
         original: The original's cases, run.

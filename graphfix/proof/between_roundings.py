@@ -1,8 +1,8 @@
 """Comparison of a quantized model between its roundings, where a tiny difference flips a step.
 
-A repair that is right to 1e-7 changes a number that is rounded to 8 bits by a whole step, once in a
-million, and what follows by a hundredth. So both models are fed the whole numbers of the original,
-and their results up to the next rounding are compared.
+A repair that is right to 1e-7 moves one number in a million to the next step of 8 bits, and the
+results behind it by a hundredth. So both models are fed the integers of the original, and compared
+up to the next rounding.
 """
 
 from collections.abc import Mapping
@@ -10,16 +10,15 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.errors import ModelError
-from graphfix.graph.nodes import is_op
 from graphfix.proof.compare import Array, Tolerance, compare
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
 
-_ROUNDERS = ("QuantizeLinear", "DynamicQuantizeLinear")
-# One number, or such a share of them, may be rounded the other way, by one step.
+# One number, or this share of them, may be rounded the other way, by one step.
 _FLIPPED = 0.01
 
 
@@ -29,7 +28,7 @@ class RoundingSegments:
     Args:
         before: The original.
         after: The repaired model.
-        tolerance: How far what is rounded may be apart.
+        tolerance: The largest allowed difference of the numbers before they are rounded.
         ep: Where the repaired model runs.
     """
 
@@ -42,8 +41,8 @@ class RoundingSegments:
         """Return the repaired model's outputs if both models agree up to each rounding, or None.
 
         Args:
-            before: What the original is fed.
-            after: What the repaired model is fed.
+            before: The inputs of the original.
+            after: The inputs of the repaired model.
         """
         after_rounded = _rounding_nodes(self._after)
         if not self._rounded or self._rounded.keys() != after_rounded.keys():
@@ -78,14 +77,14 @@ class RoundingSegments:
         )
 
     def _is_near(self, expected: Array, actual: Array) -> bool:
-        # Most are equal, of a hundred tensors a case, and that is told at once.
+        # Most of a hundred tensors are equal, and that is the faster question.
         return (
             np.array_equal(expected, actual)
             or compare("", "", expected, actual, self._tolerance).ok
         )
 
     def _differs_by_steps(self, expected: Array, actual: Array) -> bool:
-        """Return whether integers differ by one step in few elements only; floats: are near."""
+        """Return whether integers differ by one step in few elements; of floats, whether near."""
         if expected.dtype.kind == "f":
             return self._is_near(expected, actual)
         steps = np.abs(expected.astype(np.int64) - actual)
@@ -95,7 +94,7 @@ class RoundingSegments:
 
 def _rounding_nodes(model: ir.Model) -> dict[str, ir.Node]:
     """Return the nodes that round, by the name of their output."""
-    return {_name_of(x.outputs[0]): x for x in model.graph if is_op(x, *_ROUNDERS)}
+    return {_name_of(x.outputs[0]): x for x in model.graph if x in ops.ROUNDS_TO_INTEGERS}
 
 
 def _name_of(value: ir.Value | None) -> str:

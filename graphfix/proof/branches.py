@@ -1,4 +1,4 @@
-"""Branches of an If that no made-up input takes: both models are forced to take them.
+"""Branches of an If that no case takes: both models are forced to take them.
 
 A condition such as ``T > 4096`` or ``sum(x) > 1000`` may never hold in a small case. The condition
 is replaced by a constant, in the original and in the repaired model alike, and both are run.
@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from graphfix.facts.numbering import ValueNumbering
 from graphfix.facts.shapes import shapes_of
-from graphfix.feeds.graph_uses import describe_node
+from graphfix.feeds.graph_uses import node_title
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import bodies_of, reachable_from
 from graphfix.proof.compare import Array
@@ -25,7 +25,7 @@ class Branch:
 
     Attributes:
         outputs: The outputs of the If, which both models have as far as they are used.
-        conditions: What it asks, under each name that the main graph has for it.
+        conditions: The names of its condition, which the main graph may compute several times.
         name: What a user calls the If.
         is_then: Whether it is the branch of a true condition.
     """
@@ -44,8 +44,8 @@ class BranchRecord:
 
     Args:
         model: The original.
-        constants: Inputs that are fed the same in every case: the branches that they decide
-            against are no part of the model.
+        constants: Inputs that are fed the same in every case: branches that they rule out are not
+            reported.
     """
 
     def __init__(self, model: ir.Model, constants: Collection[str] = ()) -> None:
@@ -71,9 +71,9 @@ class BranchRecord:
         return {name: x for name, x in outputs.items() if name not in self.conditions}
 
     def iter_untaken(self) -> Iterator[Branch]:
-        """Yield the branches that no run took; none of an If that no run has reached.
+        """Yield the branches that no run took, of each If that a run has reached.
 
-        Nor is one told that no run can take, as the shapes say: a repair may throw it away.
+        Branches that shapes rule out are skipped: a repair may remove them.
         """
         for node, name in self._ifs:
             for is_then in (True, False):
@@ -90,7 +90,7 @@ class BranchRecord:
                 yield Branch(
                     outputs,
                     _names_of_condition(condition, self._model),
-                    describe_node(node),
+                    node_title(node),
                     is_then,
                 )
 
@@ -109,7 +109,7 @@ def _names_of_condition(condition: ir.Value, model: ir.Model) -> frozenset[str]:
 
 
 def _depends_only_on(condition: ir.Value, constants: Collection[str]) -> bool:
-    """Return whether only these inputs and what is in the model decide a condition."""
+    """Return whether these inputs and constants alone decide a condition."""
     for value in reachable_from(
         [condition], lambda x: node.inputs if (node := x.producer()) else ()
     ):
@@ -124,8 +124,8 @@ def _depends_only_on(condition: ir.Value, constants: Collection[str]) -> bool:
 def force_branch(model: ir.Model, branch: Branch) -> ir.Model | None:
     """Return a copy of ``model`` that takes the branch, or None if it cannot be forced.
 
-    A pass may have put a Where in the place of each output that is used. It may also have put
-    what is in the other branch there, and that may be an If of its own, which asks something else.
+    A pass may have replaced the If by a Where for each output that is used. It may also have put
+    in the contents of the other branch: an If of that name then has another condition.
     """
     copy = model.clone()
     chosen = [node for node in copy.graph if any(x.name in branch.outputs for x in node.outputs)]

@@ -12,9 +12,9 @@ from graphfix.wording import plural
 T = TypeVar("T")
 
 SECONDS = 60.0
-"""How long a proof may take by default, about; what is fast tries everything in far less."""
-# The original takes this share of it; the repaired model as much, and the rest is for the others.
-_SHARE = 3
+"""About how long a proof may take by default; a fast model tries all cases in far less."""
+# The original takes a third, the repaired model another, and all further sessions the rest.
+_PARTS = 3
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Budget:
     seconds: float = SECONDS
     over: list[str] = field(default_factory=list)
     _spent: float = 0.0
-    _largest: tuple[int, float] = (0, 0.0)  # how much was fed, how long it took
+    _largest: tuple[int, float] = (0, 0.0)  # elements fed, seconds taken
 
     def run(self, case: Case, run: Callable[[], T]) -> T:
         """Run a case and return what ``run`` returns; the first case always runs.
@@ -40,7 +40,7 @@ class Budget:
         """
         volume, duration = self._largest
         predicted = duration * max(1.0, case.element_count / max(volume, 1))
-        if volume and self._spent + predicted > self.seconds / _SHARE:
+        if volume and self._spent + predicted > self.seconds / _PARTS:
             self.over.append(case.name)
             raise OverBudgetError(f"it would take {predicted:.0f} s")
         start = time.perf_counter()

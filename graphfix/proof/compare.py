@@ -1,4 +1,4 @@
-"""Comparison of two arrays."""
+"""Comparison of two arrays within a tolerance."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LeaveOut = Literal["", "NaN", "not finite"]
 
 # Below this an absolute difference is float32 rounding, and the cosine of what remains is noise.
 _ROUNDING = 1e-6
-# A number of this size that recurs is a fill; a vector is known by so many elements.
+# A number of at least this size that recurs is a fill; an axis of so many elements is a vector.
 _FILL, _VECTOR = 1e3, 8
-# An output that is small as a whole may differ by so many times the share that others may.
+# An output that is small as a whole may differ by so many times the usual share of its size.
 _SMALL_SHARE = 100.0
 
 
@@ -155,12 +155,12 @@ def compare(
     Args:
         output: The name of the tensor.
         case: The name of the case.
-        before: What the original made.
-        after: What the repaired made.
-        tolerance: What may differ.
+        before: The array of the original.
+        after: The array of the repaired model.
+        tolerance: The largest allowed difference.
         where: The elements to compare; all by default.
         leave_out: Elements that are this in the original are not compared.
-        note: Handed on.
+        note: The note of the result.
     """
     head = OutputDiff(output, case, ok=False, total=before.size, note=note)
     if before.dtype != after.dtype:
@@ -214,24 +214,23 @@ def _compare_floats(
         scales = np.full(x.shape, scale)
     scales = np.maximum(tolerance.least, scales)
     allowed = tolerance.max_abs * scales
-    past = np.where(gap > allowed, gap, 0.0)
-    worst = int(np.argmax(past if past.any() else gap / scales)) if gap.size else 0
+    excess = np.where(gap > allowed, gap, 0.0)
+    worst = int(np.argmax(excess if excess.any() else gap / scales)) if gap.size else 0
     largest = float(np.max(gap, initial=0.0))
     cosine = _cosine_of(x, y)
     nan_before, nan_after = int(np.isnan(a).sum()), int(np.isnan(b).sum())
-    least = tolerance.max_abs * _SMALL_SHARE * scale
     reason = ""
     if nan_after > nan_before:
         reason = f"has NaN at {nan_after - nan_before:,} places where the original has numbers"
     elif odd:
         reason = f"has NaN or infinity at {odd:,} places where the other has none"
-    elif gap.size and gap[worst] > allowed[worst]:
+    elif excess.any():
         reason = f"differs by {gap[worst]:.3g}, allowed {allowed[worst]:.3g}"
         if x[worst] and abs(x[worst]) < scale and allowed[worst] < tolerance.max_abs * scale:
             reason += f" where it is {x[worst]:.3g}"
     elif cosine < tolerance.cosine and largest > _ROUNDING * float(scales.max()):
         reason = f"has cosine {cosine:.9g}, allowed {tolerance.cosine:.9g}"
-    elif largest > max(least, _ROUNDING):
+    elif largest > max(tolerance.max_abs * _SMALL_SHARE * scale, _ROUNDING):
         reason = f"differs by {largest:.3g}, and is itself at most {scale:.3g}"
     nonzero = x != 0
     if tolerance.whole:

@@ -4,6 +4,8 @@ The dims of an output say it, by the symbol of the axis that a mask or length in
 inference does not know the dims, they are inferred from observed shapes.
 """
 
+import itertools
+import operator
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -58,45 +60,34 @@ class ContentMasks:
         The valid length of an axis is its dim, an expression such as ``floor((T - 400)/160) + 1``,
         with the length of the row in place of ``T``.
         """
-        if dims is None or len(dims) != len(shape):
-            return None
-        sizes = self._signature.key_by_symbol(case.dims)
-        lengths, batch = self._valid_lengths(case), self._signature.batch_symbols
-        is_left = case.side == "left"
-        mask = np.ones(shape, np.bool_)
-        rows = max((len(v) for v in lengths.values()), default=1)
-        by_batch = [a for a, d in enumerate(dims) if symbols(d) & batch]
-        if any(shape[a] != rows for a in by_batch) and rows > 1:
+        sizes, lengths = self._signature.key_by_symbol(case.dims), self._valid_lengths(case)
+        if dims is None or not _is_shape_at(dims, shape, sizes):
+            return None  # not known, or inferred wrongly
+        rows = max(map(len, lengths.values()), default=1)
+        batch_axes = self._batch_axes(dims)
+        if rows > 1 and {shape[a] for a in batch_axes} - {rows}:
             return None  # batch and heads are flattened into one axis
-        row_axis = next(iter(by_batch), None)
-        if row_axis is None and rows > 1:
-            row_axis = next((a for a, d in enumerate(dims) if d == rows), None)
+        row_axis = _row_axis(dims, batch_axes, rows)
+        mask = np.ones(shape, np.bool_)
         for axis, dim in enumerate(dims):
-            if isinstance(dim, int):
-                if dim != shape[axis]:
-                    return None
-                continue
-            names = symbols(dim)
-            if dim.evaluate(sizes) != shape[axis]:  # unknown, or a shape that was inferred wrongly
-                return None
-            if not names & lengths.keys():
+            governing = symbols(dim) & lengths.keys()
+            if isinstance(dim, int) or not governing:
                 continue
             if axis == row_axis or (row_axis is None and rows > 1):
                 return None  # batch and time are flattened into one axis
-            row_ends = []
-            for row in range(rows):
-                own = {s: v[row] if len(v) > row else v[0] for s, v in lengths.items()}
-                row_ends.append(dim.evaluate({**sizes, **own}))
-            ends = [x for x in row_ends if isinstance(x, int)]
-            if len(ends) < rows:
+            ends = _valid_row_ends(dim, sizes, lengths, rows)
+            if ends is None:
                 return None
-            if is_left and shape[axis] not in {sizes[x] for x in names & lengths.keys()}:
-                ends = [0] * rows  # behind a prompt, or shortened: where padding went is not known
-            if is_left:
-                mask &= ~_mask_before([shape[axis] - n for n in ends], axis, row_axis, shape)
-            else:
+            if case.side == "right":
                 mask &= _mask_before(ends, axis, row_axis, shape)
+            else:
+                is_whole = shape[axis] in map(sizes.get, governing)
+                mask &= _mask_behind_padding(ends, axis, row_axis, shape, is_whole=is_whole)
         return mask & _rows_with_content(lengths, row_axis, shape)
+
+    def _batch_axes(self, dims: Sequence[Dim]) -> list[int]:
+        batch = self._signature.batch_symbols
+        return [axis for axis, dim in enumerate(dims) if symbols(dim) & batch]
 
     def clean_mask(
         self, name: str, case: Case, clean: Array, poisoned: Array, tolerance: Tolerance
@@ -136,6 +127,33 @@ class ContentMasks:
         return self._signature.key_by_symbol(case.valid)
 
 
+def _is_shape_at(dims: Sequence[Dim], shape: tuple[int, ...], sizes: Mapping[str, int]) -> bool:
+    """Return whether dims are this shape, for these sizes of symbols."""
+    evaluated = (d if isinstance(d, int) else d.evaluate(sizes) for d in dims)
+    return len(dims) == len(shape) and all(map(operator.eq, evaluated, shape))
+
+
+def _row_axis(dims: Sequence[Dim], batch_axes: Sequence[int], rows: int) -> int | None:
+    """Return the axis of the batch; by its size if no dim is a batch and there are several rows."""
+    if batch_axes or rows == 1:
+        return next(iter(batch_axes), None)
+    return next((a for a, d in enumerate(dims) if d == rows), None)
+
+
+def _valid_row_ends(
+    dim: ir.SymbolicDim, sizes: Mapping[str, int], lengths: PerRow, rows: int
+) -> list[int] | None:
+    """Return what a dim is for the valid lengths of each row; None if it is not known."""
+    ends = []
+    for row in range(rows):
+        row_lengths = {s: v[row] if len(v) > row else v[0] for s, v in lengths.items()}
+        end = dim.evaluate({**sizes, **row_lengths})
+        if not isinstance(end, int):
+            return None
+        ends.append(end)
+    return ends
+
+
 def infer_dims_from_shapes(
     observed: Sequence[tuple[tuple[int, ...], Mapping[str, int]]], governed: Collection[str]
 ) -> Dims:
@@ -153,23 +171,30 @@ def infer_dims_from_shapes(
     if len({len(shape) for shape in shapes}) != 1 or len(set(shapes)) < 3:
         return None
     dims: list[Dim] = []
-    for axis, first in enumerate(shapes[0]):
-        if all(shape[axis] == first for shape in shapes):
-            dims.append(first)
-            continue
-        names = sorted(observed[0][1], key=lambda name: (name not in governed, name))
-        fits = [n for n in names if all(shape[axis] == sizes.get(n) for shape, sizes in observed)]
-        if not fits:  # a cache and what is new
-            pairs = [(past, new) for new in names if new in governed for past in names]
-            fits = [
-                f"{past} + {new}"
-                for past, new in pairs
-                if all(x[axis] == sizes.get(past, 0) + sizes.get(new, 0) for x, sizes in observed)
-            ]
-        if not fits:
+    for axis in range(len(shapes[0])):
+        axis_sizes = [shape[axis] for shape in shapes]
+        dim = _infer_dim(axis_sizes, [sizes for _, sizes in observed], governed)
+        if dim is None:
             return None
-        dims.append(ir.SymbolicDim(fits[0]))
+        dims.append(dim)
     return tuple(dims)
+
+
+def _infer_dim(
+    axis_sizes: Sequence[int], sizes: Sequence[Mapping[str, int]], governed: Collection[str]
+) -> Dim | None:
+    """Return a dim that has these sizes in several runs, given those of all symbols in each."""
+    if len({*axis_sizes}) == 1:
+        return axis_sizes[0]
+    names = sorted(sizes[0], key=lambda name: (name not in governed, name))
+    for name in names:
+        if axis_sizes == [x.get(name) for x in sizes]:
+            return ir.SymbolicDim(name)
+    # A cache and what is new.
+    for new, past in itertools.product((x for x in names if x in governed), names):
+        if axis_sizes == [x.get(past, 0) + x.get(new, 0) for x in sizes]:
+            return ir.SymbolicDim(f"{past} + {new}")
+    return None
 
 
 def _rows_with_content(lengths: PerRow, row_axis: int | None, shape: tuple[int, ...]) -> Mask:
@@ -187,3 +212,21 @@ def _rows_with_content(lengths: PerRow, row_axis: int | None, shape: tuple[int, 
 def _mask_before(ends: list[int], axis: int, row_axis: int | None, shape: tuple[int, ...]) -> Mask:
     rows = ends[0] if row_axis is None else reshape_along(np.asarray(ends), row_axis, len(shape))
     return np.asarray(index_along(shape, axis) < rows)
+
+
+def _mask_behind_padding(
+    ends: list[int], axis: int, row_axis: int | None, shape: tuple[int, ...], *, is_whole: bool
+) -> Mask:
+    """Return a mask of content that is padded on the left.
+
+    Args:
+        ends: How much of each row is content.
+        axis: The axis of time.
+        row_axis: The axis of the rows.
+        shape: Of the tensor.
+        is_whole: Whether the axis is time itself. Behind a prompt, or shortened, nobody knows where
+            the padding went: nothing is content for sure.
+    """
+    if not is_whole:
+        return np.zeros(shape, np.bool_)
+    return ~_mask_before([shape[axis] - n for n in ends], axis, row_axis, shape)

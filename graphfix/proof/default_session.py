@@ -6,6 +6,7 @@ optimizer may crash on a graph, or change the result of one form of it and not o
 
 from collections.abc import Callable, Mapping, Sequence
 
+from graphfix import ops
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
 from graphfix.graph.walks import nodes_of
@@ -18,13 +19,13 @@ from graphfix.runtime.run_errors import RunError
 
 Feeds = Callable[[Case], Mapping[str, Array]]
 
-# Those that changed most of what failed; without one of them it may run.
+# The optimizers that are to blame most often; without one of them the model may run.
 _OPTIMIZERS = (
     *("NchwcTransformer", "NhwcTransformer", "ConstantFolding", "TransposeOptimizer"),
     *("QDQSelectorActionTransformer", "LayerNormFusion", "AttentionFusion", "GeluFusionL2"),
     *("MatMulAddFusion", "ConvActivationFusion"),
 )
-_ROUNDING = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeMatMul"})
+_ROUNDS = ops.ROUNDS_TO_INTEGERS | ops.named("com.microsoft.DynamicQuantizeMatMul")
 
 
 class DefaultSessionCheck:
@@ -32,10 +33,10 @@ class DefaultSessionCheck:
 
     Args:
         after: The repaired model.
-        original: The original, and what it makes.
-        judge: Holds one to the other.
-        feeds: Makes the inputs of a case.
-        runs: What the original makes of the cases that count; two are run.
+        original: The original and its outputs.
+        judge: Compares the two; takes the notes.
+        feeds: Returns the inputs of the repaired model for a case.
+        runs: The original's runs of the cases that count; two of them are run here.
     """
 
     def __init__(
@@ -53,10 +54,10 @@ class DefaultSessionCheck:
         self._runs = list({x.case.name: x for x in (usual[0], usual[len(usual) // 2])}.values())
 
     def find_fault(self, *, random: bool, locate: bool) -> str:
-        """Return why the proof fails, or an empty string; remarks go into the judge's notes.
+        """Return why the proof fails, or an empty string; warnings go into the judge's notes.
 
         Args:
-            random: Whether the models draw random numbers, and nothing can be compared.
+            random: Whether the models draw random numbers, so that nothing can be compared.
             locate: Whether to search for the optimizer that is to blame.
         """
         try:
@@ -78,7 +79,7 @@ class DefaultSessionCheck:
             if diff is not None:
                 message = "in sessions as users open them, with all optimizations, "
                 message += f"output {diff.output!r} {diff.reason}, in case {diff.case!r}"
-                if any(x.op_type in _ROUNDING for x in nodes_of(self._original.graph.graph)):
+                if any(x in _ROUNDS for x in nodes_of(self._original.graph.graph)):
                     self._add_note(f"{message}: what is quantized is rounded otherwise there")
                     return ""
                 return message

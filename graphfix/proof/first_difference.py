@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.errors import ModelError
 from graphfix.feeds.input_trace import FILL
 from graphfix.proof.compare import Array, LeaveOut, Mask, OutputDiff, Tolerance, compare
@@ -17,9 +18,6 @@ from graphfix.runtime.run_errors import RunError
 
 Content = Callable[[str, tuple[int, ...]], Mask | None]
 Differ = Callable[[str, Array, Array], OutputDiff | None]
-
-# They make whole numbers, as do those that choose, compare and count, but of floats.
-_WHOLE = ("Ceil", "Floor", "Round", "Sign")
 
 
 @dataclass(frozen=True)
@@ -30,10 +28,9 @@ class Divergence:
         tensor: Its name, which both graphs have.
         node: The name of the node that makes it in the original.
         op: The operator of that node.
-        diff: How far apart it is.
-        given: How far apart what it is given is at most, where that is within what may differ, and
-            the least difference may decide what it makes: which element is the largest, whether a
-            number is above another; None otherwise.
+        diff: Its difference.
+        given: The largest difference of the inputs of its node, if that is within the tolerance and
+            the node makes integers, so that rounding may decide the result; None otherwise.
     """
 
     tensor: str
@@ -76,7 +73,7 @@ def find_divergence(
     for name, ours, theirs in TensorPairs(before, after, lambda _: None).iter_pairs(list(makers)):
         if (diff := compare_tensors(name, ours, theirs)) is not None:
             node = makers[name]
-            makes_integers = node.op_type in _WHOLE or ours.dtype.kind in "iub"
+            makes_integers = node in ops.MAKES_WHOLE_NUMBERS or ours.dtype.kind in "iub"
             names = [x.name for x in node.inputs if x is not None and x.name in makers]
             input_gap = (
                 _largest_input_gap(before, after, names, compare_tensors)

@@ -17,23 +17,23 @@ from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
 from graphfix.wording import Tell
 
-# So many are forced; each takes two more sessions.
-_MOST = 4
+# How many branches are forced; each takes two more sessions.
+_MOST_FORCED = 4
 
 
 class ForcedBranches:
     """The branches that no case took, run in both models.
 
     Args:
-        original: What the original made of the cases.
+        original: The original's runs of the cases.
         before: The original.
         after: The repaired model.
         ep: Where the repaired model runs.
-        tell: Called with what is run next.
+        tell: Called with a short text before each run.
 
     Attributes:
-        runs: What the original made of cases with a branch forced; the repaired model ran them.
-        untaken: The branches that neither a case took nor these runs.
+        runs: The original's runs with a branch forced that the repaired model ran as well.
+        untaken: The branches that neither a case nor these runs took.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class ForcedBranches:
         """Yield the original's run of each forced case, and the repaired model's outputs.
 
         Args:
-            feeds: What the repaired model is fed in a case.
+            feeds: Returns the inputs of the repaired model for a case.
 
         Raises:
             ModelError: The repaired model does not run with a branch forced.
         """
-        for branch in self._branches[:_MOST]:
+        for branch in self._branches[:_MOST_FORCED]:
             before, after = force_branch(self._before, branch), force_branch(self._after, branch)
             if before is None or after is None:
                 continue

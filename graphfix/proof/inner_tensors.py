@@ -1,8 +1,8 @@
-"""Inner tensors of two runs, side by side, without holding them all.
+"""Inner tensors of two runs, side by side, without all of them in memory.
 
-Inner tensors are made outputs, as many at a time as fit a budget, and both models are run once for
-each group; what a caller keeps of a pair is its own business. Sizes are predicted from symbolic
-shapes, and from tensors already seen where those do not know.
+Inner tensors become outputs, as many at a time as fit a budget, and both models are run once for
+each group. Sizes are predicted from symbolic shapes; if these are unknown, from the tensors already
+read.
 """
 
 import math
@@ -20,10 +20,10 @@ from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
 
-# So many tensors are outputs at once, at most, and so many bytes of them in both runs together.
+# How many tensors, and bytes of them in both runs together, are outputs at once.
 MOST = 1024
 BUDGET = 1 << 28
-# What a tensor is taken for until one has been seen: a million float32.
+# The assumed bytes of a tensor until one has been read: a million float32.
 _UNSEEN = 1 << 22
 _ITEM = 4  # bytes of an element, for sizes that are only estimates
 
@@ -68,8 +68,8 @@ class TensorPairs:
         budget: How many bytes of inner tensors to hold at once.
         most: How many inner tensors to hold at once.
         runs: How often both models have been run.
-        peak: The most bytes of tensors that were held at once.
-        failed: Why a tensor could not be looked at.
+        peak: The most bytes of tensors that were in memory at once.
+        failed: Why a tensor could not be read, by its name.
     """
 
     before: ModelRun
@@ -84,8 +84,8 @@ class TensorPairs:
     def iter_pairs(self, names: Sequence[str]) -> Iterator[tuple[str, Array, Array]]:
         """Yield each tensor with its arrays in both runs, in the given order.
 
-        What has no array in either run, such as a sequence, does not come; what cannot be made an
-        output is left out too, and :attr:`failed` says why.
+        Tensors without an array in both runs, such as sequences, are skipped. Tensors that cannot
+        become outputs are skipped too, and :attr:`failed` says why.
         """
         totals = (0, 0)  # bytes, tensors
         pending = list(names)
@@ -118,7 +118,7 @@ class TensorPairs:
         self.peak = max(self.peak, sum(x.nbytes for side in (ours, theirs) for x in side.values()))
         for name in names:
             if name in ours and name in theirs:
-                # Popped, so that each pair is let go as soon as the caller is done with it.
+                # Popped, so that each pair is freed as soon as the caller is done with it.
                 yield name, ours.pop(name), theirs.pop(name)
 
 

@@ -1,7 +1,7 @@
-"""Check that a repaired model is fed and read as the original is.
+"""Check that a repaired model has the inputs and outputs of the original.
 
-Its inputs and outputs keep their names, order, dtypes and ranks, a symbolic dim stays one, and what
-could be left out or overridden still can be, unless it is a pass's job to change that.
+They keep their names, order, dtypes and ranks, symbolic dims stay symbolic, and inputs with a
+default keep it, unless it is a pass's job to change that.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -21,15 +21,15 @@ def list_interface_changes(
     may_change: Collection[Interface] = (),
     output_ranks: Mapping[str, int] | None = None,
 ) -> list[str]:
-    """Return what differs from outside, in sentences without a subject.
+    """Return the changes of inputs and outputs, as sentences without a subject.
 
     Args:
         before: The original.
         after: The repaired model. An input that its ``graphfix.lengths`` metadata names may be new,
             and those for which ``graphfix.inputs`` has a value may be gone.
-        may_change: What is not looked at.
-        output_ranks: How many dims the outputs of the original have in a run, if it was run. One
-            that is declared with others by mistake may be set right.
+        may_change: Parts of the interface that are not compared.
+        output_ranks: How many dims the outputs of the original have in a run, if it was run. A
+            repair may correct a wrong declaration.
     """
     changes: list[str] = []
     if "outputs" not in may_change:
@@ -80,16 +80,17 @@ def _compare_values(
             yield f"has the {subject} as {_type_text(new)} instead of {_type_text(old)}"
         if old.shape is None or new.shape is None:
             continue
-        if len(old.shape) != len(new.shape):
-            if output_ranks.get(old.name or "") == len(new.shape):
-                continue
+        if len(old.shape) == len(new.shape):
+            yield from _newly_fixed_axes(subject, old.shape, new.shape) if dims else ()
+        elif output_ranks.get(old.name or "") != len(new.shape):
             yield f"has the {subject} with {len(new.shape)} dims instead of {len(old.shape)}"
-            continue
-        for axis, (was, now) in enumerate(zip(old.shape, new.shape, strict=True)):
-            if not dims or not isinstance(now, int) or now == was:
-                continue
-            old_size = str(was) if isinstance(was, int) else was.value or "free"
-            yield f"has axis {axis} of the {subject} fixed at {now} instead of {old_size}"
+
+
+def _newly_fixed_axes(subject: str, before: ir.Shape, after: ir.Shape) -> Iterator[str]:
+    for axis, (old, new) in enumerate(zip(before, after, strict=True)):
+        if isinstance(new, int) and new != old:
+            old_size = str(old) if isinstance(old, int) else old.value or "free"
+            yield f"has axis {axis} of the {subject} fixed at {new} instead of {old_size}"
 
 
 def _type_text(value: ir.Value) -> str:

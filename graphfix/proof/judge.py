@@ -25,12 +25,12 @@ class OutputJudge:
     """Compares the outputs of two models for a case, in the elements the promise covers.
 
     Attributes:
-        content: What is content in the original's outputs.
-        tolerance: What may differ.
-        safety: What the repair promises to keep.
-        caches: The axis of each output that is a cache, and is cut to its last entries by a repair.
+        content: Masks of the content in the original's outputs.
+        tolerance: The largest allowed difference.
+        safety: The promise of the repair.
+        caches: The cache axis of each output that a repair cuts to the last entries.
         may_narrow: Whether outputs may be float16 where the original's are wider.
-        notes: What could not be told apart, in order, each once.
+        notes: Sentences for the reader of the verdict, in order, each once.
     """
 
     content: ContentMasks

@@ -1,4 +1,4 @@
-"""Faults and notes about one output over all cases: whether it was ever really compared."""
+"""Faults and notes about one output over all cases, such as that it is empty or 0 in each."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -7,7 +7,7 @@ import numpy as np
 from graphfix.proof.compare import Array, OutputDiff
 from graphfix.wording import group_pairs
 
-# Below this an output is told from rounding by what it is in all cases, and by a share of that.
+# An output that stays below this in all cases may differ by a share of its largest element.
 _SMALL, _SHARE = 1e-6, 1e-2
 
 
@@ -27,27 +27,33 @@ def positive_inputs_note(silent: Sequence[str]) -> str:
 
 
 def find_faults(cases: Mapping[str, Sequence[OutputDiff]]) -> Iterator[str]:
-    """Yield why a verdict is not ok although each comparison was, in sentences."""
-    by_output = _group_by_output(cases)
-    if by_output and not any(d.total for diffs in by_output.values() for d in diffs):
+    """Yield sentences on why a verdict is bad although each comparison is within tolerance."""
+    diffs_by_output = _group_by_output(cases)
+    filled = {n: diffs for n, diffs in diffs_by_output.items() if any(d.total for d in diffs)}
+    if diffs_by_output and not filled:
         yield "nothing was compared: every output is empty in every case"
-    for name, diffs in by_output.items():
-        if not any(d.total for d in diffs):
-            continue
-        scale = max(d.scale for d in diffs)
-        gap = max(d.max_abs for d in diffs)
+    for name, diffs in filled.items():
         if not any(d.finite for d in diffs):
             yield (
                 f"output {name!r} has no finite number in any case, so nothing is known of it; "
                 "give inputs with --feeds file.npz"
             )
-        elif scale < _SMALL and gap > _SHARE * scale and all(d.allowed for d in diffs if d.finite):
-            was = f"never more than {scale:.3g}" if scale else "always 0"
-            yield f"output {name!r} differs by {gap:.3g}, and is {was} in the original"
+        elif fault := _fault_of_small_output(diffs):
+            yield f"output {name!r} {fault}"
+
+
+def _fault_of_small_output(diffs: Sequence[OutputDiff]) -> str:
+    """Return why an output that is never larger than rounding differs too much, or ""."""
+    scale, gap = max(d.scale for d in diffs), max(d.max_abs for d in diffs)
+    are_floats = all(d.allowed for d in diffs if d.finite)
+    if scale >= _SMALL or gap <= _SHARE * scale or not are_floats:
+        return ""
+    size = f"never more than {scale:.3g}" if scale else "always 0"
+    return f"differs by {gap:.3g}, and is {size} in the original"
 
 
 def find_notes(cases: Mapping[str, Sequence[OutputDiff]]) -> Iterator[str]:
-    """Yield notes on outputs that say little."""
+    """Yield notes on outputs that prove little: those that are empty or 0 in every case."""
     for name, diffs in _group_by_output(cases).items():
         if not any(d.total for d in diffs):
             yield f"{name!r} is empty in every case, so nothing is known of it"

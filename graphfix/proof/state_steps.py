@@ -1,6 +1,6 @@
-"""Steps of a model with states, its outputs fed back: errors that grow are seen.
+"""Steps of a model with states, its outputs fed back, so that errors that grow are seen.
 
-Both models keep their own states; all else that they are fed is the same.
+Both models keep their own states; all other inputs are the same.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,9 +27,9 @@ class StepChain:
     """Consecutive steps of the original.
 
     Attributes:
-        states: What is fed back.
-        cases: What each step was fed, states included.
-        outputs: What the original made of each.
+        states: The states that are fed back.
+        cases: The inputs of each step, states included.
+        outputs: The original's outputs of each step.
     """
 
     states: tuple[StatePair, ...]
@@ -49,11 +49,11 @@ def run_chains(
     run: Callable[[Case], Outputs],
     seed: int,
 ) -> Iterator[StepChain]:
-    """Run the original step by step, from empty caches if it has some, and from others.
+    """Run the original step by step, once from empty caches and once from filled ones.
 
     Args:
-        model: Its graph.
-        signature: Its inputs.
+        model: The graph of the original.
+        signature: The inputs of the original.
         start: The size of each group of symbols in the first step.
         run: Runs the original.
         seed: The same seed makes the same inputs.

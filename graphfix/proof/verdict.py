@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphfix.feeds.case import DroppedCase
@@ -25,9 +26,9 @@ class Verdict(Proof):
         dims: The size of each symbolic dim of the inputs, by case.
         reason: Why it failed other than by a difference in a case: the repaired model does not load
             or run, its interface differs, or an output was never finite.
-        covered: Sizes that were tried, and conditions on the inputs that held in some case.
-        not_tried: What was not tried: larger sizes, conditions that held in no case.
-        notes: What a reader should know: rows excluded from the comparison, and the like.
+        covered: Sizes that were tried, and conditions on the inputs that some case met.
+        not_tried: Larger sizes, and conditions that no case met.
+        notes: Sentences for the reader, such as which rows were excluded from the comparison.
         first_divergence: The first tensor that differs, if one does and it was searched.
     """
 
@@ -83,7 +84,7 @@ class Verdict(Proof):
         return [x for x in self.covered if _SIZES.sub("", x) in dims]
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
-        """Return what was compared, the worst of it, and what was not tried."""
+        """Return the largest difference, the cases that were not run, and the notes, as rows."""
         sizes = self.sizes if self.ok else ()
         tried = f" ({', '.join(sizes)})" if sizes else ""
         summary, more = str(self).rstrip("."), "" if verbose else " (-v)"
@@ -118,19 +119,24 @@ class Verdict(Proof):
     def _float16_text(self) -> str | None:
         """Return the error of float16 in words, or None where the gate is not that of float16."""
         diffs = [d for output_diffs in self.cases.values() for d in output_diffs]
-        tops = [d.top for d in diffs if not math.isnan(d.top)]
-        floats = [d for d in diffs if d.scale and math.isfinite(d.cosine)]
+        parts = _float_agreement(diffs)
         integer_diffs = [d for d in diffs if not d.allowed and d.compared]
-        parts = []
-        if tops and floats:
-            worst = max(floats, key=lambda d: d.max_abs / d.scale)
-            parts = [
-                f"at most {worst.max_abs / worst.scale:.2g} of the largest element off, in output "
-                f"{worst.output!r} of case {worst.case!r}",
-                f"cosine {min(d.cosine for d in floats):.6f}",
-                f"top-1 agrees in {min(tops):.2%} at least",
-            ]
         if integer_diffs and (parts or any(d.differing for d in integer_diffs)):
             same = min(1 - d.differing / d.compared for d in integer_diffs)
             parts.append(f"whole numbers are the same in {same:.2%} at least")
         return f"{'; '.join(parts)}." if parts else None
+
+
+def _float_agreement(diffs: Sequence[OutputDiff]) -> list[str]:
+    """Return how well floats agree, in words; nothing if no top-1 agreement was measured."""
+    agreements = [d.top for d in diffs if not math.isnan(d.top)]
+    floats = [d for d in diffs if d.scale and math.isfinite(d.cosine)]
+    if not agreements or not floats:
+        return []
+    worst = max(floats, key=lambda d: d.max_abs / d.scale)
+    return [
+        f"at most {worst.max_abs / worst.scale:.2g} of the largest element off, in output "
+        f"{worst.output!r} of case {worst.case!r}",
+        f"cosine {min(d.cosine for d in floats):.6f}",
+        f"top-1 agrees in {min(agreements):.2%} at least",
+    ]

@@ -12,11 +12,11 @@ from graphfix.core import Interface, Safety
 from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import add_full_lengths
-from graphfix.feeds.graph_uses import describe_node
+from graphfix.feeds.graph_uses import node_title
 from graphfix.feeds.states import carry_states
 from graphfix.files import given, io
 from graphfix.paths import StrPath
-from graphfix.proof import output_record as known
+from graphfix.proof import output_record
 from graphfix.proof.baseline import Baseline, BaselineCache, OriginalRun, Outputs
 from graphfix.proof.between_roundings import RoundingSegments
 from graphfix.proof.budget import SECONDS, Budget
@@ -50,8 +50,8 @@ __all__ = [
 ]
 
 
-# So many cases are usual, for the progress.
-_USUAL = 18
+# The usual number of cases, which progress assumes until the original has run them.
+_USUAL_CASES = 18
 
 
 class Options(TypedDict, total=False):
@@ -63,23 +63,23 @@ class Options(TypedDict, total=False):
         feeds: The user's own inputs, an ``.npz`` or arrays by name; no others are used.
         tolerance: What may differ, :class:`Tolerance` by default. A model that computes in float16
             may differ a hundred times more (``Tolerance.half``).
-        safety: With ``"valid-rows"`` only content is compared, not what padding was made into,
-            and elements that are NaN in the original are left out. Otherwise everything is.
-        map_feeds: Makes inputs for ``after`` from those for ``before``, where a repair changed
-            the signature. A length input that a repair has added is filled in by itself: all valid.
-        may_change: What of the interface need not stay, see
+        safety: With ``"valid-rows"`` only content is compared, not the results of padding, and
+            elements that are NaN in the original are excluded. Otherwise all elements are compared.
+        map_feeds: Returns inputs for ``after`` from those for ``before``, if a repair changed the
+            signature. A length input that a repair has added is filled in automatically: all valid.
+        may_change: Parts of the interface that need not stay, see
             :func:`graphfix.proof.interface.list_interface_changes`; by default nothing, or the
             inputs if there is ``map_feeds``.
         ep: Where ``after`` runs. With ``"dml"`` or ``"cuda"`` it runs there with all
-            optimizations, as it will be used, and is held to what ``before`` computes on the CPU;
+            optimizations, as it will be used, and is compared with ``before`` on the CPU;
             ``before`` need not run there.
         locate: Whether to search for the first tensor that differs, if the verdict is bad; and for
             the node that kills the process, if one does. It is by default.
         seed: The same seed makes the same inputs.
-        held: Takes what the original computed, so that the next call need not run it again.
-        brief: Whether the first case that differs is enough, and no others are run.
-        budget: How many seconds it may take, about: of a slow model fewer and smaller cases are
-            tried, and what is left is said. A minute by default.
+        held: Stores what the original computed, so that the next call need not run it again.
+        brief: Whether to stop at the first case that differs.
+        budget: About how many seconds it may take, a minute by default. Of a slow model fewer and
+            smaller cases are tried, and the verdict names those that were not.
         progress: Called with a short text at each step.
     """
 
@@ -104,8 +104,8 @@ def verify(before: given.ModelLike, after: given.ModelLike, **options: Unpack[Op
 
     Both run on the CPU without ONNX Runtime's own graph optimizations, one after the other, so
     that only one set of weights is in memory; then on two cases with all of them, as users open a
-    session. If a mask or length input says what is padding,
-    cases are repeated with garbage there: rows that the original keeps clean must stay clean.
+    session. If a mask or length input says what is padding, cases are repeated with garbage there:
+    rows that the original keeps clean must stay clean.
 
     Args:
         before: The original: a path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
@@ -143,7 +143,7 @@ class LoadedOriginal:
     Args:
         model: The original; it is not changed.
         cases: The inputs; by default they are made as :func:`verify` makes them.
-        tolerance: What may differ.
+        tolerance: The largest allowed difference.
         safety: As for :func:`verify`.
 
     Raises:
@@ -171,7 +171,7 @@ class LoadedOriginal:
         Args:
             session: The model; one that draws random numbers is no use.
             index: Which case.
-            more: Arrays for inputs that the original has not.
+            more: Arrays for inputs that only the repaired model has.
 
         Raises:
             RunError: An operator failed.
@@ -179,8 +179,12 @@ class LoadedOriginal:
         return self._job.compare_case(session, index, more or {})
 
 
+class _RepairedFailedError(Exception):
+    """The repaired model does not load or run; the message says so in a sentence."""
+
+
 class _Verification:
-    """One verification."""
+    """One verification of a repaired model against its original."""
 
     def __init__(
         self, before: given.PathOrModel, after: given.PathOrModel, options: Options
@@ -199,6 +203,7 @@ class _Verification:
         self._map_feeds = options.get("map_feeds")
         self._progress = options.get("progress") or (lambda _: None)
         self._steps_done = 0
+        self._diffs_by_case: dict[str, Diffs] = {}
         self._forced: Sequence[OriginalRun] = ()
         self._untaken: Sequence[str] = ()
         self._original = Baseline(
@@ -254,41 +259,80 @@ class _Verification:
 
     def run_after(self) -> Verdict:
         """Run the repaired model on the same inputs and compare."""
+        self._judge.may_narrow = "outputs" in self._may_change
+        try:
+            with self._open_repaired() as session:
+                self._steps_done = len(self._original.runs)
+                if not self._compare_cases(session):
+                    return self._make_verdict(False)
+                self._compare_chains(session)
+            self._compare_forced_branches()
+        except _RepairedFailedError as error:
+            return self._make_verdict(False, str(error))
+        ok = all(diff.ok for diffs in self._diffs_by_case.values() for diff in diffs)
+        self._note_conditions(ok)
+        reasons = self._find_faults() if ok else []
+        return self._make_verdict(ok and not reasons, "; ".join(reasons))
+
+    @property
+    def _may_change(self) -> Collection[Interface]:
+        """Return what of the interface need not stay."""
         usual: tuple[Interface, ...] = () if self._map_feeds is None else ("inputs",)
         allowed_changes = self._options.get("may_change")
-        may_change = usual if allowed_changes is None else allowed_changes
-        brief, cache = self._options.get("brief", False), self._options.get("held")
-        suspects = cache.failed if brief and cache is not None else ()
-        self._judge.may_narrow = "outputs" in may_change
-        diffs_by_case: dict[str, Diffs] = {}
+        return usual if allowed_changes is None else allowed_changes
+
+    def _open_repaired(self) -> Opened:
+        """Open a session of the repaired model.
+
+        Raises:
+            _RepairedFailedError: It does not load.
+        """
         try:
-            session = open_session(self._after, self._ep)
+            return open_session(self._after, self._ep)
         except ModelError as error:
             where = "in ONNX Runtime" if self._ep == "cpu" else f"on {LABELS[self._ep]}"
             reason = f"the repaired model does not load {where}: {error}"
             reason += self._killing_node_text(error, self._original.runs[0].case)
-            return self._make_verdict(False, diffs_by_case, reason)
-        with session:
-            self._steps_done = len(self._original.runs)
-            for run in sorted(self.runs, key=lambda x: x.case.name not in suspects):
-                outputs = self._run_step(session, run.case, self._repaired_feeds(run.case))
-                if isinstance(outputs, str):
-                    return self._make_verdict(False, diffs_by_case, outputs)
-                diffs_by_case[run.case.name] = self._compare_run(run, outputs)
-                if brief and not all(x.ok for x in diffs_by_case[run.case.name]):
-                    return self._make_verdict(False, diffs_by_case)
-            for chain in self._original.chains:
-                own: Feeds = {}
-                for case, before in zip(chain.cases, chain.outputs, strict=True):
-                    if any(x.cache_length(case.feeds) > x.size for x in self._fixed_caches):
-                        break  # the first entries have fallen out of the caches
-                    outputs = self._run_step(session, case, {**self._repaired_feeds(case), **own})
-                    if isinstance(outputs, str):
-                        return self._make_verdict(False, diffs_by_case, outputs)
-                    diffs_by_case[case.name] = tuple(
-                        self._judge.compare_case(OriginalRun(case, dict(before)), outputs)
-                    )
-                    own = carry_states(chain.states, self._repaired_model, outputs) or {}
+            raise _RepairedFailedError(reason) from error
+
+    def _compare_cases(self, session: Opened) -> bool:
+        """Compare all cases; return whether to go on: a brief verdict ends with the first fault.
+
+        Raises:
+            _RepairedFailedError: A case does not run.
+        """
+        brief, cache = self._options.get("brief", False), self._options.get("held")
+        suspects = cache.failed if brief and cache is not None else ()
+        for run in sorted(self.runs, key=lambda x: x.case.name not in suspects):
+            outputs = self._run_step(session, run.case, self._repaired_feeds(run.case))
+            diffs = self._diffs_by_case[run.case.name] = self._compare_run(run, outputs)
+            if brief and not all(x.ok for x in diffs):
+                return False
+        return True
+
+    def _compare_chains(self, session: Opened) -> None:
+        """Compare the steps of a model with states; the repaired model is fed its own.
+
+        Raises:
+            _RepairedFailedError: A step does not run.
+        """
+        for chain in self._original.chains:
+            own_states: Feeds = {}
+            for case, before in zip(chain.cases, chain.outputs, strict=True):
+                if any(x.cache_length(case.feeds) > x.size for x in self._fixed_caches):
+                    break  # the first entries have fallen out of the caches
+                feeds = {**self._repaired_feeds(case), **own_states}
+                outputs = self._run_step(session, case, feeds)
+                diffs = self._judge.compare_case(OriginalRun(case, dict(before)), outputs)
+                self._diffs_by_case[case.name] = tuple(diffs)
+                own_states = carry_states(chain.states, self._repaired_model, outputs) or {}
+
+    def _compare_forced_branches(self) -> None:
+        """Compare both models in branches that no case took.
+
+        Raises:
+            _RepairedFailedError: The repaired model does not run with a branch forced.
+        """
         if len(self.runs) < len(self._original.runs):
             self._judge.notes["float16 is not held to caches larger than the model's own"] = None
         forcing = ForcedBranches(
@@ -296,35 +340,38 @@ class _Verification:
         )
         self._forced, self._untaken = forcing.runs, forcing.untaken
         try:
-            for run, forced_outputs in forcing.run_both(self._repaired_feeds):
-                diffs_by_case[run.case.name] = tuple(self._judge.compare_case(run, forced_outputs))
+            for run, outputs in forcing.run_both(self._repaired_feeds):
+                self._diffs_by_case[run.case.name] = tuple(self._judge.compare_case(run, outputs))
         except ModelError as error:
-            return self._make_verdict(False, diffs_by_case, str(error))
-        ok = all(diff.ok for diffs in diffs_by_case.values() for diff in diffs)
+            raise _RepairedFailedError(str(error)) from error
+
+    def _note_conditions(self, ok: bool) -> None:
+        """Note where the models ran, and that random numbers may be why outputs differ."""
         if self._ep != "cpu":
             where = LABELS[self._ep]
             self._judge.notes[f"the repaired model ran on {where}, the original on the CPU"] = None
         if not ok and (node := first_random_node(self._graph)) is not None:
             self._judge.notes[
-                f"the original draws random numbers ({describe_node(node)}), "
+                f"the original draws random numbers ({node_title(node)}), "
                 "so its outputs differ from run to run"
             ] = None
-        reasons: list[str] = []
-        if ok:
-            reasons += known.find_faults(diffs_by_case)
-            ran = self._original.runs[0].outputs
-            ranks = {name: x.ndim for name, x in ran.items() if hasattr(x, "ndim")}
-            changes = list_interface_changes(self._graph, self._repaired_model, may_change, ranks)
-            if changes:
-                reasons.append(f"it {'; it '.join(changes)}")
-            self._judge.notes.update(dict.fromkeys(known.find_notes(diffs_by_case)))
-        if ok and not reasons:
-            opened = DefaultSessionCheck(
-                self._after, self._original, self._judge, self._repaired_feeds, self.runs
-            )
-            random = first_random_node(self._graph) is not None
-            reasons += filter(None, [opened.find_fault(random=random, locate=self.locates)])
-        return self._make_verdict(ok and not reasons, diffs_by_case, "; ".join(reasons))
+
+    def _find_faults(self) -> list[str]:
+        """Return why the repaired model is not the same, although no output differs too much."""
+        faults = list(output_record.find_faults(self._diffs_by_case))
+        outputs = self._original.runs[0].outputs
+        ranks = {name: x.ndim for name, x in outputs.items() if hasattr(x, "ndim")}
+        changes = list_interface_changes(self._graph, self._repaired_model, self._may_change, ranks)
+        if changes:
+            faults.append(f"it {'; it '.join(changes)}")
+        self._judge.notes.update(dict.fromkeys(output_record.find_notes(self._diffs_by_case)))
+        if faults:
+            return faults
+        check = DefaultSessionCheck(
+            self._after, self._original, self._judge, self._repaired_feeds, self.runs
+        )
+        random = first_random_node(self._graph) is not None
+        return list(filter(None, [check.find_fault(random=random, locate=self.locates)]))
 
     def _compare_run(self, run: OriginalRun, outputs: Outputs) -> Diffs:
         """Compare outputs with the original's; in a quantized model also between its roundings."""
@@ -353,18 +400,22 @@ class _Verification:
     def _rounding_segments(self) -> RoundingSegments:
         return RoundingSegments(self._graph, self._repaired_model, self._tolerance, self._ep)
 
-    def _run_step(self, session: Opened, case: Case, feeds: Feeds) -> Outputs | str:
-        """Run the repaired model on a case; return its outputs, or why it does not run."""
+    def _run_step(self, session: Opened, case: Case, feeds: Feeds) -> Outputs:
+        """Run the repaired model on a case and return its outputs.
+
+        Raises:
+            _RepairedFailedError: It does not run.
+        """
         self._report_progress(f"after, {case.name}")
         try:
             return session.run(feeds)
         except RunError as error:
             where = "" if self._ep == "cpu" else f" on {LABELS[self._ep]}"
             reason = f"the repaired model does not run{where}, in case {case.name!r}: {error}"
-            return reason + self._killing_node_text(error, case)
+            raise _RepairedFailedError(reason + self._killing_node_text(error, case)) from error
 
     def _killing_node_text(self, error: Exception, case: Case) -> str:
-        """Return at which node the process died, if it did and that is to be found."""
+        """Return the node at which the process died, as text to append; "" if it did not die."""
         if not self.locates:
             return ""
         from graphfix.runtime import killing_node
@@ -375,8 +426,8 @@ class _Verification:
 
         return killing_node.killing_node_text(error, self._repaired_model, run_model)
 
-    def _make_verdict(self, ok: bool, diffs_by_case: dict[str, Diffs], reason: str = "") -> Verdict:
-        original = self._original
+    def _make_verdict(self, ok: bool, reason: str = "") -> Verdict:
+        original, diffs_by_case = self._original, self._diffs_by_case
         steps = [case for chain in original.chains for case in chain.cases]
         cases = [*(run.case for run in (*self.runs, *self._forced)), *steps]
         dims = {case.name: case.dims for case in cases if case.name in diffs_by_case}
@@ -386,9 +437,9 @@ class _Verification:
             *original.leak_notes(self._judge.harmless_poisons),
         )
         compared = {name for name, diffs in diffs_by_case.items() if any(d.finite for d in diffs)}
-        tried = original.coverage_of(compared)
-        over = (str(original.budget),) if original.budget.over else ()
-        dear = tuple(f"{name} (too large)" for name in dict.fromkeys(original.left_out))
+        coverage = original.coverage_of(compared)
+        over_budget = (str(original.budget),) if original.budget.over else ()
+        too_large = tuple(f"{name} (too large)" for name in dict.fromkeys(original.left_out))
         return Verdict(
             ok,
             diffs_by_case,
@@ -396,8 +447,8 @@ class _Verification:
             reason,
             notes,
             dims=dims,
-            covered=(*tried.covered, *dict.fromkeys(map(str, original.chains))),
-            not_tried=(*tried.missing, *self._untaken, *dear, *over),
+            covered=(*coverage.covered, *dict.fromkeys(map(str, original.chains))),
+            not_tried=(*coverage.missing, *self._untaken, *too_large, *over_budget),
         )
 
     def _repaired_feeds(self, case: Case) -> Feeds:
@@ -421,12 +472,12 @@ class _Verification:
         return self._after if isinstance(self._after, ir.Model) else io.load(self._after)
 
     def _report_progress(self, text: str) -> None:
-        # How many cases there are is known only when the original has run them.
-        total = 2 * max(len(self._original.runs), _USUAL)
+        # The number of cases is known only after the original has run them.
+        total = 2 * max(len(self._original.runs), _USUAL_CASES)
         self._progress(f"{min(self._steps_done, total)}/{total}: {text}")
         self._steps_done += 1
 
-    # Where they part
+    # The first difference
 
     def find_divergence(self, verdict: Verdict) -> Divergence | None:
         """Return the first tensor that both graphs have and whose values differ."""
@@ -438,7 +489,7 @@ class _Verification:
         runs = runs or [
             OriginalRun(case, dict(outputs)) for case, outputs in steps if case.name in failed
         ]
-        # Garbage on its way through the padding is no divergence: better a case without.
+        # Garbage that passes through the padding is no divergence: a case without is better.
         run = min(runs, key=lambda r: (bool(r.case.poison), r.case.element_count), default=None)
         if run is None:
             return None

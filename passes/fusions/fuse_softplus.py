@@ -69,11 +69,8 @@ class FuseSoftplus(NodePass[ValueMatch]):
 
     def match(self, node: ir.Node, view: View) -> ValueMatch | None:
         """Return the site if the node is the last one of a Softplus."""
-        data = (
-            _input_of_log_form(node, view)
-            if is_op(node, "Log")
-            else _input_of_stable_form(node, view)
-        )
+        read_form = _input_of_log_form if is_op(node, "Log") else _input_of_stable_form
+        data = read_form(node, view)
         is_float = data is not None and view.shapes.dtype(data) in FLOATS
         return ValueMatch(node, data) if data is not None and is_float else None
 
@@ -95,26 +92,24 @@ def _input_of_log_form(log: ir.Node, view: View) -> ir.Value | None:
 
 def _input_of_stable_form(node: ir.Node, view: View) -> ir.Value | None:
     """Return the x of ``max(0, x) + softplus(-|x|)``, once its logarithm is fused."""
-    for larger, softplus_term in (node.inputs, reversed(node.inputs)):
-        top, soft = (
-            exclusive_producer(larger, "Max", "Relu"),
-            exclusive_producer(softplus_term, "Softplus"),
-        )
-        below = None if soft is None else exclusive_producer(soft.inputs[0], "Neg")
-        size = None if below is None else exclusive_producer(below.inputs[0], "Abs")
-        if top is None or size is None:
+    for larger_term, softplus_term in (node.inputs, reversed(node.inputs)):
+        larger = exclusive_producer(larger_term, "Max", "Relu")
+        softplus = exclusive_producer(softplus_term, "Softplus")
+        negative = None if softplus is None else exclusive_producer(softplus.inputs[0], "Neg")
+        magnitude = None if negative is None else exclusive_producer(negative.inputs[0], "Abs")
+        if larger is None or magnitude is None:
             continue
         rank = view.shapes.rank(node.outputs[0])
-        nonzero_inputs = [x for x in top.inputs if number_of(x, rank) != 0]
-        data, zeros = (
-            nonzero_inputs[0] if len(nonzero_inputs) == 1 else None,
-            len(top.inputs) - len(nonzero_inputs),
-        )
-        if data is None or zeros != is_op(top, "Max") or view.shapes.rank(data) != rank:
+        data = _positive_part_of(larger, rank)
+        if data is None or view.shapes.rank(data) != rank:
             return None
-        return (
-            data
-            if PolynomialReader(view, data).read(size.inputs[0]) in ({(1,): 1}, {(1,): -1})
-            else None
-        )
+        polynomial = PolynomialReader(view, data).read(magnitude.inputs[0])
+        return data if polynomial in ({(1,): 1}, {(1,): -1}) else None
     return None
+
+
+def _positive_part_of(node: ir.Node, rank: int | None) -> ir.Value | None:
+    """Return the x of ``Relu(x)`` or ``Max(0, x)``, or None."""
+    varying_inputs = [x for x in node.inputs if number_of(x, rank) != 0]
+    has_zero = len(node.inputs) - len(varying_inputs) == is_op(node, "Max")
+    return varying_inputs[0] if len(varying_inputs) == 1 and has_zero else None

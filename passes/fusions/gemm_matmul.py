@@ -1,22 +1,27 @@
 """gemm-matmul: the manual is the docstring of the class."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, NodePass, Skip
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import same_dim, same_dims
+from graphfix.facts.shapes import Dim, same_dim, same_dims
 from graphfix.facts.view import View
-from graphfix.graph.nodes import attr_int, input_at, is_op, producer_of
+from graphfix.graph.nodes import is_op, producer_of
+from graphfix.ops.products import read_gemm
 
 from ..common.fusible import only_user
+from ..common.guards import first_reason
 from ..common.reshape_targets import constant_target, may_copy_at_zero
 
-_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+# A target of a Reshape; None if none is needed.
+ReshapeSizes = ir.Value | tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class FlatSite(Match):
     weight: ir.Value
     bias: ir.Value | None
     transposes_weight: bool = False
-    sizes: ir.Value | tuple[int, ...] | None = None
+    sizes: ReshapeSizes = None
 
 
 @dataclass(frozen=True)
@@ -87,50 +92,31 @@ class GemmMatmul(NodePass[FlatSite]):
     """
 
     sentence = "a Gemm between two Reshapes, each a kernel of its own"
-    anchors = _VIEWS
+    anchors = tuple(sorted(ops.RESHAPES))
 
     def match(self, node: ir.Node, view: View) -> FlatSite | Skip | None:
         """Return the site if the view behind a Gemm restores the dims before it."""
-        product = node.inputs[0]
-        gemm = producer_of(product)
+        gemm = producer_of(node.inputs[0])
         if not is_op(gemm, "Gemm") or only_user(gemm) is not node:
             return None
         rows, weight = gemm.inputs[0], gemm.inputs[1]
-        first = producer_of(rows)
-        if not is_op(first, *_VIEWS) or first.inputs[0] is None or weight is None:
+        flattening = producer_of(rows)
+        if not ops.RESHAPES.has(flattening) or weight is None:
             return None
-        data = first.inputs[0]
-        data_dims, out_dims = view.shapes.dims(data), view.shapes.dims(node.outputs[0])
-        row_dims, product_dims = view.shapes.dims(rows), view.shapes.dims(product)
-        if data_dims is None or out_dims is None or row_dims is None or product_dims is None:
+        data, row_dims = flattening.inputs[0], view.shapes.dims(rows)
+        out_dims = _dims_around_width(node, gemm, view)
+        if data is None or not row_dims or out_dims is None:
             return None
-        if not 3 <= len(out_dims) <= MATRIX_DIMS or not same_dim(out_dims[-1], product_dims[-1]):
-            return None
-        sizes: ir.Value | tuple[int, ...] | str | None = None
-        if not same_dims(data_dims, (*out_dims[:-1], row_dims[-1])):
+        sizes: ReshapeSizes = None
+        if not same_dims(view.shapes.dims(data), (*out_dims[:-1], row_dims[-1])):
             # As the heads of torch's MultiheadAttention, [T, B * H, D], are flattened.
-            target_values = (
-                view.shapes.known_elements(node.inputs[1]) if is_op(node, "Reshape") else None
-            )
-            sizes = constant_target(data_dims, out_dims, target_values, view.shapes)
-            copies = (
-                not target_values
-                or 0 in target_values
-                or may_copy_at_zero(data_dims, out_dims, target_values, view.shapes)
-            )
-            if isinstance(sizes, str) and not copies:
-                sizes = node.inputs[1]
-            if not same_dim(row_dims[-1], product_dims[-1]):
+            sizes = _restored_sizes(node, data, out_dims, view)
+            if sizes is None or not same_dim(row_dims[-1], out_dims[-1]):
                 return None
-        if isinstance(sizes, str):
-            return None
-        transposes_weight = bool(attr_int(gemm, "transB", 0))
-        reason = _reason_against_matmul(gemm, product_dims[-1], view)
-        if transposes_weight and weight not in view.constant_values:
-            reason = "it turns a factor, which a MatMul does not"
-        if reason:
+        if (reason := first_reason(_GUARDS, gemm, view)) is not None:
             return Skip(node, reason)
-        return FlatSite(node, data, weight, input_at(gemm, 2), transposes_weight, sizes)
+        product = read_gemm(gemm)
+        return FlatSite(node, data, weight, product.bias, product.trans_b, sizes)
 
     def rewrite(self, match: FlatSite, op: Builder) -> ir.Value:
         """Build a MatMul and an Add."""
@@ -146,20 +132,64 @@ class GemmMatmul(NodePass[FlatSite]):
         return product if match.bias is None else op.Add(product, match.bias)
 
 
-def _reason_against_matmul(gemm: ir.Node, width: object, view: View) -> str | None:
-    """Return why a Gemm between Reshapes is kept, or None."""
+def _dims_around_width(node: ir.Node, gemm: ir.Node, view: View) -> Sequence[Dim] | None:
+    """Return the dims that a view gives a Gemm if it keeps the last one and a MatMul can have them.
+
+    None if it does not, or they are unknown.
+    """
+    product_dims, dims = (view.shapes.dims(x.outputs[0]) for x in (gemm, node))
+    if not product_dims or not dims or not 3 <= len(dims) <= MATRIX_DIMS:
+        return None
+    return dims if same_dim(dims[-1], product_dims[-1]) else None
+
+
+def _restored_sizes(
+    node: ir.Node, data: ir.Value, out_dims: Sequence[Dim], view: View
+) -> ReshapeSizes:
+    """Return the target that gives ``data`` the dims of what ``node`` makes; None if unknown."""
+    dims = view.shapes.dims(data)
+    if dims is None:
+        return None
+    target = view.shapes.known_elements(node.inputs[1]) if is_op(node, "Reshape") else None
+    sizes = constant_target(dims, out_dims, target, view.shapes)
+    if not isinstance(sizes, str):
+        return sizes
+    # Its own target, if no 0 in it copies a size of what it reshapes.
+    if not target or 0 in target or may_copy_at_zero(dims, out_dims, target, view.shapes):
+        return None
+    return node.inputs[1]
+
+
+def _why_parameters(gemm: ir.Node, _view: View) -> str | None:
     if any(x.is_ref() for x in gemm.attributes.values()):
         return "its attributes are parameters of the local function it is in"
-    if attr_int(gemm, "transA", 0):
-        return "it turns a factor, which a MatMul does not"
-    for name in ("alpha", "beta"):
-        attribute = gemm.attributes.get(name)
-        if attribute is not None and not math.isclose(attribute.as_float(), 1, rel_tol=0):
-            return f"it multiplies with a number ({name})"
-    bias = input_at(gemm, 2)
-    if bias is None:
-        return None
-    dims = view.shapes.dims(bias)
-    if dims is None or len(dims) > 1 or not all(x in (1, width) for x in dims):
-        return f"its C, {bias.name!r}, is no bias of the last axis"
     return None
+
+
+def _why_transposed(gemm: ir.Node, view: View) -> str | None:
+    """Return that a factor is transposed, or None: a constant weight is transposed at load time."""
+    product = read_gemm(gemm)
+    if product.trans_a or (product.trans_b and gemm.inputs[1] not in view.constant_values):
+        return "it turns a factor, which a MatMul does not"
+    return None
+
+
+def _why_scaled(gemm: ir.Node, _view: View) -> str | None:
+    product = read_gemm(gemm)
+    for name, factor in (("alpha", product.alpha), ("beta", product.beta)):
+        if not math.isclose(factor, 1, rel_tol=0):
+            return f"it multiplies with a number ({name})"
+    return None
+
+
+def _why_no_bias(gemm: ir.Node, view: View) -> str | None:
+    """Return that C is no vector along the last axis, or None."""
+    bias = read_gemm(gemm).bias
+    width = (view.shapes.dims(gemm.outputs[0]) or (None,))[-1]
+    dims = view.shapes.dims(bias)
+    if bias is None or (dims is not None and len(dims) <= 1 and {*dims} <= {1, width}):
+        return None
+    return f"its C, {bias.name!r}, is no bias of the last axis"
+
+
+_GUARDS = (_why_parameters, _why_transposed, _why_scaled, _why_no_bias)

@@ -12,10 +12,12 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import scalar_of
-from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.nodes import is_op
+from graphfix.ops.axes import axis_of
+from graphfix.ops.products import read_gemm
+from graphfix.ops.slices import cuts_of_slice, python_slice
 from graphfix.wording import group_pairs, plural
 
-from ..common.cuts import cuts_of
 from ..common.fusible import FLOATS, is_plain_gemm, is_weight, readers_in_graph
 from ..common.reshape_targets import with_axes
 
@@ -159,22 +161,16 @@ class JoinConditions(NodePass[ConditionsSite]):
         data = node.inputs[0]
         if data is None or data in view.constant_values or view.shapes.dtype(data) not in FLOATS:
             return None
-        own_condition = _condition_of(node, view)
-        if own_condition is None or view.opset_of_node(node) < 13:
+        if view.opset_of_node(node) < 13:
             return None
-        conditions = [
-            x
-            for x in (_condition_of(x, view) for x in readers_in_graph(node, data))
-            if x is not None
-        ]
-        similar = group_pairs((_join_key(x), x) for x in conditions)[_join_key(own_condition)]
-        weights = (view.shapes.dims(x.gemm.inputs[1]) or () for x in similar)
-        totals = accumulate(math.prod(d for d in x if isinstance(d, int)) for x in weights)
-        group = [x for x, total in zip(similar, totals, strict=True) if total <= _MAX_WEIGHT_SIZE]
-        spared = sum(x.kernels for x in group) - 2 - (own_condition.parts[0].rank > 2)
-        if not group or group[0].gemm is not node or spared < _MIN_SPARED_KERNELS:
+        conditions = _conditions_like(node, data, view)
+        if not conditions or conditions[0].gemm is not node:
             return None
-        return ConditionsSite(own_condition.parts[0].value.producer() or node, tuple(group))
+        first_part = conditions[0].parts[0]
+        joined_kernels = 2 + (first_part.rank > 2)
+        if sum(x.kernels for x in conditions) - joined_kernels < _MIN_SPARED_KERNELS:
+            return None
+        return ConditionsSite(first_part.value.producer() or node, conditions)
 
     def message(self, site: Match) -> str:
         """Describe how many products are joined."""
@@ -186,7 +182,7 @@ class JoinConditions(NodePass[ConditionsSite]):
         gemms, first = [x.gemm for x in match.conditions], match.conditions[0].gemm
         parts = [part for x in match.conditions for part in x.parts]
         dtype = (op.view.shapes.dtype(first.inputs[0]) or ir.DataType.FLOAT).numpy()
-        trans_b = attr_int(first, "transB", 0)
+        trans_b = int(read_gemm(first).trans_b)
         with op.inserting_before(first):
             weight = op.Concat(*(x.inputs[1] for x in gemms), axis=1 - trans_b)
             bias = op.Concat(*(x.inputs[2] for x in gemms), axis=0)
@@ -204,72 +200,98 @@ class JoinConditions(NodePass[ConditionsSite]):
         return split[0]
 
 
-def _join_key(condition: Condition) -> tuple[tuple[int, int, int], int]:
+def _conditions_like(node: ir.Node, data: ir.Value, view: View) -> tuple[Condition, ...]:
+    """Return the conditions of one vector that can be joined with that of a Gemm, in order.
+
+    As many as one weight can hold; none if the Gemm is no condition.
+    """
+    own_condition = _condition_of(node, view)
+    if own_condition is None:
+        return ()
+    gemms = readers_in_graph(node, data)
+    conditions = [x for x in (_condition_of(x, view) for x in gemms) if x is not None]
+    similar = group_pairs((_join_key(x), x) for x in conditions)[_join_key(own_condition)]
+    weights = (view.shapes.dims(x.gemm.inputs[1]) or () for x in similar)
+    totals = accumulate(math.prod(d for d in x if isinstance(d, int)) for x in weights)
+    fitting = zip(similar, totals, strict=True)
+    return tuple(x for x, total in fitting if total <= _MAX_WEIGHT_SIZE)
+
+
+def _join_key(condition: Condition) -> tuple[tuple[int, int, int], bool]:
     """Return what conditions must have in common to be joined."""
-    return condition.parts[0].layout, attr_int(condition.gemm, "transB", 0)
+    return condition.parts[0].layout, read_gemm(condition.gemm).trans_b
 
 
 def _condition_of(gemm: ir.Node, view: View) -> Condition | None:
     """Return the condition of a Gemm whose parts are all read in one layout, or None."""
+    width = _width_of(gemm, view)
+    if width is None:
+        return None
+    parts, kernels = _parts_of_product(Part(gemm.outputs[0], 0, width), view)
+    if not _are_adjacent(parts, width) or len({x.layout for x in parts}) > 1:
+        return None
+    # DirectML makes one kernel of a Gemm and an activation behind it.
+    if kernels < 2 or any(x.value.is_graph_output() for x in parts):
+        return None
+    return Condition(gemm, tuple(parts), kernels)
+
+
+def _width_of(gemm: ir.Node, view: View) -> int | None:
+    """Return how many features a plain Gemm with a weight and a bias of its own makes, or None."""
     if not is_op(gemm, "Gemm") or len(gemm.inputs) < 3 or not is_plain_gemm(gemm):
         return None
     dims = view.shapes.dims(gemm.outputs[0])
     if not dims or not isinstance(dims[1], int):
         return None
-    weight_dims: list[tuple[int | None, ...]] = [(None, None), (dims[1],)]
-    if not all(is_weight(x, y, view) for x, y in zip(gemm.inputs[1:], weight_dims, strict=True)):
-        return None
+    _, weight, bias = gemm.inputs
+    has_weights = is_weight(weight, (None, None), view) and is_weight(bias, (dims[1],), view)
+    return dims[1] if has_weights else None
+
+
+def _parts_of_product(product: Part, view: View) -> tuple[list[Part], int]:
+    """Return the parts that a product is cut into, in order, and the kernels of all of it."""
     parts: list[Part] = []
-    kernels, pending = 1, [Part(gemm.outputs[0], 0, dims[1])]
+    kernels, pending = 1, [product]
     while pending:
         part = pending.pop()
-        inner = _inner_parts(part, view)
-        if not inner:
+        inner_parts = _inner_parts(part, view)
+        if not inner_parts:
             parts.append(part)
-        pending += inner
-        kernels += len({x.value.producer() for x in inner})
-    parts.sort(key=lambda x: x.start)
+        pending += inner_parts
+        kernels += len({x.value.producer() for x in inner_parts})
+    return sorted(parts, key=lambda part: part.start), kernels
+
+
+def _are_adjacent(parts: list[Part], width: int) -> bool:
+    """Return whether parts have each of the features once, and none is empty."""
     ends = [0, *(x.start + x.size for x in parts)]
-    if [*(x.start for x in parts), dims[1]] != ends or not all(x.size for x in parts):
-        return None
-    if len({x.layout for x in parts}) > 1 or any(x.value.is_graph_output() for x in parts):
-        return None
-    # DirectML makes one kernel of a Gemm and an activation behind it.
-    return Condition(gemm, tuple(parts), kernels) if kernels > 1 else None
+    return [*(x.start for x in parts), width] == ends and all(x.size for x in parts)
 
 
 def _inner_parts(part: Part, view: View) -> list[Part]:
     """Return the parts of a part that is cut, unsqueezed or added to; [] if it is none of these."""
-    value, dims = part.value, view.shapes.dims(part.value)
+    value = part.value
     users = list(dict.fromkeys(x.node for x in value.uses() if x.node.graph is value.graph))
-    if not dims or not users or len(users) != len(value.uses()) or value.is_graph_output():
+    if not users or len(users) != len(value.uses()) or value.is_graph_output():
         return []
     if all(is_op(x, "Slice") for x in users):
         return _parts_of_slices(part, users)
     if len(users) > 1:
         return []
-    user, output = users[0], users[0].outputs[0]
-    new_dims = view.shapes.dims(output) or ()
-    if is_op(user, "Split") and attr_int(user, "axis", 0) % part.rank == part.axis:
+    (user,) = users
+    if is_op(user, "Split"):
         return _parts_of_split(part, user, view)
     if is_op(user, "Unsqueeze", "Reshape"):
-        places = [i for i, x in enumerate(new_dims) if x != 1]
-        places = [0, *places[-1:]] if dims[part.batch] == 1 else places
-        if same_dims([new_dims[i] for i in places], (dims[part.batch], part.size)):
-            batch, axis = places
-            return [replace(part, value=output, batch=batch, axis=axis, rank=len(new_dims))]
-    if is_op(user, "Add") and same_dims(new_dims, dims):
-        number = scalar_of(user.inputs[1 if user.inputs[0] is value else 0])
-        return [] if number is None else [replace(part, value=output, added=part.added + number)]
-    return []
+        return _part_behind_view(part, user, view)
+    return _part_behind_sum(part, user, view) if is_op(user, "Add") else []
 
 
 def _parts_of_slices(part: Part, slices: list[ir.Node]) -> list[Part]:
     """Return the parts that Slices cut out of a part."""
-    cuts = [cuts_of(x, part.rank) or {} for x in slices]
-    if any(x.keys() != {part.axis} or x[part.axis][2] != 1 for x in cuts):
+    cuts = [cuts_of_slice(x, part.rank) or {} for x in slices]
+    if any(x.keys() != {part.axis} or x[part.axis].step != 1 for x in cuts):
         return []
-    ranges = [range(part.size)[slice(*x[part.axis])] for x in cuts]
+    ranges = [range(part.size)[python_slice(x[part.axis], part.size)] for x in cuts]
     return [
         replace(part, value=x.outputs[0], start=part.start + span.start, size=len(span))
         for x, span in zip(slices, ranges, strict=True)
@@ -278,6 +300,8 @@ def _parts_of_slices(part: Part, slices: list[ir.Node]) -> list[Part]:
 
 def _parts_of_split(part: Part, split: ir.Node, view: View) -> list[Part]:
     """Return the parts that a Split makes of a part; of size 0 where unknown."""
+    if axis_of(split, part.rank, view.opset_of_node(split)) != part.axis:
+        return []
     sizes = [dims[part.axis] if (dims := view.shapes.dims(x)) else 0 for x in split.outputs]
     counts = [x if isinstance(x, int) else 0 for x in sizes]
     starts = accumulate(counts, initial=part.start)
@@ -285,3 +309,26 @@ def _parts_of_split(part: Part, split: ir.Node, view: View) -> list[Part]:
         replace(part, value=x, start=start, size=count)
         for x, start, count in zip(split.outputs, starts, counts, strict=False)
     ]
+
+
+def _part_behind_view(part: Part, user: ir.Node, view: View) -> list[Part]:
+    """Return a part with more dims of 1, if that is what a view makes of it."""
+    output = user.outputs[0]
+    dims, new_dims = view.shapes.dims(part.value), view.shapes.dims(output)
+    if not dims or not new_dims:
+        return []
+    places = [i for i, x in enumerate(new_dims) if x != 1]
+    places = [0, *places[-1:]] if dims[part.batch] == 1 else places
+    if not same_dims([new_dims[i] for i in places], (dims[part.batch], part.size)):
+        return []
+    batch, axis = places
+    return [replace(part, value=output, batch=batch, axis=axis, rank=len(new_dims))]
+
+
+def _part_behind_sum(part: Part, add: ir.Node, view: View) -> list[Part]:
+    """Return a part with a number added, if that is what an Add makes of it."""
+    output = add.outputs[0]
+    if not same_dims(view.shapes.dims(output), view.shapes.dims(part.value)):
+        return []
+    number = scalar_of(add.inputs[1 if add.inputs[0] is part.value else 0])
+    return [] if number is None else [replace(part, value=output, added=part.added + number)]

@@ -1,20 +1,23 @@
 """merge-biases: the manual is the docstring of the class."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import Dim, same_dims
 from graphfix.facts.view import View
-from graphfix.graph.constants import const_of, ints_of
-from graphfix.graph.nodes import attr_int, attr_ints, input_at, is_op, producer_of, use_count
+from graphfix.graph.constants import const_of
+from graphfix.graph.nodes import attr_ints, input_at, is_op, producer_of, use_count
 from graphfix.graph.walks import reachable_from
+from graphfix.ops.axes import axis_of, permutation_of
+from graphfix.ops.slices import sliced_axes
+from graphfix.ops.softmax import is_along_last_axis
 
 from ..common.fusible import (
     FLOATS,
@@ -25,15 +28,12 @@ from ..common.fusible import (
     only_varying_input,
 )
 
-_NORMS = ("LayerNormalization", "InstanceNormalization")
-_VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
 # Nodes around one sum that a constant is followed through, and readers of one of them.
 _MAX_STEPS, _MAX_READERS = 1 << 14, 256
 # Of what is added, or multiplied with: a mask's -10000 would take digits off what it is added to.
 _MAX_MAGNITUDE = 100.0
-_MAX_TABLE_SIZE = (
-    1 << 23
-)  # numbers of a table that is added to when the model is loaded: not a vocabulary's
+# Numbers of a table that is added to when the model is loaded: not a vocabulary's.
+_MAX_TABLE_SIZE = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,8 @@ class MergeBiases(NodePass[BiasSite]):
         whole numbers, which another rounding could change. What a caller reads, what an activation
         or a norm reads, what over 256 nodes read, and what over 16,384 have to do with, is added
         there as before. A table that something else reads, or that is as large as a vocabulary,
-        stays. Without any optimization ONNX Runtime computes the constants in each run.
+        stays, and so do equal sums, which ONNX Runtime computes once. Without any optimization it
+        computes the constants in each run.
     """
 
     anchors = ("Add", "Sub")
@@ -136,73 +137,101 @@ class MergeBiases(NodePass[BiasSite]):
         place = only_varying_input(node, view)
         if place is None:
             return _match_table_rows(node, view) if is_op(node, "Add") else None
-        data, constant = node.inputs[place], node.inputs[1 - place]
-        maker = producer_of(data)
-        if is_op(node, "Add") and is_op(maker, *_NORMS) and only_user(maker) is node:
-            bias = input_at(maker, 2)
-            is_constant = (
-                len(maker.outputs) == 1 and {maker.inputs[1], bias} - {None} <= view.constant_values
-            )
-            if constant is not None and is_constant and is_by_feature(constant, maker, view):
-                return BiasSite(node, constant, norm=maker)
-        return _match_sums(node, view) if _adds_constant(node, view) else None
+        site = _match_norm(node, place, view) if is_op(node, "Add") else None
+        if site is not None or not _adds_constant(node, view):
+            return site
+        return _ConstantFlow(node, view).find_site()
 
     def rewrite(self, match: BiasSite, op: Builder) -> ir.Value:
         """Build one sum of the merged constants."""
         if match.norm is not None and match.constant is not None:
-            data, scale, *bias = match.norm.inputs
-            constant = op.Reshape(match.constant, np.array([-1], np.int64))
-            if bias and bias[0] is not None:
-                constant = op.Add(bias[0], constant)
-            return op.clone_node(match.norm, data, scale, constant)
+            return _build_norm(match.norm, match.constant, op)
         if match.first is not None and match.rows is not None:
-            first, place = match.first
-            bias_row = op.Reshape(first.inputs[1 - place], np.array([-1], np.int64))
-            table = op.Add(match.constant, bias_row)
-            return op.Add(
-                first.inputs[place], op.clone_node(match.rows, table, *match.rows.inputs[1:])
-            )
-        bare, added = dict[ir.Value | None, ir.Value](), dict[ir.Value | None, ir.Value]()
-        ends = dict[ir.Value, ir.Value]()
-        for step in match.steps:
-            output = step.outputs[0]
-            with op.inserting_before(step):
-                inputs = [bare.get(x, x) for x in step.inputs]
-                varying_input = (
-                    inputs[only_varying_input(step, op.view) or 0]
-                    if _adds_constant(step, op.view)
-                    else None
-                )
-                bare[output] = varying_input or op.clone_node(step, *inputs)
-                added[output] = _bias_after(step, match, added, op)
-                if output in match.ends:
-                    ends[output] = op.Add(bare.pop(output), added.pop(output))
-                elif shapes := [(x.node, x.idx) for x in output.uses() if is_op(x.node, "Shape")]:
-                    op.redirect_uses(output, shapes, bare[output])
-        last = ends.pop(match.node.outputs[0])
-        for old, new in ends.items():
-            op.replace_and_remove(old, new)
-        return last
+            return _build_table_rows(match.constant, match.rows, *match.first, op)
+        return _build_sums(match, op)
+
+
+def _match_norm(node: ir.Node, place: int, view: View) -> BiasSite | None:
+    """Return the site of a constant that is added behind a norm, as its bias could be; or None."""
+    norm, constant = producer_of(node.inputs[place]), node.inputs[1 - place]
+    if not is_op(norm, "LayerNormalization", "InstanceNormalization") or constant is None:
+        return None
+    if only_user(norm) is not node or len(norm.outputs) > 1:
+        return None
+    factors = {norm.inputs[1], input_at(norm, 2)} - {None}
+    if not factors <= view.constant_values or not is_by_feature(constant, norm, view):
+        return None
+    return BiasSite(node, constant, norm=norm)
+
+
+def _build_norm(norm: ir.Node, constant: ir.Value, op: Builder) -> ir.Value:
+    """Build a norm with a constant in its bias."""
+    data, scale, *bias = norm.inputs
+    constant = op.Reshape(constant, np.array([-1], np.int64))
+    if bias and bias[0] is not None:
+        constant = op.Add(bias[0], constant)
+    return op.clone_node(norm, data, scale, constant)
 
 
 def _match_table_rows(node: ir.Node, view: View) -> BiasSite | None:
     """Return the site of a sum of table rows and a sum with a constant, or None."""
     bias_place = _input_with_bias(node, view)
-    first = None if bias_place is None else producer_of(node.inputs[bias_place])
-    rows = None if bias_place is None else producer_of(node.inputs[1 - bias_place])
+    if bias_place is None:
+        return None
+    first, rows = (producer_of(node.inputs[i]) for i in (bias_place, 1 - bias_place))
     place = None if first is None else only_varying_input(first, view)
     if first is None or rows is None or place is None or only_user(rows) is not node:
         return None
-    takes_rows = is_op(rows, "Gather") and attr_int(rows, "axis", 0) == 0
-    takes_rows = takes_rows or (is_op(rows, "Slice") and ints_of(input_at(rows, 3)) == (0,))
-    table, rank = rows.inputs[0], view.shapes.rank(first.outputs[0])
-    dims = view.shapes.dims(table)
-    if not takes_rows or table is None or not is_own_constant(table, view) or rank is None:
+    table, rank = _table_of(rows, view), view.shapes.rank(first.outputs[0])
+    if table is None or rank is None:
         return None
-    if dims is None or len(dims) != 2 or math.prod(_static_dims(dims)) > _MAX_TABLE_SIZE:
-        return None
-    fits = lies_along(first.inputs[1 - place], dims[1], 0, rank, view)
+    width = (view.shapes.dims(table) or ())[1]
+    fits = lies_along(first.inputs[1 - place], width, 0, rank, view)
     return BiasSite(node, table, rows=rows, first=(first, place)) if fits else None
+
+
+def _table_of(rows: ir.Node, view: View) -> ir.Value | None:
+    """Return the constant table that a node alone takes whole rows of, or None."""
+    table, opset = rows.inputs[0] if rows.inputs else None, view.opset_of_node(rows)
+    dims = view.shapes.dims(table)
+    if table is None or dims is None or len(dims) != 2 or not is_own_constant(table, view):
+        return None
+    if math.prod(_static_dims(dims)) > _MAX_TABLE_SIZE:
+        return None
+    takes_rows = is_op(rows, "Gather") and axis_of(rows, 2, opset) == 0
+    takes_rows = takes_rows or (is_op(rows, "Slice") and sliced_axes(rows, 2) == (0,))
+    return table if takes_rows else None
+
+
+def _build_table_rows(
+    table: ir.Value | None, rows: ir.Node, first: ir.Node, place: int, op: Builder
+) -> ir.Value:
+    """Build the sum of rows of a table, a constant added to all of them, and what varies."""
+    bias_row = op.Reshape(first.inputs[1 - place], np.array([-1], np.int64))
+    table = op.Add(table, bias_row)
+    return op.Add(first.inputs[place], op.clone_node(rows, table, *rows.inputs[1:]))
+
+
+def _build_sums(match: BiasSite, op: Builder) -> ir.Value:
+    """Build the steps without constants, the merged constant behind each, and a sum at each end."""
+    bare, added = dict[ir.Value | None, ir.Value](), dict[ir.Value | None, ir.Value]()
+    ends = dict[ir.Value, ir.Value]()
+    for step in match.steps:
+        output = step.outputs[0]
+        with op.inserting_before(step):
+            inputs = [bare.get(x, x) for x in step.inputs]
+            place = only_varying_input(step, op.view) or 0
+            varying_input = inputs[place] if _adds_constant(step, op.view) else None
+            bare[output] = varying_input or op.clone_node(step, *inputs)
+            added[output] = _build_bias(step, match.sizes, added, op)
+            if output in match.ends:
+                ends[output] = op.Add(bare.pop(output), added.pop(output))
+            elif shapes := [(x, i) for x, i in output.uses() if is_op(x, "Shape")]:
+                op.redirect_uses(output, shapes, bare[output])
+    last = ends.pop(match.node.outputs[0])
+    for old, new in ends.items():
+        op.replace_and_remove(old, new)
+    return last
 
 
 def _adds_constant(node: ir.Node, view: View) -> bool:
@@ -224,95 +253,186 @@ def _carries_constant(node: ir.Node, view: View) -> bool:
     place = only_varying_input(node, view)
     if is_op(node, "Add", "Sub") and (place is None or _adds_constant(node, view)):
         return True
-    if is_op(node, "MatMul") and place is None:
-        # The weights of a row are 1 together, where there is one for itself at least.
-        weights, dims = producer_of(node.inputs[0]), view.shapes.dims(node.inputs[0]) or ()
-        last = is_op(weights, "Softmax") and attr_int(weights, "axis", 1) in (-1, len(dims) - 1)
-        return last and same_dims(dims[-1:], dims[-2:-1])
-    if is_op(node, "MatMul"):  # An activation right behind it is in its kernel.
-        precise = view.shapes.dtype(node.outputs[0]) == ir.DataType.FLOAT
-        return precise and place == 0 and is_op(only_user(node), "Add", "Sub")
+    if is_op(node, "MatMul"):
+        return _weighs_rows(node, view) if place is None else _has_weight(node, place, view)
     if is_op(node, "Div"):
         return place == 0
-    return is_op(node, "Transpose", *_VIEWS) or (is_op(node, "Mul") and place is not None)
+    if is_op(node, "Mul"):
+        return place is not None
+    return is_op(node, "Transpose") or node in ops.RESHAPES
 
 
-def _match_sums(node: ir.Node, view: View) -> BiasSite | None:
-    """Return the site of sums with constants that starts here, if fewer sums will do."""
-    blocked = set[ir.Value]()
+def _weighs_rows(product: ir.Node, view: View) -> bool:
+    """Return whether a MatMul sums rows with the weights of a Softmax, which are 1 together.
 
-    @cache
-    def next_steps(step: ir.Node) -> list[ir.Node]:
-        """Return the readers that a constant can pass next; [] where it must be added."""
-        output, readers = step.outputs[0], list[ir.Node]()
-        if (
-            output not in blocked
-            and not output.is_graph_output()
-            and use_count(output) <= _MAX_READERS
-        ):
-            # A Shape is the same without what is added.
-            readers = [x.node for x in output.uses() if not is_op(x.node, "Shape")]
-        return (
-            readers
-            if all(x.graph is step.graph and _carries_constant(x, view) for x in readers)
-            else []
-        )
+    That is so where there is a row at least, as of attention to itself.
+    """
+    softmax, dims = producer_of(product.inputs[0]), view.shapes.dims(product.inputs[0]) or ()
+    if not is_op(softmax, "Softmax") or not same_dims(dims[-1:], dims[-2:-1]):
+        return False
+    return is_along_last_axis(softmax, len(dims), view.opset_of_node(softmax))
 
-    def related_steps(step: ir.Node) -> Iterator[ir.Node]:
-        """Yield the steps that may involve the same constants."""
-        yield from next_steps(step)
-        makers = (None if x in view.constant_values else producer_of(x) for x in step.inputs)
-        yield from (
-            x for x in makers if x is not None and _carries_constant(x, view) and next_steps(x)
-        )
 
-    while True:
-        scaled = dict[ir.Node, ir.Node | None]()
-        for i, step in enumerate(reachable_from([node], related_steps)):
-            if _adds_constant(step, view):
-                maker = producer_of(step.inputs[only_varying_input(step, view) or 0])
-                scaled[step] = maker if is_op(maker, "Mul") else None
-                earlier = view.node_positions.get(step, -1) < view.node_positions.get(node, -1)
-                if i > _MAX_STEPS or (earlier and scaled[step] is None):
-                    return None
+def _has_weight(product: ir.Node, place: int, view: View) -> bool:
+    """Return whether a MatMul in float32 multiplies with a weight, before a sum."""
+    is_precise = view.shapes.dtype(product.outputs[0]) == ir.DataType.FLOAT
+    # An activation right behind it is in its kernel.
+    return is_precise and place == 0 and is_op(only_user(product), "Add", "Sub")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Sums with constants, and where one sum each will do.
+
+    Attributes:
+        sums: The nodes that add constants now.
+        carried: These, and the nodes that their constants are carried through.
+        ends: The tensors to which the merged constants have to be added.
+    """
+
+    sums: set[ir.Node]
+    carried: set[ir.Node]
+    ends: set[ir.Value]
+
+
+class _ConstantFlow:
+    """Where the constants can be added that a sum adds, and others that meet them.
+
+    A constant is carried from a sum to all readers of the result, while each of them can add it to
+    its own result instead. Where one cannot, the result is an end: there the merged constants of
+    all sums before are added. A blocked result is an end, too.
+
+    Args:
+        start: The first sum with a constant.
+        view: The model.
+    """
+
+    def __init__(self, start: ir.Node, view: View) -> None:
+        self._start, self._view = start, view
+        self._blocked: set[ir.Value] = set()
+        self._next_steps_by_node: dict[ir.Node, list[ir.Node]] = {}
+
+    def find_site(self) -> BiasSite | None:
+        """Return the site if fewer sums will do, and the start is the first of them."""
+        while (plan := self._plan()) is not None:
+            if early_ends := self._early_ends(plan):
+                self._block(early_ends)
+                continue
+            steps = [x for x in self._start.graph or () if x in plan.carried]
+            if next(x for x in steps if x in plan.sums) is not self._start:
+                return None
+            sizes = self._bias_sizes(steps, plan.ends)
+            if sizes is None:
+                continue  # with one more end
+            if not _has_small_constants(steps, self._view) or self._has_twins(plan.sums):
+                return None
+            return BiasSite(steps[-1], steps=tuple(steps), sizes=sizes, ends=plan.ends)
+        return None
+
+    def _plan(self) -> _Plan | None:
+        """Return the sums and ends as results are blocked now, or None if no sum is spared."""
+        factors = self._factors_before_sums()
+        if factors is None:
+            return None
         # The bias of a norm in pieces, or of an affine, is in the kernel that these become.
-        carried = set(reachable_from(scaled, next_steps))
-        sums = {x for x, factor in scaled.items() if factor is None or factor in carried}
-        carried = set(reachable_from(sums, next_steps))
-        ends = {x.outputs[0] for x in carried if not next_steps(x)}
-        if len(sums) <= len(ends):
-            return None
-        # No later than it has to be: behind a layout or a sum it may keep others from being fused.
-        early = set[ir.Value]()
-        for last in (x for x in carried if x.outputs[0] in ends):
-            step = last
-            while step not in sums:
-                makers = [
-                    x for x in map(producer_of, step.inputs) if x in carried and next_steps(x)
-                ]
-                if len(makers) != 1 or len(next_steps(makers[0])) != 1:
-                    break
-                step = makers[0]
-            if step is not last:
-                early.add(step.outputs[0])
-        if early:
-            blocked |= early
-            next_steps.cache_clear()
-            continue
-        steps = [x for x in node.graph or () if x in carried]
-        if next(x for x in steps if x in sums) is not node or not _has_small_constants(steps, view):
-            return None
+        carried = set(reachable_from(factors, self._next_steps))
+        sums = {x for x, factor in factors.items() if factor is None or factor in carried}
+        carried = set(reachable_from(sums, self._next_steps))
+        ends = {x.outputs[0] for x in carried if not self._next_steps(x)}
+        return _Plan(sums, carried, ends) if len(sums) > len(ends) else None
+
+    def _factors_before_sums(self) -> dict[ir.Node, ir.Node | None] | None:
+        """Return all sums whose constants may meet, each with the Mul right before it.
+
+        None if there are too many nodes to look at, or one of the sums lies before the start.
+        """
+        view, factors = self._view, dict[ir.Node, ir.Node | None]()
+        positions = view.node_positions
+        for i, step in enumerate(reachable_from([self._start], self._related_steps)):
+            if not _adds_constant(step, view):
+                continue
+            maker = producer_of(step.inputs[only_varying_input(step, view) or 0])
+            factors[step] = maker if is_op(maker, "Mul") else None
+            is_earlier = positions.get(step, -1) < positions.get(self._start, -1)
+            if i > _MAX_STEPS or (is_earlier and factors[step] is None):
+                return None
+        return factors
+
+    def _next_steps(self, step: ir.Node) -> list[ir.Node]:
+        """Return the readers that carry the constant of a result on; [] if it is an end."""
+        if step not in self._next_steps_by_node:
+            self._next_steps_by_node[step] = self._find_next_steps(step)
+        return self._next_steps_by_node[step]
+
+    def _find_next_steps(self, step: ir.Node) -> list[ir.Node]:
+        output = step.outputs[0]
+        if output in self._blocked or output.is_graph_output() or use_count(output) > _MAX_READERS:
+            return []
+        # A Shape is the same without what is added.
+        readers = [x for x, _ in output.uses() if not is_op(x, "Shape")]
+        all_carry = all(x.graph is step.graph and _carries_constant(x, self._view) for x in readers)
+        return readers if all_carry else []
+
+    def _related_steps(self, step: ir.Node) -> Iterator[ir.Node]:
+        """Yield the steps that may carry the same constants."""
+        yield from self._next_steps(step)
+        for value in step.inputs:
+            maker = None if value in self._view.constant_values else producer_of(value)
+            carries = maker is not None and _carries_constant(maker, self._view)
+            if maker is not None and carries and self._next_steps(maker):
+                yield maker
+
+    def _block(self, values: Iterable[ir.Value | None]) -> None:
+        """Let constants be added to these results at the latest."""
+        self._blocked.update(x for x in values if x is not None)
+        self._next_steps_by_node.clear()
+
+    def _early_ends(self, plan: _Plan) -> set[ir.Value]:
+        """Return the results to which constants can be added sooner, with as few sums.
+
+        Behind a layout or a sum of two tensors they may keep others from being fused.
+        """
+        lasts = [x for x in plan.carried if x.outputs[0] in plan.ends]
+        earliest = {last: self._earliest_end(last, plan) for last in lasts}
+        return {x.outputs[0] for last, x in earliest.items() if x is not last}
+
+    def _earliest_end(self, last: ir.Node, plan: _Plan) -> ir.Node:
+        """Return the first node from which a constant is carried to an end and nowhere else."""
+        step = last
+        while step not in plan.sums:
+            carriers = (x for x in map(producer_of, step.inputs) if x in plan.carried)
+            makers = [x for x in carriers if self._next_steps(x)]
+            if len(makers) != 1 or len(self._next_steps(makers[0])) != 1:
+                break
+            step = makers[0]
+        return step
+
+    def _bias_sizes(
+        self, steps: Sequence[ir.Node], ends: set[ir.Value]
+    ) -> dict[ir.Value | None, list[int]] | None:
+        """Return the dims of the merged constant behind each step.
+
+        None if a step cannot carry one of its dims; what it reads is blocked then.
+        """
         sizes: dict[ir.Value | None, list[int]] = {}
         for step in steps:
             input_sizes = {x: sizes[x] for x in step.inputs if x in sizes and x not in ends}
-            output_sizes = _bias_sizes_after(step, input_sizes, view)
+            output_sizes = _bias_sizes_after(step, input_sizes, self._view)
             if output_sizes is None:
-                blocked.update(x for x in input_sizes if x is not None)
-                next_steps.cache_clear()
-                break
+                self._block(input_sizes)
+                return None
             sizes[step.outputs[0]] = output_sizes
-        else:
-            return BiasSite(steps[-1], steps=tuple(steps), sizes=sizes, ends=ends)
+        return sizes
+
+    def _has_twins(self, sums: set[ir.Node]) -> bool:
+        """Return whether another node computes what one of the sums does.
+
+        ONNX Runtime computes both once, and their readers: one changed alone would be one more.
+        """
+        number_of = self._view.numbering.number_of
+        numbers = {number_of(x.outputs[0]) for x in sums}
+        others = (x for x in self._view.nodes("Add", "Sub") if x not in sums)
+        return len(numbers) < len(sums) or any(number_of(x.outputs[0]) in numbers for x in others)
 
 
 def _has_small_constants(steps: Sequence[ir.Node], view: View) -> bool:
@@ -339,59 +459,78 @@ def _bias_sizes_after(
     step: ir.Node, sizes: Mapping[ir.Value | None, list[int]], view: View
 ) -> list[int] | None:
     """Return the dims of the merged constant behind a step, from those before it."""
-    place, out_dims = only_varying_input(step, view), view.shapes.dims(step.outputs[0])
-    constant_dims = view.shapes.dims(step.inputs[(place or 0) - 1]) or ()
-    if out_dims is None:
-        return None
     if is_op(step, "Add", "Sub", "Mul", "Div"):
+        place = only_varying_input(step, view)
+        constant_dims = view.shapes.dims(step.inputs[(place or 0) - 1]) or ()
         parts = [*sizes.values(), *([] if place is None else [_static_dims(constant_dims)])]
-        broadcast_sizes = list(np.broadcast_shapes(*map(tuple, parts)))
-        return broadcast_sizes if math.prod(broadcast_sizes) <= _MAX_TABLE_SIZE else None
-    ((data, bias_sizes),) = sizes.items()
-    data_dims = view.shapes.dims(data)
-    if data_dims is None:
-        return None
-    if is_op(step, "MatMul") and place is None:
-        new_sizes = bias_sizes if bias_sizes[-2:-1] in ([], [1]) else None
-    elif is_op(step, "MatMul"):
-        wide = _static_dims(constant_dims)
-        new_sizes = [*bias_sizes[:-1], wide[1]] if len(wide) == 2 == len(constant_dims) else None
-    elif is_op(step, "Transpose"):
-        padded = [1] * (len(data_dims) - len(bias_sizes)) + bias_sizes
-        new_sizes = [padded[i] for i in attr_ints(step, "perm") or range(len(data_dims))[::-1]]
+        new_sizes: list[int] | None = list(np.broadcast_shapes(*map(tuple, parts)))
     else:
-        new_sizes = _reshaped_sizes(bias_sizes, data_dims, out_dims)
+        ((data, bias_sizes),) = sizes.items()
+        new_sizes = _moved_sizes(step, data, bias_sizes, view)
     return new_sizes if new_sizes is not None and math.prod(new_sizes) <= _MAX_TABLE_SIZE else None
 
 
-def _bias_after(
-    step: ir.Node, match: BiasSite, added: Mapping[ir.Value | None, ir.Value], op: Builder
+def _moved_sizes(
+    step: ir.Node, data: ir.Value | None, sizes: list[int], view: View
+) -> list[int] | None:
+    """Return the dims of a constant behind a MatMul, a Transpose or a view of ``data``."""
+    if is_op(step, "MatMul") and only_varying_input(step, view) is None:
+        return sizes if sizes[-2:-1] in ([], [1]) else None
+    if is_op(step, "MatMul"):
+        weight_dims = view.shapes.dims(step.inputs[1]) or ()
+        is_matrix = len(_static_dims(weight_dims)) == 2 == len(weight_dims)
+        return [*sizes[:-1], *_static_dims(weight_dims[1:])] if is_matrix else None
+    dims, new_dims = view.shapes.dims(data), view.shapes.dims(step.outputs[0])
+    if dims is None or new_dims is None:
+        return None
+    if is_op(step, "Transpose"):
+        padded = [1] * (len(dims) - len(sizes)) + sizes
+        return [padded[i] for i in permutation_of(step, len(dims))]
+    return _reshaped_sizes(sizes, dims, new_dims)
+
+
+def _build_bias(
+    step: ir.Node,
+    sizes: Mapping[ir.Value | None, list[int]],
+    added: Mapping[ir.Value | None, ir.Value],
+    op: Builder,
 ) -> ir.Value:
     """Build the merged constant behind a step, from the one before it."""
     place = only_varying_input(step, op.view)
     constant = None if place is None else step.inputs[place - 1]
     if is_op(step, "Add", "Sub"):
-        lhs, rhs = (constant if x is constant else added.get(x) for x in step.inputs)
-        if lhs is not None and rhs is not None:
-            return op.make(step.op_type, lhs, rhs)
-        operand = rhs if lhs is None else lhs
-        assert operand is not None
-        return op.Neg(operand) if lhs is None and is_op(step, "Sub") else operand
+        return _build_sum_of_biases(step, constant, added, op)
     data = next(x for x in step.inputs if x in added)
-    bias, sizes = added[data], match.sizes[data]
-    if is_op(step, "MatMul") and place is None:
-        return bias
+    bias, bias_sizes = added[data], sizes[data]
     if is_op(step, "MatMul"):
+        if place is None:
+            return bias
         depth = (op.view.shapes.dims(constant) or ())[0]
-        if sizes[-1:] != [depth]:
-            bias = op.Expand(bias, np.array([*sizes[:-1], depth], np.int64))
+        if bias_sizes[-1:] != [depth]:
+            bias = op.Expand(bias, np.array([*bias_sizes[:-1], depth], np.int64))
         return op.MatMul(bias, constant)
     if is_op(step, "Transpose"):
-        padded = np.array([1] * ((op.view.shapes.rank(data) or 0) - len(sizes)) + sizes, np.int64)
+        rank = op.view.shapes.rank(data) or 0
+        padded = np.array([1] * (rank - len(bias_sizes)) + bias_sizes, np.int64)
         return op.Transpose(op.Reshape(bias, padded), perm=attr_ints(step, "perm"))
-    if is_op(step, *_VIEWS):
-        return op.Reshape(bias, np.array(match.sizes[step.outputs[0]], np.int64))
+    if step in ops.RESHAPES:
+        return op.Reshape(bias, np.array(sizes[step.outputs[0]], np.int64))
     return op.make(step.op_type, bias, constant)
+
+
+def _build_sum_of_biases(
+    step: ir.Node,
+    constant: ir.Value | None,
+    added: Mapping[ir.Value | None, ir.Value],
+    op: Builder,
+) -> ir.Value:
+    """Build what an Add or Sub makes of its constant and of those behind its inputs."""
+    lhs, rhs = (constant if x is constant else added.get(x) for x in step.inputs)
+    if lhs is not None and rhs is not None:
+        return op.make(step.op_type, lhs, rhs)
+    operand = rhs if lhs is None else lhs
+    assert operand is not None
+    return op.Neg(operand) if lhs is None and is_op(step, "Sub") else operand
 
 
 def _input_with_bias(add: ir.Node, view: View) -> int | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
@@ -13,10 +14,13 @@ from graphfix.graph.nodes import is_op
 
 from ..common.fusible import is_by_feature, only_user, only_varying_input
 
-_LAYOUT = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "GatherElements", "Einsum")
-_CONVOLVES = ("Conv", "ConvTranspose")
-_NORMS = ("LayerNormalization", "SimplifiedLayerNormalization", "InstanceNormalization")
-_POSITIVE = ("Relu", "LeakyRelu")
+_CONVOLVES = ops.named("Conv ConvTranspose")
+# Norms whose scale is their second input.
+_NORMS = ops.named("LayerNormalization SimplifiedLayerNormalization InstanceNormalization")
+# One number passes these: it can multiply the first input instead of the one output.
+_PASSES_NUMBER = (ops.MOVES_FIRST_INPUT - ops.named("Split")) | ops.named("Einsum")
+# The same of a positive number, element by element.
+_PASSES_POSITIVE = (ops.UNARY & ops.SCALES_ALONG) - ops.IDLE
 
 
 @dataclass(frozen=True)
@@ -106,12 +110,9 @@ class ScaleWeights(NodePass[ScaledSite]):
         """Return the site if a constant factor can be multiplied into a weight."""
         orders = (node.inputs, node.inputs[::-1]) if is_op(node, "Mul") else (node.inputs,)
         for rows, factor in orders:
-            if (
-                rows is None
-                or factor is None
-                or rows in view.constant_values
-                or factor not in view.constant_values
-            ):
+            if rows is None or factor is None or only_varying_input(node, view) is None:
+                continue
+            if factor not in view.constant_values:
                 continue
             is_scalar = view.shapes.dims(factor) in ((), (1,))
             site = _match_factor_behind(node, rows, factor, is_scalar, view)
@@ -161,7 +162,7 @@ def _match_factor_behind(
         user, value = maker, data
     data = maker.inputs[0]
     # One number right behind a product is left to fuse-matmul, and to ONNX Runtime.
-    fits = after or is_op(maker, *_NORMS) if is_scalar else is_by_feature(factor, maker, view)
+    fits = after or maker in _NORMS if is_scalar else is_by_feature(factor, maker, view)
     if data is None or not fits:
         return None
     flat = not is_scalar and view.shapes.rank(factor) != 1
@@ -173,10 +174,10 @@ def _match_factor_ahead(
 ) -> ScaledSite | None:
     """Return the site of one number before a convolution; a positive one passes a Relu."""
     product, number, before = only_user(node), scalar_of(factor), list[ir.Node]()
-    while product is not None and is_op(product, *_POSITIVE) and number is not None and number > 0:
+    while product is not None and product in _PASSES_POSITIVE and number is not None and number > 0:
         before.append(product)
         product = only_user(product)
-    if product is None or not is_op(product, *_CONVOLVES) or not _can_scale_weight(product, view):
+    if not _CONVOLVES.has(product) or not _can_scale_weight(product, view):
         return None
     if product.inputs[0] is not (before[-1] if before else node).outputs[0]:
         return None
@@ -185,14 +186,15 @@ def _match_factor_ahead(
 
 def _can_scale_weight(product: ir.Node, view: View) -> bool:
     """Return whether the weight of a product can be scaled on load, for it alone."""
-    if not is_op(product, "MatMul", *_CONVOLVES, *_NORMS) or len(product.outputs) > 1:
+    is_product = is_op(product, "MatMul") or product in _CONVOLVES or product in _NORMS
+    if not is_product or len(product.outputs) > 1:
         return False
     weight, *bias = product.inputs[1:]
     if weight is None or not {weight, *filter(None, bias)} <= view.constant_values:
         return False
     if weight.is_graph_output() or view.shapes.dtype(weight) != ir.DataType.FLOAT:
         return False
-    if is_op(product, *_NORMS):
+    if product in _NORMS:
         return view.shapes.rank(weight) == 1
     readers = [x for x, _ in weight.uses() if x.outputs[0] not in view.constant_values]
     return len(readers) == 1 and (not is_op(product, "MatMul") or view.shapes.rank(weight) == 2)
@@ -204,8 +206,5 @@ def _scalable_input(step: ir.Node, is_scalar: bool, view: View) -> int | None:
         place = only_varying_input(step, view)
         fits = place is not None and (is_scalar or view.shapes.rank(step.inputs[1 - place]) == 1)
         return place if fits else None
-    return (
-        0
-        if is_scalar and is_op(step, *_LAYOUT) and step.inputs[0] not in view.constant_values
-        else None
-    )
+    passes = is_scalar and step in _PASSES_NUMBER and step.inputs[0] not in view.constant_values
+    return 0 if passes else None

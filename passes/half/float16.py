@@ -1,7 +1,7 @@
 """float16: the manual is the docstring of the class."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -114,11 +114,15 @@ class Float16(Pass):
 
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
         """Yield one site for the model, and a Skip for each reason to stay in float32."""
-        wide = self._find_float32_nodes(_without_functions(model))
-        convertible = [x for x in wide.nodes if wide.uses_float32(x) and x not in wide.reasons]
-        if convertible and not self._has_no_gain(wide):
+        kept_nodes = self._find_float32_nodes(_without_functions(model))
+        convertible = [
+            x
+            for x in kept_nodes.nodes
+            if kept_nodes.uses_float32(x) and x not in kept_nodes.reasons
+        ]
+        if convertible and not self._has_no_gain(kept_nodes):
             yield Match(convertible[0])
-        yield from _group_skips(wide)
+        yield from _group_skips(kept_nodes)
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:
         """Yield what stays in float32, as notes."""
@@ -129,22 +133,22 @@ class Float16(Pass):
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Convert the model."""
-        wide = self._find_float32_nodes(_without_functions(model))
-        if self._has_no_gain(wide):
-            yield from explain_no_gain(wide)
+        kept_nodes = self._find_float32_nodes(_without_functions(model))
+        if self._has_no_gain(kept_nodes):
+            yield from explain_no_gain(kept_nodes)
             return
         if model.functions:
             inline_functions(model)
             shapes.drop_shapes(model)
-            wide = self._find_float32_nodes(model)
-        yield from _group_skips(wide)
-        edit = Float16Conversion(wide, self.io)
+            kept_nodes = self._find_float32_nodes(model)
+        yield from _group_skips(kept_nodes)
+        edit = Float16Conversion(kept_nodes, self.io)
         edit.apply()
         if edit.has_changes:
-            first = next(iter(wide.nodes), None)
+            first = next(iter(kept_nodes.nodes), None)
             at = model.graph.name or (first.name if first is not None else "") or ""
             added = tuple(map(node_text, edit.casts))
-            yield Change(self.name, at, "", (), added, _summarize_conversion(wide, edit))
+            yield Change(self.name, at, "", (), added, _summarize_conversion(kept_nodes, edit))
 
     def feeds(self, old: Feeds) -> Feeds:
         """Return the feeds, as float16 where the inputs have become float16."""
@@ -155,35 +159,35 @@ class Float16(Pass):
             for name, x in old.items()
         }
 
-    def _has_no_gain(self, wide: Float32Nodes) -> bool:
+    def _has_no_gain(self, kept_nodes: Float32Nodes) -> bool:
         """Return whether nothing is gained and no option asks for a conversion."""
-        graph = wide.view.model.graph
-        interface = (x for x in (*graph.inputs, *graph.outputs) if wide.types.is_float(x))
+        graph = kept_nodes.view.model.graph
+        interface = (x for x in (*graph.inputs, *graph.outputs) if kept_nodes.types.is_float(x))
         converts_interface = self.io == "half" and any(
             x.shape is None or len(x.shape) > 1 for x in interface
         )
         return not converts_interface and not (
-            is_worth_converting(wide, least=0.0) if self.only else is_worth_converting(wide)
+            is_worth_converting(kept_nodes, min_share=0.0)
+            if self.only
+            else is_worth_converting(kept_nodes)
         )
 
     def _find_float32_nodes(self, model: ir.Model) -> Float32Nodes:
         """Return the float32 nodes, with the reasons of those that stay."""
         keep, only = _split_names(self.keep), _split_names(self.only)
         view = View(model)
-        wide = Float32Nodes(view, ElementTypes(view), keep, only, _split_names(self.store))
-        if not only and is_quantized(wide):
-            for node in wide.nodes:
-                wide.keep_node(node, IN_INT8)
-        known_names = {x.op_type for x in wide.nodes} | {x.name for x in wide.nodes}
-        known_names |= {value.name for x in wide.nodes for value in x.outputs}
-        for name in (*keep, *only):
-            if not any(c in name for c in "*?[") and name not in known_names:
-                raise UsageError(f"float16: there is no node, tensor or operator {name!r} to keep")
+        kept_nodes = Float32Nodes(view, ElementTypes(view), keep, only, _split_names(self.store))
+        if not only and is_quantized(kept_nodes):
+            for node in kept_nodes.nodes:
+                kept_nodes.keep_node(node, IN_INT8)
+        names = {x.op_type for x in kept_nodes.nodes} | {x.name for x in kept_nodes.nodes}
+        names |= {value.name for x in kept_nodes.nodes for value in x.outputs}
+        if (name := _first_unknown((*keep, *only), names)) is not None:
+            raise UsageError(f"float16: there is no node, tensor or operator {name!r} to keep")
         constant_names = {x.name for x, _ in constants_of(model.graph)}
-        for name in wide.store:
-            if not any(c in name for c in "*?[") and name not in constant_names:
-                raise UsageError(f"float16: there is no constant {name!r} to store")
-        return wide
+        if (name := _first_unknown(kept_nodes.store, constant_names)) is not None:
+            raise UsageError(f"float16: there is no constant {name!r} to store")
+        return kept_nodes
 
 
 # Names and numbers, in which reasons of one kind differ.
@@ -200,28 +204,34 @@ def _split_names(names: str) -> tuple[str, ...]:
     return tuple(x for x in names.split("+") if x)
 
 
-def _group_skips(wide: Float32Nodes) -> Iterator[Skip]:
+def _first_unknown(patterns: Iterable[str], names: Container[str | None]) -> str | None:
+    """Return the first pattern without wildcards that is none of the names, or None."""
+    plain = (x for x in patterns if not any(c in x for c in "*?["))
+    return next((x for x in plain if x not in names), None)
+
+
+def _group_skips(kept_nodes: Float32Nodes) -> Iterator[Skip]:
     """Yield one Skip for each kind of reason; hundreds may differ only in a number."""
-    float32_nodes = (node for node in wide.nodes if node in wide.reasons)
-    alike = group_pairs((_DETAIL.sub("", wide.reasons[node]), node) for node in float32_nodes)
+    float32_nodes = (node for node in kept_nodes.nodes if node in kept_nodes.reasons)
+    alike = group_pairs((_DETAIL.sub("", kept_nodes.reasons[node]), node) for node in float32_nodes)
     for first, *similar_nodes in alike.values():
-        more = f" (and {len(similar_nodes)} like it)" if similar_nodes else ""
-        yield Skip(first, f"stays in float32{more}: {wide.reasons[first]}")
+        others = f" (and {len(similar_nodes)} like it)" if similar_nodes else ""
+        yield Skip(first, f"stays in float32{others}: {kept_nodes.reasons[first]}")
 
 
-def _summarize_conversion(wide: Float32Nodes, edit: Float16Conversion) -> str:
+def _summarize_conversion(kept_nodes: Float32Nodes, edit: Float16Conversion) -> str:
     """Return how many nodes and weights became float16, and which lost digits."""
-    plain = (x for x in wide.nodes if not is_op(x, "Constant") and not bodies_of(x))
-    floats = [x for x in plain if wide.uses_float32(x)]
-    stay = sum(x in wide.reasons for x in floats)
+    plain = (x for x in kept_nodes.nodes if not is_op(x, "Constant") and not bodies_of(x))
+    floats = [x for x in plain if kept_nodes.uses_float32(x)]
+    stay = sum(x in kept_nodes.reasons for x in floats)
     converted = total = 0
-    for _, tensor in constants_of(wide.view.model.graph):
+    for _, tensor in constants_of(kept_nodes.view.model.graph):
         if tensor.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
             total += tensor.size
             converted += tensor.size * (tensor.dtype == ir.DataType.FLOAT16)
     share = 100 * converted / total if total else 100.0
-    lost = [reason for _, reason in wide.unfit]
-    more = (
+    lost = [reason for _, reason in kept_nodes.unfit]
+    unnamed = (
         [f"{len(lost) - _MAX_NAMED_CONSTANTS:,} more constants lose some"]
         if len(lost) > _MAX_NAMED_CONSTANTS
         else []
@@ -230,4 +240,4 @@ def _summarize_conversion(wide: Float32Nodes, edit: Float16Conversion) -> str:
         f"{len(floats) - stay:,} of {len(floats):,} nodes and {share:.1f} % of the weights are "
         f"float16; {len(edit.casts)} Casts"
     )
-    return "; ".join([counts, *lost[:_MAX_NAMED_CONSTANTS], *more])
+    return "; ".join([counts, *lost[:_MAX_NAMED_CONSTANTS], *unnamed])

@@ -72,8 +72,8 @@ class FloatNorm(NodePass[Match]):
 
     def rewrite(self, match: Match, op: Builder) -> ir.Value:
         """Build the same norm in float32, between Casts."""
-        wide = [None if x is None else _cast_to_float(x, op) for x in match.node.inputs]
-        return op.Cast(op.clone_node(match.node, *wide), to=ir.DataType.FLOAT16)
+        inputs = [None if x is None else _cast_to_float(x, op) for x in match.node.inputs]
+        return op.Cast(op.clone_node(match.node, *inputs), to=ir.DataType.FLOAT16)
 
 
 def _cast_to_float(value: ir.Value, op: Builder) -> ir.Value:

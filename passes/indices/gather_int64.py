@@ -111,11 +111,13 @@ class GatherInt64(NodePass[IndexSite]):
         node, indices = match.node, match.indices
         table = const_of(indices, limit=_MAX_TABLE_SIZE)
         if table is not None:
-            wide = op.constant(table.astype(np.int64))
+            new_indices = op.constant(table.astype(np.int64))
         else:
             key = ("int64", match.number)
-            wide = op.build_once(key, lambda: op.Cast(indices, to=ir.DataType.INT64), indices)
-        return op.clone_node(node, node.inputs[0], wide, *node.inputs[2:])
+            new_indices = op.build_once(
+                key, lambda: op.Cast(indices, to=ir.DataType.INT64), indices
+            )
+        return op.clone_node(node, node.inputs[0], new_indices, *node.inputs[2:])
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:
         """Yield an error where ONNX forbids the type, a note where it is only unusual."""

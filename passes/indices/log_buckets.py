@@ -1,37 +1,44 @@
 """log-buckets: the manual is the docstring of the class."""
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array, const_of
-from graphfix.graph.nodes import attr_int, attr_ints, is_op
+from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import reachable_from
+from graphfix.ops.axes import axis_of, permutation_of
 
 from ..common.fusible import only_user
 from ..common.reshape_targets import with_axes
 
 Ints = npt.NDArray[np.int64]
 
-# Every distance so far is tried, and powers of two beyond.
-_TRIED = 1 << 17
-_BEYOND = 2 ** np.arange(18, 41, dtype=np.int64)
-_LONGEST = 4096
-_TABLE = 1 << 20
-_NODES = 48
-# What works element by element; and what makes a constant as large as its neighbour, in branches.
-_STEPS = frozenset(
-    {"Abs", "Neg", "Sign", "Min", "Max", "Clip", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}
-    | {"Equal", "Not", "And", "Or", "Where", "Cast", "Add", "Sub", "Mul", "Div", "Log", "Ceil"}
-    | {"Floor", "Identity", "Unsqueeze", "Shape", "ConstantOfShape", "Expand"}
+# Every distance up to this is tried, and powers of two beyond.
+_MAX_TRIED = 1 << 17
+_LARGE_DISTANCES = 2 ** np.arange(18, 41, dtype=np.int64)
+_DISTANCES = np.concatenate(
+    [-_LARGE_DISTANCES[::-1], np.arange(-_MAX_TRIED, _MAX_TRIED + 1), _LARGE_DISTANCES]
+)
+_MIDDLE = len(_DISTANCES) // 2
+_MAX_ROWS = 4096
+_MAX_TABLE_SIZE = 1 << 20
+_MAX_NODES = 48
+# Element by element, each result the same on every runtime (but for the Log); and what makes a
+# constant as large as its neighbour, in branches.
+_STEPS = (
+    (ops.ELEMENTWISE & ops.CORRECTLY_ROUNDED)
+    | ops.named("Cast Where Log")
+    | ops.named("Shape ConstantOfShape Expand Unsqueeze")
 )
 
 
@@ -43,15 +50,15 @@ class BucketSite(Match):
         distances: The distances, of int64.
         least: The least distance that has a row of its own; those below have the same.
         rows: The row of each distance from there on; those beyond have the last. Or its number.
-        ones: How many axes of 1 come before those of the distances.
-        turned: Whether the features come first.
+        leading_ones: How many axes of 1 come before those of the distances.
+        features_first: Whether the features come first.
     """
 
     distances: ir.Value
     least: int
     rows: Array
-    ones: int
-    turned: bool = False
+    leading_ones: int
+    features_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,109 +125,131 @@ class LogBuckets(NodePass[BucketSite]):
     anchors = ("Gather", "Clip")
 
     def match(self, node: ir.Node, view: View) -> BucketSite | None:
-        """A function of one tensor that has a Log in it: a Clip, or the indices of a Gather."""
-        looks_up = is_op(node, "Gather")
-        buckets = node.inputs[1] if looks_up else node.outputs[0]
-        if buckets is None or not any(is_op(x, "Log") for x in _above(buckets)):
+        """Return the site at a Clip, or a Gather, of a function of one tensor with a Log."""
+        site = self._match_indices(node, view)
+        if site is None or not is_op(node, "Gather"):
+            return site
+        table = const_of(node.inputs[0], _MAX_TABLE_SIZE)
+        if table is None or table.ndim != 2:
             return None
-        table = const_of(node.inputs[0], _TABLE) if looks_up else None
-        if looks_up and (table is None or table.ndim != 2 or attr_int(node, "axis", 0) != 0):
+        if axis_of(node, table.ndim, view.opset_of_node(node)) != 0:
             return None
-        found = _distances(buckets, view)
-        values = None if found is None else _function(found[0], buckets, view.opset_of_node(node))
-        if found is None or values is None:
+        if not -len(table) <= min(site.rows) <= max(site.rows) < len(table):
             return None
-        first, last = _bounds(values)
-        if last - first >= _LONGEST or max(_MIDDLE - first, last - _MIDDLE) > _TRIED:
-            return None
-        rows, least = values[first : last + 1], first - _MIDDLE
-        if table is None:
-            return BucketSite(node, found[0], least, rows, found[1])
-        if not -len(table) <= min(rows) <= max(rows) < len(table):
-            return None
+        site = replace(site, rows=table[site.rows])
         user = only_user(node)
-        if is_op(user, "Transpose") and attr_ints(user, "perm") == (2, 0, 1) and not found[1]:
-            return BucketSite(user, found[0], least, table[rows], 0, turned=True)
-        return BucketSite(node, found[0], least, table[rows], found[1])
+        if is_op(user, "Transpose") and permutation_of(user, 3) == (2, 0, 1):
+            return site if site.leading_ones else replace(site, node=user, features_first=True)
+        return site
+
+    def _match_indices(self, node: ir.Node, view: View) -> BucketSite | None:
+        """Return the site of the indices alone, with the number of a row for each distance."""
+        buckets = node.inputs[1] if is_op(node, "Gather") else node.outputs[0]
+        if buckets is None or not any(is_op(x, "Log") for x in _nodes_before(buckets)):
+            return None
+        source = _find_distances(buckets, view)
+        if source is None:
+            return None
+        distances, leading_ones = source
+        numbers = _evaluate(distances, buckets, view.opset_of_node(node))
+        if numbers is None:
+            return None
+        first, last = _varying_range(numbers)
+        if last - first >= _MAX_ROWS or max(_MIDDLE - first, last - _MIDDLE) > _MAX_TRIED:
+            return None
+        return BucketSite(node, distances, first - _MIDDLE, numbers[first : last + 1], leading_ones)
 
     def rewrite(self, match: BucketSite, op: Builder) -> ir.Value:
-        """``Gather(rows, Min(Max(distances, least), most) - least)``."""
+        """Build ``Gather(rows, Min(Max(distances, least), most) - least)``."""
         least, count = match.least, len(match.rows)
         index = op.Max(match.distances, np.array(least, np.int64))
         index = op.Min(index, np.array(least + count - 1, np.int64))
         if least:
             index = op.Add(index, np.array(-least, np.int64))
-        index = with_axes("Unsqueeze", index, range(match.ones), op)
-        if match.turned:
+        index = with_axes("Unsqueeze", index, range(match.leading_ones), op)
+        if match.features_first:
             return op.Gather(np.ascontiguousarray(match.rows.T), index, axis=1)
         return op.Gather(match.rows, index, axis=0)
 
 
-_DISTANCES = np.concatenate([-_BEYOND[::-1], np.arange(-_TRIED, _TRIED + 1), _BEYOND])
-_MIDDLE = len(_DISTANCES) // 2
+def _nodes_before(value: ir.Value, start: ir.Value | None = None) -> list[ir.Node]:
+    """Return the nodes that compute a value from ``start``, nearest first; a few of them."""
+
+    def makers(node: ir.Node) -> list[ir.Node | None]:
+        return [x.producer() for x in _computed_inputs(node) if x is not start]
+
+    return list(itertools.islice(reachable_from([value.producer()], makers), _MAX_NODES))
 
 
-def _above(value: ir.Value, end: ir.Value | None = None) -> list[ir.Node]:
-    """The nodes that compute a value, from ``end`` on, nearest first; a few of them."""
-    found = reachable_from(
-        [value.producer()], lambda x: [y.producer() for y in _varying(x) if y is not end]
-    )
-    return list(itertools.islice(found, _NODES))
-
-
-def _varying(node: ir.Node) -> list[ir.Value]:
-    """The inputs of a node that are no constants."""
+def _computed_inputs(node: ir.Node) -> list[ir.Value]:
+    """Return the inputs of a node that are no constants."""
     return [x for x in node.inputs if x is not None and const_of(x) is None]
 
 
-def _distances(result: ir.Value, view: View) -> tuple[ir.Value, int] | None:
-    """The farthest tensor that a value is a function of, element by element, and nothing else is.
+def _find_distances(result: ir.Value, view: View) -> tuple[ir.Value, int] | None:
+    """Return the farthest int64 tensor that alone decides each element of a value, or None.
 
     With how many axes of 1 the value has before those of that tensor.
     """
     dims = view.shapes.dims(result)
-    for source in reversed(dict.fromkeys(x for node in _above(result) for x in _varying(node))):
-        nodes = set(_above(result, source))
-        own = view.shapes.dims(source)
-        if dims is None or own is None or view.shapes.dtype(source) != ir.DataType.INT64:
+    inputs = dict.fromkeys(x for node in _nodes_before(result) for x in _computed_inputs(node))
+    for source in reversed(inputs):
+        own_dims = view.shapes.dims(source)
+        if dims is None or own_dims is None or view.shapes.dtype(source) != ir.DataType.INT64:
             continue
-        ones = len(dims) - len(own)
-        if ones < 0 or set(dims[:ones]) - {1} or not same_dims(dims[ones:], own):
+        leading_ones = len(dims) - len(own_dims)
+        if leading_ones < 0 or set(dims[:leading_ones]) - {1}:
             continue
-        leaves = {y for x in nodes for y in _varying(x) if y.producer() not in nodes}
-        alone = leaves == {source} and len({x.graph for x in nodes}) == 1
-        if alone and all(is_op(x, *_STEPS) for x in nodes):
-            return source, ones
+        if same_dims(dims[leading_ones:], own_dims) and _decides_alone(source, result):
+            return source, leading_ones
     return None
 
 
-def _function(source: ir.Value, result: ir.Value, opset: int) -> Ints | None:
-    """What ``result`` is at each of :data:`_DISTANCES`; None if that cannot be computed."""
+def _decides_alone(source: ir.Value, result: ir.Value) -> bool:
+    """Return whether a value is computed of another alone, element by element, in one graph."""
+    nodes = set(_nodes_before(result, source))
+    if not all(x in _STEPS for x in nodes) or len({x.graph for x in nodes}) != 1:
+        return False
+    inputs = {x for node in nodes for x in _computed_inputs(node)}
+    return {x for x in inputs if x.producer() not in nodes} == {source}
+
+
+def _evaluate(source: ir.Value, result: ir.Value, opset: int) -> Ints | None:
+    """Return what ``result`` is at each of :data:`_DISTANCES`, or None if it is not computed."""
     from onnx.reference import ReferenceEvaluator  # few models need it
 
-    nodes, last = set(_above(result, source)), result.producer()
-    given = {x for node in nodes for x in node.inputs if x is not None}
-    constants = {x.name or "": y for x in given if (y := const_of(x)) is not None}
-    graph = onnx.helper.make_graph(
-        [ir.to_proto(x) for x in (() if last is None else last.graph or ()) if x in nodes],
-        "buckets",
-        [onnx.helper.make_tensor_value_info(source.name or "", onnx.TensorProto.INT64, None)],
-        [onnx.helper.make_tensor_value_info(result.name or "", onnx.TensorProto.INT64, None)],
-        [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()],
-    )
     opsets = [onnx.helper.make_opsetid("", opset)]
+    model = onnx.helper.make_model(_graph_between(source, result), opset_imports=opsets)
     try:
-        evaluator = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=opsets))
         with np.errstate(all="ignore"):
-            (found,) = evaluator.run(None, {source.name or "": _DISTANCES})
+            (buckets,) = ReferenceEvaluator(model).run(None, {source.name or "": _DISTANCES})
     except Exception:  # whatever it has against one of these operators
         return None
-    values: Ints = np.asarray(found).reshape(-1)
-    return values if values.dtype == np.int64 and values.shape == _DISTANCES.shape else None
+    numbers: Ints = np.asarray(buckets).reshape(-1)
+    return numbers if numbers.dtype == np.int64 and numbers.shape == _DISTANCES.shape else None
 
 
-def _bounds(values: Ints) -> tuple[int, int]:
-    """The places of the first and the last that is not as all before, or all behind, is."""
-    before = int(np.argmax(values != values[0])) - 1
-    behind = len(values) - int(np.argmax(values[::-1] != values[-1]))
-    return max(before, 0), min(behind, len(values) - 1)
+def _graph_between(source: ir.Value, result: ir.Value) -> onnx.GraphProto:
+    """Return a graph of the nodes that compute an int64 tensor from another."""
+    nodes, last = set(_nodes_before(result, source)), result.producer()
+    inputs = {x for node in nodes for x in node.inputs if x is not None}
+    constants = {x.name or "": y for x in inputs if (y := const_of(x)) is not None}
+    all_nodes = last.graph if last is not None else None
+    graph_input, graph_output = (
+        onnx.helper.make_tensor_value_info(x.name or "", onnx.TensorProto.INT64, None)
+        for x in (source, result)
+    )
+    return onnx.helper.make_graph(
+        [ir.to_proto(x) for x in all_nodes or () if x in nodes],
+        "buckets",
+        [graph_input],
+        [graph_output],
+        [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()],
+    )
+
+
+def _varying_range(numbers: Ints) -> tuple[int, int]:
+    """Return the places of the first and the last number unlike all before, or all behind, it."""
+    before = int(np.argmax(numbers != numbers[0])) - 1
+    behind = len(numbers) - int(np.argmax(numbers[::-1] != numbers[-1]))
+    return max(before, 0), min(behind, len(numbers) - 1)

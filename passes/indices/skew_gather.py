@@ -14,7 +14,7 @@ from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import is_op, producer_of
 
 from .sites.skew_index import Positions
-from .sites.skew_sites import LARGEST, SkewSite, skew_site_of, unskew_site_of
+from .sites.skew_sites import MAX_TABLE_SIZE, SkewSite, skew_site_of, unskew_site_of
 
 _MIN_OPSET = 12
 _ASSUMPTION = "takes it that no clip is longer than the table of positions"
@@ -181,7 +181,7 @@ def _gather_products(match: SkewSite, lhs: ir.Value, table: PaddedRows, op: Buil
     distance -1 is the last one, which the index -1 selects.
     """
     dims = op.view.shapes.dims(match.shifted.source) or ()
-    array = const_of(table.table, LARGEST)
+    array = const_of(table.table, MAX_TABLE_SIZE)
     assert array is not None
     around = [(int(axis == table.axis),) * 2 for axis in range(array.ndim)]
     rows = np.roll(np.pad(array, around), -match.first - 1, axis=table.axis)
@@ -207,7 +207,7 @@ def _multiply_band(
         zeros = [0] * (len(dims) - 1)
         value = op.Pad(value, np.array([*zeros, front, *zeros, back], np.int64))
     if list(table.order) != sorted(table.order):
-        array = const_of(rhs, LARGEST)
+        array = const_of(rhs, MAX_TABLE_SIZE)
         assert array is not None
         rhs = op.constant(np.ascontiguousarray(array.transpose(table.order)))
     at = Positions(shifted_rows.source, dims, op)

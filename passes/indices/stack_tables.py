@@ -11,7 +11,8 @@ from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.graph.nodes import is_op, producer_of
+from graphfix.ops.axes import axis_of
 from graphfix.wording import group_pairs
 
 from ..common.fusible import FLOATS, is_weight, only_user
@@ -118,8 +119,8 @@ class StackTables(NodePass[TablesSite]):
         if view.opset_of_node(node) < 13:
             return None
         if is_op(node, "Concat"):
-            terms, last = list(node.inputs), (view.shapes.rank(node.outputs[0]) or 0) - 1
-            if attr_int(node, "axis", 0) not in (-1, last):
+            terms, rank = list(node.inputs), view.shapes.rank(node.outputs[0])
+            if rank is None or axis_of(node, rank, view.opset_of_node(node)) != rank - 1:
                 return None
         elif is_op(only_user(node), "Add"):
             return None
@@ -177,17 +178,31 @@ def _terms_of_sum(node: ir.Node) -> Iterator[ir.Value]:
 def _lookup_of(value: ir.Value | None, view: View) -> Lookup | None:
     """Return the lookup that makes ``value`` for this reader alone, or None."""
     node = exclusive_producer(value, "Gather")
-    table, chosen = node.inputs if node is not None else (None, None)
-    choice = producer_of(chosen)
-    if node is None or attr_int(node, "axis", 0) or not is_op(choice, "Gather"):
+    if node is None:
         return None
-    ids, place, dims = choice.inputs[0], const_of(choice.inputs[1]), view.shapes.dims(table)
-    rank, size = view.shapes.rank(ids), [x for x in dims or () if isinstance(x, int)]
-    if ids is None or not rank or place is None or place.ndim or table is None:
+    table, chosen_ids = node.inputs
+    size = [x for x in view.shapes.dims(table) or () if isinstance(x, int)]
+    if table is None or not is_weight(table, (None, None), view):
         return None
-    if not is_weight(table, (None, None), view) or view.shapes.dtype(table) not in FLOATS:
+    if view.shapes.dtype(table) not in FLOATS or len(size) != 2:
         return None
-    return Lookup(ids, attr_int(choice, "axis", 0) % rank, int(place), table, (size[0], size[1]))
+    choice = _choice_of_ids(chosen_ids, view)
+    if choice is None or axis_of(node, len(size), view.opset_of_node(node)) != 0:
+        return None
+    return Lookup(*choice, table, (size[0], size[1]))
+
+
+def _choice_of_ids(value: ir.Value | None, view: View) -> tuple[ir.Value, int, int] | None:
+    """Return the tensor that one of several ids is taken from, the axis and the place in it."""
+    node = producer_of(value)
+    if not is_op(node, "Gather"):
+        return None
+    ids, place = node.inputs[0], const_of(node.inputs[1])
+    rank = view.shapes.rank(ids)
+    if ids is None or rank is None or place is None or place.ndim:
+        return None
+    axis = axis_of(node, rank, view.opset_of_node(node))
+    return None if axis is None else (ids, axis, int(place))
 
 
 def _largest_group(lookups: Sequence[Lookup]) -> list[Lookup]:

@@ -5,20 +5,22 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.affine import index_strides
-from graphfix.facts.shapes import Dim, same_dim
+from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of, ints_of
-from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.graph.nodes import is_op, producer_of
+from graphfix.ops.axes import axis_of
+from graphfix.ops.slices import read_cuts
 
 from ..common.reshape_targets import with_axes
 from .sites.range_index import lower_bound_of
 
 # A table of positions is one of weights: what counts them has as many elements as it has rows.
-_LONGEST = 1 << 20
-_VIEWS = ("Unsqueeze", "Squeeze", "Reshape", "Identity")
+_MAX_ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -97,22 +99,20 @@ class TableRows(NodePass[RowsSite]):
 
     def match(self, node: ir.Node, view: View) -> RowsSite | Skip | None:
         """Return the site if a Gather takes rows whose indices count from 0."""
-        table, index = node.inputs[0], node.inputs[1]
-        dims, rows = view.shapes.dims(index), view.shapes.dims(table)
-        if table is None or index is None or dims is None or not rows or view.in_function(node):
+        table, index = node.inputs
+        rows = view.shapes.dims(table)
+        if table is None or index is None or not rows or view.in_function(node):
             return None
-        if attr_int(node, "axis", 0) != 0:
-            return None
-        end = _range_end(index, view) or _buffer_slice_end(index, rows[0], view)
+        dims = view.shapes.dims(index) or ()
         counted = [axis for axis, dim in enumerate(dims) if dim != 1]
-        if end is None or len(counted) != 1:
+        if len(counted) != 1 or axis_of(node, len(rows), view.opset_of_node(node)) != 0:
             return None
-        if view.shapes.dtype(end) != ir.DataType.INT64 or view.shapes.rank(end) not in (0, 1):
+        end = _row_count_of(index, rows[0], view)
+        if end is None:
             return None
-        least = lower_bound_of(end, view)
-        if view.shapes.rank(end) == 0 and (least is None or least < 0):
+        if _may_be_negative(end, view):
             return Skip(node, f"{end.name!r}, how many rows it looks up, may be less than none")
-        axes = tuple(axis for axis in range(len(dims)) if axis not in counted)
+        axes = tuple(axis for axis, dim in enumerate(dims) if dim == 1)
         return RowsSite(node, table, end, axes, (dims[counted[0]], *rows[1:]))
 
     def rewrite(self, match: RowsSite, op: Builder) -> ir.Value:
@@ -127,6 +127,23 @@ class TableRows(NodePass[RowsSite]):
         return with_axes("Unsqueeze", first_rows, match.axes, op)
 
 
+def _row_count_of(index: ir.Value, rows: Dim, view: View) -> ir.Value | None:
+    """Return how many rows are taken, as one int64, if ``index`` counts from 0; or None."""
+    end = _range_end(index, view) or _buffer_slice_end(index, rows, view)
+    if view.shapes.dtype(end) != ir.DataType.INT64 or view.shapes.rank(end) not in (0, 1):
+        return None
+    return end
+
+
+def _may_be_negative(end: ir.Value, view: View) -> bool:
+    """Return whether a limit of a Range may be negative; a Slice would count it from the end.
+
+    The end of a Slice, of rank 1, stays what it is.
+    """
+    bound = lower_bound_of(end, view)
+    return view.shapes.rank(end) == 0 and (bound is None or bound < 0)
+
+
 def _range_end(index: ir.Value, view: View) -> ir.Value | None:
     """Return the end of the Range that makes ``index``, or None."""
     counts = index_strides(index, view.shapes)
@@ -135,32 +152,23 @@ def _range_end(index: ir.Value, view: View) -> ir.Value | None:
     dims, (axis,) = view.shapes.dims(index) or (), counts
     if any(dim != 1 for i, dim in enumerate(dims) if i != axis + len(dims)):
         return None
-    node = producer_of(index, *_VIEWS)
+    node = producer_of(index, *ops.VIEWS)
     return node.inputs[1] if is_op(node, "Range") else None
 
 
 def _buffer_slice_end(index: ir.Value, rows: Dim, view: View) -> ir.Value | None:
     """Return the end of the Slice of ``[0, 1, ... rows - 1]`` that makes ``index``."""
-    node = producer_of(index, *_VIEWS)
+    node = producer_of(index, *ops.VIEWS)
     if not is_op(node, "Slice") or len(node.inputs) < 3 or not isinstance(rows, int):
         return None
     buffer = node.inputs[0]
-    dims, axes = view.shapes.dims(buffer), _forward_slice_axes(node)
-    if buffer is None or dims is None or axes is None or len(axes) != 1:
+    dims = view.shapes.dims(buffer)
+    if dims is None or sum(dim != 1 for dim in dims) != 1 or rows > _MAX_ROWS:
         return None
-    if ints_of(node.inputs[1]) != (0,) or sum(dim != 1 for dim in dims) != 1:
-        return None
-    if not same_dim(dims[axes[0]], rows) or rows > _LONGEST:
+    cuts = read_cuts(node, len(dims), ints_of) or {}
+    if [(dims[axis], cut.start, cut.step) for axis, cut in cuts.items()] != [(rows, 0, 1)]:
         return None
     array = const_of(buffer, rows)
     if array is None or not np.array_equal(array.reshape(-1), np.arange(rows)):
         return None
     return node.inputs[2]
-
-
-def _forward_slice_axes(node: ir.Node) -> tuple[int, ...] | None:
-    """Return the axes of a Slice with steps of 1, or None."""
-    axes_and_steps = [*node.inputs[3:], None, None]
-    if axes_and_steps[1] is not None and ints_of(axes_and_steps[1]) != (1,):
-        return None
-    return (0,) if axes_and_steps[0] is None else ints_of(axes_and_steps[0])

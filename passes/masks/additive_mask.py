@@ -16,6 +16,9 @@ from graphfix.graph.constants import Array
 from graphfix.graph.nodes import is_op
 from graphfix.graph.text import node_label
 
+from ..common.fills import HIDES, Fill, fill_of
+from ..common.guards import first_reason
+from ..common.score_reach import Reach, reach_of
 from .sites import where_masks
 from .sites.whole_rows import why_hides_whole_rows
 
@@ -125,10 +128,8 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
     floor: float = -1e4
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.floor) and self.floor <= where_masks.HIDES):
-            raise ValueError(
-                f"floor={self.floor:g} must be a finite number, at most {where_masks.HIDES:g}"
-            )
+        if not (math.isfinite(self.floor) and self.floor <= HIDES):
+            raise ValueError(f"floor={self.floor:g} must be a finite number, at most {HIDES:g}")
 
     def fallbacks(self) -> Iterator[AdditiveMask]:
         """Yield the pass with a floor that no float32 score exceeds."""
@@ -138,7 +139,7 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
     def match(self, node: ir.Node, view: View) -> MaskSite | CompanionSite | Skip | None:
         """Return the site if the node masks scores, or weights after a Softmax."""
         select = where_masks.where_mask_of(node)
-        if select is not None and select.fill.number <= where_masks.HIDES:
+        if select is not None and select.fill.number <= HIDES:
             return self._match_mask(select, view)
         if select is not None and select.fill.number == 0:
             return self._match_companion(select, view)
@@ -152,48 +153,32 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
 
     def _match_mask(self, select: where_masks.WhereMask, view: View) -> MaskSite | Skip | None:
         """Return the site of a Where that hides scores, or why it is skipped."""
-        node, fill, result = select.node, select.fill, select.node.outputs[0]
-        base = where_masks.fill_of(select.data)
-        # Where(x, fill, x) on a 0/1 mask x: what is not hidden is 0.
-        makes_addend = (base is not None and base.number == 0) or (
-            select.fill_when and where_masks.is_truth_of(select.condition, select.data, view)
-        )
-        reach = where_masks.reach_of(result, view, to_bool=makes_addend)
-        if not reach.softmaxes:
-            obstacle = (
-                f"it hides scores from {reach.near_miss}, where adding a floor is not the same"
-            )
-            return Skip(node, obstacle) if reach.near_miss else None
-        if reach.blocked is not None:
-            return Skip(node, reach.blocked)
-        if is_op(select.data.producer(), "DequantizeLinear"):
-            return Skip(node, "its scores are quantised: a low floor would spoil their int8 range")
-        if not makes_addend and where_masks.ranks_scores(select.condition, select.data):
-            return Skip(node, "its condition ranks the scores themselves: a filter, not a mask")
-        if (reason := why_hides_whole_rows(select.condition, reach, view)) is not None:
-            return Skip(node, reason)
-        ranks = [fill.rank, *([base.rank] if base is not None else [])]
-        scores: ir.Value | None = select.data
-        if makes_addend and (
-            None not in ranks or where_masks.keeps_shape(result, select.condition, view)
-        ):
-            scores = None
-        elif fill.rank is None and not where_masks.keeps_shape(result, select.data, view):
-            return Skip(node, f"its fill may be larger than {select.data.name!r}")
-        floor = self._floor_array(fill, max(r or 0 for r in ranks), reach.scale)
+        mask = _find_masked_scores(select, view)
+        if not mask.reach.softmaxes:
+            near_miss = mask.reach.near_miss
+            other = f"it hides scores from {near_miss}, where adding a floor is not the same"
+            return Skip(select.node, other) if near_miss else None
+        if (reason := first_reason(_GUARDS, mask, view)) is not None:
+            return Skip(select.node, reason)
+        floor = self._floor_array(select.fill, mask.rank_of_addend, mask.reach.scale)
         if not np.isfinite(floor.astype(np.float64)).all():
-            return Skip(node, f"floor={self.floor / reach.scale:g} is no number in {fill.dtype}")
-        if scores is None and fill.number == floor.item(0):
-            return Skip(node, "it is an addend: a Where of the floor and 0")
-        larger = scores is not None and where_masks.keeps_shape(result, scores, view)
+            number = self.floor / mask.reach.scale
+            return Skip(select.node, f"floor={number:g} is no number in {select.fill.dtype}")
+        if mask.becomes_addend and select.fill.number == floor.item(0):
+            return Skip(select.node, "it is an addend: a Where of the floor and 0")
+        scores = None if mask.becomes_addend else select.data
+        larger = scores is not None and where_masks.keeps_shape(
+            select.node.outputs[0], scores, view
+        )
         hidden = where_masks.condition_of(
             select.condition, view, expands=larger, when=select.fill_when
         )
-        return MaskSite(node, hidden, view.numbering.number_of(hidden.root), scores, floor)
+        number_of_root = view.numbering.number_of(hidden.root)
+        return MaskSite(select.node, hidden, number_of_root, scores, floor)
 
-    def _floor_array(self, fill: where_masks.Fill, rank: int, scale: float) -> Array:
-        # A factor below 1 on the way to the Softmax would raise the floor again.
+    def _floor_array(self, fill: Fill, rank: int, scale: float) -> Array:
         """Return the floor with the rank and dtype of the fill."""
+        # A factor below 1 on the way to the Softmax would raise the floor again.
         with np.errstate(over="ignore"):
             return np.full((1,) * rank, self.floor / min(scale, 1.0)).astype(fill.dtype)
 
@@ -215,10 +200,8 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
         for condition in self._masks_repaired_before(softmax, view):
             if condition.when == hidden.when and view.numbering.number_of(condition.root) == number:
                 return CompanionSite(node, hidden, number, weights, select.fill.dtype)
-        softmax_path = node_label(softmax)
-        return Skip(
-            node, f"it zeroes weights of {softmax_path!r} that no repaired mask before it hides"
-        )
+        label = node_label(softmax)
+        return Skip(node, f"it zeroes weights of {label!r} that no repaired mask before it hides")
 
     def _masks_repaired_before(
         self, softmax: ir.Node, view: View
@@ -248,6 +231,80 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
 
         addend = op.build_once((*key, match.floor.ndim), build_addend, root)
         return addend if match.scores is None else op.Add(match.scores, addend)
+
+
+@dataclass(frozen=True)
+class _MaskedScores:
+    """A Where with a very low fill.
+
+    Attributes:
+        select: The Where.
+        reach: The Softmaxes behind it.
+        hides_nothing_else: Whether it is 0 wherever it is not the fill: it makes an addend.
+        becomes_addend: Whether a product of condition and floor has all its dims, then.
+        rank_of_addend: The rank of the constants that it chooses between; 0 if not known.
+    """
+
+    select: where_masks.WhereMask
+    reach: Reach
+    hides_nothing_else: bool
+    becomes_addend: bool
+    rank_of_addend: int
+
+
+def _find_masked_scores(select: where_masks.WhereMask, view: View) -> _MaskedScores:
+    result, base = select.node.outputs[0], fill_of(select.data)
+    # Where(x, fill, x) on a 0/1 mask x: what is not hidden is 0.
+    is_addend = (base is not None and base.number == 0) or (
+        select.fill_when and where_masks.is_truth_of(select.condition, select.data, view)
+    )
+    ranks = [fill.rank for fill in (select.fill, base) if fill is not None]
+    has_all_dims = None not in ranks or where_masks.keeps_shape(result, select.condition, view)
+    return _MaskedScores(
+        select,
+        reach_of(result, view, to_bool=is_addend),
+        is_addend,
+        is_addend and has_all_dims,
+        max(rank or 0 for rank in ranks),
+    )
+
+
+def _why_floor_would_show(mask: _MaskedScores, _view: View) -> str | None:
+    """Return what reads the masked scores beside a Softmax, or None."""
+    return mask.reach.blocked
+
+
+def _why_quantized(mask: _MaskedScores, _view: View) -> str | None:
+    """Return that the scores are quantized, or None."""
+    if is_op(mask.select.data.producer(), "DequantizeLinear"):
+        return "its scores are quantised: a low floor would spoil their int8 range"
+    return None
+
+
+def _why_filter(mask: _MaskedScores, _view: View) -> str | None:
+    """Return that the condition ranks the scores, or None: hidden ones may be one of many."""
+    select = mask.select
+    if not mask.hides_nothing_else and where_masks.ranks_scores(select.condition, select.data):
+        return "its condition ranks the scores themselves: a filter, not a mask"
+    return None
+
+
+def _why_whole_rows(mask: _MaskedScores, view: View) -> str | None:
+    """Return which Softmax has all keys of a row hidden or none, or None."""
+    return why_hides_whole_rows(mask.select.condition, mask.reach, view)
+
+
+def _why_larger_fill(mask: _MaskedScores, view: View) -> str | None:
+    """Return that the fill may give the result a shape that the scores do not have, or None."""
+    select = mask.select
+    if mask.becomes_addend or select.fill.rank is not None:
+        return None
+    if where_masks.keeps_shape(select.node.outputs[0], select.data, view):
+        return None
+    return f"its fill may be larger than {select.data.name!r}"
+
+
+_GUARDS = (_why_floor_would_show, _why_quantized, _why_filter, _why_whole_rows, _why_larger_fill)
 
 
 def _condition_as_float(

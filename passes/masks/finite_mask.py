@@ -12,8 +12,9 @@ from graphfix.facts.view import View
 from graphfix.facts.zero_one import is_all_ones, zero_one_sources
 from graphfix.graph.nodes import is_op
 
+from ..common.fills import HIDES, fill_of
+from ..common.score_reach import Reach, may_reach_softmax, reach_of
 from .sites.floors import clamp_mask, has_fixed_attributes, lowest_of
-from .sites.where_masks import HIDES, Reach, fill_of, may_reach_softmax, reach_of
 from .sites.whole_rows import why_hides_whole_rows
 
 

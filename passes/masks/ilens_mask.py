@@ -187,12 +187,12 @@ class IlensMask(Pass):
 def _refusal_message(analysis: Analysis, model: ir.Model) -> str:
     """Return the error text that lists the nodes that cannot be analysed."""
     lines = [f"{describe_node(x.node)}: {x.reason}" for x in analysis.refusals[:_MAX_LISTED]]
-    more = len(analysis.refusals) - len(lines)
-    more_text = f"; and {more} more (graphfix check -p ilens-mask lists them)" if more else ""
+    unlisted = len(analysis.refusals) - len(lines)
+    unlisted_text = ""
+    if unlisted:
+        unlisted_text = f"; and {unlisted} more (graphfix check -p ilens-mask lists them)"
+    hint = _PROFILE_HINT if is_as_exported(model) else ""
     return (
         f"ilens-mask cannot see what padding along {analysis.source.axis_spec} does to this "
-        "model, so it "
-        ""
-        f"repairs nothing: "
-        f"{'; '.join(lines)}{more_text}{_PROFILE_HINT if is_as_exported(model) else ''}"
+        f"model, so it repairs nothing: {'; '.join(lines)}{unlisted_text}{hint}"
     )

@@ -7,19 +7,22 @@ from itertools import islice
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import same_dim
 from graphfix.facts.symbolic.expressions import Dim, symbols_of
 from graphfix.facts.view import View
-from graphfix.graph.constants import axes_of, const_of, scalar_of
+from graphfix.graph.constants import const_of, scalar_of
 from graphfix.graph.nodes import attr_int, is_op, producer_of, value_before
 from graphfix.graph.walks import reachable_from
+from graphfix.ops.axes import reduced_axes
 
-_MOVES = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
-_ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "And", "Or", "Where", "Min", "Max", "Pow")
 # A mask meets what it masks a few nodes on; this only bounds the walk.
 _MAX_STEPS = 400
+# The largest length is one number; these give it another shape or type.
+_MOVES_ELEMENT = ops.VIEWS | ops.CASTS
+_MAX_MOVES = 8
 
 
 @dataclass(frozen=True)
@@ -124,26 +127,34 @@ class MaskLength(NodePass[LongestSite]):
 
 def _is_longest_length(value: ir.Value | None, view: View) -> bool:
     """Return whether a scalar is the largest element of an integer input."""
-    node = producer_of(value)
-    for _ in range(8):
-        if is_op(node, "Gather") and attr_int(node, "axis", 0) == 0:
-            index = const_of(node.inputs[1])
-            if index is None or index.any():
-                return False
-        elif not is_op(node, *_MOVES):
-            break
-        node = producer_of(node.inputs[0])
+    node = _maker_of_element(value)
     if not is_op(node, "ReduceMax"):
         return False
     lengths = node.inputs[0]
     rank = view.shapes.rank(lengths)
-    axes = axes_of(node)
-    if rank is None or (axes is not None and len({a % rank for a in axes}) != rank):
+    if rank is None:
+        return False
+    axes = reduced_axes(node, rank, view.opset_of_node(node))
+    if axes is None or len(axes) != rank:
         return False
     source = value_before(lengths, "Cast", "Identity")
     dtype = view.shapes.dtype(source)
     is_input = source is not None and source.is_graph_input()
     return is_input and dtype is not None and dtype.is_integer()
+
+
+def _maker_of_element(value: ir.Value | None) -> ir.Node | None:
+    """Return the node that makes a tensor whose first, or only, element ``value`` is."""
+    node = producer_of(value)
+    for _ in range(_MAX_MOVES):
+        if is_op(node, "Gather") and attr_int(node, "axis", 0) == 0:
+            index = const_of(node.inputs[1])
+            if index is None or index.any():
+                return None
+        elif not _MOVES_ELEMENT.has(node):
+            break
+        node = producer_of(node.inputs[0])
+    return node
 
 
 def _sizes_met_by(start: ir.Value, size: Dim, view: View) -> list[Dim]:
@@ -153,22 +164,23 @@ def _sizes_met_by(start: ir.Value, size: Dim, view: View) -> list[Dim]:
     """
     dims = (dim for x in view.model.graph.inputs for dim in view.shapes.dims(x) or ())
     input_symbols = {name for dim in dims for name in symbols_of(dim)}
-
-    def outputs_of_size(value: ir.Value) -> Iterator[ir.Value]:
-        """Return the outputs of the readers of ``value`` that have an axis of this size."""
-        outputs = (x for node, _ in value.uses() for x in node.outputs)
-        return (x for x in outputs if any(same_dim(d, size) for d in view.shapes.dims(x) or ()))
-
     met_sizes: list[Dim] = []
-    for node, _ in (
-        use
-        for x in islice(reachable_from([start], outputs_of_size), _MAX_STEPS)
-        for use in x.uses()
-    ):
-        if is_op(node, *_ELEMENTWISE):
+    for node in _nodes_behind(start, size, view):
+        if node in ops.BROADCASTS:
             shapes = [d for x in node.inputs if (d := view.shapes.dims(x)) is not None]
             met_sizes += [x for x in _other_sizes(size, shapes) if symbols_of(x) <= input_symbols]
     return met_sizes
+
+
+def _nodes_behind(start: ir.Value, size: Dim, view: View) -> Iterator[ir.Node]:
+    """Yield the readers of ``start``, and of what they make of it with an axis of this size."""
+
+    def outputs_of_size(value: ir.Value) -> Iterator[ir.Value]:
+        outputs = (x for node, _ in value.uses() for x in node.outputs)
+        return (x for x in outputs if any(same_dim(d, size) for d in view.shapes.dims(x) or ()))
+
+    for value in islice(reachable_from([start], outputs_of_size), _MAX_STEPS):
+        yield from (node for node, _ in value.uses())
 
 
 def _other_sizes(size: Dim, shapes: list[tuple[Dim, ...]]) -> list[Dim]:

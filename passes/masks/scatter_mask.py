@@ -95,25 +95,20 @@ class ScatterMask(NodePass[ScatterSite]):
 
     def match(self, node: ir.Node, view: View) -> ScatterSite | None:
         """Return the site if a mask is one 1 a row, summed from the end."""
-        scatter = producer_of(node.inputs[0])
         if not attr_int(node, "reverse", 0) or attr_int(node, "exclusive", 0):
             return None
+        scatter = producer_of(node.inputs[0])
         if not is_op(scatter, "ScatterND") or "reduction" in scatter.attributes:
             return None
         zeros, indices, updates = scatter.inputs
-        dims, along_rows = view.shapes.dims(zeros), ints_of(node.inputs[1]) in ((1,), (-1,))
-        if zeros is None or not dims or len(dims) != 2 or not along_rows:
+        if zeros is None or view.shapes.rank(zeros) != 2:
             return None
-        places = index_parts(indices, view.shapes) or []
-        counts = index_strides(places[0], view.shapes) if len(places) == 2 else None
-        rows = view.shapes.dims(places[0]) if places else None
-        if counts is None or counts != {-2: 1} or not rows or not same_dim(rows[0], dims[0]):
+        if ints_of(node.inputs[1]) not in ((1,), (-1,)):
             return None
-        if view.shapes.rank(places[1]) != 2 or view.shapes.dtype(places[1]) != ir.DataType.INT64:
-            return None
+        place = _place_in_each_row(indices, zeros, view)
         uniform = UniformTensors(FoldView(view))
         is_one_in_zeros = (uniform.uniform_number(zeros), uniform.uniform_number(updates)) == (0, 1)
-        return ScatterSite(node, zeros, places[1]) if is_one_in_zeros else None
+        return ScatterSite(node, zeros, place) if place is not None and is_one_in_zeros else None
 
     def rewrite(self, match: ScatterSite, op: Builder) -> ir.Value:
         """Build a mask of ones up to the position of each row."""
@@ -127,10 +122,24 @@ class ScatterMask(NodePass[ScatterSite]):
         place, zero = match.place, np.array(0, np.int64)
         end = op.Where(op.Less(place, zero), op.Add(place, size), place)
         places = build_positions(size, op)
-        if (
-            op.view.opset_of_node(match.node) < 16
-        ):  # ONNX Runtime infers no shape of LessOrEqual before
+        if op.view.opset_of_node(match.node) < 16:
+            # ONNX Runtime infers no shape of LessOrEqual there.
             inside = op.Not(op.Greater(places, end))
         else:
             inside = op.LessOrEqual(places, end)
         return op.Cast(inside, to=int(op.view.shapes.dtype(match.zeros) or ir.DataType.INT64))
+
+
+def _place_in_each_row(indices: ir.Value | None, zeros: ir.Value, view: View) -> ir.Value | None:
+    """Return the position [B, 1] that the indices of a ScatterND give in each row, in order."""
+    places = index_parts(indices, view.shapes) or []
+    if len(places) != 2:
+        return None
+    row, place = places
+    dims, rows = view.shapes.dims(zeros), view.shapes.dims(row)
+    if not dims or not rows or not same_dim(rows[0], dims[0]):
+        return None
+    if index_strides(row, view.shapes) != {-2: 1}:  # it counts the rows from 0
+        return None
+    is_int64 = view.shapes.dtype(place) == ir.DataType.INT64
+    return place if is_int64 and view.shapes.rank(place) == 2 else None

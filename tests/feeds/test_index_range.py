@@ -123,6 +123,33 @@ def test_edges_that_are_forgotten_are_told() -> None:
     assert not verify(wrong, good).ok
 
 
+@pytest.mark.parametrize("update", ["float[2, 3, 3] u", "float[2, N, 3] u"])
+def test_an_update_of_a_tensor_scatter_ends_inside_of_it(update: str) -> None:
+    text = f"""m (float[2, 9, 3] x, {update}, int64[2] a) => (float[2, 9, 3] y)
+        {{ y = TensorScatter (x, u, a) }}"""
+    model = ir.from_onnx_text(HEAD.replace("17", "24").replace("8,", "11,") + text)
+    role = roles_of(model)["a"]
+    assert role.kind == "tokens"
+    if "N" in update:
+        assert [str(x) for x in role.below] == ["10 - N"]
+    else:
+        assert (role.low, role.high) == (0, 7)
+
+
+def test_indices_of_a_max_unpool_count_through_all_axes() -> None:
+    text = """m (float[1, 1, 2] x, int64[1, 1, 2] a) => (float[1, 1, 4] y)
+        { y = MaxUnpool <kernel_shape = [2], strides = [2]> (x, a) }"""
+    assert roles_of(ir.from_onnx_text(HEAD + text))["a"].kind == "int"
+
+
+def test_a_cast_like_rounds_as_a_cast_does() -> None:
+    text = f"""m (int64[N] a) => (float[N, 1] y)
+        <float[49, 1] table = {{{ROWS}}}, float half = {{0.5}}, int64 one = {{1}}>
+        {{ f = Cast <to = 1> (a) h = Mul (f, half) i = %s y = Gather (table, i) }}"""
+    like, plain = (bounds(text % x) for x in ("CastLike (h, one)", "Cast <to = 7> (h)"))
+    assert like == plain == ("tokens", 0, 97)
+
+
 def test_the_last_frame_of_each_row_is_a_place_in_it() -> None:
     text = """m (float[B, T, 2] x, int64[B, 1] a) => (float[B, B, 1, 2] y) <int64 one = {1}>
         { i = Sub (a, one) y = Gather <axis = 1> (x, i) }"""

@@ -30,6 +30,32 @@ PRODUCTS = {
         f"{WEIGHT.format('20, 7')}  y = Gemm <transA = 1> (x, w)",
         20 * 7,
     ),
+    "not the other way": (
+        "[N, 20]",
+        f"{WEIGHT.format('20, 7')}  y = Gemm <transA = 0> (x, w)",
+        20 * 7,
+    ),
+    "a FusedMatMul the other way": (
+        "[20, N]",
+        f"{WEIGHT.format('20, 7')}  y = com.microsoft.FusedMatMul <transA = 1> (x, w)",
+        20 * 7,
+    ),
+    "whole numbers": (
+        "[N, 6, 20]",
+        f"{WEIGHT.format('20, 7')}  q = Cast <to = 3> (x)  v = Cast <to = 3> (w)"
+        "  i = MatMulInteger (q, v)  y = Cast <to = 1> (i)",
+        6 * 20 * 7,
+    ),
+    "an Einsum": (
+        "[N, 6, 20]",
+        f'{WEIGHT.format("20, 7")}  y = Einsum <equation = "nab, bc -> nac"> (x, w)',
+        6 * 20 * 7,
+    ),
+    "an Einsum with dots": (
+        "[N, 6, 20]",
+        f'{WEIGHT.format("20, 7")}  y = Einsum <equation = "...b, bc -> ...c"> (x, w)',
+        0,
+    ),
     "nothing of the kind": ("[N, 20]", "y = Relu (x)", 0),
     "a size that is not known": (
         "[N, 20]",
@@ -41,7 +67,8 @@ PRODUCTS = {
 
 def model(dims: str, body: str) -> ir.Model:
     return ir.from_onnx_text(
-        f'<ir_version: 8, opset_import: ["" : 17]> m (float{dims} x) => (float y) {{ {body} }}'
+        f'<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+        f" m (float{dims} x) => (float y) {{ {body} }}"
     )
 
 

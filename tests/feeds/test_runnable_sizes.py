@@ -15,6 +15,7 @@ from graphfix.errors import FeedError
 from graphfix.feeds.arrays import CaseMaker
 from graphfix.feeds.case import Cases
 from graphfix.feeds.case_search import make_cases, search_cases
+from graphfix.feeds.runnable_sizes import SizeLimits
 from graphfix.feeds.signature import Signature
 from graphfix.runtime.local_session import Session
 
@@ -201,6 +202,46 @@ def test_a_pad_that_reflects_more_than_there_is_is_no_case_of_any_runtime() -> N
     assert len(sizes(cases, "L")) > 2
     with pytest.raises(FeedError, match="a Pad reflects more than there is"):
         search_cases(given, lambda case: None, dims={"L": [7]})
+
+
+def test_a_pad_may_name_the_axes_that_it_reflects() -> None:
+    given = text(
+        "m (float[1, L] x) => (float[P, Q] y) <int64[2] pads = {200, 200}, int64[1] axes = {-1}>"
+        ' { y = Pad <mode = "reflect"> (x, pads, , axes) }'
+    )
+    given.graph.opset_imports[""] = 18
+    cases = search_cases(given, lambda case: None, cover=True)
+    assert min(sizes(cases, "L")) > 200
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvInteger"])
+def test_a_convolution_has_nothing_to_work_on_below_its_window(op: str) -> None:
+    dtype = "uint8" if op == "ConvInteger" else "float"
+    given = text(
+        f"m ({dtype}[B, 1, T] x) => (float[B, 1, S] y) <{dtype}[1, 1, 3] w = {{1, 1, 1}}>"
+        f" {{ y = {op} (x, w) }}"
+    )
+    signature = Signature(given)
+    limits = SizeLimits(signature)
+    short, long = ({signature.batch: 1, signature.times[0]: n} for n in (2, 3))
+    node = limits.first_empty_window(short)
+    assert node is not None
+    assert node.op_type == op
+    assert limits.first_empty_window(long) is None
+
+
+@pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
+def test_no_case_has_less_than_the_window_of_a_pool_where_frames_are_counted(pool: str) -> None:
+    """ONNX Runtime makes a frame of 3 by a window of 4 and a stride of 2, the standard none."""
+    m = text(f"""m (float[B, 2, T] x) => (float[B, 2, S] y)
+        {{ y = {pool} <kernel_shape = [4], strides = [2]> (x) }}""")
+    assert min(case.feeds["x"].shape[2] for case in make_cases(m)) < 4
+    cases = search_cases(m, lambda case: None, frames=True)
+    lengths = {case.feeds["x"].shape[2] for case in cases}
+    assert min(lengths) >= 4
+    assert len(lengths) >= 3
+    told = {x.reason for x in cases.dropped}
+    assert any("a pool has less than its window" in x for x in told)
 
 
 def test_an_input_of_a_hundred_gigabytes_is_not_made() -> None:

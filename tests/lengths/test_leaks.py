@@ -6,7 +6,6 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from graphfix.lengths import number_effects
 from tests.lengths.padding import hold
 
 INITIALIZERS = (
@@ -40,6 +39,8 @@ REPAIRED = {
     "a high power": """{ m = ReduceMax <axes = [1]> (x) d = Sub (x, m) e = Pow (d, two)
         f = Pow (e, two) h = Pow (f, two) n = Neg (h) z = Exp (n) y = ReduceSum (z, one) }""",
     "scores of -20000": """{ s = Add (x, low) p = Softmax <axis = 1> (s) y = Mul (p, x) }""",
+    "the largest of what has a bound below": """{ a = Abs (x) n = Neg (a) c = Clip (n, low)
+        y = ReduceMax <axes = [1]> (c) }""",
     "root mean square over time": "{ y = SimplifiedLayerNormalization <axis = 1> (x, g) }",
     "a quantized convolution": """{ n = Mul (x, hundredth) q = QuantizeLinear (n, scale, point)
         c = Transpose <perm = [0, 2, 1]> (q) r = ConvInteger <pads = [1, 1]> (c, k8, point, point)
@@ -153,14 +154,3 @@ def test_it_is_refused(case: str) -> None:
     found = hold(model_of(body), 0, "B")
     assert found.kind == "refused", found
     assert reason in found.what
-
-
-@pytest.mark.parametrize(
-    ("dtype", "edges"),
-    [("INT4", (-8, 7)), ("UINT2", (0, 3)), ("INT64", (-(2**63), 2**63 - 1)), ("BOOL", (0, 1))],
-)
-def test_the_edges_of_a_type(dtype: str, edges: tuple[int, int]) -> None:
-    found = tuple(
-        number_effects.dtype_limit(ir.DataType[dtype], high=high) for high in (False, True)
-    )
-    assert found == edges

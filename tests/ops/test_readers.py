@@ -175,6 +175,9 @@ def test_a_kernel_that_is_not_known_is_none() -> None:
     slide (float[1, 2, N] x, float[4, 2, K] w) => (float[1, 4, M] y) { y = Conv (x, w) }"""
     (node,) = nodes_in(text)
     assert window_of(node) is None
+    window = window_of(node, (8, 4, 3, 5))
+    assert window is not None
+    assert window.kernel == (3, 5)
 
 
 def test_a_transposed_convolution_is_read() -> None:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 
 import graphfix
 from graphfix.errors import ModelError
+from graphfix.feeds.case import Case
+from graphfix.feeds.signature import Signature
 from graphfix.proof import baseline, default_session
+from graphfix.proof.baseline import OriginalRun
+from graphfix.proof.compare import Tolerance
+from graphfix.proof.content import ContentMasks
+from graphfix.proof.judge import OutputJudge
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.run_errors import LoadDiedError
 from tests.passes.models import model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import numpy as np
 
 PLAIN = "m (float[B, T, 4] x) => (float[B, T, 4] y) { y = Neg (x) }"
 ROUNDED = """m (float[B, T, 4] x) => (float[B, T, 4] y) <float s = {0.1}, uint8 z = {0}>
@@ -83,3 +88,22 @@ def test_a_search_sees_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_session, "Session", Parts)
     verdict = graphfix.verify(model(PLAIN), model(PLAIN), brief=True, locate=False)
     assert not verdict.ok
+
+
+def test_the_smallest_and_a_middle_case_without_garbage_are_run() -> None:
+    fed: list[str] = []
+
+    def feed(case: Case) -> dict[str, np.ndarray]:
+        fed.append(case.name)
+        return case.feeds
+
+    runs = [
+        OriginalRun(Case(f"{n}", {}, {"x": np.ones((1, n, 4), np.float32)}, poison=poison), {})
+        for n, poison in ((9, ""), (1, "NaN"), (2, ""), (5, ""), (7, "NaN"), (3, ""))
+    ]
+    source = model(PLAIN)
+    original = baseline.Baseline(source, source, lambda: source, Tolerance(), print)
+    judge = OutputJudge(ContentMasks(Signature(source)), Tolerance(), "exact")
+    check = default_session.DefaultSessionCheck(source, original, judge, feed, runs)
+    assert not check.find_fault(random=True, locate=False)
+    assert fed == ["2", "5"]

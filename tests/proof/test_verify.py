@@ -11,6 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.errors import FeedError, ModelError
+from graphfix.proof.baseline import BaselineCache
 from graphfix.proof.compare import Tolerance, compare
 from graphfix.proof.first_difference import find_divergence
 from graphfix.proof.inner_tensors import ModelRun
@@ -531,3 +532,13 @@ def test_rows_beside_ordinary_padding_are_held_where_the_original_does_not_leak(
     assert verify(good, good, safety="valid-rows").ok
     found = verify(good, wrong, safety="valid-rows")
     assert "other numbers in the padding" in str(found)
+
+
+def test_a_brief_verdict_begins_with_the_case_that_failed_before():
+    before, wrong = model(PLAIN), model(PLAIN.replace("Relu", "Tanh"))
+    names = list(verify(before, before).cases)
+    cache = BaselineCache(failed=[names[3]])
+    verdict = verify(before, wrong, brief=True, held=cache, locate=False)
+    assert list(verdict.cases) == [names[3]]
+    assert not verdict.ok
+    assert next(iter(verify(before, wrong, held=cache, locate=False).cases)) == names[0]

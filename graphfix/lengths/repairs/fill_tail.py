@@ -5,14 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.editing.builder import Builder
 from graphfix.graph.nodes import attr_float, attr_int
 from graphfix.lengths.length_nodes import LengthNodes
 from graphfix.lengths.repairs.repair import Repair, required_input, zero_tail
 from graphfix.lengths.tail_state import ANY, TensorState, holds_rows, state_with_tail
+from graphfix.ops.attention import AttentionSlots
 
 MASK_FILTER = -10000.0
-"""What the mask of keys of an attention adds to a score, unless it says otherwise."""
+"""The default of ``mask_filter_value``, which a masked key adds to its scores."""
 # Which input of ONNX's own Attention is its mask.
 STANDARD_MASK = 3
 _ONE = np.ones(1, np.int64)
@@ -57,7 +59,7 @@ class HideTail(Repair):
     remedy = "a mask is added to its scores"
 
     def rewrite(self, op: Builder, lengths: LengthNodes) -> None:
-        """Build ``x + addend``, with one addend for all who hide the same."""
+        """Build ``x + addend``; scores with the same mask share the addend."""
         value, axes = required_input(self.node, self.index), self.state.axes or ()
         dtype = lengths.dtype_of(value)
 
@@ -76,38 +78,19 @@ class HideTail(Repair):
 
 
 @dataclass(frozen=True)
-class AttentionInputs:
-    """Places of the inputs of an attention in one node.
-
-    Attributes:
-        key: Its keys, [batch, time, features]; of Attention they are made of its only tensor.
-        value: Its values.
-        bias: What is added to queries, keys and values.
-        mask: The mask of keys, int32.
-        addend: What is added to the scores, [batch, heads, queries, keys].
-    """
-
-    key: int
-    value: int
-    bias: int
-    mask: int
-    addend: int
-
-
-@dataclass(frozen=True)
 class HideKeys(Repair):
-    """Hides the keys behind the valid length from a MultiHeadAttention, or an Attention.
+    """Hides the keys behind the valid length from com.microsoft's MultiHeadAttention or Attention.
 
-    By a mask of keys if it has none; beside one that is its own, by an addend that hides what
-    either hides: DirectML takes a mask and an addend together for something else (run).
+    A node without a mask gets a mask of keys. A mask that the node has is merged with it into an
+    addend: DirectML was seen to misread a mask beside an addend.
 
     Attributes:
         slots: Its inputs.
         state: What is known of the keys.
-        keeps_mask: Whether it has a mask of its own that hides valid keys, too.
+        keeps_mask: Whether the node has a mask that hides valid keys, too.
     """
 
-    slots: AttentionInputs
+    slots: AttentionSlots
     state: TensorState
     keeps_mask: bool
     remedy = "the keys of its padding are hidden"
@@ -117,6 +100,8 @@ class HideKeys(Repair):
         slots, key = self.slots, required_input(self.node, self.slots.key)
         rows = self.state.factors_of(0)
         valid = lengths.valid_mask(key, (rows, self.state.factors_of(1)), 1)
+        if slots.mask is None or slots.addend is None:
+            raise RuntimeError(f"{self.node.op_type} takes no mask of keys")
         if self.keeps_mask:
             mask = required_input(self.node, slots.mask)
             op.set_input(slots.addend, self._combine_masks(op, lengths, mask, valid))
@@ -138,7 +123,7 @@ class HideKeys(Repair):
     def _combine_masks(
         self, op: Builder, lengths: LengthNodes, mask: ir.Value, valid: ir.Value
     ) -> ir.Value:
-        """Build what both masks hide, for every head and query: so DirectML wants it."""
+        """Build an addend of both masks, expanded to all heads and queries for DirectML."""
         query, key = required_input(self.node, 0), required_input(self.node, self.slots.key)
         dtype, heads = lengths.dtype_of(key), attr_int(self.node, "num_heads", 1)
         low = attr_float(self.node, "mask_filter_value", MASK_FILTER)
@@ -184,7 +169,7 @@ class MaskKeys(Repair):
 
 @dataclass(frozen=True)
 class PoisonedInput(Repair):
-    """Gives an input of the model a tail of zeros, whatever a caller has put there.
+    """Gives an input of the model a tail of zeros, whatever a caller puts there.
 
     Attributes:
         value: The input.
@@ -196,8 +181,8 @@ class PoisonedInput(Repair):
     remedy = "whatever is in its padding becomes zero"
 
     def rewrite(self, op: Builder, lengths: LengthNodes) -> None:
-        """Build ``Where(mask, x, 0)`` for all readers but those that only ask for the size."""
-        readers = [x for x in self.value.uses() if x.node.op_type not in ("Shape", "Size")]
+        """Build ``Where(mask, x, 0)`` for all readers except those that read only the shape."""
+        readers = [x for x in self.value.uses() if x.node not in ops.READS_ONLY_SHAPE]
         clean, dirty_state = self.value, state_with_tail(self.state.axes or (), ANY)
         for axis in self.state.time_axes:
             clean = zero_tail(op, lengths, clean, dirty_state, axis, None)

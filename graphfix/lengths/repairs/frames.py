@@ -1,4 +1,4 @@
-"""Repairs that pick frames again: the last ones, copies of them, what follows them."""
+"""Repairs that pick frames: the last valid ones, copies of frames, appended frames."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ class LastFrames(FrameRepair):
     """Turns a read from the end of the axis into one from the end of what is valid.
 
     Attributes:
-        offsets: Where is read, counted from the end: -1 is the last.
-        drops_axis: Whether the axis goes, as with a Gather at a scalar.
+        offsets: The frames that are read, counted from the end: -1 is the last.
+        drops_axis: Whether the axis is dropped, as by a Gather at a scalar.
     """
 
     offsets: tuple[int, ...]
@@ -35,11 +35,11 @@ class LastFrames(FrameRepair):
 
 @dataclass(frozen=True)
 class PadFrames(FrameRepair):
-    """Makes padding with copies (edge, reflect) copy what is valid.
+    """Makes padding in mode edge or reflect copy valid frames.
 
     Attributes:
-        result: Its size after.
-        begin: How many are put before the first.
+        result: The size of the padded axis.
+        begin: How many frames are put before the first.
         reflect: Whether they are mirrored, not copies of the outermost.
     """
 
@@ -65,7 +65,7 @@ class PadFrames(FrameRepair):
 
 @dataclass(frozen=True)
 class AppendFrames(FrameRepair):
-    """Puts what is appended to an axis right behind what is valid.
+    """Puts appended frames right behind the valid ones.
 
     Attributes:
         count: How many frames are appended.
@@ -92,7 +92,7 @@ class AppendCopies(FrameRepair):
     """Puts copies of one frame, as many as the length asks for, right behind what is valid.
 
     Attributes:
-        before: The size of what they are put behind, the padding counted in.
+        before: The size of the axis before the copies, padding included.
         depth: How many nodes above the last input the frame is.
         has_full_shape: Whether the frame is as large as the others on all other axes.
     """
@@ -105,7 +105,7 @@ class AppendCopies(FrameRepair):
     def rewrite(self, op: Builder, lengths: LengthNodes) -> ir.Value:
         """Build ``concat(x, frame)[i]``, where ``i`` past the valid length names the frame."""
         front = [required_input(self.node, i) for i in range(len(self.node.inputs) - 1)]
-        # There may be no copy in the container where the clip alone has some, but there is a frame.
+        # The container may have no copy where the clip alone has some; the frame itself it has.
         frame = required_input(self.node, -1)
         for _ in range(self.depth):
             frame = required_input(required_producer(frame), 0)

@@ -26,12 +26,12 @@ Leak = Literal[
     "length as data",
     "poisoned input",
 ]
-"""What padding does to the numbers, in the words of the field."""
+"""What padding does to the numbers."""
 
 
 @dataclass(frozen=True)
 class Repair(abc.ABC):
-    """A leak, and the nodes that close it.
+    """A leak, and how to close it.
 
     Attributes:
         node: The node that lets padding into the valid part.
@@ -45,16 +45,16 @@ class Repair(abc.ABC):
 
     @abc.abstractmethod
     def rewrite(self, op: Builder, lengths: LengthNodes) -> ir.Value | None:
-        """Build it, and return what replaces the node's first output, None if the node stays."""
+        """Build the repair; return the new first output of the node, or None if the node stays."""
 
 
 @dataclass(frozen=True)
 class FrameRepair(Repair):
-    """Base of repairs that pick frames again, for each row of the batch by its own length.
+    """Base of repairs that pick frames, for each row of the batch by its own length.
 
     Attributes:
-        axis: The axis that they are picked from.
-        size: Its size, the padding counted in.
+        axis: The axis of frames.
+        size: Its size, padding included.
         state: What is known of the tensor.
     """
 
@@ -116,7 +116,7 @@ def zero_tail(
 
 
 def required_input(node: ir.Node, index: int) -> ir.Value:
-    """Return an input that must be there."""
+    """Return an input that must be present."""
     value = node.inputs[index]
     if value is None:
         raise RuntimeError(f"input {index} of {node.name} is missing")

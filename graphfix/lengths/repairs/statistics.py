@@ -1,5 +1,6 @@
 """Repairs that count only valid frames in statistics, or replace a size by the valid length."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from graphfix.graph.nodes import attr_float, attr_int, input_at
 from graphfix.lengths.length_nodes import LengthNodes
 from graphfix.lengths.repairs.repair import Repair, required_input, zero_tail
 from graphfix.lengths.tail_state import (
+    Axis,
     OtherFactor,
     TensorState,
     TimeFactor,
@@ -28,7 +30,7 @@ class LengthData(Repair):
     Attributes:
         index: The input.
         rank: How many axes it has.
-        trailing: How many axes follow that of the batch where it is used.
+        trailing: How many axes follow the batch axis in the result.
     """
 
     index: int
@@ -44,7 +46,7 @@ class LengthData(Repair):
 
 @dataclass(frozen=True)
 class MaskedMean(Repair):
-    """Makes a mean over time the sum of the valid frames over their number.
+    """Makes a mean over time the sum of the valid frames divided by their number.
 
     Attributes:
         axes: The axes that it is over.
@@ -81,10 +83,10 @@ class _NormRepair(Repair):
         state: TensorState,
         over: tuple[int, ...],
     ) -> ir.Value:
-        """Build ``x`` less its mean, over its deviation, both taken of what is valid."""
+        """Build ``(x - mean) / deviation`` with mean and deviation of the valid frames."""
         dtype = lengths.dtype_of(x)
         small = dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-        if small:  # the square of 256 is no number in float16
+        if small:  # the square of 256 overflows float16
             x = op.Cast(x, to=ir.DataType.FLOAT)
 
         def zero_padding(value: ir.Value) -> ir.Value:
@@ -170,11 +172,10 @@ class MaskedGroupNorm(_NormRepair):
 
 @dataclass(frozen=True)
 class SequenceLens(Repair):
-    """Tells an LSTM, GRU or RNN how long each row is.
+    """Gives an LSTM, GRU or RNN the length of each row.
 
     Attributes:
         size: The size of its time axis, the padding counted in.
-        batch: How many rows it has.
         state: What was known of its input.
     """
 
@@ -188,7 +189,7 @@ class SequenceLens(Repair):
         rows = op.Cast(lengths.row_lengths(self.size), to=ir.DataType.INT32)
         axis = 0 if attr_int(self.node, "layout", 0) else 1
         batch = self.state.factors_of(axis)
-        if len(batch) > 1:  # each row as often as it is there
+        if len(batch) > 1:  # each row as often as it occurs
             rows = lengths.align_row_values(rows, state_without_time((batch,)))
         if not any(map(holds_rows, self.state.axes or ())):
             rows = op.Expand(rows, lengths.axis_size(x, axis))
@@ -200,25 +201,38 @@ def _build_mean(
 ) -> ir.Value:
     """Build the mean over ``axes``, which stay with size 1, of what is valid; x's tail is zero."""
     dtype = lengths.dtype_of(x)
-    # The sum over minutes of audio is no number in float16.
+    # The sum over minutes of audio overflows float16.
     small = dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     total = lengths.reduce_sum(op.Cast(x, to=ir.DataType.FLOAT) if small else x, axes)
-    valid: ir.Value | None = None
+    count = op.Cast(
+        _count_valid(op, lengths, x, state, axes), to=ir.DataType.FLOAT if small else dtype
+    )
+    mean = op.Div(total, lengths.align_row_values(count, state))
+    return op.Cast(mean, to=dtype) if small else mean
+
+
+def _count_valid(
+    op: Builder, lengths: LengthNodes, x: ir.Value, state: TensorState, axes: tuple[int, ...]
+) -> ir.Value:
+    """Build how many elements of each row are valid over ``axes``, int64 [B] or [1], at least 1."""
+    counts: list[ir.Value] = []
     fixed_count = 1
     for axis in axes:
-        factors = state.factors_of(axis)
-        other_size = size_of(tuple(a for a in factors if not isinstance(a, TimeFactor)))
-        fixed_count *= int(other_size) if other_size.is_Integer else 1
-        for time in [a for a in factors if isinstance(a, TimeFactor)]:
-            rows = lengths.elementwise_max(lengths.row_lengths(time.size), np.ones(1, np.int64))
-            valid = rows if valid is None else op.Mul(valid, rows)
-        if not other_size.is_Integer:
-            count = lengths.axis_size(x, axis)
-            valid = count if valid is None else op.Mul(valid, count)
-    if valid is None:
+        times, other_size = _split_times(state.factors_of(axis))
+        for time in times:
+            rows = lengths.row_lengths(time.size)
+            counts.append(lengths.elementwise_max(rows, np.ones(1, np.int64)))
+        if other_size.is_Integer:
+            fixed_count *= int(other_size)
+        else:
+            counts.append(lengths.axis_size(x, axis))
+    if not counts:
         raise RuntimeError("a mean over no time")
-    if fixed_count > 1:
-        valid = op.Mul(valid, np.array([fixed_count], np.int64))
-    wide = ir.DataType.FLOAT if small else dtype
-    mean = op.Div(total, lengths.align_row_values(op.Cast(valid, to=wide), state))
-    return op.Cast(mean, to=dtype) if small else mean
+    valid = functools.reduce(op.Mul, counts)
+    return op.Mul(valid, np.array([fixed_count], np.int64)) if fixed_count > 1 else valid
+
+
+def _split_times(axis: Axis) -> tuple[list[TimeFactor], sympy.Expr]:
+    """Return the times that an axis carries, and the size of all else in it."""
+    times = [x for x in axis if isinstance(x, TimeFactor)]
+    return times, size_of(tuple(x for x in axis if not isinstance(x, TimeFactor)))

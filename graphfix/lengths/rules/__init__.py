@@ -10,22 +10,20 @@ import pkgutil
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.lengths.rule_site import PaddingRule
 
-MICROSOFT = "com.microsoft"
 RULES: dict[str, PaddingRule] = {}
-"""The rule of each operator; those of com.microsoft that have no namesake are among them.
+"""The rule of each operator, under its qualified name."""
 
-Those that have one, or might, stand under their full name.
-"""
+for _module in pkgutil.iter_modules(__path__):
+    RULES |= getattr(importlib.import_module(f"{__name__}.{_module.name}"), "RULES", {})
 
-for _info in pkgutil.iter_modules(__path__):
-    RULES |= getattr(importlib.import_module(f"{__name__}.{_info.name}"), "RULES", {})
+# com.microsoft has operators of the same name and inputs as ONNX's, which exporters use.
+_NAMESAKES = ("DequantizeLinear", "GatherND", "Pad", "QuantizeLinear", "Range", "Trilu")
+RULES |= {f"com.microsoft.{name}": RULES[name] for name in _NAMESAKES}
 
 
 def rule_of(node: ir.Node) -> PaddingRule | None:
     """Return the rule of a node, or None."""
-    if node.domain not in ("", "ai.onnx", MICROSOFT):
-        return None
-    own = RULES.get(f"{node.domain}.{node.op_type}") if node.domain == MICROSOFT else None
-    return own or RULES.get(node.op_type)
+    return RULES.get(ops.qualified_name(node))

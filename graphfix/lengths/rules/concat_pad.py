@@ -1,57 +1,62 @@
-"""Rules for Concat and Pad: what is put before what is valid, and behind it."""
+"""Rules for Concat and Pad, which put something before or behind the valid part."""
 
 import dataclasses
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import sympy
 
-from graphfix.facts.pads import pad_mode
 from graphfix.facts.symbolic.signs import never_negative
-from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import attr_int, attr_ints, is_op
+from graphfix.graph.nodes import is_op
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, join_axes, require_sole_time
 from graphfix.lengths.repairs.frames import AppendCopies, AppendFrames, PadFrames
 from graphfix.lengths.repairs.repair import Leak
 from graphfix.lengths.rule_site import AcceptedInputs, PaddingRule, RuleSite
 from graphfix.lengths.rules.shape_ops import infer_sizes
+from graphfix.ops.pads import pad_fill, pad_mode, padded_axes
 
 _LARGE = 1e18
-"""What is larger may be none when it is squared."""
+"""The square of a larger number may be infinite."""
 
 
 def infer_concat(site: RuleSite) -> facts.TensorState:
-    """Infer a Concat: anything may come before time; behind it, only right behind what is valid."""
-    states = [x for x in site.states if x is not None]
+    """Infer a Concat: what it appends to time must come right behind the valid part."""
+    states = site.present_states()
     if any(x.counts_padding for x in states):
         return infer_sizes(site)
     if any(x.axes is None for x in states):
         return site.output_without_time()
-    rank = states[0].rank
-    axis = attr_int(site.node, "axis", 0) % rank
-    axes = [join_axes([x.factors_of(i) for x in states]) if i != axis else () for i in range(rank)]
-    tails = [_common_tail(states, i) if facts.carries_time(a) else None for i, a in enumerate(axes)]
-    first = next((i for i, x in enumerate(states) if facts.carries_time(x.factors_of(axis))), None)
-    out = site.output_dims()[axis]
-    if first is None:
+    axis = site.axis_attribute(states[0].rank)
+    joined = _join_other_axes(states, axis)
+    if not any(facts.carries_time(x.factors_of(axis)) for x in states):
         if any(facts.holds_rows(x.factors_of(axis)) for x in states):
             raise RefusedError("it joins batches")
-        axes[axis] = (facts.OtherFactor(out),)
-        return facts.state_with_tails(axes, tails, min((x.sign for x in states), default=0))
+        return joined.with_axis(axis, (facts.OtherFactor(site.output_dims()[axis]),), None)
+    return _concat_along_time(site, joined, axis)
+
+
+def _join_other_axes(states: Sequence[facts.TensorState], axis: int) -> facts.TensorState:
+    """Return the state of joined tensors on all axes but the one that they are joined along."""
+    axes: list[facts.Axis] = [
+        join_axes([x.factors_of(i) for x in states]) if i != axis else ()
+        for i in range(states[0].rank)
+    ]
+    tails = [_common_tail(states, i) if facts.carries_time(a) else None for i, a in enumerate(axes)]
+    return facts.state_with_tails(axes, tails, min(x.sign for x in states))
+
+
+def _concat_along_time(site: RuleSite, joined: facts.TensorState, axis: int) -> facts.TensorState:
+    """Infer tensors put before and behind the first that carries time along the axis."""
+    states, out = site.present_states(), site.output_dims()[axis]
+    first = next(i for i, x in enumerate(states) if facts.carries_time(x.factors_of(axis)))
     require_sole_time(states[first].factors_of(axis), "it joins an axis that")
-    axes[axis] = (facts.TimeFactor(out),)
-    sign = min(x.sign for x in states)
     behind = states[first + 1 :]
-    tails[axis] = states[first].tail_along(axis)
-    if not behind:
-        return facts.state_with_tails(axes, tails, sign)
     if all(x.fill == 0 for x in behind):
-        tails[axis] = site.require_zero_tail(first, axis, "boundary leak").tail_along(axis)
-        return facts.state_with_tails(axes, tails, sign)
-    tails[axis] = facts.FINITE
-    result = facts.state_with_tails(axes, tails, sign)
+        if behind:
+            states[first] = site.require_zero_tail(first, axis, "boundary leak")
+        return joined.with_axis(axis, (facts.TimeFactor(out),), states[first].tail_along(axis))
+    result = joined.with_axis(axis, (facts.TimeFactor(out),), facts.FINITE)
     if any(facts.carries_time(x.factors_of(axis)) for x in behind):
         return _append_copies(site, result, axis)
     before = sympy.expand(sympy.Add(*(x.size_along(axis) for x in states[: first + 1])))
@@ -64,7 +69,7 @@ def infer_concat(site: RuleSite) -> facts.TensorState:
 
 
 def _append_copies(site: RuleSite, result: facts.TensorState, axis: int) -> facts.TensorState:
-    """Ask for copies of one frame, as many as its size says, right behind what is valid."""
+    """Request that copies of one frame come right behind the valid part."""
     front = [x for x in site.states[:-1] if x is not None]
     frame = _find_repeated_frame(site, axis)
     if frame is None or any(facts.carries_time(x.factors_of(axis)) for x in front[:-1]):
@@ -85,9 +90,11 @@ def _append_copies(site: RuleSite, result: facts.TensorState, axis: int) -> fact
 
 
 def _find_repeated_frame(site: RuleSite, axis: int) -> tuple[int, bool] | None:
-    """Return how many nodes above its last input one frame is that this repeats along an axis.
+    """Find the one frame that the last input repeats along an axis.
 
-    And whether that frame is as large as the others on all other axes.
+    Returns:
+        How many nodes above the last input it is, and whether it has the full size on all other
+        axes; None if the last input does not repeat one frame.
     """
     value, depth = site.node.inputs[-1], 0
     last_state = site.states[-1]
@@ -107,7 +114,7 @@ def _find_repeated_frame(site: RuleSite, axis: int) -> tuple[int, bool] | None:
                 for i in range(last_state.rank)
                 if i != axis
             ]
-            # What a Tile repeats there is no copy of one frame.
+            # On another axis a Tile may repeat more than one frame.
             alike = all(a == b or not a for a, b in axis_pairs)
             return (depth, all(a == b for a, b in axis_pairs)) if alike else None
     return None
@@ -126,50 +133,37 @@ def _common_tail(states: Sequence[facts.TensorState], axis: int) -> facts.Tail:
 
 
 def infer_pad(site: RuleSite) -> facts.TensorState:
-    """Require behind the valid length what the padding would be."""
+    """Require a tail that equals the padding."""
     state = site.input_state()
-    if len(site.node.inputs) > 1:
-        pads = site.input_contents(1)
-    else:
-        attribute = attr_ints(site.node, "pads")
-        pads = None if attribute is None else [sympy.Integer(x) for x in attribute]
-    if state.axes is None or pads is None:
-        raise RefusedError("how much it pads is not known")
-    mode = pad_mode(site.node)
-    at = list(range(state.rank))
-    if site.has_input(3):
-        chosen = site.input_ints(3)
-        if chosen is None:
+    pads = None if state.axes is None else site.pad_amounts(state.rank)
+    if pads is None:
+        if state.axes is not None and padded_axes(site.node, state.rank, site.ints_of) is None:
             raise RefusedError("the axes that it pads are not constant")
-        at = [x % state.rank for x in chosen]
-    out = site.output_dims()
-    for i, axis in enumerate(at):
-        begin, end = pads[i], pads[i + len(at)]
-        if begin == 0 and end == 0:
-            continue
-        if not facts.carries_time(state.factors_of(axis)):
-            if facts.holds_rows(state.factors_of(axis)):
-                raise RefusedError("it pads the batch")
-            if site.grows_with_padding(begin) or site.grows_with_padding(end):
-                state = _pad_to_length(site, state, axis, begin)
-                continue
-            if mode == "constant":
-                state = _with_border(state, axis, _pad_value(site))
-            state = state.with_axis(axis, (facts.OtherFactor(out[axis]),), None)
-            continue
-        only_axis = all(p == 0 for j, p in enumerate(pads) if j % len(at) != i)
-        state = _pad_time(site, state, axis, begin, end, only_axis=only_axis)
+        raise RefusedError("how much it pads is not known")
+    padded = {axis: pad for axis, pad in pads.items() if pad != (0, 0)}
+    for axis, (begin, end) in padded.items():
+        if facts.carries_time(state.factors_of(axis)):
+            state = _pad_time(site, state, axis, begin, end, only_axis=len(padded) == 1)
+        else:
+            state = _pad_other_axis(site, state, axis, begin, end)
     return state
 
 
-def _pad_value(site: RuleSite) -> float | None:
-    """Return what it pads with; None if it is not constant."""
-    array = const_of(site.node.inputs[2]) if site.has_input(2) else np.zeros(1)
-    return None if array is None else float(array.reshape(-1)[0]) if array.size else 0.0
+def _pad_other_axis(
+    site: RuleSite, state: facts.TensorState, axis: int, begin: sympy.Expr, end: sympy.Expr
+) -> facts.TensorState:
+    """Infer an axis that does not carry time, but may be made as long as the clip."""
+    if facts.holds_rows(state.factors_of(axis)):
+        raise RefusedError("it pads the batch")
+    if site.grows_with_padding(begin) or site.grows_with_padding(end):
+        return _pad_to_length(site, state, axis, begin)
+    if pad_mode(site.node) == "constant":
+        state = _with_border(state, axis, pad_fill(site.node))
+    return state.with_axis(axis, (facts.OtherFactor(site.output_dims()[axis]),), None)
 
 
 def _with_border(state: facts.TensorState, axis: int, value: float | None) -> facts.TensorState:
-    """Adjust what is known of all elements for a border of others along an axis."""
+    """Adjust the facts about all elements for a border along an axis; None is an unknown number."""
     number = math.nan if value is None else value
     finite = facts.FINITE if state.is_finite and abs(number) < _LARGE else facts.ANY
     unchanged = (facts.Tail("number", number), facts.LAST)
@@ -178,16 +172,16 @@ def _with_border(state: facts.TensorState, axis: int, value: float | None) -> fa
     ]
     sign: facts.Sign = min(state.sign, facts.sign_of_number(number))
     fill = state.fill if state.fill == number else None
-    return dataclasses.replace(state, tails=tuple(tails), sign=sign, fill=fill, inside=None)
+    return dataclasses.replace(state, tails=tuple(tails), sign=sign, fill=fill, valid_fill=None)
 
 
 def _pad_to_length(
     site: RuleSite, state: facts.TensorState, axis: int, begin: sympy.Expr
 ) -> facts.TensorState:
-    """Infer an axis that a number makes as long as the clip, behind what it holds."""
+    """Infer an axis that is filled up with a number to the length of the clip."""
     if site.grows_with_padding(begin):
         raise RefusedError("how much it puts in front depends on the padded length")
-    number = _pad_value(site)
+    number = pad_fill(site.node)
     if pad_mode(site.node) != "constant" or number is None:
         raise RefusedError("what it puts behind what it pads is not one number")
     new, tail = (facts.TimeFactor(site.output_dims()[axis]),), facts.Tail("number", number)
@@ -205,44 +199,63 @@ def _pad_time(
     *,
     only_axis: bool,
 ) -> facts.TensorState:
-    time, out = (
-        require_sole_time(state.factors_of(axis), "it pads an axis that"),
-        site.output_dims()[axis],
-    )
-    mode = pad_mode(site.node)
+    """Infer padding along time.
+
+    Args:
+        site: The Pad.
+        state: What is known of its input, with the axes before this one padded.
+        axis: An axis that carries time.
+        begin: How many frames are put in front.
+        end: How many are put behind; a negative number cuts.
+        only_axis: Whether no other axis is padded.
+    """
+    require_sole_time(state.factors_of(axis), "it pads an axis that")
     if not begin.is_Integer:
         raise RefusedError("how much it puts in front depends on the padded length")
+    padded = (facts.TimeFactor(site.output_dims()[axis]),)
+    mode = pad_mode(site.node)
     if mode == "constant":
-        value = _pad_value(site)
-        if value is None:
+        number = pad_fill(site.node)
+        if number is None:
             raise RefusedError("what it pads with is not constant")
-        if end == 0 or (end.is_Integer and end < 0):
-            tail = state.tail_along(axis) if end == 0 else state.tail_along(axis).after_arithmetic
-        elif value == 0:
-            tail = site.require_zero_tail(0, axis, "boundary leak").tail_along(axis)
-        elif state.tail_along(axis) == facts.Tail("number", value):
-            tail = state.tail_along(axis)
-        else:
-            raise RefusedError(
-                f"it pads with {value:g}, and only zeros can be put behind what is valid"
-            )
-        return _with_border(state, axis, value).with_axis(axis, (facts.TimeFactor(out),), tail)
-    if end == 0 and mode in ("edge", "reflect"):
-        return state.with_axis(axis, (facts.TimeFactor(out),), state.tail_along(axis))
-    longer = never_negative(end) if not end.is_Integer else True
-    if mode not in ("edge", "reflect") or not longer or not only_axis:
+        tail = _tail_behind_number(site, state, axis, float(number), end)
+        return _with_border(state, axis, float(number)).with_axis(axis, padded, tail)
+    if mode not in ("edge", "reflect"):
         raise RefusedError(f"there is no repair for its mode {mode} here")
-    if not (mode == "edge" and state.tail_along(axis).kind == "last"):
-        site.check_size(time.size)
-        site.check_size(out)
-        reflect = mode == "reflect"
-        leak: Leak = "frame copy"
-        site.request_repair(
-            PadFrames(site.node, leak, axis, time.size, state, out, int(begin), reflect)
-        )
-    return state.with_axis(
-        axis, (facts.TimeFactor(out),), facts.LAST if mode == "edge" else facts.FINITE
-    )
+    if end == 0:
+        return state.with_axis(axis, padded, state.tail_along(axis))
+    if not only_axis or not (end.is_Integer or never_negative(end)):
+        raise RefusedError(f"there is no repair for its mode {mode} here")
+    if mode == "reflect" or state.tail_along(axis).kind != "last":
+        _request_copies(site, state, axis, int(begin), reflect=mode == "reflect")
+    return state.with_axis(axis, padded, facts.LAST if mode == "edge" else facts.FINITE)
+
+
+def _tail_behind_number(
+    site: RuleSite, state: facts.TensorState, axis: int, number: float, end: sympy.Expr
+) -> facts.Tail:
+    """Return the tail of time with a number put behind it; ask for a tail of zeros before that."""
+    tail = state.tail_along(axis)
+    if end == 0:
+        return tail
+    if end.is_Integer and end < 0:
+        return tail.after_arithmetic
+    if number == 0:
+        return site.require_zero_tail(0, axis, "boundary leak").tail_along(axis)
+    if tail == facts.Tail("number", number):
+        return tail
+    raise RefusedError(f"it pads with {number:g}, and only zeros can be put behind what is valid")
+
+
+def _request_copies(
+    site: RuleSite, state: facts.TensorState, axis: int, begin: int, *, reflect: bool
+) -> None:
+    """Ask for padding that copies valid frames."""
+    size, padded_size = state.size_along(axis), site.output_dims()[axis]
+    site.check_size(size)
+    site.check_size(padded_size)
+    leak: Leak = "frame copy"
+    site.request_repair(PadFrames(site.node, leak, axis, size, state, padded_size, begin, reflect))
 
 
 RULES = {

@@ -1,8 +1,8 @@
-"""Rules for convolutions and pooling: a window past the end must find there what padding is."""
+"""Rules for convolutions and pooling: a window past the end must see the same as natively."""
 
 import dataclasses
 
-from graphfix.graph.nodes import attr_int, attr_ints, attr_text
+from graphfix.graph.nodes import attr_int, input_at, is_op
 from graphfix.lengths.joint_axes import RefusedError, check_rows_unmixed
 from graphfix.lengths.rule_site import PaddingRule, RuleSite
 from graphfix.lengths.rules.quantize import subtract_zero_point
@@ -16,10 +16,11 @@ from graphfix.lengths.tail_state import (
     same_size,
     sole_time,
 )
+from graphfix.ops.windows import Window, window_of
 
 
 def infer_conv(site: RuleSite, *, bias: int | None = 2) -> TensorState:
-    """Require behind the valid length the zeros that are put behind the end."""
+    """Require zeros in the tail if windows reach past the end."""
     state = check_window_input(site)
     for axis in spatial_time_axes(state):
         kernel, past = _read_window(site, axis)
@@ -31,13 +32,13 @@ def infer_conv(site: RuleSite, *, bias: int | None = 2) -> TensorState:
 
 
 def infer_conv_integer(site: RuleSite) -> TensorState:
-    """Infer a Conv with zero points for zeros."""
+    """Infer a Conv of quantized numbers, whose zeros are zero points."""
     subtract_zero_point(site, 0, 2)
     return infer_conv(site, bias=None)
 
 
 def infer_conv_transpose(site: RuleSite) -> TensorState:
-    """Require frames behind the valid length that spread nothing over those before."""
+    """Require zeros in the tail, which would spread over valid frames."""
     state = check_window_input(site)
     for axis in spatial_time_axes(state):
         kernel, _ = _read_window(site, axis)
@@ -48,7 +49,7 @@ def infer_conv_transpose(site: RuleSite) -> TensorState:
 
 
 def infer_max_pool(site: RuleSite) -> TensorState:
-    """Require something low in the tail: nothing is larger than what is past the end."""
+    """Require a low tail, as past the end there is nothing that could be the largest."""
     state = check_window_input(site)
     for axis in spatial_time_axes(state):
         kernel, past = _read_window(site, axis)
@@ -83,7 +84,7 @@ def infer_global_average_pool(site: RuleSite) -> TensorState:
 
 
 def check_window_input(site: RuleSite) -> TensorState:
-    """Return the state of what a window slides over: [batch, channels, ...], time behind these."""
+    """Return the state of the input: [batch, channels, ...] with time behind these."""
     state = site.input_state()
     if state.axes is None:
         raise RefusedError("the rank of its input is not known")
@@ -106,40 +107,32 @@ def _check_forward_time(axis: Axis) -> None:
         raise RefusedError("its time axis holds something else beside time, or runs backwards")
 
 
-def _kernel_size(site: RuleSite, axis: int) -> int:
-    """Return the size of the window on an axis."""
-    node = site.node
-    kernel = attr_ints(node, "kernel_shape")
-    if kernel is not None:
-        return kernel[axis - 2]
-    weights = site.source.shapes.dims(node.inputs[1]) if len(node.inputs) > 1 else None
-    size = None if weights is None else weights[axis]
-    if not isinstance(size, int):
+def _window_of(site: RuleSite) -> Window:
+    weight_dims = site.source.shapes.dims(input_at(site.node, 1))
+    window = window_of(site.node, weight_dims)
+    if window is None:
         raise RefusedError("the size of its window is not known")
-    return size
+    return window
 
 
 def _read_window(site: RuleSite, axis: int) -> tuple[int, bool]:
     """Return the size of the window on an axis, and whether it reaches past the end."""
-    node, place = site.node, axis - 2
-    size = _kernel_size(site, axis)
-    auto = attr_text(node, "auto_pad", "NOTSET")
-    pads = attr_ints(node, "pads")
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
-        strides = attr_ints(node, "strides")
-        if strides is not None and strides[place] > 1 and node.op_type != "ConvTranspose":
+    window, place = _window_of(site), axis - 2
+    size = window.kernel[place]
+    if window.auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        if window.strides[place] > 1 and not is_op(site.node, "ConvTranspose"):
             raise RefusedError(
-                f"how much {auto} puts in front depends on the padded length; write it as pads"
+                f"how much {window.auto_pad} puts in front depends on the padded length; "
+                "write it as pads"
             )
         return size, size > 1
-    end = 0 if pads is None or auto == "VALID" else pads[len(pads) // 2 + place]
-    return size, end > 0
+    return size, window.after[place] > 0
 
 
 def _may_overhang(site: RuleSite, axis: int) -> bool:
     """Return whether its last window may hang over the end: with a stride of 1 none does."""
-    strides = attr_ints(site.node, "strides")
-    return bool(attr_int(site.node, "ceil_mode", 0)) and (strides or ())[axis - 2 :][:1] > (1,)
+    window = _window_of(site)
+    return window.ceil_mode and window.strides[axis - 2] > 1
 
 
 def _conv_result(site: RuleSite, state: TensorState, *, bias: int | None) -> TensorState:
@@ -156,7 +149,9 @@ def _conv_result(site: RuleSite, state: TensorState, *, bias: int | None) -> Ten
         if not same:
             _check_forward_time(old)
         axes.append(old if same else (TimeFactor(dims[i]),))
-        plain_one = _kernel_size(site, i) == 1 and (bias is None or not site.has_input(bias))
+        plain_one = _window_of(site).kernel[i - 2] == 1 and (
+            bias is None or not site.has_input(bias)
+        )
         tails.append(tail if plain_one and tail is not None and tail.is_zero else state.mixed_tail)
     return TensorState(tuple(axes), tuple(tails))
 
@@ -166,7 +161,7 @@ RULES = {
     "Conv": PaddingRule(infer_conv),
     "ConvInteger": PaddingRule(infer_conv_integer),
     "ConvTranspose": PaddingRule(infer_conv_transpose),
-    "FusedConv": PaddingRule(infer_conv),
+    "com.microsoft.FusedConv": PaddingRule(infer_conv),
     "GlobalAveragePool": PaddingRule(infer_global_average_pool),
     "MaxPool": PaddingRule(infer_max_pool),
 }

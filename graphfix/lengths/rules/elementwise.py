@@ -1,29 +1,32 @@
-"""Rules for element-wise operators: what is valid stays so; a tail of numbers is computed."""
+"""Rules for element-wise operators: what is valid stays valid; a tail of numbers is computed."""
 
 import dataclasses
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import onnx_ir as ir
 import sympy
 
+from graphfix import ops
 from graphfix.facts.symbolic.signs import never_negative
 from graphfix.graph.nodes import attr_int, is_op, producer_of
-from graphfix.lengths import number_effects
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, join_axes
+from graphfix.lengths.number_effects import (
+    ONE_DATA_INPUT,
+    apply_to_numbers,
+    dtype_limit,
+    result_sign,
+)
 from graphfix.lengths.rule_site import AcceptedInputs, PaddingRule, RuleSite
-from graphfix.lengths.rules.result_tail import infer_tail
+from graphfix.lengths.rules.result_tail import ResultKind, infer_tail
 from graphfix.lengths.rules.shape_ops import infer_sizes
-
-_ASKS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
-_PARAMETERS = {"Clip": 1, "Dropout": 1, "CastLike": 1}
 
 
 def infer_elementwise(site: RuleSite) -> facts.TensorState:
     """Infer any element-wise operator."""
-    op_type = site.node.op_type
-    states = [x for x in site.states if x is not None]
+    states = site.present_states()
     axes = _broadcast_axes(site, states)
     flat = None if axes is None else _flat_index(site, axes)
     sizes = _size_arithmetic(site, states) if flat is None else flat
@@ -31,55 +34,86 @@ def infer_elementwise(site: RuleSite) -> facts.TensorState:
         return sizes
     if axes is None:
         return facts.state_without_time(None)
-    compared = _position_mask(site, axes)
-    if compared is not None:
-        return compared
+    mask = _position_mask(site, axes)
+    if mask is not None:
+        return mask
+    _require_valid_lengths(site, axes)
+    return _combine_states(site, site.present_states(), axes)
+
+
+def _require_valid_lengths(site: RuleSite, axes: tuple[facts.Axis, ...]) -> None:
+    """Ask for valid lengths where an input is a size that counts the padding in."""
     for i, state in enumerate(site.states):
-        if state is not None and state.counts_padding:
-            if i and op_type in _PARAMETERS and site.source.batch is not None:
-                raise RefusedError("its bound is a size, and each row has a length of its own")
-            site.require_valid_length(i, axes)
-    states = [x for x in site.states if x is not None]
-    return _combine_states(site, op_type, states, axes)
+        if state is None or not state.counts_padding:
+            continue
+        if i and site.node in ONE_DATA_INPUT and site.source.batch is not None:
+            raise RefusedError("its bound is a size, and each row has a length of its own")
+        site.require_valid_length(i, axes)
 
 
 def _combine_states(
-    site: RuleSite, op_type: str, states: Sequence[facts.TensorState], axes: tuple[facts.Axis, ...]
+    site: RuleSite, states: Sequence[facts.TensorState], axes: tuple[facts.Axis, ...]
 ) -> facts.TensorState:
-    integral, to_bool = _result_kind(site)
-    result_type = (integral, to_bool, _largest_result(site))
+    operator, kind = _operator_of(site), _result_kind(site)
     places = [i - len(axes) if facts.carries_time(axis) else None for i, axis in enumerate(axes)]
-    tails = [None if i is None else infer_tail(op_type, states, i, *result_type) for i in places]
-    fills = [x.fill for x in states]
-    square = op_type == "Mul" and site.node.inputs[0] is site.node.inputs[1]
-    sign = 1 if square else number_effects.result_sign(op_type, states)
-    result = facts.TensorState(axes, tuple(tails), fixed=all(x.fixed for x in states), sign=sign)
-    filled = [x for x in fills if x is not None]
-    levels = [x.valid_value for x in states]
-    level = [x for x in levels if x is not None]
-    if len(filled) == len(fills):
-        fill = number_effects.apply_to_numbers(op_type, filled, integral=integral, to_bool=to_bool)
-        result = dataclasses.replace(result, fill=fill)
-    elif op_type == "Where" and fills[0] is not None:
-        chosen = states[1 if fills[0] else 2]
-        result = dataclasses.replace(result, sign=chosen.sign, fill=chosen.fill)
-    elif len(level) == len(levels):
-        inside = number_effects.apply_to_numbers(op_type, level, integral=integral, to_bool=to_bool)
-        result = dataclasses.replace(result, inside=inside)
-    elif op_type == "Where" and levels[0] is not None:
-        result = dataclasses.replace(result, inside=states[1 if levels[0] else 2].valid_value)
-    length = _result_length(site, op_type, states)
+    tails = tuple(None if i is None else infer_tail(operator, states, i, kind) for i in places)
+    result = facts.TensorState(
+        axes, tails, fixed=all(x.fixed for x in states), sign=_sign_at(site, states)
+    )
+    result = _with_known_numbers(result, operator, states, kind)
+    length = _result_length(site, states)
     if length is not None and not result.sign and never_negative(length):
-        result = dataclasses.replace(result, sign=1)  # of a row that has anything
-    return dataclasses.replace(result, steps=_result_steps(op_type, states), length=length)
+        result = dataclasses.replace(result, sign=1)  # of a row that is not empty
+    return dataclasses.replace(result, steps=_result_steps(site.node, states), length=length)
 
 
-def _largest_result(site: RuleSite) -> float:
-    """Return the largest number that a result can hold; more is an infinity."""
-    dtype = site.source.shapes.dtype(site.node.outputs[0])
-    if dtype is None or not (dtype.is_floating_point() or dtype.is_integer()):
-        return math.inf
-    return number_effects.dtype_limit(dtype, high=True)
+def _sign_at(site: RuleSite, states: Sequence[facts.TensorState]) -> facts.Sign:
+    node = site.node
+    if is_op(node, "Mul") and node.inputs[0] is node.inputs[1]:
+        return 1
+    if node in ops.CASTS and not _may_round_to_zero(site):
+        return states[0].sign
+    return result_sign(_operator_of(site), states)
+
+
+def _operator_of(site: RuleSite) -> str:
+    """Return the operator of a node; a Clip with one bound is a Max or a Min."""
+    bounds = [site.has_input(i) for i in (1, 2)]
+    if is_op(site.node, "Clip") and any(bounds) and not all(bounds):
+        return "Max" if bounds[0] else "Min"
+    return ops.qualified_name(site.node)
+
+
+def _may_round_to_zero(site: RuleSite) -> bool:
+    """Return whether a cast may make 0 of a number above it, as an integer of 0.3."""
+    before, after = site.source.shapes.dtype(site.node.inputs[0]), _result_dtype(site)
+    if before is None or after is None:
+        return True
+    is_wider = after.is_floating_point() and after.itemsize > before.itemsize
+    is_exact = after in (before, ir.DataType.BOOL) or is_wider
+    return before.is_floating_point() and not is_exact
+
+
+def _with_known_numbers(
+    result: facts.TensorState, operator: str, states: Sequence[facts.TensorState], kind: ResultKind
+) -> facts.TensorState:
+    """Add the number that all elements are, or else the number that the valid ones are."""
+    fills, levels = [x.fill for x in states], [x.valid_value for x in states]
+    if None not in fills:
+        return dataclasses.replace(result, fill=_apply(operator, fills, kind))
+    if operator == "Where" and fills[0] is not None:
+        chosen = states[1 if fills[0] else 2]
+        return dataclasses.replace(result, sign=chosen.sign, fill=chosen.fill)
+    if None not in levels:
+        return dataclasses.replace(result, valid_fill=_apply(operator, levels, kind))
+    if operator == "Where" and levels[0] is not None:
+        return dataclasses.replace(result, valid_fill=states[1 if levels[0] else 2].valid_value)
+    return result
+
+
+def _apply(operator: str, numbers: Sequence[float | None], kind: ResultKind) -> float | None:
+    args = [x for x in numbers if x is not None]
+    return apply_to_numbers(operator, args, integral=kind.integral, to_bool=kind.boolean)
 
 
 def _size_arithmetic(
@@ -93,8 +127,7 @@ def _size_arithmetic(
     ):
         return None
     result = infer_sizes(site)
-    sign = max(result.sign, number_effects.result_sign(site.node.op_type, states))
-    return dataclasses.replace(result, sign=sign)
+    return dataclasses.replace(result, sign=max(result.sign, _sign_at(site, states)))
 
 
 def _broadcast_axes(
@@ -104,7 +137,7 @@ def _broadcast_axes(
         if any(x.time_axes for x in states):
             raise RefusedError("the rank of one of its inputs is not known")
         return None
-    if site.node.op_type in _PARAMETERS:
+    if site.node in ONE_DATA_INPUT:
         return states[0].axes
     rank = max(x.rank for x in states)
     padded = [((),) * (rank - x.rank) + (x.axes or ()) for x in states]
@@ -112,8 +145,8 @@ def _broadcast_axes(
 
 
 def _flat_index(site: RuleSite, axes: tuple[facts.Axis, ...]) -> facts.TensorState | None:
-    """Infer ``row * size``, and a position added: how TorchScript indexes two axes at once."""
-    if site.node.op_type not in ("Mul", "Add") or len(site.states) != 2:
+    """Infer ``row * size`` and ``row * size + position``, TorchScript's index of two axes."""
+    if not is_op(site.node, "Mul", "Add") or len(site.states) != 2:
         return None
     flat = dataclasses.replace(facts.state_with_tail(axes, facts.FINITE), fixed=True, sign=1)
     for i in (0, 1):
@@ -127,49 +160,95 @@ def _flat_index(site: RuleSite, axes: tuple[facts.Axis, ...]) -> facts.TensorSta
     return None
 
 
+@dataclass(frozen=True)
+class _PositionComparison:
+    """Positions along time on the left of a comparison, and a bound on its right.
+
+    Attributes:
+        operator: The comparison, its sides swapped if the node has the positions on its right.
+        first: The first position.
+        step: From one position to the next, at least 1.
+        size: The number of positions, the padding counted in.
+        bound: The state of the bound.
+        bound_index: Which input of the node it is.
+    """
+
+    operator: str
+    first: int
+    step: int
+    size: sympy.Expr
+    bound: facts.TensorState
+    bound_index: int
+
+    @property
+    def holds_below(self) -> bool:
+        """Return whether the comparison holds for small positions."""
+        return self.operator in ("Less", "LessOrEqual")
+
+    @property
+    def last(self) -> sympy.Expr:
+        """Return the last position."""
+        return self.behind - self.step
+
+    @property
+    def behind(self) -> sympy.Expr:
+        """Return the position that would follow the last."""
+        return self.first + self.size * self.step
+
+    def covers(self, limit: sympy.Expr) -> bool:
+        """Return whether all positions up to the last are on the same side of a limit."""
+        reach = limit - self.last - (1 if self.operator in ("Less", "GreaterOrEqual") else 0)
+        return never_negative(sympy.expand(reach))
+
+    def ends_at(self, limit: sympy.Expr) -> bool:
+        """Return whether all positions behind the last are on the other side of a limit."""
+        gap = self.behind - limit - (1 if self.operator in ("LessOrEqual", "Greater") else 0)
+        return never_negative(sympy.expand(gap))
+
+
 def _position_mask(site: RuleSite, axes: tuple[facts.Axis, ...]) -> facts.TensorState | None:
     """Infer positions compared with a length: all true, or a mask whose tail is False."""
-    op_type = site.node.op_type
-    if op_type not in _ASKS or len(site.states) != 2:
+    comparison = _read_position_comparison(site)
+    if comparison is None:
         return None
-    (positions, i), (bound, j) = ((_state_before_expand(site, i), i) for i in (0, 1))
-    turned = {"Less": "Greater", "Greater": "Less", "LessOrEqual": "GreaterOrEqual"}
-    ask = op_type
+    below, bound = comparison.holds_below, comparison.bound
+    if bound.counts_padding:
+        limit = (site.input_contents(comparison.bound_index) or [None])[0]
+        if limit is None or not comparison.covers(limit):
+            return None
+        state = facts.state_with_tail(axes, facts.ONE if below else facts.ZERO)
+        return dataclasses.replace(state, fixed=True, fill=float(below), sign=1)
+    if bound.length is None or not comparison.ends_at(bound.length):
+        return None
+    valid_fill = float(below) if comparison.covers(bound.length) else None
+    state = facts.state_with_tail(axes, facts.ZERO if below else facts.ONE)
+    return dataclasses.replace(state, sign=1, valid_fill=valid_fill)
+
+
+def _read_position_comparison(site: RuleSite) -> _PositionComparison | None:
+    if site.node not in ops.ORDER_COMPARISONS or len(site.states) != 2:
+        return None
+    positions, bound = (_state_before_expand(site, i) for i in (0, 1))
+    operator, bound_index = site.node.op_type, 1
     if positions.steps is None:
-        positions, bound, j = bound, positions, i
-        ask = turned.get(op_type, "LessOrEqual")
+        positions, bound, bound_index = bound, positions, 0
+        operator = _swap_sides(operator)
     if positions.steps is None or positions.steps[1] < 1 or len(positions.time_axes) != 1:
         return None
     time = positions.factors_of(positions.time_axes[0])[0]
     if not isinstance(time, facts.TimeFactor):
         return None
-    start, step = positions.steps
-    behind = start + time.size * step
-    last, below = behind - step, ask in ("Less", "LessOrEqual")
-    if bound.counts_padding:
-        limit = (site.input_contents(j) or [None])[0]
-        if limit is None:
-            return None
-        gap = sympy.expand(limit - last - (1 if ask in ("Less", "GreaterOrEqual") else 0))
-        if not never_negative(gap):
-            return None
-        state = facts.state_with_tail(axes, facts.ONE if below else facts.ZERO)
-        return dataclasses.replace(state, fixed=True, fill=float(below), sign=1)
-    if bound.length is None:
-        return None
-    # Behind the valid length every position is at least this.
-    gap = sympy.expand(behind - bound.length - (1 if ask in ("LessOrEqual", "Greater") else 0))
-    if not never_negative(gap):
-        return None
-    # And every valid one is less, where that is so.
-    spare = bound.length - last - (1 if ask in ("Less", "GreaterOrEqual") else 0)
-    inside = float(below) if never_negative(sympy.expand(spare)) else None
-    state = facts.state_with_tail(axes, facts.ZERO if below else facts.ONE)
-    return dataclasses.replace(state, sign=1, inside=inside)
+    return _PositionComparison(operator, *positions.steps, time.size, bound, bound_index)
+
+
+def _swap_sides(operator: str) -> str:
+    """Return the comparison for swapped operands: ``a < b`` is ``b > a``."""
+    old, new = ("Less", "Greater") if operator.startswith("Less") else ("Greater", "Less")
+    return operator.replace(old, new)
 
 
 def _state_before_expand(site: RuleSite, index: int) -> facts.TensorState:
-    """Return the state of an input before it was expanded: compared, it is the same as often."""
+    """Return the state of an input before an Expand, which does not change a comparison."""
     value, state = site.node.inputs[index], site.input_state(index)
     node = producer_of(value)
     while node is not None and is_op(node, "Expand") and node.inputs[0] is not None:
@@ -180,54 +259,81 @@ def _state_before_expand(site: RuleSite, index: int) -> facts.TensorState:
     return state
 
 
-def _result_kind(site: RuleSite) -> tuple[bool, bool]:
-    dtype = site.source.shapes.dtype(site.node.outputs[0])
-    if site.node.op_type == "Cast":
-        dtype = ir.DataType(attr_int(site.node, "to", 1))
-    return dtype is not None and dtype.is_integer(), dtype == ir.DataType.BOOL
+def _result_dtype(site: RuleSite) -> ir.DataType | None:
+    if is_op(site.node, "Cast"):
+        return ir.DataType(attr_int(site.node, "to", 1))
+    return site.source.shapes.dtype(site.node.outputs[0])
 
 
-def _result_steps(op_type: str, states: Sequence[facts.TensorState]) -> tuple[int, int] | None:
+def _result_kind(site: RuleSite) -> ResultKind:
+    dtype = _result_dtype(site)
+    if dtype is None:
+        return ResultKind(integral=False, boolean=False, largest=math.inf)
+    is_number = dtype.is_floating_point() or dtype.is_integer()
+    return ResultKind(
+        integral=dtype.is_integer(),
+        boolean=dtype == ir.DataType.BOOL,
+        largest=dtype_limit(dtype, high=True) if is_number else math.inf,
+    )
+
+
+def _result_steps(node: ir.Node, states: Sequence[facts.TensorState]) -> tuple[int, int] | None:
     """Infer 0, 1, 2, ... with a number added or multiplied."""
-    if op_type in ("Cast", "Identity"):
+    if is_op(node, "Cast", "Identity"):
         return states[0].steps
-    if op_type not in ("Add", "Sub", "Mul") or len(states) != 2:
+    if not is_op(node, "Add", "Sub", "Mul") or len(states) != 2:
         return None
     for lhs, rhs in ((states[0], states[1]), (states[1], states[0])):
         number = rhs.fill
         if lhs.steps is None or number is None or not float(number).is_integer():
             continue
         start, step = lhs.steps
-        if op_type == "Add":
+        if node.op_type == "Add":
             return start + int(number), step
-        if op_type == "Mul":
+        if node.op_type == "Mul":
             return start * int(number), step * int(number)
         return (start - int(number), step) if lhs is states[0] else None
     return None
 
 
-def _result_length(
-    site: RuleSite, op_type: str, states: Sequence[facts.TensorState]
-) -> sympy.Expr | None:
+def _result_length(site: RuleSite, states: Sequence[facts.TensorState]) -> sympy.Expr | None:
     """Infer a valid length with a number added, multiplied, divided."""
-    first = states[0].length
-    integral, _ = _result_kind(site)
-    if op_type in ("Cast", "Identity") and first is not None:
-        return first
-    if any(x.time_axes for x in states):
+    node = site.node
+    if is_op(node, "Cast", "Identity") and states[0].length is not None:
+        return states[0].length
+    if len(states) != 2 or any(x.time_axes for x in states):
         return None
-    if op_type == "Max" and len(states) == 2:
-        orders = (states, states[::-1])  # a length is not below 0
-        low = (x.length for x, y in orders if y.fill is not None and y.fill <= 0)
-        return next((x for x in low if x is not None), None)
-    if op_type not in ("Add", "Sub", "Mul", "Div") or len(states) != 2:
+    if is_op(node, "Max"):
+        return _length_above(*states)
+    if all(x.length is None for x in states):
         return None
-    a, b = (_length_or_number(x) for x in states)
-    if a is None or b is None or (first is None and states[1].length is None):
+    a, b = map(_length_or_number, states)
+    return _length_arithmetic(node.op_type, a, b, _result_kind(site))
+
+
+def _length_arithmetic(
+    operator: str, a: sympy.Expr | None, b: sympy.Expr | None, kind: ResultKind
+) -> sympy.Expr | None:
+    """Return a sum, difference, product, or quotient rounded down, of lengths and numbers."""
+    if a is None or b is None:
         return None
-    if op_type == "Div":
-        return sympy.floor(a / b) if integral and b.is_Integer and b > 0 else None
-    return {"Add": a + b, "Sub": a - b, "Mul": a * b}[op_type]
+    match operator:
+        case "Add":
+            return a + b
+        case "Sub":
+            return a - b
+        case "Mul":
+            return a * b
+        case "Div" if kind.integral and b.is_Integer and b > 0:
+            return sympy.floor(a / b)
+    return None
+
+
+def _length_above(a: facts.TensorState, b: facts.TensorState) -> sympy.Expr | None:
+    """Return the length if the other is a number that is not above 0; else None."""
+    orders = ((a, b), (b, a))
+    lengths = (x.length for x, y in orders if y.fill is not None and y.fill <= 0)
+    return next((x for x in lengths if x is not None), None)
 
 
 def _length_or_number(state: facts.TensorState) -> sympy.Expr | None:
@@ -237,11 +343,8 @@ def _length_or_number(state: facts.TensorState) -> sympy.Expr | None:
     return sympy.Integer(int(state.fill or 0)) if is_integral else None
 
 
+_RULE = PaddingRule(infer_elementwise, AcceptedInputs.SIZES)
 RULES = {
-    **dict.fromkeys(
-        (*number_effects.UNARY, *number_effects.MANY),
-        PaddingRule(infer_elementwise, AcceptedInputs.SIZES),
-    ),
-    **dict.fromkeys((*_ASKS, "Cast"), PaddingRule(infer_elementwise, AcceptedInputs.SIZES)),
+    **dict.fromkeys(ops.ELEMENTWISE, _RULE),
     "Identity": PaddingRule(infer_elementwise, AcceptedInputs.SIZES | AcceptedInputs.SHRINKING),
 }

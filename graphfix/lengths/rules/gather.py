@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import onnx_ir as ir
+import sympy
 
+from graphfix import ops
 from graphfix.facts.mask_lookups import counting_axis, identity_lookup
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import attr_int, is_op, producer_of, value_before
@@ -17,13 +19,9 @@ from graphfix.lengths.joint_axes import (
     join_axes,
     require_sole_time,
 )
-from graphfix.lengths.number_effects import MANY, UNARY
-from graphfix.lengths.rule_site import AcceptedInputs, PaddingRule, RuleSite
+from graphfix.lengths.rule_site import AcceptedInputs, Numbers, PaddingRule, RuleSite
 from graphfix.lengths.rules.result_tail import masked_number_tail
 from graphfix.lengths.rules.shape_ops import infer_sizes
-
-_HANDS_ON = frozenset({"Concat", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze"})
-_HANDS_ON |= {"Tile", "Transpose", "Unsqueeze", *UNARY, *MANY}
 
 
 def infer_gather(site: RuleSite) -> facts.TensorState:
@@ -33,7 +31,7 @@ def infer_gather(site: RuleSite) -> facts.TensorState:
     data, index = site.input_state(0), _index_in_range(site)
     if data.axes is None or index.axes is None:
         return site.output_without_time()
-    axis = attr_int(site.node, "axis", 0) % data.rank
+    axis = site.axis_attribute(data.rank)
     if facts.carries_time(data.factors_of(axis)):
         return _gather_along_time(site, data, index, axis)
     if index.counts_padding:
@@ -44,7 +42,7 @@ def infer_gather(site: RuleSite) -> facts.TensorState:
 
 
 def _index_in_range(site: RuleSite) -> facts.TensorState:
-    """Ask for an index that reads nowhere outside: 0 where padding may be any number."""
+    """Request an index that stays in range: 0 where the padding may be any number."""
     index = site.input_state(1)
     if index.time_axes and _index_may_stray(site.node.inputs[1], site):
         for axis in index.time_axes:
@@ -54,11 +52,12 @@ def _index_in_range(site: RuleSite) -> facts.TensorState:
 
 
 def _index_may_stray(value: ir.Value | None, site: RuleSite) -> bool:
-    """Return whether an integer behind what is valid was a float there: any number, or none.
+    """Return whether an index may be out of range in its tail, since it is computed from floats.
 
-    What a user pads an input of integers with is a number that the model takes, and so is what is
-    computed from it. Outside a table the whole run ends.
+    A user pads an input of integers with numbers that the model takes. A float of the tail may be
+    anything, and an index out of range ends the whole run.
     """
+    passes_on = ops.MOVES_ELEMENTS | ops.ELEMENTWISE
 
     def may_stray(value: ir.Value) -> bool:
         state = site.state_of(value)
@@ -68,8 +67,8 @@ def _index_may_stray(value: ir.Value | None, site: RuleSite) -> bool:
 
     def sources_of(value: ir.Value) -> Sequence[ir.Value | None]:
         node, dtype = value.producer(), site.source.shapes.dtype(value)
-        asks = dtype == ir.DataType.BOOL  # what is asked is 0 or 1
-        if asks or not is_op(node, *_HANDS_ON) or not may_stray(value):
+        is_truth = dtype == ir.DataType.BOOL  # a comparison gives 0 or 1, whatever it compares
+        if is_truth or not passes_on.has(node) or not may_stray(value):
             return ()
         return node.inputs[1:] if is_op(node, "Where") else node.inputs
 
@@ -88,7 +87,7 @@ def _gather_result(
     tails = (*data.tails[:axis], *picked, *data.tails[axis + 1 :])
     fixed = data.fixed and index.fixed
     return facts.TensorState(
-        axes, tails, fixed=fixed, sign=data.sign, fill=data.fill, inside=data.inside
+        axes, tails, fixed=fixed, sign=data.sign, fill=data.fill, valid_fill=data.valid_fill
     )
 
 
@@ -98,15 +97,7 @@ def _gather_along_time(
     if index.stride is not None:
         return _gather_by_row(data, index, axis)
     time = require_sole_time(data.factors_of(axis), "it reads an axis that")
-    array = site.input_array(1)
-    contents = site.input_contents(1)
-    offsets: tuple[int, ...] | None = None
-    if array is not None and np.less(array, 0).all() and array.size:
-        offsets = tuple(int(x) for x in array.reshape(-1))
-    elif contents is not None and index.counts_padding:
-        gaps = [x - time.size for x in contents]
-        if all(x.is_Integer and x < 0 for x in gaps):
-            offsets = tuple(int(x) for x in gaps)
+    offsets = _offsets_from_end(site, index, time.size)
     if offsets is not None and index.rank <= 1:
         site.request_last_frames(data, axis, offsets, drop=index.rank == 0)
         # The last entry of a running count of what is valid is the length.
@@ -116,15 +107,33 @@ def _gather_along_time(
         )
     if index.counts_padding:
         raise RefusedError("it reads at a place that depends on the padded length")
-    if index.sign < 1 and not (array is not None and np.greater_equal(array, 0).all()):
+    if index.sign < 1 and not _is_never_negative(site.input_array(1)):
         raise RefusedError("it reads along time at an index that may count from the end")
     return _gather_result(data, index, axis)
+
+
+def _offsets_from_end(
+    site: RuleSite, index: facts.TensorState, size: sympy.Expr
+) -> tuple[int, ...] | None:
+    """Return where an index reads if it counts from the end of time: -1 is the last frame."""
+    array, contents = site.input_array(1), site.input_contents(1)
+    if array is not None and array.size and np.less(array, 0).all():
+        return tuple(int(x) for x in array.reshape(-1))
+    if contents is None or not index.counts_padding:
+        return None
+    gaps = [x - size for x in contents]
+    return tuple(map(int, gaps)) if all(x.is_Integer and x < 0 for x in gaps) else None
+
+
+def _is_never_negative(array: Numbers | None) -> bool:
+    """Return whether an index is known, and counts from the beginning."""
+    return array is not None and bool(np.greater_equal(array, 0).all())
 
 
 def _gather_by_row(
     data: facts.TensorState, index: facts.TensorState, axis: int
 ) -> facts.TensorState:
-    """Infer ``x[row, position]``, where [B, T] was made one axis."""
+    """Infer ``x[row, position]`` where [B, T] is one axis."""
     factors = data.factors_of(axis)
     time_axes = [i for i in index.time_axes if index.factors_of(i) == factors[1:]]
     rows = (
@@ -139,11 +148,11 @@ def _gather_by_row(
 
 
 def infer_gather_elements(site: RuleSite) -> facts.TensorState:
-    """Infer an index for each element: valid where the index is, which natively was in range."""
+    """Infer a GatherElements: the result is valid where the index is."""
     data, index = site.input_state(0), _index_in_range(site)
     if data.axes is None or index.axes is None:
         return site.output_without_time()
-    axis = attr_int(site.node, "axis", 0) % data.rank
+    axis = site.axis_attribute(data.rank)
     if index.counts_padding or data.counts_padding:
         raise RefusedError("it reads at a place that depends on the padded length")
     if data.time_axes and facts.holds_rows(data.factors_of(axis)):
@@ -157,7 +166,7 @@ def infer_gather_elements(site: RuleSite) -> facts.TensorState:
 
 
 def _check_places(data: facts.TensorState, index: facts.TensorState, axes: Iterable[int]) -> None:
-    """Refuse places along time that do not count from its beginning."""
+    """Refuse an index along time that may count from the end."""
     for axis in axes:
         if facts.carries_time(data.factors_of(axis)):
             if index.sign < 1:
@@ -166,7 +175,7 @@ def _check_places(data: facts.TensorState, index: facts.TensorState, axes: Itera
 
 
 def infer_gather_nd(site: RuleSite) -> facts.TensorState:
-    """Infer an index of several axes at once."""
+    """Infer a GatherND, which indexes several axes at once."""
     data, index = site.input_state(0), _index_in_range(site)
     batch = attr_int(site.node, "batch_dims", 0)
     if data.axes is None or index.axes is None or data.counts_padding or index.counts_padding:
@@ -189,7 +198,7 @@ def infer_gather_nd(site: RuleSite) -> facts.TensorState:
 
 
 def _reads_own_rows(site: RuleSite, index: facts.TensorState, at: int) -> bool:
-    """Return whether one of the indices is the row of the batch that the result is of."""
+    """Return whether an index along the batch is the row that the result belongs to."""
     place = counting_axis(site.node, site.source.shapes, at)
     return place is not None and facts.holds_rows(index.factors_of(place))
 
@@ -197,7 +206,7 @@ def _reads_own_rows(site: RuleSite, index: facts.TensorState, at: int) -> bool:
 def _lookup_in_place(
     site: RuleSite, data: facts.TensorState, index: facts.TensorState
 ) -> facts.TensorState | None:
-    """Infer a lookup of every element in its own place: the table, its axes elsewhere."""
+    """Infer a lookup of every element at its own place, which is a transpose; or None."""
     lookup = identity_lookup(site.node, site.source.shapes)
     if lookup is None or data.axes is None or index.axes is None:
         return None
@@ -221,7 +230,7 @@ def _lookup_in_place(
 
 
 def infer_scatter(site: RuleSite) -> facts.TensorState:
-    """Infer writes at valid places; a constant at all places of a mask is a Where."""
+    """Infer a scatter to valid places, or of one number to all places of a mask."""
     data, index = site.input_state(0), site.input_state(1)
     if index.places is not None:
         return _write_at_mask(data, index.places, scattered_number(site.node))
@@ -242,30 +251,34 @@ def _check_scatter_places(
     """Refuse places that count from the end, and those of single rows of the batch."""
     if data.axes is None or index.axes is None:
         raise RefusedError("the rank of one of its inputs is not known")
-    array = site.input_array(1)
-    if array is None and not index.fixed:
+    if site.input_array(1) is None and not index.fixed:
         return  # natively it wrote at valid places
-    if site.node.op_type == "ScatterND":
-        depth = index.factors_of(index.rank - 1)
-        axes = range(int(depth[0].size) if depth and depth[0].size.is_Integer else len(depth) or 1)
-        places = [None if array is None else array[..., i] for i in axes]
-    else:
-        axes = range(attr_int(site.node, "axis", 0) % data.rank, data.rank)[:1]
-        places = [array]
-    for axis, place in zip(axes, places, strict=True):
-        counts_back = index.sign < 1 and (place is None or bool(np.less(place, 0).any()))
+    for axis, places in _scatter_places(site, data, index).items():
+        counts_back = index.sign < 1 and not _is_never_negative(places)
         if facts.carries_time(data.factors_of(axis)):
             require_sole_time(data.factors_of(axis), "it writes to an axis that")
             if counts_back:
                 raise RefusedError("it writes along time at an index that may count from the end")
-        if place is not None:
+        if places is not None:
             check_rows_unmixed(data, (axis,))
 
 
-def scattered_number(node: ir.Node) -> float | None:
-    """Return the number that a ScatterND puts at each place of a mask, if it is one and the same.
+def _scatter_places(
+    site: RuleSite, data: facts.TensorState, index: facts.TensorState
+) -> dict[int, Numbers | None]:
+    """Return where a scatter writes along each axis that it indexes; None where not known."""
+    array = site.input_array(1)
+    if not is_op(site.node, "ScatterND"):
+        return {site.axis_attribute(data.rank): array}
+    depth = index.factors_of(index.rank - 1)
+    count = int(depth[0].size) if depth and depth[0].size.is_Integer else len(depth) or 1
+    return {i: None if array is None else array[..., i] for i in range(count)}
 
-    How often it is repeated depends on the mask; the graph around that need not be looked at.
+
+def scattered_number(node: ir.Node) -> float | None:
+    """Return the one number that a ScatterND puts at all places of a mask, or None.
+
+    The nodes that repeat it as often as the mask has places need no analysis.
     """
     value = node.inputs[2] if is_op(node, "ScatterND") else None
     if value is None or not is_op(producer_of(node.inputs[1], "Transpose", "Cast"), "NonZero"):
@@ -300,7 +313,7 @@ RULES = {
     "Gather": PaddingRule(infer_gather, AcceptedInputs.SIZES),
     "GatherElements": PaddingRule(infer_gather_elements),
     "GatherND": PaddingRule(infer_gather_nd, AcceptedInputs.PLACES),
-    # The places of a mask: no tensor of frames, but a Scatter may put numbers there.
+    # The places of a mask are no tensor of frames, but a ScatterND may write there.
     "NonZero": PaddingRule(
         lambda site: facts.TensorState((), (), places=site.input_state()), AcceptedInputs.PLACES
     ),

@@ -3,15 +3,15 @@
 import dataclasses
 from collections.abc import Sequence
 
-from graphfix.graph.nodes import attr_int
 from graphfix.lengths.joint_axes import RefusedError, check_rows_unmixed, join_axes
 from graphfix.lengths.rule_site import PaddingRule, RuleSite
 from graphfix.lengths.rules.quantize import subtract_zero_point
 from graphfix.lengths.tail_state import ANY, FINITE, ZERO, Axis, Tail, TensorState, carries_time
+from graphfix.ops.products import read_fused_matmul, read_gemm
 
 
-def infer_matmul(site: RuleSite, turned: Sequence[int] = ()) -> TensorState:
-    """Infer ``[..., M, K] @ [..., K, N]``, the last two axes of the operands ``turned`` swapped."""
+def infer_matmul(site: RuleSite, transposed: Sequence[int] = ()) -> TensorState:
+    """Infer ``[..., M, K] @ [..., K, N]``; the last two axes of some operands are swapped first."""
     lhs, rhs = site.input_state(0), site.input_state(1)
     if lhs.axes is None or rhs.axes is None:
         raise RefusedError("the rank of one of its inputs is not known")
@@ -23,16 +23,17 @@ def infer_matmul(site: RuleSite, turned: Sequence[int] = ()) -> TensorState:
         [*batch[rank - ranks[0] :], "m", "k"] if ranks[0] > 1 else ["k"],
         [*batch[rank - ranks[1] :], "k", "n"] if ranks[1] > 1 else ["k"],
     ]
-    for i in turned:
+    for i in transposed:
         terms[i][-2:] = terms[i][:-3:-1]
     out = [*batch, *(["m"] if ranks[0] > 1 else []), *(["n"] if ranks[1] > 1 else [])]
     return infer_contraction(site, terms, out)
 
 
 def infer_gemm(site: RuleSite) -> TensorState:
-    """Infer ``A @ B + C``, either turned."""
-    lhs = ["k", "m"] if attr_int(site.node, "transA", 0) else ["m", "k"]
-    rhs = ["n", "k"] if attr_int(site.node, "transB", 0) else ["k", "n"]
+    """Infer ``A' @ B' + C``, where ``'`` may transpose."""
+    gemm = read_gemm(site.node)
+    lhs = ["k", "m"] if gemm.trans_a else ["m", "k"]
+    rhs = ["n", "k"] if gemm.trans_b else ["k", "n"]
     state = infer_contraction(site, [lhs, rhs], ["m", "n"])
     if not site.has_input(2):
         return state
@@ -42,7 +43,7 @@ def infer_gemm(site: RuleSite) -> TensorState:
 
 
 def infer_einsum(site: RuleSite) -> TensorState:
-    """Infer any of these by its equation."""
+    """Infer an Einsum of distinct letters."""
     equation = site.node.attributes["equation"].as_string().replace(" ", "")
     operands, arrow, out = equation.partition("->")
     terms = [list(x) for x in operands.split(",")]
@@ -103,7 +104,7 @@ def _require_zero_addends(site: RuleSite, terms: Sequence[Sequence[str]], letter
 
 
 def infer_matmul_integer(site: RuleSite) -> TensorState:
-    """Infer a MatMul of quantized numbers, where a tail of zeros means one of zero points."""
+    """Infer a MatMul of quantized numbers, whose zeros are zero points."""
     for i in (0, 1):
         if site.has_input(2 + i) and site.input_state(2 + i).time_axes:
             raise RefusedError("its zero point carries time")
@@ -113,16 +114,16 @@ def infer_matmul_integer(site: RuleSite) -> TensorState:
 
 def infer_fused_matmul(site: RuleSite) -> TensorState:
     """Infer com.microsoft's MatMul, which may swap the last two axes of either operand first."""
-    if any(attr_int(site.node, name, 0) for name in ("transBatchA", "transBatchB")):
+    product = read_fused_matmul(site.node)
+    if product.trans_batch_a or product.trans_batch_b:
         raise RefusedError("there is no rule for its turned batches")
-    return infer_matmul(
-        site, [i for i, x in enumerate("AB") if attr_int(site.node, f"trans{x}", 0)]
-    )
+    sides = (product.trans_a, product.trans_b)
+    return infer_matmul(site, [i for i, is_transposed in enumerate(sides) if is_transposed])
 
 
 RULES = {
     "Einsum": PaddingRule(infer_einsum),
-    "FusedMatMul": PaddingRule(infer_fused_matmul),
+    "com.microsoft.FusedMatMul": PaddingRule(infer_fused_matmul),
     "Gemm": PaddingRule(infer_gemm),
     "MatMul": PaddingRule(infer_matmul),
     "MatMulInteger": PaddingRule(infer_matmul_integer),

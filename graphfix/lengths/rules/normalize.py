@@ -1,6 +1,6 @@
-"""Rules for norms: statistics over time count what is valid; over features each frame has its own.
+"""Rules for norms and Softmax: statistics over time must count valid frames only.
 
-For a Softmax, what lies in the tail must weigh nothing.
+Over features each frame has statistics of its own, and padding does not matter.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from graphfix.lengths.repairs.repair import Leak
 from graphfix.lengths.repairs.statistics import MaskedGroupNorm, MaskedNorm
 from graphfix.lengths.rule_site import PaddingRule, RuleSite
 from graphfix.lengths.tail_state import ANY, FINITE, ZERO, TensorState, carries_time, size_of
+from graphfix.ops.softmax import softmax_axes
 
 _LEAK: Leak = "statistics pollution"
 _PARAMETER = "a parameter of it carries time"
@@ -30,12 +31,12 @@ def infer_rms_norm(site: RuleSite) -> Sequence[TensorState | None]:
 
 
 def infer_layer_norm(site: RuleSite, *, centred: bool = True) -> Sequence[TensorState | None]:
-    """Infer a norm by mean and variance over the last axes, which may be outputs, too."""
+    """Infer a norm by mean and variance over the last axes; both may be outputs, too."""
     state = site.input_state()
     count = len(site.node.outputs)
     if state.axes is None:
         return [site.output_without_time(i) for i in range(count)]
-    over = tuple(range(attr_int(site.node, "axis", -1) % state.rank, state.rank))
+    over = tuple(range(site.axis_attribute(state.rank), state.rank))
     result = _infer_norm(site, state, over, per_channel=False, centred=centred)
     axes = tuple(() if i in over else x for i, x in enumerate(state.axes))
     tails = tuple(None if i in over else x for i, x in enumerate(result.tails))
@@ -86,7 +87,7 @@ def infer_group_norm(site: RuleSite) -> TensorState:
 
 
 def infer_framewise(site: RuleSite) -> TensorState:
-    """Infer an operator on each frame by itself: it normalizes features, never frames."""
+    """Infer a norm over the features of each frame."""
     state = site.input_state()
     if state.axes is not None and state.rank and carries_time(state.factors_of(state.rank - 1)):
         raise RefusedError("it normalizes over time")
@@ -126,19 +127,17 @@ def infer_softmax(site: RuleSite) -> TensorState:
             state = site.require_hidden_tail(0, axis)
     log = site.node.op_type == "LogSoftmax"
     behind = ANY if log else ZERO
-    # A row that is hidden whole has no largest score.
+    # A row whose scores are all -inf gives NaN.
     computed_tails = (x and (FINITE if x.is_bounded else ANY) for x in state.tails)
     tails = tuple(x and behind if i in axes else x for i, x in enumerate(computed_tails))
     return state.with_other_numbers(tails, 0 if log else 1)
 
 
 def _softmax_axes(site: RuleSite, state: TensorState) -> tuple[int, ...]:
-    """Return the axes that a Softmax is over: before opset 13, all from its axis on."""
-    if state.axes is None:
+    axes = None if state.axes is None else softmax_axes(site.node, state.rank, site.opset)
+    if axes is None:
         raise RefusedError("the rank of its input is not known")
-    if site.opset >= 13:
-        return (attr_int(site.node, "axis", -1) % state.rank,)
-    return tuple(range(attr_int(site.node, "axis", 1) % state.rank, state.rank))
+    return axes
 
 
 RULES = {
@@ -150,6 +149,6 @@ RULES = {
     "LayerNormalization": PaddingRule(infer_layer_norm),
     "RMSNormalization": PaddingRule(infer_rms_norm),
     "SimplifiedLayerNormalization": PaddingRule(infer_rms_norm),
-    "SkipLayerNormalization": PaddingRule(infer_skip_norm),
-    "SkipSimplifiedLayerNormalization": PaddingRule(infer_skip_norm),
+    "com.microsoft.SkipLayerNormalization": PaddingRule(infer_skip_norm),
+    "com.microsoft.SkipSimplifiedLayerNormalization": PaddingRule(infer_skip_norm),
 }

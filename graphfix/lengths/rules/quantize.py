@@ -1,4 +1,4 @@
-"""Rules for quantized numbers: a tail of zeros becomes one of zero points, and has to be one."""
+"""Rules for quantized numbers, in which a tail of zeros is one of zero points."""
 
 import dataclasses
 
@@ -43,13 +43,13 @@ def _quantize_state(state: TensorState, point: ir.Value | None) -> TensorState:
 
 
 def zero_point_number(point: ir.Value | None) -> float | None:
-    """Return the number that a zero point is, if it is one and the same: 0 if it is not given."""
+    """Return the one number that a zero point is, 0 if it is absent; None if it is not known."""
     number = 0 if point is None else scalar_of(point)
     return None if number is None else float(number)
 
 
 def subtract_zero_point(site: RuleSite, index: int, at: int) -> TensorState:
-    """Store, and return, the state of an input once its zero point is taken off.
+    """Store and return the state of an input minus its zero point.
 
     Args:
         site: The node.
@@ -67,7 +67,7 @@ def subtract_zero_point(site: RuleSite, index: int, at: int) -> TensorState:
         tails.append(ZERO if same else tail and tail.after_arithmetic)
     level = None if number is None or state.valid_value is None else state.valid_value - number
     site.states[index] = dataclasses.replace(
-        state, tails=tuple(tails), sign=0, fill=None, inside=level, point=None
+        state, tails=tuple(tails), sign=0, fill=None, valid_fill=level, point=None
     )
     return site.input_state(index)
 

@@ -1,7 +1,8 @@
-"""Rules for LSTM, GRU and RNN: told each row's length, they stop there and run back from there."""
+"""Rules for LSTM, GRU and RNN: with the length of each row they stop, and turn back, at its end."""
 
 import sympy
 
+from graphfix import ops
 from graphfix.graph.nodes import attr_int, is_op, producer_of
 from graphfix.lengths.joint_axes import RefusedError, check_rows_unmixed
 from graphfix.lengths.repairs.statistics import SequenceLens
@@ -17,47 +18,75 @@ from graphfix.lengths.tail_state import (
     state_without_time,
 )
 
+_SEQUENCE_LENS = 4
+"""The input that holds the length of each row."""
+
 
 def infer_recurrent(site: RuleSite) -> list[TensorState | None]:
     """Require ``sequence_lens`` that holds the valid length of each row."""
     state = site.input_state()
-    layout = attr_int(site.node, "layout", 0)
-    time_axis, batch_axis = (1, 0) if layout else (0, 1)
-    time = state.factors_of(time_axis)
+    batch_first = bool(attr_int(site.node, "layout", 0))
+    time_axis, batch_axis = (1, 0) if batch_first else (0, 1)
     check_rows_unmixed(state, (time_axis,))
-    if [i for i in state.time_axes if i != time_axis]:
-        raise RefusedError("time is its batch or its features")
-    if time and not (len(time) == 1 and isinstance(time[0], TimeFactor)):
-        raise RefusedError("its time axis holds something else beside time")
+    time = _time_of_steps(state, time_axis)
     rows = state.factors_of(batch_axis)
-    lone = not rows or sum(isinstance(x, BatchFactor) for x in rows) == 1
-    lone &= all(isinstance(x, BatchFactor) or x.size.is_Integer for x in rows)
-    if site.source.batch is not None and not lone:
+    if site.source.batch is not None and not _is_batch_alone(rows):
         raise RefusedError("its batch axis holds something else beside the batch")
-    for i, parameter in enumerate(site.states[1:], 1):
-        if parameter is not None and (parameter.time_axes or parameter.counts_padding) and i != 4:
-            raise RefusedError("a parameter of it carries time")
-    dims = site.dims_of(site.node.outputs[0]) if site.node.outputs[0].name else None
-    if time and isinstance(time[0], TimeFactor):
-        if time[0].turned:
-            raise RefusedError("it runs over a tensor that was turned around")
-        lengths_state = site.states[4] if site.has_input(4) else None
-        if lengths_state is None or _gives_padded_size(site, time[0].size):
-            site.check_size(time[0].size)
-            site.request_repair(SequenceLens(site.node, "recurrence", time[0].size, state))
-        elif lengths_state.length is None or lengths_state.length != time[0].size:
-            raise RefusedError("the lengths that it is given are not those of what is valid")
-    directions: Axis = _output_axis(dims, 2 if layout else 1)
-    hidden: Axis = _output_axis(dims, 3)
-    axes = (rows, time, directions, hidden) if layout else (time, directions, rows, hidden)
-    tails = tuple(ZERO if i == time_axis and time else None for i in range(4))
-    last = (rows, directions, hidden) if layout else (directions, rows, hidden)
+    _check_parameters(site)
+    if time is not None:
+        _require_row_lengths(site, state, time)
+    steps: Axis = () if time is None else (time,)
+    directions, hidden = (_output_axis(site, i) for i in (2 if batch_first else 1, 3))
+    if batch_first:
+        axes, last = (rows, steps, directions, hidden), (rows, directions, hidden)
+    else:
+        axes, last = (steps, directions, rows, hidden), (directions, rows, hidden)
+    tails = tuple(ZERO if i == time_axis and steps else None for i in range(4))
     return [TensorState(axes, tails), *(state_without_time(last) for _ in site.node.outputs[1:])]
 
 
-def _gives_padded_size(site: RuleSite, size: sympy.Expr) -> bool:
-    """Return whether the lengths that it is given are the padded size, for all rows."""
-    value = site.node.inputs[4]
+def _time_of_steps(state: TensorState, time_axis: int) -> TimeFactor | None:
+    """Return the time that it steps along; None if there is one step."""
+    if any(i != time_axis for i in state.time_axes):
+        raise RefusedError("time is its batch or its features")
+    factors = state.factors_of(time_axis)
+    if not factors:
+        return None
+    if len(factors) > 1 or not isinstance(factors[0], TimeFactor):
+        raise RefusedError("its time axis holds something else beside time")
+    return factors[0]
+
+
+def _is_batch_alone(rows: Axis) -> bool:
+    """Return whether an axis is the batch, or the batch and fixed sizes."""
+    if not rows:
+        return True
+    batches = [x for x in rows if isinstance(x, BatchFactor)]
+    return len(batches) == 1 and all(x in batches or x.size.is_Integer for x in rows)
+
+
+def _check_parameters(site: RuleSite) -> None:
+    for i, parameter in enumerate(site.states[1:], 1):
+        carries_time = parameter is not None and (parameter.time_axes or parameter.counts_padding)
+        if carries_time and i != _SEQUENCE_LENS:
+            raise RefusedError("a parameter of it carries time")
+
+
+def _require_row_lengths(site: RuleSite, state: TensorState, time: TimeFactor) -> None:
+    """Ask for the valid lengths, unless the model has them already."""
+    if time.reversed:
+        raise RefusedError("it runs over a tensor that was turned around")
+    lengths = site.optional_state(_SEQUENCE_LENS)
+    if lengths is None or _is_padded_size(site, time.size):
+        site.check_size(time.size)
+        site.request_repair(SequenceLens(site.node, "recurrence", time.size, state))
+    elif lengths.length is None or lengths.length != time.size:
+        raise RefusedError("the lengths that it is given are not those of what is valid")
+
+
+def _is_padded_size(site: RuleSite, size: sympy.Expr) -> bool:
+    """Return whether the lengths of all rows are the size of the time axis, padding included."""
+    value = site.node.inputs[_SEQUENCE_LENS]
     while (node := producer_of(value)) is not None:
         contents = site.contents_of(value)
         if contents is not None or not is_op(node, "Cast", "Expand", "Identity", "Tile"):
@@ -66,10 +95,12 @@ def _gives_padded_size(site: RuleSite, size: sympy.Expr) -> bool:
     return False
 
 
-def _output_axis(dims: list[sympy.Expr] | None, index: int) -> Axis:
+def _output_axis(site: RuleSite, index: int) -> Axis:
+    """Return an axis of the first output; of size 1 where that is absent."""
+    output = site.node.outputs[0]
+    dims = site.dims_of(output) if output.name else None
     return () if dims is None else fixed_axis(dims[index])
 
 
-RULES = dict.fromkeys(
-    ("GRU", "LSTM", "RNN"), PaddingRule(infer_recurrent, AcceptedInputs.SIZES_BEHIND)
-)
+_RULE = PaddingRule(infer_recurrent, AcceptedInputs.SIZES_BEHIND)
+RULES = dict.fromkeys(ops.RECURRENT - ops.COMPUTES_QUANTIZED, _RULE)

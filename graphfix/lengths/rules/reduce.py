@@ -2,14 +2,16 @@
 
 import dataclasses
 
-from graphfix.graph.nodes import attr_int
+import onnx_ir as ir
+
+from graphfix import ops
+from graphfix.graph.nodes import attr_int, is_op
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, check_rows_unmixed
 from graphfix.lengths.repairs.statistics import MaskedMean
 from graphfix.lengths.rule_site import AcceptedInputs, PaddingRule, RuleSite
 from graphfix.lengths.rules.shape_ops import infer_sizes
-
-_ZERO = ("ReduceLogSum", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+from graphfix.ops.axes import keeps_dims, reduced_axes
 
 
 def infer_reduce(site: RuleSite) -> facts.TensorState:
@@ -26,28 +28,40 @@ def infer_reduce(site: RuleSite) -> facts.TensorState:
             raise RefusedError("it sums over the batch, in which each row has its own length")
     # A sum of a mask's ones is how many are valid.
     length = state.length if op_type == "ReduceSum" and len(axes) == len(times) == 1 else None
-    for axis in times if op_type != "ReduceMean" else ():
-        if op_type in _ZERO:
-            site.require_zero_tail(0, axis, "sum pollution")
-        elif op_type in ("ReduceMax", "ReduceLogSumExp"):
-            site.require_low_tail(0, axis, "maximum pollution")
-        else:
-            raise RefusedError("there is no repair for it over time")
-    keep = bool(attr_int(site.node, "keepdims", 1))
+    if op_type != "ReduceMean":
+        for axis in times:
+            _require_neutral_tail(site, axis)
+    keep = keeps_dims(site.node)
     state = (
         require_masked_mean(site, axes, keep=keep)
         if op_type == "ReduceMean"
         else site.input_state()
     )
     result = reduce_axes(state, axes, keep=keep, times=bool(times))
-    # A mean over the largest number is that number; other reductions make a new one.
-    sign = {"ReduceMean": state.sign, "ReduceMax": state.sign, "ReduceMin": state.sign}
-    signs = {**sign, "ReduceSum": state.sign, "ReduceL2": 1, "ReduceL1": 1, "ReduceSumSquare": 1}
-    return dataclasses.replace(result, sign=signs.get(op_type, 0), length=length)
+    return dataclasses.replace(result, sign=_sign_of_reduction(site.node, state), length=length)
+
+
+def _require_neutral_tail(site: RuleSite, axis: int) -> None:
+    """Request a tail along an axis that does not change the result of a reduction."""
+    if site.node in ops.REDUCES_PAST_ZEROS:
+        site.require_zero_tail(0, axis, "sum pollution")
+    elif is_op(site.node, "ReduceMax", "ReduceLogSumExp"):
+        site.require_low_tail(0, axis, "maximum pollution")
+    else:
+        raise RefusedError("there is no repair for it over time")
+
+
+def _sign_of_reduction(node: ir.Node, state: facts.TensorState) -> facts.Sign:
+    """Return the sign of a reduction; an extreme, a sum and a mean keep that of the elements."""
+    if node in ops.REDUCES_TO_EXTREME or is_op(node, "ReduceMean", "ReduceSum"):
+        return state.sign
+    if node in ops.NEVER_NEGATIVE:
+        return 1
+    return min(state.sign, 1) if node in ops.KEEPS_NONNEGATIVE else 0
 
 
 def require_masked_mean(site: RuleSite, axes: tuple[int, ...], *, keep: bool) -> facts.TensorState:
-    """Ask for a mean over ``axes`` that counts valid frames only, and return its input's state."""
+    """Request a mean over ``axes`` of valid frames only, and return the state of its input."""
     state = site.input_state()
     times = [i for i in axes if facts.carries_time(state.factors_of(i))]
     for axis in times:
@@ -59,12 +73,10 @@ def require_masked_mean(site: RuleSite, axes: tuple[int, ...], *, keep: bool) ->
 
 
 def _reduced_axes(site: RuleSite, state: facts.TensorState) -> tuple[int, ...]:
-    axes = site.axes_parameter()
-    if axes is None and len(site.node.inputs) > 1 and site.node.inputs[1] is not None:
+    axes = reduced_axes(site.node, state.rank, site.opset, site.ints_of)
+    if axes is None:
         raise RefusedError("the axes that it is over are not constant")
-    if not axes:
-        return () if attr_int(site.node, "noop_with_empty_axes", 0) else tuple(range(state.rank))
-    return tuple(sorted(x % state.rank for x in axes))
+    return tuple(sorted(axes))
 
 
 def reduce_axes(
@@ -81,16 +93,16 @@ def reduce_axes(
 
 
 def _survives_sum(tail: facts.Tail) -> bool:
-    """Return whether sums, and other reductions, over another axis leave a tail what it was."""
+    """Return whether reductions over another axis keep a tail."""
     return tail.is_zero or tail.kind == "last"
 
 
 def infer_arg_max(site: RuleSite) -> facts.TensorState:
-    """Infer the place of the largest, which the tail must not be."""
+    """Infer an ArgMax or ArgMin, whose place must not be in the tail."""
     state = site.input_state()
     if state.axes is None:
         return site.output_without_time()
-    axis = attr_int(site.node, "axis", 0) % state.rank
+    axis = site.axis_attribute(state.rank)
     check_rows_unmixed(state, (axis,))
     time = facts.carries_time(state.factors_of(axis))
     if time:
@@ -98,13 +110,13 @@ def infer_arg_max(site: RuleSite) -> facts.TensorState:
         if last or site.node.op_type == "ArgMin" or facts.sole_time(state.factors_of(axis)) is None:
             raise RefusedError("there is no repair for it over time")
         state = site.require_low_tail(0, axis, "maximum pollution")
-    result = reduce_axes(state, (axis,), keep=bool(attr_int(site.node, "keepdims", 1)), times=time)
+    result = reduce_axes(state, (axis,), keep=keeps_dims(site.node), times=time)
     tails = tuple(None if x is None else facts.FINITE for x in result.tails)
     return dataclasses.replace(result, tails=tails, sign=1)
 
 
 def infer_cumsum(site: RuleSite) -> facts.TensorState:
-    """Infer a running sum: forwards it has not seen the tail yet; backwards it begins there."""
+    """Infer a running sum: forwards the valid part comes first; backwards it begins in the tail."""
     state, axis = site.input_state(), site.input_ints(1)
     if axis is None or state.axes is None:
         raise RefusedError("its axis is not constant")
@@ -116,14 +128,14 @@ def infer_cumsum(site: RuleSite) -> facts.TensorState:
         if len(factors) != 1 or not isinstance(factors[0], facts.TimeFactor):
             raise RefusedError("its axis holds time beside something else")
         backwards = bool(attr_int(site.node, "reverse", 0))
-        if backwards != factors[0].turned:
+        if backwards != factors[0].reversed:
             state = site.require_zero_tail(0, at, "sum pollution")
         elif not state.tail_along(at).is_zero:
             return _running_sums(state, at, state.mixed_tail, _running_steps(site, step, state))
-        # Started in a tail of zeros it is zero there; run into one, it stays what it was.
+        # A sum that begins in a tail of zeros is zero there; one that ends there stays the same.
         tail = (
             facts.ZERO
-            if backwards != factors[0].turned
+            if backwards != factors[0].reversed
             else facts.FINITE
             if attr_int(site.node, "exclusive", 0)
             else facts.LAST
@@ -135,7 +147,7 @@ def infer_cumsum(site: RuleSite) -> facts.TensorState:
 def _running_steps(
     site: RuleSite, step: int | None, state: facts.TensorState
 ) -> tuple[int, int] | None:
-    """Return where the sums of one number start, and by what they go on."""
+    """Return start and step of the running sums of one number."""
     if not step or attr_int(site.node, "reverse", 0) or len(state.time_axes) != 1:
         return None
     return (0 if attr_int(site.node, "exclusive", 0) else step), step
@@ -147,15 +159,12 @@ def _running_sums(
     other_tails = (x and (x if _survives_sum(x) else x.after_arithmetic) for x in state.tails)
     tails = tuple(x and tail if i == axis else x for i, x in enumerate(other_tails))
     return dataclasses.replace(
-        state, tails=tails, fill=None, inside=None, steps=steps, sign=min(state.sign, 1)
+        state, tails=tails, fill=None, valid_fill=None, steps=steps, sign=min(state.sign, 1)
     )
 
 
-_REDUCTIONS = ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin")
 RULES = {
-    **dict.fromkeys(
-        (*_REDUCTIONS, *_ZERO, "ReduceProd"), PaddingRule(infer_reduce, AcceptedInputs.SIZES)
-    ),
+    **dict.fromkeys(ops.REDUCES, PaddingRule(infer_reduce, AcceptedInputs.SIZES)),
     "ArgMax": PaddingRule(infer_arg_max),
     "ArgMin": PaddingRule(infer_arg_max),
     "CumSum": PaddingRule(infer_cumsum),

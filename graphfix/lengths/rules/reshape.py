@@ -1,4 +1,4 @@
-"""Rules for Reshape and Flatten: the factors of the axes are dealt out again, in order."""
+"""Rules for Reshape and Flatten, which distribute the factors of axes to others, in order."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,16 +17,21 @@ Piece = tuple[facts.Factor, int]
 
 
 def infer_reshape(site: RuleSite) -> facts.TensorState:
-    """Give each new axis as many factors as make up its size."""
+    """Infer a Reshape: each new axis gets as many factors as make up its size."""
     state = site.input_state()
     if state.counts_padding:
         return dataclasses.replace(site.output_of_shape(), counts_padding=True, sign=state.sign)
     if state.axes is None:
         return site.output_without_time()
     out = _result_sizes(site, state)
-    dealt = deal_factors([(x, i) for i, axis in enumerate(state.axes) for x in axis], out)
-    axes = [merge_factors([x for x, _ in pieces]) for pieces in dealt]
-    tails = [_tail_of_pieces(state, pieces, axis) for pieces, axis in zip(dealt, axes, strict=True)]
+    pieces_by_axis = distribute_factors(
+        [(x, i) for i, axis in enumerate(state.axes) for x in axis], out
+    )
+    axes = [merge_factors([x for x, _ in pieces]) for pieces in pieces_by_axis]
+    tails = [
+        _tail_of_pieces(state, pieces, axis)
+        for pieces, axis in zip(pieces_by_axis, axes, strict=True)
+    ]
     keeps = [x for x in axes if x] == [x for x in state.axes if x]
     return dataclasses.replace(
         state, axes=tuple(axes), tails=tuple(tails), steps=state.steps if keeps else None
@@ -34,7 +39,7 @@ def infer_reshape(site: RuleSite) -> facts.TensorState:
 
 
 def _result_sizes(site: RuleSite, state: facts.TensorState) -> list[sympy.Expr]:
-    """Return the sizes of the result; one that is not known is what the others leave."""
+    """Return the sizes of the result; one unknown size follows from the others."""
     out = site.output_dims()
     unknown = [i for i, x in enumerate(out) if not site.is_size_of_inputs(x)]
     if len(unknown) == 1:
@@ -47,7 +52,7 @@ def _result_sizes(site: RuleSite, state: facts.TensorState) -> list[sympy.Expr]:
 def _tail_of_pieces(
     state: facts.TensorState, pieces: Sequence[Piece], axis: facts.Axis
 ) -> facts.Tail | None:
-    """Return the tail of a new axis: that of the axis that its time was part of."""
+    """Return the tail of a new axis, which is that of the axis that its time comes from."""
     old = {i for x, i in pieces if isinstance(x, facts.TimeFactor)}
     if not old:
         return None
@@ -59,13 +64,13 @@ def _tail_of_pieces(
     return facts.FINITE if tail.kind == "last" and is_changed else tail
 
 
-def deal_factors(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]:
-    """Deal out the factors that make up axes of the given sizes, each with its old axis.
+def distribute_factors(factors: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]:
+    """Distribute factors, each with its old axis, to axes of the given sizes.
 
     Raises:
-        RefusedError: They cannot be told apart: time would not stay in one piece.
+        RefusedError: The sizes do not tell which factors make up which axis, or split time.
     """
-    pending = list(atoms)
+    pending = list(factors)
     axes: list[list[Piece]] = []
     for place, size in enumerate(out):
         axis: list[Piece] = []
@@ -73,14 +78,14 @@ def deal_factors(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list
         while missing != 1:
             if not pending:
                 raise RefusedError("how it deals out the axes cannot be inferred")
-            atom, origin = pending.pop(0)
-            ratio = sympy.cancel(missing / atom.size)
-            same = facts.same_size(missing, atom.size)
+            factor, origin = pending.pop(0)
+            ratio = sympy.cancel(missing / factor.size)
+            same = facts.same_size(missing, factor.size)
             if same or is_whole_size(ratio):
-                axis.append((atom, origin))
+                axis.append((factor, origin))
                 missing = sympy.Integer(1) if same else ratio
             else:
-                part, remainder = _split_factor(atom, missing, out[place + 1 :])
+                part, remainder = _split_factor(factor, missing, out[place + 1 :])
                 axis.append((part, origin))
                 pending[:0] = [(x, origin) for x in remainder]
                 missing = sympy.Integer(1)
@@ -91,37 +96,37 @@ def deal_factors(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list
 
 
 def _split_factor(
-    atom: facts.Factor, size: sympy.Expr, following: Sequence[sympy.Expr]
+    factor: facts.Factor, size: sympy.Expr, following: Sequence[sympy.Expr]
 ) -> tuple[facts.Factor, list[facts.Factor]]:
-    """Split a factor into its first ``size`` and what remains of it."""
-    ratio = sympy.cancel(atom.size / size)
-    if isinstance(atom, facts.OtherFactor) and is_whole_size(ratio):
+    """Split a factor into one of this size and the remaining factors."""
+    ratio = sympy.cancel(factor.size / size)
+    if isinstance(factor, facts.OtherFactor) and is_whole_size(ratio):
         return facts.OtherFactor(size), [facts.OtherFactor(ratio)]
-    if isinstance(atom, facts.TimeFactor) and not atom.turned and ratio.is_Integer:
+    if isinstance(factor, facts.TimeFactor) and not factor.reversed and ratio.is_Integer:
         return facts.TimeFactor(size), [facts.OtherFactor(ratio)]
-    if isinstance(atom, facts.TimeFactor) and not atom.turned:
+    if isinstance(factor, facts.TimeFactor) and not factor.reversed:
         inner = next((x for x in following if x != 1), None)
         if inner is not None and inner.is_Integer and size.free_symbols:
             # [T] as [T / w, w]: it runs only if w divides T, so whole rows are valid.
-            rows = sympy.floor(atom.size / inner)
-            if facts.same_size(size * inner, atom.size) or facts.same_size(size, rows):
+            rows = sympy.floor(factor.size / inner)
+            if facts.same_size(size * inner, factor.size) or facts.same_size(size, rows):
                 return facts.TimeFactor(size), [facts.OtherFactor(inner)]
-    parts = f"{size_text(atom.size)} into {size_text(size)}"
+    parts = f"{size_text(factor.size)} into {size_text(size)}"
     raise RefusedError(
-        f"it splits an axis of size {parts} and the rest{_traced_length_hint(atom, size)}"
+        f"it splits an axis of size {parts} and the rest{_traced_length_hint(factor, size)}"
     )
 
 
-def _traced_length_hint(atom: facts.Factor, size: sympy.Expr) -> str:
-    """Say what can be done where a trace may have counted a length."""
+def _traced_length_hint(factor: facts.Factor, size: sympy.Expr) -> str:
+    """Return what a user can do if tracing has fixed a length there; or ""."""
     clip = (
-        facts.longest_clip_of_size(atom.size, size)
-        if isinstance(atom, facts.TimeFactor) and size != 1
+        facts.longest_clip_of_size(factor.size, size)
+        if isinstance(factor, facts.TimeFactor) and size != 1
         else None
     )
     if clip is None:
         return ""
-    name = quote_name(next(iter(atom.size.free_symbols)).name)
+    name = quote_name(next(iter(factor.size.free_symbols)).name)
     return (
         f"; if a trace has counted {size} there, no other clip runs: export the model with the "
         f"size of the tensor (x.shape), or fix it (-p fix-dims:{name}={clip})"
@@ -129,20 +134,20 @@ def _traced_length_hint(atom: facts.Factor, size: sympy.Expr) -> str:
 
 
 def merge_factors(axis: Sequence[facts.Factor]) -> facts.Axis:
-    """Merge factors side by side into one, where that is as good."""
+    """Merge neighbouring factors where time and valid lengths stay the same."""
     factors: list[facts.Factor] = []
-    for atom in axis:
+    for factor in axis:
         last = factors[-1] if factors else None
-        if isinstance(atom, facts.OtherFactor) and isinstance(last, facts.OtherFactor):
-            factors[-1] = facts.OtherFactor(last.size * atom.size)
+        if isinstance(factor, facts.OtherFactor) and isinstance(last, facts.OtherFactor):
+            factors[-1] = facts.OtherFactor(last.size * factor.size)
         elif (
-            isinstance(atom, facts.OtherFactor)
+            isinstance(factor, facts.OtherFactor)
             and isinstance(last, facts.TimeFactor)
-            and not last.turned
+            and not last.reversed
         ):
-            factors[-1] = facts.TimeFactor(sympy.expand(last.size * atom.size))
+            factors[-1] = facts.TimeFactor(sympy.expand(last.size * factor.size))
         else:
-            factors.append(atom)
+            factors.append(factor)
     return tuple(factors)
 
 

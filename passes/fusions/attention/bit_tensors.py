@@ -15,7 +15,7 @@ from graphfix.graph.nodes import attr_int, is_op
 from graphfix.graph.walks import reachable_from
 from graphfix.ops.number_laws import BINARY_LAWS
 
-from ...masks.sites.where_masks import fill_of
+from ...common.fills import fill_of
 from .axis_layout import REGROUPS, Atom, Layout, regroup_atoms, size_of
 
 Axes = tuple[tuple[Atom, ...], ...]

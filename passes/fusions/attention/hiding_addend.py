@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from graphfix.facts.view import View
 
-from ...masks.sites.where_masks import HIDES
+from ...common.fills import HIDES
 from .bit_tensors import Axes, BitTensor, bit_tensors_of, evaluate_for_bit, is_always_true
 from .scores import Addend
 

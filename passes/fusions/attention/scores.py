@@ -11,7 +11,7 @@ from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import attr_int, is_op, producer_of
 from graphfix.graph.text import describe_node, node_label
 
-from ...masks.sites.where_masks import HIDES, fill_of
+from ...common.fills import HIDES, fill_of
 from .axis_layout import REGROUPS, Atom, Layout, layout_after
 from .bit_tensors import BitTensor, bit_tensors_of
 from .operand_path import keeps_dims, scaling_of

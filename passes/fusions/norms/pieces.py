@@ -66,6 +66,7 @@ class NormPieces(NodePass[NormSite]):
         return normed if match.core.gain is None else op.Mul(normed, match.core.gain)
 
     def _build_norm(self, match: NormSite, op: Builder) -> ir.Value:
+        """Build the norm of the rows, which are transposed first if their axis is not the last."""
         core, data = match.core, match.core.data
         if match.scale is None:  # all but the batch, of an image of one channel
             unit = np.ones(1, (op.view.shapes.dtype(data) or ir.DataType.FLOAT).numpy())
@@ -111,21 +112,30 @@ def _site_of_core(core: NormCore, view: View) -> NormSite | Skip:
     elif fits_scale(core.gain, core.data, core.axes, view):
         scale, core = core.gain, replace(core, gain=None)
     # Behind a gain that is no scale a bias is none of the norm's.
-    inside = core.centred and core.gain is None
-    bias, last = _scale_or_bias_after(last, "Add", core, view) if inside else (None, last)
-    if scale is not None:
-        return NormSite(last, core, scale, bias)
-    dims = view.shapes.dims(core.data)
-    size = [x for x in map(dims.__getitem__, core.axes) if isinstance(x, int)] if dims else []
-    open_sizes = len(size) < len(core.axes)
-    is_instance_norm = (
-        core.centred and dims and 1 < len(core.axes) == len(dims) - 1 and bias is None
-    )
-    if is_instance_norm and (open_sizes or core.gain is not None):
-        return NormSite(last, core, None, None)
-    if open_sizes:
-        return Skip(node, "it has no scale of its own dims, and how many ones to give is not known")
-    return NormSite(last, core, np.ones(size, dtype.numpy()), bias)
+    has_bias = core.centred and core.gain is None
+    bias, last = _scale_or_bias_after(last, "Add", core, view) if has_bias else (None, last)
+    site = NormSite(last, core, scale, bias)
+    return site if scale is not None else _add_scale_of_ones(site, dtype, view)
+
+
+def _add_scale_of_ones(site: NormSite, dtype: ir.DataType, view: View) -> NormSite | Skip:
+    """Return a norm without scale as one that the operator can have, or a Skip.
+
+    A norm of all axes but the batch needs no scale of their sizes, as an InstanceNormalization.
+    """
+    core, dims = site.core, view.shapes.dims(site.core.data)
+    sizes = [x for x in map(dims.__getitem__, core.axes) if isinstance(x, int)] if dims else []
+    are_known = len(sizes) == len(core.axes)
+    takes_all_axes = dims is not None and 1 < len(core.axes) == len(dims) - 1
+    is_instance_norm = core.centred and takes_all_axes and site.bias is None
+    if is_instance_norm and (core.gain is not None or not are_known):
+        return site
+    if not are_known:
+        return Skip(
+            core.last,
+            "it has no scale of its own dims, and how many ones to give is not known",
+        )
+    return replace(site, scale=np.ones(sizes, dtype.numpy()))
 
 
 def _scale_or_bias_after(

@@ -10,14 +10,18 @@ from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
-from graphfix.graph.nodes import attr_float, attr_int, is_op, producer_of
+from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.ops.axes import axis_of
+from graphfix.ops.norms import epsilon_of
 
 from ...common.fusible import FLOATS, MICROSOFT, only_user
+from ...common.guards import first_reason
 from ...common.norm_site import fits_scale
 
 # One part of a sum, what is added to it first, the other part, and the bias.
 Parts = tuple[ir.Value | None, ir.Value | None, ir.Value | None, ir.Value | None]
 
+# The operator of com.microsoft that adds before it normalizes.
 _SKIP = {
     "LayerNormalization": "SkipLayerNormalization",
     "SimplifiedLayerNormalization": "SkipSimplifiedLayerNormalization",
@@ -31,7 +35,7 @@ class ResidualSite(Match):
     Attributes:
         total: The sum.
         data: One of its parts.
-        more: What is added to that part first, or None.
+        addend: What is added to that part first, or None.
         skip: The other part.
         bias: The bias that is in the sum as well, or None.
         is_sum_used: Whether the sum has other readers.
@@ -39,7 +43,7 @@ class ResidualSite(Match):
 
     total: ir.Value
     data: ir.Value
-    more: ir.Value | None
+    addend: ir.Value | None
     skip: ir.Value
     bias: ir.Value | None
     is_sum_used: bool
@@ -59,17 +63,17 @@ class NormResidual(NodePass[ResidualSite]):
         add = producer_of(total)
         if total is None or not is_op(add, "Add") or add.graph is not node.graph:
             return None
-        parts = next(
-            (x for x in _sum_parts(add, node) if _have_fitting_shapes(x, total, view)), None
-        )
+        all_parts = _sum_parts(add, node)
+        parts = next((x for x in all_parts if _have_fitting_shapes(x, total, view)), None)
         if parts is None:
             if any((view.shapes.rank(x) or 0) < 2 for x in add.inputs):
                 return None  # a bias, or not known
             shown = " and ".join(_shape_text(x, view) for x in add.inputs)
             return Skip(node, f"it is of a sum of {shown}; both parts need the shape of the sum")
         is_sum_used = total.is_graph_output() or any(use.node is not node for use in total.uses())
-        reason = _refusal_reason(node, total, is_sum_used, view)
-        return Skip(node, reason) if reason else ResidualSite(node, total, *parts, is_sum_used)
+        site = ResidualSite(node, total, *parts, is_sum_used)
+        reason = first_reason(_GUARDS, site, view)
+        return Skip(node, reason) if reason else site
 
     def rewrite(self, match: ResidualSite, op: Builder) -> ir.Value:
         """Build the one operator, with the sum as fourth output where it is used elsewhere."""
@@ -77,7 +81,7 @@ class NormResidual(NodePass[ResidualSite]):
         add = match.total.producer()
         if match.is_sum_used and add is not None:
             op.insert_before(add)  # its other users may come before the norm
-        data = match.data if match.more is None else op.Add(match.data, match.more)
+        data = match.data if match.addend is None else op.Add(match.data, match.addend)
         inputs: list[ir.Value | None] = [data, match.skip, *node.inputs[1:]]
         if match.bias is not None:
             inputs += [None] * (4 - len(inputs)) + [match.bias]
@@ -85,7 +89,7 @@ class NormResidual(NodePass[ResidualSite]):
             f"{MICROSOFT}.{_SKIP[node.op_type]}",
             (True, False, False, True) if match.is_sum_used else (True,),
             *inputs,
-            epsilon=attr_float(node, "epsilon", 1e-5),
+            epsilon=epsilon_of(node),
         )
         if match.is_sum_used:
             op.replace_value(match.total, outputs[3])
@@ -125,33 +129,53 @@ def _have_fitting_shapes(
     parts: Parts, total: ir.Value, view: View
 ) -> TypeGuard[tuple[ir.Value, ir.Value | None, ir.Value, ir.Value | None]]:
     """Return whether the parts have the shape of the sum, and the bias that of its last axis."""
-    data, more, skip, bias = parts
+    data, addend, skip, bias = parts
     if bias is not None and not fits_scale(bias, total, (-1,), view):
         return False
-    dims, tensors = view.shapes.dims(total), (data, skip, *([] if more is None else [more]))
+    dims, tensors = view.shapes.dims(total), (data, skip, *([] if addend is None else [addend]))
     return all(same_dims(view.shapes.dims(x), dims) for x in tensors)
 
 
-def _refusal_reason(node: ir.Node, total: ir.Value, is_sum_used: bool, view: View) -> str | None:
-    """Return why a norm of a residual sum is not replaced, or None."""
-    rank, dtype = view.shapes.rank(total) or 0, view.shapes.dtype(total)
-    if any(x.name and (x.uses() or x.is_graph_output()) for x in node.outputs[1:]):
+def _why_statistics(site: ResidualSite, _view: View) -> str | None:
+    if any(x.name and (x.uses() or x.is_graph_output()) for x in site.node.outputs[1:]):
         return "its mean or deviation is used as well"
-    if any(x.is_ref() for x in node.attributes.values()):
+    return None
+
+
+def _why_parameters(site: ResidualSite, _view: View) -> str | None:
+    if any(x.is_ref() for x in site.node.attributes.values()):
         return "its attributes are parameters of the local function it is in"
+    return None
+
+
+def _why_other_type(site: ResidualSite, view: View) -> str | None:
+    dtype = view.shapes.dtype(site.total)
     if dtype not in FLOATS:
         return f"it is in {dtype.name.lower() if dtype else 'a type that is not known'}"
-    if attr_int(node, "stash_type", 1) != 1:
+    if attr_int(site.node, "stash_type", 1) != 1:
         return "it computes in another type than float (stash_type)"
-    if attr_int(node, "axis", -1) not in (-1, rank - 1):
+    return None
+
+
+def _why_other_axes(site: ResidualSite, view: View) -> str | None:
+    rank = view.shapes.rank(site.total) or 0
+    if axis_of(site.node, rank, view.opset_of_node(site.node)) != rank - 1:
         return "it is not taken over the last axis alone"
     if rank not in (2, 3):
         return f"its tensor has {rank} dims, and the operator that has the sum takes 2 or 3"
-    if not all(fits_scale(x, total, (-1,), view) for x in node.inputs[1:] if x is not None):
+    return None
+
+
+def _why_other_scale(site: ResidualSite, view: View) -> str | None:
+    factors = [x for x in site.node.inputs[1:] if x is not None]
+    if not all(fits_scale(x, site.total, (-1,), view) for x in factors):
         return "its scale or bias has another shape than the last axis"
-    if is_sum_used and any(x is not None and x.producer() is not None for x in node.inputs[1:]):
+    if site.is_sum_used and any(x.producer() is not None for x in factors):
         return "its scale is computed, and the sum is used before that may be"
     return None
+
+
+_GUARDS = (_why_statistics, _why_parameters, _why_other_type, _why_other_axes, _why_other_scale)
 
 
 def _shape_text(value: ir.Value | None, view: View) -> str:

@@ -3,6 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.files.half_weights import (
     HALF_MAX,
     HALF_NORMAL,
@@ -11,18 +12,19 @@ from graphfix.files.half_weights import (
     float16_fit,
 )
 from graphfix.graph.nodes import is_op, producer_of
+from graphfix.ops.attention import attention_slots
 
-from ...masks.sites.where_masks import BIAS, LAYOUT, Reach, reach_of
+from ...common.score_reach import Reach, reach_of
 from .constants import constants_of
 from .kept_nodes import KeptNodes
 
 # Twice this, with a score beside it, is still a number in float16; exp of it is 0.
 FLOOR = 30_000.0
-_MASK = 1 << 22
-_BOUNDS = ("Clip", "Min", "Max", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
-_OF_SMALL = ("Log", "Sqrt", "Reciprocal", "Pow", "Div")
+_MAX_MASK_SIZE = 1 << 22
+# Infinity bounds what is in float16 as well as a larger number does.
+_BOUNDS = ops.COMPARISONS | ops.named("Clip Max Min")
 # They make scores.
-_SCORES = ("MatMul", "Einsum", "FusedMatMul", "Mul", "Div", "Add", "Where")
+_MAKES_SCORES = ops.PRODUCTS | ops.named("Mul Div Add Where")
 
 
 def keep_unfit_constants(kept_nodes: KeptNodes) -> None:
@@ -35,7 +37,7 @@ def keep_unfit_constants(kept_nodes: KeptNodes) -> None:
         ):
             continue
         extent = float16_fit(tensor)
-        if extent.overflowing or (extent.largest > FLOOR and extent.size <= _MASK):
+        if extent.overflowing or (extent.largest > FLOOR and extent.size <= _MAX_MASK_SIZE):
             _keep_readers_of_large(kept_nodes, value, extent)
         elif _is_lost(extent):
             _keep_readers_of_small(kept_nodes, value, extent)
@@ -56,17 +58,16 @@ def find_hiding_inputs(kept_nodes: KeptNodes) -> None:
 
 
 def _is_added_to_scores(kept_nodes: KeptNodes, value: ir.Value) -> bool:
-    for use in value.uses():
-        node = use.node
-        if is_op(node, *LAYOUT, "Slice") and use.idx == 0:
-            if _is_added_to_scores(kept_nodes, node.outputs[0]):
+    """Return whether ``value``, under another shape or in part, is added to scores."""
+    for node, index in value.uses():
+        if node in ops.MOVES_FIRST_INPUT and index == 0:
+            if any(_is_added_to_scores(kept_nodes, output) for output in node.outputs):
                 return True
         elif is_op(node, "Add"):
-            if is_op(producer_of(node.inputs[1 - use.idx], *LAYOUT), *_SCORES) and _reaches_softmax(
-                kept_nodes, node.outputs[0]
-            ):
+            other = producer_of(node.inputs[1 - index], *ops.MOVES_FIRST_INPUT)
+            if _MAKES_SCORES.has(other) and _reaches_softmax(kept_nodes, node.outputs[0]):
                 return True
-        elif use.idx == BIAS.get((node.domain, node.op_type)):
+        elif (slots := attention_slots(node)) is not None and slots.addend == index:
             return True
     return False
 
@@ -77,16 +78,18 @@ def _reaches_softmax(kept_nodes: KeptNodes, value: ir.Value) -> bool:
 
 
 def _keep_readers_of_large(kept_nodes: KeptNodes, value: ir.Value, extent: Float16Fit) -> None:
-    reach = reach_of(value, kept_nodes.view, to_bool=True) if extent.size <= _MASK else Reach()
+    reach = (
+        reach_of(value, kept_nodes.view, to_bool=True) if extent.size <= _MAX_MASK_SIZE else Reach()
+    )
     if reach.softmaxes or reach.attentions:
         kept_nodes.masks[value] = FLOOR / min(reach.scale, 1.0)
         return
     if not extent.overflowing:
         return
     reason = f"{value.name!r} reaches {extent.largest:.3g}, float16 {HALF_MAX:g}"
-    for use in value.uses():
-        if not is_op(use.node, *_BOUNDS):  # infinity bounds what is in float16 as well
-            kept_nodes.keep_node(use.node, reason)
+    for node, _ in value.uses():
+        if node not in _BOUNDS:
+            kept_nodes.keep_node(node, reason)
 
 
 def _keep_readers_of_small(kept_nodes: KeptNodes, value: ir.Value, extent: Float16Fit) -> None:
@@ -108,12 +111,14 @@ def _keep_after_small(kept_nodes: KeptNodes, node: ir.Node, reason: str) -> bool
     for value in node.outputs:
         for use in value.uses():
             reader = use.node
-            if is_op(reader, *LAYOUT):
+            if reader in ops.MOVES_FIRST_INPUT:
                 if use.idx == 0 and _keep_after_small(kept_nodes, reader, reason):
                     kept_nodes.keep_node(reader, reason)
                     is_used = True
                 continue
-            if not is_op(reader, *_OF_SMALL) or (is_op(reader, "Div") and use.idx == 0):
+            if not is_op(reader, "Log", "Sqrt", "Reciprocal", "Pow", "Div") or (
+                is_op(reader, "Div") and use.idx == 0
+            ):
                 continue
             is_used = True
             is_new = reader not in kept_nodes.reasons

@@ -24,18 +24,18 @@ class Float16Conversion:
     """One conversion of a model to float16.
 
     Args:
-        wide: The nodes that stay in float32.
+        kept_nodes: The nodes that stay in float32.
         io: Whether inputs and outputs keep their type.
     """
 
-    def __init__(self, wide: Float32Nodes, io: Literal["keep", "half"]) -> None:
-        self._wide, self._io = wide, io
-        self._types = wide.types
-        self._graph = wide.view.model.graph
+    def __init__(self, kept_nodes: Float32Nodes, io: Literal["keep", "half"]) -> None:
+        self._kept_nodes, self._io = kept_nodes, io
+        self._types = kept_nodes.types
+        self._graph = kept_nodes.view.model.graph
         self._dtypes: dict[ir.Value, ir.DataType] = {}
         self._converted: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
         self._constants = dict(constants_of(self._graph))
-        self._names = {x.name for x in wide.nodes}
+        self._names = {x.name for x in kept_nodes.nodes}
         self._names |= {x.name for x in values_of(graphs_of(self._graph))}
         self.casts: list[ir.Node] = []
 
@@ -47,52 +47,43 @@ class Float16Conversion:
     def apply(self) -> None:
         """Edit the model."""
         graphs = list(graphs_of(self._graph))
-        ends = [(graph, i, x) for graph in graphs for i, x in enumerate(graph.outputs)]
-        uses = [(node, i, x) for node in self._wide.nodes for i, x in enumerate(node.inputs)]
-        for value in (x for graph in graphs for x in graph.inputs if self._types.is_float(x)):
-            is_weight = is_weight_input(value)
-            self._dtypes[value] = _HALF if is_weight else self._border_dtype(value.graph, value)
-        for node in self._wide.nodes:
-            for i, value in enumerate(node.outputs):
-                if self._types.is_float(value):
-                    self._dtypes[value] = self._wide.output_dtype(node, i)
-        for value, tensor in self._constants.items():
-            # What ConstantOfShape fills is known from the node.
-            if self._types.is_float(value) and not is_op(value.producer(), "ConstantOfShape"):
-                self._dtypes[value] = (
-                    _HALF if self._wide.becomes_half(value, tensor.size) else _FLOAT
-                )
-        for node, i, operand in uses:
-            target = self._wide.input_dtype(node, i)
-            if operand is None or target is None or not self._types.is_float(operand):
-                continue
-            if (target == _HALF and operand in self._wide.floors) or self._dtype_of(
-                operand
-            ) != target:
-                node.replace_input_with(i, self._cast_to(operand, target))
-        for node in self._wide.nodes:
+        self._choose_dtypes(graphs)
+        self._cast_inputs()
+        for node in self._kept_nodes.nodes:
             self._convert_attributes(node)
-        for graph, i, value in ends:
-            if self._types.is_float(value) and self._dtype_of(value) != self._border_dtype(
-                graph, value
-            ):
-                self._convert_output(graph, i, value)
+        for graph in graphs:
+            self._convert_outputs(graph)
         for value in [x for x, dtype in self._dtypes.items() if dtype == _HALF]:
             value.type = ir.TensorType(_HALF)
             if value in self._constants:
                 self._set_constant(value)
         self._drop_needless_casts()
-        for node, reason in self._wide.reasons.items():
+        for node, reason in self._kept_nodes.reasons.items():
             if not is_op(node, "Cast"):
                 node.metadata_props.setdefault(KEPT_IN_FLOAT32_KEY, reason)
 
     # What a value will be
 
+    def _choose_dtypes(self, graphs: list[ir.Graph]) -> None:
+        """Choose the type of each value that is float32: graph inputs, outputs, constants."""
+        for value in (x for graph in graphs for x in graph.inputs if self._types.is_float(x)):
+            is_weight = is_weight_input(value)
+            self._dtypes[value] = _HALF if is_weight else self._border_dtype(value.graph, value)
+        for node in self._kept_nodes.nodes:
+            for i, value in enumerate(node.outputs):
+                if self._types.is_float(value):
+                    self._dtypes[value] = self._kept_nodes.output_dtype(node, i)
+        for value, tensor in self._constants.items():
+            # What ConstantOfShape fills is known from the node.
+            if self._types.is_float(value) and not is_op(value.producer(), "ConstantOfShape"):
+                becomes_half = self._kept_nodes.becomes_half(value, tensor.size)
+                self._dtypes[value] = _HALF if becomes_half else _FLOAT
+
     def _border_dtype(self, graph: ir.Graph | ir.Function | None, value: ir.Value) -> ir.DataType:
         """Return the type that an input or output of a graph must have."""
-        owner = self._wide.view.owner_of_body(graph)
+        owner = self._kept_nodes.view.owner_of_body(graph)
         if owner is not None:
-            return _FLOAT if owner in self._wide.reasons else _HALF
+            return _FLOAT if owner in self._kept_nodes.reasons else _HALF
         if self._io == "keep" or value.is_initializer() or is_op(value.producer(), "Constant"):
             return _FLOAT
         return _HALF if value.shape is None or len(value.shape) > 1 else _FLOAT
@@ -102,7 +93,7 @@ class Float16Conversion:
 
     def _set_constant(self, value: ir.Value) -> None:
         tensor, node = self._constants[value], value.producer()
-        floor = self._wide.masks.get(value)
+        floor = self._kept_nodes.masks.get(value)
         if floor is not None:
             array = tensor.numpy()
             clipped = np.where(np.isfinite(array), np.clip(array, -floor, floor), array)
@@ -125,7 +116,7 @@ class Float16Conversion:
                 converted = self._insert_node(
                     "Cast", [value], self._fresh_name(value, dtype), dtype
                 )
-            if dtype == _HALF and value in self._wide.floors:
+            if dtype == _HALF and value in self._kept_nodes.floors:
                 converted = self._clamp_input(value, converted)
             self._converted[value, dtype] = converted
         return self._converted[value, dtype]
@@ -163,6 +154,25 @@ class Float16Conversion:
             "Max", [half, floor], self._fresh_name(value, _HALF, "_floored"), _HALF
         )
 
+    def _cast_inputs(self) -> None:
+        """Give each node its inputs in the type that it takes."""
+        for node in self._kept_nodes.nodes:
+            for i, operand in enumerate(tuple(node.inputs)):
+                target = self._kept_nodes.input_dtype(node, i)
+                if operand is None or target is None or not self._types.is_float(operand):
+                    continue
+                needs_floor = target == _HALF and operand in self._kept_nodes.floors
+                if needs_floor or self._dtype_of(operand) != target:
+                    node.replace_input_with(i, self._cast_to(operand, target))
+
+    def _convert_outputs(self, graph: ir.Graph) -> None:
+        """Give the outputs of a graph the types they must have."""
+        for i in range(len(graph.outputs)):
+            value = graph.outputs[i]
+            is_float = self._types.is_float(value)
+            if is_float and self._dtype_of(value) != self._border_dtype(graph, value):
+                self._convert_output(graph, i, value)
+
     def _convert_output(self, graph: ir.Graph, index: int, value: ir.Value) -> None:
         """Give an output of a graph the type it must have, under its name."""
         target = self._border_dtype(graph, value)
@@ -195,7 +205,7 @@ class Float16Conversion:
 
     def _drop_needless_casts(self) -> None:
         """Remove Casts of the model that no longer change the type."""
-        for node in self._wide.nodes:
+        for node in self._kept_nodes.nodes:
             source, output = node.inputs[0] if node.inputs else None, node.outputs[0]
             if not is_op(node, "Cast") or source is None or self._dtype_of(output) != _HALF:
                 continue

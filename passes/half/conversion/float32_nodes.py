@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.directml.kernel_table import kernel_at
 from graphfix.files.half_weights import KEPT_IN_FLOAT32_KEY
 from graphfix.graph.nodes import is_op, tensor_attributes
@@ -18,26 +19,14 @@ from .kept_nodes import KeptNodes
 from .number_kinds import find_counting_nodes
 from .sums import keep_running_sums, keep_statistics
 
-_ANY_TYPE = ("Cast", "Shape", "Size", "Constant")
-_HEAVY = ("MatMul", "Gemm", "Conv", "Einsum", "LSTM", "GRU", "Attention")
-_SEQUENCES = (
-    *("SequenceConstruct", "SplitToSequence", "SequenceInsert", "SequenceAt", "SequenceEmpty"),
-    *("ConcatFromSequence", "SequenceErase", "SequenceMap", "Optional", "OptionalGetElement"),
-)
-_GENERATORS = (
-    *("EyeLike", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"),
-    *("Bernoulli", "BlackmanWindow", "HannWindow", "HammingWindow", "MelWeightMatrix"),
-)
+# Their inputs may be of any type. Not so the second of a CastLike.
+_TAKES_ANY_TYPE = ops.MEASURES | ops.named("Cast Constant")
+# Worth float16, with a weight or without.
+_HEAVY = ops.PRODUCTS | ops.CONVOLVES | ops.RECURRENT | ops.ATTENTIONS
 # ONNX Runtime's CPU provider does not load some in float16, at one opset or another (1.31).
-_REFUSED = {
-    **dict.fromkeys(_SEQUENCES, "a sequence has one type throughout"),
-    **dict.fromkeys(_GENERATORS, "ONNX Runtime makes float32 there"),
-    "MeanVarianceNormalization": "its function in ONNX Runtime has constants of float32",
-    "BitCast": "its bits are read as those of another type",
-    "QuantizeLinear": "scales of quantized numbers are float32",
-    "DequantizeLinear": "scales of quantized numbers are float32",
-    "DynamicQuantizeLinear": "scales of quantized numbers are float32",
-}
+_MADE_IN_FLOAT32 = ops.RANDOM | ops.named(
+    "EyeLike BlackmanWindow HannWindow HammingWindow MelWeightMatrix"
+)
 
 
 @dataclass
@@ -73,17 +62,17 @@ class Float32Nodes(KeptNodes):
     # One node by itself
 
     def _intrinsic_reason(self, node: ir.Node) -> str:
-        if is_op(node, "Constant", "Shape", "Size") or not self.uses_float32(node):
+        """Return why a node cannot be in float16, whatever is around it; "" if it can."""
+        if is_op(node, "Constant") or node in ops.MEASURES or not self.uses_float32(node):
             return ""
         if KEPT_IN_FLOAT32_KEY in node.metadata_props:
             return node.metadata_props[KEPT_IN_FLOAT32_KEY]
-        if bodies_of(node) and not is_op(node, *_SEQUENCES):
+        if bodies_of(node) and node not in ops.SEQUENCES:
             return ""
-        if node.op_type in _REFUSED:
-            return _REFUSED[node.op_type]
-        attribute_dtypes = (tensor.dtype for _, tensor in tensor_attributes(node))
-        if not is_op(node, "ConstantOfShape") and ir.DataType.FLOAT in attribute_dtypes:
-            return "a tensor of float32 is among its attributes"
+        return _reason_of_operator(node) or self._reason_of_types(node)
+
+    def _reason_of_types(self, node: ir.Node) -> str:
+        """Return why the types that an operator takes keep a node in float32, or ""."""
         formals = self.types.signature_of(node)
         if formals is None:
             return f"{node.op_type} of {node.domain!r} is not known, nor what it takes but float32"
@@ -91,16 +80,20 @@ class Float32Nodes(KeptNodes):
             unknown = operand is not None and self.types.dtype_of(operand) is None
             if unknown and formals.input_variable(i) in formals.tensor_only:
                 return "the type of one of its inputs is not known"
-        type_variables = [
-            formals.output_variable(i) for i, x in enumerate(node.outputs) if self.types.is_float(x)
-        ] or [
-            formals.input_variable(i) for i, x in enumerate(node.inputs) if self.types.is_float(x)
-        ]
-        if not formals.allows_dtype(type_variables[0], ir.DataType.FLOAT16):
+        variable = self._float_variable(node, formals)
+        if not formals.allows_dtype(variable, ir.DataType.FLOAT16):
             return f"{node.op_type} has no float16 at opset {self.types.opset_for(node)}"
-        if not self._has_directml_kernel(node, type_variables[0]):
+        if not self._has_directml_kernel(node, variable):
             return f"DirectML has no kernel for {node.op_type} in float16"
         return ""
+
+    def _float_variable(self, node: ir.Node, formals: OpSignature) -> str | None:
+        """Return the type variable of the first float32 output, or else of the first input."""
+        for i, output in enumerate(node.outputs):
+            if self.types.is_float(output):
+                return formals.output_variable(i)
+        is_float = [self.types.is_float(operand) for operand in node.inputs]
+        return formals.input_variable(is_float.index(True))
 
     def _has_directml_kernel(self, node: ir.Node, variable: str | None) -> bool:
         kernel = kernel_at(node.op_type, node.domain, self.types.opset_for(node))
@@ -112,11 +105,8 @@ class Float32Nodes(KeptNodes):
     def _requested_reason(self, node: ir.Node) -> str:
         if self.only and not _matching_pattern(node, self.only):
             return "it is not among only="
-        return (
-            f"keep={pattern}"
-            if self.keep and (pattern := _matching_pattern(node, self.keep))
-            else ""
-        )
+        pattern = _matching_pattern(node, self.keep)
+        return f"keep={pattern}" if pattern else ""
 
     def is_stored_half(self, value: ir.Value) -> bool:
         """Return whether a constant is stored in float16 whatever reads it."""
@@ -135,7 +125,7 @@ class Float32Nodes(KeptNodes):
 
     def input_dtype(self, node: ir.Node, index: int) -> ir.DataType | None:
         """Return the type that a node takes instead of float32, or None if it takes any."""
-        if is_op(node, *_ANY_TYPE):
+        if node in _TAKES_ANY_TYPE:
             return None
         return self._dtype_for(node, lambda formals: formals.input_variable(index))
 
@@ -146,6 +136,7 @@ class Float32Nodes(KeptNodes):
     def _dtype_for(
         self, node: ir.Node, variable_of: Callable[[OpSignature], str | None]
     ) -> ir.DataType:
+        """Return the type that a node has instead of float32, for one of its type variables."""
         if node in self.reasons:
             return ir.DataType.FLOAT
         if bodies_of(node):
@@ -161,15 +152,14 @@ class Float32Nodes(KeptNodes):
     def _is_light(self, node: ir.Node) -> bool:
         """Return whether a node computes little, so that it may stay to save Casts."""
         is_output = any(x.is_graph_output() for x in node.outputs)
-        return not (
-            is_output or bodies_of(node) or has_weights(node) or is_op(node, *_ANY_TYPE, *_HEAVY)
-        )
+        is_fixed = is_output or node in _TAKES_ANY_TYPE or bool(bodies_of(node))
+        return not (is_fixed or has_weights(node) or node in _HEAVY)
 
     def _is_typed(self, node: ir.Node) -> bool:
         """Return whether the type of its input matters to a node."""
         if is_op(node, "Cast"):
             return self.types.is_float(node.inputs[0]) and self.types.is_float(node.outputs[0])
-        return not is_op(node, *_ANY_TYPE)
+        return node not in _TAKES_ANY_TYPE
 
     def _enclosed_nodes(self, light: Sequence[ir.Node]) -> set[ir.Node]:
         """Return the nodes whose producers and readers all stay in float32."""
@@ -186,26 +176,38 @@ class Float32Nodes(KeptNodes):
                 before.add(node)
         return after & before
 
-    def _casts_around(self, node: ir.Node, more: Collection[ir.Node] = ()) -> int:
-        """Return how many tensors around a node change type if ``more`` stay as well."""
+    def _casts_around(self, node: ir.Node, also_kept: Collection[ir.Node] = ()) -> int:
+        """Return how many tensors around a node change type if ``also_kept`` stay as well."""
         count = 0
         for value in {x for x in (*node.inputs, *node.outputs) if self.types.is_float(x)}:
             producer = value.producer() if value is not None else None
             if value is None or producer is None or is_op(producer, "Constant"):
                 continue
             ends = (producer, *(x.node for x in value.uses() if self._is_typed(x.node)))
-            count += len({x in self.reasons or x in more for x in ends}) > 1
+            count += len({x in self.reasons or x in also_kept for x in ends}) > 1
         return count
 
 
 def _matching_pattern(node: ir.Node, patterns: Iterable[str]) -> str:
     """Return the first pattern that matches a node, or ""."""
     own_names = (node.op_type, node.name or "", *(x.name or "" for x in node.outputs))
-    return next(
-        (
-            pattern
-            for pattern in patterns
-            if any(fnmatch.fnmatchcase(x, pattern) for x in own_names)
-        ),
-        "",
-    )
+    matching = (x for x in patterns if any(fnmatch.fnmatchcase(name, x) for name in own_names))
+    return next(matching, "")
+
+
+def _reason_of_operator(node: ir.Node) -> str:
+    """Return why what a node computes keeps it in float32, or ""."""
+    if node in ops.SEQUENCES:
+        return "a sequence has one type throughout"
+    if node in _MADE_IN_FLOAT32:
+        return "ONNX Runtime makes float32 there"
+    if node in ops.QUANTIZES:
+        return "scales of quantized numbers are float32"
+    if is_op(node, "MeanVarianceNormalization"):
+        return "its function in ONNX Runtime has constants of float32"
+    if is_op(node, "BitCast"):
+        return "its bits are read as those of another type"
+    attribute_dtypes = (tensor.dtype for _, tensor in tensor_attributes(node))
+    if not is_op(node, "ConstantOfShape") and ir.DataType.FLOAT in attribute_dtypes:
+        return "a tensor of float32 is among its attributes"
+    return ""

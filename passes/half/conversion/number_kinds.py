@@ -5,6 +5,7 @@ from enum import Enum
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.view import View
 from graphfix.facts.zero_one import zero_one_sources
 from graphfix.graph.constants import scalar_of
@@ -17,24 +18,22 @@ from .value_types import ElementTypes
 # A larger whole number may not be in float16.
 _EXACT_UNTIL = 2048
 # Whole numbers of so many bits are all in float16.
-_SMALL = 8
-_LAYOUT = frozenset(
-    {"Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile"}
-    | {"Slice", "Split", "Gather", "GatherND", "GatherElements", "Trilu", "Dropout", "Concat"}
+_SMALL_BITS = 8
+_MOVES = ops.MOVES_ELEMENTS | ops.IDLE | ops.named("Trilu")
+# Of whole numbers they make whole numbers, and float16 rounds nothing.
+_KEEPS_COUNTS = _MOVES | (
+    ((ops.EXACT & ops.ELEMENTWISE) - ops.MAKES_BOOL)
+    | ops.REDUCES_TO_EXTREME
+    | ops.named("Add Sub Mod")
 )
-_EXACT = frozenset(
-    {"Add", "Sub", "Neg", "Abs", "Floor", "Ceil", "Round", "Clip", "Max", "Min", "Mod", "ReduceMax"}
-    | {"ReduceMin"}
-)
-_ARITHMETIC = frozenset({"Mul", "Div", "Pow", "Where", "Sqrt", "Log", "Reciprocal", "PRelu"})
-_BOUNDED = frozenset({"Sin", "Cos", "Tanh", "Sigmoid", "Softmax", "Erf", "Exp"})
-_SUMS = frozenset(
-    {"ReduceSum", "ReduceMean", "MatMul", "Gemm", "Einsum", "CumSum", "ReduceSumSquare"}
-)
-_COMPARISONS = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "IsNaN"})
-ELEMENTWISE = _LAYOUT | _EXACT | _ARITHMETIC | _COMPARISONS | {"Relu", "Sigmoid", "Tanh", "Pad"}
-"""They compute little: without a weight they are no gain."""
-_OPERATORS = _LAYOUT | _EXACT | _ARITHMETIC | _BOUNDED | _SUMS
+_ARITHMETIC = ops.named("Mul Div Pow Where Sqrt Log Reciprocal PRelu")
+# No count is left: at most 1, or an exponential, which is none of a large number.
+_ENDS_COUNTS = (ops.BOUNDED_BY_ONE - ops.EXACT) | ops.named("Exp")
+_SUMS = ops.PRODUCTS | ops.REDUCES_PAST_ZEROS | ops.named("ReduceMean CumSum")
+# What they make of counts is known by the kinds of their inputs.
+_FOLLOWS_INPUTS = _KEEPS_COUNTS | _ARITHMETIC | _ENDS_COUNTS | _SUMS
+COMPUTES_LITTLE = _MOVES | ops.ELEMENTWISE | ops.REDUCES_TO_EXTREME | ops.named("Pad")
+"""Without a weight they are no gain in float16."""
 
 
 class NumberKind(Enum):
@@ -73,39 +72,44 @@ def find_counting_nodes(
 def _classify_node(
     node: ir.Node, kinds: dict[ir.Value, NumberKind], types: ElementTypes, view: View
 ) -> tuple[NumberKind, str]:
+    """Return what a node makes, and why it must be exact; "" if it need not be."""
     if is_op(node, "Constant", "ConstantOfShape"):
         return NumberKind.CONSTANT, ""
     if is_op(node, "Cast") and not types.is_float(node.inputs[0]):
         return _classify_cast(node, types, view)
-    floats = [x for x in node.inputs if types.is_float(x)]
-    input_kinds = [_kind_of(x, kinds) for x in floats if x is not None]
-    exact = [
-        x.name
-        for x, kind in zip(floats, input_kinds, strict=True)
-        if x and kind is NumberKind.COUNT
-    ]
+    floats = [x for x in node.inputs if x is not None and types.is_float(x)]
+    input_kinds = [_kind_of(x, kinds) for x in floats]
     if is_op(node, "CumSum") and input_kinds:
-        return NumberKind.COUNT if _has_only_kind(
-            input_kinds, NumberKind.FLAG
-        ) else NumberKind.DATA, "a sum that grows with length"
-    count_reason = (
-        f"it takes {exact[0]!r}, a count" if exact and not is_op(node, "Shape", "Size") else ""
-    )
-    if not is_op(node, *_OPERATORS):
-        return NumberKind.DATA, count_reason
-    if is_op(node, *_SUMS) and _has_only_kind(input_kinds, NumberKind.FLAG):
-        return NumberKind.COUNT, "it counts: whole numbers past 2,048 are not in float16"
-    if not any(x in (NumberKind.COUNT, NumberKind.NUMBER) for x in input_kinds):
-        return _kind_without_counts(node, input_kinds), ""
-    if NumberKind.DATA in input_kinds:
-        return NumberKind.DATA, count_reason
+        counts = _has_only_kind(input_kinds, NumberKind.FLAG)
+        kind = NumberKind.COUNT if counts else NumberKind.DATA
+        return kind, "a sum that grows with length"
+    if node not in _FOLLOWS_INPUTS or NumberKind.DATA in input_kinds:
+        return NumberKind.DATA, _reason_of_count(node, floats, kinds)
+    if {NumberKind.COUNT, NumberKind.NUMBER} & {*input_kinds}:
+        return _classify_computed_counts(node, input_kinds)
+    return _classify_without_counts(node, input_kinds)
+
+
+def _reason_of_count(
+    node: ir.Node, floats: list[ir.Value], kinds: dict[ir.Value, NumberKind]
+) -> str:
+    """Return which input is a count that a node reads, or ""."""
+    counts = (x for x in floats if _kind_of(x, kinds) is NumberKind.COUNT)
+    count = None if node in ops.MEASURES else next(counts, None)
+    return "" if count is None else f"it takes {count.name!r}, a count"
+
+
+def _classify_computed_counts(
+    node: ir.Node, input_kinds: list[NumberKind]
+) -> tuple[NumberKind, str]:
+    """Classify a node that computes with counts and constants alone."""
     if NumberKind.COUNT not in input_kinds and has_weights(node):
         return NumberKind.DATA, ""
     reason = "it computes with counts or positions alone"
-    if is_op(node, *_BOUNDED):
+    if node in _ENDS_COUNTS:
         return NumberKind.DATA, reason
-    keeps = is_op(node, *_LAYOUT, *_EXACT) and NumberKind.NUMBER not in input_kinds
-    return NumberKind.COUNT if keeps else NumberKind.NUMBER, reason
+    keeps_counts = node in _KEEPS_COUNTS and NumberKind.NUMBER not in input_kinds
+    return NumberKind.COUNT if keeps_counts else NumberKind.NUMBER, reason
 
 
 def _per_row_inputs(graph: ir.Graph, types: ElementTypes) -> Iterator[ir.Value]:
@@ -121,20 +125,21 @@ def _per_row_inputs(graph: ir.Graph, types: ElementTypes) -> Iterator[ir.Value]:
             yield value
 
 
-def _kind_without_counts(node: ir.Node, input_kinds: list[NumberKind]) -> NumberKind:
-    """Return the kind of a node's output when no input is a count."""
+def _classify_without_counts(
+    node: ir.Node, input_kinds: list[NumberKind]
+) -> tuple[NumberKind, str]:
+    """Classify a node that takes flags and constants alone, if any floats."""
     if _has_only_kind(input_kinds, NumberKind.FLAG):
-        return NumberKind.FLAG
-    if not input_kinds or any(x is not NumberKind.CONSTANT for x in input_kinds):
-        return NumberKind.DATA
+        if node in _SUMS:
+            return NumberKind.COUNT, "it counts: whole numbers past 2,048 are not in float16"
+        return NumberKind.FLAG, ""
+    if not input_kinds:
+        return NumberKind.DATA, ""
     if is_op(node, "Where"):  # one of two numbers
-        return NumberKind.FLAG
+        return NumberKind.FLAG, ""
     # Rows of a table are data.
-    return (
-        NumberKind.DATA
-        if is_op(node, "Gather", "GatherND", "GatherElements")
-        else NumberKind.CONSTANT
-    )
+    is_table = is_op(node, "Gather", "GatherND", "GatherElements")
+    return NumberKind.DATA if is_table else NumberKind.CONSTANT, ""
 
 
 def _kind_of(value: ir.Value, kinds: dict[ir.Value, NumberKind]) -> NumberKind:
@@ -168,7 +173,7 @@ def _classify_cast(node: ir.Node, types: ElementTypes, view: View) -> tuple[Numb
         and not _is_scaled_by_vector(output)
     ):
         return NumberKind.FLAG, ""
-    if dtype.bitwidth <= _SMALL:  # pixels, or weights in int8
+    if dtype.bitwidth <= _SMALL_BITS:  # pixels, or weights in int8
         return NumberKind.DATA, ""
     return NumberKind.COUNT, f"{source.name!r} may hold whole numbers past 2,048"
 
@@ -181,19 +186,20 @@ def _may_be_mask(value: ir.Value) -> bool:
 def _is_scaled_by_vector(value: ir.Value) -> bool:
     """Return whether a tensor is multiplied by a constant vector, as positions are."""
 
-    def layout_outputs(source: ir.Value) -> Iterator[ir.Value]:
-        users = (x.node for x in source.uses() if is_op(x.node, *_LAYOUT) and x.idx == 0)
+    def moved_outputs(source: ir.Value) -> Iterator[ir.Value]:
+        users = (x.node for x in source.uses() if x.node in _MOVES and x.idx == 0)
         return (output for node in users for output in node.outputs)
 
-    for node, index in (
-        use
-        for spread_value in reachable_from([value], layout_outputs)
-        for use in spread_value.uses()
-    ):
-        if is_op(node, "Mul", "Div", "MatMul", "Einsum") and len(node.inputs) > 1:
-            factor = value_before(node.inputs[1 - index], *_LAYOUT) if index < 2 else None
-            if factor is None or scalar_of(factor) is not None:
-                continue
-            if factor.const_value is not None or is_op(factor.producer(), "Constant"):
-                return True
-    return False
+    moved_values = reachable_from([value], moved_outputs)
+    return any(_is_vector_product(*use) for x in moved_values for use in x.uses())
+
+
+def _is_vector_product(node: ir.Node, index: int) -> bool:
+    """Return whether a node multiplies an input by a constant that is not one number."""
+    if not is_op(node, "Mul", "Div", "MatMul", "Einsum") or len(node.inputs) < 2 or index > 1:
+        return False
+    # Of a Concat the first part counts: a vector in part is one, too.
+    factor = value_before(node.inputs[1 - index], *_MOVES)
+    if factor is None or scalar_of(factor) is not None:
+        return False
+    return factor.const_value is not None or is_op(factor.producer(), "Constant")

@@ -9,31 +9,33 @@ from itertools import islice
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import is_op, producer_of
 from graphfix.graph.walks import reachable_from
 
 from .constants import has_weights, is_constant
 from .kept_nodes import KeptNodes
-from .number_kinds import ELEMENTWISE
+from .number_kinds import COMPUTES_LITTLE
 
-_SQUARED = ("ReduceMean", "ReduceSum", "GlobalAveragePool", "AveragePool")
-_STATISTICS = ("Add", "Sqrt", "Reciprocal", "Pow", "Div", "Clip", "Max", "Mul")
-_PERIODIC = ("Sin", "Cos")
-_CUT = ("Mod", "Floor", "Ceil", "Round", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+# A small error before one of these may be a whole step behind it.
+_STEPS = (ops.MAKES_WHOLE_NUMBERS - ops.named("Sign")) | ops.ORDER_COMPARISONS | ops.named("Mod")
+# Of a phase only the remainder counts.
+_TAKES_PHASE = ops.named("Sin Cos")
+_LEADS_TO_STEP = COMPUTES_LITTLE | _TAKES_PHASE | _STEPS | ops.named("Resize")
 
 
 def keep_statistics(kept_nodes: KeptNodes) -> None:
     """Keep a mean of squares in float32, up to where it meets the data again."""
     reason = "squares and their mean overflow beyond 255, and are lost below 1/256"
     for node in kept_nodes.nodes:
-        if not is_op(node, *_SQUARED, "ReduceSumSquare", "ReduceL2"):
-            continue
-        square = node.inputs[0].producer() if node.inputs and node.inputs[0] else None
-        if is_op(node, *_SQUARED):
+        if is_op(node, "ReduceMean", "ReduceSum", "GlobalAveragePool", "AveragePool"):
+            square = producer_of(node.inputs[0])
             if square is None or not _is_square(square):
                 continue
             kept_nodes.keep_node(square, reason)
+        elif not is_op(node, "ReduceSumSquare", "ReduceL2"):
+            continue
         kept_nodes.keep_node(node, reason)
         _keep_until_root(kept_nodes, node, reason)
 
@@ -43,7 +45,7 @@ def _keep_until_root(kept_nodes: KeptNodes, node: ir.Node, reason: str) -> None:
     for value in node.outputs:
         for use in value.uses():
             reader = use.node
-            if not is_op(reader, *_STATISTICS):
+            if not is_op(reader, "Add", "Sqrt", "Reciprocal", "Pow", "Div", "Clip", "Max", "Mul"):
                 continue
             other_inputs = [x for i, x in enumerate(reader.inputs) if i != use.idx]
             has_count = is_op(reader, "Div") and use.idx == 0 and reader in kept_nodes.reasons
@@ -70,7 +72,7 @@ def keep_running_sums(kept_nodes: KeptNodes) -> None:
             continue
         following = _nodes_after_sum(kept_nodes, node)
         preceding = _nodes_before_sum(
-            kept_nodes, node, to_inputs=any(is_op(x, *_PERIODIC) for x in following)
+            kept_nodes, node, to_inputs=any(x in _TAKES_PHASE for x in following)
         )
         for neighbor in (*preceding, *following):
             kept_nodes.keep_node(neighbor, "a sum along time adds up its errors")
@@ -81,10 +83,10 @@ def _nodes_after_sum(kept_nodes: KeptNodes, node: ir.Node) -> set[ir.Node]:
     visited, relevant = [node], {node}
     for top in visited:
         users = {use.node for x in top.outputs for use in x.uses()} - {*visited}
-        visited += (x for x in users if is_op(x, *ELEMENTWISE, *_PERIODIC, *_CUT, "Resize"))
+        visited += (x for x in users if x in _LEADS_TO_STEP)
     for last in reversed(visited):
         leads_on = any(use.node in relevant - {node} for x in last.outputs for use in x.uses())
-        if leads_on or is_op(last, *_PERIODIC, *_CUT):
+        if leads_on or last in _TAKES_PHASE or last in _STEPS:
             relevant.add(last)
     return {x for x in relevant if kept_nodes.uses_float32(x)}
 

@@ -2,12 +2,14 @@
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.view import View
-from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import bodies_of, opset_of
 from graphfix.ops.signatures import OpSignature, op_signature
 
-_NO_TENSOR = ("SequenceConstruct", "SplitToSequence", "SequenceInsert", "SequenceErase", "Optional")
+_MAKES_SEQUENCE = ops.SEQUENCES - ops.named(
+    "SequenceAt ConcatFromSequence SequenceLength OptionalHasElement OptionalGetElement"
+)
 
 
 class ElementTypes:
@@ -33,26 +35,27 @@ class ElementTypes:
 
     def _infer_dtype(self, value: ir.Value) -> ir.DataType | None:
         node = value.producer()
-        if is_op(node, *_NO_TENSOR):
+        if _MAKES_SEQUENCE.has(node):
             return None
         if (inferred := self._shapes.dtype(value)) is not None:
             return inferred
         if value.const_value is not None:
             return value.const_value.dtype
-        formals = None if node is None else self.signature_of(node)
-        if node is None or formals is None or bodies_of(node):
+        return None if node is None or bodies_of(node) else self._dtype_by_signature(value, node)
+
+    def _dtype_by_signature(self, output: ir.Value, node: ir.Node) -> ir.DataType | None:
+        """Return the type that an operator gives an output: of an input, or the only one."""
+        formals = self.signature_of(node)
+        variable = formals and formals.output_variable(node.outputs.index(output))
+        if formals is None or variable is None:
             return None
-        variable = formals.output_variable(node.outputs.index(value))
         for i, operand in enumerate(node.inputs):
-            if (
-                variable is not None
-                and formals.input_variable(i) == variable
-                and self.dtype_of(operand)
-            ):
-                return self.dtype_of(operand)
-        allowed = formals.types.get(variable or "", frozenset())
+            dtype = self.dtype_of(operand) if formals.input_variable(i) == variable else None
+            if dtype is not None:
+                return dtype
         if variable not in formals.tensor_only:
             return None
+        allowed = formals.types.get(variable, frozenset())
         if all(x.is_floating_point() for x in allowed) and ir.DataType.FLOAT in allowed:
             return ir.DataType.FLOAT
         return next(iter(allowed)) if len(allowed) == 1 else None

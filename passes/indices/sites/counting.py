@@ -37,14 +37,14 @@ def _build_shape(length: ir.Value | Array, index_axis: IndexAxis, op: Builder) -
 
 
 def _build_length(count: RangeCount, op: Builder) -> ir.Value | Array:
-    """Build ``max(0, (more - less + plus) / |step|)``, as a tensor [1] of int64."""
+    """Build ``max(0, (minuend - subtrahend + plus) / |step|)``, as a tensor [1] of int64."""
     plus, step_size = np.array([count.plus], np.int64), np.array([abs(count.step)], np.int64)
-    more, less = (_build_vector(term, op) for term in (count.more, count.less))
-    if more is not None:
-        length = more if less is None else op.Sub(more, less)
+    minuend, subtrahend = (_build_vector(term, op) for term in (count.minuend, count.subtrahend))
+    if minuend is not None:
+        length = minuend if subtrahend is None else op.Sub(minuend, subtrahend)
         length = op.Add(length, plus) if count.plus else length
-    elif less is not None:
-        length = op.Sub(plus, less)
+    elif subtrahend is not None:
+        length = op.Sub(plus, subtrahend)
     else:
         return np.array([max(0, count.plus // abs(count.step))], np.int64)
     if abs(count.step) > 1:

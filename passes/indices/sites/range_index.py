@@ -1,22 +1,24 @@
-"""What a Range counts, and where its index goes. Edits nothing."""
+"""What a Range counts, and which tensors are made of its index; reads only."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Skip
 from graphfix.editing.builder import PASS_KEY
 from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
-from graphfix.graph.constants import Array, axes_of, const_of, const_tensor, ints_of
+from graphfix.graph.constants import Array, const_of, const_tensor, ints_of
 from graphfix.graph.nodes import attr_int, is_op, producer_of
 from graphfix.graph.walks import reachable_from
+from graphfix.ops.operands import read_ints
 
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 # Shape arithmetic is a handful of nodes deep; what lies deeper is taken as unknown.
-_DEPTH = 12
-# Each element of these is one of those of the input.
-_MOVES = ("Identity", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape")
+_MAX_DEPTH = 12
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,11 @@ class LinearTerm:
 class RangeCount:
     """The numbers of a Range: ``start + step * i``, for ``i`` below its length.
 
-    The length is ``max(0, (more - less + plus) / |step|)``, cut towards zero.
+    The length is ``max(0, (minuend - subtrahend + plus) / |step|)``, cut towards zero.
 
     Attributes:
-        more: The integer that the length grows with.
-        less: The integer that it shrinks with.
+        minuend: The integer that the length grows with.
+        subtrahend: The integer that it shrinks with.
         plus: The constant part, rounded up.
         step: The difference of neighbouring numbers.
         start: The first number where it is a constant, else the scalar that holds it.
@@ -45,8 +47,8 @@ class RangeCount:
         dtype: The type of the Range.
     """
 
-    more: LinearTerm
-    less: LinearTerm
+    minuend: LinearTerm
+    subtrahend: LinearTerm
     plus: int
     step: int
     start: ir.Value | int
@@ -75,17 +77,12 @@ def is_static(node: ir.Node) -> bool:
 def range_count_of(node: ir.Node, view: View) -> RangeCount | Skip:
     """Return what a Range counts, or a Skip if a CumSum cannot count it."""
     start, limit, delta = node.inputs
-    step_array = const_of(delta)
     if start is None or limit is None or delta is None:
         return Skip(node, "it lacks an input")
-    if step_array is None:
-        return Skip(node, f"its step {delta.name!r} is not a constant, so its length is unknown")
-    dtype = ir.DataType.from_numpy(step_array.dtype)
-    if dtype not in INTEGERS:
-        return Skip(node, f"it counts in {dtype.name.lower()}: only int64 and int32 count exactly")
-    step = _integer_of(step_array)
-    if not step:
-        return Skip(node, f"its step {delta.name!r} is 0, or more than one number")
+    step_and_dtype = _step_of(delta)
+    if isinstance(step_and_dtype, str):
+        return Skip(node, step_and_dtype)
+    step, dtype = step_and_dtype
     first, last = _linear_term(start, dtype, view), _linear_term(limit, dtype, view)
     if first is None or last is None:
         return Skip(node, "its start or limit has more than one element")
@@ -94,23 +91,40 @@ def range_count_of(node: ir.Node, view: View) -> RangeCount | Skip:
     if step < 0:
         first, last = last, first
     plus = last.offset - first.offset + abs(step) - 1
-    least_limit = lower_bound_of(last.base, view)
-    negative = first.base is not None or (
-        last.base is not None and (least_limit is None or least_limit + plus < 0)
-    )
-    if negative and view.opset_of_node(node) < 12:
+    may_be_negative = _may_be_negative(first, last, plus, view)
+    if may_be_negative and view.opset_of_node(node) < 12:
         return Skip(
             node,
             f"its limit {limit.name!r} may lie below its start, where Range is empty; counting "
             "that takes an integer Max, which opset 11 does not have: convert the model to 12",
         )
-    return RangeCount(last, first, plus, step, first_number, negative, dtype)
+    return RangeCount(last, first, plus, step, first_number, may_be_negative, dtype)
+
+
+def _step_of(delta: ir.Value) -> tuple[int, ir.DataType] | str:
+    """Return the constant step of a Range and its type, or why it cannot be counted."""
+    array = const_of(delta)
+    if array is None:
+        return f"its step {delta.name!r} is not a constant, so its length is unknown"
+    dtype = ir.DataType.from_numpy(array.dtype)
+    if dtype not in INTEGERS:
+        return f"it counts in {dtype.name.lower()}: only int64 and int32 count exactly"
+    step = _integer_of(array)
+    return (step, dtype) if step else f"its step {delta.name!r} is 0, or more than one number"
+
+
+def _may_be_negative(first: LinearTerm, last: LinearTerm, plus: int, view: View) -> bool:
+    """Return whether ``last - first``, rounded up by ``plus``, may come out below 0."""
+    if first.base is not None:
+        return True
+    bound = lower_bound_of(last.base, view)
+    return last.base is not None and (bound is None or bound + plus < 0)
 
 
 def index_axis_of(node: ir.Node, view: View) -> IndexAxis | None:
     """Return where a Reshape or Unsqueeze of a 1-D index puts it, if all other dims are 1."""
     if is_op(node, "Unsqueeze"):
-        axes = axes_of(node)
+        axes = read_ints(node, 1, "axes")
         if axes is None:
             return None
         rank = 1 + len(axes)
@@ -121,9 +135,9 @@ def index_axis_of(node: ir.Node, view: View) -> IndexAxis | None:
         return None
     # T elements fill [1, d, 1] only if d is T, however it is written: as a number, -1, 0 or a dim.
     long_axes = [i for i, dim in enumerate(target) if not (isinstance(dim, int) and dim == 1)]
-    return (
-        IndexAxis(len(target), (long_axes or [len(target) - 1])[0]) if len(long_axes) <= 1 else None
-    )
+    if len(long_axes) > 1:
+        return None
+    return IndexAxis(len(target), (long_axes or [len(target) - 1])[0])
 
 
 def _shape_elements(value: ir.Value | None, view: View) -> tuple[Dim | None, ...] | None:
@@ -140,13 +154,12 @@ def _shape_elements(value: ir.Value | None, view: View) -> tuple[Dim | None, ...
 
 def is_index_range(node: ir.Node, view: View) -> bool:
     """Return whether numbers of a Range go on to a Reshape, Unsqueeze or Expand."""
-    carried = reachable_from(
-        [node.outputs[0]],
-        lambda x: (
-            user.outputs[0] for user, _ in x.uses() if x in _elementwise_operands(user, view)
-        ),
-    )
-    uses = (use for value in carried for use in value.uses())
+
+    def results(numbers: ir.Value) -> Iterator[ir.Value]:
+        users = (user for user, _ in numbers.uses())
+        return (x.outputs[0] for x in users if numbers in _elementwise_operands(x, view))
+
+    uses = (use for value in reachable_from([node.outputs[0]], results) for use in value.uses())
     return any(i == 0 and is_op(user, "Reshape", "Unsqueeze", "Expand") for user, i in uses)
 
 
@@ -232,12 +245,12 @@ def _dtype_of(value: ir.Value | None, view: View) -> ir.DataType | None:
         dtype, node = view.shapes.dtype(value), value.producer()
         if dtype is not None or node is None:
             return dtype
-        if is_op(node, "Shape", "Size"):
+        if node in ops.MEASURES:
             return ir.DataType.INT64
         if is_op(node, "Cast"):
             to = attr_int(node, "to", 0)
             return ir.DataType(to) if to else None
-        if not is_op(node, *_MOVES, "ReduceMax", "Add", "Sub", "Mul", "Div"):
+        if node not in ops.KEEPS_TYPE or value is not node.outputs[0]:
             return None
         value = node.inputs[0]
     return None
@@ -267,7 +280,7 @@ def _cancel_common(
     return first, last
 
 
-def lower_bound_of(value: ir.Value | None, view: View, depth: int = _DEPTH) -> int | None:
+def lower_bound_of(value: ir.Value | None, view: View, depth: int = _MAX_DEPTH) -> int | None:
     """Return the least that an integer tensor made of dims can hold, or None if unknown."""
     array = const_of(value)
     if array is not None and array.dtype.kind in "iu" and array.size:
@@ -275,33 +288,35 @@ def lower_bound_of(value: ir.Value | None, view: View, depth: int = _DEPTH) -> i
     node = producer_of(value)
     if node is None or depth == 0:
         return None
-    if is_op(node, "Shape", "Size"):
+    if node in ops.MEASURES:
         return 0
     if is_op(node, "Cast") and _dtype_of(node.inputs[0], view) not in INTEGERS:
         return None
-    if is_op(node, *_MOVES, "Cast", "Expand"):
+    if node in ops.MOVES_FIRST_INPUT or is_op(node, "Cast"):
         return lower_bound_of(node.inputs[0], view, depth - 1)
     if not is_op(node, "Add", "Sub", "Mul", "Div", "Max", "Min", "Concat"):
         return None
-    least = [lower_bound_of(x, view, depth - 1) for x in node.inputs]
-    bounds = [x for x in least if x is not None]
-    if node.op_type == "Max":
-        return max(bounds, default=None)
-    if len(bounds) < len(least) and node.op_type != "Sub":
+    return _combine_lower_bounds(node, [lower_bound_of(x, view, depth - 1) for x in node.inputs])
+
+
+def _combine_lower_bounds(node: ir.Node, bounds: list[int | None]) -> int | None:
+    """Return the least that a node can make of integers with these lower bounds, or None."""
+    known = [x for x in bounds if x is not None]
+    if is_op(node, "Max"):
+        return max(known, default=None)
+    if is_op(node, "Sub", "Div"):
+        operand = ints_of(node.inputs[1])
+        if operand is None or len(operand) != 1 or bounds[0] is None:
+            return None
+        if is_op(node, "Sub"):
+            return bounds[0] - operand[0]
+        # Integer Div of ONNX cuts towards zero, and so never falls where its dividend rises.
+        return int(bounds[0] / operand[0]) if operand[0] > 0 else None
+    if len(known) < len(bounds):
         return None
-    if node.op_type in ("Min", "Concat"):
-        return min(bounds)
-    if node.op_type == "Add":
-        return sum(bounds)
-    if node.op_type == "Mul":
-        return bounds[0] * bounds[1] if min(bounds) >= 0 else None
-    by = ints_of(node.inputs[1])
-    if by is None or len(by) != 1 or least[0] is None:
-        return None
-    if node.op_type == "Sub":
-        return least[0] - by[0]
-    # Integer Div of ONNX cuts towards zero, and so never falls where its dividend rises.
-    return int(least[0] / by[0]) if by[0] > 0 else None
+    if is_op(node, "Mul"):
+        return math.prod(known) if min(known) >= 0 else None
+    return sum(known) if is_op(node, "Add") else min(known)
 
 
 def _integer_of(array: Array) -> int | None:

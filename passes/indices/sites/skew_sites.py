@@ -1,4 +1,4 @@
-"""Rows that are shifted, each by one more than the last, and their tables. Edits nothing."""
+"""Rows that are shifted, each by one more than the last, and their tables; reads only."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import is_op
 
 # A table has a row for each distance that it tells apart.
-LARGEST = 1 << 18
+MAX_TABLE_SIZE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _table_site_of(node: ir.Node, shifted: ShiftedRows, view: View) -> SkewSite 
     if not is_op(maker, "MatMul") or maker.inputs[0] is None:
         return None
     table = padded_rows_of(maker.inputs[1], -1, shifted.rows, view)
-    if table is None or const_of(table.table, LARGEST) is None:
+    if table is None or const_of(table.table, MAX_TABLE_SIZE) is None:
         return None
     first = as_integer(shifted.shift + table.shift)
     if first is None or not -1 <= first <= table.count:
@@ -63,27 +63,40 @@ def _table_site_of(node: ir.Node, shifted: ShiftedRows, view: View) -> SkewSite 
 def unskew_site_of(node: ir.Node, view: View) -> SkewSite | Skip | None:
     """Return rows shifted back, ``z[i, r] = x[i, r + i + shift]``, times a table, or a Skip."""
     operand = node.inputs[0]
-    if operand is None or not is_op(operand.producer(), "Slice", "Reshape"):
-        return None
-    shifted = shifted_rows_of(operand, view)
-    wide, after = view.shapes.dims(shifted.source if shifted else None), view.shapes.dims(operand)
-    if (
-        shifted is None
-        or wide is None
-        or after is None
-        or not shifted.reads_outside
-        or shifted.direction < 0
-    ):
+    shifted = None if operand is None else _rows_shifted_back(operand, view)
+    if shifted is None:
         return None
     table = padded_rows_of(node.inputs[1], -2, shifted.rows, view)
-    in_order = table is not None and list(table.order) == sorted(table.order)
-    if table is None or not (in_order or const_of(table.table, LARGEST) is not None):
+    if table is None or not _can_reorder(table):
         return Skip(node, "what is moved is not multiplied with the rows of a table, 0 around them")
     first = as_integer(shifted.shift - table.shift)
-    cols, last, rows = (expr_of(x) for x in (wide[-1], after[-1], shifted.rows))
-    covered = is_never_negative_in(1 - rows - shifted.shift, shifted.rows) and is_never_negative_in(
-        last - cols + shifted.shift, shifted.rows
-    )
-    if first is None or not covered or not same_dim(wide[-1], wide[-2]):
+    if first is None or not _covers_all_rows(operand, shifted, view):
         return Skip(node, "its table goes with other distances than those that it is moved by")
     return SkewSite(node, shifted, table, None, first)
+
+
+def _rows_shifted_back(operand: ir.Value, view: View) -> ShiftedRows | None:
+    """Return rows that are shifted back to their distances, 0 where none was, or None."""
+    if not is_op(operand.producer(), "Slice", "Reshape"):
+        return None
+    shifted = shifted_rows_of(operand, view)
+    if shifted is None or not shifted.reads_outside or shifted.direction < 0:
+        return None
+    dims = (view.shapes.dims(shifted.source), view.shapes.dims(operand))
+    return None if None in dims else shifted
+
+
+def _can_reorder(table: PaddedRows) -> bool:
+    """Return whether a table has its axes in order, or is a constant, whose axes are swapped."""
+    is_in_order = list(table.order) == sorted(table.order)
+    return is_in_order or const_of(table.table, MAX_TABLE_SIZE) is not None
+
+
+def _covers_all_rows(operand: ir.Value | None, shifted: ShiftedRows, view: View) -> bool:
+    """Return whether every column of a square matrix is at some distance from each row."""
+    source_dims, dims = view.shapes.dims(shifted.source), view.shapes.dims(operand)
+    if source_dims is None or dims is None or not same_dim(source_dims[-1], source_dims[-2]):
+        return False
+    cols, last, rows = (expr_of(x) for x in (source_dims[-1], dims[-1], shifted.rows))
+    starts_before = is_never_negative_in(1 - rows - shifted.shift, shifted.rows)
+    return starts_before and is_never_negative_in(last - cols + shifted.shift, shifted.rows)

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import is_op
 from graphfix.graph.text import node_label
 
-from .where_masks import LAYOUT, fill_of
+from ...common.fills import fill_of
 
 # What is computed from weights and activations is taken to be finite, and this small at most.
 ORDINARY = 1e30
 # A constant mask of 2048 x 2048 is read; larger ones are not.
 _MAX_ELEMENTS = 1 << 22
-_DEPTH = 64
+_MAX_DEPTH = 64
 
 _INTEGER = 2.0**63
 _OVERFLOW = {
@@ -27,10 +28,15 @@ _OVERFLOW = {
     ir.DataType.BFLOAT16: 3.3961775292304957e38,
     ir.DataType.DOUBLE: math.inf,
 }
-_LAYOUT = (*LAYOUT, "Slice", "Split", "Gather", "GatherND", "GatherElements", "Dropout")
-_COMPUTES = frozenset(
-    {"MatMul", "Gemm", "Einsum", "Conv", "LayerNormalization", "DequantizeLinear"}
-    | {"Softmax", "Tanh", "Sigmoid", "Erf", "Relu", "Gelu", "Sin", "Cos"}
+# Each element of the result is one of the first input.
+_SELECTS_ELEMENTS = ops.MOVES_FIRST_INPUT | ops.IDLE
+# Finite and of an ordinary size, from weights and activations that are.
+_MAKES_ORDINARY = (
+    ops.PRODUCTS
+    | ops.CONVOLVES
+    | (ops.NORMS - ops.named("LpNormalization"))  # 0 / 0 in a row of zeros
+    | ops.BOUNDED_BY_ONE
+    | ops.named("DequantizeLinear Relu Gelu")
 )
 
 
@@ -72,7 +78,7 @@ class FiniteBounds:
         self._view = view
         self._bounds_by_value: dict[ir.Value, Bounds | str] = {}
 
-    def bounds_of(self, value: ir.Value | None, depth: int = _DEPTH) -> Bounds | str:
+    def bounds_of(self, value: ir.Value | None, depth: int = _MAX_DEPTH) -> Bounds | str:
         """Return the bounds of ``value``, or a reason why it may be infinite or NaN."""
         if value is None or depth == 0:
             return "too many nodes lead to it"
@@ -81,6 +87,7 @@ class FiniteBounds:
         return self._bounds_by_value[value]
 
     def _infer_bounds(self, value: ir.Value, depth: int) -> Bounds | str:
+        """Return the bounds of a value by its contents, its type and the node that makes it."""
         constant = _constant_bounds(value)
         if constant is not None:
             return constant
@@ -93,11 +100,19 @@ class FiniteBounds:
         if dtype is None or room is None:
             return f"the type of {value.name!r} is not known"
         if node is None:
-            if value.is_initializer() and not value.is_graph_input():
-                return f"{value.name!r} is too large to be searched for -inf"
-            return f"{value.name!r} is an input: the caller may give -inf"
-        if is_op(node, *_COMPUTES):
+            return _reason_of_unknown(value)
+        if node in _MAKES_ORDINARY:
             return _HALF if dtype == ir.DataType.FLOAT16 else _ANY
+        result = self._infer_result(node, depth)
+        if isinstance(result, str) or result.magnitude < room:
+            return result
+        return (
+            f"{node_label(node)!r} may reach {result.farthest_from_zero:.6g}, beyond "
+            f"{dtype.name.lower()}"
+        )
+
+    def _infer_result(self, node: ir.Node, depth: int) -> Bounds | str:
+        """Return the bounds of what a node computes of its inputs, overflow aside."""
         operand_bounds: list[Bounds] = []
         for source in _element_inputs(node):
             bounds = self.bounds_of(source, depth - 1)
@@ -105,14 +120,14 @@ class FiniteBounds:
                 return bounds
             operand_bounds.append(bounds)
         result = _combine_bounds(node, operand_bounds) if operand_bounds else None
-        if result is None:
-            return f"{node.op_type} {node_label(node)!r} may make -inf or NaN"
-        if not result.magnitude < room:
-            return (
-                f"{node_label(node)!r} may reach {result.farthest_from_zero:.6g}, beyond "
-                f"{dtype.name.lower()}"
-            )
-        return result
+        return result or f"{node.op_type} {node_label(node)!r} may make -inf or NaN"
+
+
+def _reason_of_unknown(value: ir.Value) -> str:
+    """Return why the elements of an input or a large weight have no bounds."""
+    if value.is_initializer() and not value.is_graph_input():
+        return f"{value.name!r} is too large to be searched for -inf"
+    return f"{value.name!r} is an input: the caller may give -inf"
 
 
 def _constant_bounds(value: ir.Value) -> Bounds | str | None:
@@ -130,7 +145,7 @@ def _element_inputs(node: ir.Node) -> Sequence[ir.Value | None]:
     """Return the inputs that the elements of an output are computed from."""
     if is_op(node, "Where"):
         return node.inputs[1:]
-    if is_op(node, *_LAYOUT, "Cast", "Trilu", "Neg"):
+    if node in _SELECTS_ELEMENTS or is_op(node, "Cast", "Trilu", "Neg"):
         return node.inputs[:1]
     if is_op(node, "Add", "Sub", "Mul", "Div", "Max", "Min", "Concat"):
         return node.inputs
@@ -138,6 +153,7 @@ def _element_inputs(node: ir.Node) -> Sequence[ir.Value | None]:
 
 
 def _combine_bounds(node: ir.Node, operands: Sequence[Bounds]) -> Bounds | None:
+    """Return the bounds of what an operator makes of elements within these, or None."""
     lows, highs = [x.low for x in operands], [x.high for x in operands]
     if is_op(node, "Add"):
         return Bounds(sum(lows), sum(highs))

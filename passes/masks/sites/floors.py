@@ -3,16 +3,17 @@
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.editing.builder import AttrValue, Builder
 from graphfix.graph.constants import Array, const_of, is_float
 from graphfix.graph.nodes import is_op
 
-from .where_masks import HIDES, LAYOUT, Fill, fill_of
+from ...common.fills import HIDES, Fill, fill_of
 
 # A constant mask of 2048 x 2048 is read; larger ones are not.
-READ = 1 << 22
-# The order and number of the elements may change here, not the elements.
-_LAYOUT = (*LAYOUT, "Slice", "Gather", "Trilu")
+_MAX_MASK_SIZE = 1 << 22
+# The order and number of the elements may change here, and zeros come in, in one output.
+_MOVES_MASK = (ops.MOVES_FIRST_INPUT - ops.named("Split")) | ops.named("Trilu")
 
 
 def lowest_of(value: ir.Value | None) -> Fill | None:
@@ -31,7 +32,7 @@ def _find_lowest(value: ir.Value | None) -> Fill | None:
     while value is not None:
         node = value.producer()
         varies = varies or is_op(node, "Trilu")
-        array = const_of(value, limit=READ)
+        array = const_of(value, limit=_MAX_MASK_SIZE)
         if array is not None:
             if array.size == 0 or not is_float(array):
                 return None
@@ -41,7 +42,7 @@ def _find_lowest(value: ir.Value | None) -> Fill | None:
         fill = fill_of(value)
         if fill is not None:
             return fill if varies else None
-        if node is None or not is_op(node, *_LAYOUT):
+        if not _MOVES_MASK.has(node):
             return None
         value = node.inputs[0]
     return None
@@ -59,7 +60,7 @@ def has_fixed_attributes(value: ir.Value | None) -> bool:
 def clamp_mask(value: ir.Value | None, floor: float, op: Builder) -> ir.Value:
     """Build a constant mask, as :func:`lowest_of` sees it, clamped at ``floor``."""
     assert value is not None
-    array = const_of(value, limit=READ)
+    array = const_of(value, limit=_MAX_MASK_SIZE)
     if array is not None:
         return op.constant(_clamp_array(array, floor))
     node = value.producer()

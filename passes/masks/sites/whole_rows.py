@@ -1,21 +1,20 @@
 """Masks that hide all keys of a row or none: slots and heads that compete for each key."""
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import attr_ints, is_op
+from graphfix.graph.nodes import is_op
 from graphfix.graph.text import node_label
+from graphfix.ops.axes import permutation_of
 
-from .where_masks import NOWHERE, Reach, axis_before_unsqueeze
+from ...common.score_reach import NOWHERE, Reach, axis_before_unsqueeze
 
-# Each element of these comes from the elements at the same place, broadcast.
-_PLACE_BY_PLACE = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Neg", "Cast", "Identity", "Expand", "Where", "Max", "Min", "Clip"}
-    | {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not", "And", "Or", "Xor"}
-)
 # A mask is made in a few nodes; the way back ends there.
-_DEPTH = 24
+_MAX_DEPTH = 24
 
 
 def why_hides_whole_rows(mask: ir.Value | None, reach: Reach, view: View) -> str | None:
@@ -24,7 +23,7 @@ def why_hides_whole_rows(mask: ir.Value | None, reach: Reach, view: View) -> str
     Such rows are uniform, or NaN; with a finite floor their scores would count again.
     """
     for softmax, axis in reach.softmaxes:
-        if axis is not None and not _varies_along(mask, axis, view, _DEPTH):
+        if axis is not None and not _varies_along(mask, axis, view, _MAX_DEPTH):
             return f"it hides whole rows of Softmax {node_label(softmax)!r}, not keys"
     return None
 
@@ -41,10 +40,21 @@ def _varies_along(value: ir.Value | None, axis: int, view: View, depth: int) -> 
         return bool((array != array.take([0], axis)).any()) if array.size else False
     if node is None or dims is None or depth == 0:
         return True
-    if is_op(node, *_PLACE_BY_PLACE):
-        sources = node.inputs[:1] if is_op(node, "Expand") else node.inputs
-        return any(_varies_along(x, axis, view, depth - 1) for x in sources)
-    if is_op(node, "Transpose") and (perm := attr_ints(node, "perm")) is not None:
-        return _varies_along(node.inputs[0], perm[axis] - len(perm), view, depth - 1)
+    sources = _sources_along(node, axis, view)
+    return not sources or any(_varies_along(x, i, view, depth - 1) for x, i in sources)
+
+
+def _sources_along(node: ir.Node, axis: int, view: View) -> Sequence[tuple[ir.Value | None, int]]:
+    """Return inputs, each with an axis: if none varies along it, the output does not along its own.
+
+    Axes are counted from the end. Nothing if there are no such inputs.
+    """
+    if node in ops.UNARY or is_op(node, "Identity", "Expand"):
+        return [(node.inputs[0], axis)]
+    if node in ops.ELEMENTWISE:
+        return [(x, axis) for x in node.inputs]
+    if is_op(node, "Transpose"):
+        perm = permutation_of(node, view.shapes.rank(node.outputs[0]) or 0)
+        return [(node.inputs[0], perm[axis] - len(perm))] if perm else []
     before = axis_before_unsqueeze(node, axis, view) if is_op(node, "Unsqueeze") else None
-    return before is None or _varies_along(node.inputs[0], before, view, depth - 1)
+    return [] if before is None else [(node.inputs[0], before)]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.core import Match, Skip
 from graphfix.facts.symbolic.expressions import Dim, equal_dims, expr_of, product_of_dims
 from graphfix.facts.symbolic.signs import never_negative
@@ -19,7 +20,6 @@ from graphfix.graph.nodes import attr_int, is_op
 from graphfix.graph.walks import bodies_of, values_read_in_bodies
 from graphfix.ops.broadcast import BROADCAST
 
-from ...masks.sites.where_masks import LAYOUT
 from .makers import CacheBuilder
 from .slots import LengthDependence, UnclearError
 
@@ -47,7 +47,20 @@ _SIZE_OPERANDS = {
     "ConstantOfShape": (0,),
     **dict.fromkeys(("EyeLike", "RandomNormalLike"), ()),
 }
-_MOVES = frozenset({*LAYOUT, "Cast", "CastLike", "Dropout", "Split", "Slice", "Gather", "Concat"})
+_MOVES = frozenset(
+    {
+        *ops.VIEWS,
+        *ops.REPEATS,
+        "Transpose",
+        "Cast",
+        "CastLike",
+        "Dropout",
+        "Split",
+        "Slice",
+        "Gather",
+        "Concat",
+    }
+)
 # Of zeros they make zeros.
 _ZERO_TO_ZERO = frozenset({"Neg", "Abs", "Relu", "Sqrt", "Sign", "Ceil", "Floor", "Trilu"})
 _POINTWISE = frozenset(

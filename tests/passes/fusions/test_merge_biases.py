@@ -3,7 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import graphfix
@@ -259,6 +259,16 @@ _NODES = (
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(_NODES), *[st.integers(1, 4)] * 2), max_size=14))
+# ONNX Runtime computes equal sums once, and what is added to them.
+@example(
+    [
+        ("Add ({0}, b)", 2, 1),
+        ("Add ({0}, b)", 3, 1),
+        ("Mul ({0}, s)", 1, 1),
+        ("Add ({0}, b)", 2, 1),
+        ("Add ({0}, b)", 4, 1),
+    ]
+)
 def test_whatever_reads_what_lies_between(nodes: list[tuple[str, int, int]]) -> None:
     """Graphs in which each value may be read several times."""
     values, body = ["x", "z"], ""
@@ -281,6 +291,8 @@ def test_whatever_reads_what_lies_between(nodes: list[tuple[str, int, int]]) -> 
     except Exception:
         return  # a Transpose and a sum that do not fit each other
     graphfix.run(after, "merge-biases")
-    np.testing.assert_allclose(run(after), wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    # Of a difference that is 0, only the rounding of numbers around 1 is left.
+    atol = max(1e-4 * np.abs(wanted).max(), 1e-6)
+    np.testing.assert_allclose(run(after), wanted, rtol=1e-4, atol=atol)
     assert kernels(after) <= kernels(before)
     assert not graphfix.run(after, "merge-biases").changed

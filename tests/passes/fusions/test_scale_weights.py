@@ -16,7 +16,8 @@ HEAD = """(float[B, T, 2] x, float[3] given_) => (float[B, T, 3] y)
      float[1, 1, 1, 3] deeper = {1, 2, 3},
      int64[4] heads = {0, 0, 3, 1}, float[3, 1] each = {1, 2, 3}, int64[3] back = {0, 0, 3},
      int64[2, 5, 1] at = {0, 1, 2, 1, 0, 0, 1, 2, 1, 0}, int64[1] axis = {1},
-     int64[1] zero = {0}, int64[1] three = {3}, int64[1] last = {2}>"""
+     int64[1] zero = {0}, int64[1] three = {3}, int64[1] last = {2},
+     int64[3] fives = {-1, 5, 3}, int64[3] order = {2, 0, 1}>"""
 
 
 def model(body: str, head: str = HEAD) -> ir.Model:
@@ -54,6 +55,13 @@ def run(m: ir.Model, size: tuple[int, ...] = (2, 5, 2)) -> np.ndarray:
             "y = Unsqueeze (m, axis)",
             3,
         ),
+        # What only moves elements keeps their factor.
+        ("p = MatMul (x, w) g = Slice (p, zero, three, last) y = Mul (g, half)", 2),
+        (
+            "p = MatMul (x, w) g = Flatten <axis = 2> (p) m = Mul (g, half) y = Reshape (m, fives)",
+            3,
+        ),
+        ("p = MatMul (x, w) g = Gather <axis = 2> (p, order) y = Mul (g, half)", 2),
         # A weight that something else is made of when the model is loaded, too.
         (
             "both = Concat <axis = 1> (w, w) p = MatMul (x, w) y0 = Mul (p, s) "

@@ -11,7 +11,7 @@ from tests.passes.models import opened, ops, refusals
 
 INITS = f"""int64 zero = {{0}}, int64 one = {{1}}, int64 two = {{2}}, int64 second = {{1}},
     int64[1] front = {{0}}, int64[1] at = {{1}}, int64[1] step = {{1}}, int64[1] twice = {{2}},
-    int32 nought = {{0}}, int32 once = {{1}},
+    int64[1] backwards = {{-1}}, int32 nought = {{0}}, int32 once = {{1}},
     float[24, 2] table = {{{", ".join(str(i) for i in range(48))}}},
     int64[1, 24] ids = {{{", ".join(str(i) for i in range(24))}}},
     int64[24] line = {{{", ".join(str(i) for i in range(24))}}},
@@ -37,6 +37,10 @@ FORMS = {
     "a range with dims of 1": """at0 = Range (zero, t, one) r = Unsqueeze (at0, front)
         y = Gather (table, r)""",
     "a range behind the rows": """at0 = Range (zero, t, one) r = Unsqueeze (at0, at)
+        y = Gather (table, r)""",
+    "an axis that is counted from the end": """at0 = Range (zero, t, one)
+        y = Gather <axis = -2> (table, at0)""",
+    "a buffer and an axis that is counted from the end": """r = Slice (ids, front, t1, backwards)
         y = Gather (table, r)""",
     "a buffer of positions": "r = Slice (ids, front, t1, at, step) y = Gather (table, r)",
     "a buffer with one dim": "r = Slice (line, front, t1) y = Gather (table, r)",

@@ -122,3 +122,16 @@ def test_what_is_no_length_input_is_left_alone(body: str) -> None:
         column = Unsqueeze (mask, last)
         y = Mul (x, column) }}"""
     assert not graphfix.run(ir.from_onnx_text(text), "mask-length").changed
+
+
+def test_a_maximum_over_axes_that_are_computed_is_left_alone() -> None:
+    m = ir.from_onnx_text(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        m (float[B, T, 4] x, int64[B] lengths, int64[N] axes) => (float[B, T, 4] y)
+        <int64 zero = {0}, int64 one = {1}, int64[1] last = {-1}> {
+            longest = ReduceMax <keepdims = 0> (lengths, axes)
+            index = Range (zero, longest, one) ends = Unsqueeze (lengths, last)
+            valid = Less (index, ends) mask = Cast <to = 1> (valid)
+            column = Unsqueeze (mask, last) y = Mul (x, column) }"""
+    )
+    assert not refusals(m, "mask-length")

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from graphfix.graph.nodes import attr_int, attr_ints
 from graphfix.lengths.joint_axes import RefusedError, require_sole_time
 from graphfix.lengths.rule_site import AcceptedInputs, PaddingRule, RuleSite
 from graphfix.lengths.rules.result_tail import tail_from_end
@@ -15,17 +14,18 @@ from graphfix.lengths.tail_state import (
     carries_time,
     fixed_axis,
 )
+from graphfix.ops.axes import permutation_of
 
 
 def infer_transpose(site: RuleSite) -> TensorState:
     """Move the axes to their new places."""
     state = site.input_state()
-    return state.rearrange_axes(attr_ints(site.node, "perm") or range(state.rank)[::-1])
+    return state.rearrange_axes(permutation_of(site.node, state.rank))
 
 
 def infer_unsqueeze(site: RuleSite) -> TensorState:
     """Insert axes of size 1."""
-    state, axes = site.input_state(), site.axes_parameter()
+    state, axes = site.input_state(), site.axes_operand()
     if state.axes is None:
         return site.output_without_time()
     if axes is None:
@@ -38,7 +38,7 @@ def infer_unsqueeze(site: RuleSite) -> TensorState:
 
 def infer_squeeze(site: RuleSite) -> TensorState:
     """Drop axes of size 1."""
-    state, axes = site.input_state(), site.axes_parameter()
+    state, axes = site.input_state(), site.axes_operand()
     if state.axes is None:
         return site.output_without_time()
     if axes is None:
@@ -53,7 +53,7 @@ def infer_squeeze(site: RuleSite) -> TensorState:
 
 
 def infer_expand(site: RuleSite) -> TensorState:
-    """Make an axis of size 1 as long as a size says: all of it is the same."""
+    """Repeat axes of size 1."""
     state, out_axes = site.input_state(), site.output_axes()
     if state.counts_padding:
         return dataclasses.replace(state, axes=out_axes, tails=(None,) * len(out_axes))
@@ -68,7 +68,7 @@ def infer_expand(site: RuleSite) -> TensorState:
 
 
 def infer_tile(site: RuleSite) -> TensorState:
-    """Repeat axes as Expand does, but only axes of size 1 or those without time."""
+    """Repeat axes of size 1, and axes without time."""
     state, repeats = site.input_state(), site.input_contents(1)
     if state.axes is None or repeats is None:
         raise RefusedError("how often it repeats is not known")
@@ -90,11 +90,11 @@ def infer_tile(site: RuleSite) -> TensorState:
 
 
 def infer_split(site: RuleSite) -> list[TensorState | None]:
-    """Split an axis without time; of time, only the first part begins where it did."""
+    """Split an axis without time."""
     state = site.input_state()
     if state.counts_padding:
         raise RefusedError("it splits a vector of sizes")
-    axis = attr_int(site.node, "axis", 0) % state.rank
+    axis = site.axis_attribute(state.rank)
     if carries_time(state.factors_of(axis)):
         raise RefusedError("it splits the axis that carries time")
     sizes = [site.output_dims(i)[axis] for i in range(len(site.node.outputs))]

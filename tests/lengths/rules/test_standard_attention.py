@@ -8,7 +8,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import PaddingError
-from tests.lengths.test_attention import held, numbers
+from tests.lengths.rules.test_attention import held, numbers
 
 APART = """a = Reshape (x, apart) q = Transpose <perm = [0, 2, 1, 3]> (a)
     b = MatMul (x, w) c = Reshape (b, apart) k = Transpose <perm = [0, 2, 1, 3]> (c)"""

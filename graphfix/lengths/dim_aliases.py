@@ -3,7 +3,7 @@
 A graph shows that two dims are equal where it broadcasts one against the other, looks up every
 element of one input along the other, reshapes one to the shape of the other, or compares the count
 of a mask with a number of frames by the same arithmetic. Two dims that are broadcast are equal, or
-one of them is 1; what is said of a model here is said of runs in which they are equal.
+one of them is 1; the aliases hold for runs in which they are equal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,18 +11,18 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 import sympy
 
+from graphfix import ops
 from graphfix.facts.mask_lookups import identity_lookup
 from graphfix.facts.shapes import Shapes
 from graphfix.facts.symbolic.expressions import Dim, expr_of, symbols_of
 from graphfix.graph.nodes import is_op
 from graphfix.lengths.mask_counts import pairs_from_mask_counts
-from graphfix.ops.broadcast import BROADCAST
 
 Pair = tuple[str, str]
 
 
 class DimAliases:
-    """Names of dims that stand for one size, as far as the graph says so."""
+    """Names of dims that stand for one size, as far as the graph shows it."""
 
     def __init__(self, model: ir.Model, shapes: Shapes) -> None:
         self._model, self._shapes = model, shapes
@@ -57,7 +57,7 @@ def single_symbol(dim: Dim) -> str:
 
 
 def _equal_names(node: ir.Node, shapes: Shapes) -> Iterator[Pair]:
-    if is_op(node, *BROADCAST):
+    if node in ops.BROADCASTS:
         for column in zip(*((shapes.dims(x) or ())[::-1] for x in node.inputs), strict=False):
             yield from _equal_names_in_column(column)
     elif is_op(node, "Reshape"):
@@ -65,7 +65,7 @@ def _equal_names(node: ir.Node, shapes: Shapes) -> Iterator[Pair]:
     elif is_op(node, "Gather", "GatherND"):
         lookup = identity_lookup(node, shapes)
         for i, dim in enumerate(() if lookup is None else shapes.dims(lookup.table) or ()):
-            # There are at least as many as are looked up, and the others are not looked at.
+            # The table may be longer than the lookup, whose result does not depend on the rest.
             if (
                 lookup is not None
                 and single_symbol(dim)
@@ -75,7 +75,7 @@ def _equal_names(node: ir.Node, shapes: Shapes) -> Iterator[Pair]:
 
 
 def _equal_names_in_column(dims: Sequence[Dim]) -> Iterator[Pair]:
-    """Yield names in one column, or one inside a least size with the name beside it."""
+    """Yield pairs of names that broadcast, and of a name with the ``Min`` that it is part of."""
     for own in filter(None, map(single_symbol, dims)):
         for dim in dims:
             least = expr_of(dim)
@@ -84,7 +84,7 @@ def _equal_names_in_column(dims: Sequence[Dim]) -> Iterator[Pair]:
 
 
 def _equal_names_of_reshape(node: ir.Node, shapes: Shapes) -> Iterator[Pair]:
-    """Pair the names where a Reshape turns ``[C, S]`` into ``[B, 1, 1, T]``, 1s aside."""
+    """Yield the pairs C, B and S, T where a Reshape turns ``[C, S]`` into ``[B, 1, 1, T]``."""
     sides = map(shapes.dims, (node.inputs[0], node.outputs[0]))
     before, after = ([x for x in dims or () if x != 1] for dims in sides)
     if len(before) != len(after):

@@ -1,0 +1,62 @@
+"""Which dims are a batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphfix.feeds.signature import Signature
+from tests.feeds.small_models import model
+
+ROWS = """m (int32[unk__1, {size}] ids) => (float[unk__2, {size}, 3] y)
+    <int32[3] three = {{0, 1, 2}}, int64[1] ax = {{-1}}>
+    {{ u = Unsqueeze (ids, ax)  h = Equal (u, three)  y = Cast <to = 1> (h) }}"""
+
+
+@pytest.mark.parametrize(("size", "batch"), [(2048, "unk__1"), (8, None)])
+def test_rows_of_many_whole_numbers_are_a_batch(size: int, batch: str | None) -> None:
+    """Of few they may be the codes of a frame."""
+    assert Signature(model(ROWS.format(size=size))).batch == batch
+
+
+STATE = """m (float[{first}, T] x, float[{states}] h) => (float[Q, T] y, float[{states}] g)
+    {{ g = Tanh (h)  y = Relu (x) }}"""
+
+
+@pytest.mark.parametrize(
+    ("first", "states", "batch"),
+    [("batch", "2, batch, 128", "batch"), ("S", "2, S, 128", None), ("n", "2, 64, n", None)],
+)
+def test_a_batch_comes_second_in_states(first: str, states: str, batch: str | None) -> None:
+    signature = Signature(model(STATE.format(first=first, states=states)))
+    assert signature.batch == batch
+    if batch:
+        assert [x.rows for x in signature.inputs] == [0, 1]
+        assert signature.times == ["T"]
+
+
+def test_one_number_a_row_is_of_the_batch_and_a_vector_of_data_is_not() -> None:
+    text = """m (float[B, T, 3] x, int64[N7] voice, float[K] scale)
+            => (float[B, T, 3] y, float[K] z)
+        <float[2, 1] t = {1, 2}> { e = Gather (t, voice)  y = Relu (x)  z = Tanh (scale) }"""
+    signature = Signature(model(text))
+    assert signature.batch_symbols == {"B", "N7"}
+    assert [x.rows for x in signature.inputs] == [0, 0, None]
+
+
+@pytest.mark.parametrize(
+    ("dims", "rows", "time"), [("4, T", 0, 1), ("1", 0, None), ("4", None, None)]
+)
+def test_a_first_dim_that_is_a_number_is_a_batch_beside_others(
+    dims: str, rows: int | None, time: int | None
+) -> None:
+    (item,) = Signature(
+        model(f"m (float[{dims}] x) => (float[{dims}] y) {{ y = Relu (x) }}")
+    ).inputs
+    assert (item.rows, item.time) == (rows, time)
+
+
+def test_nodes_of_a_graph_that_edges_name_are_no_batch() -> None:
+    text = (
+        """m (float[N, 4] x, int64[2, E] edges) => (float[2, E, 4] y) { y = Gather (x, edges) }"""
+    )
+    assert Signature(model(text)).batch is None

@@ -1,0 +1,72 @@
+"""Conditions that cases met and missed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphfix.feeds.case import Case
+from graphfix.feeds.case_search import search_cases
+from graphfix.feeds.case_style import Side
+from graphfix.feeds.coverage import measure_coverage
+from graphfix.feeds.signature import Signature
+from tests.feeds.small_models import ADDITIVE, model
+
+
+@pytest.mark.parametrize(
+    ("dims", "image"),
+    [("B, 3, H, W", True), ("1, 64, 64, 3", True), ("B, 1, 80, T", False), ("B, T, 3", False)],
+)
+def test_pictures_have_the_range_of_pictures(dims: str, image: bool) -> None:
+    made = model(f"m (float[{dims}] x) => (float[{dims}] y) {{ y = Tanh (x) }}")
+    cases = search_cases(made, lambda case: None, cover=True)
+    most = max(float(np.abs(x.feeds["x"]).max()) for x in cases)
+    assert (100 < most <= 255) if image else most > 1e4
+    told = measure_coverage(cases, cases.signature)
+    assert ("'x' from 0 to 255" in told.covered) == image
+    assert any("values from 0 to 255" in x.name for x in cases) == image
+
+
+ROWS = {
+    "several full rows": ((4, 4), "right"),
+    "a short first row": ((2, 4), "right"),
+    "no full row": ((3, 2), "right"),
+    "an empty row": ((4, 0), "right"),
+    "padding on the left": ((4, 2), "left"),
+}
+
+
+def padded(ends: tuple[int, ...], side: Side) -> Case:
+    mask = np.arange(4) < np.array(ends)[:, None]
+    mask = mask[:, ::-1] if side == "left" else mask
+    feeds = {"a": mask.astype(np.int64), "s": np.ones((2, 4, 4), np.float32)}
+    return Case("", {"B": 2, "T": 4}, feeds, {"T": ends}, side=side)
+
+
+@pytest.mark.parametrize("condition", ROWS)
+def test_a_condition_on_rows_is_met_by_a_case_of_it_alone(condition: str) -> None:
+    signature, (ends, side) = Signature(model(ADDITIVE)), ROWS[condition]
+    plain = padded((4, 3), "right")
+    assert condition in measure_coverage([plain], signature).missing
+    assert condition in measure_coverage([plain, padded(ends, side)], signature).covered
+
+
+def test_without_padding_it_is_said_that_there_was_none() -> None:
+    signature = Signature(model(ADDITIVE))
+    short = Case("", {"B": 2, "T": 1}, padded((4, 3), "right").feeds, {"T": (1, 0)})
+    assert "padding" in measure_coverage([short], signature).missing
+    assert "padding" not in measure_coverage([padded((4, 3), "right")], signature).missing
+
+
+@pytest.mark.parametrize(("fed", "missing"), [((0, 1), 1), ((0, 1, 2), 0), ((2, 7), 2)])
+def test_values_of_a_choice_are_counted(fed: tuple[int, ...], missing: int) -> None:
+    signature = Signature(
+        model("""m (float[B, T] x, int64[B] voice) => (float[B, T] y) <float[3, 1] t = {1, 2, 3}>
+        { e = Gather (t, voice)  y = Add (x, e) }""")
+    )
+    feeds = {"x": np.ones((len(fed), 2), np.float32), "voice": np.array(fed)}
+    coverage = measure_coverage([Case("", {"B": len(fed), "T": 2}, feeds)], signature)
+    if missing:
+        assert f"{missing} of 3 values of 'voice'" in coverage.missing
+    else:
+        assert "every value of 'voice'" in coverage.covered

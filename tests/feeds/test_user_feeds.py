@@ -1,0 +1,36 @@
+"""The user's own inputs: from a file or as arrays, and those that do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphfix.errors import FeedError
+from graphfix.feeds.signature import Signature
+from graphfix.feeds.user_feeds import case_from_feeds
+from tests.feeds.small_models import ADDITIVE, model
+
+
+def test_given_inputs_are_used_as_they_are(tmp_path: Path):
+    mask = np.array([[1, 1, 1], [1, 0, 0]])
+    scores = np.zeros((2, 3, 3), np.float32)
+    np.savez(tmp_path / "f.npz", a=mask, s=scores)
+    case = case_from_feeds(tmp_path / "f.npz", Signature(model(ADDITIVE)))
+    assert case.dims == {"B": 2, "T": 3}
+    assert case.valid == {"T": (3, 1)}
+    assert (case.feeds["a"] == mask).all()
+
+
+def test_given_inputs_that_do_not_fit(tmp_path: Path):
+    signature = Signature(model(ADDITIVE))
+    with pytest.raises(FeedError, match="lack 's'"):
+        case_from_feeds({"a": np.ones((2, 3))}, signature)
+    with pytest.raises(FeedError, match=r"'a' has shape \[3\].*\['B', 'T'\]"):
+        case_from_feeds({"a": np.ones(3), "s": np.ones((1, 3, 3))}, signature)
+    with pytest.raises(FeedError, match="no such file"):
+        case_from_feeds(tmp_path / "none.npz", signature)
+    (tmp_path / "text.npz").write_text("hello")
+    with pytest.raises(FeedError, match=r"not an \.npz file"):
+        case_from_feeds(tmp_path / "text.npz", signature)

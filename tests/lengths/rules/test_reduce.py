@@ -1,0 +1,75 @@
+"""Rules for reductions."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lengths.analysed import analysis_of, leaks, reasons, state_of
+
+CONSTANTS = "int64[1] one = {1}, int64[1] two = {2}, int64 at = {1}, int64 across = {0}"
+
+
+@pytest.mark.parametrize(
+    ("node", "leak"),
+    [
+        ("ReduceSum (f, one)", "sum pollution"),
+        ("ReduceL2 <axes = [1]> (f)", "sum pollution"),
+        ("ReduceMax <axes = [1]> (f)", "maximum pollution"),
+        ("ReduceLogSumExp <axes = [1]> (f)", "maximum pollution"),
+        ("ReduceMean <axes = [1]> (f)", "mean pollution"),
+        ("ArgMax <axis = 1> (f)", "maximum pollution"),
+        ("CumSum <reverse = 1> (f, at)", "sum pollution"),
+    ],
+)
+def test_the_tail_must_be_neutral_along_time(node: str, leak: str) -> None:
+    analysis = analysis_of(f"f = Cos (x) y = {node}", constants=CONSTANTS)
+    assert not analysis.refusals
+    assert leak in leaks(analysis)
+
+
+@pytest.mark.parametrize(
+    "node",
+    ["ReduceSum (f, two)", "ReduceMin <axes = [2]> (f)", "ArgMin <axis = -1> (f)"],
+)
+def test_other_axes_need_nothing(node: str) -> None:
+    analysis = analysis_of(f"f = Cos (x) y = {node}", constants=CONSTANTS)
+    assert not analysis.refusals
+    assert not analysis.repairs
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        ("ReduceMin <axes = [1]> (f)", "there is no repair for it over time"),
+        ("ReduceProd <axes = [1]> (f)", "there is no repair for it over time"),
+        ("ArgMin <axis = 1> (f)", "there is no repair for it over time"),
+        ("ArgMax <axis = 1, select_last_index = 1> (f)", "there is no repair for it over time"),
+        ("ReduceMax <axes = [0]> (f)", "it sums over the batch"),
+        ("ReduceSum (f, axes)", "the axes that it is over are not constant"),
+        ("CumSum (f, across)", "it mixes rows of the batch"),
+    ],
+)
+def test_refusals(node: str, reason: str) -> None:
+    inputs = "float[B, T, 4] x, int64[1] axes"
+    analysis = analysis_of(f"f = Cos (x) y = {node}", inputs=inputs, constants=CONSTANTS)
+    assert reasons(analysis)[0].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("node", "sign"),
+    [
+        ("ReduceSum (p, two)", 2),
+        ("ReduceMean <axes = [2]> (p)", 2),
+        ("ReduceMin <axes = [2]> (p)", 2),
+        ("ReduceL1 <axes = [2]> (x)", 1),
+        ("ReduceSumSquare <axes = [2]> (x)", 1),
+        ("ReduceProd <axes = [2]> (p)", 1),
+        ("ReduceProd <axes = [2]> (x)", 0),
+        ("ReduceMax <axes = [2]> (x)", 0),
+        ("ReduceLogSum <axes = [2]> (p)", 0),
+    ],
+)
+def test_signs(node: str, sign: int) -> None:
+    state = state_of(analysis_of(f"p = Cosh (x) y = {node}", constants=CONSTANTS), "y")
+    assert state is not None
+    assert state.sign == sign
