@@ -88,6 +88,7 @@ class FuseAffine(NodePass[AffineSite]):
     anchors = ("Add",)
     sentence = "a factor and a bias for each channel, each a kernel of its own"
 
+    # Over 15 decisions: guards, each for the next node or input.
     def match(self, node: ir.Node, view: View) -> AffineSite | None:
         """Return the site of a constant factor and a constant sum for each channel."""
         bias_place = _constant_place(node, view)
