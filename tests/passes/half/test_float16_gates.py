@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.half import float16_range
+from graphfix.float16_search import float16_range
 from graphfix.proof.compare import HALF_GATE
 from tests.passes.half.test_float16 import f, same_numbers
 

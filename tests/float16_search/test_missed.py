@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 import pytest
+from tests.half.test_keep_search import OVERFLOWS, f, parse
 
 import graphfix
 from graphfix import job
 from graphfix.cli import main
 from graphfix.core import Change
 from graphfix.engine.report import PassReport, Report
-from graphfix.half import keep_search
-from graphfix.half.keep_search import KeepSearchResult
+from graphfix.float16_search import keep_search
+from graphfix.float16_search.keep_search import KeepSearchResult
 from graphfix.job import prove
 from graphfix.job.task import Task
 from graphfix.proof.compare import HALF_GATE, Tolerance
-from tests.half.test_keep_search import OVERFLOWS, f, parse
 
 if TYPE_CHECKING:
     from graphfix.core import Pass
