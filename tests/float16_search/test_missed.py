@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 import pytest
-from tests.half.test_keep_search import OVERFLOWS, f, parse
+from tests.float16_search.test_keep_search import OVERFLOWS, f, parse
 
 import graphfix
 from graphfix import job
