@@ -238,15 +238,12 @@ class Builder:
             site.resize_inputs(index + 1)
         site.replace_input_with(index, value)
 
-    def redirect_uses(
-        self, old: ir.Value, uses: Iterable[tuple[ir.Node, int]], new: ir.Value
-    ) -> None:
-        """Redirect these uses of ``old`` to ``new``; what made ``new`` from ``old`` keeps it.
+    def redirect_uses(self, uses: Iterable[tuple[ir.Node, int]], new: ir.Value) -> None:
+        """Let these uses of a value read ``new``, except nodes that this pass has built.
 
         Args:
-            old: The value.
-            uses: Some of its uses: a node, and which input of it.
-            new: What they take from now on.
+            uses: Some uses of one value: a node, and the index of its input.
+            new: What they read from now on.
         """
         for node, index in uses:
             if node not in self._new_nodes:

@@ -151,7 +151,7 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
     def rewrite(self, match: ProjectedSite | BiasSite, op: Builder) -> ir.Value:
         """Build Attention(input, weights, bias, mask_index, past, attention_bias)."""
         if isinstance(match, BiasSite):
-            op.redirect_uses(match.node.outputs[0], [(match.attention, _BIAS)], match.bias)
+            op.redirect_uses([(match.attention, _BIAS)], match.bias)
             return match.product
         if match.shared_part is not None:
             _compute_shared_part(match, match.shared_part, op)
@@ -308,9 +308,8 @@ def _compute_shared_part(match: ProjectedSite, part: ir.Value, op: Builder) -> N
         product = op.MatMul(match.data, op.Slice(match.weights[0], *ends, np.array([1])))
         if match.bias is not None:
             product = op.Add(product, op.Slice(match.bias, *ends, np.array([0])))
-    op.redirect_uses(
-        part, [(x.node, x.idx) for x in part.uses() if x.node is not match.node], product
-    )
+    others = [(x.node, x.idx) for x in part.uses() if x.node is not match.node]
+    op.redirect_uses(others, product)
 
 
 def _packed_width(

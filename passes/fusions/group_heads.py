@@ -170,8 +170,7 @@ def _build_split(match: GroupedSite, op: Builder) -> ir.Value:
             part = op.Reshape(row_parts[place], np.array([*[0] * front, count, width], np.int64))
             if swapped:
                 part = op.Transpose(part, perm=[*range(front - 1), front, front - 1, front + 1])
-            for value, node, index in uses:
-                op.redirect_uses(value, [(node, index)], part)
+            op.redirect_uses([(node, index) for _, node, index in uses], part)
     return row_parts[0]
 
 

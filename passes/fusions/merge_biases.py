@@ -227,7 +227,7 @@ def _build_sums(match: BiasSite, op: Builder) -> ir.Value:
             if output in match.ends:
                 ends[output] = op.Add(bare.pop(output), added.pop(output))
             elif shapes := [(x, i) for x, i in output.uses() if is_op(x, "Shape")]:
-                op.redirect_uses(output, shapes, bare[output])
+                op.redirect_uses(shapes, bare[output])
     last = ends.pop(match.node.outputs[0])
     for old, new in ends.items():
         op.replace_and_remove(old, new)

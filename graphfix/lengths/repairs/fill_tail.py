@@ -186,4 +186,4 @@ class PoisonedInput(Repair):
         clean, dirty_state = self.value, state_with_tail(self.state.axes or (), ANY)
         for axis in self.state.time_axes:
             clean = zero_tail(op, lengths, clean, dirty_state, axis, None)
-        op.redirect_uses(self.value, readers, clean)
+        op.redirect_uses(readers, clean)
