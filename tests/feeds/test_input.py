@@ -36,7 +36,7 @@ def test_single_symbols(dim: int | ir.SymbolicDim, name: str | None) -> None:
 
 
 def test_symbols_come_in_order_each_once() -> None:
-    role = Role("data")
+    role = Role("data", "a use")
     inputs = [Input("a", "f4", (SUM, 4, T), role), Input("b", "f4", (ir.SymbolicDim("A"), N), role)]
     assert all_symbols(inputs) == ["N", "T", "A"]
     assert inputs[0].shape_at({"T": 5, "N": 2}) == (7, 4, 5)
@@ -56,11 +56,11 @@ def test_symbols_come_in_order_each_once() -> None:
 def test_integers_lie_below_sizes(
     sizes: dict[str, int], low: int, high: int, expected: int
 ) -> None:
-    role = Role("index", low=low, high=high, below=(T, N))
+    role = Role("index", "a use", low=low, high=high, below=(T, N))
     bounded = Input("a", "i8", (4,), role).bounded_by_sizes(sizes)
     assert (bounded.role.low, bounded.role.high) == (low, expected)
 
 
 def test_integers_that_nothing_bounds_stay() -> None:
-    item = Input("a", "i8", (4,), Role("index", high=7))
+    item = Input("a", "i8", (4,), Role("index", "a use", high=7))
     assert item.bounded_by_sizes({}) is item
