@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from graphfix.lengths.joint_axes import RefusedError
-from graphfix.lengths.rules.shape_ops import RULES, infer_sizes
-from graphfix.lengths.tail_state import ANY, FINITE, Tail, TensorState
+from graphfix.lengths.rules.shape_ops import RULES, infer_range, infer_sizes
+from graphfix.lengths.tail_state import ANY, FINITE, Tail, TensorState, TimeFactor, size_expr
 from tests.lengths.analysed import analysis_of, reasons
 from tests.lengths.sites import site_of
 
@@ -96,6 +96,24 @@ def test_a_range_of_frames(start: str, step: str, steps: tuple[int, int], sign: 
 def test_a_range_that_begins_at_a_padded_length_is_refused(ends: str) -> None:
     with pytest.raises(RefusedError, match="where it begins, or its step"):
         infer(f"{LENGTH} y = Range ({ends})", l=COUNTS, u={"axes": ()})
+
+
+@pytest.mark.parametrize(
+    ("ends", "refused"),
+    [("begin, f, half", False), ("g, f, half", True), ("begin, f, g", True), ("g, f, g", True)],
+)
+def test_a_range_of_floats_has_a_constant_start_and_step(ends: str, refused: bool) -> None:
+    inputs = "float[B, T, 4] x, float f, float g"
+    constants = "float begin = {0}, float half = {0.5}"
+    node = f"y = Range ({ends})"
+    site = site_of(node, inputs=inputs, constants=constants, outputs="float[T] y", f=COUNTS)
+    site.output_axes = lambda index=0: ((TimeFactor(size_expr("T")),),)
+    if refused:
+        with pytest.raises(RefusedError, match="where it begins, or its step"):
+            infer_range(site)
+        return
+    state = infer_range(site)
+    assert (state.tails, state.steps, state.sign, state.fixed) == ((FINITE,), None, 0, True)
 
 
 @pytest.mark.parametrize(("end", "fixed"), [("two", True), ("u", False)])
