@@ -180,3 +180,11 @@ def test_only_the_first_result_is_known() -> None:
     site = site_of(f"y, key, value = {MHA} (x, k, v)", inputs=INPUTS, opset=23)
     states = RULES["com.microsoft.MultiHeadAttention"].infer_states(site)
     assert list(states)[1:] == [None, None]
+
+
+def test_a_mask_is_of_the_keys() -> None:
+    """Queries, keys and values may hold different numbers behind what is valid."""
+    site, _ = infer("Attention <q_num_heads = 2, kv_num_heads = 2> (x, k, v)", k=ONE, v=ZERO)
+    assert site.repairs[0].state.tails == (None, ONE)
+    site, _ = infer(f"{MHA} (x, k, v)", k=ONE, v=ZERO)
+    assert site.repairs[0].state.tails == (None, ONE, None)
