@@ -11,8 +11,8 @@ from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op
 
 from ..common.cuts import HalfCut, build_slice, half_cut_of
+from ..common.fold_view import exclusive_producer
 from ..common.fusible import FLOATS, only_user
-from ..common.lookup import exclusive_producer
 from ..common.norm_site import square_of
 from ..common.reshape_targets import ReshapeTarget, reshape_target_of
 

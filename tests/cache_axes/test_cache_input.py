@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graphfix.caches.cache_input import KEY, CacheInput
+from graphfix.cache_axes.cache_input import KEY, CacheInput
 from graphfix.errors import ModelError
 
 CACHES = CacheInput(
@@ -57,7 +58,7 @@ def test_a_dim_has_one_entry_the_last() -> None:
 def test_a_malformed_entry_is_said(text: str) -> None:
     model = empty_model()
     model.metadata_props[KEY] = text
-    with pytest.raises(ModelError, match=r"graphfix\.caches=.* is malformed"):
+    with pytest.raises(ModelError, match=rf"{re.escape(KEY)}=.* is malformed"):
         CacheInput.all_from_metadata(model)
 
 

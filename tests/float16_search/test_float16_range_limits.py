@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graphfix.half.float16_range import (
+from graphfix.float16_search.float16_range import (
     SMALLEST_VARIANCE,
     RangeGap,
     is_near_limit,

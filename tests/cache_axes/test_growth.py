@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from graphfix.caches.growth import GrowingState, find_growing_states, unify_dims
+from graphfix.cache_axes.growth import GrowingState, find_growing_states, unify_dims
 from graphfix.facts import shapes
 from graphfix.feeds.states import StatePair
 

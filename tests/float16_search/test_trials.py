@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.feeds.case import Case
-from graphfix.half.trials import KeepSet, Trials, extreme_cases, first_tensor_name
+from graphfix.float16_search.trials import KeepSet, Trials, extreme_cases, first_tensor_name
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]> g (float[T, 4] x, int64[1] i) => (y) {
     c = Constant <value = float {2.0}> ()

@@ -9,8 +9,8 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.feeds.case import Case
-from graphfix.half.overflow import find_overflows
-from graphfix.half.trials import KeepSet, Trials
+from graphfix.float16_search.overflow import find_overflows
+from graphfix.float16_search.trials import KeepSet, Trials
 
 Numbers = dict[str, tuple[list[float], list[float]]]
 BODY = "n = Shape (x) a = Mul (x, x) b = Mul (a, a) c = Sqrt (b) i = Cast <to = 7> (c) y = Cos (c)"
