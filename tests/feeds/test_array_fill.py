@@ -1,0 +1,219 @@
+"""Contents of one array of a case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphfix.feeds import array_fill
+from graphfix.feeds.case_style import Style, Values
+from graphfix.feeds.input import Input
+from graphfix.feeds.roles import Role
+
+
+def item(
+    kind: Any = "data",
+    dims: tuple[int, ...] = (2, 8, 3),
+    dtype: str = "f4",
+    rows: int | None = 0,
+    time: int | None = 1,
+    **facts: Any,
+) -> Input:
+    return Input("x", dtype, dims, Role(kind, "a use", **facts), rows=rows, time=time)
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(1)
+
+
+@pytest.mark.parametrize(
+    ("side", "length", "valid", "expected"),
+    [
+        ("right", 4, (4, 2), [[1, 1, 1, 1], [1, 1, 0, 0]]),
+        ("left", 4, (4, 1), [[1, 1, 1, 1], [0, 0, 0, 1]]),
+        ("right", 3, (3, 1), [[1, 1, 1, 1], [1, 1, 0, 0]]),
+        ("right", 3, (0, 3), [[0, 0, 0, 0], [1, 1, 1, 1]]),
+    ],
+)
+def test_masks(side: Any, length: int, valid: tuple[int, ...], expected: list[list[int]]) -> None:
+    mask = array_fill.make_mask(item("mask", (2, 4), "i8"), (2, 4), valid, length, side)
+    assert mask.tolist() == expected
+    assert mask.dtype == np.int64
+    other = item("mask", (2, 4), valid=0.0, padded=-5.0)
+    negative = array_fill.make_mask(other, (2, 4), valid, length, side)
+    assert negative.tolist() == [[0 if x else -5 for x in row] for row in expected]
+
+
+def test_a_mask_without_time_is_content() -> None:
+    mask = array_fill.make_mask(item("mask", (2,), time=None, valid=3.0), (2,), (1, 1), 1, "right")
+    assert mask.tolist() == [3, 3]
+    assert array_fill.padding_mask(item(time=None), (2, 3, 1), (1, 1)) is None
+    padding = array_fill.padding_mask(item(), (2, 3, 1), (3, 1))
+    assert padding is not None
+    assert padding[..., 0].tolist() == [[False, False, False], [False, True, True]]
+
+
+def test_values_lie_along_axes() -> None:
+    assert array_fill.index_along((2, 3), 1).tolist() == [[0, 1, 2]]
+    assert array_fill.index_along((2, 3), 0).tolist() == [[0], [1]]
+    assert array_fill.repeat_rows(np.array([5, 6]), (1, 3)).tolist() == [[5, 6, 5]]
+    assert array_fill.repeat_rows(np.array([5]), (0, 1)).shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "start", "expected"),
+    [
+        ((2, 3), 1, 0, [[1, 2, 3], [1, 2, 3]]),
+        ((1, 3), 1, 4, [[5, 6, 6]]),
+        ((2,), 0, 0, [1, 2]),
+        ((), 0, 2, 3),
+    ],
+)
+def test_positions(shape: tuple[int, ...], axis: int, start: int, expected: Any) -> None:
+    role = Role("positions", "a use", low=1, high=7)
+    assert array_fill.count_positions(shape, axis, role, start).tolist() == expected
+
+
+def test_ids_avoid_those_of_padding() -> None:
+    role = Role("tokens", "a use", low=2, high=9, choices=(2, 3))
+    ids = array_fill.draw_token_ids(rng(), role, (4, 50))
+    assert set(ids.reshape(-1).tolist()) == {4, 5, 6, 7, 8}
+    assert ids.reshape(-1)[100] == 8
+    alone = array_fill.draw_token_ids(
+        rng(), Role("tokens", "a use", low=1, high=2, choices=(1,)), (3,)
+    )
+    assert alone.tolist() == [1, 1, 1]
+    pair = array_fill.draw_token_ids(rng(), Role("tokens", "a use", low=0, high=999), (2,))
+    assert pair[1] == 998
+    single = array_fill.draw_token_ids(rng(), Role("tokens", "a use", low=0, high=999), (1,))
+    assert single[0] != 998
+
+
+@pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        (item("choice", (2,), "i8", choices=(1, 4), free=True), (1, 4, 5)),
+        (item("choice", (2,), "u1", choices=(4, 1), free=True), (4, 1, 5)),
+        (item("choice", (2,), "i8", choices=(1, 4)), (1, 4)),
+        (item("choice", (2,), "f4", choices=(1, 4), free=True), (1, 4)),
+        (item("tokens", (2, 1), "i8", time=None, low=1, high=4), (1, 2, 3)),
+        (item("tokens", (2,), "i8", time=None, high=64), tuple(range(64))),
+        (item("tokens", (2,), "i8", time=None, low=1, high=66), ()),
+        (item("tokens", (2, 3), "i8", time=None, high=4), ()),
+        (item("tokens", (2, 1), "i8", time=1, high=4), ()),
+        (item("data", (2,), "i8", time=None, high=4), ()),
+    ],
+)
+def test_options(given: Input, values: tuple[int, ...]) -> None:
+    assert array_fill.selector_values(given) == values
+
+
+@pytest.mark.parametrize(
+    ("given", "wide", "low", "high"),
+    [
+        (item("data", dtype="i8", low=3, high=6), False, 3, 5),
+        (item("data", dtype="i8", low=3, high=3), False, 3, 3),
+        (item("data", dtype="i8", low=3, high=6), True, 3, 5),
+        (item("data", dtype="i8", low=3, high=6, free=True), True, -3, 120),
+        (item("data", dtype="u2", low=3, high=6, free=True), True, 0, 120),
+        (item("data", dtype="u1", free=True), True, 0, 255),
+        (item("data", dtype="i1", free=True), True, -128, 127),
+        (item("data", dtype="?", free=True), True, 0, 1),
+    ],
+)
+def test_integers(given: Input, wide: bool, low: int, high: int) -> None:
+    array = array_fill.draw_integers(rng(), given, (2, 800, 3), wide=wide)
+    assert (array.min(), array.max()) == (low, high)
+    assert array.dtype == np.dtype(given.dtype)
+
+
+def test_one_outlier_lies_in_the_second_row() -> None:
+    wide = item("data", dtype="i8", free=True)
+    array = array_fill.draw_integers(rng(), wide, (2, 8, 3), wide=True)
+    assert np.argwhere(array == 120).tolist() == [[1, 2, 0]]
+    assert (array[array != 120] < 10).all()
+    single = array_fill.draw_integers(rng(), item(dtype="i8", free=True), (1, 1, 1), wide=True)
+    assert single[0, 0, 0] < 10
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [("usual", 0.7, 1.3), ("loud", 20, 40), ("quiet", 0.02, 0.04), ("silent", -0.1, 0.1)],
+)
+def test_floats_spread(values: Values, low: float, high: float) -> None:
+    array = array_fill.draw_floats(rng(), item(), (2, 100, 3), values)
+    assert low <= np.std(array) <= high
+    assert abs(np.mean(array)) <= high
+
+
+def test_floats_of_a_span_and_of_an_image() -> None:
+    span = array_fill.draw_floats(rng(), item(span=(2.0, 3.0)), (2, 100, 3), "loud")
+    assert span.min() >= 2
+    assert span.max() <= 3
+    image = item(dims=(1, 3, 8, 8))
+    pixels = array_fill.draw_floats(rng(), image, (1, 3, 8, 8), "pixels")
+    assert pixels.min() >= 0
+    assert 200 < pixels.max() <= 255
+    assert array_fill.draw_floats(rng(), item(), (2, 100, 3), "pixels").max() < 9
+
+
+@pytest.mark.parametrize(
+    ("dims", "image"),
+    [((1, 3, 8, 8), True), ((1, 8, 8, 3), True), ((1, 8, 3, 8), False), ((3, 3, 3), False)],
+)
+def test_images(dims: tuple[int, ...], image: bool) -> None:
+    assert array_fill.is_image(item(dims=dims)) == image
+
+
+@pytest.mark.parametrize("values", ["usual", "silent", "spikes", "loud"])
+def test_positive_floats_are_above_0(values: Values) -> None:
+    for positive, style in ((True, values), (False, "positive")):
+        array = array_fill.draw_floats(rng(), item(), (2, 8, 3), style, positive=positive)
+        assert array.min() >= 0.2
+
+
+@pytest.mark.parametrize(
+    ("given", "shape", "places"),
+    [
+        (item(), (2, 8, 3), [(1, 2, 0), (1, 2, 1)]),
+        (item(), (1, 8, 3), [(0, 2, 0), (0, 2, 1)]),
+        (item(), (2, 8, 1), [(1, 2, 0)]),
+        (item(dims=(2, 8)), (2, 8), [(1, 2), (1, 3)]),
+        (item(dims=(2, 5, 8), time=2), (2, 5, 8), [(1, 0, 2), (1, 1, 2)]),
+        (item(dims=(8,), rows=None, time=0), (8,), [(2,), (3,)]),
+        (item(dims=(2, 3), time=None), (2, 3), [(1, 0), (1, 1)]),
+        (item(dims=(2,), time=None), (2,), [(1,)]),
+    ],
+)
+def test_spikes_lie_in_one_frame(given: Input, shape: Any, places: list[tuple[int, ...]]) -> None:
+    for values, high in (("bumps", 1.3e3), ("spikes", 1.3e4)):
+        array = array_fill.draw_floats(rng(), given, shape, values)
+        assert array[places[0]] == high
+        assert [tuple(x) for x in np.argwhere(np.abs(array) > 100).tolist()] == places
+        assert len(places) == 1 or array[places[1]] == -high + high / 13
+    one = array_fill.draw_floats(rng(), item(), (1, 1, 1), "spikes")
+    assert abs(one[0, 0, 0]) < 100
+
+
+def test_content_is_of_the_type_of_the_input() -> None:
+    style = Style(values="loud", wide=True)
+    tokens = array_fill.draw_content(rng(), item("tokens", dtype="i4", high=5), (2, 9, 1), style)
+    assert tokens.dtype == np.int32
+    assert tokens.max() == 4
+    whole = array_fill.draw_content(rng(), item(dtype="i8", free=True), (2, 9, 1), style)
+    assert whole.max() == 120
+    floats = array_fill.draw_content(rng(), item(), (2, 90, 1), style, positive=True)
+    assert floats.dtype == np.float32
+    assert floats.min() > 0
+    assert floats.max() > 20
+
+
+def test_other_readings_of_a_mask() -> None:
+    whole = array_fill.draw_other_reading(rng(), item("mask", dtype="i8"), (2, 200))
+    assert (whole.min(), whole.max()) == (0, 8)
+    gains = array_fill.draw_other_reading(rng(), item("mask"), (2, 200))
+    assert gains.dtype == np.float32
+    assert 0.3 <= gains.min() < 0.4
+    assert 1.6 < gains.max() <= 1.7
