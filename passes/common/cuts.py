@@ -56,17 +56,18 @@ def half_cut_of(part: ir.Value, view: View) -> tuple[HalfCut, int] | None:
     dims, size = view.shapes.dims(source), view.shapes.dims(part)
     if is_op(node, "Split") and dims and size:
         along = attr_int(node, "axis", 0) % len(dims)
-        each = size[along] if node.outputs[0] is not part else 0
-        cuts: dict[int, Cut] | None = {along: (each if isinstance(each, int) else 0, 0, 1)}
+        # The last part starts in the middle if it is half as long; others may not.
+        start = {node.outputs[0]: 0, node.outputs[-1]: size[along]}.get(part)
+        cuts: dict[int, Cut] | None = {along: (start, 0, 1)} if isinstance(start, int) else None
     else:
         cuts = cuts_of(node, len(dims)) if node is not None and dims else None
     if source is None or not dims or not size or not cuts:
         return None
-    for axis, (start, _, step) in cuts.items():
+    for axis, (first, _, step) in cuts.items():
         long, own = dims[axis], size[axis]
         if not isinstance(long, int) or not isinstance(own, int) or long != 2 * own or step != 1:
             continue
-        place = {0: 0, -long: 0, own: 1, -own: 1}.get(start)
+        place = {0: 0, -long: 0, own: 1, -own: 1}.get(first)
         other_cuts = tuple(x for x in sorted(cuts.items()) if x[0] != axis)
         return None if place is None else (HalfCut(source, axis, other_cuts), place)
     return None
