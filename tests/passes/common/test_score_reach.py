@@ -12,7 +12,7 @@ from tests.passes.models import model
 def reach_from(body: str, opset: int = 18) -> Reach:
     text = f"""m (float[B, T, K] x, int64[B, T, K] at, int64[T] rows, float two)
             => (float[A, C, D] y)
-        <int64[1] axis = {{1}}, int64 zero = {{0}}, float half = {{0.5}}>
+        <int64[1] axis = {{1}}, int64[1] flat = {{-1}}, int64 zero = {{0}}, float half = {{0.5}}>
         {{ masked = Identity (x) {body} }}"""
     m = model(text, opset)
     view, start = View(m), m.graph[0].outputs[0]
@@ -38,6 +38,10 @@ def reach_from(body: str, opset: int = 18) -> Reach:
         ("t = Gather <axis = 1> (masked, rows) y = Softmax (t)", -1),
         ("t = Gather <axis = 2> (masked, rows) y = Softmax (t)", None),
         ("t = Slice (masked, axis, rows) y = Softmax (t)", -1),
+        ("t = Flatten <axis = 2> (masked) y = Softmax (t)", -1),
+        ("t = Flatten <axis = 1> (masked) y = Softmax (t)", None),
+        ("t = Flatten <axis = 2> (masked) y = Softmax <axis = 0> (t)", None),
+        ("t = Reshape (masked, flat) y = Softmax (t)", None),
     ],
 )
 def test_the_axis_is_that_of_the_masked_tensor(body: str, axis: int | None) -> None:
