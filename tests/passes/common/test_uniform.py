@@ -135,6 +135,32 @@ def test_neutral_operators(steps: str, *, is_dropped: bool) -> None:
     assert (UniformTensors(look).drop_neutral(node, look) is not None) == is_dropped
 
 
+@pytest.mark.parametrize(
+    ("steps", "least"),
+    [
+        ("v = Range (two, n, one)", 2),
+        ("v = Range (two, n, minus)", None),
+        ("r = Range (two, n, one) v = Add (r, one)", 3),
+        ("r = Range (two, n, one) u = Unsqueeze (r, axis) v = Slice (u, axis, axis1)", 2),
+        ("o = Expand (one, size) v = CumSum (o, zero)", 1),
+        ("o = Expand (one, size) v = CumSum <exclusive = 1> (o, zero)", 0),
+        ("o = Expand (minus, size) v = CumSum (o, zero)", None),
+        ("v = Identity (list)", -4),
+    ],
+)
+def test_a_comparison_with_the_least_index_is_true(steps: str, least: int | None) -> None:
+    """As ``index >= 0`` is, by which transformers exports a mask that hides nothing."""
+    for limit in range(-5, 5):
+        m = model(
+            f"""m (int64 n, int64[1] size) => (bool[A] y) <int64 two = {{2}}, int64 one = {{1}},
+            int64 minus = {{-1}}, int64 zero = {{0}}, int64[1] axis = {{0}},
+            int64[1] axis1 = {{1}}, int64[3] list = {{7, -4, 3}}, int64 limit = {{{limit}}}>
+            {{ {steps} y = GreaterOrEqual (v, limit) }}"""
+        )
+        number = UniformTensors(FoldView(View(m))).uniform_number(m.graph.outputs[0])
+        assert (number is True) == (least is not None and limit <= least)
+
+
 HEAD = """m (float[B, T] x, bool[B, T] c) => (float[N, M] y) <float two = {2},
     float one = {1}, float zero = {0}, bool yes = {1}, bool no = {0}, int64[2] twice = {2, 1},
     float[1, 1] unit = {1}, float[1, 1] five = {5}>"""
