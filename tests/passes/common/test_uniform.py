@@ -234,3 +234,33 @@ def test_zero_imaginary_parts_of_a_dft(steps: str, *, drops: bool) -> None:
     )
     look = FoldView(View(m))
     assert (UniformTensors(look).drop_imaginary(m.graph[-1], look) is not None) == drops
+
+
+@pytest.mark.parametrize(
+    ("steps", "shrinks"),
+    [
+        ("v = Expand (five, s) y = Mul (x, v)", True),
+        ("v = Expand (five, s) n = Neg (v) y = Mul (x, n)", True),
+        ("v = Expand (five, s) n = Neg (v) y = Concat <axis = 0> (x, n)", False),
+        ("v = Expand (five, s) y = Identity (v)", False),
+        ("v = Expand (five, s) n = Add (v, v) y = Neg (n)", False),  # y would be smaller
+        ("v = Expand (row, s) y = Mul (x, v)", True),
+        ("v = Expand (row, s) y = Concat <axis = 0> (x, v)", False),
+        ("v = Expand (row, s) t = Transpose (v) y = Mul (x, t)", False),  # [T, 1]
+        ("v = Expand (five, s) t = Transpose (v) u = Transpose (t) y = Mul (x, u)", True),
+        ("v = Identity (x) y = Mul (x, v)", False),
+    ],
+)
+def test_what_readers_would_broadcast_shrinks(steps: str, *, shrinks: bool) -> None:
+    m = model(
+        f"""m (float[B, T] x, float[1, T] row) => (float[B, T] y) <float[1, 1] five = {{5}}>
+        {{ s = Shape (x) {steps} }}"""
+    )
+    m.graph.outputs[0].shape = None
+    look = FoldView(View(m))
+    tensors = UniformTensors(look)
+    node = next(x for x in m.graph if x.outputs[0].name == "v")
+    assert (tensors.shrink(node, look) is not None) == shrinks
+    assert bool(tensors.touched) == shrinks
+    if shrinks:  # until shapes are inferred again
+        assert tensors.shrink(node, look) is None
