@@ -11,7 +11,8 @@ from tests.passes.models import execute, model
 HEAD = """m (float[2, 2] x, int64[2] size) => (float[2, 2] y) <float[2, 2] mask = {0, -1e9, 0, 0},
     float[2, 2] low = {-1e9, -1e9, -1e9, -1e9}, float[2, 2] mild = {0, -999, 0, 0},
     float[2, 2] all = {-1000, -1e9, -1000, -1000}, float[2, 2] above = {-999, -1e9, -999, -999},
-    int64[2, 2] whole = {0, -1, 0, 0}, int64[1] zero = {0}, int64[1] two = {2}, int64 up = {1}>"""
+    float[2, 2] same = {-5, -5, -5, -5}, int64[2, 2] whole = {0, -1, 0, 0},
+    int64[1] zero = {0}, int64[1] two = {2}, int64 up = {1}>"""
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,7 @@ HEAD = """m (float[2, 2] x, int64[2] size) => (float[2, 2] y) <float[2, 2] mask 
         ("m = Slice (mask, zero, two)", -1e9),
         ("m = Identity (mild)", -999),
         ("m = Identity (above)", -1e9),
+        ("m = Identity (same)", None),
         ("m = Identity (all)", None),  # it hides everything
         ("m = Identity (low)", None),  # as the addend of mask * 1e9 - 1e9
         ("m = Trilu (low, up)", -1e9),  # zeros come in
@@ -86,12 +88,13 @@ def test_attributes_of_a_function_are_not_fixed() -> None:
         <domain: "f", opset_import: ["" : 18]>
         g <up> (x) => (y) { c = Constant <value = float[2, 2] {0, -1e9, 0, 0}> ()
         t = Trilu <upper: int = @up> (c) d = Trilu <upper = 1> (c)
-        a = Add (t, d) y = Add (x, a) }""",
+        u = Transpose (t) a = Add (u, d) y = Add (x, a) }""",
         more=', "f" : 1',
     )
     (function,) = m.functions.values()
-    _, bound, fixed, *_ = (node.outputs[0] for node in function)
+    _, bound, fixed, behind, *_ = (node.outputs[0] for node in function)
     assert not has_fixed_attributes(bound)
+    assert not has_fixed_attributes(behind)
     assert lowest_of(bound) is None
     assert has_fixed_attributes(fixed)
     assert lowest_of(fixed) is not None

@@ -8,7 +8,7 @@ from tests.passes.models import execute, model
 
 HEAD = """m (int64[T] n) => (T y) <int64 two = {2}, int64 three = {3}, int64 one = {1},
     int64 minus = {-2}, float ftwo = {2}, float fthree = {3}, float fone = {1}, float half = {0.5},
-    int64 large = {4194304}>"""
+    float16 htwo = {16384}, float16 hthree = {16896}, int64 large = {4194304}>"""
 
 
 def floored(x: str, divisor: str, y: str) -> str:
@@ -26,6 +26,9 @@ def floored(x: str, divisor: str, y: str) -> str:
          f"e = Sub (c, one) {floored('e', 'three', 'y')}", "int64", 12),
         ("f = Cast <to = 1> (n) a = Div (f, ftwo) b = Floor (a) c = Add (b, fone) "
          "d = Div (c, fthree) y = Floor (d)", "float", 6),
+        # In float16 few whole numbers have a half between them.
+        ("f = Cast <to = 10> (n) a = Div (f, htwo) b = Floor (a) c = Div (b, hthree) y = Floor (c)",
+         "float16", None),
         # Rounded once, or not down, or by no integer, or to zero
         (floored("n", "two", "y"), "int64", None),
         ("f = Cast <to = 1> (n) a = Div (f, ftwo) b = Add (a, fone) y = Floor (b)", "float", None),

@@ -9,7 +9,8 @@ from graphfix.passes.sizes.fold_rules.transposes import squeeze_before_transpose
 from tests.passes.folding import fold
 from tests.passes.models import model, ops
 
-HEAD = """m (float[B, 3, T] x, float[B, T, 3] z, float[T] row) => (float[A, C, D] y)
+HEAD = """m (float[B, 3, T] x, float[B, T, 3] z, float[T] row,
+    float[1, 1, 1] unit) => (float[A, C, D] y)
     <float half = {0.5}, float[3, 1] col = {1, 2, 3}, int64[1] one = {1}, int64[1] zero = {0},
     int64[2] outer = {0, 3}>"""
 
@@ -50,6 +51,11 @@ HEAD = """m (float[B, 3, T] x, float[B, T, 3] z, float[T] row) => (float[A, C, D
             """t = Transpose <perm = [0, 2, 1]> (x) n = Add (t, z)
             u = Transpose <perm = [0, 2, 1]> (n) y = Neg (u)""",
             ["Transpose", "Add", "Transpose", "Neg"],
+        ),
+        (
+            """t = Transpose <perm = [0, 2, 1]> (x) m = Mul (t, unit) n = Exp (m)
+            u = Transpose <perm = [0, 2, 1]> (n) y = Neg (u)""",
+            ["Mul", "Exp", "Neg"],
         ),
         # Before dims of 1 are put in, or after they are taken out
         (

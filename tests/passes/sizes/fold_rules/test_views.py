@@ -12,7 +12,8 @@ from tests.passes.folding import fold
 from tests.passes.models import model, ops
 
 HEAD = """m (float[B, 3, T] x, float[1, 3, T] z, float[T] row, int64[3] fed) => (float y)
-    <int64[1] one = {1}, int64[1] zero = {0}, int64[2] two = {0, -1}, int64[3] back = {0, 3, -1},
+    <int64[1] one = {1}, int64[1] zero = {0}, int64[1] rest = {-1}, int64[2] two = {0, -1},
+    int64[3] back = {0, 3, -1},
     int64[4] wide = {0, 1, 3, -1}, int64[2] front = {0, 1}>"""
 
 
@@ -26,6 +27,8 @@ HEAD = """m (float[B, 3, T] x, float[1, 3, T] z, float[T] row, int64[3] fed) => 
         ("a = Reshape (x, two) b = Unsqueeze (a, one) y = Neg (b)", None),
         ("a = Reshape (x, two) n = Exp (a) b = Reshape (a, back) p = Exp (b) s = ReduceSum (n) "
          "y = Add (p, s)", None),
+        ("s = Shape <start = 0, end = 1> (x) h = Concat <axis = 0> (s, rest) a = Reshape (x, h) "
+         "y = Neg (a)", ["Reshape", "Neg"]),
         # A view before a Cast: both at once
         ("a = Reshape (x, two) c = Cast <to = 11> (a) b = Reshape (c, back) y = Neg (b)",
          ["Cast", "Neg"]),
@@ -92,3 +95,15 @@ def test_a_view_by_a_constant() -> None:
     assert node is not None
     assert node.inputs[1].const_value.numpy().tolist() == [0, -1, 2]
     assert view_by_constant([b, 2, t], [t, b, 2], None, look) is None
+
+
+@pytest.mark.parametrize(("is_viewed", "views"), [(True, 2), (False, 0)])
+def test_views_around_a_gemm_stay_for_the_pass_that_takes_both(
+    *, is_viewed: bool, views: int
+) -> None:
+    first = "r = Reshape (x, rows)" if is_viewed else "r = Exp (x)"
+    dims = "2, 5, 3" if is_viewed else "10, 3"
+    m = model(f"""m (float[{dims}] x, float[3, 4] w, float[4] b, float[2, 10, 4] k)
+        => (float[2, 10, 4] y) <int64[2] rows = {{-1, 3}}, int64[1] zero = {{0}}>
+        {{ {first} g = Gemm (r, w, b) u = Unsqueeze (g, zero) y = Mul (k, u) }}""")
+    assert sum(x in ("Reshape", "Unsqueeze") for x in ops(fold(m, 1))) == views
