@@ -91,12 +91,14 @@ def test_a_bias_of_the_last_axis_keeps_its_place() -> None:
     [
         ("Gather (table, ids)", (1,)),
         ("Gather <axis = 1> (table, ids)", None),
+        ("Gather <axis = -2> (table, deep)", (1,)),
+        ("Gather <axis = -1> (table, deep)", None),
         ("Gather (fed, ids)", None),
     ],
 )
 def test_rows_of_indices_are_looked_up(node: str, expected: tuple[int, ...] | None) -> None:
     m = model(
-        f"""m (int64[2, 3] ids, float[4, 4] fed) => (float y)
+        f"""m (int64[2, 3] ids, float[4, 4] fed, int64[2, 3, 4] deep) => (float y)
         <float[2, 2] table = {{1, 2, 3, 4}}> {{ y = {node} }}"""
     )
     m.graph.outputs[0].shape = None
