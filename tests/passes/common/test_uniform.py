@@ -3,7 +3,7 @@
 import pytest
 
 from graphfix.facts.view import View
-from graphfix.passes.common.lookup import FoldView
+from graphfix.passes.common.fold_view import FoldView
 from graphfix.passes.common.uniform import UniformTensors, broadcast_dims
 from tests.passes.folding import fold
 from tests.passes.models import model, ops

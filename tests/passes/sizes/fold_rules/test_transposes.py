@@ -4,7 +4,7 @@ import pytest
 
 from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_ints
-from graphfix.passes.common.lookup import FoldView
+from graphfix.passes.common.fold_view import FoldView
 from graphfix.passes.sizes.fold_rules.transposes import squeeze_before_transpose
 from tests.passes.folding import fold
 from tests.passes.models import model, ops

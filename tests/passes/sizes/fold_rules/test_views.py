@@ -6,7 +6,7 @@ import pytest
 
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
-from graphfix.passes.common.lookup import FoldView
+from graphfix.passes.common.fold_view import FoldView
 from graphfix.passes.sizes.fold_rules.views import view_by_constant, view_by_unit_axes
 from tests.passes.folding import fold
 from tests.passes.models import model, ops

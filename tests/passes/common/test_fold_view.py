@@ -4,7 +4,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.facts.view import View
-from graphfix.passes.common.lookup import (
+from graphfix.passes.common.fold_view import (
     FoldView,
     constant_of,
     exclusive_producer,
