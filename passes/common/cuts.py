@@ -70,5 +70,6 @@ def _cuts_of_half(
     axis = axis_of(split, len(size), view.opset_of_node(split))
     if axis is None:
         return None
-    start = 0 if split.outputs[0] is part else size[axis]
-    return {axis: slices.Cut(start if isinstance(start, int) else 0, 0, 1)}
+    # The last part starts in the middle if it is half as long; others may not.
+    start = {split.outputs[0]: 0, split.outputs[-1]: size[axis]}.get(part)
+    return {axis: slices.Cut(start, 0, 1)} if isinstance(start, int) else None

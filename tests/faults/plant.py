@@ -110,9 +110,9 @@ def own_tests(file: str) -> list[str]:
     """Return the test files that are named after a module, in the folder that mirrors its own."""
     parts = file.removeprefix("graphfix/").removesuffix(".py").split("/")
     folder, stem = ROOT.joinpath("tests", *parts[:-1]), parts[-1]
-    if parts[0] == "passes":  # tests of a pass stand in its family's folder
+    if parts[0] == "passes":  # tests of a helper may stand in its family's folder
         folder = ROOT.joinpath("tests", *parts[:2])
-    files = [*folder.glob(f"test_{stem}.py"), *folder.glob(f"test_{stem}_*.py")]
+    files = [*folder.rglob(f"test_{stem}.py"), *folder.rglob(f"test_{stem}_*.py")]
     return sorted(x.relative_to(ROOT).as_posix() for x in files)
 
 

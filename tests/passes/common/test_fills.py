@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from graphfix.passes.common.fills import fill_of
@@ -35,3 +36,40 @@ def test_a_split_has_several_outputs() -> None:
     text = """m (int64[2] size) => (float[A, B] y, float[A, B] z)
         { full = ConstantOfShape <value = float[1] {-1e9}> (size) y, z = Split (full) }"""
     assert fill_of(model(text, opset=13).graph.outputs[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("step", "number", "rank", "dtype"),
+    [
+        ("Identity (zero)", -2, 0, "float32"),
+        ("Transpose (two)", -2, None, "float32"),  # what moves it may give it another rank
+        ("Cast <to = 1> (zero)", -2, 0, "float32"),
+        ("Cast <to = 11> (zero)", -2, 0, "float64"),
+        ("Cast <to = 1> (two)", -2, 2, "float32"),
+        ("Cast <to = 1> (twice)", -2, None, "float32"),
+        ("Cast <to = 1> (whole)", 5, 0, "float32"),
+        ("Cast <to = 7> (zero)", None, None, ""),
+        ("Cast <to = 9> (zero)", None, None, ""),
+        ("Cast <to = 1> (differ)", None, None, ""),
+        ("Cast <to = 1> (size)", None, None, ""),
+        ("ConstantOfShape (size)", 0, None, "float32"),
+    ],
+)
+def test_number_rank_and_type(
+    step: str, number: float | None, rank: int | None, dtype: str
+) -> None:
+    text = f"""m (int64[2] size) => (float[A, B] y)
+        <float zero = {{-2}}, float[1, 1] two = {{-2}}, float[2] twice = {{-2, -2}},
+        float[2] differ = {{-2, 2}}, int64 whole = {{5}}> {{ y = {step} }}"""
+    fill = fill_of(model(text).graph.outputs[0])
+    assert (None if fill is None else (fill.number, fill.rank, fill.dtype)) == (
+        None if number is None else (number, rank, np.dtype(dtype))
+    )
+
+
+def test_of_two_casts_the_last_gives_the_type() -> None:
+    text = """m (float x) => (float y) <float a = {-2}> { h = Cast <to = 11> (a)
+        y = Cast <to = 1> (h) }"""
+    fill = fill_of(model(text).graph.outputs[0])
+    assert fill is not None
+    assert fill.dtype == np.float32

@@ -4,11 +4,15 @@ import pytest
 
 from graphfix.facts.view import View
 from graphfix.passes.common.fusible import (
+    is_by_feature,
     is_own_constant,
     is_plain_gemm,
     is_weight,
     lies_along,
     only_user,
+    only_varying_input,
+    readers_in_graph,
+    swaps_last_axes,
     why_used_elsewhere,
 )
 from tests.passes.models import model
@@ -63,6 +67,9 @@ WEIGHTS = """m (float[2, 3] x) => (float[2, N] y) <float[3, 4] w = {1, 2, 3, 4, 
         ("y = MatMul (x, w)", (4, 3), False),
         ("y = MatMul (x, w)", (4,), False),
         ("a = MatMul (x, w) b = MatMul (x, w) y = Add (a, b)", (3, 4), False),
+        ("a = Neg (w) b = MatMul (x, w) y = Add (a, b)", (3, 4), True),  # a is a constant
+        ("y = MatMul (x, w)", (None, 3), False),
+        ("y = MatMul (x, w)", (3, 4, 1), False),
         ("r = Reshape (w, flat) z = MatMul (x, r) a = MatMul (x, w) y = Add (a, z)", (3, 4), True),
     ],
 )
@@ -112,3 +119,70 @@ def test_a_constant_along_an_axis() -> None:
     assert lies_along(constants["last"], 3, 0, 3, view)
     assert not lies_along(constants["wide"], 3, 1, 2, view)
     assert not lies_along(m.graph.inputs[1], 3, 1, 3, view)
+
+
+@pytest.mark.parametrize(
+    ("steps", "index"),
+    [
+        ("y = Add (x, w)", 0),
+        ("y = Add (w, x)", 1),
+        ("y = Add (x, x)", None),
+        ("y = Add (w, w)", None),
+        ("y = Clip (x, low)", 0),
+    ],
+)
+def test_the_only_input_that_varies(steps: str, index: int | None) -> None:
+    m = model(f"m (float[4] x) => (float[4] y) <float[4] w = {{1, 2, 3, 4}}, float low = {{0}}> "
+              f"{{ {steps} }}")  # fmt: skip
+    assert only_varying_input(m.graph[0], View(m)) == index
+
+
+@pytest.mark.parametrize(
+    ("perm", "expected"),
+    [
+        ((1, 0), True),
+        ((0, 2, 1), True),
+        ((0, 1, 3, 2), True),
+        ((0, 1), False),
+        ((1, 0, 2), False),
+        ((2, 1, 0), False),
+        ((0,), False),
+        ((), False),
+    ],
+)
+def test_swaps_last_axes(perm: tuple[int, ...], *, expected: bool) -> None:
+    assert swaps_last_axes(perm) == expected
+
+
+def test_readers_come_in_order() -> None:
+    m = model("""m (float[4] x, bool c) => (float[4] y, float[4] z) { a = Neg (x) b = Abs (x)
+        y = If (c) <then_branch = g () => (t) { t = Relu (x) }, else_branch = h () => (e)
+        { e = Identity (a) }> z = Add (x, b) }""")
+    x = m.graph.inputs[0]
+    assert [n.op_type for n in readers_in_graph(m.graph[0], x)] == ["Neg", "Abs", "Add"]
+    assert [n.op_type for n in readers_in_graph(m.graph[0], m.graph[1].outputs[0])] == ["Add"]
+
+
+@pytest.mark.parametrize(
+    ("product", "bias", "expected"),
+    [
+        ("MatMul (x, w)", "vector", True),
+        ("MatMul (x, w)", "row", True),
+        ("MatMul (x, w)", "deep", False),  # it adds an axis
+        ("MatMul (x, w)", "narrow", False),
+        ("MatMul (x, w)", "fed", False),
+        ("Conv (t, kernel)", "column", False),
+        ("InstanceNormalization (t, four, four)", "column", True),
+        ("InstanceNormalization (t, four, four)", "vector", False),
+    ],
+)
+def test_one_number_for_each_feature(product: str, bias: str, *, expected: bool) -> None:
+    m = model(f"""m (float[2, 5, 3] x, float[2, 4, 4] t, float[4] fed) => (float y)
+        <float[3, 4] w = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}}, float[4] vector = {{1, 2, 3, 4}},
+        float[1, 4] row = {{1, 2, 3, 4}}, float[1, 1, 1, 4] deep = {{1, 2, 3, 4}},
+        float[1] narrow = {{1}}, float[4, 1] column = {{1, 2, 3, 4}},
+        float[4] four = {{1, 1, 1, 1}},
+        float[4, 4, 1] kernel = {{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}}>
+        {{ p = {product} y = Add (p, {bias}) }}""")
+    m.graph.outputs[0].shape = None
+    assert is_by_feature(m.graph[1].inputs[1], m.graph[0], View(m)) == expected

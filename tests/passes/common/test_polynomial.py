@@ -48,11 +48,17 @@ def test_polynomial(steps: str, expected: dict[tuple[int, ...], float] | None) -
 def test_number(steps: str, rank: int | None, expected: float | None) -> None:
     m = model(f"{HEAD} {{ {steps} }}")
     assert number_of(m.graph.outputs[0], rank) == expected
+    if rank == 0:
+        assert number_of(m.graph.outputs[0]) == expected
+    assert number_of(None) is None
 
 
 def test_factors_are_close_relative_to_themselves() -> None:
     assert are_close({(1,): 100.0005}, {(1,): 100.0}, ir.DataType.FLOAT)
     assert not are_close({(1,): 100.005}, {(1,): 100.0}, ir.DataType.FLOAT)
     assert are_close({(1,): 100.1}, {(1,): 100.0}, ir.DataType.FLOAT16)
+    assert not are_close({(1,): 100.5}, {(1,): 100.0}, ir.DataType.FLOAT16)
     assert not are_close({(1,): 1.0}, {(2,): 1.0}, ir.DataType.FLOAT)
+    assert not are_close({(1,): 1.03}, {(1,): 1.0}, ir.DataType.FLOAT, slack=0.02)
+    assert are_close({(1,): -100.0005}, {(1,): -100.0}, ir.DataType.FLOAT)
     assert are_close({(1,): 1.01}, {(1,): 1.0}, ir.DataType.FLOAT, slack=0.02)

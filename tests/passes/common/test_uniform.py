@@ -4,7 +4,7 @@ import pytest
 
 from graphfix.facts.view import View
 from graphfix.passes.common.fold_view import FoldView
-from graphfix.passes.common.uniform import UniformTensors
+from graphfix.passes.common.uniform import UniformTensors, broadcast_dims
 from tests.passes.folding import fold
 from tests.passes.models import model, ops
 
@@ -23,12 +23,24 @@ from tests.passes.models import model, ops
         ("y = Where (kept2, fives, fives)", None),
         ("y = Where (yes, fives, x)", 5),
         ("y = Dropout (fives)", None),
+        ("y = Where (no, fives, x)", None),
+        ("y = Where (no, x, fives)", 5),
+        ("y = Add (ones, ones)", 2.0),
+        ("y = Mul (fives, x)", None),
+        ("y = Sub (ones, ones)", 0.0),
+        ("y = Greater (fives, five)", False),
+        ("y = Cast <to = 1> (fives)", 5.0),
+        ("c = Cast <to = 2> (big) y = Cast <to = 1> (c)", 44.0),  # uint8 wraps
+        ("y = And (yes, no)", False),
+        ("y = Identity (four)", None),
+        ("y = Identity (five)", 5),
     ],
 )
 def test_uniform_number(steps: str, expected: float | None) -> None:
     m = model(
         f"""m (int64[2, 2] x, bool[2] kept, bool[2, 2] kept2, int64[2] rows, int64[2] size) =>
-        (float y) <int64 five = {{5}}, int64[4] four = {{1, 4, 1, 1}}, bool t = {{1}}> {{
+        (float y) <int64 five = {{5}},
+        int64 big = {{300}}, int64[4] four = {{1, 4, 1, 1}}, bool t = {{1}}> {{
         fives = Expand (five, size) ones = ConstantOfShape <value = float[1] {{1.0}}> (four)
         blocks = Identity (ones) yes = Expand (t, size) no = Not (yes) {steps} }}"""
     )
@@ -36,6 +48,91 @@ def test_uniform_number(steps: str, expected: float | None) -> None:
     number = tensors.uniform_number(m.graph[-1].outputs[0])
     assert number == expected
     assert type(number) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "expected"),
+    [
+        ("GreaterOrEqual (r, two)", True),
+        ("GreaterOrEqual (r, three)", None),
+        ("Greater (r, one)", True),
+        ("Greater (r, two)", None),
+        ("Less (r, two)", False),
+        ("Less (r, three)", None),
+        ("LessOrEqual (r, one)", False),
+        ("LessOrEqual (r, two)", None),
+        ("LessOrEqual (two, r)", True),
+        ("LessOrEqual (three, r)", None),
+        ("Less (one, r)", True),
+        ("Less (two, r)", None),
+        ("Greater (two, r)", False),
+        ("Greater (three, r)", None),
+        ("GreaterOrEqual (one, r)", False),
+        ("GreaterOrEqual (two, r)", None),
+        ("Equal (r, one)", None),
+        ("Equal (two, two)", True),
+        ("Less (two, two)", False),
+    ],
+)
+def test_an_index_is_compared_with_its_least(comparison: str, expected: bool | None) -> None:
+    m = model(
+        f"""m (int64 n) => (bool[A] y) <int64 two = {{2}}, int64 one = {{1}}, int64 three = {{3}}>
+        {{ r = Range (two, n, one) y = {comparison} }}"""
+    )
+    m.graph.outputs[0].shape = None
+    tensors = UniformTensors(FoldView(View(m)))
+    assert tensors.uniform_number(m.graph.outputs[0]) is expected
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        ([("B", 1), (1, "T")], ("B", "T")),
+        ([("B", 4), (4,)], ("B", 4)),
+        ([("B", 4), ("B", 4)], ("B", 4)),
+        ([("B",), ("T",)], None),  # one may be 1
+        ([("B",), (4,)], None),
+        ([(1, 1), (1,)], (1, 1)),
+        ([(), (3,)], (3,)),
+        ([()], ()),
+        ([], ()),
+    ],
+)
+def test_broadcast_dims(
+    shapes: list[tuple[int | str, ...]], expected: tuple[int | str, ...] | None
+) -> None:
+    assert broadcast_dims(shapes) == expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_dropped"),
+    [
+        ("y = Add (x, zero) z = Neg (y)", True),
+        ("y = Add (zero, x) z = Neg (y)", True),
+        ("y = Add (x, wide) z = Neg (y)", False),  # it is broadcast to two rows
+        ("y = Sub (x, zero) z = Neg (y)", False),
+        ("z = Neg (x) y = Add (x, zero)", False),  # an output keeps its name
+        ("d = Sub (x, one) s = Sqrt (x) q = Div (d, s) y = Mul (q, one) z = Neg (y)", False),
+        (
+            "d = Sub (x, one) s = Sqrt (x) q = Div (d, s) p = Mul (q, x) y = Add (p, zero) "
+            "z = Neg (y)",
+            False,
+        ),
+        ("d = Sub (x, one) s = Exp (x) q = Div (d, s) y = Mul (q, one) z = Neg (y)", True),
+        ("d = Abs (x) s = Sqrt (x) q = Div (d, s) y = Mul (q, one) z = Neg (y)", True),
+        ("d = Sub (x, one) s = Sqrt (x) q = Mul (d, s) y = Mul (q, one) z = Neg (y)", True),
+        ("d = Sub (x, one) s = Sqrt (x) q = Div (d, s) y = Add (q, zero) z = Neg (y)", True),
+    ],
+)
+def test_neutral_operators(steps: str, *, is_dropped: bool) -> None:
+    output = "z" if "z = Neg (y)" in steps else "y"
+    m = model(
+        f"""m (float[1, T] x) => (float[A, T] {output}) <float zero = {{0}}, float one = {{1}},
+        float[2, 1] wide = {{0, 0}}> {{ {steps} }}"""
+    )
+    look = FoldView(View(m))
+    node = next(x for x in m.graph if x.outputs[0].name == "y")
+    assert (UniformTensors(look).drop_neutral(node, look) is not None) == is_dropped
 
 
 @pytest.mark.parametrize(
@@ -137,3 +234,33 @@ def test_zero_imaginary_parts_of_a_dft(steps: str, *, drops: bool) -> None:
     )
     look = FoldView(View(m))
     assert (UniformTensors(look).drop_imaginary(m.graph[-1], look) is not None) == drops
+
+
+@pytest.mark.parametrize(
+    ("steps", "shrinks"),
+    [
+        ("v = Expand (five, s) y = Mul (x, v)", True),
+        ("v = Expand (five, s) n = Neg (v) y = Mul (x, n)", True),
+        ("v = Expand (five, s) n = Neg (v) y = Concat <axis = 0> (x, n)", False),
+        ("v = Expand (five, s) y = Identity (v)", False),
+        ("v = Expand (five, s) n = Add (v, v) y = Neg (n)", False),  # y would be smaller
+        ("v = Expand (row, s) y = Mul (x, v)", True),
+        ("v = Expand (row, s) y = Concat <axis = 0> (x, v)", False),
+        ("v = Expand (row, s) t = Transpose (v) y = Mul (x, t)", False),  # [T, 1]
+        ("v = Expand (five, s) t = Transpose (v) u = Transpose (t) y = Mul (x, u)", True),
+        ("v = Identity (x) y = Mul (x, v)", False),
+    ],
+)
+def test_what_readers_would_broadcast_shrinks(steps: str, *, shrinks: bool) -> None:
+    m = model(
+        f"""m (float[B, T] x, float[1, T] row) => (float[B, T] y) <float[1, 1] five = {{5}}>
+        {{ s = Shape (x) {steps} }}"""
+    )
+    m.graph.outputs[0].shape = None
+    look = FoldView(View(m))
+    tensors = UniformTensors(look)
+    node = next(x for x in m.graph if x.outputs[0].name == "v")
+    assert (tensors.shrink(node, look) is not None) == shrinks
+    assert bool(tensors.touched) == shrinks
+    if shrinks:  # until shapes are inferred again
+        assert tensors.shrink(node, look) is None

@@ -68,6 +68,13 @@ def test_what_only_looks_so_stays(old: str, new: str) -> None:
     assert not graphfix.run(variance(before.replace(old, new)), "centre-variance").changed
 
 
+def test_an_attribute_that_is_left_out_is_the_default() -> None:
+    m = variance(FORMS["mean"].replace("[-1]> (x)", "[-1], keepdims = 1> (x)"))
+    assert graphfix.run(m, "centre-variance").changed
+    m = variance(FORMS["mean"].replace("[-1]> (x)", "[-1], keepdims = 0> (x)"))
+    assert not graphfix.run(m, "centre-variance").changed
+
+
 def test_a_sum_of_an_unknown_size_is_no_mean() -> None:
     m = model(f"m (float[N, K] x) => (float[N, M] y) {NUMBERS} {{ {FORMS['times']} }}", 17)
     assert not graphfix.run(m, "centre-variance").changed

@@ -80,6 +80,7 @@ def test_a_mask_that_hides_nothing_leaves_no_guard() -> None:
         ("y = Attention (q, k, v, late)", "mask"),
         ("y = Attention <q_num_heads = 1, kv_num_heads = 1> (c, c, c)", "attribute"),
         ("y = Attention (c, c, c)", "four axes"),
+        ("y = Attention (q, k, c)", "four axes"),
         ("y = Attention (q, k2, wide)", "features"),
         ("y = Attention (q, k, v, h)", "another type"),
         ("y = RMSNormalization <axis = 2> (q, table)", "several axes"),

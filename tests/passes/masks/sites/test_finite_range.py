@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 
 from graphfix.facts.view import View
@@ -37,3 +38,14 @@ def test_bounds_or_a_reason(body: str, bounds: Bounds | str) -> None:
     else:
         assert isinstance(result, str)
         assert bounds in result
+
+
+def test_a_weight_too_large_to_be_read() -> None:
+    m = model("m (float[T] x) => (float[T] y) <float[2] w = {1, 2}> { y = Add (x, w) }")
+    weight = m.graph.initializers["w"]
+    weight.const_value = ir.LazyTensor(
+        lambda: pytest.fail("it was read"), dtype=ir.DataType.FLOAT, shape=ir.Shape([1 << 23])
+    )
+    weight.shape = ir.Shape([1 << 23])
+    assert "is too large" in str(FiniteBounds(View(m)).bounds_of(weight))
+    assert "is an input" in str(FiniteBounds(View(m)).bounds_of(m.graph.inputs[0]))
