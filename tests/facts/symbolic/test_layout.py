@@ -134,9 +134,26 @@ def test_a_slice_of_a_number(cut: tuple[int, int, int], length: int) -> None:
     assert dims_of(f"{limits} y = Slice (x, b, e, a, k)") == keys("B", "T", length)
 
 
+@pytest.mark.parametrize(
+    ("cut", "length"),
+    [
+        ("y = Slice (wide, b, t, one_)", "Min(8, T)"),
+        ("e = Add (t, n) y = Slice (wide, b, e, one_)", "Min(8, B + T)"),
+        ("f = Add (t, n) e = Sub (f, two) y = Slice (wide, b, e, one_)", None),
+        ("e = Sub (t, one_) y = Slice (wide, b, e, one_)", None),
+        ("y = Slice (wide, t, o, one_)", "Max(0, 8 - T)"),
+        ("y = Slice (wide, t, two, one_)", "Max(0, 2 - T)"),
+        ("e = Neg (t) y = Slice (wide, b, e, one_)", None),
+    ],
+)
+def test_a_number_is_cut_at_a_size(cut: str, length: str | None) -> None:
+    begin = f"{ints('b', 0)} {ints('one_', 1)} {ints('two', 2)} {ints('o', OPEN)}"
+    sizes = "n = Shape <end = 1> (x) t = Shape <start = 1, end = 2> (x)"
+    assert dims_of(f"{begin} {sizes} {cut}") == keys("B", length)
+
+
 def test_a_slice_to_a_size() -> None:
     begin = f"{ints('b', 0)} {ints('one_', 1)} t = Shape <start = 1, end = 2> (x)"
-    assert dims_of(f"{begin} y = Slice (wide, b, t, one_)") is not None
     assert dims_of(f"{begin} y = Slice (x, b, t, one_)") == keys("B", "T", 4)
     assert dims_of(f"{begin} e = Sub (t, one_) y = Slice (x, b, e, one_)") == keys("B", "T - 1", 4)
     assert dims_of(f"{begin} y = Slice (x, one_, t, one_)") == keys("B", "T - 1", 4)
