@@ -153,6 +153,7 @@ def test_once_is_built_in_the_innermost_graph_that_holds_a_source() -> None:
     assert op.build_once("free", lambda: op.constant(ONE)) is free
     both = op.build_once("both", lambda: op.Add(before, site.inputs[0]), before, site.inputs[0])
     assert both.graph is body
+    assert op.constant(ONE).graph is m.graph
 
 
 def test_once_is_built_again_if_it_was_removed() -> None:

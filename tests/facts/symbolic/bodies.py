@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphfix.facts.shapes import Dim, infer, shapes_of
+from graphfix.facts.shapes import Dim, infer
 from graphfix.facts.symbolic.expressions import dim_key
 
 INPUTS = "float[B, T, 4] x, float[1, T, 4] one, float[3, 4] w, float[B, 8] wide, float[6] six"
@@ -20,17 +20,19 @@ def result_of(
     return model, model.graph.outputs[0]
 
 
-def dims_of(body: str, opset: int = 17, inputs: str = INPUTS) -> list[int | str | None] | None:
+def dims_of(
+    body: str, opset: int = 17, inputs: str = INPUTS, *, usual: bool = False
+) -> list[int | str | None] | None:
     """Return the dims of y as keys; None for each dim that is no expression in input sizes."""
     model, y = result_of(body, opset, inputs)
-    dims = shapes_of(model).dims(y)
+    dims = infer(model, usual=usual).dims(y)
     return None if dims is None else [*map(key_of, dims)]
 
 
 def contents_of(
     body: str, opset: int = 17, inputs: str = INPUTS, *, usual: bool = False
 ) -> list[int | str | None] | None:
-    """Return the elements of y as keys, as :func:`dims_of`; ``usual`` as :func:`infer` has it."""
+    """Return the elements of y as keys, as :func:`dims_of`."""
     model, y = result_of(body, opset, inputs, "int64")
     elements = infer(model, usual=usual).known_elements(y)
     return None if elements is None else [*map(key_of, elements)]

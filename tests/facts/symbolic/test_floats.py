@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 import sympy
 
-from graphfix.facts.symbolic.floats import exact_factor, is_whole_size
+from graphfix.facts.symbolic.floats import exact_factor, is_whole_size, reads_floats
 from tests.facts.symbolic.bodies import contents_of, keys
 
 LENGTHS = """b = Shape <end = 1> (x) t = Shape <start = 1, end = 2> (x)
@@ -99,3 +100,10 @@ def test_quotients_that_are_sizes() -> None:
     t = sympy.Symbol("T")
     assert is_whole_size(2 * t + 1)
     assert not is_whole_size(t / 2)
+
+
+def test_one_float_is_enough_to_read_floats() -> None:
+    number, real = (ir.Value(type=ir.TensorType(x)) for x in (ir.DataType.INT64, ir.DataType.FLOAT))
+    assert reads_floats(ir.node("Pow", [number, real]))
+    assert not reads_floats(ir.node("Pow", [number, number]))
+    assert not reads_floats(ir.node("Clip", [number, None]))

@@ -146,6 +146,12 @@ def test_division_rounds_toward_zero() -> None:
         assert contents(body) == [quotient]
 
 
+def test_a_product_has_an_axis_unless_it_is_dropped() -> None:
+    assert contents("p = ReduceProd (s) y = Concat <axis = 0> (p, two)") == keys("4*B*T", 2)
+    dropped = "p = ReduceProd <keepdims = 0> (s) q = Unsqueeze (p, zero)"
+    assert contents(f"{dropped} y = Concat <axis = 0> (q, two)") == keys("4*B*T", 2)
+
+
 def test_of_a_matrix_the_elements_are_transposed() -> None:
     body = """v = Constant <value_ints = [2, 2]> () w4 = Constant <value_ints = [1, 2, 3, 4]> ()
         q = Reshape (w4, v) f = Transpose <perm = [1, 0]> (q) y = Reshape (f, minus)"""

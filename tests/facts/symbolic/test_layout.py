@@ -152,6 +152,13 @@ def test_a_number_is_cut_at_a_size(cut: str, length: str | None) -> None:
     assert dims_of(f"{begin} {sizes} {cut}") == keys("B", length)
 
 
+def test_in_a_usual_run_no_table_ends_before() -> None:
+    begin = f"{ints('b', 0)} {ints('one_', 1)} t = Shape <start = 1, end = 2> (x)"
+    body = f"{begin} y = Slice (wide, b, t, one_)"
+    assert dims_of(body, usual=True) == keys("B", "T")
+    assert dims_of(body, usual=False) == keys("B", "Min(8, T)")
+
+
 def test_a_slice_to_a_size() -> None:
     begin = f"{ints('b', 0)} {ints('one_', 1)} t = Shape <start = 1, end = 2> (x)"
     assert dims_of(f"{begin} y = Slice (x, b, t, one_)") == keys("B", "T", 4)

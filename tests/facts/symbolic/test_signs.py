@@ -78,4 +78,5 @@ def test_bounds_of_floors() -> None:
     assert text("floor(a/2)", subtracted_only=True) == "floor(a/2)"
     assert text("b - 3*floor(a/2)") == "-3*a/2 + b"
     assert text("b - 3*floor(a/2)", subtracted_only=True) == "-3*a/2 + b"
+    assert text("b - floor(a/2)", subtracted_only=True) == "-a/2 + b"
     assert text("a + 3") == "a + 3"

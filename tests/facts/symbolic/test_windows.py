@@ -117,6 +117,11 @@ def test_frames_of_a_signal(step: int, length: int, onesided: int, expected: lis
     )
 
 
+def test_frames_of_a_signal_of_any_length() -> None:
+    numbers = "h = Constant <value = int64 {2}> () n = Constant <value = int64 {4}> ()"
+    assert dims(f"{numbers} y = STFT (uv, h, , n)") == keys("U", "floor(V/2) - 1", 3, 2)
+
+
 def test_a_step_of_0_has_no_frames() -> None:
     numbers = "h = Constant <value = int64 {0}> () n = Constant <value = int64 {4}> ()"
     assert dims(f"{numbers} y = STFT (audio, h, , n)") is None
