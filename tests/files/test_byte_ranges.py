@@ -32,13 +32,13 @@ def test_long_ranges_come_in_pieces(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(byte_ranges, "_BUFFER", 7)
-    monkeypatch.setattr(byte_ranges, "PIECE", 3)
+    monkeypatch.setattr(byte_ranges, "PIECE", 4)
     target = tmp_path / "target"
     write_chunks(target, [Span(str(source), 1, 39)])
     assert target.read_bytes() == source.read_bytes()[1:]
-    wide = np.array([0.1, 1e9, -2, 3, 4, 5, 6, 7], np.float32)
+    wide = np.array([0.1, 1e9, -2, 3, 4, 5, 6], np.float32)
     source.write_bytes(b"\x00" * 8 + wide.tobytes())
-    write_chunks(target, [Float16Span(str(source), 8, 16), b"end"])
+    write_chunks(target, [Float16Span(str(source), 8, 14), b"end"])
     with np.errstate(over="ignore"):
         assert target.read_bytes() == wide.astype(np.float16).tobytes() + b"end"
 

@@ -34,6 +34,7 @@ def tensor(dtype: int, dims: list[int], **fields: object) -> TensorProto:
         tensor(TensorProto.INT8, [3], int32_data=[1] * 3),
         tensor(TensorProto.INT4, [3], int32_data=[1] * 2),
         tensor(TensorProto.INT4, [4], int32_data=[1] * 2),
+        tensor(TensorProto.INT4, [18], int32_data=[1] * 9),
         tensor(TensorProto.INT4, [3], raw_data=bytes(2)),
         tensor(TensorProto.INT4, [5], raw_data=bytes(3)),
         tensor(TensorProto.FLOAT, [9], data_location=TensorProto.EXTERNAL),
