@@ -108,9 +108,10 @@ bench: $(STAMP)  ## Time graphfix beside its peers on gigabytes, into docs/ (an 
 	$(PIP) install --quiet --group bench
 	$(BIN)/python bench/compare.py $(BENCH)
 
-rent: $(STAMP)  ## Count on how many real models each rule fires, into docs/ (GRAPHFIX_ZOO=folder)
-	$(PIP) install --quiet --group bench
-	$(BIN)/python bench/rent.py $(RENT)
+rent: $(STAMP)  ## Export 170 families and measure what each fusion pays, into build/rent/ (an hour)
+	$(PIP) install --quiet --group families
+	$(BIN)/python -m bench.families.export
+	$(BIN)/python -m bench.rent $(RENT)
 
 compare: $(STAMP)  ## Hold graphfix against its peers over a folder of exports, into docs/ (COMPARE="--zoo FOLDER --zoo models")
 	$(PIP) install --quiet --group peers --group bench

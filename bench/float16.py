@@ -30,8 +30,8 @@ from graphfix import job
 from graphfix.errors import GraphfixError
 from graphfix.feeds.case_search import make_cases
 from graphfix.files import io
+from graphfix.float16_search.trials import extreme_cases
 from graphfix.graph.walks import nodes_of
-from graphfix.half.trials import extreme_cases
 from graphfix.proof.compare import HALF_GATE, computes_in_half
 from graphfix.proof.verify import verify
 from graphfix.runtime.local_session import Session

@@ -1,255 +1,213 @@
-"""What each rule pays for its lines: on how many real models it fires, and what is lost without it.
+"""Measure what each fusion pays: kernels on DirectML with it and without it, family by family.
 
-Run as ``python bench/rent.py [--zoo FOLDER ...]``, or ``make rent``. Each model goes through the
-profiles, ``ilens-mask``, ``check`` and ``plan``, and every tenth through the whole job (``run``
-with its proof, ``float16``, ``padded``, ``ship``), while coverage counts the statements that run.
-A pass that fires is left out of ``fast`` on up to three of its models, and the kernels are counted
-again. Writes ``docs/rent.md``.
+Run as ``make rent``, or as ``python -m bench.rent [NAME ...]`` behind ``python -m
+bench.families.export``. Each export goes through the profile ``fast`` as it is, and once more
+without each fusion that changed it. Kernels are counted as ``graphfix plan`` counts them.
 
-Lines that ran on no model are no verdict: an error has to be said on models that are not here.
+A fusion stays if at least two families have 5 % more kernels without it. Writes
+``build/rent/rent.json`` and ``build/rent/rent.md``.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import contextlib
-import functools
-import os
+import json
+import statistics
 import sys
-import tempfile
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import coverage
+import graphfix
+from graphfix.core import Check
+from graphfix.engine import pipeline, registry
+from graphfix.job import planning
 
 ROOT = Path(__file__).resolve().parents[1]
-ZOO = Path(os.environ.get("GRAPHFIX_ZOO", ROOT.parent / "shared" / "zoo")) / "models"
-SPECS = ("directml", "fast", "directml,ilens-mask", "thaw")
-TRIED = 3
-WORDS = 160
-NOT_CALLED = (
-    "graphfix/cli",
-    "graphfix/zoo",
-    "graphfix/show",
-    "graphfix/benchmark",
-    "graphfix/runtime",
-)
-PAGE = ROOT / "docs" / "rent.md"
+FOLDER = ROOT / "build" / "rent"
+EXPORTERS = {"ts": "TorchScript", "dy": "dynamo"}
+CANDIDATES = (*registry.FUSIONS, "log-buckets")
+"""The passes of ``fast`` that only take kernels; the others repair what fails or is wrong."""
+SHARE, ENOUGH = 0.05, 2
+"""A fusion stays if it takes that share of the kernels of that many families."""
 
 
 @dataclass
-class File:
-    """A file of the package: its statements, and the models on which they ran.
+class Export:
+    """The kernels of one export.
 
     Attributes:
-        body: The lines of statements inside functions, docstrings aside.
-        ran: The models on which each line ran.
+        family: The family that it is of.
+        exporter: Which exporter of torch wrote it: ``ts`` or ``dy``.
+        original: Kernels as exported: on the device, and on the CPU.
+        directml: Those after the profile ``directml``.
+        fast: Those after the profile ``fast``.
+        changes: How many changes each pass of ``fast`` made.
+        without: Kernels on the device after ``fast`` without each fusion that made changes.
     """
 
-    path: str
-    body: frozenset[int]
-    ran: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
-
-    @property
-    def models(self) -> set[str]:
-        """The models on which any statement ran."""
-        return set().union(*self.ran.values())
-
-
-@dataclass
-class Fired:
-    """A pass: its changes on each model, and the kernels of models that went through without it."""
-
-    changes: Counter[str] = field(default_factory=Counter)
-    with_it: int = 0
-    without: int = 0
-    tried: int = 0
+    family: str
+    exporter: str
+    original: tuple[int, int] | None = None
+    directml: tuple[int, int] | None = None
+    fast: tuple[int, int] | None = None
+    changes: dict[str, int] = field(default_factory=dict)
+    without: dict[str, int] = field(default_factory=dict)
 
 
-def statements(path: Path) -> frozenset[int]:
-    """The first lines of the statements that are inside a function."""
-    found = set()
-    for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(function, ast.FunctionDef):
-            body = function.body[ast.get_docstring(function) is not None :]
-            inside = (x for statement in body for x in ast.walk(statement))
-            found |= {x.lineno for x in inside if isinstance(x, ast.stmt)}
-    return frozenset(found)
+def kernels_after(path: Path, passes: str | Sequence[Check]) -> tuple[int, int] | None:
+    """Return the kernels of a file behind some passes, on the device and on the CPU."""
+    model = graphfix.load(path)
+    if passes:
+        graphfix.run(model, passes)
+    kernels = planning.kernels_per_run(model)
+    return None if kernels is None else (kernels["directml"], kernels["cpu"])
 
 
-class Ledger:
-    """What ran, by file, and what fired, by pass."""
-
-    def __init__(self) -> None:
-        folders = (ROOT / "graphfix", ROOT / "passes")
-        paths = sorted(path for folder in folders for path in folder.rglob("*.py"))
-        self.files = {
-            str(path): File(path.relative_to(ROOT).as_posix(), statements(path)) for path in paths
-        }
-        self.passes: defaultdict[str, Fired] = defaultdict(Fired)
-        self.failed: list[str] = []
-        source = [str(x) for x in folders]
-        self._coverage = coverage.Coverage(data_file=None, source=source, config_file=False)
-
-    @contextlib.contextmanager
-    def watch(self, model: str) -> Iterator[None]:
-        """Note which statements run for a model; what it raises is noted and goes no further."""
-        self._coverage.start()
-        try:
-            yield
-        except Exception as error:
-            self.failed.append(f"{model}: {error}")
-        finally:
-            self._coverage.stop()
-        data = self._coverage.get_data()
-        for path in data.measured_files():
-            for line in self.files[path].body & set(data.lines(path) or ()):
-                self.files[path].ran[line].add(model)
-        self._coverage.erase()
+def measure(path: Path) -> Export:
+    """Return the kernels of one export as it is and behind both profiles."""
+    family, exporter, _ = path.name.rsplit(".", 2)
+    export = Export(family, exporter)
+    export.original = kernels_after(path, "")
+    export.directml = kernels_after(path, "directml")
+    model = graphfix.load(path)
+    for done in graphfix.run(model, "fast").passes:
+        if done.changes:
+            export.changes[done.name] = export.changes.get(done.name, 0) + len(done.changes)
+    kernels = planning.kernels_per_run(model)
+    export.fast = None if kernels is None else (kernels["directml"], kernels["cpu"])
+    return export
 
 
-def name_of(path: Path) -> str:
-    """What a model is called: by its file, or by its folder in models/."""
-    return path.stem if path.stem != "model" else path.parent.name
+def leave_out(path: Path, export: Export, candidates: Iterable[str]) -> None:
+    """Count the kernels of an export without each candidate that changed it."""
+    passes = pipeline.parse_passes("fast")
+    for name in candidates:
+        if export.fast is None or name not in export.changes or name in export.without:
+            continue
+        kernels = kernels_after(path, [x for x in passes if x.name != name])
+        if kernels is not None:
+            export.without[name] = kernels[0]
 
 
-def look(path: Path, ledger: Ledger) -> None:
-    """The profiles, ``check`` and ``plan`` of a model; nothing is run."""
-    import graphfix
-    from graphfix.job import planning
-
-    name = name_of(path)
-    for spec in SPECS:
-        with ledger.watch(name):
-            model = graphfix.load(path)
-            for done in graphfix.run(model, spec).passes:
-                if done.changes:
-                    ledger.passes[done.name].changes[name] += len(done.changes)
-            with tempfile.TemporaryDirectory() as folder:
-                graphfix.save(model, Path(folder) / "model.onnx")
-    with ledger.watch(name):
-        graphfix.check(graphfix.load(path))
-    with ledger.watch(name):
-        planning.plan(graphfix.load(path))
+def share_of(export: Export, name: str) -> float:
+    """Return the share of an export's kernels that a fusion takes; less than 0 if it adds some."""
+    without = export.without.get(name)
+    if without is None or export.fast is None or without == 0:
+        return 0.0
+    return (without - export.fast[0]) / without
 
 
-def work(path: Path, ledger: Ledger) -> None:
-    """The whole job on a model, with its proof."""
-    import graphfix
-    from graphfix.shipping.container_spec import parse_containers
-
-    name = name_of(path)
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "model.onnx"
-        jobs: tuple[Callable[[], object], ...] = (
-            lambda: graphfix.repair_file(path, target),
-            lambda: graphfix.repair_file(path, target, "directml,float16"),
-            lambda: graphfix.padded(path),
-            lambda: graphfix.ship_file(
-                path, Path(folder) / "s", parse_containers(["T=200", "B=1"])
-            ),
-        )
-        for job in jobs:
-            with ledger.watch(name):
-                job()
+def shares_by_family(exports: Iterable[Export], name: str) -> dict[str, float]:
+    """Return the largest share of each family's kernels that a fusion takes, the best first."""
+    shares: dict[str, float] = {}
+    for export in exports:
+        shares[export.family] = max(shares.get(export.family, 0.0), share_of(export, name))
+    return dict(sorted(shares.items(), key=lambda x: -x[1]))
 
 
-def leave_out(paths: list[Path], ledger: Ledger) -> None:
-    """Count the kernels of ``fast`` with each pass and without it, on a few models of its own."""
-    import graphfix
-    from graphfix.engine import pipeline
-    from graphfix.job import planning
-
-    by = {name_of(path): path for path in paths}
-    whole = pipeline.parse_passes("fast")
-
-    @functools.cache  # the whole profile, once a model
-    def kernels(path: Path, name: str) -> int | None:
-        model = graphfix.load(path)
-        graphfix.run(model, [x for x in whole if x.name != name])
-        found = planning.kernels_per_run(model)
-        return None if found is None else found["all"]
-
-    for name in {x.name for x in whole}:
-        fired = ledger.passes[name]
-        for model, _ in fired.changes.most_common(TRIED):
-            counts = kernels(by[model], ""), kernels(by[model], name)
-            if counts[0] is not None and counts[1] is not None:
-                fired.tried += 1
-                fired.with_it += counts[0]
-                fired.without += counts[1]
-
-
-def lost(name: str, fired: Fired) -> str:
-    """What is lost without a pass: kernels of ``fast``, or what its manual says is repaired."""
-    from graphfix.engine import registry
-    from graphfix.spec.manual import manual_of
-    from graphfix.wording import plural
-
-    if fired.tried:
-        of = plural(fired.tried, "model")
-        return f"{fired.with_it:,} kernels become {fired.without:,}, of {of}"
-    why = " ".join(manual_of(registry.pass_class(name)).why.split())
-    return why[: WORDS - 1].rsplit(" ", 1)[0].replace("|", "\\|") + " ..."
-
-
-def page(ledger: Ledger, models: int) -> str:
-    """The tables, the passes first."""
-    lines = [
-        "# What each rule pays",
-        "",
-        f"Made by `make rent` over {models} real exports. A pass stays while it fires on real"
-        " models, or repairs a measured defect of DirectML in few lines.",
-        "",
-        "| pass | models | changes | without it |",
-        "| --- | ---: | ---: | --- |",
+def page(exports: Sequence[Export], failures: Sequence[str]) -> str:
+    """Return the page: what each fusion takes, what each export has, what was not exported."""
+    families = len({x.family for x in exports})
+    paragraphs = [
+        "# What each fusion pays",
+        f"Made by `make rent` over {len(exports)} exports of {families} families. Kernels are those"
+        " on DirectML, as `graphfix plan` predicts them. A share is of the kernels that `fast`"
+        " leaves without the fusion; of a family, that of its better export. A fusion stays if"
+        f" {ENOUGH} families have a share of {SHARE:.0%}.",
+        table(
+            "fusion, exports changed, families, stays, best families, adds kernels to",
+            (fusion_row(exports, x) for x in sorted(CANDIDATES, key=lambda x: -paying(exports, x))),
+        ),
+        table(
+            "median, as exported, directml, fast",
+            ([text, *medians(exports, exporter)] for exporter, text in EXPORTERS.items()),
+        ),
+        table(
+            "export, as exported, directml, fast, CPU kernels then",
+            (export_row(x) for x in exports),
+        ),
+        "Not exported:",
+        "\n".join(f"- {x}" for x in failures) or "none",
     ]
-    from graphfix.engine import registry
+    return "\n\n".join(paragraphs) + "\n"
 
-    for name in sorted(registry.pass_names(), key=lambda x: (len(ledger.passes[x].changes), x)):
-        one = ledger.passes[name]
-        lines.append(
-            f"| `{name}` | {len(one.changes)} | {one.changes.total():,} | {lost(name, one)} |"
-        )
-    lines += [
-        "",
-        "Statements inside functions, and those that ran on some model. The command line, the pages"
-        " and the processes that run models were not called. What says why a file is malformed, or"
-        " guards a promise, does not run on good models.",
-        "",
-        "| file | statements | ran | models |",
-        "| --- | ---: | ---: | ---: |",
+
+def table(head: str, rows: Iterable[Sequence[object]]) -> str:
+    """Return a table of Markdown; its head is given with commas."""
+    names = head.split(", ")
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join("| " + " | ".join(map(str, x)) + " |" for x in lines)
+
+
+def fusion_row(exports: Sequence[Export], name: str) -> list[object]:
+    """Return what one fusion takes: of how many exports, and the most of which families."""
+    measured = [x for x in exports if name in x.without]
+    best = list(shares_by_family(measured, name).items())[:4]
+    text = ", ".join(f"{family} {share:.1%}" for family, share in best if share > 0)
+    worse = sum(share_of(x, name) < 0 for x in measured)
+    families = paying(measured, name)
+    return [f"`{name}`", len(measured), families, _yes(families >= ENOUGH), text, worse]
+
+
+def medians(exports: Iterable[Export], exporter: str) -> list[object]:
+    """Return the median of the kernels of one exporter's files: as exported, then both profiles."""
+    ours = [x for x in exports if x.exporter == exporter and x.original and x.directml and x.fast]
+    counts = [(x.original[0], x.directml[0], x.fast[0]) for x in ours]
+    return [round(statistics.median(column)) for column in zip(*counts, strict=True)]
+
+
+def export_row(export: Export) -> list[object]:
+    """Return the kernels of one export."""
+    behind = (export.original, export.directml, export.fast)
+    counts = ["-" if x is None else x[0] for x in behind]
+    cpu = "-" if export.fast is None else export.fast[1]
+    return [f"{export.family}.{export.exporter}", *counts, cpu]
+
+
+def paying(exports: Iterable[Export], name: str) -> int:
+    """Return of how many families a fusion takes enough."""
+    return sum(share >= SHARE for share in shares_by_family(exports, name).values())
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def failures_in(folder: Path) -> list[str]:
+    """Return the exports that failed, each with the first line of its reason."""
+    return [
+        f"{path.stem}: {path.read_text(encoding='utf-8').splitlines()[0][:160]}"
+        for path in sorted(folder.glob("*.txt"))
     ]
-    shares = [x for x in ledger.files.values() if x.body and not x.path.startswith(NOT_CALLED)]
-    for one in sorted(shares, key=lambda x: (len(x.ran) - len(x.body), x.path)):
-        lines.append(f"| {one.path} | {len(one.body)} | {len(one.ran)} | {len(one.models)} |")
-    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    """Go over all models and write the page."""
+    """Measure all exports that were not measured yet, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--zoo", nargs="*", type=Path, default=[ZOO])
-    parser.add_argument("--every", type=int, default=1, help="only every so many models")
-    parser.add_argument("--jobs", type=int, default=10, help="the whole job on one of so many")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="families; all by default")
+    parser.add_argument("--exports", type=Path, default=FOLDER / "exports")
+    parser.add_argument("--to", type=Path, default=FOLDER)
+    parser.add_argument("--fresh", action="store_true", help="measure again what was measured")
+    parser.add_argument("--only", default=",".join(CANDIDATES), help="fusions to leave out")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    folders = [ROOT / "models", *asked.zoo]
-    paths = sorted(path for folder in folders for path in folder.rglob("*.onnx"))[:: asked.every]
-    ledger = Ledger()
-    for number, path in enumerate(paths):
-        print(f"{number + 1}/{len(paths)} {path.stem}", file=sys.stderr, flush=True)
-        look(path, ledger)
-        if number % asked.jobs == 1:
-            work(path, ledger)
-    leave_out(paths, ledger)
-    PAGE.write_text(page(ledger, len(paths)), encoding="utf-8")
-    for line in dict.fromkeys(ledger.failed):
-        print(line, file=sys.stderr)
+    asked.to.mkdir(parents=True, exist_ok=True)
+    log = asked.to / "rent.json"
+    known = json.loads(log.read_text(encoding="utf-8")) if log.exists() and not asked.fresh else {}
+    exports = {name: Export(**x) for name, x in known.items()}
+    paths = sorted(asked.exports.glob("*.onnx"))
+    paths = [x for x in paths if not asked.names or x.name.rsplit(".", 2)[0] in asked.names]
+    for number, path in enumerate(paths, 1):
+        print(f"{number}/{len(paths)} {path.stem}", file=sys.stderr, flush=True)
+        if path.stem not in exports:
+            exports[path.stem] = measure(path)
+        leave_out(path, exports[path.stem], filter(None, asked.only.split(",")))
+        rows = {name: vars(x) for name, x in sorted(exports.items())}
+        log.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    text = page([x for _, x in sorted(exports.items())], failures_in(asked.exports))
+    (asked.to / "rent.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

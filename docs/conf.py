@@ -57,7 +57,6 @@ CONTENTS = {
         "docs/compare",
         "docs/conformance",
         "docs/benchmarks",
-        "docs/rent",
         "docs/contributing",
     ),
 }

@@ -2,7 +2,7 @@
 
 from typing import Unpack
 
-from graphfix.files.given import ModelLike
+from graphfix.files.model_input import ModelLike
 from graphfix.job.checking import check
 from graphfix.proof.verify import Options, verify
 

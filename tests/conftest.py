@@ -32,7 +32,7 @@ MARKERS = {
     "dml": "dml",
     "exports": "exports",
     **dict.fromkeys(("conformance", "hostile", "mutants"), "fuzz"),
-    **dict.fromkeys(("bench", "benchmark", "docs", "half", "probing"), "process"),
+    **dict.fromkeys(("bench", "benchmark", "docs", "float16_search", "probing"), "process"),
     **dict.fromkeys(("runtime", "shipping", "shipped", "show", "model_zoo"), "process"),
 }
 # Elsewhere, these files kill what they start.

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix import json_types
-from graphfix.caches import cache_input
+from graphfix.cache_axes import cache_input
 from graphfix.errors import ModelError
 from graphfix.facts import fixed_inputs
 from graphfix.lengths import length_input

@@ -28,7 +28,12 @@ from graphfix.benchmark.timing import Timing, compare_timings, time_ratio
 from graphfix.benchmark.timing_plan import notes_of, plan_setups, sizes_text
 from graphfix.benchmark.untimed_run import Reference, observe_run
 from graphfix.errors import ModelError, UsageError
-from graphfix.files.given import ModelLike, as_model_file, one_size_by_dim, require_valid_choices
+from graphfix.files.model_input import (
+    ModelLike,
+    as_model_file,
+    one_size_by_dim,
+    require_valid_choices,
+)
 from graphfix.paths import StrPath
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import Ep

@@ -17,7 +17,7 @@ from graphfix.engine.fixpoint import PassTurns, spec_of_check
 from graphfix.engine.report import FailedRepair, PassReport, Report
 from graphfix.errors import GraphfixError, PassError, UsageError
 from graphfix.facts.view import drop_node_index
-from graphfix.files.given import ModelLike, as_model
+from graphfix.files.model_input import ModelLike, as_model
 from graphfix.files.prepare import normalized_domain
 from graphfix.graph import names
 from graphfix.graph.walks import all_nodes

@@ -27,7 +27,7 @@ from graphfix.feeds.run_cost import RunCost
 from graphfix.feeds.runnable_sizes import SizeLimits
 from graphfix.feeds.signature import Signature
 from graphfix.files import io
-from graphfix.files.given import PathOrModel
+from graphfix.files.model_input import PathOrModel
 from graphfix.lengths.length_input import LengthInput
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array

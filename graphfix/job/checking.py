@@ -10,7 +10,7 @@ from graphfix import rules
 from graphfix.core import Check, Finding, Findings, Match, Pass
 from graphfix.engine import pipeline
 from graphfix.facts.view import View, drop_node_index, index_nodes
-from graphfix.files.given import ModelLike, as_model, require_valid_choices
+from graphfix.files.model_input import ModelLike, as_model, require_valid_choices
 from graphfix.files.prepare import normalized_domain
 from graphfix.graph.text import node_label
 from graphfix.rules import pass_severity as judged

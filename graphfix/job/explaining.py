@@ -12,7 +12,7 @@ from graphfix.directml import hresult
 from graphfix.directml.hresult import ErrorCode
 from graphfix.engine import registry
 from graphfix.errors import PluginError, UsageError
-from graphfix.files.given import ModelLike, as_model
+from graphfix.files.model_input import ModelLike, as_model
 from graphfix.graph.text import module_path, node_text
 from graphfix.job.checking import check
 from graphfix.rules import Rule

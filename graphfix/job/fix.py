@@ -9,7 +9,8 @@ import onnx_ir as ir
 from graphfix.core import Check
 from graphfix.engine.report import Report
 from graphfix.errors import UsageError, VerificationError
-from graphfix.files import given, io
+from graphfix.files import io
+from graphfix.files import model_input as given
 from graphfix.job.one_file import repair_file
 from graphfix.job.task import Options
 from graphfix.paths import StrPath

@@ -16,7 +16,7 @@ from graphfix.errors import ModelError, UsageError
 from graphfix.facts.shapes import shapes_of
 from graphfix.feeds.signature import Signature
 from graphfix.files import io, stand_in
-from graphfix.files.given import Dims, ModelLike, as_model, one_size_by_dim
+from graphfix.files.model_input import Dims, ModelLike, as_model, one_size_by_dim
 from graphfix.graph.walks import nodes_of
 from graphfix.runtime.optimizer import Optimizer
 

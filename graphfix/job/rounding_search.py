@@ -46,7 +46,7 @@ class Calibration:
             return check
         from graphfix.feeds.signature import Signature
         from graphfix.feeds.user_feeds import case_from_feeds
-        from graphfix.half.keep_search import mark_reasons, search_kept_nodes
+        from graphfix.float16_search.keep_search import mark_reasons, search_kept_nodes
         from graphfix.proof.compare import HALF_GATE
         from graphfix.runtime.compared_session import open_original
 

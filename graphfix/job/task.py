@@ -12,7 +12,7 @@ import onnx_ir as ir
 from graphfix.core import Check, Pass, calibrated_passes
 from graphfix.engine.pipeline import Progress
 from graphfix.engine.report import Report
-from graphfix.files.given import Dims, refuse_unknown_options, sizes_by_dim
+from graphfix.files.model_input import Dims, refuse_unknown_options, sizes_by_dim
 from graphfix.files.weights import Placement
 from graphfix.job.rounding_search import rounding_tolerance
 from graphfix.paths import StrPath, require_path

@@ -11,7 +11,7 @@ from graphfix.feeds.clips import Fill
 from graphfix.feeds.graph_uses import node_title
 from graphfix.feeds.roles import LENGTH_KINDS
 from graphfix.files import io
-from graphfix.files.given import PathOrModel
+from graphfix.files.model_input import PathOrModel
 from graphfix.probing.in_container import PaddedDiff, crop_to_clip
 from graphfix.probing.unpadded import Clip, ClipTable, UnpaddedRuns
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half

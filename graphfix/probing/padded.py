@@ -10,7 +10,12 @@ from typing import get_args
 
 from graphfix.feeds.case import DroppedCase
 from graphfix.feeds.clips import FILLS, Fill
-from graphfix.files.given import ModelLike, as_path_or_model, require_valid_choices, sizes_by_dim
+from graphfix.files.model_input import (
+    ModelLike,
+    as_path_or_model,
+    require_valid_choices,
+    sizes_by_dim,
+)
 from graphfix.json_types import to_plain_record
 from graphfix.lengths.length_input import LengthInput
 from graphfix.probing.containers import PaddedCheck

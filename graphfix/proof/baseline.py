@@ -19,7 +19,7 @@ from graphfix.feeds.poison import poison_padding
 from graphfix.feeds.roles import UNUSED
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.user_feeds import case_from_feeds
-from graphfix.files.given import PathOrModel
+from graphfix.files.model_input import PathOrModel
 from graphfix.graph.dims import newly_fixed_dims
 from graphfix.lengths.length_input import LengthInput
 from graphfix.paths import StrPath

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.input import size_of_dim
 from graphfix.feeds.signature import Signature
-from graphfix.files.given import PathOrModel
+from graphfix.files.model_input import PathOrModel
 from graphfix.proof.compare import Array
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep

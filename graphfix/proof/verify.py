@@ -7,14 +7,15 @@ from typing import TypedDict, Unpack, get_args
 
 import onnx_ir as ir
 
-from graphfix.caches.cache_input import CacheInput
+from graphfix.cache_axes.cache_input import CacheInput
 from graphfix.core import Interface, Safety
 from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import add_full_lengths
 from graphfix.feeds.graph_uses import node_title
 from graphfix.feeds.states import carry_states
-from graphfix.files import given, io
+from graphfix.files import io
+from graphfix.files import model_input as given
 from graphfix.paths import StrPath
 from graphfix.proof import output_record
 from graphfix.proof.baseline import Baseline, BaselineCache, OriginalRun, Outputs

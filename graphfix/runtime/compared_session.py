@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.files.given import PathOrModel
+from graphfix.files.model_input import PathOrModel
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.random_nodes import RepeatableSession, first_random_node

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from graphfix.engine import pipeline
 from graphfix.feeds.states import StatePair
 from graphfix.files import atomic_file, io
-from graphfix.files.given import ModelLike, as_model_file, sizes_by_dim
+from graphfix.files.model_input import ModelLike, as_model_file, sizes_by_dim
 from graphfix.graph.dims import name_dims
 from graphfix.job.fault_search import iter_alternatives
 from graphfix.job.remaining_findings import compare_hazards

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from graphfix.errors import UsageError
 from graphfix.feeds.states import StatePair
-from graphfix.files.given import sizes_by_dim
+from graphfix.files.model_input import sizes_by_dim
 from graphfix.spec.quoting import partition_outside_quotes, unquote_name
 
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<seconds>s?)")

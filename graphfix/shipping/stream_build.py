@@ -10,8 +10,8 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from graphfix.caches.cache_input import CacheInput
-from graphfix.caches.growth import unify_dims
+from graphfix.cache_axes.cache_input import CacheInput
+from graphfix.cache_axes.growth import unify_dims
 from graphfix.core import Check
 from graphfix.engine import pipeline, registry
 from graphfix.engine.report import Report

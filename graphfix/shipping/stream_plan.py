@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graphfix.caches.growth import GrowingState, find_growing_states, unify_dims
+from graphfix.cache_axes.growth import GrowingState, find_growing_states, unify_dims
 from graphfix.engine import pipeline
 from graphfix.errors import UsageError
 from graphfix.facts import shapes
@@ -77,7 +77,7 @@ def plan_stream(
     """Read a model, and choose its containers.
 
     Args:
-        model: The model, its dims as :func:`graphfix.caches.growth.unify_dims` leaves them.
+        model: The model, its dims as :func:`graphfix.cache_axes.growth.unify_dims` leaves them.
         spec: The sizes of its dims but those of the caches.
         cache: The sizes of the caches.
         user_states: States that the user names.

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.caches.growth import unify_dims
+from graphfix.cache_axes.growth import unify_dims
 from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.dim_groups import Tie
 from graphfix.feeds.states import StatePair

@@ -1,27 +1,21 @@
 """Slices with constant bounds: what they take along each axis, and how they are built."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
+from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
-from graphfix.graph.constants import ints_of
-from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.graph.nodes import is_op, producer_of
+from graphfix.ops import slices
+from graphfix.ops.axes import axis_of
 from graphfix.ops.slices import cuts_of_slice
 
 Cut = tuple[int, int, int]
 """Start, end and step of a Slice along one axis."""
-
-
-def cuts_of(
-    node: ir.Node, rank: int, read: Callable[[ir.Value], Sequence[int] | None] = ints_of
-) -> dict[int, Cut] | None:
-    """Return what a Slice takes along each axis of a tensor, or None if ``read`` fails."""
-    cuts = cuts_of_slice(node, rank, read)
-    return None if cuts is None else {**cuts}
 
 
 def build_slice(value: ir.Value | None, cuts: Mapping[int, Cut], op: Builder) -> ir.Value:
@@ -54,19 +48,27 @@ def half_cut_of(part: ir.Value, view: View) -> tuple[HalfCut, int] | None:
     node = producer_of(part)
     source = node.inputs[0] if is_op(node, "Slice", "Split") else None
     dims, size = view.shapes.dims(source), view.shapes.dims(part)
-    if is_op(node, "Split") and dims and size:
-        along = attr_int(node, "axis", 0) % len(dims)
-        each = size[along] if node.outputs[0] is not part else 0
-        cuts: dict[int, Cut] | None = {along: (each if isinstance(each, int) else 0, 0, 1)}
-    else:
-        cuts = cuts_of(node, len(dims)) if node is not None and dims else None
-    if source is None or not dims or not size or not cuts:
+    if node is None or source is None or not dims or not size:
         return None
-    for axis, (start, _, step) in cuts.items():
-        long, own = dims[axis], size[axis]
-        if not isinstance(long, int) or not isinstance(own, int) or long != 2 * own or step != 1:
-            continue
-        place = {0: 0, -long: 0, own: 1, -own: 1}.get(start)
-        other_cuts = tuple(x for x in sorted(cuts.items()) if x[0] != axis)
-        return None if place is None else (HalfCut(source, axis, other_cuts), place)
+    is_split = is_op(node, "Split")
+    cuts = _cuts_of_half(node, part, size, view) if is_split else cuts_of_slice(node, len(dims))
+    if cuts is None:
+        return None
+    for axis, cut in cuts.items():
+        length = size[axis]
+        if isinstance(length, int) and dims[axis] == 2 * length and cut.step == 1:
+            place = {0: 0, -2 * length: 0, length: 1, -length: 1}.get(cut.start)
+            other_cuts = tuple(x for x in sorted(cuts.items()) if x[0] != axis)
+            return None if place is None else (HalfCut(source, axis, other_cuts), place)
     return None
+
+
+def _cuts_of_half(
+    split: ir.Node, part: ir.Value, size: Sequence[Dim], view: View
+) -> dict[int, slices.Cut[int]] | None:
+    """Return what a Split into two equal parts takes for one of them, as a Slice would."""
+    axis = axis_of(split, len(size), view.opset_of_node(split))
+    if axis is None:
+        return None
+    start = 0 if split.outputs[0] is part else size[axis]
+    return {axis: slices.Cut(start if isinstance(start, int) else 0, 0, 1)}

@@ -16,7 +16,7 @@ from graphfix.graph.nodes import attr_int, is_op, producer_of
 from graphfix.ops.axes import axis_of
 from graphfix.ops.laws import BINARY_LAWS, UNARY_LAWS
 
-from .lookup import FoldView, Key, Replacement, constant_of, perm_of
+from .fold_view import FoldView, Key, Replacement, constant_of, perm_of
 from .reshape_targets import with_axes
 
 Number = float | int | bool

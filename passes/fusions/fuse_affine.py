@@ -1,5 +1,6 @@
 """fuse-affine: the manual is the docstring of the class."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,6 +8,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
+from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op, producer_of
 
@@ -86,28 +88,39 @@ class FuseAffine(NodePass[AffineSite]):
     anchors = ("Add",)
     sentence = "a factor and a bias for each channel, each a kernel of its own"
 
+    # Over 15 decisions: guards, each for the next node or input.
     def match(self, node: ir.Node, view: View) -> AffineSite | None:
-        """A sum with a constant for each channel, of a product with one."""
-        place = only_varying_input(node, view)
-        mul = None if place is None else producer_of(node.inputs[place])
-        if place is None or not is_op(mul, "Mul") or only_user(mul) is not node:
+        """Return the site of a constant factor and a constant sum for each channel."""
+        bias_place = _constant_place(node, view)
+        mul = None if bias_place is None else producer_of(node.inputs[1 - bias_place])
+        if bias_place is None or not is_op(mul, "Mul") or only_user(mul) is not node:
             return None
-        at = only_varying_input(mul, view)
-        if at is None or view.opset_of_node(node) < _OPSET:
+        scale_place = _constant_place(mul, view)
+        if scale_place is None or view.opset_of_node(node) < _OPSET:
             return None
-        data, scale, bias = mul.inputs[at], mul.inputs[1 - at], node.inputs[1 - place]
-        dims = view.shapes.dims(data)
-        count = dims[1] if dims is not None and len(dims) > 2 else None
-        if data is None or scale is None or bias is None or dims is None:
+        data, scale = mul.inputs[1 - scale_place], mul.inputs[scale_place]
+        bias, dims = node.inputs[bias_place], view.shapes.dims(data) or ()
+        if data is None or scale is None or bias is None or len(dims) < 3:
             return None
+        count = dims[1]
         if not isinstance(count, int) or view.shapes.dtype(data) != ir.DataType.FLOAT:
             return None
-        rank = len(dims)
-        fits = all(lies_along(x, count, rank - 2, rank, view) for x in (scale, bias))
-        return AffineSite(node, data, scale, bias, count) if fits else None
+        per_channel = _is_per_channel(scale, dims, view) and _is_per_channel(bias, dims, view)
+        return AffineSite(node, data, scale, bias, count) if per_channel else None
 
     def rewrite(self, match: AffineSite, op: Builder) -> ir.Value:
-        """The one operator."""
+        """Build one BatchNormalization with this scale and bias, and no statistics of its own."""
         scale, bias = (op.Reshape(x, np.array([-1], np.int64)) for x in (match.scale, match.bias))
-        rest = (np.full(match.count, x, np.float32) for x in (0, 1))
-        return op.BatchNormalization(match.data, scale, bias, *rest, epsilon=0.0)
+        statistics = (np.full(match.count, x, np.float32) for x in (0, 1))  # mean, variance
+        return op.BatchNormalization(match.data, scale, bias, *statistics, epsilon=0.0)
+
+
+def _constant_place(node: ir.Node, view: View) -> int | None:
+    """Return which of two inputs is constant where only the other one varies, or None."""
+    place = only_varying_input(node, view)
+    return None if place is None else 1 - place
+
+
+def _is_per_channel(value: ir.Value, dims: Sequence[Dim], view: View) -> bool:
+    """Return whether a constant has one number for each channel of data with these dims."""
+    return lies_along(value, dims[1], len(dims) - 2, len(dims), view)

@@ -16,8 +16,8 @@ from graphfix.ops.axes import axis_of
 from graphfix.ops.products import read_gemm
 from graphfix.wording import with_article
 
+from ..common.fold_view import exclusive_producer
 from ..common.fusible import FLOATS, MICROSOFT, is_own_constant, is_plain_gemm, only_user
-from ..common.lookup import exclusive_producer
 from ..common.reshape_targets import with_axes
 
 _ATTENTION = ops.named(f"{MICROSOFT}.MultiHeadAttention")

@@ -9,8 +9,8 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op
 
+from ..common.fold_view import exclusive_producer
 from ..common.fusible import FLOATS
-from ..common.lookup import exclusive_producer
 from ..common.polynomial import PolynomialReader, number_of
 
 _ONE_MORE = {(1,): 1.0, (0,): 1.0}

@@ -11,8 +11,8 @@ from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op
 
 from ..common.cuts import HalfCut, build_slice, half_cut_of
+from ..common.fold_view import exclusive_producer
 from ..common.fusible import FLOATS, only_user
-from ..common.lookup import exclusive_producer
 from ..common.norm_site import square_of
 from ..common.reshape_targets import ReshapeTarget, reshape_target_of
 
@@ -82,31 +82,37 @@ class FuseSpectrum(NodePass[SpectrumSite]):
     anchors = ("Add", "Sqrt")
 
     def match(self, node: ir.Node, view: View) -> SpectrumSite | Skip | None:
-        """The root of a sum of squares, or that sum where there is no root."""
+        """Return the site of a sum of two squared halves: at its root, or at the sum itself."""
         total = exclusive_producer(node.inputs[0], "Add") if is_op(node, "Sqrt") else node
         if not is_op(total, "Add") or (total is node and is_op(only_user(node), "Sqrt")):
             return None
-        squares = [x for x in map(square_of, total.inputs) if x is not None]
-        halves = [x for value, _ in squares if (x := half_cut_of(value, view)) is not None]
-        if len(halves) != 2 or {only_user(x) for _, x in squares} != {total}:
-            return None
-        half, dims = halves[0][0], view.shapes.dims(halves[0][0].source)
-        both = halves[1][0] == half and {halves[0][1], halves[1][1]} == {0, 1}
-        if not both or not dims or view.shapes.dtype(half.source) not in FLOATS:
+        half = _squared_halves(total, view)
+        dims = None if half is None else view.shapes.dims(half.source)
+        if half is None or not dims or view.shapes.dtype(half.source) not in FLOATS:
             return None
         size = dims[half.axis]
         count = size // 2 if isinstance(size, int) else 0
-        apart = (*dims[: half.axis], 2, count, *dims[half.axis + 1 :])
-        target = reshape_target_of(dims, apart, view.shapes)
+        split_dims = (*dims[: half.axis], 2, count, *dims[half.axis + 1 :])
+        target = reshape_target_of(dims, split_dims, view.shapes)
         return Skip(node, target) if isinstance(target, str) else SpectrumSite(node, half, target)
 
     def rewrite(self, match: SpectrumSite, op: Builder) -> ir.Value:
-        """The norm along an axis of the two."""
+        """Build one norm over the two halves, along an axis of their own."""
         kind = "ReduceL2" if is_op(match.node, "Sqrt") else "ReduceSumSquare"
         half, opset = match.half, op.view.opset_of_node(match.node)
         both, axis = match.target.build(half.source, op), [half.axis]
         if opset < 18:
-            made = op.make(kind, both, axes=axis, keepdims=0)
+            norm = op.make(kind, both, axes=axis, keepdims=0)
         else:
-            made = op.make(kind, both, np.array(axis, np.int64), keepdims=0)
-        return build_slice(made, dict(half.other_cuts), op) if half.other_cuts else made
+            norm = op.make(kind, both, np.array(axis, np.int64), keepdims=0)
+        return build_slice(norm, dict(half.other_cuts), op) if half.other_cuts else norm
+
+
+def _squared_halves(total: ir.Node, view: View) -> HalfCut | None:
+    """Return how a tensor is cut if a sum adds the squares of its two halves, and nothing else."""
+    squares = [x for x in map(square_of, total.inputs) if x is not None]
+    cuts = [cut for value, _ in squares if (cut := half_cut_of(value, view)) is not None]
+    if len(cuts) != 2 or {only_user(square) for _, square in squares} != {total}:
+        return None
+    (half, place), (other_half, other_place) = cuts
+    return half if other_half == half and {place, other_place} == {0, 1} else None

@@ -1,5 +1,6 @@
 """join-products: the manual is the docstring of the class."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,15 +8,15 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import same_dims
+from graphfix.facts.shapes import Dim, same_dims
 from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_ints, input_at, is_op
 from graphfix.wording import group_pairs
 
 from ..common.fusible import FLOATS, is_weight, only_user, readers_in_graph
 
-# Kernels that it must spare: a weight that is put beside others is none that a quantizer finds.
-_FEWEST = 2
+# Kernels that it must save: a quantizer does not find a weight that is joined with others.
+_MIN_SAVED_KERNELS = 2
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,10 @@ class HeadsProduct:
 
     Attributes:
         node: The MatMul.
-        bias: What is added to it, [H * D], if something is.
+        bias: The bias, [H * D], or None.
         last: The Reshape to [.., H, D], or the Transpose after it.
         size: H and D.
-        perm: That Transpose, if there is one.
+        perm: The perm of that Transpose, or None.
     """
 
     node: ir.Node
@@ -38,7 +39,7 @@ class HeadsProduct:
 
     @property
     def kernels(self) -> int:
-        """How many it takes."""
+        """Return how many kernels the product and its layout take."""
         return 2 + (self.bias is not None) + (self.perm is not None)
 
 
@@ -47,8 +48,8 @@ class ProductsSite(Match):
     """Heads that are made from one tensor by several products.
 
     Attributes:
-        products: They, in the order of the graph.
-        perm: The Transpose that is made of all, if they have one.
+        products: The products, in the order of the graph.
+        perm: The perm of the Transpose of all heads, or None.
     """
 
     products: tuple[HeadsProduct, ...]
@@ -124,85 +125,124 @@ class JoinProducts(NodePass[ProductsSite]):
     anchors = ("MatMul",)
 
     def match(self, node: ir.Node, view: View) -> ProductsSite | None:
-        """The first of the products of one tensor."""
+        """Return the site at the first of several products of one tensor that become heads."""
         data = node.inputs[0]
         if data is None or data in view.constant_values or view.shapes.dtype(data) not in FLOATS:
             return None
-        mine = _heads_product(node, view)
-        if mine is None or view.opset_of_node(node) < 13:
+        first = _heads_product(node, view)
+        if first is None or view.opset_of_node(node) < 13:
             return None
-        found = [
-            x
-            for x in (_heads_product(x, view) for x in readers_in_graph(node, data))
-            if x is not None
-        ]
-        alike = group_pairs(((x.size[1], x.perm is None), x) for x in found)
-        group = alike[mine.size[1], mine.perm is None]
-        # One that keeps the features last: a product takes the Transpose of those of another.
-        perms = [x.perm for x in group if x.perm is not None]
-        perm = next((x for x in perms if x[-1] == len(x) - 1), mine.perm)
-        biased = any(x.bias is not None for x in group)
-        made = 3 + biased + (perm is not None) + sum(x != perm for x in perms)
-        if group[0].node is not node or sum(x.kernels for x in group) - made < _FEWEST:
+        group = _similar_products(first, data, view)
+        perm = _common_perm(group)
+        saved = sum(x.kernels for x in group) - _joined_kernels(group, perm)
+        if group[0].node is not node or saved < _MIN_SAVED_KERNELS:
             return None
-        return ProductsSite(mine.last, tuple(group), perm)
+        return ProductsSite(first.last, tuple(group), perm)
 
     def message(self, site: Match) -> str:
-        """What it is."""
+        """Return what the site is, in a sentence."""
         count = len(site.products) if isinstance(site, ProductsSite) else 0
         return f"{count} products of one tensor become heads, each by kernels of its own"
 
     def rewrite(self, match: ProductsSite, op: Builder) -> ir.Value:
-        """All heads at once, and the first of them."""
+        """Build one product of all weights, lay it out as heads, and split these."""
         group, data = match.products, match.products[0].node.inputs[0]
         axis, width = (op.view.shapes.rank(data) or 0) - 1, group[0].size[1]
         counts = [x.size[0] for x in group]
         with op.inserting_before(group[0].node):
-            made = op.MatMul(data, op.Concat(*(x.node.inputs[1] for x in group), axis=1))
+            rows = op.MatMul(data, op.Concat(*(x.node.inputs[1] for x in group), axis=1))
             if any(x.bias is not None for x in group):
-                dtype = (op.view.shapes.dtype(data) or ir.DataType.FLOAT).numpy()
-                none = (np.zeros(count * width, dtype) for count in counts)
-                biases = (x.bias or zeros for x, zeros in zip(group, none, strict=True))
-                made = op.Add(made, op.Concat(*biases, axis=0))
-            made = op.Reshape(made, np.array([*[0] * axis, sum(counts), width], np.int64))
+                rows = op.Add(rows, _join_biases(group, data, op))
+            heads = op.Reshape(rows, np.array([*[0] * axis, sum(counts), width], np.int64))
             if match.perm is not None:
-                made = op.Transpose(made, perm=match.perm)
+                heads = op.Transpose(heads, perm=match.perm)
                 axis = match.perm.index(axis)
-            there = (True,) * len(group)
-            parts = list(
-                op.make_outputs("Split", there, made, np.array(counts, np.int64), axis=axis)
-            )
-            for i, product in enumerate(group):
-                if product.perm is not None and product.perm != match.perm and match.perm:
-                    turned = [match.perm.index(x) for x in product.perm]
-                    parts[i] = op.Transpose(parts[i], perm=turned)
-        for product, part in zip(group[1:], parts[1:], strict=True):
-            op.replace_and_remove(product.last.outputs[0], part)
-        return parts[0]
+            wanted = (True,) * len(group)
+            parts = op.make_outputs("Split", wanted, heads, np.array(counts, np.int64), axis=axis)
+            outputs = [
+                _transpose_part(part, product.perm, match.perm, op)
+                for part, product in zip(parts, group, strict=True)
+            ]
+        for product, output in zip(group[1:], outputs[1:], strict=True):
+            op.replace_and_remove(product.last.outputs[0], output)
+        return outputs[0]
+
+
+def _similar_products(first: HeadsProduct, data: ir.Value, view: View) -> list[HeadsProduct]:
+    """Return the products of a tensor whose heads have the width and kind of the first's."""
+    products = (_heads_product(x, view) for x in readers_in_graph(first.node, data))
+    kinds = group_pairs(((x.size[1], x.perm is None), x) for x in products if x is not None)
+    return kinds[first.size[1], first.perm is None]
+
+
+def _common_perm(group: Sequence[HeadsProduct]) -> tuple[int, ...] | None:
+    """Return the perm for all heads at once: one that keeps the features last, or the first.
+
+    A product takes the Transpose of those whose perm is another.
+    """
+    perms = [x.perm for x in group if x.perm is not None]
+    return next((x for x in perms if x[-1] == len(x) - 1), perms[0] if perms else None)
+
+
+def _joined_kernels(group: Sequence[HeadsProduct], perm: tuple[int, ...] | None) -> int:
+    """Return how many kernels make all heads: product, bias, Reshape, Split and Transposes."""
+    biased = any(x.bias is not None for x in group)
+    others = sum(x.perm is not None and x.perm != perm for x in group)
+    return 3 + biased + (perm is not None) + others
+
+
+def _join_biases(group: Sequence[HeadsProduct], data: ir.Value | None, op: Builder) -> ir.Value:
+    """Build the biases side by side; a product without one gets zeros."""
+    dtype = (op.view.shapes.dtype(data) or ir.DataType.FLOAT).numpy()
+    biases = (x.bias or np.zeros(x.size[0] * x.size[1], dtype) for x in group)
+    return op.Concat(*biases, axis=0)
+
+
+def _transpose_part(
+    part: ir.Value, perm: tuple[int, ...] | None, joint: tuple[int, ...] | None, op: Builder
+) -> ir.Value:
+    """Build the heads in the order of their own perm, from the order of the joint one."""
+    if perm is None or joint is None or perm == joint:
+        return part
+    return op.Transpose(part, perm=[joint.index(x) for x in perm])
 
 
 def _heads_product(node: ir.Node, view: View) -> HeadsProduct | None:
-    """A MatMul with a weight, a bias, and what lays it out as heads, each for the next alone."""
+    """Return a MatMul with a weight, its bias, Reshape and Transpose, each for the next alone."""
     rows = view.shapes.dims(node.outputs[0])
     weight = input_at(node, 1) if is_op(node, "MatMul") else None
     if not rows or not isinstance(features := rows[-1], int):
         return None
     if not is_weight(weight, (None, features), view):
         return None
-    user, bias = only_user(node), None
-    if is_op(user, "Add"):
-        biases = [x for x in user.inputs if is_weight(x, (features,), view)]
-        bias, user = (biases[0], only_user(user)) if biases else (None, None)
-    dims = view.shapes.dims(user.outputs[0]) if is_op(user, "Reshape") else None
-    if user is None or not dims or len(dims) != len(rows) + 1:
+    bias, reshape = _bias_and_reader(node, features, view)
+    size = None if reshape is None else _heads_size(reshape, rows, view)
+    if reshape is None or size is None:
+        return None
+    transpose = only_user(reshape)
+    perm = attr_ints(transpose, "perm") if is_op(transpose, "Transpose") else None
+    if transpose is None or not perm or transpose.outputs[0].is_graph_output():
+        return HeadsProduct(node, bias, reshape, size, None)
+    return HeadsProduct(node, bias, transpose, size, tuple(perm))
+
+
+def _bias_and_reader(
+    product: ir.Node, features: int, view: View
+) -> tuple[ir.Value | None, ir.Node | None]:
+    """Return the bias that is added to a product, if any, and the only reader of the result."""
+    user = only_user(product)
+    if not is_op(user, "Add"):
+        return None, user
+    biases = [x for x in user.inputs if is_weight(x, (features,), view)]
+    return (biases[0], only_user(user)) if biases else (None, None)
+
+
+def _heads_size(reshape: ir.Node, rows: Sequence[Dim], view: View) -> tuple[int, int] | None:
+    """Return the count and the width of heads if a Reshape divides the features into them."""
+    dims = view.shapes.dims(reshape.outputs[0]) if is_op(reshape, "Reshape") else None
+    if not dims or len(dims) != len(rows) + 1 or reshape.outputs[0].is_graph_output():
         return None
     count, width = dims[-2:]
     if not isinstance(count, int) or not isinstance(width, int):
         return None
-    if not same_dims(rows[:-1], dims[:-2]) or user.outputs[0].is_graph_output():
-        return None
-    after = only_user(user)
-    perm = attr_ints(after, "perm") if is_op(after, "Transpose") else None
-    if after is None or not perm or after.outputs[0].is_graph_output():
-        return HeadsProduct(node, bias, user, (count, width), None)
-    return HeadsProduct(node, bias, after, (count, width), tuple(perm))
+    return (count, width) if same_dims(rows[:-1], dims[:-2]) else None

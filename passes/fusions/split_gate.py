@@ -16,7 +16,7 @@ from ..common.fusible import FLOATS, is_own_constant
 
 @dataclass(frozen=True)
 class HalvesSite(Match):
-    """What cuts the first half of what a Conv makes.
+    """The node that cuts the first half of the output of a Conv.
 
     Attributes:
         conv: The Conv.
@@ -84,41 +84,54 @@ class SplitGate(NodePass[HalvesSite]):
     anchors = ("Conv",)
 
     def match(self, node: ir.Node, view: View) -> HalvesSite | None:
-        """A Conv that nothing reads but what cuts its channels in two."""
-        whole = node.outputs[0]
-        readers = {use.node: None for use in whole.uses()}
-        parts = [x for reader in readers for x in reader.outputs]
-        halves = {
-            x[1]: part for part in parts if (x := half_cut_of(part, view)) and _is_whole(x[0])
-        }
-        if len(parts) != 2 or len(halves) != 2 or attr_int(node, "group", 1) != 1:
+        """Return the site if only the two halves of the output's channels are read."""
+        output = node.outputs[0]
+        halves = _channel_halves(output, view)
+        if halves is None or attr_int(node, "group", 1) != 1:
             return None
-        if any(x.is_graph_output() or not x.uses() for x in (whole, *parts)):
-            return None
-        users = [use.node for x in parts for use in x.uses() if len(x.uses()) == 1]
-        spared = len(readers) + sum(x in ACTIVATIONS_TAKEN["Conv"] for x in users) - 1
-        if spared < 1 or view.shapes.dtype(whole) not in FLOATS:
+        if view.shapes.dtype(output) not in FLOATS or _saved_kernels(output, halves) < 1:
             return None
         if not all(is_own_constant(x, view) for x in node.inputs[1:]):
             return None
-        first = halves[0].producer()
-        return None if first is None else HalvesSite(first, node, halves[1])
+        cutter = halves[0].producer()
+        return None if cutter is None else HalvesSite(cutter, node, halves[1])
 
     def rewrite(self, match: HalvesSite, op: Builder) -> ir.Value:
-        """The first half, after the second."""
+        """Build a Conv for each half of the channels, from halves of the weight and the bias."""
         data, weight, *bias = match.conv.inputs
         size = int(str((op.view.shapes.dims(match.second) or (0, 0))[1]))
-        made = []
+        halves = []
         with op.inserting_before(match.conv):
             for start in (0, size):
                 cut = {0: (start, start + size, 1)}
-                own = [x and build_slice(x, cut, op) for x in (weight, *bias)]
-                made.append(op.clone_node(match.conv, data, *own))
-        first, second = made
+                constants = [x and build_slice(x, cut, op) for x in (weight, *bias)]
+                halves.append(op.clone_node(match.conv, data, *constants))
+        first, second = halves
         op.replace_and_remove(match.second, second)
         return first
 
 
-def _is_whole(half: HalfCut) -> bool:
-    """Whether it is cut along the channels, and no further."""
+def _channel_halves(value: ir.Value, view: View) -> tuple[ir.Value, ir.Value] | None:
+    """Return the two halves of the channels if nothing else of the tensor is read, or None."""
+    readers = {use.node: None for use in value.uses()}
+    parts = [part for reader in readers for part in reader.outputs]
+    if len(parts) != 2 or any(x.is_graph_output() or not x.uses() for x in (value, *parts)):
+        return None
+    halves: dict[int, ir.Value] = {}
+    for part in parts:
+        cut = half_cut_of(part, view)
+        if cut is not None and _cuts_channels_only(cut[0]):
+            halves[cut[1]] = part
+    return (halves[0], halves[1]) if len(halves) == 2 else None
+
+
+def _saved_kernels(value: ir.Value, halves: tuple[ir.Value, ir.Value]) -> int:
+    """Return the kernels saved: the cuts, and activations that become part of a Conv, less one."""
+    readers = {use.node for use in value.uses()}
+    users = [use.node for half in halves for use in half.uses() if len(half.uses()) == 1]
+    return len(readers) + sum(x in ACTIVATIONS_TAKEN["Conv"] for x in users) - 1
+
+
+def _cuts_channels_only(half: HalfCut) -> bool:
+    """Return whether the tensor is cut along its channels, and no further."""
     return half.axis == 1 and not half.other_cuts

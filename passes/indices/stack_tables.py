@@ -15,8 +15,8 @@ from graphfix.graph.nodes import is_op, producer_of
 from graphfix.ops.axes import axis_of
 from graphfix.wording import group_pairs
 
+from ..common.fold_view import exclusive_producer
 from ..common.fusible import FLOATS, is_weight, only_user
-from ..common.lookup import exclusive_producer
 
 # Of three and more, one lookup and what it takes are fewer kernels than those and their sums.
 _MIN_LOOKUPS = 3

@@ -14,7 +14,7 @@ from graphfix.graph.constants import ints_of
 from graphfix.graph.nodes import attr_int, is_op, producer_of
 from graphfix.lengths.dim_nodes import build_axis_size, build_positions
 
-from ..common.lookup import FoldView
+from ..common.fold_view import FoldView
 from ..common.uniform import UniformTensors
 
 

@@ -22,7 +22,7 @@ from graphfix.spec.quoting import (
     unquote_name,
 )
 
-from ..common.lookup import FoldView
+from ..common.fold_view import FoldView
 from .dims.fixed_dims import find_conflicts, require_dims, set_sizes, sizes_by_name
 from .fold_rules.constants import arrays_from_sizes
 

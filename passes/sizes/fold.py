@@ -14,7 +14,7 @@ from graphfix.facts.view import View
 from graphfix.graph.text import node_label
 from graphfix.graph.walks import all_nodes
 
-from ..common.lookup import FoldView, Replacement
+from ..common.fold_view import FoldView, Replacement
 from ..common.uniform import NEUTRAL, SHRUNK, UniformTensors
 from .fold_rules.bit_masks import BitMasks
 from .fold_rules.chains import CHAIN_OPERATORS, simplify_chain

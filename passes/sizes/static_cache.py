@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.caches.cache_input import CacheInput
-from graphfix.caches.growth import find_growing_states, unify_dims
+from graphfix.cache_axes.cache_input import CacheInput
+from graphfix.cache_axes.growth import find_growing_states, unify_dims
 from graphfix.core import Change, Match, Pass, Skip
 from graphfix.editing.builder import Builder, is_as_exported
 from graphfix.errors import PaddingError, UsageError

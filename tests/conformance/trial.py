@@ -18,8 +18,8 @@ from graphfix.engine import pipeline, registry
 from graphfix.errors import GraphfixError
 from graphfix.feeds.full_lengths import add_full_lengths
 from graphfix.files import io
+from graphfix.float16_search.keep_search import search_kept_nodes
 from graphfix.graph.nodes import is_op
-from graphfix.half.keep_search import search_kept_nodes
 from graphfix.job import checking, planning
 from graphfix.job.rounding_search import MARGINS
 from graphfix.job.rounding_search import rounding_tolerance as half_gate

@@ -9,7 +9,7 @@ import pytest
 
 import graphfix
 from graphfix.runtime.local_session import Session
-from tests.lengths import test_attention as attention
+from tests.lengths.rules import test_attention as attention
 from tests.lengths.rules import test_concat_pad_stacking as stacking
 
 LENGTHS, SIZE = (3, 7, 11), 13

@@ -5,12 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from graphfix.lengths.number_effects import (
-    apply_to_numbers,
-    dtype_limit,
-    keeps_finite,
-    result_sign,
-)
+from graphfix.lengths.number_effects import apply_to_numbers, dtype_limit, keeps_finite, result_sign
 from graphfix.lengths.tail_state import Sign, TensorState
 
 

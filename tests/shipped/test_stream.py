@@ -13,7 +13,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import graphfix
-from graphfix.caches.growth import unify_dims
+from graphfix.cache_axes.growth import unify_dims
 from graphfix.cli import main
 from graphfix.errors import FeedError, UsageError
 from graphfix.files import io

@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 from graphfix.cli import main
-from graphfix.half import keep_search
-from graphfix.half.keep_search import KeepSearchResult
+from graphfix.float16_search import keep_search
+from graphfix.float16_search.keep_search import KeepSearchResult
 from graphfix.shipping.build import ship_file
 from graphfix.shipping.container_spec import parse_containers
 from tests.shipping.conftest import MASKED, saved

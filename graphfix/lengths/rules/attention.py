@@ -10,12 +10,7 @@ import onnx_ir as ir
 
 from graphfix.graph.nodes import attr_float, attr_int
 from graphfix.lengths.joint_axes import RefusedError, check_maskable, join_axes
-from graphfix.lengths.repairs.fill_tail import (
-    MASK_FILTER,
-    STANDARD_MASK,
-    HideKeys,
-    MaskKeys,
-)
+from graphfix.lengths.repairs.fill_tail import MASK_FILTER, STANDARD_MASK, HideKeys, MaskKeys
 from graphfix.lengths.rule_site import PaddingRule, RuleSite
 from graphfix.lengths.tail_state import LOW, Axis, TensorState, carries_time, sole_time
 from graphfix.ops.attention import AttentionSlots, attention_slots

@@ -7,7 +7,7 @@ from graphfix import ops
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import attr_int, is_op, producer_of
 
-from ...common.lookup import FoldView, Replacement
+from ...common.fold_view import FoldView, Replacement
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 

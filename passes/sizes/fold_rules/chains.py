@@ -14,7 +14,7 @@ from graphfix.ops.slices import cuts_of_slice
 from graphfix.wording import with_article
 
 from ...common.cuts import build_slice
-from ...common.lookup import (
+from ...common.fold_view import (
     FoldView,
     Replacement,
     constant_of,

@@ -14,7 +14,7 @@ from graphfix.graph.dims import static_dims
 from graphfix.graph.nodes import is_op
 from graphfix.ops.slices import cuts_of_slice, python_slice
 
-from ...common.lookup import LIMIT, Array, FoldView, Replacement, constant_of
+from ...common.fold_view import LIMIT, Array, FoldView, Replacement, constant_of
 
 _INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)

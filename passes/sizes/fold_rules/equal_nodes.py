@@ -5,7 +5,7 @@ import onnx_ir as ir
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import bodies_of
 
-from ...common.lookup import FoldView, Replacement
+from ...common.fold_view import FoldView, Replacement
 
 
 class EqualNodes:

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from graphfix.graph.nodes import attr_int, is_op, producer_of
 
-from ...common.lookup import (
+from ...common.fold_view import (
     INTEGERS,
     FoldView,
     Replacement,

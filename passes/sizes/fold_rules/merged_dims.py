@@ -24,7 +24,7 @@ from graphfix.ops.axes import axis_of, reduced_axes
 from graphfix.ops.pads import pads_by_axis
 from graphfix.ops.softmax import softmax_axes
 
-from ...common.lookup import FoldView, Key, Replacement, exclusive_producer, perm_of
+from ...common.fold_view import FoldView, Key, Replacement, exclusive_producer, perm_of
 from .views import Reshaping, view_by_constant, view_by_unit_axes
 
 # An attention has less than twenty nodes; a region of so many is a whole network.

@@ -11,7 +11,7 @@ from graphfix.editing.builder import Builder
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import attr_int, is_op, use_count
 
-from ...common.lookup import INTEGERS, FoldView, Replacement, exclusive_producer, has_same_shape
+from ...common.fold_view import INTEGERS, FoldView, Replacement, exclusive_producer, has_same_shape
 
 # Up to here float32 holds every multiple of 0.5: no quotient of whole numbers, nor one more than
 # it, is rounded up to the next whole number.

@@ -15,7 +15,7 @@ from graphfix.editing.builder import Builder
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import reachable_from
 
-from ...common.lookup import FoldView, Replacement
+from ...common.fold_view import FoldView, Replacement
 from .size_recipes import NO_RECIPE, Dep, RecipeChooser, SizeInventory, SizeRecipe, WantedSize
 
 _OPERATORS_OF_RECIPE = {"concat": ("Concat",), "squeeze": ("Squeeze",), "cut": ("Gather", "Slice")}

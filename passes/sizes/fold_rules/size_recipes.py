@@ -13,7 +13,7 @@ from graphfix import ops
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import opset_of
 
-from ...common.lookup import INTEGERS, FoldView, Key
+from ...common.fold_view import INTEGERS, FoldView, Key
 
 # Elementwise: a vector of one element gives a vector of the result for that element.
 _COMPUTES_SIZES = ops.BROADCASTS | ops.named("Abs Neg")

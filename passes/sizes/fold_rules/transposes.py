@@ -9,8 +9,8 @@ from graphfix.editing.builder import Builder
 from graphfix.graph.constants import axes_of
 from graphfix.graph.nodes import is_op
 
+from ...common.fold_view import FoldView, Replacement, exclusive_producer, forward_value, perm_of
 from ...common.fusible import swaps_last_axes
-from ...common.lookup import FoldView, Replacement, exclusive_producer, forward_value, perm_of
 from ...common.reshape_targets import with_axes
 
 _UNARY = ops.UNARY - ops.IDLE | ops.named("Identity")

@@ -11,7 +11,7 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.symbolic.expressions import Dim
 from graphfix.graph.nodes import is_op
 
-from ...common.lookup import (
+from ...common.fold_view import (
     FoldView,
     Key,
     Replacement,

@@ -3,7 +3,7 @@
 import pytest
 
 from graphfix.facts.view import View
-from graphfix.passes.common.lookup import FoldView
+from graphfix.passes.common.fold_view import FoldView
 from graphfix.passes.common.uniform import UniformTensors
 from tests.passes.folding import fold
 from tests.passes.models import model, ops
@@ -39,27 +39,29 @@ def test_uniform_number(steps: str, expected: float | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "expected"),
+    ("steps", "least"),
     [
-        ("y = Range (two, n, one)", 2),
-        ("y = Range (two, n, minus)", None),
-        ("r = Range (two, n, one) y = Add (r, one)", 3),
-        ("r = Range (two, n, one) y = Mul (r, one)", None),
-        ("r = Range (two, n, one) u = Unsqueeze (r, axis) y = Slice (u, axis, axis1)", 2),
-        ("o = Expand (one, size) y = CumSum (o, zero)", 1),
-        ("o = Expand (one, size) y = CumSum <exclusive = 1> (o, zero)", 0),
-        ("o = Expand (minus, size) y = CumSum (o, zero)", None),
-        ("y = Identity (list)", -4),
+        ("v = Range (two, n, one)", 2),
+        ("v = Range (two, n, minus)", None),
+        ("r = Range (two, n, one) v = Add (r, one)", 3),
+        ("r = Range (two, n, one) u = Unsqueeze (r, axis) v = Slice (u, axis, axis1)", 2),
+        ("o = Expand (one, size) v = CumSum (o, zero)", 1),
+        ("o = Expand (one, size) v = CumSum <exclusive = 1> (o, zero)", 0),
+        ("o = Expand (minus, size) v = CumSum (o, zero)", None),
+        ("v = Identity (list)", -4),
     ],
 )
-def test_lower_bound(steps: str, expected: int | None) -> None:
-    m = model(
-        f"""m (int64 n, int64[1] size) => (int64[A] y) <int64 two = {{2}}, int64 one = {{1}},
-        int64 minus = {{-1}}, int64 zero = {{0}}, int64[1] axis = {{0}}, int64[1] axis1 = {{1}},
-        int64[3] list = {{7, -4, 3}}> {{ {steps} }}"""
-    )
-    tensors = UniformTensors(FoldView(View(m)))
-    assert tensors.lower_bound(m.graph.outputs[0]) == expected
+def test_a_comparison_with_the_least_index_is_true(steps: str, least: int | None) -> None:
+    """As ``index >= 0`` is, by which transformers exports a mask that hides nothing."""
+    for limit in range(-5, 5):
+        m = model(
+            f"""m (int64 n, int64[1] size) => (bool[A] y) <int64 two = {{2}}, int64 one = {{1}},
+            int64 minus = {{-1}}, int64 zero = {{0}}, int64[1] axis = {{0}},
+            int64[1] axis1 = {{1}}, int64[3] list = {{7, -4, 3}}, int64 limit = {{{limit}}}>
+            {{ {steps} y = GreaterOrEqual (v, limit) }}"""
+        )
+        number = UniformTensors(FoldView(View(m))).uniform_number(m.graph.outputs[0])
+        assert (number is True) == (least is not None and limit <= least)
 
 
 HEAD = """m (float[B, T] x, bool[B, T] c) => (float[N, M] y) <float two = {2},

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphfix.caches.cache_input import CacheInput
+from graphfix.cache_axes.cache_input import CacheInput
 from graphfix.core import interface_changes_of
 from graphfix.engine import pipeline
 from graphfix.errors import PaddingError, UsageError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphfix
-from graphfix.half.emulate import emulate_float16
+from graphfix.float16_search.emulate import emulate_float16
 from graphfix.runtime.local_session import Session
 from tests.passes.half.test_float16 import HALF, add, agree, f, halved, parse, run, same_numbers
 

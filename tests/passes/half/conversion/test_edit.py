@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.half.emulate import emulate_float16
+from graphfix.float16_search.emulate import emulate_float16
 from graphfix.runtime.local_session import Session
 from tests.passes.half.test_float16 import HALF, add, agree, f, halved, same_numbers
 

@@ -35,9 +35,6 @@ LIMIT = 4096
 
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 
-VIEWS = ops.RESHAPES
-"""Operators that give the same elements in the same order another shape."""
-
 # Sums, and moves whose shape follows from shapes, hold at every size, 0 among them.
 _RIGHT_AT_ZERO = (
     (ops.MOVES_ELEMENTS - ops.COUNTS_CONTENTS)

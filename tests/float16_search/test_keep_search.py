@@ -14,10 +14,10 @@ from graphfix import job
 from graphfix.facts import shapes
 from graphfix.feeds.case import Case
 from graphfix.files.half_weights import KEPT_IN_FLOAT32_KEY
-from graphfix.half import float16_range, keep_search
-from graphfix.half.emulate import emulate_float16
-from graphfix.half.keep_search import search_kept_nodes
-from graphfix.half.trials import KeepSet, Trials
+from graphfix.float16_search import float16_range, keep_search
+from graphfix.float16_search.emulate import emulate_float16
+from graphfix.float16_search.keep_search import search_kept_nodes
+from graphfix.float16_search.trials import KeepSet, Trials
 from graphfix.proof.compare import HALF_GATE
 from graphfix.proof.verify import Verdict
 from graphfix.runtime.local_session import Session

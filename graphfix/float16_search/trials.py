@@ -15,8 +15,8 @@ from graphfix.facts import shapes
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import add_full_lengths
 from graphfix.feeds.signature import Signature
+from graphfix.float16_search.emulate import drop_inner_shapes, emulate_float16
 from graphfix.graph.walks import nodes_of
-from graphfix.half.emulate import drop_inner_shapes, emulate_float16
 from graphfix.proof.inner_tensors import ModelRun, TensorPairs, TensorSizes
 from graphfix.wording import group_pairs
 

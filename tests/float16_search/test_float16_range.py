@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graphfix.half.float16_range import norm_fault
+from graphfix.float16_search.float16_range import norm_fault
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>\n'
 # So large that the mean square of one element is beyond float16, and of eight of them is not.

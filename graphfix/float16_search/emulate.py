@@ -48,7 +48,7 @@ def _round_value(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
     half = ir.node("Cast", [value], {"to": int(ir.DataType.FLOAT16)})
     back = ir.node("Cast", [half.outputs[0]], {"to": int(ir.DataType.FLOAT)}, outputs=[result])
     # Exporters name tensors "input", "input.4": a number alone as a suffix could collide.
-    value.name, result.name = f"graphfix.half.{name}.raw", name
-    half.name = half.outputs[0].name = f"graphfix.half.{name}.half"
-    back.name = f"graphfix.half.{name}.back"
+    value.name, result.name = f"graphfix.float16_search.{name}.raw", name
+    half.name = half.outputs[0].name = f"graphfix.float16_search.{name}.half"
+    back.name = f"graphfix.float16_search.{name}.back"
     graph.insert_after(node, [half, back])

@@ -20,7 +20,7 @@ from graphfix.shipped.in_front import fit_in_front
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-KEY = "graphfix.caches"
+KEY = "graphfix.cache_axes"
 """The entry of ``metadata_props`` that lists the dims of caches."""
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from graphfix.facts.view import View
-from graphfix.passes.common.lookup import FoldView, perm_of, root_of
+from graphfix.passes.common.fold_view import FoldView, perm_of, root_of
 from tests.passes.models import model
 
 

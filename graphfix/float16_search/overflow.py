@@ -6,9 +6,9 @@ from typing import TypeGuard
 import onnx_ir as ir
 
 from graphfix.feeds.case import Case
+from graphfix.float16_search import float16_range
+from graphfix.float16_search.trials import KeepSet, Trials, first_tensor_name
 from graphfix.graph.walks import nodes_of, opset_of
-from graphfix.half import float16_range
-from graphfix.half.trials import KeepSet, Trials, first_tensor_name
 
 _ROUNDS = 5
 

@@ -15,12 +15,12 @@ from graphfix import job
 from graphfix.cli import main
 from graphfix.core import Change
 from graphfix.engine.report import PassReport, Report
-from graphfix.half import keep_search
-from graphfix.half.keep_search import KeepSearchResult
+from graphfix.float16_search import keep_search
+from graphfix.float16_search.keep_search import KeepSearchResult
 from graphfix.job import prove
 from graphfix.job.task import Task
 from graphfix.proof.compare import HALF_GATE, Tolerance
-from tests.half.test_keep_search import OVERFLOWS, f, parse
+from tests.float16_search.test_keep_search import OVERFLOWS, f, parse
 
 if TYPE_CHECKING:
     from graphfix.core import Pass

@@ -22,11 +22,17 @@ from graphfix.feeds.full_lengths import add_full_lengths
 from graphfix.feeds.run_cost import RunCost
 from graphfix.feeds.signature import Signature
 from graphfix.files.half_weights import KEPT_IN_FLOAT32_KEY
+from graphfix.float16_search.emulate import emulate_float16
+from graphfix.float16_search.overflow import find_overflows
+from graphfix.float16_search.trials import (
+    KeepSet,
+    Progress,
+    Trials,
+    extreme_cases,
+    first_tensor_name,
+)
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import nodes_of, reachable_from
-from graphfix.half.emulate import emulate_float16
-from graphfix.half.overflow import find_overflows
-from graphfix.half.trials import KeepSet, Progress, Trials, extreme_cases, first_tensor_name
 from graphfix.proof.compare import OutputDiff
 from graphfix.proof.verify import LoadedOriginal, Tolerance, Verdict
 from graphfix.runtime.local_session import Session
