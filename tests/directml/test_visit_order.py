@@ -34,6 +34,15 @@ def test_each_node_comes_once_behind_what_it_reads() -> None:
     assert nodes[-1].outputs[0].name == "y"
 
 
+def test_what_is_made_outside_of_a_body_is_no_part_of_it() -> None:
+    body = """a = Neg (x) c = IsNaN (a) y = If (c) <
+        then_branch = t () => (float[N] p) { q = Abs (a) p = Add (q, x) },
+        else_branch = e () => (float[N] r) { r = Exp (a) }>"""
+    outer = graph(body)
+    inner = outer[2].attributes["then_branch"].as_graph()
+    assert [x.op_type for x in nodes_in_visit_order(inner)] == ["Abs", "Add"]
+
+
 def test_graphs_with_the_same_nodes() -> None:
     body = "a = Neg (x) y = Abs (a)"
     assert have_same_nodes(graph(body), graph(body))

@@ -83,6 +83,7 @@ def test_titles_and_answers() -> None:
     assert report(IDLE).answer == "No automatic repair"
     assert texts(written, "numbers") == ["not compared, as asked (--no-verify)"]
     assert texts(memory, "numbers") == []
+    assert texts(memory, "padded") == []
 
 
 def test_near_misses() -> None:
@@ -161,6 +162,7 @@ def test_passes_that_do_not_end() -> None:
 
 def test_plain_data() -> None:
     data = json.loads(json.dumps(report(BUSY).to_json()))
-    assert data["schema"] == SCHEMA
+    assert data["schema"] == SCHEMA == 1
+    assert data["passes"][0]["seconds"] == 0
     assert (data["answer"], data["worse"], data["verdict"]) == ("Not verified", "", None)
     assert data["passes"][0]["changes"][0]["added"] == ["y = Abs (x)"]
