@@ -17,6 +17,10 @@ CACHES = CacheInput(
 )
 
 
+def test_the_key_is_that_of_files_written_before() -> None:
+    assert KEY == "graphfix.caches"
+
+
 def empty_model() -> ir.Model:
     return ir.from_onnx_text('<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (x) {}')
 
