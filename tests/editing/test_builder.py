@@ -184,7 +184,7 @@ def test_uses_are_redirected_but_not_those_of_new_nodes() -> None:
     y = site.inputs[0]
     assert y is not None
     new = op.Exp(y)
-    op.redirect_uses(y, [(use.node, use.idx) for use in y.uses()], new)
+    op.redirect_uses([(use.node, use.idx) for use in y.uses()], new)
     assert site.inputs[0] is new
     assert new.producer().inputs[0] is y
 
