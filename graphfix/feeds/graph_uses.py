@@ -6,6 +6,7 @@ from itertools import islice
 import onnx_ir as ir
 
 from graphfix import ops
+from graphfix.graph.constants import const_tensor
 from graphfix.graph.nodes import attr_int, is_op, value_before
 from graphfix.graph.walks import reachable_from
 
@@ -16,6 +17,7 @@ KEEPS_RANGE = (
     | ops.named("Pad Trilu")
 )
 SHIFTS_AND_SCALES = ops.named("Add Sub Mul Neg")
+_MAX_POSITIONS = 1 << 16
 # They scale, shift, bound or move scores on their way into a Softmax.
 _KEEPS_SCORES = (
     (ops.MOVES_ELEMENTS | ops.CASTS | ops.IDLE)
@@ -47,8 +49,8 @@ def is_positions(value: ir.Value) -> bool:
     if find_above(value, lambda n: is_op(n, "Range", "CumSum", "ConstantOfShape", "NonZero")):
         return True
     source = value_before(value, *ops.KEEPS_EVERY_ELEMENT, *ops.CASTS, "Slice")
-    tensor = None if source is None else ir.convenience.get_const_tensor(source)
-    if tensor is None or not 1 < tensor.size <= 1 << 16:
+    tensor = const_tensor(source, _MAX_POSITIONS)
+    if tensor is None or tensor.size < 2:
         return False
     flat = tensor.numpy().reshape(-1)
     return bool((flat[1:] - flat[:-1] == 1).all())

@@ -104,14 +104,14 @@ def _evaluate(node: ir.Node, arrays: Mapping[ir.Value, Array], view: View) -> Ar
         feeds[value.name] = array
     if is_op(node, "Slice"):
         return _evaluate_slice(node, array_of)
-    evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": view.opset_of_node(node)})
     dtype = view.shapes.dtype(node.outputs[0])
     # A division of integers by zero, or beyond their range, ends the process of ONNX Runtime.
     on_error: Literal["raise", "ignore"] = "raise" if dtype in _INTEGERS else "ignore"
     try:
+        evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": view.opset_of_node(node)})
         with np.errstate(divide=on_error, over=on_error, invalid="ignore"):
             result, *_ = evaluator.run(None, feeds)
-    except Exception:  # it fails at these sizes, and so it will where the model is run
+    except Exception:  # it fails at these sizes or attributes, as it will where the model runs
         return None
     if not isinstance(result, np.ndarray) or dtype is None or result.dtype != dtype.numpy():
         return None

@@ -67,3 +67,11 @@ def test_what_runtimes_may_compute_otherwise_stays(node: str) -> None:
 def _model(node: str, opset: int) -> ir.Model:
     text = f"m (float[N] x) => (float[N] z, y) <{CONSTANTS}> {{ z = Neg (x) y = {node} }}"
     return model(text, opset)
+
+
+def test_a_constant_node_with_a_wrong_attribute_is_left() -> None:
+    before = model(
+        """m (int64[2] x) => (int64[2] y) <int64[2] a = {1, 2}, int64[2] b = {1, 1}>
+        { s = BitShift <direction = ""> (a, b) y = Max (x, s) }"""
+    )
+    assert not graphfix.run(before, "fold").changed
