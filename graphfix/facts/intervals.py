@@ -52,10 +52,6 @@ class Interval:
         """Return the largest magnitude."""
         return max(abs(self.low), abs(self.high))
 
-    def is_within(self, low: float, high: float) -> bool:
-        """Return whether all numbers lie between two others."""
-        return low <= self.low and self.high <= high
-
 
 ANY_NUMBER = Interval()
 _COUNT = Interval(0)

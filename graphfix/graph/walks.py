@@ -1,6 +1,6 @@
 """Walks through a graph from some nodes or values."""
 
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
 import onnx_ir as ir
@@ -25,11 +25,6 @@ def reachable_from(
             unvisited = [x for x in dict.fromkeys(neighbors(current)) if x not in visited]
             visited.update(unvisited)
             queue += unvisited
-
-
-def inputs_if_op(node: ir.Node | None, op_types: Container[str]) -> Sequence[ir.Value | None]:
-    """Return the inputs of a node if it is of one of these types, else nothing."""
-    return node.inputs if node is not None and node.op_type in op_types else ()
 
 
 _GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graphfix.graph.nodes import input_at
 from graphfix.ops.op_set import qualified_name
 
 
@@ -67,9 +66,3 @@ _SLOTS = {
 def attention_slots(node: ir.Node) -> AttentionSlots | None:
     """Return which input of an attention is what; None if the node is none that is known."""
     return _SLOTS.get(qualified_name(node))
-
-
-def addend_of_scores(node: ir.Node) -> ir.Value | None:
-    """Return what an attention adds to its scores; None if nothing, or if it is none."""
-    slots = attention_slots(node)
-    return None if slots is None or slots.addend is None else input_at(node, slots.addend)

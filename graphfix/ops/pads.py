@@ -52,8 +52,3 @@ def padded_axes(node: ir.Node, rank: int, read: Read[object] = ints_of) -> tuple
         return tuple(range(rank))
     axes = read_axes(node, 3, "axes", read)
     return normalize_axes(axes, rank) if axes else None
-
-
-def constant_pads(node: ir.Node, rank: int) -> dict[int, tuple[int, int]] | None:
-    """Return the same where only constants count."""
-    return pads_by_axis(node, rank, ints_of)

@@ -9,7 +9,6 @@ from typing import TypeVar
 import onnx_ir as ir
 
 from graphfix.graph.nodes import attr_int
-from graphfix.ops.axes import axis_of
 from graphfix.ops.operands import Read, read_operand
 
 T = TypeVar("T")
@@ -56,9 +55,3 @@ def reshaped_dims(
             return None
         sizes[sizes.index(-1)] = total // known_product
     return tuple(sizes) if math.prod(sizes) == total else None
-
-
-def flattened_axes(node: ir.Node, rank: int, opset: int) -> tuple[range, range] | None:
-    """Return the axes that a Flatten merges into its first dim, and those into its second."""
-    axis = axis_of(node, rank, opset)
-    return None if axis is None else (range(axis), range(axis, rank))

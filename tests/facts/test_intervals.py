@@ -142,8 +142,6 @@ def test_the_arithmetic_of_intervals() -> None:
     assert Interval(-2, 3) * Interval(-5, 1) == Interval(-15, 10)
     assert hull_of(3, -4, 1) == Interval(-4, 3)
     assert Interval(-4, 3).magnitude == 4
-    assert Interval(0, 1).is_within(0, 1)
-    assert not half_line.is_within(0, 1)
 
 
 def test_sizes_in_a_function_are_at_least_0() -> None:

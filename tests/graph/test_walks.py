@@ -9,7 +9,6 @@ from graphfix.graph.walks import (
     all_nodes,
     bodies_of,
     graphs_of,
-    inputs_if_op,
     nodes_of,
     opset_of,
     reachable_from,
@@ -88,11 +87,3 @@ def test_neighbors_are_asked_for_once_the_caller_has_seen_an_item() -> None:
     assert asked == []
     assert next(walk) == 1
     assert asked == [0]
-
-
-def test_inputs_of_some_operators() -> None:
-    model = ir.from_onnx_text(TEXT)
-    neg = model.graph[0]
-    assert [*inputs_if_op(neg, ("Neg", "Abs"))] == [model.graph.inputs[0]]
-    assert inputs_if_op(neg, ("Abs",)) == ()
-    assert inputs_if_op(None, ("Neg",)) == ()

@@ -9,12 +9,12 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from graphfix import ops
 from graphfix.graph.constants import ints_of
-from graphfix.ops.attention import _SLOTS, addend_of_scores, attention_slots
+from graphfix.ops.attention import _SLOTS, attention_slots
 from graphfix.ops.norms import epsilon_of
 from graphfix.ops.operands import is_given, normalize_axes, read_ints
-from graphfix.ops.pads import constant_pads, pad_fill, pad_mode, pads_by_axis
+from graphfix.ops.pads import pad_fill, pad_mode, pads_by_axis
 from graphfix.ops.products import read_fused_matmul, read_gemm, read_matmul_nbits
-from graphfix.ops.reshapes import copies_zeros, flattened_axes, reshape_target, reshaped_dims
+from graphfix.ops.reshapes import copies_zeros, reshape_target, reshaped_dims
 from graphfix.ops.resizes import read_resize, scales_input
 from graphfix.ops.splits import split_sizes
 from graphfix.ops.windows import window_of
@@ -46,7 +46,7 @@ def _pad(x: Array, pads: dict[int, tuple[int, int]], mode: str, fill: float) -> 
 @pytest.mark.parametrize("sample", _PADS, ids=str)
 def test_a_pad_puts_this_around(sample: Sample) -> None:
     node = node_of(sample)
-    pads, fill = constant_pads(node, 2), pad_fill(node)
+    pads, fill = pads_by_axis(node, 2, ints_of), pad_fill(node)
     assert pads is not None
     assert fill is not None
     padded = _pad(sample.inputs[0], pads, pad_mode(node), fill)
@@ -60,14 +60,14 @@ def test_pads_that_are_computed_are_read_by_the_caller() -> None:
         y = Pad (x, pads, fill, axes)
     }"""
     node, other = nodes_in(text)
-    assert constant_pads(node, 2) is None
+    assert pads_by_axis(node, 2, ints_of) is None
     assert pad_fill(node) is None
     assert pads_by_axis(node, 2, lambda _: ("a", 0, "b", 0)) == {0: ("a", "b"), 1: (0, 0)}
     assert pads_by_axis(node, 3, lambda _: ("a", 0, "b", 0)) is None
     assert pads_by_axis(other, 2, lambda _: ("a", 0, "b", 0)) is None
 
 
-# --- Split, Reshape, Flatten ----------------------------------------------------------------------
+# --- Split, Reshape -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sample", samples_of("Split"), ids=str)
@@ -115,15 +115,6 @@ def test_a_reshape_that_is_refused_has_no_shape(
     if 0 in dims and -1 in target and shape is None:
         return  # ONNX leaves it open, ONNX Runtime takes one of many
     assert shape == made
-
-
-@pytest.mark.parametrize("sample", samples_of("Flatten"), ids=str)
-def test_a_flatten_merges_these_axes(sample: Sample) -> None:
-    x = sample.inputs[0]
-    merged = flattened_axes(node_of(sample), x.ndim, sample.opset)
-    assert merged is not None
-    sizes = tuple(int(np.prod([x.shape[i] for i in axes], dtype=int)) for axes in merged)
-    assert sizes == sample.first().shape
 
 
 # --- Windows --------------------------------------------------------------------------------------
@@ -311,13 +302,12 @@ def test_every_attention_is_read() -> None:
 
 def test_an_addend_is_found_by_the_operator() -> None:
     values = [ir.Value(name=f"x{i}") for i in range(7)]
-    theirs = ir.Node("com.microsoft", "MultiHeadAttention", values)
-    own = ir.Node("", "Attention", values[:4])
-    assert addend_of_scores(theirs) is values[5]
-    assert addend_of_scores(own) is values[3]
-    assert addend_of_scores(ir.Node("", "Attention", values[:3])) is None
+    theirs = attention_slots(ir.Node("com.microsoft", "MultiHeadAttention", values))
+    own = attention_slots(ir.Node("", "Attention", values[:4]))
+    assert theirs is not None
+    assert own is not None
+    assert (theirs.addend, own.addend) == (5, 3)
     assert attention_slots(ir.Node("", "MatMul", values[:2])) is None
-    assert addend_of_scores(ir.Node("", "MatMul", values[:2])) is None
 
 
 @pytest.mark.parametrize("operator", sorted(ops.NORMS))
