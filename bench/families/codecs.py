@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as fn
 import transformers as hf
@@ -22,6 +20,7 @@ from .family import (
     make_plain_example,
     register_family,
 )
+from .layers import CausalConv, InverseFourier, NeuralSource, Snake, apply_snake
 
 KIND = "codecs and vocoders"
 BANDS = 40
@@ -190,19 +189,6 @@ def build_speecht5_hifigan() -> Example:
     )
     adapted = Adapter(hf.SpeechT5HifiGan(config), ("spectrogram",))
     return Example(adapted, (torch.randn(2, 20, BANDS),), ({0: BATCH, 1: TIME},))
-
-
-class Snake(nn.Module):
-    """A periodic activation: x + sin(a x)^2 / a."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.alpha = nn.Parameter(torch.rand(1, channels, 1) + 0.5)
-
-    def forward(self, samples: Tensor) -> Tensor:
-        """Apply the activation."""
-        wave = torch.sin(self.alpha * samples).pow(2)
-        return samples + (self.alpha + 1e-9).reciprocal() * wave
 
 
 class ResidualUnit(nn.Module):
@@ -382,7 +368,7 @@ class AntiAliased(nn.Module):
         wide = 2 * fn.conv_transpose1d(wide, self.low, stride=2, groups=self.channels)
         wide = wide[..., 15:-15]
         alpha, beta = self.alpha[None, :, None].exp(), self.beta[None, :, None].exp()
-        wide = wide + (1.0 / (beta + 1e-9)) * torch.sin(wide * alpha).pow(2)
+        wide = apply_snake(wide, alpha, beta)
         wide = fn.pad(wide, (5, 6), mode="replicate")
         return fn.conv1d(wide, self.low, stride=2, groups=self.channels)
 
@@ -435,22 +421,6 @@ def build_melgan() -> Example:
     return make_plain_example(MelGan(), torch.randn(2, BANDS, 20), axes=SAMPLES)
 
 
-class InverseFourier(nn.Module):
-    """Samples from magnitudes and phases, by one transposed convolution, as exports write it."""
-
-    def __init__(self, size: int, hop: int) -> None:
-        super().__init__()
-        self.hop = hop
-        angles = 2 * math.pi * torch.arange(size // 2 + 1)[:, None] * torch.arange(size) / size
-        basis = torch.cat([angles.cos(), -angles.sin()]) * torch.hann_window(size) / size
-        self.register_buffer("basis", basis[:, None])
-
-    def forward(self, magnitude: Tensor, phase: Tensor) -> Tensor:
-        """Return samples of [batch, bins, time]."""
-        parts = torch.cat([magnitude * torch.cos(phase), magnitude * torch.sin(phase)], dim=1)
-        return fn.conv_transpose1d(parts, self.basis, stride=self.hop)
-
-
 class ConvNextBlock(nn.Module):
     """A depthwise convolution, a norm, two products, a scale, and the residual."""
 
@@ -492,19 +462,6 @@ def build_vocos() -> Example:
     return make_plain_example(Vocos(), torch.randn(2, BANDS, 20), axes=SAMPLES)
 
 
-class CausalConv(nn.Module):
-    """A convolution that sees no later sample."""
-
-    def __init__(self, *sizes: int, dilation: int = 1, groups: int = 1) -> None:
-        super().__init__()
-        self.left = (sizes[2] - 1) * dilation
-        self.convolve = nn.Conv1d(*sizes, dilation=dilation, groups=groups)
-
-    def forward(self, frames: Tensor) -> Tensor:
-        """Pad on the left and convolve."""
-        return self.convolve(fn.pad(frames, (self.left, 0)))
-
-
 class SnakeBeta(nn.Module):
     """A periodic activation with a frequency and a magnitude of each channel, as logarithms."""
 
@@ -515,7 +472,7 @@ class SnakeBeta(nn.Module):
     def forward(self, frames: Tensor) -> Tensor:
         """Apply the activation."""
         alpha, beta = self.alpha[None, :, None].exp(), self.beta[None, :, None].exp()
-        return frames + (1.0 / (beta + 1e-9)) * torch.pow(torch.sin(frames * alpha), 2)
+        return apply_snake(frames, alpha, beta)
 
 
 class CodecTransformer(nn.Module):
@@ -593,27 +550,6 @@ class CausalUnit(nn.Module):
 def build_qwen3_tts_codec() -> Example:
     """Build the decoder of Qwen3-TTS' codec."""
     return make_plain_example(QwenCodecDecoder(), torch.randint(0, 32, (2, 4, 20)), axes=CODES)
-
-
-class NeuralSource(nn.Module):
-    """Harmonics of a pitch: angles summed over time, their sines, and a product."""
-
-    def __init__(self, scale: int, hop: int, harmonics: int = 8) -> None:
-        super().__init__()
-        self.scale, self.hop, self.rate = scale, hop, 1000.0
-        self.merge = nn.Linear(harmonics + 1, 1)
-        self.register_buffer("numbers", torch.arange(1, harmonics + 2).float()[None, None])
-
-    def forward(self, pitch: Tensor) -> Tensor:
-        """Return the source of [batch, time] frames of pitch, [batch, 1, samples]."""
-        wide = fn.interpolate(pitch[:, None], scale_factor=float(self.hop)).transpose(1, 2)
-        turns = (wide * self.numbers / self.rate) % 1
-        turns = fn.interpolate(turns.transpose(1, 2), scale_factor=1 / self.hop, mode="linear")
-        angles = torch.cumsum(turns, dim=2) * 2 * math.pi * self.hop
-        angles = fn.interpolate(angles, scale_factor=float(self.hop), mode="linear")
-        voiced = (wide > 10).float()
-        waves = torch.sin(angles).transpose(1, 2) * 0.1 * voiced
-        return torch.tanh(self.merge(waves)).transpose(1, 2)
 
 
 class HiftGenerator(nn.Module):

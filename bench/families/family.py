@@ -95,6 +95,18 @@ class Method(nn.Module):
         return take_first_tensor(getattr(self.model, self.name)(*inputs, **self.fixed))
 
 
+class AdaptedStep(nn.Module):
+    """Call a streaming model with all inputs, and return all its tensors."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return what the model returns."""
+        return self.model(*inputs)
+
+
 def take_first_tensor(output: object) -> Tensor:
     """Return the first tensor of an output, of a tuple or of a mapping of outputs."""
     if isinstance(output, Tensor):

@@ -9,7 +9,6 @@ import torch.nn.functional as fn
 import transformers as hf
 from torch import Tensor, nn
 
-from .codecs import CausalConv, InverseFourier, NeuralSource, Snake
 from .family import (
     BATCH,
     HEADS,
@@ -17,6 +16,7 @@ from .family import (
     TIME,
     VOCABULARY,
     WIDTH,
+    AdaptedStep,
     Adapter,
     Example,
     make_padding_mask,
@@ -25,7 +25,14 @@ from .family import (
     make_token_ids,
     register_family,
 )
-from .recognition import SelfAttention, make_feed_forward
+from .layers import (
+    CausalConv,
+    InverseFourier,
+    NeuralSource,
+    SelfAttention,
+    Snake,
+    make_feed_forward,
+)
 
 KIND = "speech synthesis"
 BANDS = 40
@@ -641,8 +648,6 @@ class TacotronStep(nn.Module):
 @register_family("tacotron2-step", KIND)
 def build_tacotron2_step() -> Example:
     """Build one frame of Tacotron 2's decoder."""
-    from .recognition import AdaptedStep
-
     inputs = (
         torch.randn(2, BANDS),
         torch.randn(2, 12, WIDTH),
