@@ -8,6 +8,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 from .family import (
+    BANDS,
     BATCH,
     HEADS,
     LAYERS,
@@ -23,7 +24,6 @@ from .family import (
 from .layers import CausalConv, InverseFourier, NeuralSource, Snake, apply_snake
 
 KIND = "codecs and vocoders"
-BANDS = 40
 SAMPLES: tuple[Axes, ...] = ({0: BATCH, 2: TIME},)
 CODES: tuple[Axes, ...] = ({0: BATCH, 2: TIME},)
 
@@ -39,13 +39,13 @@ def make_decode_example(
 @register_family("encodec-encoder", KIND)
 def build_encodec_encoder() -> Example:
     """Build EnCodec's encoder."""
-    return Example(Adapter(_make_encodec().encoder, ()), (torch.randn(2, 1, 1600),), SAMPLES)
+    return make_plain_example(_make_encodec().encoder, torch.randn(2, 1, 1600), axes=SAMPLES)
 
 
 @register_family("encodec-decoder", KIND)
 def build_encodec_decoder() -> Example:
     """Build EnCodec's decoder."""
-    return Example(Adapter(_make_encodec().decoder, ()), (torch.randn(2, WIDTH, 20),), SAMPLES)
+    return make_plain_example(_make_encodec().decoder, torch.randn(2, WIDTH, 20), axes=SAMPLES)
 
 
 def _make_encodec() -> nn.Module:
@@ -138,7 +138,7 @@ def build_xcodec_decoder() -> Example:
         )
     )
     width = model.config.hidden_size
-    return Example(Adapter(model.decoder, ()), (torch.randn(2, width, 20),), SAMPLES)
+    return make_plain_example(model.decoder, torch.randn(2, width, 20), axes=SAMPLES)
 
 
 @register_family("wavtokenizer", KIND)
@@ -155,9 +155,9 @@ def build_wavtokenizer() -> Example:
         decoder_num_layers=3,
         decoder_attention_num_groups=8,
     )
-    backbone = Adapter(wav.WavTokenizerVocosBackbone(config), ())
+    backbone = wav.WavTokenizerVocosBackbone(config)
     inputs = (torch.randn(2, WIDTH, 20), torch.zeros(1, dtype=torch.int64))
-    return Example(backbone, inputs, ({0: BATCH, 2: TIME}, {}))
+    return make_plain_example(backbone, *inputs, axes=({0: BATCH, 2: TIME}, {}))
 
 
 @register_family("univnet", KIND)
@@ -475,28 +475,18 @@ class SnakeBeta(nn.Module):
         return apply_snake(frames, alpha, beta)
 
 
-class CodecTransformer(nn.Module):
-    """A few causal layers with rotary positions, root-mean-square norms and layer scales."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        config = hf.Qwen3Config(
-            vocab_size=8,
-            hidden_size=WIDTH,
-            num_hidden_layers=LAYERS,
-            num_attention_heads=HEADS,
-            num_key_value_heads=HEADS,
-            head_dim=16,
-            intermediate_size=3 * WIDTH,
-            use_cache=False,
-        )
-        self.model = hf.Qwen3Model(config)
-
-    def forward(self, frames: Tensor) -> Tensor:
-        """Run the layers over [batch, time, features]."""
-        mask = torch.ones(frames.shape[:2], dtype=torch.int64)
-        output = self.model(inputs_embeds=frames, attention_mask=mask, use_cache=False)
-        return output.last_hidden_state
+def make_codec_transformer() -> nn.Module:
+    """Return a few causal layers with rotary positions, root-mean-square norms, layer scales."""
+    config = hf.Qwen3Config(
+        vocab_size=8,
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS,
+        head_dim=16,
+        intermediate_size=3 * WIDTH,
+    )
+    return Adapter(hf.Qwen3Model(config), ("inputs_embeds",), full=True, use_cache=False)
 
 
 class QwenCodecDecoder(nn.Module):
@@ -506,7 +496,7 @@ class QwenCodecDecoder(nn.Module):
         super().__init__()
         self.books = nn.ModuleList(nn.Embedding(32, 16) for _ in range(4))
         self.outs = nn.ModuleList(nn.Conv1d(16, WIDTH, 1, bias=False) for _ in range(2))
-        self.first, self.transformer = CausalConv(WIDTH, WIDTH, 3), CodecTransformer()
+        self.first, self.transformer = CausalConv(WIDTH, WIDTH, 3), make_codec_transformer()
         self.ups = nn.ModuleList(nn.ConvTranspose1d(WIDTH, WIDTH, 2, 2) for _ in range(2))
         self.nexts = nn.ModuleList(ConvNextBlock() for _ in range(2))
         self.second = CausalConv(WIDTH, WIDTH, 7)

@@ -10,6 +10,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 from .family import (
+    BANDS,
     BATCH,
     HEADS,
     LAYERS,
@@ -37,7 +38,6 @@ from .layers import (
 )
 
 KIND = "diffusion transformers"
-BANDS = 40
 
 
 class TimeEmbedding(nn.Module):
@@ -511,17 +511,19 @@ def build_cross_attention_dit() -> Example:
     return make_plain_example(VideoDit(), *inputs, axes=axes)
 
 
+VISION = {
+    "hidden_size": WIDTH,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "image_size": 32,
+    "patch_size": 8,
+}
+
+
 @register_family("clip-vision", KIND)
 def build_clip_vision() -> Example:
     """Build CLIP's vision encoder."""
-    config = hf.CLIPVisionConfig(
-        hidden_size=WIDTH,
-        intermediate_size=4 * WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        image_size=32,
-        patch_size=8,
-    )
+    config = hf.CLIPVisionConfig(**VISION, intermediate_size=4 * WIDTH)
     return make_plain_example(
         hf.CLIPVisionModel(config), torch.randn(2, 3, 32, 32), axes=({0: BATCH},)
     )
@@ -559,13 +561,7 @@ def build_mobilenet_v2() -> Example:
 @register_family("dinov2", KIND)
 def build_dinov2() -> Example:
     """Build a DINOv2, for its one size."""
-    config = hf.Dinov2Config(
-        hidden_size=WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        image_size=32,
-        patch_size=8,
-    )
+    config = hf.Dinov2Config(**VISION)
     model = hf.Dinov2Model(config)
     return make_plain_example(model, torch.randn(2, 3, 32, 32), axes=({0: BATCH},))
 
@@ -573,14 +569,7 @@ def build_dinov2() -> Example:
 @register_family("siglip-vision", KIND)
 def build_siglip_vision() -> Example:
     """Build SigLIP's vision encoder."""
-    config = hf.SiglipVisionConfig(
-        hidden_size=WIDTH,
-        intermediate_size=4 * WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        image_size=32,
-        patch_size=8,
-    )
+    config = hf.SiglipVisionConfig(**VISION, intermediate_size=4 * WIDTH)
     model = hf.SiglipVisionModel(config)
     return make_plain_example(model, torch.randn(2, 3, 32, 32), axes=({0: BATCH},))
 

@@ -10,6 +10,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 from .family import (
+    BANDS,
     BATCH,
     HEADS,
     LAYERS,
@@ -19,12 +20,15 @@ from .family import (
     AdaptedStep,
     Adapter,
     Example,
+    ModelTable,
+    Sizes,
     make_audio_example,
     make_frames_example,
     make_padding_mask,
     make_plain_example,
     make_token_ids,
     register_family,
+    register_models,
 )
 from .layers import (
     SIZE,
@@ -38,8 +42,7 @@ from .layers import (
 )
 
 KIND = "speech recognition"
-BANDS = 40
-WAVE: dict[str, object] = {
+WAVE: Sizes = {
     "vocab_size": VOCABULARY,
     "hidden_size": WIDTH,
     "num_hidden_layers": LAYERS,
@@ -51,12 +54,12 @@ WAVE: dict[str, object] = {
     "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4,
 }
-LARGE: dict[str, object] = {
+LARGE: Sizes = {
     "feat_extract_norm": "layer",
     "do_stable_layer_norm": True,
     "conv_bias": True,
 }
-WAVES: dict[str, tuple[str, str, dict[str, object]]] = {
+WAVES: ModelTable = {
     "wav2vec2": ("Wav2Vec2Config", "Wav2Vec2ForCTC", {}),
     "wav2vec2-large": ("Wav2Vec2Config", "Wav2Vec2ForCTC", LARGE),
     "hubert": ("HubertConfig", "HubertModel", {}),
@@ -84,13 +87,7 @@ WAVES: dict[str, tuple[str, str, dict[str, object]]] = {
 }
 
 
-def _build_wave_model(config: str, model: str, sizes: dict[str, object]) -> Example:
-    chosen = getattr(hf, config)(**WAVE | sizes)
-    return make_audio_example(getattr(hf, model)(chosen))
-
-
-for _name, (_config, _model, _sizes) in WAVES.items():
-    register_family(_name, KIND)(lambda c=_config, m=_model, s=_sizes: _build_wave_model(c, m, s))
+register_models(KIND, WAVES, WAVE, make_audio_example)
 
 
 @register_family("w2v-bert", KIND)
@@ -200,7 +197,12 @@ def build_whisper_encoder() -> Example:
     """Build Whisper's encoder, for its one length."""
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
-    adapted = Adapter(WhisperEncoder(hf.WhisperConfig(**WHISPER)), ("input_features",))
+    return _make_window_example(WhisperEncoder(hf.WhisperConfig(**WHISPER)))
+
+
+def _make_window_example(encoder: nn.Module) -> Example:
+    """Return an example of an encoder of mel frames that has one length."""
+    adapted = Adapter(encoder, ("input_features",))
     return Example(adapted, (torch.randn(2, BANDS, 200),), ({0: BATCH},))
 
 
@@ -209,9 +211,13 @@ def build_whisper_decoder() -> Example:
     """Build Whisper's decoder without caches."""
     from transformers.models.whisper.modeling_whisper import WhisperDecoder
 
-    decoder = WhisperDecoder(hf.WhisperConfig(**WHISPER))
+    return _make_decoder_example(WhisperDecoder(hf.WhisperConfig(**WHISPER)), WIDTH)
+
+
+def _make_decoder_example(decoder: nn.Module, width: int) -> Example:
+    """Return an example of a decoder that reads the tokens written so far, and frames."""
     names = ("input_ids", "encoder_hidden_states")
-    inputs = (make_token_ids(7), torch.randn(2, 30, WIDTH))
+    inputs = (make_token_ids(7), torch.randn(2, 30, width))
     axes = ({0: BATCH, 1: "written"}, {0: BATCH, 1: TIME})
     return Example(Adapter(decoder, names, full=True, use_cache=False), inputs, axes)
 
@@ -242,11 +248,7 @@ def build_moonshine_decoder() -> Example:
     """Build Moonshine's decoder without caches."""
     from transformers.models.moonshine.modeling_moonshine import MoonshineDecoder
 
-    decoder = MoonshineDecoder(hf.MoonshineConfig(**MOONSHINE))
-    inputs = (make_token_ids(7), torch.randn(2, 30, 72))
-    axes = ({0: BATCH, 1: "written"}, {0: BATCH, 1: TIME})
-    names = ("input_ids", "encoder_hidden_states")
-    return Example(Adapter(decoder, names, full=True, use_cache=False), inputs, axes)
+    return _make_decoder_example(MoonshineDecoder(hf.MoonshineConfig(**MOONSHINE)), 72)
 
 
 CONFORMER = {
@@ -280,8 +282,7 @@ def build_qwen2_audio_encoder() -> Example:
 
     sizes = {x: WHISPER[x] for x in WHISPER if x.startswith(("num_mel", "d_model", "encoder"))}
     config = hf.Qwen2AudioEncoderConfig(**sizes, max_source_positions=100)
-    adapted = Adapter(Qwen2AudioEncoder(config), ("input_features",))
-    return Example(adapted, (torch.randn(2, BANDS, 200),), ({0: BATCH},))
+    return _make_window_example(Qwen2AudioEncoder(config))
 
 
 @register_family("voxtral-encoder", KIND)
@@ -297,8 +298,7 @@ def build_voxtral_encoder() -> Example:
         num_mel_bins=BANDS,
         max_source_positions=100,
     )
-    adapted = Adapter(VoxtralEncoder(config), ("input_features",))
-    return Example(adapted, (torch.randn(2, BANDS, 200),), ({0: BATCH},))
+    return _make_window_example(VoxtralEncoder(config))
 
 
 @register_family("glm-asr-encoder", KIND)
@@ -577,21 +577,22 @@ class Conformer(nn.Module):
         return torch.log_softmax(self.ctc(self.norm(frames)), dim=-1)
 
 
-def _build_conformer(style: str) -> Example:
+def _make_lengths_example(encoder: nn.Module) -> Example:
+    """Return an example of an encoder that reads frames and how many of them are valid."""
     inputs = (torch.randn(2, 67, BANDS), torch.tensor([67, 50]))
-    return make_plain_example(Conformer(style), *inputs, axes=({0: BATCH, 1: TIME}, {0: BATCH}))
+    return make_plain_example(encoder, *inputs, axes=({0: BATCH, 1: TIME}, {0: BATCH}))
 
 
 @register_family("conformer-wenet", KIND)
 def build_conformer_wenet() -> Example:
     """Build a WeNet Conformer."""
-    return _build_conformer("wenet")
+    return _make_lengths_example(Conformer("wenet"))
 
 
 @register_family("conformer-espnet", KIND)
 def build_conformer_espnet() -> Example:
     """Build an ESPnet Conformer."""
-    return _build_conformer("espnet")
+    return _make_lengths_example(Conformer("espnet"))
 
 
 class FastConformer(nn.Module):
@@ -661,8 +662,7 @@ class Zipformer(nn.Module):
 @register_family("zipformer", KIND)
 def build_zipformer() -> Example:
     """Build a Zipformer."""
-    inputs = (torch.randn(2, 67, BANDS), torch.tensor([67, 50]))
-    return make_plain_example(Zipformer(), *inputs, axes=({0: BATCH, 1: TIME}, {0: BATCH}))
+    return _make_lengths_example(Zipformer())
 
 
 class EmformerLayer(nn.Module):
@@ -818,5 +818,4 @@ class Branchformer(Conformer):
 @register_family("e-branchformer", KIND)
 def build_e_branchformer() -> Example:
     """Build an E-Branchformer."""
-    inputs = (torch.randn(2, 67, BANDS), torch.tensor([67, 50]))
-    return make_plain_example(Branchformer(), *inputs, axes=({0: BATCH, 1: TIME}, {0: BATCH}))
+    return _make_lengths_example(Branchformer())

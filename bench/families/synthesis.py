@@ -10,6 +10,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 from .family import (
+    BANDS,
     BATCH,
     HEADS,
     LAYERS,
@@ -35,7 +36,6 @@ from .layers import (
 )
 
 KIND = "speech synthesis"
-BANDS = 40
 TALKER = {
     "vocab_size": VOCABULARY,
     "hidden_size": WIDTH,
@@ -87,23 +87,12 @@ def build_vits_text_encoder() -> Example:
     return Example(adapted, inputs, ({0: BATCH, 1: TIME},) * 2)
 
 
-class VitsFlow(nn.Module):
-    """VITS' flow in reverse, over frames that are masked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.flow = hf.VitsModel(_make_vits_config()).flow
-
-    def forward(self, frames: Tensor, mask: Tensor) -> Tensor:
-        """Return the latents of frames."""
-        return self.flow(frames, mask, None, reverse=True)
-
-
 @register_family("vits-flow", KIND)
 def build_vits_flow() -> Example:
-    """Build VITS' flow."""
+    """Build VITS' flow in reverse, over frames that are masked."""
     inputs = (torch.randn(2, WIDTH, 20), make_padding_mask(20, 5)[:, None].float())
-    return make_plain_example(VitsFlow(), *inputs, axes=({0: BATCH, 2: TIME},) * 2)
+    adapted = Adapter(hf.VitsModel(_make_vits_config()).flow, (), reverse=True)
+    return Example(adapted, inputs, ({0: BATCH, 2: TIME},) * 2)
 
 
 @register_family("vits-decoder", KIND)
@@ -287,7 +276,8 @@ class Talker(nn.Module):
         super().__init__()
         self.books = nn.ModuleList(nn.Embedding(32, WIDTH) for _ in range(4))
         self.project = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.SiLU(), nn.Linear(WIDTH, WIDTH))
-        self.model = hf.Qwen3Model(hf.Qwen3Config(**TALKER, use_cache=False))
+        model = hf.Qwen3Model(hf.Qwen3Config(**TALKER))
+        self.model = Adapter(model, ("inputs_embeds",), full=True, use_cache=False)
         self.head = nn.Linear(WIDTH, 32, bias=False)
 
     def forward(self, text: Tensor, codes: Tensor) -> Tensor:
@@ -295,9 +285,7 @@ class Talker(nn.Module):
         frames = self.project(text)
         for i, book in enumerate(self.books):
             frames = frames + book(codes[..., i])
-        mask = torch.ones(frames.shape[:2], dtype=torch.int64)
-        output = self.model(inputs_embeds=frames, attention_mask=mask, use_cache=False)
-        return self.head(output.last_hidden_state)
+        return self.head(self.model(frames))
 
 
 @register_family("clvp-speech", KIND)

@@ -8,10 +8,12 @@ import transformers as hf
 from torch import Tensor, nn
 
 from .family import (
+    BANDS,
     BATCH,
     HEADS,
     LAYERS,
     TIME,
+    VOCABULARY,
     WIDTH,
     AdaptedStep,
     Adapter,
@@ -31,7 +33,6 @@ from .layers import (
 from .recognition import WAVE
 
 KIND = "voice activity and speakers"
-BANDS = 40
 
 
 class FsmnVad(nn.Module):
@@ -422,7 +423,7 @@ def build_audio_spectrogram_transformer() -> Example:
 def build_clap_text() -> Example:
     """Build CLAP's text encoder."""
     config = hf.ClapTextConfig(
-        vocab_size=120,
+        vocab_size=VOCABULARY,
         hidden_size=WIDTH,
         num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
