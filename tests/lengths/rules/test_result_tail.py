@@ -30,6 +30,7 @@ from graphfix.lengths.tail_state import (
 
 FLOATS = ResultKind(False, False, 3.4e38)
 BOOLEANS = ResultKind(True, True, 1.0)
+TRUTHS = ResultKind(False, True, 1.0)
 TIME = (TimeFactor(size_expr("T")),)
 LOWEST, INF = Tail("low", -math.inf), math.inf
 
@@ -95,6 +96,7 @@ def tail_of(
         ("Min", (HIDDEN, ANY), (), ANY),
         ("Min", (WILD, WILD), (), WILD),
         ("Max", (WILD, FINITE), (), WILD),
+        ("Max", (WILD, WILD), (), WILD),
         ("Add", (WILD, FINITE), (), WILD),
         ("Add", (WILD, WILD), (), ANY),
         ("Mul", (WILD, FINITE), (), ANY),
@@ -120,6 +122,27 @@ def tail_of(
         ("Exp", (LAST,), (), ANY),
         ("Mul", (number(1e30), number(1e30)), (), number(INF)),
         ("Mul", (number(-1e30), number(1e30)), (), number(-INF)),
+        ("Relu", (ZERO,), (), ZERO),
+        ("Exp", (ZERO,), (), ONE),
+        ("Exp", (FINITE,), (), ANY),
+        ("Tanh", (ANY,), (), ANY),
+        ("Add", (ZERO, ONE), (), ONE),
+        ("Add", (ZERO, FINITE), (), FINITE),
+        ("Add", (HIDDEN, FINITE), (), HIDDEN),
+        ("Add", (HIDDEN, ANY), (), ANY),
+        ("Add", (number(-INF), FINITE), (), number(-INF)),
+        ("Add", (number(-INF), ANY), (), ANY),
+        ("Sub", (FINITE, HIDDEN), (), FINITE),
+        ("Div", (ZERO, ONE), (), ZERO),
+        ("Div", (ONE, ZERO), (), number(INF)),
+        ("Where", (ONE, HIDDEN, FINITE), (), HIDDEN),
+        ("Where", (ZERO, HIDDEN, FINITE), (), FINITE),
+        ("Where", (FINITE, HIDDEN, HIDDEN), (), HIDDEN),
+        ("Where", (FINITE, ZERO, ZERO), (), ZERO),
+        ("Cast", (WILD,), (), WILD),
+        ("Dropout", (ANY,), (), ANY),
+        ("Abs", (WILD,), (), ANY),
+        ("Sub", (FINITE, number(-1e4)), (None, 0.0), FINITE),
     ],
 )
 def test_floats(operator: str, tails: tuple[Tail, ...], levels: Any, expected: Tail) -> None:
@@ -133,14 +156,19 @@ def test_floats(operator: str, tails: tuple[Tail, ...], levels: Any, expected: T
         ("And", (ANY, ZERO), ZERO),
         ("And", (ONE, FINITE), FINITE),
         ("Or", (ONE, ANY), ONE),
+        ("Or", (ONE, FINITE), ONE),
         ("Or", (ZERO, FINITE), FINITE),
+        ("And", (ZERO, FINITE), ZERO),
+        ("IsNaN", (ANY,), FINITE),
+        ("Less", (LAST, LAST), LAST),
         ("Less", (number(1), number(2)), ONE),
         ("Less", (ANY, number(2)), FINITE),
         ("Equal", (LAST, LAST), LAST),
     ],
 )
-def test_booleans(operator: str, tails: tuple[Tail, ...], expected: Tail) -> None:
-    assert tail_of(operator, *tails, kind=BOOLEANS) == expected
+@pytest.mark.parametrize("kind", [BOOLEANS, TRUTHS])
+def test_booleans(operator: str, tails: tuple[Tail, ...], expected: Tail, kind: ResultKind) -> None:
+    assert tail_of(operator, *tails, kind=kind) == expected
 
 
 def test_the_least_of_a_small_type_hides_scores() -> None:
@@ -149,6 +177,8 @@ def test_the_least_of_a_small_type_hides_scores() -> None:
     assert tail_of("Add", FINITE, number(-5.8e4), kind=half) == FINITE
     assert tail_of("Mul", number(6e4), number(2), kind=half) == number(INF)
     assert tail_of("Add", number(65504), ZERO, kind=half) == number(65504)
+    scaled = [state(number(-1e3)), state(None, fill=1e3)]
+    assert infer_tail("Mul", scaled, -1, half) == number(-INF)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +191,8 @@ def test_the_least_of_a_small_type_hides_scores() -> None:
         (-1e4, False, 0.0, number(-1e4)),
         (-1e4, True, None, number(-1e4)),
         (-INF, True, 0.0, number(-INF)),
+        (-1e4, True, 0.0, HIDDEN),
+        (-1.0, True, 0.0, number(-1.0)),
     ],
 )
 def test_masks_put_numbers(
@@ -176,7 +208,9 @@ def test_axes_count_from_the_end() -> None:
     assert tail_from_end(both, -3) == LAST
     assert tail_from_end(TensorState((TIME, ()), (WILD, None)), -1) == WILD
     assert tail_from_end(TensorState((TIME, ()), (ANY, None)), -1) == ANY
+    assert tail_from_end(TensorState((TIME, ()), (ANY, None)), -2) == ANY
     assert tail_from_end(TensorState((), (), fill=2.0), -1) == number(2.0)
+    assert tail_from_end(TensorState((TIME,), (None,)), -1) == LAST
 
 
 def test_what_has_no_time_repeats_the_last_frame() -> None:
