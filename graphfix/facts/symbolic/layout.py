@@ -19,6 +19,7 @@ from graphfix.facts.symbolic.expressions import (
 from graphfix.facts.symbolic.inferred import Facts
 from graphfix.facts.symbolic.slice_ends import symbolic_slice_length
 from graphfix.graph.nodes import input_at
+from graphfix.ops.axes import squeezed_axes
 from graphfix.ops.pads import pads_by_axis
 from graphfix.ops.reshapes import copies_zeros
 from graphfix.ops.slices import Cut, cut_length, is_known, read_cuts
@@ -277,16 +278,16 @@ def infer_squeeze(facts: Facts, ctx: Context, node: ir.Node) -> None:
     data = node.inputs[0]
     if data is None or data.shape is None or "axes" in node.attributes:
         return None
-    axes = input_at(node, 1)
     dims = list(data.shape)
-    if axes is None:
+    if input_at(node, 1) is None:
         if all(isinstance(x, int) for x in dims):
             return None
         return set_shape(node.outputs[0], None)
-    axis_numbers = integers_in(facts.read_contents(ctx, axes))
-    if axis_numbers is None or not all(-len(dims) <= x < len(dims) for x in axis_numbers):
+    squeezed = squeezed_axes(
+        node, len(dims), lambda value: integers_in(facts.read_contents(ctx, value))
+    )
+    if squeezed is None:
         return set_shape(node.outputs[0], None)
-    squeezed = {x % len(dims) for x in axis_numbers}
     return set_shape(node.outputs[0], [x for i, x in enumerate(dims) if i not in squeezed])
 
 
