@@ -93,7 +93,7 @@ def _cut_time(
 def _drop_first(
     state: TensorState, axis: int, start: sympy.Expr, out: sympy.Expr, *, reaches_end: bool
 ) -> TensorState:
-    """Infer time without its first frames, or only each ``step``-th of them."""
+    """Infer time without its first frames, or only every so many of them."""
     if not start.is_Integer:
         raise RefusedError("where it begins is not constant")
     tail = state.tail_along(axis)
