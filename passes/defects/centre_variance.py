@@ -91,16 +91,15 @@ class CentreVariance(NodePass[VarianceSite]):
         if squares is None or centre is None or mean is None or square is None:
             return None
         keepdims = {attr_int(x, "keepdims", 1) for x in (mean, squares)}
+        axes = read_ints(mean, 1, "axes")
         if (
             square[0] is not mean.inputs[0]
-            or read_ints(mean, 1, "axes") != read_ints(squares, 1, "axes")
+            or axes != read_ints(squares, 1, "axes")
             or len(keepdims) > 1
         ):
             return None
         floats = view.shapes.dtype(square[0]) in FLOATS
-        return (
-            VarianceSite(node, centre[0], mean) if read_ints(mean, 1, "axes") and floats else None
-        )
+        return VarianceSite(node, centre[0], mean) if axes and floats else None
 
     def rewrite(self, match: VarianceSite, op: Builder) -> ir.Value:
         """Build the mean of the squared differences from the mean."""
