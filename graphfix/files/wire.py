@@ -101,7 +101,8 @@ def strip_weights(
             _encode_entry("location", location),
             _encode_entry("offset", str(raw[0].value)),
             _encode_entry("length", str(raw[0].end - raw[0].value)),
-            # Said twice where the file says that the data is in its default place: see `fill`.
+            # Said twice where the file says that the data is in its default place: see
+            # `fill_weights`.
             *([_encode_entry("location", location)] if has_location else []),
             _encode_tag(_DATA_LOCATION, _VARINT) + _encode_varint(_EXTERNAL),
         ]

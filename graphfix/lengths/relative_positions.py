@@ -17,12 +17,12 @@ from graphfix import ops
 from graphfix.facts.shifted_rows import shifted_rows_of
 from graphfix.facts.symbolic.signs import never_negative
 from graphfix.facts.view import View
-from graphfix.graph.constants import axes_of
 from graphfix.graph.nodes import is_op, producer_of
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.number_effects import keeps_finite
 from graphfix.lengths.rule_site import PaddingRule, RuleSite
+from graphfix.ops.operands import read_ints
 
 _SHIFT_ALIKE = ops.ELEMENTWISE | ops.named("Concat")
 """Operators whose inputs may all be shifted, each in the same way."""
@@ -246,7 +246,7 @@ def _read_index(
         return _add_indices(lhs, rhs, 1 if node.op_type == "Add" else -1)
     if is_op(node, "Unsqueeze"):
         inner = _read_index(site, node.inputs[0], depth - 1)
-        axes, rank = axes_of(node), site.source.shapes.rank(value)
+        axes, rank = read_ints(node, 1, "axes"), site.source.shapes.rank(value)
         if inner is None or axes is None or rank is None:
             return None
         return _unsqueeze_index(inner, axes, rank)

@@ -6,8 +6,8 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.editing.builder import Builder
-from graphfix.graph.constants import axes_of
 from graphfix.graph.nodes import is_op
+from graphfix.ops.operands import read_ints
 
 from ...common.fold_view import FoldView, Replacement, exclusive_producer, forward_value, perm_of
 from ...common.fusible import swaps_last_axes
@@ -49,7 +49,7 @@ def simplify_transpose(node: ir.Node, source: ir.Value, look: FoldView) -> Repla
 
 def squeeze_before_transpose(node: ir.Node, source: ir.Value, look: FoldView) -> Replacement | None:
     """Move a Squeeze before a Transpose that then swaps at most rows and columns."""
-    transpose, axes = exclusive_producer(source, "Transpose"), axes_of(node)
+    transpose, axes = exclusive_producer(source, "Transpose"), read_ints(node, 1, "axes")
     start, perm = (
         (None, ()) if transpose is None else (transpose.inputs[0], perm_of(transpose, look))
     )
@@ -119,7 +119,7 @@ def _unsqueeze_before(
 ) -> tuple[ir.Value, list[int], list[int]] | None:
     """Return the input of an Unsqueeze, its permutation, and the new axes after it, or None."""
     maker = exclusive_producer(value, "Unsqueeze")
-    start, axes = (None, None) if maker is None else (maker.inputs[0], axes_of(maker))
+    start, axes = (None, None) if maker is None else (maker.inputs[0], read_ints(maker, 1, "axes"))
     if start is None or axes is None:
         return None
     unit_axes = {x % len(perm) for x in axes}
