@@ -31,6 +31,7 @@ class OpSet(frozenset[Any]):  # of str; a type checker would refuse to look for 
     """
 
     _opsets: Mapping[str, tuple[range, ...]]
+    _sets_at: dict[int, OpSet]
 
     def __new__(
         cls, names: Iterable[str] = (), opsets: Mapping[str, tuple[range, ...]] | None = None
@@ -43,6 +44,7 @@ class OpSet(frozenset[Any]):  # of str; a type checker would refuse to look for 
         """
         self = super().__new__(cls, names)
         self._opsets = {name: opsets[name] for name in self if name in opsets} if opsets else {}
+        self._sets_at = {}
         return self
 
     def __contains__(self, item: object) -> bool:
@@ -65,7 +67,11 @@ class OpSet(frozenset[Any]):  # of str; a type checker would refuse to look for 
         """Return the operators that have the trait at this version of the standard opset."""
         if not self._opsets:
             return self
-        return OpSet(x for x in self if any(opset in y for y in self._opsets.get(x, (ANY_OPSET,))))
+        if opset not in self._sets_at:  # passes ask it of every node
+            self._sets_at[opset] = OpSet(
+                x for x in self if any(opset in y for y in self._opsets.get(x, (ANY_OPSET,)))
+            )
+        return self._sets_at[opset]
 
     def __or__(self, other: AbstractSet[object]) -> OpSet:
         names = frozenset.__or__(self, other)
