@@ -12,6 +12,7 @@ from graphfix.graph.constants import const_tensor
 from graphfix.graph.dims import GENERATED_SYMBOL
 from graphfix.graph.nodes import attribute_dict, is_op, tensor_of_attr
 from graphfix.graph.walks import reachable_from
+from graphfix.ops.op_set import qualified_name
 from graphfix.wording import with_article
 
 # The metadata that names the pass that wrote a node, and how the names of such nodes begin.
@@ -31,11 +32,6 @@ def node_label(node: ir.Node) -> str:
         return node.name
     output_name = next((x.name for x in node.outputs if x.name), None)
     return f"{node.op_type} of {output_name}" if output_name else node.op_type
-
-
-def qualified_op_type(node: ir.Node) -> str:
-    """Return the operator of a node, with its domain where that is not the standard one."""
-    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
 def describe_node(node: ir.Node) -> str:
@@ -124,7 +120,7 @@ class NodeText(NamedTuple):
         attributes = attribute_dict(node)
         return cls(
             tuple([name(x) for x in node.outputs]),
-            qualified_op_type(node),
+            qualified_name(node),
             tuple([_lazy_attribute(x) for x in attributes.values()]) if attributes else (),
             tuple([name(x) for x in node.inputs]),
         )
