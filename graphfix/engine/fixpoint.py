@@ -29,7 +29,6 @@ class PassTurns:
     """The turns of passes over one model.
 
     Attributes:
-        ran: What each has done, in all its turns.
         endless: The passes that still changed something in the last round there was, as ``-p``
             takes them.
     """
