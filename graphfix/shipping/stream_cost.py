@@ -155,10 +155,10 @@ def time_sides(
     """
     workloads = [*members.values()]
     records: list[dict[str, int]] = [{}, {}, {}]
+    # The original twice: it and its copy.
+    members_with_records = [*zip((*workloads, workloads[0]), records, strict=True)]
     courses = take_turns(
-        [
-            *zip((*workloads, workloads[0]), records, strict=True)
-        ],  # the original twice: it and its copy
+        members_with_records,
         lambda member: _run_workload(*member),
         turns=_PROCESSES if processes is None else processes,
         seed=seed,
