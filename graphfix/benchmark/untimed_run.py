@@ -93,7 +93,7 @@ def _compare_outputs(
             continue
         actual = outputs[name]
         if array.dtype != actual.dtype and {array.dtype.kind, actual.dtype.kind} == {"f"}:
-            # A model and its half: only the numbers are compared.
+            # Of a model and its float16 twin only the numbers are compared.
             actual = actual.astype(array.dtype)
         diffs.append(compare(name, case, array, actual, tolerance))
     return diffs

@@ -165,9 +165,9 @@ def _edit_model(
     function = _edit_of_fields({_FUNCTION_NODE: node, _FUNCTION_ATTRIBUTE: attribute}, least)
     model_edits = {_GRAPH: graph, _FUNCTION: function}
     if training:
-        model_edits[_TRAINING] = _edit_of_fields(
-            {1: graph, 2: graph}, least
-        )  # .initialization, .algorithm
+        initialization, algorithm = 1, 2
+        training_edits = {initialization: graph, algorithm: graph}
+        model_edits[_TRAINING] = _edit_of_fields(training_edits, least)
     return _edit_of_fields(model_edits, least)(buffer, 0, len(buffer)) or [buffer]
 
 

@@ -80,7 +80,7 @@ def repair_file(
         return report
     culprits = find_culprits(task, report, original_outputs)
     for alternative in iter_alternatives(task.chosen, failure_reason(report), culprits):
-        # The passes that round may be left out.
+        # The passes that round may be left out now.
         reusable_outputs = None if task.has_calibrated_passes else original_outputs
         retry = _repair_and_write(
             alternative.apply_to(task),

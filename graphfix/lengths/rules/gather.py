@@ -216,9 +216,8 @@ def _lookup_in_place(
     )
     try:
         for i, place in enumerate(lookup.index_axes):
-            if not facts.same_size(
-                facts.size_of(data.factors_of(i)), facts.size_of(axes[place])
-            ):  # only the first of them
+            looked_up, size = facts.size_of(data.factors_of(i)), facts.size_of(axes[place])
+            if not facts.same_size(looked_up, size):  # only the first of them
                 return None
             axes[place] = join_axes([data.factors_of(i), axes[place]])
             tails[place] = data.tails[i]
