@@ -144,11 +144,7 @@ def _repair_and_write(
 
 
 def _original_outputs(task: Task) -> BaselineCache | None:
-    if not task.check:
-        return None
-    from graphfix.proof.verify import BaselineCache  # what only repairs need not load ONNX Runtime
-
-    return BaselineCache()
+    return BaselineCache() if task.check else None
 
 
 def default_target(source: Path) -> Path:
