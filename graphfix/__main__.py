@@ -15,9 +15,8 @@ _MESSAGE = b"graphfix: interrupted; nothing was written\n"
 
 def main() -> int:
     """Run the command line and return its exit code."""
-    handles_interrupt = (
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )  # else it was told not to
+    # A shell that runs a job in the background lets it ignore the signal: then so do we.
+    handles_interrupt = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if handles_interrupt:
         signal.signal(signal.SIGINT, _end_process)
     try:

@@ -93,9 +93,8 @@ def _compare_outputs(
             continue
         actual = outputs[name]
         if array.dtype != actual.dtype and {array.dtype.kind, actual.dtype.kind} == {"f"}:
-            actual = actual.astype(
-                array.dtype
-            )  # a model and its half: only the numbers are compared
+            # Of a model and its float16 twin only the numbers are compared.
+            actual = actual.astype(array.dtype)
         diffs.append(compare(name, case, array, actual, tolerance))
     return diffs
 

@@ -1,1 +1,1 @@
-"""Edits of a graph: the Builder, new names, dead nodes, exclusions."""
+"""Edits of a graph: the Builder, orphans, local functions, snapshots, exclusions."""

@@ -68,7 +68,7 @@ class Builder:
     def site(self) -> ir.Node:
         """The node that is being repaired."""
         if self._site is None:
-            raise RuntimeError("Builder.start was not called")
+            raise RuntimeError("Builder.start_site was not called")
         return self._site
 
     @property
@@ -101,7 +101,7 @@ class Builder:
     ) -> Sequence[ir.Value]:
         """Make a node with several outputs, of which those not ``present`` have no name."""
         if self._insertion_node is None or self._insertion_node.graph is None:
-            raise RuntimeError("Builder.start was not called")
+            raise RuntimeError("Builder.start_site was not called")
         values = [self.constant(x) if isinstance(x, np.ndarray) else x for x in inputs]
         attribute_values = {
             k: int(v) if isinstance(v, ir.DataType) else v for k, v in attributes.items()
@@ -148,7 +148,7 @@ class Builder:
         """Move the nodes of ``body``, a branch of the site, before it; return its outputs."""
         home = self.site.graph
         if home is None:
-            raise RuntimeError("Builder.start was not called")
+            raise RuntimeError("Builder.start_site was not called")
         if self._name_counts is None:
             self._name_counts = names.count_names(self._view.model)
         outputs, nodes = list(body.outputs), list(body)
@@ -191,7 +191,7 @@ class Builder:
         Function bodies cannot hold initializers, so there it is a Constant node at the site.
         """
         if self._insertion_node is None or self._insertion_node.graph is None:
-            raise RuntimeError("Builder.start was not called")
+            raise RuntimeError("Builder.start_site was not called")
         top = self._view.enclosing_graphs(self._insertion_node.graph)[-1]
         if top is not self._view.model.graph:
             return self.make("Constant", value=ir.tensor(array))

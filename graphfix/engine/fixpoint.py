@@ -29,7 +29,6 @@ class PassTurns:
     """The turns of passes over one model.
 
     Attributes:
-        ran: What each has done, in all its turns.
         endless: The passes that still changed something in the last round there was, as ``-p``
             takes them.
     """
@@ -41,9 +40,8 @@ class PassTurns:
         # How often the model was changed, and how often when a pass last found no automatic repair.
         self._change_count = 0
         self._change_when_done: dict[str, int] = {}
-        self._change_when_renewed = (
-            0  # how often it was changed when its sizes were last inferred again
-        )
+        # How often it was changed when its sizes were last inferred again.
+        self._change_when_renewed = 0
         self.endless: tuple[str, ...] = ()
         self._has_hiding_name = find_hiding_name(model) is not None
 

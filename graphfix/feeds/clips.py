@@ -144,12 +144,8 @@ class ClipMaker:
         for item in (*signature.inputs, *more):
             if item.problem:
                 raise FeedError(f"the input {item.name!r} cannot be made up: {item.problem}")
-        self._signature, self._time, self._seed, self._length_input = (
-            signature,
-            time,
-            seed,
-            length_input,
-        )
+        self._signature, self._time, self._seed = signature, time, seed
+        self._length_input = length_input
         self._other_sizes = {t: _PAST if t in signature.past else _OTHER for t in signature.times}
         self._other_sizes |= {t: sizes[0] for t, sizes in requested_sizes(signature, dims).items()}
         self._items = {x.name: x for x in signature.inputs}

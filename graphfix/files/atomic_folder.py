@@ -54,9 +54,8 @@ def draft_folder(path: Path) -> Iterator[Draft]:
             for lock in locks:
                 release_lock(lock, remove=False)
             sweep_leftovers(real.parent)
-            for folder in (
-                () if committed else missing_parents
-            ):  # what was made for it, the innermost first
+            # The folders that were created for it, the innermost first.
+            for folder in () if committed else missing_parents:
                 with suppress(OSError):
                     folder.rmdir()
     except KeyboardInterrupt:

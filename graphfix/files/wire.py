@@ -101,7 +101,8 @@ def strip_weights(
             _encode_entry("location", location),
             _encode_entry("offset", str(raw[0].value)),
             _encode_entry("length", str(raw[0].end - raw[0].value)),
-            # Said twice where the file says that the data is in its default place: see `fill`.
+            # Said twice where the file says that the data is in its default place: see
+            # `fill_weights`.
             *([_encode_entry("location", location)] if has_location else []),
             _encode_tag(_DATA_LOCATION, _VARINT) + _encode_varint(_EXTERNAL),
         ]
@@ -165,9 +166,9 @@ def _edit_model(
     function = _edit_of_fields({_FUNCTION_NODE: node, _FUNCTION_ATTRIBUTE: attribute}, least)
     model_edits = {_GRAPH: graph, _FUNCTION: function}
     if training:
-        model_edits[_TRAINING] = _edit_of_fields(
-            {1: graph, 2: graph}, least
-        )  # .initialization, .algorithm
+        initialization, algorithm = 1, 2
+        training_edits = {initialization: graph, algorithm: graph}
+        model_edits[_TRAINING] = _edit_of_fields(training_edits, least)
     return _edit_of_fields(model_edits, least)(buffer, 0, len(buffer)) or [buffer]
 
 

@@ -142,7 +142,7 @@ class Trials:
 def extreme_cases(cases: Sequence[Case]) -> list[Case]:
     """Return the largest case, and the shortest: padding is most of a row there."""
     clean = [x for x in cases if not x.poison] or list(cases)
-    by_size = sorted(clean, key=lambda case: sum(x.size for x in case.feeds.values()))
+    by_size = sorted(clean, key=lambda case: case.element_count)
     return by_size[-1:] if len(by_size) == 1 else [by_size[-1], by_size[0]]
 
 

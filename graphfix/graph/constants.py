@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from graphfix.graph.nodes import attr_ints, attribute_dict, input_at, is_op, tensor_of_attr
+from graphfix.graph.nodes import attribute_dict, is_op, tensor_of_attr
 
 Array = npt.NDArray[np.generic]
 
@@ -120,12 +120,3 @@ def ints_of(value: ir.Value | None) -> tuple[int, ...] | None:
 
 def _may_be_ints(tensor: ir.TensorProtocol | None) -> bool:
     return tensor is not None and tensor.dtype.is_integer() and len(tensor.shape) <= 1
-
-
-def axes_of(node: ir.Node) -> tuple[int, ...] | None:
-    """Return the axes of a Squeeze, Unsqueeze or Reduce, from input (opset 13, 18) or attribute.
-
-    None if they are not constant or not given at all.
-    """
-    axes_input = input_at(node, 1)
-    return attr_ints(node, "axes") if axes_input is None else ints_of(axes_input)

@@ -33,7 +33,7 @@ def node_label(node: ir.Node) -> str:
     return f"{node.op_type} of {output_name}" if output_name else node.op_type
 
 
-def qualified_op_type(node: ir.Node) -> str:
+def _qualified_op_type(node: ir.Node) -> str:
     """Return the operator of a node, with its domain where that is not the standard one."""
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
@@ -124,7 +124,7 @@ class NodeText(NamedTuple):
         attributes = attribute_dict(node)
         return cls(
             tuple([name(x) for x in node.outputs]),
-            qualified_op_type(node),
+            _qualified_op_type(node),
             tuple([_lazy_attribute(x) for x in attributes.values()]) if attributes else (),
             tuple([name(x) for x in node.inputs]),
         )

@@ -13,7 +13,7 @@ from graphfix.facts.view import View, drop_node_index, index_nodes
 from graphfix.files.model_input import ModelLike, as_model, require_valid_choices
 from graphfix.files.prepare import normalized_domain
 from graphfix.graph.text import node_label
-from graphfix.rules import pass_severity as judged
+from graphfix.rules import pass_severity
 from graphfix.rules.rule import Provider, Rule
 
 PASSES = f"thaw,{pipeline.DEFAULT}"
@@ -22,7 +22,9 @@ PASSES = f"thaw,{pipeline.DEFAULT}"
 
 def default_checks(ep: Provider = "dml") -> list[Check]:
     """Return the default checks: the passes, then the rules that hold on a provider."""
-    passes = [x for x in pipeline.parse_passes(PASSES) if ep in judged.providers_of_pass(x.name)]
+    passes = [
+        x for x in pipeline.parse_passes(PASSES) if ep in pass_severity.providers_of_pass(x.name)
+    ]
     return [*passes, *(cls() for cls in rules.rules().values() if ep in cls.providers)]
 
 
@@ -85,7 +87,7 @@ def _findings_of(
         if finding.fix is None and finding.at in matched:
             finding = dataclasses.replace(finding, fix=matched[finding.at])
         if isinstance(pass_or_rule, Pass) and isinstance(site, Match):
-            severity = judged.site_severity(pass_or_rule.name, site, view, ep)
+            severity = pass_severity.site_severity(pass_or_rule.name, site, view, ep)
             finding = dataclasses.replace(finding, severity=severity)
         yield finding
 

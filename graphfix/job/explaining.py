@@ -156,10 +156,8 @@ def _explain_manual(manual: Manual | RuleManual, about: str) -> Explanation:
 
 
 def _explain_code(code: ErrorCode, text: str, model: ir.Model | None) -> Explanation:
-    node_name, names = (
-        hresult.node_named_in(text),
-        dict.fromkeys(y for x in code.causes for y in x.rules),
-    )
+    node_name = hresult.node_named_in(text)
+    names = dict.fromkeys(y for x in code.causes for y in x.rules)
     found_by = (f" Found by: {', '.join(x.rules)}." if x.rules else "" for x in code.causes)
     causes = [f"- {x.text} ({x.source}).{y}" for x, y in zip(code.causes, found_by, strict=True)]
     sections = [Section("Known causes", "\n".join(causes), "list")]

@@ -85,9 +85,6 @@ def find_culprits(
     proves_unrepaired = task.ep == "cpu" and all(
         x.is_removable for x in chosen if isinstance(x, Pass)
     )
-
-    from graphfix.proof.verify import BaselineCache  # a repair without proof need not load it
-
     shared_outputs = BaselineCache() if original_outputs is None or rounds else original_outputs
 
     def failure_with(passes: Sequence[Check], leave: Exclusions, single: bool) -> str:

@@ -28,7 +28,7 @@ def add_kernel_counts(
     if not (task.check if task.kernels is None else task.kernels):
         return report
     before = io.load(task.source) if before is None else before
-    # Imported here: a repair without proof need not load ONNX Runtime.
+    # Imported here: a repair that is not verified plans nothing.
     from graphfix.job import planning, remaining_findings
 
     task.tell("counting kernels")

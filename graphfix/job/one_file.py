@@ -80,9 +80,8 @@ def repair_file(
         return report
     culprits = find_culprits(task, report, original_outputs)
     for alternative in iter_alternatives(task.chosen, failure_reason(report), culprits):
-        reusable_outputs = (
-            original_outputs if not task.has_calibrated_passes else None
-        )  # the passes that round may be left out
+        # The passes that round may be left out now.
+        reusable_outputs = None if task.has_calibrated_passes else original_outputs
         retry = _repair_and_write(
             alternative.apply_to(task),
             target,
@@ -145,11 +144,7 @@ def _repair_and_write(
 
 
 def _original_outputs(task: Task) -> BaselineCache | None:
-    if not task.check:
-        return None
-    from graphfix.proof.verify import BaselineCache  # what only repairs need not load ONNX Runtime
-
-    return BaselineCache()
+    return BaselineCache() if task.check else None
 
 
 def default_target(source: Path) -> Path:

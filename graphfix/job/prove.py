@@ -11,8 +11,8 @@ from graphfix.files import io
 from graphfix.job.rounding_search import has_rounded
 from graphfix.job.task import Task
 from graphfix.lengths.length_input import LengthInput
-from graphfix.probing.padded import PaddedVerdict
-from graphfix.proof.verify import BaselineCache, Tolerance
+from graphfix.probing.padded import PaddedVerdict, padded
+from graphfix.proof.verify import BaselineCache, Tolerance, verify
 
 
 def prove(
@@ -36,9 +36,6 @@ def prove(
         original_outputs: Caches what the original computes, for several proofs of one original.
         brief: Whether the first difference is enough.
     """
-    # Imported here: a repair without proof need not load ONNX Runtime.
-    from graphfix.proof.verify import Tolerance, verify
-
     verdict = verify(
         task.source,
         candidate,
@@ -86,8 +83,6 @@ def _must_pad(task: Task, model: ir.Model) -> bool:
 def _check_padding(
     task: Task, candidate: Path | ir.Model, model: ir.Model, report: Report
 ) -> PaddedVerdict:
-    from graphfix.probing.padded import padded
-
     # Where no leak was found, the model does not say along which axis.
     looked = (x.pads(model) for x in task.chosen if isinstance(x, Pass) and x.safe_to_pad)
 

@@ -9,9 +9,12 @@ from graphfix.core import Check, Feeds, Pass, calibrated_passes, feeds_after, we
 from graphfix.engine import pipeline
 from graphfix.engine.report import PassReport, Report
 from graphfix.errors import ModelError
+from graphfix.feeds.signature import Signature
+from graphfix.feeds.user_feeds import case_from_feeds
 from graphfix.files import io
 from graphfix.paths import StrPath
-from graphfix.proof.verify import Tolerance
+from graphfix.proof.compare import HALF_GATE, Tolerance
+from graphfix.runtime.compared_session import open_original
 
 # The shares of the gate that a pass that rounds may use on the inputs of its search, since other
 # inputs may do worse. Below a half, the search tries as many inputs as verification.
@@ -44,11 +47,7 @@ class Calibration:
         """Return the pass to run instead of ``check``."""
         if not isinstance(check, Pass) or not check.needs_calibration:
             return check
-        from graphfix.feeds.signature import Signature
-        from graphfix.feeds.user_feeds import case_from_feeds
         from graphfix.float16_search.keep_search import mark_reasons, search_kept_nodes
-        from graphfix.proof.compare import HALF_GATE
-        from graphfix.runtime.compared_session import open_original
 
         arrays: Feeds | None = None
         if self.feeds is not None:
@@ -89,8 +88,4 @@ def has_rounded(chosen: Sequence[Check], report: Report) -> bool:
 
 def rounding_tolerance(chosen: Sequence[Check]) -> Tolerance | None:
     """Return the tolerance where a pass rounds to float16; None for the usual."""
-    if not calibrated_passes(chosen):
-        return None
-    from graphfix.proof.compare import HALF_GATE
-
-    return HALF_GATE
+    return HALF_GATE if calibrated_passes(chosen) else None

@@ -11,7 +11,6 @@ from graphfix import ops
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import is_op
-from graphfix.graph.text import qualified_op_type
 from graphfix.graph.walks import opset_of, reachable_from, values_read_in_bodies
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, check_maskable
@@ -296,8 +295,8 @@ def _reason_without_rule(
     if any(map(_is_shifted, states)):
         return "it computes with positions that move when the clip is padded"
     if has_bodies:
-        return f"the bodies of {qualified_op_type(node)} use what carries time"
-    reason = f"there is no rule that says what padding does to {qualified_op_type(node)}"
+        return f"the bodies of {ops.qualified_name(node)} use what carries time"
+    reason = f"there is no rule that says what padding does to {ops.qualified_name(node)}"
     if node.domain == "com.microsoft":
         reason += "; run ilens-mask before what fuses (-p ilens-mask,fast)"
     return reason

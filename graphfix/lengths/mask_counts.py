@@ -13,9 +13,10 @@ from graphfix import ops
 from graphfix.facts.affine import index_parts
 from graphfix.facts.shapes import Shapes
 from graphfix.facts.symbolic.quotients import floor_division
-from graphfix.graph.constants import axes_of, scalar_of
+from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import attr_int, is_op
 from graphfix.lengths.tail_state import same_size, size_expr
+from graphfix.ops.operands import read_ints
 
 Counts = dict[ir.Value, sympy.Expr]
 
@@ -88,7 +89,7 @@ def _track_mask(node: ir.Node, length: sympy.Expr, mask_lengths: Counts, counts:
     result = node.outputs[0]
     if is_op(node, "Cast", "Identity"):
         mask_lengths[result] = length
-    elif is_op(node, "ReduceSum") and axes_of(node) in ((1,), (-1,)):
+    elif is_op(node, "ReduceSum") and read_ints(node, 1, "axes") in ((1,), (-1,)):
         counts[result] = length
     elif is_op(node, "CumSum") and scalar_of(node.inputs[1]) in (1, -1):
         for use in result.uses():

@@ -17,12 +17,12 @@ from graphfix import ops
 from graphfix.facts.shifted_rows import shifted_rows_of
 from graphfix.facts.symbolic.signs import never_negative
 from graphfix.facts.view import View
-from graphfix.graph.constants import axes_of
 from graphfix.graph.nodes import is_op, producer_of
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.number_effects import keeps_finite
 from graphfix.lengths.rule_site import PaddingRule, RuleSite
+from graphfix.ops.axes import squeezed_axes
 
 _SHIFT_ALIKE = ops.ELEMENTWISE | ops.named("Concat")
 """Operators whose inputs may all be shifted, each in the same way."""
@@ -246,7 +246,8 @@ def _read_index(
         return _add_indices(lhs, rhs, 1 if node.op_type == "Add" else -1)
     if is_op(node, "Unsqueeze"):
         inner = _read_index(site, node.inputs[0], depth - 1)
-        axes, rank = axes_of(node), site.source.shapes.rank(value)
+        rank = site.source.shapes.rank(value)
+        axes = None if rank is None else squeezed_axes(node, rank)
         if inner is None or axes is None or rank is None:
             return None
         return _unsqueeze_index(inner, axes, rank)
@@ -287,6 +288,5 @@ def _add_indices(
 
 def _unsqueeze_index(index: CountingIndex, axes: Sequence[int], rank: int) -> CountingIndex:
     """Return the same index with axes of size 1 at these places."""
-    new = {x % rank for x in axes}
-    old_axes = [i - rank for i in range(rank) if i not in new]
+    old_axes = [i - rank for i in range(rank) if i not in axes]
     return CountingIndex(index.start, {old_axes[i]: x for i, x in index.counts.items()})

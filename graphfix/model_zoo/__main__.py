@@ -21,7 +21,7 @@ def main(folder: Path) -> None:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what is in temporary folders goes
-    if sys.platform != "win32":  # where it ends with who has begun it, see runtime/together.py
+    if sys.platform != "win32":  # there it outlives a parent that is killed
         threading.Thread(target=_exit_with_parent, daemon=True).start()
     data = json.loads((folder / "request.json").read_text(encoding="utf-8"))
 

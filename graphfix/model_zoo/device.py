@@ -70,10 +70,8 @@ def profile_placement(job: ZooJob) -> Json:
     case = _recipe_cases(job)[0]
     sides: dict[str, Json] = {}
     for side, path in (("before", job.before), ("after", job.after)):
-        reason, profile = (
-            job.results.get("directml", {}).get(side, {}).get("reason", ""),
-            NodePlacement(),
-        )
+        reason = job.results.get("directml", {}).get(side, {}).get("reason", "")
+        profile = NodePlacement()
         try:
             if not reason:
                 profile = _profile_run(path, add_full_lengths(io.load(path), case.feeds))

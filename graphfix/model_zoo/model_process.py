@@ -19,7 +19,6 @@ from graphfix.model_zoo import cache, gates
 from graphfix.model_zoo.figures import Json, merge_figures
 from graphfix.model_zoo.recipe import Recipe
 from graphfix.model_zoo.zoo_job import ZooJob
-from graphfix.runtime.process_group import ProcessGroup
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.scratch import ScratchFolder
 from graphfix.version import __version__
@@ -30,7 +29,7 @@ TRAVELS = 200_000_000
 JOB_SECONDS = 3600.0
 _POLL_SECONDS = 0.2
 _PACKAGE = __name__.rpartition(".")[0]  # python -m runs its __main__
-_running: dict[subprocess.Popen[bytes], ProcessGroup] = {}
+_running: set[subprocess.Popen[bytes]] = set()
 _SHOWN = ("id", "name", "shows", "source", "license", "exporter", "weights", "passes", "notes")
 
 
@@ -129,7 +128,7 @@ def run_in_process(request: Request, tell: Tell = lambda _: None) -> Json:
                 # What it cannot remove because it was ended goes with this folder.
                 env={**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))},
             )
-        _running[process] = ProcessGroup(process)
+        _running.add(process)
         end, stage = time.monotonic() + JOB_SECONDS, folder / "stage"
         try:
             while _is_still_running(process):
@@ -139,7 +138,7 @@ def run_in_process(request: Request, tell: Tell = lambda _: None) -> Json:
                 with suppress(OSError):  # it has not begun
                     tell(stage.read_text(encoding="utf-8") or "starting")
         finally:
-            del _running[process]
+            _running.remove(process)
             process.kill()  # where it has not ended by itself
             process.wait()
             process.stdin.close()  # type: ignore[union-attr]

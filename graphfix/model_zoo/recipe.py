@@ -120,9 +120,8 @@ def _paths_by_id(folder: Path) -> dict[str, Path]:
     paths: dict[str, Path] = {}
     path_by_case: dict[str, Path] = {}
     for name, path in _iter_models(folder):
-        previous = path_by_case.setdefault(
-            os.path.normcase(name), path
-        )  # it names a file of results
+        # The name is that of a file of results, too: no two may differ in case only.
+        previous = path_by_case.setdefault(os.path.normcase(name), path)
         if previous is not path:
             raise UsageError(f"{path} and {previous} are both called {name!r}; rename one")
         paths[name] = path

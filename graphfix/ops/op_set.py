@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 ANY_OPSET = range(1, 1 << 16)
-_STANDARD = ("", "ai.onnx")
+# Sets are asked of every node, many times over: not by super(), which costs as much as the look-up.
+_contains = frozenset.__contains__
 
 
 def qualified_name(node: ir.Node) -> str:
     """Return the operator of a node as the table writes it: ``Add``, ``com.microsoft.Gelu``."""
     domain = node.domain
-    return node.op_type if domain in _STANDARD else f"{domain}.{node.op_type}"
+    return f"{domain}.{node.op_type}" if domain and domain != "ai.onnx" else node.op_type
 
 
 class OpSet(frozenset[Any]):  # of str; a type checker would refuse to look for a node in that
@@ -30,6 +31,7 @@ class OpSet(frozenset[Any]):  # of str; a type checker would refuse to look for 
     """
 
     _opsets: Mapping[str, tuple[range, ...]]
+    _sets_at: dict[int, OpSet]
 
     def __new__(
         cls, names: Iterable[str] = (), opsets: Mapping[str, tuple[range, ...]] | None = None
@@ -42,27 +44,34 @@ class OpSet(frozenset[Any]):  # of str; a type checker would refuse to look for 
         """
         self = super().__new__(cls, names)
         self._opsets = {name: opsets[name] for name in self if name in opsets} if opsets else {}
+        self._sets_at = {}
         return self
 
     def __contains__(self, item: object) -> bool:
         if isinstance(item, str):
-            return super().__contains__(item)
+            return _contains(self, item)
         # By its fields, not its class: importing onnx-ir for that would cost a second.
-        op_type = getattr(item, "op_type", None)
-        return op_type is not None and super().__contains__(qualified_name(cast("ir.Node", item)))
+        if not hasattr(item, "op_type"):
+            return False
+        return _contains(self, qualified_name(cast("ir.Node", item)))
 
-    def __iter__(self) -> Iterator[str]:
-        return super().__iter__()
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[str]: ...
 
     def has(self, node: ir.Node | None) -> TypeGuard[ir.Node]:
         """Return whether there is a node and its operator is in the set."""
-        return node is not None and node in self
+        return node is not None and _contains(self, qualified_name(node))
 
     def at(self, opset: int) -> OpSet:
         """Return the operators that have the trait at this version of the standard opset."""
         if not self._opsets:
             return self
-        return OpSet(x for x in self if any(opset in y for y in self._opsets.get(x, (ANY_OPSET,))))
+        if opset not in self._sets_at:  # passes ask it of every node
+            self._sets_at[opset] = OpSet(
+                x for x in self if any(opset in y for y in self._opsets.get(x, (ANY_OPSET,)))
+            )
+        return self._sets_at[opset]
 
     def __or__(self, other: AbstractSet[object]) -> OpSet:
         names = frozenset.__or__(self, other)

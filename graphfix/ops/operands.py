@@ -43,7 +43,7 @@ def read_operand(
 
 
 def read_ints(node: ir.Node, index: int, attribute: str) -> tuple[int, ...] | None:
-    """Return the same where only constants count."""
+    """Return what :func:`read_operand` does where only constants count."""
     return read_operand(node, index, attribute, ints_of)
 
 

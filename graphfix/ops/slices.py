@@ -12,7 +12,9 @@ from graphfix.ops.operands import Read, is_given, normalize_axes, read_axes, rea
 
 T = TypeVar("T")
 
-_OPEN_ENDS = (2**31 - 1, 2**63 - 1)
+OPEN_END = 2**31 - 1
+"""The least number that exporters write for an end that is the end of the axis."""
+_OPEN_ENDS = (OPEN_END, 2**63 - 1)
 
 
 class Cut(NamedTuple, Generic[T]):

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphfix.ops.axes import axis_of, mixed_axes
-
-SINGLE_AXIS_SINCE = 13
+from graphfix.ops.axes import mixed_axes
 
 
 def softmax_axes(node: ir.Node, rank: int, opset: int) -> tuple[int, ...] | None:
@@ -39,4 +37,4 @@ def softmax_axis(node: ir.Node, rank: int, opset: int) -> int | None:
 
 def is_along_last_axis(node: ir.Node, rank: int, opset: int) -> bool:
     """Return whether a Softmax normalizes the last axis and no other."""
-    return softmax_axis(node, rank, opset) == rank - 1 and axis_of(node, rank, opset) == rank - 1
+    return softmax_axis(node, rank, opset) == rank - 1

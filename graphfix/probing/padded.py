@@ -141,10 +141,8 @@ def padded(
     require_valid_choices(ep=(ep, get_args(Ep)))
     require_provider(ep)
     containers = [*sizes_by_dim({"container": container or ()})["container"]]
-    model, original = (
-        as_path_or_model(model),
-        None if original is None else as_path_or_model(original),
-    )
+    model = as_path_or_model(model)
+    original = None if original is None else as_path_or_model(original)
     job = PaddedCheck(
         model, original, sizes_by_dim(dims), containers, axis, tuple(fills), tolerance, seeds, ep
     )

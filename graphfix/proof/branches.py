@@ -61,7 +61,7 @@ class BranchRecord:
         own = {value.name for value in model.graph.outputs}
         condition_names = dict.fromkeys(name for _, name in self._ifs)
         self.conditions = [name for name in condition_names if name not in own]
-        """Inner tensors to make outputs, so that :meth:`see` knows."""
+        """Inner tensors to make outputs, so that :meth:`record_run` reads them."""
 
     def record_run(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
         """Note the conditions of a run; return its outputs without them."""

@@ -77,10 +77,8 @@ class OutputJudge:
         """Return the mask of compared elements (None: all), what to leave out, and a note."""
         case, content_only = run.case, self.safety == "valid-rows"
         leave_out: LeaveOut = "NaN" if content_only else ""
-        where, note = (
-            None if case.poison in self.harmless_poisons else run.clean_masks.get(name),
-            "",
-        )
+        where = None if case.poison in self.harmless_poisons else run.clean_masks.get(name)
+        note = ""
         if where is None and content_only and case.is_ragged:
             where = self.content.mask_of_output(name, before.shape, case)
             if where is None and not case.empty_rows:

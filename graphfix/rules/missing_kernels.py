@@ -136,7 +136,7 @@ def _hazard_without_kernel(node: ir.Node, opset: int, newest: int | None) -> Haz
     if kernel_table.standard_domain(node.domain) == "" and newest is not None:
         availability = f"of opset {opset}; the newest opset with one is {newest}"
         fix = "opset-ceiling" if newest >= _CEILING else None
-    name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    name = ops.qualified_name(node)
     message = f"DirectML has no kernel for {name} {availability}: {_fallback_text(node, opset)}"
     return Hazard(node, message, fix=fix)
 

@@ -310,7 +310,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8")  # whatever PYTHONIOENCODING says
     if sys.path and os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):  # noqa: PTH100, PTH120
-        del sys.path[0]  # scripts beside this one have names of modules, such as profile
+        del sys.path[0]  # a module that a library looks for may have the name of a script here
     for line, finish in _iter_requests():
         try:
             request = json.loads(line)

@@ -38,12 +38,10 @@ class MemoryNeed:
     def __str__(self) -> str:
         return (
             f"verifying takes about {_format_gb(self.needed)} of memory, of "
-            f"{_format_gb(self.available)} that "
-            ""
-            f"are free ({_format_gb(self.weights)} of weights, one model at a time), and what "
-            f"is computed "
-            f"at the sizes that are tried: some {_RUNS} runs of each model, "
-            f"{self.multiplications / 1e12:.1f} trillion multiplications"
+            f"{_format_gb(self.available)} that are free ({_format_gb(self.weights)} of weights, "
+            "one model at a time), and what is computed at the sizes that are tried: some "
+            f"{_RUNS} runs of each model, {self.multiplications / 1e12:.1f} trillion "
+            "multiplications"
         )
 
     @property
@@ -56,9 +54,8 @@ class MemoryNeed:
         if self.needed > self.available:
             raise UsageError(
                 f"verifying takes about {_format_gb(self.needed)} of memory "
-                f"({_format_gb(self.weights)} of "
-                f"weights), and {_format_gb(self.available)} are free: close something else, "
-                f"or {instead}"
+                f"({_format_gb(self.weights)} of weights), and {_format_gb(self.available)} are "
+                f"free: close something else, or {instead}"
             )
 
     def to_json(self) -> dict[str, int | None]:

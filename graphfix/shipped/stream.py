@@ -157,9 +157,8 @@ class Stream:
         """
         names = self._resolve_output_names(output_names)
         new_feeds = self._check_feeds(input_feed)
-        is_new_encoding = (
-            new_feeds.keys() & self._encoder_inputs
-        )  # then caches that were computed from another encoding are not used
+        # Caches that were computed from another encoding are not used.
+        is_new_encoding = new_feeds.keys() & self._encoder_inputs
         held_feeds = {
             k: x
             for k, (x, _) in self._held_inputs.items()

@@ -29,13 +29,20 @@ from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require_provider
 from graphfix.runtime.scratch import ScratchFolder
 from graphfix.shipped.manifest import NAME, InputPort, Manifest
-from graphfix.shipping import result as shipped
 from graphfix.shipping.chosen_inputs import constants_of, fix_inputs
 from graphfix.shipping.container_repair import FailedContainer, ShipOrder, default_passes
 from graphfix.shipping.container_spec import ContainerSpec, spec_of
 from graphfix.shipping.end_to_end import prove_end_to_end
 from graphfix.shipping.model_facts import read_facts
-from graphfix.shipping.result import Shipped
+from graphfix.shipping.result import (
+    Shipped,
+    containers_with_kernels,
+    provenance_of,
+    reasons_not_rounded,
+    weight_files_of,
+    write_folder,
+    write_models,
+)
 from graphfix.shipping.stream_build import ship_stream
 from graphfix.shipping.stream_plan import has_growing_states
 from graphfix.shipping.target_folder import require_replaceable
@@ -91,10 +98,8 @@ def ship(
         PaddingError: Padding reaches a node that cannot be analysed.
     """
     scratch = ScratchFolder()  # it goes at the end of this function
-    source, folder = (
-        require_path(as_model_file(source, scratch.path / "model.onnx")),
-        require_path(folder),
-    )
+    source = require_path(as_model_file(source, scratch.path / "model.onnx"))
+    folder = require_path(folder)
     containers, cache = spec_of(containers), sizes_by_dim({"cache": cache})["cache"]
     states = [StatePair(*x) for x in states.items()] if isinstance(states, Mapping) else states
     tell = progress or (lambda _: None)
@@ -177,7 +182,7 @@ def _ship_once(order: ShipOrder, folder: Path) -> Shipped:
     def fill_folder(scratch: Path) -> Shipped:
         sizes = [container[facts.axis.dim] for container in facts.containers]
         paths = [scratch / f"{source.stem}.{size}.onnx" for size in sizes]
-        shipped.write_models(models, paths, source.stem)
+        write_models(models, paths, source.stem)
         manifest = _build_manifest(order, LengthInput.from_metadata(models[-1]), paths)
         atomic_file.write_text(scratch / NAME, manifest.to_text())
         padding = []
@@ -196,10 +201,10 @@ def _ship_once(order: ShipOrder, folder: Path) -> Shipped:
             checked=hazards,
             padding=tuple(padding),
             whole=session_proof,
-            unrounded=shipped.reasons_not_rounded(order.calibrated_passes(), reports),
+            unrounded=reasons_not_rounded(order.calibrated_passes(), reports),
         )
 
-    return shipped.write_folder(folder, fill_folder)
+    return write_folder(folder, fill_folder)
 
 
 def _build_manifest(
@@ -213,9 +218,9 @@ def _build_manifest(
         lengths=None if length_input is None or length_input.input in own else length_input.input,
         inputs=facts.inputs if length_input is None else tuple(map(_as_clip_input, facts.inputs)),
         outputs=facts.outputs,
-        containers=shipped.containers_with_kernels(source, paths, facts.containers, order.tell),
-        weights=shipped.weight_files_of(paths),
-        provenance=shipped.provenance_of(source, order.spec, facts.names, order.culprits.left),
+        containers=containers_with_kernels(source, paths, facts.containers, order.tell),
+        weights=weight_files_of(paths),
+        provenance=provenance_of(source, order.spec, facts.names, order.culprits.left),
     )
 
 

@@ -26,7 +26,7 @@ from graphfix.shipping.stream_cost import (
 )
 
 # For each clip, the model that it is run on and its inputs.
-ClipRuns = list[tuple[Path, "Feeds"]]
+ClipRuns = list[tuple[Path, Feeds]]
 
 
 def choose_lengths(

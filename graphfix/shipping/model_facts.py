@@ -127,9 +127,8 @@ def _size_containers(signature: Signature, spec: ContainerSpec, axis: str) -> Si
         raise UsageError(
             f"only {name}, the batch, may vary, so there is no clip to pad and no container to "
             "make; what can be had is fixed sizes: graphfix run MODEL -p "
-            f"directml,fix-dims:{quote_name(name)}=1 -o fixed.onnx. If {name} is no batch "
-            "but what is "
-            f"padded, say --axis {quote_name(name)}"
+            f"directml,fix-dims:{quote_name(name)}=1 -o fixed.onnx. If {name} is no batch but "
+            f"what is padded, say --axis {quote_name(name)}"
         )
     if signature.past:
         names = ", ".join(signature.user_name(x) for x in sorted(signature.past))

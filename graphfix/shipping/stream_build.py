@@ -24,12 +24,19 @@ from graphfix.job.rounding_search import MARGINS, Calibration, rounding_toleranc
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.shipped.manifest import NAME, Axis, Cache, Manifest, StateLink, Streaming
-from graphfix.shipping import result as shipped
 from graphfix.shipping.chosen_inputs import fix_and_fold_inputs
 from graphfix.shipping.container_repair import require_sizes_applied
 from graphfix.shipping.container_spec import ContainerSpec
 from graphfix.shipping.first_call import FirstCall, branch_input_of
-from graphfix.shipping.result import Shipped
+from graphfix.shipping.result import (
+    Shipped,
+    containers_with_kernels,
+    provenance_of,
+    reasons_not_rounded,
+    weight_files_of,
+    write_folder,
+    write_models,
+)
 from graphfix.shipping.stream_plan import StreamPlan
 from graphfix.shipping.stream_proof import prove, prove_on_provider
 from graphfix.shipping.stream_steps import (
@@ -239,10 +246,10 @@ def _ship_once(order: StreamOrder, folder: Path, uses: Iterable[Use]) -> Shipped
     def fill_folder(scratch: Path) -> Shipped:
         paths = [scratch / _file_name(source, plan, x) for x in plan.containers]
         first = [scratch / f"{source.stem}.first.onnx"] if plan.first else []
-        shipped.write_models(models, [*paths, *first], source.stem)
+        write_models(models, [*paths, *first], source.stem)
         opening = None
         if plan.first is not None:
-            (container,) = shipped.containers_with_kernels(
+            (container,) = containers_with_kernels(
                 source, first, [order.first_call_sizes(plan.first)], tell
             )
             opening = plan.first.to_opening(container)
@@ -266,12 +273,12 @@ def _ship_once(order: StreamOrder, folder: Path, uses: Iterable[Use]) -> Shipped
             checked=hazards,
             padding=(),
             whole=proof,
-            unrounded=shipped.reasons_not_rounded(
+            unrounded=reasons_not_rounded(
                 order.passes_at(plan.containers[0], plan.fixed_caches), reports
             ),
         )
 
-    return shipped.write_folder(folder, fill_folder)
+    return write_folder(folder, fill_folder)
 
 
 def _complete_streaming(
@@ -303,7 +310,7 @@ def _build_manifest(order: StreamOrder, paths: Sequence[Path], first: Sequence[P
         lengths=None,
         inputs=plan.inputs,
         outputs=plan.outputs,
-        containers=shipped.containers_with_kernels(source, paths, plan.containers, order.tell),
-        weights=shipped.weight_files_of([*paths, *first]),
-        provenance=shipped.provenance_of(source, order.spec, plan.names),
+        containers=containers_with_kernels(source, paths, plan.containers, order.tell),
+        weights=weight_files_of([*paths, *first]),
+        provenance=provenance_of(source, order.spec, plan.names),
     )

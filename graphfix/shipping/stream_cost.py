@@ -154,11 +154,10 @@ def time_sides(
         tell: Called with a short text before each process.
     """
     workloads = [*members.values()]
+    members_and_copy = (*workloads, workloads[0])  # the original twice: it and its copy
     records: list[dict[str, int]] = [{}, {}, {}]
     courses = take_turns(
-        [
-            *zip((*workloads, workloads[0]), records, strict=True)
-        ],  # the original twice: it and its copy
+        [*zip(members_and_copy, records, strict=True)],
         lambda member: _run_workload(*member),
         turns=_PROCESSES if processes is None else processes,
         seed=seed,

@@ -13,7 +13,7 @@ from graphfix.facts import shapes
 from graphfix.facts.shapes import Shapes
 from graphfix.facts.symbolic.expressions import Dim, equal_dims, symbols_of
 from graphfix.facts.symbolic.sums import window_limit
-from graphfix.feeds.input import all_symbols as symbols_in
+from graphfix.feeds.input import all_symbols
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.states import StatePair, find_states
 from graphfix.shipped.manifest import InputPort, Port
@@ -130,7 +130,7 @@ def _dim_of_new_entries(
     fed_back = {x.input for x in states}
     free = [x for x in signature.inputs if x.name not in fed_back]
     tokens = [x for x in free if x.role.kind in ("tokens", "data")]
-    token_groups = {signature.group_of(s) for s in symbols_in(tokens)} - {*cache_dims}
+    token_groups = {signature.group_of(s) for s in all_symbols(tokens)} - {*cache_dims}
     new = next((x for x in signature.times if x in token_groups), None)
     if new is None:
         raise UsageError(
@@ -205,8 +205,7 @@ def _cache_levels(
     if unsized and not cache:
         raise UsageError(
             f"the model continues a cache ({', '.join(unsized)} grows from run to run), "
-            "which needs "
-            "a size: say --cache 256, or several, --cache 256,1024"
+            "which needs a size: say --cache 256, or several, --cache 256,1024"
         )
     if unsized or not grows:
         return [{**windows, **dict.fromkeys(unsized, n)} for n in sorted({*cache})] or [{}]

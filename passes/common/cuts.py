@@ -10,16 +10,14 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op, producer_of
-from graphfix.ops import slices
 from graphfix.ops.axes import axis_of
-from graphfix.ops.slices import cuts_of_slice
-
-Cut = tuple[int, int, int]
-"""Start, end and step of a Slice along one axis."""
+from graphfix.ops.slices import Cut, cuts_of_slice
 
 
-def build_slice(value: ir.Value | None, cuts: Mapping[int, Cut], op: Builder) -> ir.Value:
-    """Build the Slice of a value that takes these cuts."""
+def build_slice(
+    value: ir.Value | None, cuts: Mapping[int, tuple[int, int, int]], op: Builder
+) -> ir.Value:
+    """Build the Slice of a value that takes these cuts: by axis, its start, end and step."""
     starts, ends, steps = zip(*cuts.values(), strict=True)
     bounds = {"starts": starts, "ends": ends, "axes": [*cuts]}
     if op.view.opset_of_node(op.site) < 10:  # without steps
@@ -40,7 +38,7 @@ class HalfCut:
 
     source: ir.Value
     axis: int
-    other_cuts: tuple[tuple[int, Cut], ...]
+    other_cuts: tuple[tuple[int, Cut[int]], ...]
 
 
 def half_cut_of(part: ir.Value, view: View) -> tuple[HalfCut, int] | None:
@@ -65,11 +63,11 @@ def half_cut_of(part: ir.Value, view: View) -> tuple[HalfCut, int] | None:
 
 def _cuts_of_half(
     split: ir.Node, part: ir.Value, size: Sequence[Dim], view: View
-) -> dict[int, slices.Cut[int]] | None:
+) -> dict[int, Cut[int]] | None:
     """Return what a Split into two equal parts takes for one of them, as a Slice would."""
     axis = axis_of(split, len(size), view.opset_of_node(split))
     if axis is None:
         return None
     # The last part starts in the middle if it is half as long; others may not.
     start = {split.outputs[0]: 0, split.outputs[-1]: size[axis]}.get(part)
-    return {axis: slices.Cut(start, 0, 1)} if isinstance(start, int) else None
+    return {axis: Cut(start, 0, 1)} if isinstance(start, int) else None

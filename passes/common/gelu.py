@@ -35,6 +35,7 @@ class Gelu:
         kind: ``Gelu`` by Erf, ``FastGelu`` by Tanh, ``QuickGelu`` is ``x * Sigmoid(alpha * x)``.
         data: Its argument.
         nodes: The nodes that compute it now, without the last.
+        last: The last of them.
         alpha: The alpha of a QuickGelu.
     """
 

@@ -47,7 +47,7 @@ def _find_row_inputs(node: ir.Node, ranks: Ranks, lead: int, view: View) -> tupl
     """Return the inputs of rows by the first rule that knows the operator; () if none does."""
     opset = view.opset_of_node(node)
     for operators, find_inputs in _RULES:
-        if node in operators and node in operators.at(opset):
+        if node in operators.at(opset):
             return find_inputs(node, ranks, lead, view)
     return ()
 

@@ -184,7 +184,7 @@ def _softmax_axis_from_end(softmax: ir.Node, view: View) -> int | None:
         return None if axis is None else axis - rank
     axis = written_axis(softmax, opset)
     # Before opset 13 all axes behind are normalized together: of an unknown rank, only the last
-    # one can be told.
+    # axis is certain to be normalized alone.
     return axis if axis is not None and (axis == -1 or (axis < 0 and opset >= 13)) else None
 
 

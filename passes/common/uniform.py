@@ -72,16 +72,14 @@ class UniformTensors:
 
     def _number_of_result(self, node: ir.Node, depth: int) -> Number | None:
         """Return the number that a Where, or an operator on numbers, gives everywhere, or None."""
-        if node in ops.COMPARISONS and (truth := self._compare(node)) is not None:
-            return truth
+        if node in ops.COMPARISONS:
+            return self._compare(node)
         numbers = [self.uniform_number(x, depth) for x in node.inputs]
         if is_op(node, "Where"):
             condition, if_true, if_false = numbers
             return None if condition is None else if_true if condition else if_false
         operands = [x for x in numbers if x is not None]
-        if node not in _COMPUTES - ops.COMPARISONS or len(operands) != len(numbers):
-            return None
-        return self._compute(node, operands)
+        return self._compute(node, operands) if len(operands) == len(numbers) else None
 
     def _compare(self, node: ir.Node) -> bool | None:
         """Return the result of a comparison if it is the same everywhere, or None."""

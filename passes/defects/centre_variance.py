@@ -9,8 +9,8 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
-from graphfix.graph.constants import axes_of
 from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.ops.operands import read_ints
 
 from ..common.fusible import FLOATS
 from ..common.norm_site import square_of
@@ -91,20 +91,17 @@ class CentreVariance(NodePass[VarianceSite]):
         if squares is None or centre is None or mean is None or square is None:
             return None
         keepdims = {attr_int(x, "keepdims", 1) for x in (mean, squares)}
-        if (
-            square[0] is not mean.inputs[0]
-            or axes_of(mean) != axes_of(squares)
-            or len(keepdims) > 1
-        ):
+        axes, squares_axes = (_axes_of(x) for x in (mean, squares))
+        if square[0] is not mean.inputs[0] or axes != squares_axes or len(keepdims) > 1:
             return None
         floats = view.shapes.dtype(square[0]) in FLOATS
-        return VarianceSite(node, centre[0], mean) if axes_of(mean) and floats else None
+        return VarianceSite(node, centre[0], mean) if axes and floats else None
 
     def rewrite(self, match: VarianceSite, op: Builder) -> ir.Value:
         """Build the mean of the squared differences from the mean."""
         reduce, mean, last = match.reduce, match.mean, match.mean.producer()
         if not attr_int(reduce, "keepdims", 1):
-            mean = with_axes("Unsqueeze", mean, axes_of(reduce) or (), op)
+            mean = with_axes("Unsqueeze", mean, _axes_of(reduce), op)
         centred = op.Sub(reduce.inputs[0], mean)
         variance = op.clone_node(reduce, op.Mul(centred, centred), *reduce.inputs[1:])
         if last is None or last is reduce:
@@ -112,6 +109,11 @@ class CentreVariance(NodePass[VarianceSite]):
         return op.clone_node(
             last, *(variance if x is reduce.outputs[0] else x for x in last.inputs)
         )
+
+
+def _axes_of(reduce: ir.Node) -> tuple[int, ...]:
+    """Return the axes of a reduction as they are written; () if they are not given or not known."""
+    return read_ints(reduce, 1, "axes") or ()
 
 
 def _mean_reduction_of(value: ir.Value | None, view: View) -> ir.Node | None:
@@ -122,7 +124,7 @@ def _mean_reduction_of(value: ir.Value | None, view: View) -> ir.Node | None:
     for total, number in permutations(node.inputs) if is_op(node, "Mul") else ():
         reduce, share = producer_of(total), number_of(number, 0)
         if is_op(reduce, "ReduceSum") and share is not None:
-            dims, axes = view.shapes.dims(reduce.inputs[0]) or (), axes_of(reduce) or ()
+            dims, axes = view.shapes.dims(reduce.inputs[0]) or (), _axes_of(reduce)
             sizes = [x for x in (dims[a] for a in axes) if isinstance(x, int)] if dims else []
             is_static = sizes and len(sizes) == len(axes)
             return reduce if is_static and abs(prod(sizes) * share - 1) < 1e-6 else None

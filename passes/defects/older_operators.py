@@ -14,6 +14,7 @@ from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import attr_float, attr_int, input_at, value_before
+from graphfix.ops.norms import epsilon_of
 
 from ..common.fusible import FLOATS
 
@@ -211,8 +212,7 @@ def _reason_against_rms_norm(node: ir.Node, view: View) -> str | None:
 
 def _build_rms_norm(node: ir.Node, op: Builder) -> ir.Value:
     """Build ONNX Runtime's SimplifiedLayerNormalization."""
-    epsilon = attr_float(node, "epsilon", 1e-5)
-    return op.SimplifiedLayerNormalization(*node.inputs, axis=-1, epsilon=epsilon)
+    return op.SimplifiedLayerNormalization(*node.inputs, axis=-1, epsilon=epsilon_of(node))
 
 
 def _reason_against_group_norm(node: ir.Node, view: View) -> str | None:
@@ -229,9 +229,7 @@ def _build_group_norm(node: ir.Node, op: Builder) -> ir.Value:
     number = _NUMPY[op.view.shapes.dtype(data) or ir.DataType.FLOAT]
     flat = op.Reshape(data, np.array([0, groups, -1], np.int64))
     identity_scale = (np.ones(groups, number), np.zeros(groups, number))
-    rows = op.InstanceNormalization(
-        flat, *identity_scale, epsilon=attr_float(node, "epsilon", 1e-5)
-    )
+    rows = op.InstanceNormalization(flat, *identity_scale, epsilon=epsilon_of(node))
     channel_shape = np.array([dims[1], *[1] * (len(dims) - 2)], np.int64)
     scale, bias = (op.Reshape(x, channel_shape) for x in scale_and_bias)
     return op.Add(op.Mul(op.Reshape(rows, op.Shape(data)), scale), bias)

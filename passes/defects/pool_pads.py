@@ -16,6 +16,8 @@ from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_int
 from graphfix.ops.windows import Window, window_of
 
+from ..common.guards import first_reason
+
 # Since this opset the standard does not count a window that starts in the padding at the end;
 # ONNX Runtime's CPU kernels never did.
 _REVISED_OPSET = 22
@@ -107,8 +109,7 @@ class PoolPads(NodePass[PoolSite]):
         pool = _CeilPool.read(node, view)
         if pool is None or pool.is_right_on_directml:
             return None
-        reason = next(filter(None, (guard(pool) for guard in _GUARDS)), None)
-        if reason is not None:
+        if (reason := first_reason(_GUARDS, pool)) is not None:
             return Skip(node, reason)
         pads = (*pool.start_pads, *pool.end_pads)
         return PoolSite(node, pads, pool.problem, pool.pads if pool.counts_pads else None)

@@ -114,7 +114,10 @@ class Float16(Pass):
 
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
         """Yield one site for the model, and a Skip for each reason to stay in float32."""
-        kept_nodes = self._find_float32_nodes(_without_functions(model))
+        yield from self._sites_from(self._find_float32_nodes(_without_functions(model)))
+
+    def _sites_from(self, kept_nodes: Float32Nodes) -> Iterator[Match | Skip]:
+        """Yield the sites, from what stays in float32."""
         convertible = [
             x
             for x in kept_nodes.nodes
@@ -126,9 +129,10 @@ class Float16(Pass):
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:
         """Yield what stays in float32, as notes."""
-        for site in self.sites(model):
+        kept_nodes = self._find_float32_nodes(_without_functions(model))
+        for site in self._sites_from(kept_nodes):
             yield replace(self.finding(site), severity="note")
-        for value, reason in self._find_float32_nodes(_without_functions(model)).unfit:
+        for value, reason in kept_nodes.unfit:
             yield Finding(self.name, "note", value.name or "", reason, None)
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:

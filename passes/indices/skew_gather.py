@@ -153,13 +153,13 @@ def _find_skew(node: ir.Node, view: View) -> SkewSite | None:
 
 
 def _gather_skewed(shifted_rows: ShiftedRows, op: Builder) -> ir.Value:
-    """Build ``x[i, turn * i + j + shift]``."""
+    """Build ``x[i, direction * i + j + shift]``."""
     dims = op.view.shapes.dims(shifted_rows.source) or ()
     at = Positions(shifted_rows.source, dims, op)
     factor, number = linear_coefficients(shifted_rows.shift, shifted_rows.rows) or (0, 0)
 
     def build_places() -> ir.Value:
-        """Build ``turn * i + j + shift``."""
+        """Build ``direction * i + j + shift``."""
         distances = at.skewed_index(shifted_rows.direction)
         if not factor:
             return op.Add(distances, np.array(number, np.int64)) if number else distances

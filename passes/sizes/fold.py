@@ -261,8 +261,8 @@ class _RulesByOperator(dict[str, tuple["Rule", ...]]):
         self._rules = rules
 
     def __missing__(self, op_type: str) -> tuple[Rule, ...]:
-        matching_rules = (rule for ops, rule in self._rules if ops is None or op_type in ops)
-        return self.setdefault(op_type, tuple(matching_rules))
+        fitting = (rule for only, rule in self._rules if only is None or op_type in only)
+        return self.setdefault(op_type, tuple(fitting))
 
 
 def _first_replacement(rules: Sequence[Rule], node: ir.Node, look: FoldView) -> Replacement | None:

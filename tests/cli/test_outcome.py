@@ -111,7 +111,7 @@ def test_a_page_is_never_about_the_model_before(
     assert main(words) == 0
     assert sorted(x.name for x in file.parent.glob("page*")) == pages
     with monkeypatch.context() as patch:
-        patch.setattr("graphfix.proof.verify.verify", ends)
+        patch.setattr("graphfix.job.prove.verify", ends)
         assert main(words) == 130
     assert sorted(x.name for x in file.parent.glob("page*")) == pages
     with monkeypatch.context() as patch:

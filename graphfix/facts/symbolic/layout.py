@@ -19,12 +19,10 @@ from graphfix.facts.symbolic.expressions import (
 from graphfix.facts.symbolic.inferred import Facts
 from graphfix.facts.symbolic.slice_ends import symbolic_slice_length
 from graphfix.graph.nodes import input_at
+from graphfix.ops.axes import squeezed_axes
 from graphfix.ops.pads import pads_by_axis
 from graphfix.ops.reshapes import copies_zeros
-from graphfix.ops.slices import Cut, cut_length, is_known, read_cuts
-
-# The least number that exporters write for an end that is the end of the axis.
-_OPEN_END = 2**31 - 1
+from graphfix.ops.slices import OPEN_END, Cut, cut_length, is_known, read_cuts
 
 
 def set_shape(value: ir.Value, dims: Sequence[Dim] | None) -> None:
@@ -198,7 +196,7 @@ def _is_whole_axis_backwards(start: sympy.Expr, end: sympy.Expr) -> bool:
     """Return whether a slice by -1 goes from the last element to the first, at any size."""
     if not (start.is_Integer and end.is_Integer):
         return False
-    return bool((start == -1 or start >= _OPEN_END) and end <= -_OPEN_END)
+    return bool((start == -1 or start >= OPEN_END) and end <= -OPEN_END)
 
 
 def _forward_length(
@@ -207,7 +205,7 @@ def _forward_length(
     """Return the length of a slice with a positive step; None if its limits are not known."""
     # One that begins behind the end has nothing, wherever that is.
     first = start if facts.is_at_least(ctx, start, 0) else _clamp_bound(facts, ctx, start, size)
-    is_open = end.is_Integer and end >= _OPEN_END
+    is_open = end.is_Integer and end >= OPEN_END
     last = size if is_open else _clamp_bound(facts, ctx, end, size)
     for bound, clamped in ((start, first), (end, last)):
         if clamped is not None and not _holds_where_empty(facts, bound, size, clamped):
@@ -277,16 +275,16 @@ def infer_squeeze(facts: Facts, ctx: Context, node: ir.Node) -> None:
     data = node.inputs[0]
     if data is None or data.shape is None or "axes" in node.attributes:
         return None
-    axes = input_at(node, 1)
     dims = list(data.shape)
-    if axes is None:
+    if input_at(node, 1) is None:
         if all(isinstance(x, int) for x in dims):
             return None
         return set_shape(node.outputs[0], None)
-    axis_numbers = integers_in(facts.read_contents(ctx, axes))
-    if axis_numbers is None or not all(-len(dims) <= x < len(dims) for x in axis_numbers):
+    squeezed = squeezed_axes(
+        node, len(dims), lambda value: integers_in(facts.read_contents(ctx, value))
+    )
+    if squeezed is None:
         return set_shape(node.outputs[0], None)
-    squeezed = {x % len(dims) for x in axis_numbers}
     return set_shape(node.outputs[0], [x for i, x in enumerate(dims) if i not in squeezed])
 
 

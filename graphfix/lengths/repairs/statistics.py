@@ -9,7 +9,7 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.editing.builder import Builder
-from graphfix.graph.nodes import attr_float, attr_int, input_at
+from graphfix.graph.nodes import attr_int, input_at
 from graphfix.lengths.length_nodes import LengthNodes
 from graphfix.lengths.repairs.repair import Repair, required_input, zero_tail
 from graphfix.lengths.tail_state import (
@@ -21,6 +21,7 @@ from graphfix.lengths.tail_state import (
     size_of,
     state_without_time,
 )
+from graphfix.ops.norms import epsilon_of
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class _NormRepair(Repair):
             x = op.Sub(x, _build_mean(op, lengths, zero_padding(x), state, over))
         clean = zero_padding(x)
         variance = _build_mean(op, lengths, op.Mul(clean, clean), state, over)
-        least = np.full((1,) * state.rank, attr_float(self.node, "epsilon", 1e-5))
+        least = np.full((1,) * state.rank, epsilon_of(self.node))
         y = op.Div(x, op.Sqrt(op.Add(variance, least.astype(lengths.dtype_of(x).numpy()))))
         return op.Cast(y, to=dtype) if small else y
 

@@ -16,9 +16,6 @@ from graphfix.lengths.rule_site import AcceptedInputs, PaddingRule, RuleSite
 from graphfix.lengths.rules.shape_ops import infer_sizes
 from graphfix.ops.pads import pad_fill, pad_mode, padded_axes
 
-_LARGE = 1e18
-"""The square of a larger number may be infinite."""
-
 
 def infer_concat(site: RuleSite) -> facts.TensorState:
     """Infer a Concat: what it appends to time must come right behind the valid part."""
@@ -165,8 +162,9 @@ def _pad_other_axis(
 def _with_border(state: facts.TensorState, axis: int, value: float | None) -> facts.TensorState:
     """Adjust the facts about all elements for a border along an axis; None is an unknown number."""
     number = math.nan if value is None else value
-    finite = facts.FINITE if state.is_finite and abs(number) < _LARGE else facts.ANY
-    unchanged = (facts.Tail("number", number), facts.LAST)
+    border = facts.Tail("number", number)
+    finite = facts.FINITE if state.is_finite and border.is_finite else facts.ANY
+    unchanged = (border, facts.LAST)
     tails = [
         x if x is None or i == axis or x in unchanged else finite for i, x in enumerate(state.tails)
     ]

@@ -23,6 +23,9 @@ from graphfix.lengths.rule_site import AcceptedInputs, Numbers, PaddingRule, Rul
 from graphfix.lengths.rules.result_tail import masked_number_tail
 from graphfix.lengths.rules.shape_ops import infer_sizes
 
+_PASSES_ON = ops.MOVES_ELEMENTS | ops.ELEMENTWISE
+"""A number that strays in an input of these may stray in the result."""
+
 
 def infer_gather(site: RuleSite) -> facts.TensorState:
     """Infer a Gather: along time at an index that is not negative, or from the valid end."""
@@ -57,7 +60,6 @@ def _index_may_stray(value: ir.Value | None, site: RuleSite) -> bool:
     A user pads an input of integers with numbers that the model takes. A float of the tail may be
     anything, and an index out of range ends the whole run.
     """
-    passes_on = ops.MOVES_ELEMENTS | ops.ELEMENTWISE
 
     def may_stray(value: ir.Value) -> bool:
         state = site.state_of(value)
@@ -68,7 +70,7 @@ def _index_may_stray(value: ir.Value | None, site: RuleSite) -> bool:
     def sources_of(value: ir.Value) -> Sequence[ir.Value | None]:
         node, dtype = value.producer(), site.source.shapes.dtype(value)
         is_truth = dtype == ir.DataType.BOOL  # a comparison gives 0 or 1, whatever it compares
-        if is_truth or not passes_on.has(node) or not may_stray(value):
+        if is_truth or not _PASSES_ON.has(node) or not may_stray(value):
             return ()
         return node.inputs[1:] if is_op(node, "Where") else node.inputs
 
@@ -216,9 +218,8 @@ def _lookup_in_place(
     )
     try:
         for i, place in enumerate(lookup.index_axes):
-            if not facts.same_size(
-                facts.size_of(data.factors_of(i)), facts.size_of(axes[place])
-            ):  # only the first of them
+            looked_up, size = facts.size_of(data.factors_of(i)), facts.size_of(axes[place])
+            if not facts.same_size(looked_up, size):  # only the first of them
                 return None
             axes[place] = join_axes([data.factors_of(i), axes[place]])
             tails[place] = data.tails[i]

@@ -13,9 +13,7 @@ from graphfix.lengths.tail_state import (
     fixed_axis,
     holds_rows,
 )
-
-FAR = 2**31 - 1
-"""From this number on an end is open."""
+from graphfix.ops.slices import OPEN_END
 
 
 def infer_slice(site: RuleSite) -> TensorState:
@@ -71,7 +69,7 @@ def _cut_time(
     step = _forward_step(cut)
     if cut.start is None or cut.end is None or not step:
         raise RefusedError("where it cuts the axis that carries time is not known")
-    reaches_end = bool(cut.end.is_Integer and cut.end >= FAR) or cut.end == time.size
+    reaches_end = bool(cut.end.is_Integer and cut.end >= OPEN_END) or cut.end == time.size
     from_end = _offset_from_end(cut.start, time.size)
     if from_end is not None and reaches_end:
         # A clip shorter than that fails, or gives another shape, without padding too.
@@ -93,7 +91,7 @@ def _cut_time(
 def _drop_first(
     state: TensorState, axis: int, start: sympy.Expr, out: sympy.Expr, *, reaches_end: bool
 ) -> TensorState:
-    """Infer time without its first frames, or only each ``step``-th of them."""
+    """Infer time without its first frames, or only every so many of them."""
     if not start.is_Integer:
         raise RefusedError("where it begins is not constant")
     tail = state.tail_along(axis)
@@ -121,9 +119,11 @@ def _reverses_all(cut: DimCut, size: sympy.Expr) -> bool:
     if cut.step != -1 or cut.start is None or cut.end is None:
         return False
     last = (
-        cut.start == -1 or cut.start == size - 1 or (cut.start.is_Integer and int(cut.start) >= FAR)
+        cut.start == -1
+        or cut.start == size - 1
+        or (cut.start.is_Integer and int(cut.start) >= OPEN_END)
     )
-    return bool(last and cut.end.is_Integer and int(cut.end) <= -FAR)
+    return bool(last and cut.end.is_Integer and int(cut.end) <= -OPEN_END)
 
 
 def _reverse_axis(state: TensorState, axis: int) -> TensorState:

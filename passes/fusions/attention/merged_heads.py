@@ -13,6 +13,7 @@ from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.symbolic.expressions import divide_dims, multiply_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array
+from graphfix.ops.axes import inverse_permutation
 
 from .axis_layout import Atom, Layout, size_of
 from .operand_path import TracedTensor
@@ -172,7 +173,7 @@ def invert_plan(plan: MergePlan, view: View) -> SplitPlan | None:
     shape = constant_shape(plan.dims, [dims[i] for i in perm], view)
     if plan.shape is not None and shape is None:
         return None
-    inverse_perm = None if plan.perm is None else tuple(int(i) for i in np.argsort(plan.perm))
+    inverse_perm = None if plan.perm is None else inverse_permutation(plan.perm)
     return SplitPlan(
         plan.tensor.value, None if plan.shape is None else shape, inverse_perm, plan.saved_kernels
     )

@@ -43,11 +43,11 @@ class Positions:
             "down", lambda: with_axes("Unsqueeze", self.column_index(), (1,), self._op)
         )
 
-    def skewed_index(self, turn: int) -> ir.Value:
-        """Build ``turn * i + j``, [T, T]."""
-        combine = self._op.Sub if turn < 0 else self._op.Add
+    def skewed_index(self, direction: int) -> ir.Value:
+        """Build ``direction * i + j``, [T, T]."""
+        combine = self._op.Sub if direction < 0 else self._op.Add
         return self._build_once(
-            ("apart", turn), lambda: combine(self.column_index(), self.row_index())
+            ("apart", direction), lambda: combine(self.column_index(), self.row_index())
         )
 
     def expand_to_batch(self, key: Hashable, build: Callable[[], ir.Value]) -> ir.Value:

@@ -24,7 +24,7 @@ class SkewSite(Match):
     Attributes:
         shifted: The shift of the rows.
         table: The rows of a table that are multiplied with: before the shift, which then is of
-            ``multiplier`` times the table; or after it, where ``shifted.beyond``.
+            ``multiplier`` times the table; or after it, where ``shifted.reads_outside``.
         multiplier: What the table is multiplied by before the shift.
         first: The row of the table at distance 0, or minus that.
     """

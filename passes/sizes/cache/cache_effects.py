@@ -15,7 +15,7 @@ from graphfix.core import Match, Skip
 from graphfix.facts.symbolic.expressions import Dim, equal_dims, expr_of, product_of_dims
 from graphfix.facts.symbolic.signs import never_negative
 from graphfix.facts.symbolic.sums import subtract_dims
-from graphfix.graph.constants import const_of, ints_of
+from graphfix.graph.constants import const_of, fill_value_of, ints_of, uniform_number
 from graphfix.graph.nodes import attr_int, is_op
 from graphfix.graph.walks import bodies_of, opset_of, values_read_in_bodies
 from graphfix.ops.axes import axis_of, mixed_axes, reduced_axes
@@ -530,8 +530,8 @@ def _offset_cumsum(node: ir.Node, summed: ir.Value, edit: CacheEdit) -> CacheEdi
 def _is_all_ones(value: ir.Value) -> bool:
     """Return whether all elements are 1, so that their sums are positions."""
     node = value.producer()
-    fill = node.attributes.get("value") if node is not None else None
-    return is_op(node, "ConstantOfShape") and fill is not None and fill.as_tensor().numpy() == 1
+    fill = fill_value_of(node) if is_op(node, "ConstantOfShape") else None
+    return fill is not None and uniform_number(fill) == 1
 
 
 def _ends_at_last(end: Dim, size: Dim) -> bool:

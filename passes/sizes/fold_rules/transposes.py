@@ -6,8 +6,8 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.editing.builder import Builder
-from graphfix.graph.constants import axes_of
 from graphfix.graph.nodes import is_op
+from graphfix.ops.axes import squeezed_axes
 
 from ...common.fold_view import FoldView, Replacement, exclusive_producer, forward_value, perm_of
 from ...common.fusible import swaps_last_axes
@@ -49,13 +49,14 @@ def simplify_transpose(node: ir.Node, source: ir.Value, look: FoldView) -> Repla
 
 def squeeze_before_transpose(node: ir.Node, source: ir.Value, look: FoldView) -> Replacement | None:
     """Move a Squeeze before a Transpose that then swaps at most rows and columns."""
-    transpose, axes = exclusive_producer(source, "Transpose"), axes_of(node)
+    transpose = exclusive_producer(source, "Transpose")
     start, perm = (
         (None, ()) if transpose is None else (transpose.inputs[0], perm_of(transpose, look))
     )
+    axes = squeezed_axes(node, len(perm))
     if start is None or axes is None or not perm:
         return None
-    removed = {perm[x % len(perm)] for x in axes}
+    removed = {perm[x] for x in axes}
     inner = _perm_without(perm, removed)
     if inner != sorted(inner) and not swaps_last_axes(inner):
         return None
@@ -119,11 +120,12 @@ def _unsqueeze_before(
 ) -> tuple[ir.Value, list[int], list[int]] | None:
     """Return the input of an Unsqueeze, its permutation, and the new axes after it, or None."""
     maker = exclusive_producer(value, "Unsqueeze")
-    start, axes = (None, None) if maker is None else (maker.inputs[0], axes_of(maker))
+    start, axes = (
+        (None, None) if maker is None else (maker.inputs[0], squeezed_axes(maker, len(perm)))
+    )
     if start is None or axes is None:
         return None
-    unit_axes = {x % len(perm) for x in axes}
-    return start, _perm_without(perm, unit_axes), [i for i, x in enumerate(perm) if x in unit_axes]
+    return start, _perm_without(perm, axes), [i for i, x in enumerate(perm) if x in axes]
 
 
 def _perm_without(perm: Sequence[int], removed: Collection[int]) -> list[int]:
