@@ -19,6 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import onnx_ir as ir
+
 import graphfix
 from graphfix.core import Check
 from graphfix.engine import pipeline, registry
@@ -61,6 +63,11 @@ def kernels_after(path: Path, passes: str | Sequence[Check]) -> tuple[int, int] 
     model = graphfix.load(path)
     if passes:
         graphfix.run(model, passes)
+    return count_kernels(model)
+
+
+def count_kernels(model: ir.Model) -> tuple[int, int] | None:
+    """Return the kernels of a model, on the device and on the CPU."""
     kernels = planning.kernels_per_run(model)
     return None if kernels is None else (kernels["directml"], kernels["cpu"])
 
@@ -75,8 +82,7 @@ def measure(path: Path) -> Export:
     for done in graphfix.run(model, "fast").passes:
         if done.changes:
             export.changes[done.name] = export.changes.get(done.name, 0) + len(done.changes)
-    kernels = planning.kernels_per_run(model)
-    export.fast = None if kernels is None else (kernels["directml"], kernels["cpu"])
+    export.fast = count_kernels(model)
     return export
 
 
@@ -148,7 +154,8 @@ def fusion_row(exports: Sequence[Export], name: str) -> list[object]:
     text = ", ".join(f"{family} {share:.1%}" for family, share in best if share > 0)
     worse = sum(share_of(x, name) < 0 for x in measured)
     families = paying(measured, name)
-    return [f"`{name}`", len(measured), families, _yes(families >= ENOUGH), text, worse]
+    stays = "yes" if families >= ENOUGH else "no"
+    return [f"`{name}`", len(measured), families, stays, text, worse]
 
 
 def medians(exports: Iterable[Export], exporter: str) -> list[object]:
@@ -169,10 +176,6 @@ def export_row(export: Export) -> list[object]:
 def paying(exports: Iterable[Export], name: str) -> int:
     """Return of how many families a fusion takes enough."""
     return sum(share >= SHARE for share in shares_by_family(exports, name).values())
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
 
 
 def failures_in(folder: Path) -> list[str]:

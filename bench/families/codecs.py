@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as fn
 import transformers as hf
 from torch import Tensor, nn
 
 from .family import (
+    BANDS,
     BATCH,
     HEADS,
     LAYERS,
@@ -22,9 +21,9 @@ from .family import (
     make_plain_example,
     register_family,
 )
+from .layers import CausalConv, InverseFourier, NeuralSource, Snake, apply_snake
 
 KIND = "codecs and vocoders"
-BANDS = 40
 SAMPLES: tuple[Axes, ...] = ({0: BATCH, 2: TIME},)
 CODES: tuple[Axes, ...] = ({0: BATCH, 2: TIME},)
 
@@ -40,13 +39,13 @@ def make_decode_example(
 @register_family("encodec-encoder", KIND)
 def build_encodec_encoder() -> Example:
     """Build EnCodec's encoder."""
-    return Example(Adapter(_make_encodec().encoder, ()), (torch.randn(2, 1, 1600),), SAMPLES)
+    return make_plain_example(_make_encodec().encoder, torch.randn(2, 1, 1600), axes=SAMPLES)
 
 
 @register_family("encodec-decoder", KIND)
 def build_encodec_decoder() -> Example:
     """Build EnCodec's decoder."""
-    return Example(Adapter(_make_encodec().decoder, ()), (torch.randn(2, WIDTH, 20),), SAMPLES)
+    return make_plain_example(_make_encodec().decoder, torch.randn(2, WIDTH, 20), axes=SAMPLES)
 
 
 def _make_encodec() -> nn.Module:
@@ -139,7 +138,7 @@ def build_xcodec_decoder() -> Example:
         )
     )
     width = model.config.hidden_size
-    return Example(Adapter(model.decoder, ()), (torch.randn(2, width, 20),), SAMPLES)
+    return make_plain_example(model.decoder, torch.randn(2, width, 20), axes=SAMPLES)
 
 
 @register_family("wavtokenizer", KIND)
@@ -156,9 +155,9 @@ def build_wavtokenizer() -> Example:
         decoder_num_layers=3,
         decoder_attention_num_groups=8,
     )
-    backbone = Adapter(wav.WavTokenizerVocosBackbone(config), ())
+    backbone = wav.WavTokenizerVocosBackbone(config)
     inputs = (torch.randn(2, WIDTH, 20), torch.zeros(1, dtype=torch.int64))
-    return Example(backbone, inputs, ({0: BATCH, 2: TIME}, {}))
+    return make_plain_example(backbone, *inputs, axes=({0: BATCH, 2: TIME}, {}))
 
 
 @register_family("univnet", KIND)
@@ -190,19 +189,6 @@ def build_speecht5_hifigan() -> Example:
     )
     adapted = Adapter(hf.SpeechT5HifiGan(config), ("spectrogram",))
     return Example(adapted, (torch.randn(2, 20, BANDS),), ({0: BATCH, 1: TIME},))
-
-
-class Snake(nn.Module):
-    """A periodic activation: x + sin(a x)^2 / a."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.alpha = nn.Parameter(torch.rand(1, channels, 1) + 0.5)
-
-    def forward(self, samples: Tensor) -> Tensor:
-        """Apply the activation."""
-        wave = torch.sin(self.alpha * samples).pow(2)
-        return samples + (self.alpha + 1e-9).reciprocal() * wave
 
 
 class ResidualUnit(nn.Module):
@@ -382,7 +368,7 @@ class AntiAliased(nn.Module):
         wide = 2 * fn.conv_transpose1d(wide, self.low, stride=2, groups=self.channels)
         wide = wide[..., 15:-15]
         alpha, beta = self.alpha[None, :, None].exp(), self.beta[None, :, None].exp()
-        wide = wide + (1.0 / (beta + 1e-9)) * torch.sin(wide * alpha).pow(2)
+        wide = apply_snake(wide, alpha, beta)
         wide = fn.pad(wide, (5, 6), mode="replicate")
         return fn.conv1d(wide, self.low, stride=2, groups=self.channels)
 
@@ -435,22 +421,6 @@ def build_melgan() -> Example:
     return make_plain_example(MelGan(), torch.randn(2, BANDS, 20), axes=SAMPLES)
 
 
-class InverseFourier(nn.Module):
-    """Samples from magnitudes and phases, by one transposed convolution, as exports write it."""
-
-    def __init__(self, size: int, hop: int) -> None:
-        super().__init__()
-        self.hop = hop
-        angles = 2 * math.pi * torch.arange(size // 2 + 1)[:, None] * torch.arange(size) / size
-        basis = torch.cat([angles.cos(), -angles.sin()]) * torch.hann_window(size) / size
-        self.register_buffer("basis", basis[:, None])
-
-    def forward(self, magnitude: Tensor, phase: Tensor) -> Tensor:
-        """Return samples of [batch, bins, time]."""
-        parts = torch.cat([magnitude * torch.cos(phase), magnitude * torch.sin(phase)], dim=1)
-        return fn.conv_transpose1d(parts, self.basis, stride=self.hop)
-
-
 class ConvNextBlock(nn.Module):
     """A depthwise convolution, a norm, two products, a scale, and the residual."""
 
@@ -492,19 +462,6 @@ def build_vocos() -> Example:
     return make_plain_example(Vocos(), torch.randn(2, BANDS, 20), axes=SAMPLES)
 
 
-class CausalConv(nn.Module):
-    """A convolution that sees no later sample."""
-
-    def __init__(self, *sizes: int, dilation: int = 1, groups: int = 1) -> None:
-        super().__init__()
-        self.left = (sizes[2] - 1) * dilation
-        self.convolve = nn.Conv1d(*sizes, dilation=dilation, groups=groups)
-
-    def forward(self, frames: Tensor) -> Tensor:
-        """Pad on the left and convolve."""
-        return self.convolve(fn.pad(frames, (self.left, 0)))
-
-
 class SnakeBeta(nn.Module):
     """A periodic activation with a frequency and a magnitude of each channel, as logarithms."""
 
@@ -515,31 +472,21 @@ class SnakeBeta(nn.Module):
     def forward(self, frames: Tensor) -> Tensor:
         """Apply the activation."""
         alpha, beta = self.alpha[None, :, None].exp(), self.beta[None, :, None].exp()
-        return frames + (1.0 / (beta + 1e-9)) * torch.pow(torch.sin(frames * alpha), 2)
+        return apply_snake(frames, alpha, beta)
 
 
-class CodecTransformer(nn.Module):
-    """A few causal layers with rotary positions, root-mean-square norms and layer scales."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        config = hf.Qwen3Config(
-            vocab_size=8,
-            hidden_size=WIDTH,
-            num_hidden_layers=LAYERS,
-            num_attention_heads=HEADS,
-            num_key_value_heads=HEADS,
-            head_dim=16,
-            intermediate_size=3 * WIDTH,
-            use_cache=False,
-        )
-        self.model = hf.Qwen3Model(config)
-
-    def forward(self, frames: Tensor) -> Tensor:
-        """Run the layers over [batch, time, features]."""
-        mask = torch.ones(frames.shape[:2], dtype=torch.int64)
-        output = self.model(inputs_embeds=frames, attention_mask=mask, use_cache=False)
-        return output.last_hidden_state
+def make_codec_transformer() -> nn.Module:
+    """Return a few causal layers with rotary positions, root-mean-square norms, layer scales."""
+    config = hf.Qwen3Config(
+        vocab_size=8,
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS,
+        head_dim=16,
+        intermediate_size=3 * WIDTH,
+    )
+    return Adapter(hf.Qwen3Model(config), ("inputs_embeds",), full=True, use_cache=False)
 
 
 class QwenCodecDecoder(nn.Module):
@@ -549,7 +496,7 @@ class QwenCodecDecoder(nn.Module):
         super().__init__()
         self.books = nn.ModuleList(nn.Embedding(32, 16) for _ in range(4))
         self.outs = nn.ModuleList(nn.Conv1d(16, WIDTH, 1, bias=False) for _ in range(2))
-        self.first, self.transformer = CausalConv(WIDTH, WIDTH, 3), CodecTransformer()
+        self.first, self.transformer = CausalConv(WIDTH, WIDTH, 3), make_codec_transformer()
         self.ups = nn.ModuleList(nn.ConvTranspose1d(WIDTH, WIDTH, 2, 2) for _ in range(2))
         self.nexts = nn.ModuleList(ConvNextBlock() for _ in range(2))
         self.second = CausalConv(WIDTH, WIDTH, 7)
@@ -593,27 +540,6 @@ class CausalUnit(nn.Module):
 def build_qwen3_tts_codec() -> Example:
     """Build the decoder of Qwen3-TTS' codec."""
     return make_plain_example(QwenCodecDecoder(), torch.randint(0, 32, (2, 4, 20)), axes=CODES)
-
-
-class NeuralSource(nn.Module):
-    """Harmonics of a pitch: angles summed over time, their sines, and a product."""
-
-    def __init__(self, scale: int, hop: int, harmonics: int = 8) -> None:
-        super().__init__()
-        self.scale, self.hop, self.rate = scale, hop, 1000.0
-        self.merge = nn.Linear(harmonics + 1, 1)
-        self.register_buffer("numbers", torch.arange(1, harmonics + 2).float()[None, None])
-
-    def forward(self, pitch: Tensor) -> Tensor:
-        """Return the source of [batch, time] frames of pitch, [batch, 1, samples]."""
-        wide = fn.interpolate(pitch[:, None], scale_factor=float(self.hop)).transpose(1, 2)
-        turns = (wide * self.numbers / self.rate) % 1
-        turns = fn.interpolate(turns.transpose(1, 2), scale_factor=1 / self.hop, mode="linear")
-        angles = torch.cumsum(turns, dim=2) * 2 * math.pi * self.hop
-        angles = fn.interpolate(angles, scale_factor=float(self.hop), mode="linear")
-        voiced = (wide > 10).float()
-        waves = torch.sin(angles).transpose(1, 2) * 0.1 * voiced
-        return torch.tanh(self.merge(waves)).transpose(1, 2)
 
 
 class HiftGenerator(nn.Module):

@@ -10,6 +10,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 from .family import (
+    BANDS,
     BATCH,
     HEADS,
     LAYERS,
@@ -22,11 +23,21 @@ from .family import (
     make_token_ids,
     register_family,
 )
-from .recognition import SwooshL, ZipformerLayer, make_positions
+from .layers import (
+    SIZE,
+    TANH_GELU,
+    RelativeAttention,
+    RootMeanSquare,
+    SwooshL,
+    ZipformerLayer,
+    apply_snake,
+    make_feed_forward,
+    make_pair_angles,
+    make_positions,
+    rotate_pairs,
+)
 
 KIND = "diffusion transformers"
-BANDS = 40
-SIZE = WIDTH // HEADS
 
 
 class TimeEmbedding(nn.Module):
@@ -43,13 +54,6 @@ class TimeEmbedding(nn.Module):
         return self.feed(torch.cat([angles.sin(), angles.cos()], dim=-1))
 
 
-def rotate_pairs(rows: Tensor, angles: Tensor) -> Tensor:
-    """Rotate neighbouring features, as x-transformers writes it."""
-    pairs = rows.unflatten(-1, (-1, 2))
-    turned = torch.stack([-pairs[..., 1], pairs[..., 0]], dim=-1).flatten(-2)
-    return rows * angles.cos() + turned * angles.sin()
-
-
 class DitAttention(nn.Module):
     """F5-TTS' attention: three products, rotary features of the first head, a mask."""
 
@@ -62,8 +66,7 @@ class DitAttention(nn.Module):
     def forward(self, rows: Tensor, mask: Tensor) -> Tensor:
         """Attend over [batch, time, features]."""
         batch, time, _ = rows.shape
-        angles = torch.arange(time)[:, None] * self.steps[None]
-        angles = torch.stack([angles, angles], dim=-1).flatten(-2)
+        angles = make_pair_angles(self.steps, time)
         query, key, value = self.query(rows), self.key(rows), self.value(rows)
         if not self.all_heads:  # F5-TTS rotates the first features only
             query = torch.cat([rotate_pairs(query[..., :SIZE], angles), query[..., SIZE:]], dim=-1)
@@ -89,9 +92,7 @@ class DitBlock(nn.Module):
             nn.LayerNorm(WIDTH, elementwise_affine=False, eps=1e-6) for _ in range(2)
         )
         self.attend = DitAttention()
-        self.feed = nn.Sequential(
-            nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(approximate="tanh"), nn.Linear(2 * WIDTH, WIDTH)
-        )
+        self.feed = make_feed_forward(TANH_GELU, 2)
 
     def forward(self, rows: Tensor, time: Tensor, mask: Tensor) -> Tensor:
         """Run the block."""
@@ -164,18 +165,6 @@ def build_f5_tts() -> Example:
     return make_plain_example(F5Dit(), *inputs, axes=(timed, timed, timed, {0: BATCH}, timed))
 
 
-class RootMeanSquare(nn.Module):
-    """E2-TTS' norm: unit length times a scale."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.rand(WIDTH))
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """Normalize."""
-        return fn.normalize(rows, dim=-1) * WIDTH**0.5 * self.scale
-
-
 class E2Unet(nn.Module):
     """E2-TTS: a flat U-Net transformer, time as a frame in front."""
 
@@ -184,10 +173,7 @@ class E2Unet(nn.Module):
         self.time, self.letters = TimeEmbedding(), nn.Embedding(VOCABULARY, 32)
         self.first, self.out = nn.Linear(2 * BANDS + 32, WIDTH), nn.Linear(WIDTH, BANDS)
         self.attends = nn.ModuleList(DitAttention(all_heads=True) for _ in range(layers))
-        self.feeds = nn.ModuleList(
-            nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
-            for _ in range(layers)
-        )
+        self.feeds = nn.ModuleList(make_feed_forward(nn.GELU) for _ in range(layers))
         self.norms = nn.ModuleList(RootMeanSquare() for _ in range(2 * layers + 1))
         self.skips = nn.ModuleList(
             nn.Linear(2 * WIDTH, WIDTH, bias=False) for _ in range(layers // 2)
@@ -298,9 +284,7 @@ class MatchaLayer(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
         self.query, self.key, self.value = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(3))
         self.out = nn.Linear(WIDTH, WIDTH)
-        self.feed = nn.Sequential(
-            nn.Linear(WIDTH, 4 * WIDTH), activation(), nn.Linear(4 * WIDTH, WIDTH)
-        )
+        self.feed = make_feed_forward(activation)
 
     def forward(self, rows: Tensor, bias: Tensor) -> Tensor:
         """Run the layer over [batch, time, features]."""
@@ -323,8 +307,7 @@ class SnakeLayer(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Apply the activation."""
-        wave = torch.pow(torch.sin(rows * self.alpha.exp()), 2)
-        return rows + (1.0 / (self.beta.exp() + 1e-9)) * wave
+        return apply_snake(rows, self.alpha.exp(), self.beta.exp())
 
 
 class FlowUnet(nn.Module):
@@ -388,14 +371,12 @@ def build_matcha_tts() -> Example:
 @register_family("cosyvoice-flow", KIND)
 def build_cosyvoice_flow() -> Example:
     """Build the estimator of CosyVoice 2's flow."""
-    from .recognition import AdaptedStep
-
     inputs = (torch.randn(2, BANDS, 20), make_padding_mask(20, 4)[:, None].float())
     inputs += (torch.randn(2, BANDS, 20), torch.rand(2), torch.randn(2, BANDS))
     inputs += (torch.randn(2, BANDS, 20),)
     timed = {0: BATCH, 2: TIME}
     axes = (timed, timed, timed, {0: BATCH}, {0: BATCH}, timed)
-    return Example(AdaptedStep(FlowUnet(causal=True)), inputs, axes)
+    return make_plain_example(FlowUnet(causal=True), *inputs, axes=axes)
 
 
 class LatentUpsampler(nn.Module):
@@ -403,15 +384,10 @@ class LatentUpsampler(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        from .recognition import RelativeAttention
-
         self.embed, self.project = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, WIDTH)
         self.look = nn.Conv1d(WIDTH, WIDTH, 4)
         self.attends = nn.ModuleList(RelativeAttention() for _ in range(2))
-        self.feeds = nn.ModuleList(
-            nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.SiLU(), nn.Linear(4 * WIDTH, WIDTH))
-            for _ in range(2)
-        )
+        self.feeds = nn.ModuleList(make_feed_forward(nn.SiLU) for _ in range(2))
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(4))
         self.register_buffer("table", torch.randn(1, 399, WIDTH))
         self.grow, self.out = nn.Conv1d(WIDTH, WIDTH, 5), nn.Linear(WIDTH, BANDS)
@@ -451,14 +427,7 @@ class JointBlock(nn.Module):
         self.conditions = nn.ModuleList(nn.Linear(WIDTH, 6 * WIDTH) for _ in range(2))
         self.packs = nn.ModuleList(nn.Linear(WIDTH, 3 * WIDTH) for _ in range(2))
         self.outs = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
-        self.feeds = nn.ModuleList(
-            nn.Sequential(
-                nn.Linear(WIDTH, 4 * WIDTH),
-                nn.GELU(approximate="tanh"),
-                nn.Linear(4 * WIDTH, WIDTH),
-            )
-            for _ in range(2)
-        )
+        self.feeds = nn.ModuleList(make_feed_forward(TANH_GELU) for _ in range(2))
         self.norm = nn.LayerNorm(WIDTH, elementwise_affine=False, eps=1e-6)
 
     def forward(self, latents: Tensor, text: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
@@ -517,14 +486,7 @@ class VideoDit(nn.Module):
         self.attends = nn.ModuleList(
             nn.MultiheadAttention(WIDTH, HEADS, batch_first=True) for _ in range(2 * LAYERS)
         )
-        self.feeds = nn.ModuleList(
-            nn.Sequential(
-                nn.Linear(WIDTH, 4 * WIDTH),
-                nn.GELU(approximate="tanh"),
-                nn.Linear(4 * WIDTH, WIDTH),
-            )
-            for _ in range(LAYERS)
-        )
+        self.feeds = nn.ModuleList(make_feed_forward(TANH_GELU) for _ in range(LAYERS))
         self.norm = nn.LayerNorm(WIDTH, elementwise_affine=False, eps=1e-6)
         self.out = nn.Linear(WIDTH, 16)
 
@@ -549,17 +511,19 @@ def build_cross_attention_dit() -> Example:
     return make_plain_example(VideoDit(), *inputs, axes=axes)
 
 
+VISION = {
+    "hidden_size": WIDTH,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "image_size": 32,
+    "patch_size": 8,
+}
+
+
 @register_family("clip-vision", KIND)
 def build_clip_vision() -> Example:
     """Build CLIP's vision encoder."""
-    config = hf.CLIPVisionConfig(
-        hidden_size=WIDTH,
-        intermediate_size=4 * WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        image_size=32,
-        patch_size=8,
-    )
+    config = hf.CLIPVisionConfig(**VISION, intermediate_size=4 * WIDTH)
     return make_plain_example(
         hf.CLIPVisionModel(config), torch.randn(2, 3, 32, 32), axes=({0: BATCH},)
     )
@@ -597,13 +561,7 @@ def build_mobilenet_v2() -> Example:
 @register_family("dinov2", KIND)
 def build_dinov2() -> Example:
     """Build a DINOv2, for its one size."""
-    config = hf.Dinov2Config(
-        hidden_size=WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        image_size=32,
-        patch_size=8,
-    )
+    config = hf.Dinov2Config(**VISION)
     model = hf.Dinov2Model(config)
     return make_plain_example(model, torch.randn(2, 3, 32, 32), axes=({0: BATCH},))
 
@@ -611,14 +569,7 @@ def build_dinov2() -> Example:
 @register_family("siglip-vision", KIND)
 def build_siglip_vision() -> Example:
     """Build SigLIP's vision encoder."""
-    config = hf.SiglipVisionConfig(
-        hidden_size=WIDTH,
-        intermediate_size=4 * WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        image_size=32,
-        patch_size=8,
-    )
+    config = hf.SiglipVisionConfig(**VISION, intermediate_size=4 * WIDTH)
     model = hf.SiglipVisionModel(config)
     return make_plain_example(model, torch.randn(2, 3, 32, 32), axes=({0: BATCH},))
 

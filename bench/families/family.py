@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+import transformers as hf
 from torch import Tensor, nn
 
 BATCH, TIME = "batch", "time"
-LAYERS, WIDTH, HEADS, VOCABULARY = 2, 64, 4, 120
+LAYERS, WIDTH, HEADS, VOCABULARY, BANDS = 2, 64, 4, 120, 40
 """Sizes of the small models: real ones differ in these numbers, not in what a layer computes."""
 
 Axes = dict[int, str]
+Sizes = dict[str, object]
+ModelTable = dict[str, tuple[str, str, Sizes]]
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,25 @@ def register_family(name: str, kind: str) -> Callable[[Build], Build]:
         return build
 
     return add_family
+
+
+def register_models(
+    kind: str, table: ModelTable, common: Sizes, make_example: Callable[[nn.Module], Example]
+) -> None:
+    """Register families that transformers has: by name, its config, its model, and their sizes.
+
+    Args:
+        kind: The kind of the families.
+        table: The families.
+        common: The sizes that all have, unless the table says else.
+        make_example: Makes an example of a model.
+    """
+
+    def build_example(config: str, model: str, sizes: Sizes) -> Example:
+        return make_example(getattr(hf, model)(getattr(hf, config)(**common | sizes)))
+
+    for name, row in table.items():
+        register_family(name, kind)(functools.partial(build_example, *row))
 
 
 class Adapter(nn.Module):
@@ -93,6 +116,18 @@ class Method(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return the first tensor that the method computes."""
         return take_first_tensor(getattr(self.model, self.name)(*inputs, **self.fixed))
+
+
+class AdaptedStep(nn.Module):
+    """Call a streaming model with all inputs, and return all its tensors."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return what the model returns."""
+        return self.model(*inputs)
 
 
 def take_first_tensor(output: object) -> Tensor:

@@ -14,10 +14,12 @@ from .family import (
     VOCABULARY,
     WIDTH,
     Example,
+    ModelTable,
     make_padding_mask,
     make_text_example,
     make_token_ids,
     register_family,
+    register_models,
 )
 
 KIND = "language models"
@@ -31,7 +33,7 @@ COMMON = {
     "pad_token_id": 1,
 }
 GROUPED = {"num_key_value_heads": 2, "head_dim": WIDTH // HEADS}
-DECODERS: dict[str, tuple[str, str, dict[str, object]]] = {
+DECODERS: ModelTable = {
     "llama": ("LlamaConfig", "LlamaForCausalLM", {"num_key_value_heads": 2}),
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {"num_key_value_heads": 2}),
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", GROUPED),
@@ -50,22 +52,25 @@ DECODERS: dict[str, tuple[str, str, dict[str, object]]] = {
 }
 
 
-def _build_decoder(config: str, model: str, sizes: dict[str, object]) -> Example:
-    chosen = getattr(hf, config)(**COMMON | sizes)
-    return make_text_example(getattr(hf, model)(chosen), "logits", use_cache=False)
+def make_decoder_example(model: nn.Module, *, mask: bool = True) -> Example:
+    """Return an example of a decoder without caches."""
+    return make_text_example(model, "logits", mask=mask, use_cache=False)
 
 
-for _name, (_config, _model, _sizes) in DECODERS.items():
-    register_family(_name, KIND)(lambda c=_config, m=_model, s=_sizes: _build_decoder(c, m, s))
+register_models(KIND, DECODERS, COMMON, make_decoder_example)
+
+
+def _make_gpt2() -> nn.Module:
+    config = hf.GPT2Config(
+        vocab_size=VOCABULARY, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS, n_positions=128
+    )
+    return hf.GPT2LMHeadModel(config)
 
 
 @register_family("gpt2", KIND)
 def build_gpt2() -> Example:
     """Build a GPT-2."""
-    config = hf.GPT2Config(
-        vocab_size=VOCABULARY, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS, n_positions=128
-    )
-    return make_text_example(hf.GPT2LMHeadModel(config), "logits", use_cache=False)
+    return make_decoder_example(_make_gpt2())
 
 
 @register_family("opt", KIND)
@@ -80,7 +85,7 @@ def build_opt() -> Example:
         ffn_dim=4 * WIDTH,
         max_position_embeddings=128,
     )
-    return make_text_example(hf.OPTForCausalLM(config), "logits", use_cache=False)
+    return make_decoder_example(hf.OPTForCausalLM(config))
 
 
 @register_family("bloom", KIND)
@@ -89,14 +94,14 @@ def build_bloom() -> Example:
     config = hf.BloomConfig(
         vocab_size=VOCABULARY, hidden_size=WIDTH, n_layer=LAYERS, n_head=HEADS, pad_token_id=1
     )
-    return make_text_example(hf.BloomForCausalLM(config), "logits", use_cache=False)
+    return make_decoder_example(hf.BloomForCausalLM(config))
 
 
 @register_family("mamba", KIND)
 def build_mamba() -> Example:
     """Build a Mamba, a state-space model."""
     config = hf.MambaConfig(vocab_size=VOCABULARY, hidden_size=WIDTH, num_hidden_layers=LAYERS)
-    return make_text_example(hf.MambaForCausalLM(config), "logits", mask=False, use_cache=False)
+    return make_decoder_example(hf.MambaForCausalLM(config), mask=False)
 
 
 class Step(nn.Module):
@@ -144,7 +149,4 @@ def build_qwen3_step() -> Example:
 @register_family("gpt2-step", KIND)
 def build_gpt2_step() -> Example:
     """Build one step of a GPT-2 with caches."""
-    config = hf.GPT2Config(
-        vocab_size=VOCABULARY, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS, n_positions=128
-    )
-    return make_step_example(hf.GPT2LMHeadModel(config), HEADS, WIDTH // HEADS)
+    return make_step_example(_make_gpt2(), HEADS, WIDTH // HEADS)

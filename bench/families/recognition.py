@@ -10,25 +10,39 @@ import transformers as hf
 from torch import Tensor, nn
 
 from .family import (
+    BANDS,
     BATCH,
     HEADS,
     LAYERS,
     TIME,
     VOCABULARY,
     WIDTH,
+    AdaptedStep,
     Adapter,
     Example,
+    ModelTable,
+    Sizes,
     make_audio_example,
     make_frames_example,
     make_padding_mask,
     make_plain_example,
     make_token_ids,
     register_family,
+    register_models,
+)
+from .layers import (
+    SIZE,
+    RelativeAttention,
+    SelfAttention,
+    ZipformerLayer,
+    make_feed_forward,
+    make_positions,
+    split_heads,
+    weigh_values,
 )
 
 KIND = "speech recognition"
-BANDS = 40
-WAVE: dict[str, object] = {
+WAVE: Sizes = {
     "vocab_size": VOCABULARY,
     "hidden_size": WIDTH,
     "num_hidden_layers": LAYERS,
@@ -40,12 +54,12 @@ WAVE: dict[str, object] = {
     "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4,
 }
-LARGE: dict[str, object] = {
+LARGE: Sizes = {
     "feat_extract_norm": "layer",
     "do_stable_layer_norm": True,
     "conv_bias": True,
 }
-WAVES: dict[str, tuple[str, str, dict[str, object]]] = {
+WAVES: ModelTable = {
     "wav2vec2": ("Wav2Vec2Config", "Wav2Vec2ForCTC", {}),
     "wav2vec2-large": ("Wav2Vec2Config", "Wav2Vec2ForCTC", LARGE),
     "hubert": ("HubertConfig", "HubertModel", {}),
@@ -73,13 +87,7 @@ WAVES: dict[str, tuple[str, str, dict[str, object]]] = {
 }
 
 
-def _build_wave_model(config: str, model: str, sizes: dict[str, object]) -> Example:
-    chosen = getattr(hf, config)(**WAVE | sizes)
-    return make_audio_example(getattr(hf, model)(chosen))
-
-
-for _name, (_config, _model, _sizes) in WAVES.items():
-    register_family(_name, KIND)(lambda c=_config, m=_model, s=_sizes: _build_wave_model(c, m, s))
+register_models(KIND, WAVES, WAVE, make_audio_example)
 
 
 @register_family("w2v-bert", KIND)
@@ -189,7 +197,12 @@ def build_whisper_encoder() -> Example:
     """Build Whisper's encoder, for its one length."""
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
-    adapted = Adapter(WhisperEncoder(hf.WhisperConfig(**WHISPER)), ("input_features",))
+    return _make_window_example(WhisperEncoder(hf.WhisperConfig(**WHISPER)))
+
+
+def _make_window_example(encoder: nn.Module) -> Example:
+    """Return an example of an encoder of mel frames that has one length."""
+    adapted = Adapter(encoder, ("input_features",))
     return Example(adapted, (torch.randn(2, BANDS, 200),), ({0: BATCH},))
 
 
@@ -198,9 +211,13 @@ def build_whisper_decoder() -> Example:
     """Build Whisper's decoder without caches."""
     from transformers.models.whisper.modeling_whisper import WhisperDecoder
 
-    decoder = WhisperDecoder(hf.WhisperConfig(**WHISPER))
+    return _make_decoder_example(WhisperDecoder(hf.WhisperConfig(**WHISPER)), WIDTH)
+
+
+def _make_decoder_example(decoder: nn.Module, width: int) -> Example:
+    """Return an example of a decoder that reads the tokens written so far, and frames."""
     names = ("input_ids", "encoder_hidden_states")
-    inputs = (make_token_ids(7), torch.randn(2, 30, WIDTH))
+    inputs = (make_token_ids(7), torch.randn(2, 30, width))
     axes = ({0: BATCH, 1: "written"}, {0: BATCH, 1: TIME})
     return Example(Adapter(decoder, names, full=True, use_cache=False), inputs, axes)
 
@@ -231,11 +248,7 @@ def build_moonshine_decoder() -> Example:
     """Build Moonshine's decoder without caches."""
     from transformers.models.moonshine.modeling_moonshine import MoonshineDecoder
 
-    decoder = MoonshineDecoder(hf.MoonshineConfig(**MOONSHINE))
-    inputs = (make_token_ids(7), torch.randn(2, 30, 72))
-    axes = ({0: BATCH, 1: "written"}, {0: BATCH, 1: TIME})
-    names = ("input_ids", "encoder_hidden_states")
-    return Example(Adapter(decoder, names, full=True, use_cache=False), inputs, axes)
+    return _make_decoder_example(MoonshineDecoder(hf.MoonshineConfig(**MOONSHINE)), 72)
 
 
 CONFORMER = {
@@ -269,8 +282,7 @@ def build_qwen2_audio_encoder() -> Example:
 
     sizes = {x: WHISPER[x] for x in WHISPER if x.startswith(("num_mel", "d_model", "encoder"))}
     config = hf.Qwen2AudioEncoderConfig(**sizes, max_source_positions=100)
-    adapted = Adapter(Qwen2AudioEncoder(config), ("input_features",))
-    return Example(adapted, (torch.randn(2, BANDS, 200),), ({0: BATCH},))
+    return _make_window_example(Qwen2AudioEncoder(config))
 
 
 @register_family("voxtral-encoder", KIND)
@@ -286,8 +298,7 @@ def build_voxtral_encoder() -> Example:
         num_mel_bins=BANDS,
         max_source_positions=100,
     )
-    adapted = Adapter(VoxtralEncoder(config), ("input_features",))
-    return Example(adapted, (torch.randn(2, BANDS, 200),), ({0: BATCH},))
+    return _make_window_example(VoxtralEncoder(config))
 
 
 @register_family("glm-asr-encoder", KIND)
@@ -344,60 +355,14 @@ def build_fun_asr_nano_encoder() -> Example:
 # What follows is written down anew, after the papers and the code that people export.
 
 
-class SelfAttention(nn.Module):
-    """Attention of heads in one product, as FunASR and WeNet write it, with a padding mask.
-
-    Args:
-        packed: Whether one product computes queries, keys and values.
-    """
-
-    def __init__(self, width: int = WIDTH, *, packed: bool = False) -> None:
-        super().__init__()
-        self.size = width // HEADS
-        self.project = nn.Linear(width, 3 * width) if packed else None
-        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
-        self.out = nn.Linear(width, width)
-
-    def forward(self, frames: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Attend over all frames that the mask shows."""
-        if self.project is not None:
-            parts = torch.split(self.project(frames), self.size * HEADS, dim=-1)
-        else:
-            parts = (self.query(frames), self.key(frames), self.value(frames))
-        query, key, value = (self.split_heads(x) for x in parts)
-        scores = torch.matmul(query * self.size**-0.5, key.transpose(-2, -1))
-        return self.out(weigh_values(scores, value, mask))
-
-    def split_heads(self, frames: Tensor) -> Tensor:
-        """Lay features out by head."""
-        return frames.view(frames.shape[0], -1, HEADS, self.size).transpose(1, 2)
-
-
-def weigh_values(scores: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the values that masked scores weigh, as [batch, time, features]."""
-    if mask is None:
-        weights = torch.softmax(scores, dim=-1)
-    else:
-        hidden = mask[:, None, None, :] == 0
-        weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1)
-        weights = weights.masked_fill(hidden, 0.0)
-    frames = torch.matmul(weights, value).transpose(1, 2)
-    return frames.contiguous().view(frames.shape[0], -1, frames.shape[2] * frames.shape[3])
-
-
-def make_feed_forward(width: int = WIDTH, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
-    """Return the two products of a layer."""
-    return nn.Sequential(nn.Linear(width, 4 * width), activation(), nn.Linear(4 * width, width))
-
-
 class Sanm(SelfAttention):
     """Attention with a memory: a convolution over time of the values (FunASR)."""
 
-    def __init__(self, width: int = WIDTH) -> None:
-        super().__init__(width, packed=True)
-        self.memory = nn.Conv1d(width, width, 11, groups=width, bias=False)
+    def __init__(self) -> None:
+        super().__init__(packed=True)
+        self.memory = nn.Conv1d(WIDTH, WIDTH, 11, groups=WIDTH, bias=False)
 
-    def forward(self, frames: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, frames: Tensor, mask: Tensor) -> Tensor:
         """Attend, and add what the memory says."""
         value = self.project(frames)[..., -frames.shape[-1] :]
         valid = mask[:, :, None].to(value.dtype)
@@ -510,11 +475,8 @@ class DecoderLayer(nn.Module):
         hidden = self.norms[1](self.feed(self.norms[0](tokens)))
         tokens = tokens + self.memory(hidden.transpose(1, 2)).transpose(1, 2) + hidden
         key, value = torch.split(self.pair(frames), WIDTH, dim=-1)
-        query = self.query(self.norms[2](tokens)) * (WIDTH // HEADS) ** -0.5
-        query, key, value = (
-            x.view(x.shape[0], -1, HEADS, WIDTH // HEADS).transpose(1, 2)
-            for x in (query, key, value)
-        )
+        query = self.query(self.norms[2](tokens)) * SIZE**-0.5
+        query, key, value = (split_heads(x) for x in (query, key, value))
         scores = torch.matmul(query, key.transpose(-2, -1))
         return tokens + self.out(weigh_values(scores, value, mask))
 
@@ -524,38 +486,6 @@ def build_paraformer() -> Example:
     """Build a Paraformer."""
     mask = make_padding_mask(30, 6).to(torch.float32)
     return make_plain_example(Paraformer(), torch.randn(2, 30, BANDS), mask)
-
-
-class RelativeAttention(SelfAttention):
-    """Attention with Transformer-XL's relative positions and its biases u and v.
-
-    Args:
-        shift: Whether scores of positions are moved row by row (ESPnet, NeMo); WeNet does without.
-    """
-
-    def __init__(self, *, shift: bool = True) -> None:
-        super().__init__()
-        self.shift = shift
-        self.position = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.u, self.v = (nn.Parameter(torch.randn(HEADS, self.size)) for _ in range(2))
-
-    def forward(self, frames: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
-        """Attend over all frames that the mask shows."""
-        query = self.query(frames).view(frames.shape[0], -1, HEADS, self.size)
-        key, value = self.split_heads(self.key(frames)), self.split_heads(self.value(frames))
-        place = self.split_heads(self.position(positions))
-        content = torch.matmul((query + self.u).transpose(1, 2), key.transpose(-2, -1))
-        offset = torch.matmul((query + self.v).transpose(1, 2), place.transpose(-2, -1))
-        if self.shift:
-            offset = shift_rows(offset)[..., : content.shape[-1]]
-        return self.out(weigh_values((content + offset) / math.sqrt(self.size), value, mask))
-
-
-def shift_rows(scores: Tensor) -> Tensor:
-    """Move each row by one more, by a pad and two views."""
-    batch, heads, rows, columns = scores.shape
-    padded = fn.pad(scores, (1, 0)).view(batch, heads, columns + 1, rows)
-    return padded[:, :, 1:].reshape(batch, heads, rows, columns)
 
 
 class ConvolutionModule(nn.Module):
@@ -585,7 +515,7 @@ class ConformerLayer(nn.Module):
 
     def __init__(self, attend: nn.Module, norm: type[nn.Module] = nn.BatchNorm1d) -> None:
         super().__init__()
-        self.feeds = nn.ModuleList(make_feed_forward(WIDTH, nn.SiLU) for _ in range(2))
+        self.feeds = nn.ModuleList(make_feed_forward(nn.SiLU) for _ in range(2))
         self.attend, self.convolve = attend, ConvolutionModule(norm)
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(5))
 
@@ -647,21 +577,22 @@ class Conformer(nn.Module):
         return torch.log_softmax(self.ctc(self.norm(frames)), dim=-1)
 
 
-def _build_conformer(style: str) -> Example:
+def _make_lengths_example(encoder: nn.Module) -> Example:
+    """Return an example of an encoder that reads frames and how many of them are valid."""
     inputs = (torch.randn(2, 67, BANDS), torch.tensor([67, 50]))
-    return make_plain_example(Conformer(style), *inputs, axes=({0: BATCH, 1: TIME}, {0: BATCH}))
+    return make_plain_example(encoder, *inputs, axes=({0: BATCH, 1: TIME}, {0: BATCH}))
 
 
 @register_family("conformer-wenet", KIND)
 def build_conformer_wenet() -> Example:
     """Build a WeNet Conformer."""
-    return _build_conformer("wenet")
+    return _make_lengths_example(Conformer("wenet"))
 
 
 @register_family("conformer-espnet", KIND)
 def build_conformer_espnet() -> Example:
     """Build an ESPnet Conformer."""
-    return _build_conformer("espnet")
+    return _make_lengths_example(Conformer("espnet"))
 
 
 class FastConformer(nn.Module):
@@ -698,122 +629,6 @@ def build_fastconformer_nemo() -> Example:
     return make_plain_example(FastConformer(), *inputs, axes=({0: BATCH, 2: TIME}, {0: BATCH}))
 
 
-class SwooshL(nn.Module):
-    """Zipformer's activation: a softplus moved and tilted."""
-
-    def __init__(self, shift: float = 4.0, offset: float = 0.035) -> None:
-        super().__init__()
-        self.shift, self.offset = shift, offset
-
-    def forward(self, frames: Tensor) -> Tensor:
-        """Apply the activation as icefall exports it."""
-        moved = frames - self.shift
-        soft = (1.0 + moved.exp()).log()
-        soft = torch.where(soft == float("inf"), moved, soft)
-        return soft - 0.08 * frames - self.offset
-
-
-class BiasNorm(nn.Module):
-    """Zipformer's norm: by the root mean square of what is left without a bias."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bias, self.scale = nn.Parameter(torch.randn(WIDTH)), nn.Parameter(torch.tensor(0.3))
-
-    def forward(self, frames: Tensor) -> Tensor:
-        """Divide by the root mean square."""
-        scales = torch.mean((frames - self.bias) ** 2, dim=-1, keepdim=True) ** -0.5
-        return frames * (scales * self.scale.exp())
-
-
-def make_positions(length: int) -> Tensor:
-    """Return the features of the distances of frames, as a Zipformer takes them."""
-    steps = torch.arange(-(length - 1), length, dtype=torch.float32)[:, None]
-    squeezed = 24**0.5 * steps.sign() * ((steps.abs() + 24**0.5).log() - math.log(24**0.5))
-    angles = (squeezed / 4).atan() * torch.arange(1, 13)[None]
-    return torch.cat([angles.cos(), angles.sin()], dim=-1)[None]
-
-
-class ZipformerLayer(nn.Module):
-    """A Zipformer layer: shared attention weights, three feed forwards, two convolutions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.project = nn.Linear(WIDTH, HEADS * (2 * 16 + 4))
-        self.position = nn.Linear(24, HEADS * 4, bias=False)
-        self.feeds = nn.ModuleList(
-            nn.Sequential(nn.Linear(WIDTH, 3 * WIDTH), SwooshL(), nn.Linear(3 * WIDTH, WIDTH))
-            for _ in range(3)
-        )
-        self.values = nn.ModuleList(nn.Linear(WIDTH, HEADS * 12) for _ in range(2))
-        self.outs = nn.ModuleList(nn.Linear(HEADS * 12, WIDTH) for _ in range(2))
-        self.gates = nn.Linear(WIDTH, 3 * WIDTH)
-        self.gate_out = nn.Linear(WIDTH, WIDTH)
-        self.ins = nn.ModuleList(nn.Linear(WIDTH, 2 * WIDTH) for _ in range(2))
-        self.deeps = nn.ModuleList(
-            nn.Conv1d(WIDTH, WIDTH, 15, groups=WIDTH, padding=7) for _ in range(2)
-        )
-        self.tails = nn.ModuleList(
-            nn.Sequential(SwooshL(1.0, 0.313), nn.Linear(WIDTH, WIDTH)) for _ in range(2)
-        )
-        self.norm = BiasNorm()
-        self.bypass, self.middle = (nn.Parameter(torch.rand(WIDTH)) for _ in range(2))
-
-    def compute_weights(self, frames: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-        """Return the attention weights, [heads, batch, time, time]."""
-        time, batch, _ = frames.shape
-        query, key, place = torch.split(
-            self.project(frames), [HEADS * 16, HEADS * 16, HEADS * 4], dim=-1
-        )
-        query = query.reshape(time, batch, HEADS, 16).permute(2, 1, 0, 3)
-        key = key.reshape(time, batch, HEADS, 16).permute(2, 1, 3, 0)
-        place = place.reshape(time, batch, HEADS, 4).permute(2, 1, 0, 3)
-        steps = self.position(positions)
-        steps = steps.reshape(1, 2 * time - 1, HEADS, 4).permute(2, 0, 3, 1)
-        offset = torch.matmul(place, steps)
-        rows = torch.arange(time - 1, -1, -1)[:, None] + torch.arange(time)[None]
-        rows = rows.repeat(batch * HEADS, 1)
-        offset = offset.reshape(-1, 2 * time - 1).gather(dim=1, index=rows)
-        scores = torch.matmul(query, key) + offset.view(HEADS, batch, time, time)
-        return scores.masked_fill(mask[None, :, None] == 0, -1000.0).softmax(dim=-1)
-
-    def attend_values(self, frames: Tensor, weights: Tensor, i: int) -> Tensor:
-        """Weigh values by the weights that the layer shares."""
-        time, batch, _ = frames.shape
-        value = self.values[i](frames).reshape(time, batch, HEADS, 12).permute(2, 1, 0, 3)
-        value = torch.matmul(weights, value).permute(2, 1, 0, 3)
-        return self.outs[i](value.reshape(time, batch, HEADS * 12))
-
-    def attend_gated_values(self, frames: Tensor, weights: Tensor) -> Tensor:
-        """Weigh values between two gates, by the weights of the first head."""
-        time, batch, _ = frames.shape
-        scale, value, gate = self.gates(frames).chunk(3, dim=-1)
-        value = (value * torch.tanh(scale)).reshape(time, batch, 1, WIDTH).permute(2, 1, 0, 3)
-        value = torch.matmul(weights[:1], value).permute(2, 1, 0, 3).reshape(time, batch, WIDTH)
-        return self.gate_out(value * gate)
-
-    def convolve_frames(self, frames: Tensor, mask: Tensor, i: int) -> Tensor:
-        """Run one of the two convolution modules."""
-        value, gate = self.ins[i](frames).chunk(2, dim=-1)
-        value = (value * gate.sigmoid()).permute(1, 2, 0)
-        value = self.deeps[i](value.masked_fill(mask[:, None] == 0, 0.0))
-        return self.tails[i](value.permute(2, 0, 1))
-
-    def forward(self, frames: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-        """Run the layer over [time, batch, features]."""
-        start, weights = frames, self.compute_weights(frames, positions, mask)
-        frames = frames + self.feeds[0](frames)
-        frames = frames + self.attend_gated_values(frames, weights)
-        frames = frames + self.attend_values(frames, weights, 0)
-        frames = frames + self.convolve_frames(frames, mask, 0)
-        frames = frames + self.feeds[1](frames)
-        frames = start + (frames - start) * self.middle
-        frames = frames + self.attend_values(frames, weights, 1)
-        frames = frames + self.convolve_frames(frames, mask, 1)
-        frames = self.norm(frames + self.feeds[2](frames))
-        return start + (frames - start) * self.bypass
-
-
 class Zipformer(nn.Module):
     """A Zipformer of two stacks, of which the second runs at half the rate."""
 
@@ -847,8 +662,7 @@ class Zipformer(nn.Module):
 @register_family("zipformer", KIND)
 def build_zipformer() -> Example:
     """Build a Zipformer."""
-    inputs = (torch.randn(2, 67, BANDS), torch.tensor([67, 50]))
-    return make_plain_example(Zipformer(), *inputs, axes=({0: BATCH, 1: TIME}, {0: BATCH}))
+    return _make_lengths_example(Zipformer())
 
 
 class EmformerLayer(nn.Module):
@@ -857,7 +671,7 @@ class EmformerLayer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.query, self.pair = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
-        self.out, self.feed = nn.Linear(WIDTH, WIDTH), make_feed_forward(WIDTH, nn.GELU)
+        self.out, self.feed = nn.Linear(WIDTH, WIDTH), make_feed_forward(nn.GELU)
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(3))
 
     def forward(self, frames: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
@@ -896,18 +710,6 @@ class Emformer(nn.Module):
         return (self.out(frames.transpose(0, 1)), *moved)
 
 
-class AdaptedStep(nn.Module):
-    """Call a streaming model with all inputs, and return all its tensors."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return what the model returns."""
-        return self.model(*inputs)
-
-
 @register_family("emformer-step", KIND)
 def build_emformer_step() -> Example:
     """Build one step of an Emformer."""
@@ -928,7 +730,7 @@ class QwenAudioEncoder(nn.Module):
         )
         self.first = nn.Linear(16 * 5, WIDTH, bias=False)
         self.attends = nn.ModuleList(SelfAttention() for _ in range(LAYERS))
-        self.feeds = nn.ModuleList(make_feed_forward(WIDTH, nn.GELU) for _ in range(LAYERS))
+        self.feeds = nn.ModuleList(make_feed_forward(nn.GELU) for _ in range(LAYERS))
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2 * LAYERS + 1))
         self.project = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, 128))
 
@@ -983,7 +785,7 @@ class BranchformerLayer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.feeds = nn.ModuleList(make_feed_forward(WIDTH, nn.SiLU) for _ in range(2))
+        self.feeds = nn.ModuleList(make_feed_forward(nn.SiLU) for _ in range(2))
         self.attend = RelativeAttention()
         self.wide, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
         self.gate_norm = nn.LayerNorm(2 * WIDTH)
@@ -1016,5 +818,4 @@ class Branchformer(Conformer):
 @register_family("e-branchformer", KIND)
 def build_e_branchformer() -> Example:
     """Build an E-Branchformer."""
-    inputs = (torch.randn(2, 67, BANDS), torch.tensor([67, 50]))
-    return make_plain_example(Branchformer(), *inputs, axes=({0: BATCH, 1: TIME}, {0: BATCH}))
+    return _make_lengths_example(Branchformer())

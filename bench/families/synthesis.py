@@ -9,14 +9,15 @@ import torch.nn.functional as fn
 import transformers as hf
 from torch import Tensor, nn
 
-from .codecs import CausalConv, InverseFourier, NeuralSource, Snake
 from .family import (
+    BANDS,
     BATCH,
     HEADS,
     LAYERS,
     TIME,
     VOCABULARY,
     WIDTH,
+    AdaptedStep,
     Adapter,
     Example,
     make_padding_mask,
@@ -25,10 +26,16 @@ from .family import (
     make_token_ids,
     register_family,
 )
-from .recognition import SelfAttention, make_feed_forward
+from .layers import (
+    CausalConv,
+    InverseFourier,
+    NeuralSource,
+    SelfAttention,
+    Snake,
+    make_feed_forward,
+)
 
 KIND = "speech synthesis"
-BANDS = 40
 TALKER = {
     "vocab_size": VOCABULARY,
     "hidden_size": WIDTH,
@@ -80,23 +87,12 @@ def build_vits_text_encoder() -> Example:
     return Example(adapted, inputs, ({0: BATCH, 1: TIME},) * 2)
 
 
-class VitsFlow(nn.Module):
-    """VITS' flow in reverse, over frames that are masked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.flow = hf.VitsModel(_make_vits_config()).flow
-
-    def forward(self, frames: Tensor, mask: Tensor) -> Tensor:
-        """Return the latents of frames."""
-        return self.flow(frames, mask, None, reverse=True)
-
-
 @register_family("vits-flow", KIND)
 def build_vits_flow() -> Example:
-    """Build VITS' flow."""
+    """Build VITS' flow in reverse, over frames that are masked."""
     inputs = (torch.randn(2, WIDTH, 20), make_padding_mask(20, 5)[:, None].float())
-    return make_plain_example(VitsFlow(), *inputs, axes=({0: BATCH, 2: TIME},) * 2)
+    adapted = Adapter(hf.VitsModel(_make_vits_config()).flow, (), reverse=True)
+    return Example(adapted, inputs, ({0: BATCH, 2: TIME},) * 2)
 
 
 @register_family("vits-decoder", KIND)
@@ -280,7 +276,8 @@ class Talker(nn.Module):
         super().__init__()
         self.books = nn.ModuleList(nn.Embedding(32, WIDTH) for _ in range(4))
         self.project = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.SiLU(), nn.Linear(WIDTH, WIDTH))
-        self.model = hf.Qwen3Model(hf.Qwen3Config(**TALKER, use_cache=False))
+        model = hf.Qwen3Model(hf.Qwen3Config(**TALKER))
+        self.model = Adapter(model, ("inputs_embeds",), full=True, use_cache=False)
         self.head = nn.Linear(WIDTH, 32, bias=False)
 
     def forward(self, text: Tensor, codes: Tensor) -> Tensor:
@@ -288,9 +285,7 @@ class Talker(nn.Module):
         frames = self.project(text)
         for i, book in enumerate(self.books):
             frames = frames + book(codes[..., i])
-        mask = torch.ones(frames.shape[:2], dtype=torch.int64)
-        output = self.model(inputs_embeds=frames, attention_mask=mask, use_cache=False)
-        return self.head(output.last_hidden_state)
+        return self.head(self.model(frames))
 
 
 @register_family("clvp-speech", KIND)
@@ -641,8 +636,6 @@ class TacotronStep(nn.Module):
 @register_family("tacotron2-step", KIND)
 def build_tacotron2_step() -> Example:
     """Build one frame of Tacotron 2's decoder."""
-    from .recognition import AdaptedStep
-
     inputs = (
         torch.randn(2, BANDS),
         torch.randn(2, 12, WIDTH),

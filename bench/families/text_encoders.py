@@ -15,10 +15,13 @@ from .family import (
     WIDTH,
     Adapter,
     Example,
+    ModelTable,
     make_padding_mask,
+    make_plain_example,
     make_text_example,
     make_token_ids,
     register_family,
+    register_models,
 )
 
 KIND = "text encoders"
@@ -31,7 +34,7 @@ COMMON = {
     "max_position_embeddings": 128,
     "pad_token_id": 1,
 }
-ENCODERS: dict[str, tuple[str, str, dict[str, object]]] = {
+ENCODERS: ModelTable = {
     "bert": ("BertConfig", "BertModel", {}),
     "roberta": ("RobertaConfig", "RobertaModel", {}),
     "xlm-roberta": ("XLMRobertaConfig", "XLMRobertaModel", {}),
@@ -73,13 +76,7 @@ ENCODERS: dict[str, tuple[str, str, dict[str, object]]] = {
 }
 
 
-def _build_encoder(config: str, model: str, sizes: dict[str, object]) -> Example:
-    chosen = getattr(hf, config)(**COMMON | sizes)
-    return make_text_example(getattr(hf, model)(chosen))
-
-
-for _name, (_config, _model, _sizes) in ENCODERS.items():
-    register_family(_name, KIND)(lambda c=_config, m=_model, s=_sizes: _build_encoder(c, m, s))
+register_models(KIND, ENCODERS, COMMON, make_text_example)
 
 
 @register_family("distilbert", KIND)
@@ -231,8 +228,7 @@ class Punctuator(nn.Module):
 @register_family("torch-encoder", KIND)
 def build_torch_encoder() -> Example:
     """Build torch's own TransformerEncoder with an embedding and a head."""
-    axes = ({0: BATCH, 1: TIME},) * 2
-    return Example(Adapter(Punctuator(), ()), (make_token_ids(), make_padding_mask()), axes)
+    return make_plain_example(Punctuator(), make_token_ids(), make_padding_mask())
 
 
 class PhonemeWriter(nn.Module):
@@ -260,4 +256,4 @@ class PhonemeWriter(nn.Module):
 def build_torch_transformer() -> Example:
     """Build torch's own encoder-decoder over letters and phonemes."""
     axes = ({0: BATCH, 1: TIME}, {0: BATCH, 1: "written"})
-    return Example(Adapter(PhonemeWriter(), ()), (make_token_ids(), make_token_ids(7)), axes)
+    return make_plain_example(PhonemeWriter(), make_token_ids(), make_token_ids(7), axes=axes)

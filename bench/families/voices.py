@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as fn
 import transformers as hf
 from torch import Tensor, nn
 
 from .family import (
+    BANDS,
     BATCH,
     HEADS,
     LAYERS,
     TIME,
+    VOCABULARY,
     WIDTH,
+    AdaptedStep,
     Adapter,
     Example,
     make_audio_example,
@@ -22,10 +23,16 @@ from .family import (
     make_text_example,
     register_family,
 )
-from .recognition import WAVE, AdaptedStep
+from .layers import (
+    RootMeanSquare,
+    make_feed_forward,
+    make_fourier_basis,
+    make_pair_angles,
+    rotate_pairs,
+)
+from .recognition import WAVE
 
 KIND = "voice activity and speakers"
-BANDS = 40
 
 
 class FsmnVad(nn.Module):
@@ -70,9 +77,7 @@ class Spectrum(nn.Module):
     def __init__(self, size: int, hop: int, *, pad: int | None = None) -> None:
         super().__init__()
         self.hop, self.bins, self.pad = hop, size // 2 + 1, size // 2 if pad is None else pad
-        angles = 2 * math.pi * torch.arange(self.bins)[:, None] * torch.arange(size) / size
-        basis = torch.cat([angles.cos(), -angles.sin()]) * torch.hann_window(size)
-        self.register_buffer("basis", basis[:, None])
+        self.register_buffer("basis", make_fourier_basis(size)[:, None])
 
     def transform_parts(self, samples: Tensor) -> tuple[Tensor, Tensor]:
         """Return the real and imaginary parts of [batch, samples]."""
@@ -418,7 +423,7 @@ def build_audio_spectrogram_transformer() -> Example:
 def build_clap_text() -> Example:
     """Build CLAP's text encoder."""
     config = hf.ClapTextConfig(
-        vocab_size=120,
+        vocab_size=VOCABULARY,
         hidden_size=WIDTH,
         num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
@@ -720,15 +725,13 @@ class MaskFormerLayer(nn.Module):
         super().__init__()
         self.project = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
         self.gate, self.out = nn.Linear(WIDTH, HEADS), nn.Linear(WIDTH, WIDTH, bias=False)
-        self.scales = nn.ParameterList(torch.rand(WIDTH) for _ in range(2))
-        self.feed = nn.Sequential(
-            nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
-        )
+        self.norms = nn.ModuleList(RootMeanSquare() for _ in range(2))
+        self.feed = make_feed_forward(nn.GELU)
         self.register_buffer("steps", 10000 ** (-torch.arange(0, 16, 2) / 16))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Run the layer over [rows, length, features]."""
-        hidden = fn.normalize(rows, dim=-1) * WIDTH**0.5 * self.scales[0]
+        hidden = self.norms[0](rows)
         parts = self.project(hidden).view(rows.shape[0], -1, 3, HEADS, WIDTH // HEADS)
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = fn.scaled_dot_product_attention(
@@ -737,15 +740,11 @@ class MaskFormerLayer(nn.Module):
         gates = self.gate(hidden).transpose(1, 2)[..., None].sigmoid()
         mixed = (mixed * gates).transpose(1, 2).reshape(rows.shape[0], -1, WIDTH)
         rows = rows + self.out(mixed)
-        return rows + self.feed(fn.normalize(rows, dim=-1) * WIDTH**0.5 * self.scales[1])
+        return rows + self.feed(self.norms[1](rows))
 
     def rotate_heads(self, heads: Tensor) -> Tensor:
         """Rotate neighbouring features by the place in the row."""
-        angles = torch.arange(heads.shape[2])[:, None] * self.steps[None]
-        angles = torch.stack([angles, angles], dim=-1).flatten(-2)
-        pairs = heads.unflatten(-1, (-1, 2))
-        turned = torch.stack([-pairs[..., 1], pairs[..., 0]], dim=-1).flatten(-2)
-        return heads * angles.cos() + turned * angles.sin()
+        return rotate_pairs(heads, make_pair_angles(self.steps, heads.shape[2]))
 
 
 class BandSplitRoformer(nn.Module):

@@ -25,19 +25,27 @@ RANGES = """
     at_b = Range (zero, b, one)
     at_t = Range (zero, t, one)
 """
-
-
-def flat(body: str = "", *, out: str = "int64[B, 1, 1, T] y") -> ir.Model:
-    """A Gather from the flattened mask; ``body`` makes ``place`` otherwise than usual."""
-    place = """
+PLACE = """
     per_b = Unsqueeze (at_b, ones)
     per_t = Unsqueeze (at_t, front)
     begin = Mul (per_b, cols)
     place = Add (begin, per_t)
-    """
+"""
+LOOK_UP = """
+    wide_b = Expand (per_b, shape)
+    wide_t = Expand (per_t, shape)
+    i = Unsqueeze (wide_b, last)
+    j = Unsqueeze (wide_t, last)
+    place = Concat <axis = -1> (i, j)
+    y = GatherND (mask, place)
+"""
+
+
+def flat(body: str = "", *, out: str = "int64[B, 1, 1, T] y") -> ir.Model:
+    """A Gather from the flattened mask; ``body`` makes ``place`` otherwise than usual."""
     return ir.from_onnx_text(
         f'<ir_version: 8, opset_import: ["" : 17]> m (int64[B, T] mask) => ({out}) <{INITS}>'
-        f"{{ {RANGES} flat = Reshape (mask, all) {body or place} y = Gather (flat, place) }}"
+        f"{{ {RANGES} flat = Reshape (mask, all) {body or PLACE} y = Gather (flat, place) }}"
     )
 
 
@@ -103,11 +111,7 @@ def test_the_operands_may_stand_in_any_order() -> None:
 
 def test_the_way_there_and_back_goes_with_it() -> None:
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
-    m (int64[B, T] mask) => (int64[B, 1, 1, T] y) <{INITS}> {{ {RANGES}
-    per_b = Unsqueeze (at_b, ones)
-    per_t = Unsqueeze (at_t, front)
-    begin = Mul (per_b, cols)
-    place = Add (begin, per_t)
+    m (int64[B, T] mask) => (int64[B, 1, 1, T] y) <{INITS}> {{ {RANGES} {PLACE}
     flat = Flatten <axis = 2> (mask)
     found = Gather (flat, place)
     line = Reshape (found, all)
@@ -119,20 +123,20 @@ def test_the_way_there_and_back_goes_with_it() -> None:
     np.testing.assert_array_equal(run(after, {"mask": MASK}), run(before, {"mask": MASK}))
 
 
-def test_dynamos_gathernd() -> None:
-    text = f"""<ir_version: 8, opset_import: ["" : 18]>
+def by_pairs(rows: str = "at_b") -> ir.Model:
+    """A GatherND as dynamo writes it, by ``rows`` and the position."""
+    return ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["" : 18]>
     m (int64[B, T] mask) => (int64[B, 1, T] y) <{INITS}, int64[2] behind = {{1, 2}},
       int64[2] before = {{0, 1}}> {{ {RANGES}
-    per_b = Unsqueeze (at_b, behind)
+    none = Range (zero, one, one)
+    per_b = Unsqueeze ({rows}, behind)
     per_t = Unsqueeze (at_t, before)
     shape = Concat <axis = 0> (rows, second, cols)
-    wide_b = Expand (per_b, shape)
-    wide_t = Expand (per_t, shape)
-    i = Unsqueeze (wide_b, last)
-    j = Unsqueeze (wide_t, last)
-    place = Concat <axis = -1> (i, j)
-    y = GatherND (mask, place) }}"""
-    before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    {LOOK_UP} }}""")
+
+
+def test_dynamos_gathernd() -> None:
+    before, after = by_pairs(), by_pairs()
     assert graphfix.run(after, "mask-lookup").changed
     assert "GatherND" not in ops(after)
     np.testing.assert_array_equal(run(after, {"mask": MASK}), run(before, {"mask": MASK}))
@@ -168,11 +172,7 @@ def test_other_indices_are_left_alone(body: str) -> None:
 
 def test_a_table_of_another_size_is_left_alone() -> None:
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
-    m (int64[B, T] mask, int64[C, S] other) => (int64[P, 1, 1, Q] y) <{INITS}> {{ {RANGES}
-    per_b = Unsqueeze (at_b, ones)
-    per_t = Unsqueeze (at_t, front)
-    begin = Mul (per_b, cols)
-    place = Add (begin, per_t)
+    m (int64[B, T] mask, int64[C, S] other) => (int64[P, 1, 1, Q] y) <{INITS}> {{ {RANGES} {PLACE}
     flat = Reshape (other, all)
     y = Gather (flat, place) }}"""
     assert not graphfix.run(ir.from_onnx_text(text), "mask-lookup").changed
@@ -212,12 +212,7 @@ def cut(more: str, inputs: str = ", int64[N, T] ids") -> ir.Model:
     per_t = Unsqueeze (at_t, before)
     most = Max (per_b, per_t)
     shape = Shape (most)
-    wide_b = Expand (per_b, shape)
-    wide_t = Expand (per_t, shape)
-    i = Unsqueeze (wide_b, last)
-    j = Unsqueeze (wide_t, last)
-    place = Concat <axis = -1> (i, j)
-    y = GatherND (mask, place) }}""")
+    {LOOK_UP} }}""")
 
 
 @pytest.mark.parametrize("rows", [3, 2, 1, 0])
@@ -238,20 +233,7 @@ def test_a_size_that_no_input_has_is_a_near_miss() -> None:
 
 def test_a_count_of_one_that_is_repeated_counts_nothing() -> None:
     """A Range of one element, expanded: each index is 0."""
-    text = f"""<ir_version: 8, opset_import: ["" : 18]>
-    m (int64[B, T] mask) => (int64[B, 1, T] y) <{INITS}, int64[2] behind = {{1, 2}},
-      int64[2] before = {{0, 1}}> {{ {RANGES}
-    none = Range (zero, one, one)
-    per_b = Unsqueeze (none, behind)
-    per_t = Unsqueeze (at_t, before)
-    shape = Concat <axis = 0> (rows, second, cols)
-    wide_b = Expand (per_b, shape)
-    wide_t = Expand (per_t, shape)
-    i = Unsqueeze (wide_b, last)
-    j = Unsqueeze (wide_t, last)
-    place = Concat <axis = -1> (i, j)
-    y = GatherND (mask, place) }}"""
-    assert not graphfix.run(ir.from_onnx_text(text), "mask-lookup").changed
+    assert not graphfix.run(by_pairs("none"), "mask-lookup").changed
 
 
 def test_a_mask_that_is_looked_up_for_more_axes_is_a_near_miss() -> None:
@@ -271,11 +253,8 @@ def test_a_mask_that_is_looked_up_for_more_axes_is_a_near_miss() -> None:
 
 def test_an_output_before_the_way_back_is_the_end_of_it() -> None:
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
-    m (int64[B, T] mask) => (int64[B, 1, 1, T] y, int64[B, 1, 1, T] found) <{INITS}> {{ {RANGES}
-    per_b = Unsqueeze (at_b, ones)
-    per_t = Unsqueeze (at_t, front)
-    begin = Mul (per_b, cols)
-    place = Add (begin, per_t)
+    m (int64[B, T] mask) => (int64[B, 1, 1, T] y, int64[B, 1, 1, T] found) <{INITS}>
+    {{ {RANGES} {PLACE}
     flat = Reshape (mask, all)
     found = Gather (flat, place)
     shape = Shape (place)
