@@ -153,6 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt) as error:
         return _report_interrupt(error)
+    except SystemExit:  # click's end where the pipe is closed, as head does
+        return DONE
     except Exception as error:
         return _report_exception(error)
     finally:

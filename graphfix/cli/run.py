@@ -130,15 +130,17 @@ def run(
     if len(models) > 1:
         return _repair_each(models, spec, options, shown, as_json=as_json)
     result = _repair(models[0], output, spec, options, quiet=as_json)
-    shown(result)
+    late_errors = shown(result)
     if page is not None:  # whether or not the standard output takes what is printed
-        with _terminal.report_late_errors(_outcome_text(result)):
+        with _terminal.report_late_errors(_outcome_text(result)) as page_errors:
             _write_page(page, models[0], result, quiet=as_json)
             if not (as_json or piped):
                 _terminal.print_row("report", str(page))
+        late_errors += page_errors
     if piped:
         _copy_to_stdout(result.output)
-    return 0 if result.ok else _report_failed_proof(result)
+    code = 0 if result.ok else _report_failed_proof(result)
+    return 2 if late_errors else code
 
 
 def _require_plain_run(models: Sequence[str], *, output: str | None, report: str | None) -> None:
@@ -170,7 +172,7 @@ def _repair_each(
     models: Sequence[str],
     spec: str | None,
     options: Options,
-    shown: Callable[[Report], None],
+    shown: Callable[[Report], list[BaseException]],
     *,
     as_json: bool,
 ) -> int:
@@ -187,7 +189,7 @@ def _repair_each(
         if not as_json:
             if reports:
                 click.echo()
-            shown(result)
+            code = max(code, 2 if shown(result) else 0)
         reports.append(result.to_json())
         if not result.ok:
             code = max(code, _report_failed_proof(result))
@@ -196,14 +198,17 @@ def _repair_each(
     return code
 
 
-def _show_report(result: Report, *, as_json: bool, diff: bool, verbose: bool, piped: bool) -> None:
-    """Print what was done to one model."""
+def _show_report(
+    result: Report, *, as_json: bool, diff: bool, verbose: bool, piped: bool
+) -> list[BaseException]:
+    """Print what was done to one model; return why that could not be printed."""
     stream = _report_stream(piped=piped)
-    with _terminal.report_late_errors(_outcome_text(result)), redirect_stdout(stream):
+    with _terminal.report_late_errors(_outcome_text(result)) as errors, redirect_stdout(stream):
         if as_json:
             _terminal.print_json(result.to_json())
         else:
             _print_report(result, diff=diff, verbose=verbose)
+    return errors
 
 
 def _report_stream(*, piped: bool) -> TextIO:
