@@ -81,6 +81,19 @@ class FuseAffine(NodePass[AffineSite]):
             y = BatchNormalization <epsilon = 0.0> (c, scale, bias, mean, variance)
         }
 
+    Left alone:
+        Other types than float32:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        group (float16[B, 2, T] x) => (float16[B, 2, T] y)
+        <float16[2, 1] s = {15360, 16384}>
+        {
+            m = Mul (x, s)
+            y = Add (m, s)
+        }
+
     Safety:
         Exact. In float32, for a number of channels that the model tells, and where nothing else
         reads the product.

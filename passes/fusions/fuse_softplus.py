@@ -62,6 +62,20 @@ class FuseSoftplus(NodePass[ValueMatch]):
             y = Softplus (x)
         }
 
+    Left alone:
+        The logarithm of another sum:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        log (float[B, T, 8] x) => (float[B, T, 8] y)
+        <float two = {2}>
+        {
+            e = Exp (x)
+            m = Add (e, two)
+            y = Log (m)
+        }
+
     Safety:
         Exact, except rounding, and where the exponential overflows: there is a number then, and
         no infinity. Where the large values of verification do that, as in the first layer of a

@@ -162,5 +162,5 @@ def test_options_that_do_not_fit_are_named(old: str, new: str, says: str) -> Non
 def test_a_model_left_alone_has_a_sentence_before_it(old: str, new: str) -> None:
     text = str(Whole.__doc__).replace(old, new)
     cls = dataclass(frozen=True)(type("Part", (Whole,), {"__doc__": text}))
-    with pytest.raises(PluginError, match="Left alone: has .* a sentence that ends with a colon"):
+    with pytest.raises(PluginError, match=r"Left alone: has .* a sentence that ends with a colon"):
         manual_of(cls)

@@ -285,10 +285,6 @@ STAYS = {
         {"signature": SIGNATURE.replace("B, T", "8, 8").replace("[T", "[8"),
          "out": "float[8, 8, 8] y"}, "loses the axis it is taken over (keepdims=0)",
     ),
-    "an unknown size": (
-        RMS, {"signature": "float[B, T, H] x", "out": "float[B, T, H] y"},
-        "how many ones to give is not known",
-    ),
 }  # fmt: skip
 
 
