@@ -16,7 +16,7 @@ from graphfix import ops
 from graphfix.graph.constants import const_of, scalar_of
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import reachable_from
-from graphfix.ops.squares import adds_squares, squared_input
+from graphfix.ops.squares import ADDS_SQUARES, squared_input
 
 PCM, WHITE, _UNIT = 32768.0, 255.0, 1.0
 # Full scale, by what graphs divide by to bring samples to 1, and pixels to 1 or to -1 and 1.
@@ -121,7 +121,7 @@ def _becomes_log_spectrum(value: ir.Value) -> bool:
     squares = [
         node.outputs[0]
         for node, _ in _uses_behind(spectra, _is_linear)
-        if squared_input(node) is not None or adds_squares(node)
+        if squared_input(node) is not None or node in ADDS_SQUARES
     ]
     powers = _values_behind(squares, _shapes_power)
     return any(x.is_graph_output() or any(is_op(n, "Log") for n, _ in x.uses()) for x in powers)

@@ -6,11 +6,10 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.graph.constants import scalar_of
-from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.nodes import is_op
 
-_ADDS_SQUARES = ops.named("ReduceSumSquare ReduceL2")
-# They add up powers of p, of 2 by default.
-_ADDS_POWERS = ops.named("LpNormalization LpPool GlobalLpPool")
+ADDS_SQUARES = ops.named("ReduceSumSquare ReduceL2")
+"""They square their input and add the squares up along axes, with or without a root."""
 
 
 def squared_input(node: ir.Node | None) -> ir.Value | None:
@@ -20,8 +19,3 @@ def squared_input(node: ir.Node | None) -> ir.Value | None:
     if is_op(node, "Pow"):
         return node.inputs[0] if scalar_of(node.inputs[1]) == 2 else None
     return None
-
-
-def adds_squares(node: ir.Node) -> bool:
-    """Return whether a node squares its input and adds the squares up, in one operator."""
-    return node in _ADDS_SQUARES or (node in _ADDS_POWERS and attr_int(node, "p", 2) == 2)

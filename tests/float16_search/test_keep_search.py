@@ -404,8 +404,10 @@ def test_what_cancels_before_a_branch_is_found() -> None:
     }
 
 
-PCM_SPECTRUM = f"""<ir_version: 8, opset_import: ["" : 17]> m (int16[B, T] x) => (float[B, 2, F] y)
-    <float[4, 1, 16] w = {{{", ".join(["0.5"] * 64)}}}, int64[1] one = {{1}}, int64[2] half = {{2, 2}}>
+PCM_SPECTRUM = f"""<ir_version: 8, opset_import: ["" : 17]>
+    m (int16[B, T] x) => (float[B, 2, F] y)
+    <float[4, 1, 16] w = {{{", ".join(["0.5"] * 64)}}},
+     int64[1] one = {{1}}, int64[2] half = {{2, 2}}>
     {{ f = Cast <to = 1> (x)  u = Unsqueeze (f, one)  s = Conv <strides = [8]> (u, w)
        a, b = Split <axis = 1> (s, half)  p = Mul (a, a)  q = Mul (b, b)  e = Add (p, q)
        r = Sqrt (e)  y = Sigmoid (r) }}"""
