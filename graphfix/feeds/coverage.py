@@ -38,13 +38,17 @@ def measure_coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
     covered, missing = list[str](), list[str]()
     for condition, is_met in _check_conditions(cases, signature):
         (covered if is_met else missing).append(condition)
+    starts_at_one = False
     for group in signature.groups:
         name = signature.user_name(group)
         sizes = sorted({case.dims[name] for case in cases if name in case.dims})
         if sizes:
+            starts_at_one |= sizes[0] == 1
             span = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
             covered.append(f"{quote_name(name)} {span}")
             missing.append(f"{quote_name(name)} > {sizes[-1]}")
+    if starts_at_one:  # graphs that need more than one element have no size of 0 either
+        missing.append("sizes of 0")
     return Coverage(tuple(covered), tuple(missing))
 
 

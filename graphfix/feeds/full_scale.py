@@ -85,7 +85,7 @@ def _may_be_wave(value: ir.Value) -> bool:
 
 
 def _round_divisor(number: float) -> float:
-    """Return the divisor of the table that a number is but for rounding, or the number."""
+    """Return the divisor of the table that a number is rounded from, or the number."""
     near = (x for x in _FULL_SCALE_BY_DIVISOR if math.isclose(x, number, rel_tol=1e-6))
     return next(near, number)
 
