@@ -5,17 +5,19 @@ from itertools import permutations
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.editing.builder import Builder
+from graphfix.graph.nodes import attr_int, is_op, producer_of, use_count
 
 from ...common.fold_view import (
     INTEGERS,
     FoldView,
     Replacement,
-    constant_of,
     exclusive_producer,
     forward_value,
     has_same_shape,
+    integer_of,
 )
+from .floor_division import FloorDivision, build_floor_division
 
 INTEGER_OPERATORS = frozenset({"Where", "Sub", "Add", "Slice", "Less", "Greater"})
 """The operators that :func:`simplify_integers` looks at."""
@@ -39,23 +41,28 @@ def simplify_integers(node: ir.Node, look: FoldView) -> Replacement | None:
 def _simplify_floor_division(node: ir.Node, look: FoldView) -> Replacement | None:
     """Simplify ``x // k``: exporters subtract 1 where x is below 0 and leaves a remainder.
 
-    TorchScript chooses between the two with a Where, dynamo subtracts the condition. Both are
-    ``(x - x mod k) / k``, except for the k smallest integers of the type, where that overflows.
+    TorchScript chooses between the two with a Where, dynamo subtracts the condition. Fewer nodes
+    do the same, except for the k smallest integers of the type, where they overflow.
     """
     correction = _quotient_correction(node)
     division = producer_of(correction[1]) if correction else None
     if correction is None or not is_op(division, "Div"):
         return None
     x, divisor_value = division.inputs
-    k = _integer_of(divisor_value)
+    k = integer_of(divisor_value)
     if x is None or divisor_value is None or k is None or k < 1:
         return None
     remainder = _remainder_where_negative(correction[0], x, k)
     if remainder is None or look.dims(node.outputs[0]) != look.dims(x) or look.dims(x) is None:
         return None
-    return Replacement(
-        f"it is {x.name!r} // {k}", lambda op: [op.Div(op.Sub(x, remainder), divisor_value)]
-    )
+    dtype = look.view.shapes.dtype(x) or ir.DataType.INT64
+
+    def build(op: Builder) -> list[ir.Value]:
+        if use_count(remainder) > 1:  # it is computed in any case
+            return [op.Div(op.Sub(x, remainder), divisor_value)]
+        return [build_floor_division(FloorDivision(x, 0, k), dtype, op)]
+
+    return Replacement(f"it is {x.name!r} // {k}", build)
 
 
 def _quotient_correction(node: ir.Node) -> tuple[ir.Value | None, ir.Value | None] | None:
@@ -84,12 +91,12 @@ def _is_less_by_one(less: ir.Value | None, quotient: ir.Value | None) -> bool:
     node = exclusive_producer(less, "Sub", "Add")
     if node is None or node.inputs[0] is not quotient:
         return False
-    return _integer_of(node.inputs[1]) == (1 if is_op(node, "Sub") else -1)
+    return integer_of(node.inputs[1]) == (1 if is_op(node, "Sub") else -1)
 
 
 def _is_below_zero(value: ir.Value | None, x: ir.Value) -> bool:
     node = producer_of(value)
-    return is_op(node, "Less") and node.inputs[0] is x and _integer_of(node.inputs[1]) == 0
+    return is_op(node, "Less") and node.inputs[0] is x and integer_of(node.inputs[1]) == 0
 
 
 def _remainder_of(value: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
@@ -97,7 +104,7 @@ def _remainder_of(value: ir.Value | None, x: ir.Value, k: int) -> ir.Value | Non
     node = producer_of(value)
     if is_op(node, "Not") and node.inputs[0] is not None:
         node = node.inputs[0].producer()
-        if not is_op(node, "Equal") or _integer_of(node.inputs[1]) != 0:
+        if not is_op(node, "Equal") or integer_of(node.inputs[1]) != 0:
             return None
     elif not is_op(node, "Cast") or attr_int(node, "to", 0) != ir.DataType.BOOL:
         return None
@@ -105,7 +112,7 @@ def _remainder_of(value: ir.Value | None, x: ir.Value, k: int) -> ir.Value | Non
     maker = producer_of(remainder)
     if not is_op(maker, "Mod") or attr_int(maker, "fmod", 0):  # which has the sign of x
         return None
-    return remainder if maker.inputs[0] is x and _integer_of(maker.inputs[1]) == k else None
+    return remainder if maker.inputs[0] is x and integer_of(maker.inputs[1]) == k else None
 
 
 def _merge_additions(node: ir.Node, look: FoldView) -> Replacement | None:
@@ -146,7 +153,7 @@ def _simplify_less(node: ir.Node, look: FoldView) -> Replacement | None:
 
 def _constant_addend(node: ir.Node) -> int | None:
     """Return the integer that an Add or Sub adds on its right side, or None."""
-    number = _integer_of(node.inputs[1])
+    number = integer_of(node.inputs[1])
     return number if number is None or is_op(node, "Add") else -number
 
 
@@ -157,7 +164,7 @@ def _merge_reversed_cumsum(node: ir.Node, look: FoldView) -> Replacement | None:
     if middle is None or first is None or first.inputs[0] is None:
         return None
     rank = look.view.shapes.rank(first.inputs[0])
-    axis = _integer_of(middle.inputs[1])
+    axis = integer_of(middle.inputs[1])
     if rank is None or axis is None:
         return None
     if _reversed_axis(first, look) != axis % rank or _reversed_axis(node, look) != axis % rank:
@@ -175,15 +182,7 @@ def _reversed_axis(node: ir.Node, look: FoldView) -> int | None:
     rank = look.view.shapes.rank(node.inputs[0])
     if len(node.inputs) < 5 or rank is None:
         return None
-    start, end, axis, step = (_integer_of(x) for x in node.inputs[1:5])
+    start, end, axis, step = (integer_of(x) for x in node.inputs[1:5])
     if start != -1 or step != -1 or end is None or axis is None or end > -(1 << 31) + 1:
         return None
     return axis % rank
-
-
-def _integer_of(value: ir.Value | None) -> int | None:
-    """Return the one integer that a constant holds, or None."""
-    array = constant_of(value, 1)
-    if array is None or array.size != 1 or array.dtype.kind != "i":
-        return None
-    return int(array.item())
