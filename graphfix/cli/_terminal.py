@@ -88,7 +88,7 @@ def show_warning(message: Warning | str, *_: object, **__: object) -> None:
 def report_late_errors(outcome: str) -> Iterator[list[BaseException]]:
     """Print errors raised in this block, with the ``outcome`` of the model, and go on.
 
-    The list that is yielded has them then, but for a closed pipe: whoever closed it knows that.
+    The list that is yielded has them then, except a closed pipe: whoever closed it knows that.
     """
     errors: list[BaseException] = []
     try:

@@ -35,6 +35,7 @@ _HELPERS = "common"  # the folder of passes/ that holds no pass
 # Reshapes come last, since other passes may write some.
 _TRUE_SHAPES = "fresh-shapes"
 _REPAIRS = (
+    "split-sequence",
     *("older-operators", "bool-cast", "clip-minmax", "skew-gather", "pad-amounts", "pad-slice"),
     *("mask-lookup", "table-rows", "log-buckets", "additive-mask", "finite-mask", "drop-nan-guard"),
     *("scatter-mask", "centre-variance", "cumsum-index", "matmul-vector", "matmul-4d"),

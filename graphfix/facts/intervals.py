@@ -220,6 +220,10 @@ def _interval_of_cumsum(node: ir.Node, operands: Sequence[Interval]) -> Interval
     return Interval(0 if attr_int(node, "exclusive", 0) else least)
 
 
+def _interval_of_sum(_node: ir.Node, operands: Sequence[Interval]) -> Interval:
+    return Interval(0) if operands[0].low >= 0 else ANY_NUMBER
+
+
 _RULES: Mapping[str, Callable[[ir.Node, Sequence[Interval]], Interval]] = {
     "Abs": lambda _, x: Interval(max(0, x[0].low, -x[0].high), x[0].magnitude),
     "Add": lambda _, x: x[0] + x[1],
@@ -232,6 +236,7 @@ _RULES: Mapping[str, Callable[[ir.Node, Sequence[Interval]], Interval]] = {
     "Mul": lambda _, x: x[0] * x[1],
     "Neg": lambda _, x: -x[0],
     "Range": _interval_of_range,
+    "ReduceSum": _interval_of_sum,
     "Sub": lambda _, x: x[0] - x[1],
 }
 # They make sizes, places or numbers of elements.

@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from graphfix.feeds.case import Array
 from graphfix.feeds.case_style import Side, Style, Values
+from graphfix.feeds.full_scale import WHITE
 from graphfix.feeds.input import Input
 from graphfix.feeds.roles import Role
 
@@ -14,7 +15,10 @@ Mask = npt.NDArray[np.bool_]
 # Large values, not larger than they must be: the tolerance of what they reach grows with them.
 _LARGE = {"bumps": (1.3e3, -1.2e3), "spikes": (1.3e4, -1.2e4)}
 _LOUD, _QUIET = 30.0, 0.03
-_WHITE, _IMAGE_RANK = 255.0, 4
+_IMAGE_RANK = 4
+# A voice at 16 kHz: the pitch in Hz, syllables a second, and where noise begins to fall.
+_RATE, _PITCH, _SYLLABLES, _CORNER = 16_000, 125, 4, 500
+_HARMONICS = range(1, 13)
 # Integers that nothing bounds, in a wide case: the range of most of them, and one outlier.
 _WIDE_RANGE, _OUTLIER = (-3, 10), 120
 # A table of at most so many rows, of which a clip takes one, is a choice: a language, a speaker.
@@ -109,9 +113,14 @@ def selector_values(item: Input) -> tuple[int, ...]:
     return ()
 
 
-def draw_integers(rng: np.random.Generator, item: Input, shape: Shape, *, wide: bool) -> Array:
+def draw_integers(
+    rng: np.random.Generator, item: Input, shape: Shape, *, wide: bool, values: Values = "usual"
+) -> Array:
     """Return integers between the role's bounds, or beyond them if nothing bounds them."""
     role, dtype = item.role, np.dtype(item.dtype)
+    if role.full_scale is not None and values in ("recording", "pixels", "silent"):
+        info = np.iinfo(dtype)
+        return draw_floats(rng, item, shape, values).clip(info.min, info.max).astype(dtype)
     if not (wide and role.free) or dtype.kind == "b":
         return rng.integers(role.low, max(role.high, role.low + 1), shape).astype(dtype)
     info = np.iinfo(dtype)
@@ -129,9 +138,12 @@ def draw_floats(
     """Return floats as the style says; all above 0 if ``positive``."""
     if item.role.span is not None:
         return rng.uniform(*item.role.span, shape)
-    array = rng.standard_normal(shape)
-    if values == "pixels" and is_image(item):
-        array = rng.uniform(0, _WHITE, shape)
+    scale = item.role.full_scale
+    array = rng.standard_normal(shape) * (1.0 if scale is None else scale.usual)
+    if is_image(item) and (values == "pixels" or (scale is not None and values == "usual")):
+        array = draw_picture(rng, shape)
+    elif values == "recording" and is_wave(item):
+        array = draw_recording(rng, item, shape)
     elif values == "loud":
         array = array * _LOUD
     elif values == "quiet":
@@ -143,9 +155,50 @@ def draw_floats(
     return np.abs(array) + 0.2 if positive or values == "positive" else array
 
 
+def draw_picture(rng: np.random.Generator, shape: Shape) -> npt.NDArray[np.float64]:
+    """Return pixels from 0 to 255, of which a quarter is white: a sky, a page."""
+    array = rng.uniform(0, WHITE, shape)
+    sides = sorted(range(len(shape)), key=shape.__getitem__)[-2:]
+    array[tuple(slice(n // 2) if a in sides else slice(None) for a, n in enumerate(shape))] = WHITE
+    return array
+
+
+def draw_recording(rng: np.random.Generator, item: Input, shape: Shape) -> npt.NDArray[np.float64]:
+    """Return sound like speech, up to full scale: a voice and falling noise, in syllables."""
+    axes = (a for a in range(len(shape)) if a != item.rows)
+    axis = item.time if item.time is not None else max(axes, key=shape.__getitem__, default=0)
+    size = shape[axis]
+    if not size:
+        return np.zeros(shape)
+    seconds = index_along(shape, axis) / _RATE
+    spectrum = np.fft.rfft(rng.standard_normal(shape), axis=axis)
+    hertz = index_along(spectrum.shape, axis) * (_RATE / size)
+    noise = np.fft.irfft(spectrum / (1 + hertz / _CORNER), size, axis=axis)
+    voice = sum(np.sin(2 * np.pi * _PITCH * k * seconds + k) / k for k in _HARMONICS)
+    syllables = 0.2 + np.abs(np.sin(np.pi * _SYLLABLES * seconds + 1))
+    array = syllables * (noise / max(float(np.std(noise)), 1e-9) + voice)
+    largest = 1.0 if item.role.full_scale is None else item.role.full_scale.largest
+    return np.asarray(array * (largest / float(np.max(np.abs(array), initial=1e-9))))
+
+
 def is_image(item: Input) -> bool:
-    """Return whether an input holds three colour channels, before or behind rows and columns."""
+    """Return whether an input holds three colour channels, before or behind rows and columns.
+
+    Or anything else of which the graph shows that 255 is white.
+    """
+    scale = item.role.full_scale
+    if scale is not None and scale.largest == WHITE:
+        return True
     return len(item.dims) == _IMAGE_RANK and 3 in (item.dims[1], item.dims[3])
+
+
+def is_wave(item: Input) -> bool:
+    """Return whether an input is audio: one number per time step, or samples by its full scale."""
+    scale = item.role.full_scale
+    if scale is not None:
+        return scale.largest != WHITE
+    others = (d for a, d in enumerate(item.dims) if a not in (item.rows, item.time))
+    return item.role.kind == "data" and item.time is not None and all(d == 1 for d in others)
 
 
 def _spike_index(item: Input, shape: Shape) -> tuple[int, ...]:
@@ -183,5 +236,5 @@ def draw_content(
     if item.role.kind == "tokens":
         return draw_token_ids(rng, item.role, shape).astype(item.dtype)
     if np.dtype(item.dtype).kind in "iub":
-        return draw_integers(rng, item, shape, wide=style.wide)
+        return draw_integers(rng, item, shape, wide=style.wide, values=style.values)
     return draw_floats(rng, item, shape, style.values, positive=positive).astype(item.dtype)

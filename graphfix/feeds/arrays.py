@@ -21,7 +21,7 @@ from graphfix.spec.quoting import quote_name
 SCHEDULE = ((1, 7), (1, 1), (2, 2), (2, 23), (3, 40))
 # More rows than any case of the schedule has, so that options differ from step to step.
 _ROWS = 5
-_LARGE = ("bumps", "spikes", "loud")
+_LARGE, _FULL_SCALE = ("bumps", "spikes", "loud"), ("recording", "pixels")
 # The largest array that is made: a gigabyte of float64.
 _MOST_ELEMENTS = 1 << 27
 
@@ -70,6 +70,9 @@ class CaseMaker:
             x.role.kind == "data" and np.dtype(x.dtype).kind in "fV" for x in signature.inputs
         )
         self._images = any(map(array_fill.is_image, signature.inputs))
+        self._scaled_waves = any(
+            x.role.full_scale is not None and array_fill.is_wave(x) for x in signature.inputs
+        )
         self.options = {
             x.name: values for x in signature.inputs if (values := array_fill.selector_values(x))
         }
@@ -118,15 +121,17 @@ class CaseMaker:
             key_by_user_name(self._signature, self._valid_lengths(groups, plan)),
             side=style.side,
             large_caches=bool(self._signature.past) and style.values in _LARGE,
+            full_scale=style.values in _FULL_SCALE,
         )
 
     def _suitable_style(self, style: Style) -> Style:
         """Return the style with values that suit the inputs: images have no values over 255."""
-        if not self.has_floats:
-            return replace(style, values="usual")
         if self._images and style.values in _LARGE:
             return replace(style, values="pixels")
-        return style
+        if self._scaled_waves and style.values == "loud":
+            return replace(style, values="recording")
+        suits_integers = style.values in ("recording", "silent") and self._scaled_waves
+        return style if self.has_floats or suits_integers else replace(style, values="usual")
 
     def _row_lengths(
         self, groups: Mapping[str, int], rows: int, step: int, style: Style
@@ -266,7 +271,7 @@ class CaseMaker:
         valid = plan.lengths.get(self._signature.time_of(item) or "")
         beyond = array_fill.padding_mask(item, shape, valid, style.side) if valid else None
         if beyond is not None:
-            array[beyond] = choices[0] if choices else item.role.low
+            array[beyond] = choices[0] if choices else max(item.role.low, 0)
         return array
 
 

@@ -33,6 +33,7 @@ class Case:
         base: For a poisoned case, the name of the case that it is otherwise equal to.
         large_caches: Whether caches hold numbers far larger than those that the model puts into
             them; such cases do not count for float16.
+        full_scale: Whether waves are as loud as they can be, or pictures have white in them.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Case:
     base: str = ""
     side: Side = "right"
     large_caches: bool = False
+    full_scale: bool = False
 
     @property
     def is_ragged(self) -> bool:

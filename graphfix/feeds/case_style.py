@@ -5,7 +5,9 @@ from typing import Literal
 
 Ends = Literal["first full", "all full", "first short", "none full", "an empty row"]
 Side = Literal["right", "left"]
-Values = Literal["usual", "bumps", "spikes", "positive", "loud", "quiet", "silent", "pixels"]
+Values = Literal[
+    "usual", "bumps", "spikes", "positive", "loud", "quiet", "silent", "pixels", "recording"
+]
 _VALUE_LABELS: dict[Values, str] = {
     "bumps": "values over 1e3",
     "spikes": "values over 1e4",
@@ -14,6 +16,7 @@ _VALUE_LABELS: dict[Values, str] = {
     "quiet": "values of size 0.03",
     "silent": "all zeros",
     "pixels": "values from 0 to 255",
+    "recording": "a loud recording",
 }
 
 
@@ -27,7 +30,7 @@ class Style:
         side: On which side the padding of a mask lies.
         values: What floats are: normal numbers; the same with a few over 1e3, or over 1e4, in one
             frame of one row; all above 0; thirty times as large; as small as speech in a recording;
-            all 0; or those of an image.
+            all 0; those of an image; or a wave as loud as it can be.
         wide: Whether whole numbers that nothing bounds go beyond 0 and 1, and positions start
             behind the cache.
         other: Whether inputs whose use does not prove what they are get their other reading, and

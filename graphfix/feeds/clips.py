@@ -328,7 +328,7 @@ def _make_padding(
 ) -> Array:
     dtype, role = np.dtype(item.dtype), item.bounded_by_sizes({}).role
     if dtype.kind not in "fV":
-        low, high = (0, 2) if dtype.kind == "b" or role.kind == "data" else (role.low, role.high)
+        low, high = (0, 2) if dtype.kind == "b" else (role.low, role.high)
         if fill == "zero":
             return np.full(shape, min(max(low, 0), high - 1)).astype(dtype)
         if fill == "large":

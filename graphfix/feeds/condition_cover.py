@@ -15,6 +15,7 @@ import numpy as np
 
 from graphfix.errors import FeedError
 from graphfix.facts.symbolic.expressions import Dim, compile_dim
+from graphfix.feeds.array_fill import is_wave
 from graphfix.feeds.arrays import CaseMaker
 from graphfix.feeds.case import Case, PerRow
 from graphfix.feeds.case_style import Style
@@ -94,9 +95,8 @@ def frame_hop(signature: Signature) -> int:
 
 
 def is_waveform(signature: Signature) -> bool:
-    """Return whether some input is one number per time step, as audio samples are."""
-    data = (x for x in signature.inputs if x.role.kind == "data" and x.time is not None)
-    return any(all(d == 1 for a, d in enumerate(x.dims) if a not in (x.rows, x.time)) for x in data)
+    """Return whether some input is audio samples."""
+    return any(map(is_wave, signature.inputs))
 
 
 class CoverSearch:
@@ -150,7 +150,7 @@ class CoverSearch:
         if is_waveform(self._signature):
             yield CaseOutline(4, 19, 5, Style("all full", values="quiet"))
             if self._hop > 1:
-                yield CaseOutline(1, _SECOND, 0, Style("all full"))
+                yield CaseOutline(1, _SECOND, 0, Style("all full", values="recording"))
         if 5 * self._hop > _FRAMED:
             yield CaseOutline(2, 2 * self._hop + 1, 0, Style("first short"))
             yield CaseOutline(1, 5 * self._hop - 1, 33, Style("all full"))

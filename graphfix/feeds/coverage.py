@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from graphfix.feeds.array_fill import is_image, selector_values
+from graphfix.feeds.array_fill import is_image, is_wave, selector_values
 from graphfix.feeds.case import Array, Case
 from graphfix.feeds.case_style import Side
 from graphfix.feeds.input import Input
@@ -38,13 +38,17 @@ def measure_coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
     covered, missing = list[str](), list[str]()
     for condition, is_met in _check_conditions(cases, signature):
         (covered if is_met else missing).append(condition)
+    starts_at_one = False
     for group in signature.groups:
         name = signature.user_name(group)
         sizes = sorted({case.dims[name] for case in cases if name in case.dims})
         if sizes:
+            starts_at_one |= sizes[0] == 1
             span = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
             covered.append(f"{quote_name(name)} {span}")
             missing.append(f"{quote_name(name)} > {sizes[-1]}")
+    if starts_at_one:  # graphs that need more than one element have no size of 0 either
+        missing.append("sizes of 0")
     return Coverage(tuple(covered), tuple(missing))
 
 
@@ -124,6 +128,9 @@ def _check_values(item: Input, arrays: Sequence[Array]) -> Iterator[tuple[str, b
     elif item.role.kind == "data" and kind in "fV" and item.role.span is None:
         largest = max((float(np.abs(a.astype(np.float64)).max()) for a in arrays), default=0.0)
         span, least = ("from 0 to 255", 1.0) if is_image(item) else ("over 1e4", _LARGE)
+        if item.role.full_scale is not None and is_wave(item):
+            full_scale = item.role.full_scale.largest
+            span, least = f"at full scale ({full_scale:,.0f})", full_scale / 2
         yield f"{item.name!r} {span}", largest > least
 
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix.facts.shapes import Shapes, shapes_of
 from graphfix.facts.symbolic.expressions import Dim
+from graphfix.feeds.full_scale import FullScale, find_full_scale
 from graphfix.feeds.index_range import Dims, IndexRange, find_index_range
 from graphfix.feeds.input_trace import Clues, collect_clues
 from graphfix.lengths.length_input import LengthInput
@@ -48,6 +50,7 @@ class Role:
         padded: What a mask has where there is padding.
         choices: The numbers that the graph compares a ``choice`` with.
         span: The lowest and highest number to feed to an input that is compared with a table.
+        full_scale: How large the numbers of a wave or a picture are, if the graph shows it.
         free: Whether any other integer may be fed, as nothing bounds it.
         sure: Whether the use proves the role; a gain is multiplied with data as a 0/1 mask is.
     """
@@ -61,6 +64,7 @@ class Role:
     padded: float = 0.0
     choices: tuple[int, ...] = ()
     span: tuple[float, float] | None = None
+    full_scale: FullScale | None = None
     free: bool = False
     sure: bool = True
 
@@ -139,10 +143,10 @@ def _role_of_bool(value: ir.Value, clues: Clues) -> Role:
 def _role_of_float(value: ir.Value, clues: Clues) -> Role:
     readings = (_float_as_addend, _float_as_condition, _float_as_lengths, _float_as_gate)
     roles = (read(value, clues) for read in readings)
-    return next(
-        (role for role in roles if role is not None),
-        Role("data", "floating point", span=clues.span if _has_one_per_row(value) else None),
-    )
+    if (role := next((role for role in roles if role is not None), None)) is not None:
+        return role
+    span = clues.span if _has_one_per_row(value) else None
+    return Role("data", "floating point", span=span, full_scale=find_full_scale(value))
 
 
 def _float_as_addend(value: ir.Value, clues: Clues) -> Role | None:
@@ -179,7 +183,13 @@ def _role_of_int(value: ir.Value, clues: Clues, table: IndexRange | None) -> Rol
         return role
     if table is not None:
         return _role_of_indices(value, clues, table)
-    readings = (_int_as_condition, _int_as_positions, _int_as_counted_mask, _int_as_size)
+    readings = (
+        _int_as_condition,
+        _int_as_positions,
+        _int_as_signal,
+        _int_as_counted_mask,
+        _int_as_size,
+    )
     roles = (read(value, clues) for read in readings)
     return next(
         (role for role in roles if role is not None), Role("int", "a whole number", free=True)
@@ -234,6 +244,17 @@ def _int_as_counted_mask(value: ir.Value, clues: Clues) -> Role | None:
 def _int_as_size(_value: ir.Value, clues: Clues) -> Role | None:
     is_size = clues.shape or clues.limits
     return Role("int", "a size", low=1, high=5) if is_size else None
+
+
+def _int_as_signal(value: ir.Value, clues: Clues) -> Role | None:
+    full_scale = find_full_scale(value)
+    if full_scale is None or value.dtype is None or value.shape is None:
+        return None
+    if (clues.gates or clues.summed) and any(d == 1 for d in value.shape[1:]):
+        return None  # more likely a mask that broadcasts
+    info, usual = np.iinfo(value.dtype.numpy()), int(full_scale.usual)
+    low, high = max(-usual, info.min), min(usual, info.max) + 1
+    return Role("data", "samples or pixels", low=low, high=high, full_scale=full_scale)
 
 
 def _role_of_unused(value: ir.Value) -> Role:

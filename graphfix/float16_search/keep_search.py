@@ -152,16 +152,19 @@ class _KeepSearch:
         except ModelError:
             return KeepSet()  # verification says why, and the model is not converted
         keep_set = KeepSet(find_overflows(self.trials, KeepSet(), extreme_cases(self.cases)))
-        if loud and (losing := self._cases_losing_numbers(keep_set)):
-            keep_set = keep_set.with_reasons(find_overflows(self.trials, keep_set, losing))
+        if loud and (demanding := self._demanding_cases(keep_set)):
+            keep_set = keep_set.with_reasons(find_overflows(self.trials, keep_set, demanding))
         if not self._passes_gate(keep_set):
             keep_set = self._bisect_stretch(keep_set)
         return self._store_weights(keep_set)
 
     # Candidates
 
-    def _cases_losing_numbers(self, keep_set: KeepSet) -> list[Case]:
-        """Return cases in which a candidate has NaN or infinity where float32 has a number."""
+    def _demanding_cases(self, keep_set: KeepSet) -> list[Case]:
+        """Return the cases in which a candidate may overflow where float32 has a number.
+
+        Those in which it has NaN or infinity, and the largest with a loud wave or a white picture.
+        """
         self.trials.tell("converting to float16: all cases as a device rounds")
         original = self._original_on(None)
         model = emulate_float16(self.trials.build_candidate(keep_set))
@@ -170,7 +173,10 @@ class _KeepSearch:
             for case, diffs in self._diff_cases(model, original):
                 if any(x.nan_after > x.nan_before or x.inf_after > x.inf_before for x in diffs):
                     losing_cases.append(case)
-        return losing_cases[:_MOST_LOSING_CASES]
+        full_scale = [x for x in original.cases if x.full_scale and not x.poison]
+        largest = max(full_scale, key=lambda case: case.element_count, default=None)
+        more = [] if largest is None or largest in losing_cases else [largest]
+        return [*losing_cases[:_MOST_LOSING_CASES], *more]
 
     def _passes_gate(self, keep_set: KeepSet) -> bool:
         """Return whether a candidate meets the gate, as a device rounds and as the CPU does."""

@@ -105,8 +105,12 @@ def build_extremum(
 
 def build_positions(length: ir.Value, op: Builder) -> ir.Value:
     """Build 0, 1, 2, ..., ``length - 1``, from a length of shape [1]."""
-    unit_steps = op.ConstantOfShape(length, value=ir.tensor(np.ones(1, np.int64)))
-    return op.CumSum(unit_steps, np.array(0, np.int64), exclusive=1)
+    return op.CumSum(build_ones(length, op), np.array(0, np.int64), exclusive=1)
+
+
+def build_ones(shape: ir.Value, op: Builder) -> ir.Value:
+    """Build an int64 tensor of ones, of a shape that is a tensor itself."""
+    return op.ConstantOfShape(shape, value=ir.tensor(np.ones(1, np.int64)))
 
 
 def build_axis_size(value: ir.Value, axis: int, op: Builder) -> ir.Value:

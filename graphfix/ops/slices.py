@@ -107,6 +107,32 @@ def cut_length(cut: Cut[int], size: int) -> int:
     return len(range(*python_slice(cut, size).indices(size)))
 
 
+def cut_of_cut(first: Cut[int], second: Cut[int]) -> Cut[int] | None:
+    """Return the cut that takes what ``second`` takes of what ``first`` takes, at every size.
+
+    None if there is none, or if it depends on the size: of a start that counts from the end, of a
+    step backwards, or of an end that counts from the front in one and from the end in the other.
+    """
+    if min(first.start, second.start) < 0 or min(first.step, second.step) < 1:
+        return None
+    start, step = first.start + first.step * second.start, first.step * second.step
+    if second.end >= OPEN_END:
+        end = first.end
+    elif second.end >= 0:
+        end = first.start + first.step * second.end
+        if first.end < 0:
+            return None
+        end = min(end, first.end)
+    elif first.end >= OPEN_END:
+        end = first.step * second.end
+    elif first.end < 0:
+        end = first.end + first.step * second.end
+    else:
+        return None
+    fits = max(start, step) < OPEN_END and end > -OPEN_END
+    return Cut(start, end, step) if fits else None
+
+
 def _count_axes(node: ir.Node, read: Read[object]) -> int | None:
     """Return how many axes a Slice without axes cuts, by its starts or its ends."""
     for index, attribute in ((1, "starts"), (2, "ends")):

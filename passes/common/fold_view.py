@@ -101,6 +101,14 @@ def exclusive_producer(value: ir.Value | None, *op_types: str) -> ir.Node | None
     return None if use_count(value) != 1 or value.is_graph_output() else node
 
 
+def integer_of(value: ir.Value | None) -> int | None:
+    """Return the one integer that a constant holds, or None."""
+    array = constant_of(value, 1)
+    if array is None or array.size != 1 or array.dtype.kind != "i":
+        return None
+    return int(array.item())
+
+
 def perm_of(node: ir.Node, look: FoldView) -> tuple[int, ...]:
     """Return how a Transpose permutes the axes of its input, () if that is unknown.
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
@@ -20,6 +21,8 @@ from ..common.fusible import only_user
 
 _END = np.iinfo(np.int64).max
 _PAST_END = np.iinfo(np.int32).max
+_PADS_ARE_AN_INPUT = 11
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class CropSite(Match):
         axes: The axes that they are for.
         opset: The opset of the node.
         dynamic_pads: The tensor of pads, if one of them follows a size.
+        may_be_empty: Whether an axis that is cut and padded with copies may have size 0.
     """
 
     data: ir.Value
@@ -39,6 +43,7 @@ class CropSite(Match):
     axes: tuple[int, ...]
     opset: int
     dynamic_pads: ir.Value | None = None
+    may_be_empty: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,8 +118,12 @@ class PadSlice(NodePass[CropSite]):
         TorchScript's exporter computes from constants are seen. Those that follow a size, and are
         below 0 where it is 1 to 4, are split in a run into what is added and what is cut. Where a
         Slice leaves out one of an axis that has none, the Pad of it made one row, and makes none.
+        Of an axis of size 0 that is cut and padded with as many copies, ONNX Runtime makes one of
+        size 0. There the pads are multiplied in a run by the sign of the size that is left, unless
+        the size is known.
         Refused, with the reason: pads of which nothing is known, copies by pads that follow a size,
-        axes that are known only in a run, and a mode that is a parameter of a local function.
+        such an axis below opset 11, where pads are numbers, axes that are known only in a run, and
+        a mode that is a parameter of a local function.
     """
 
     anchors = ("Pad",)
@@ -140,7 +149,10 @@ class PadSlice(NodePass[CropSite]):
         axes = tuple(range(len(pads) // 2)) if axes_input is None else ints_of(axes_input)
         if axes is None:
             return Skip(node, "it cuts, but its axes are known only in a run")
-        return CropSite(node, data, pads, axes, opset, dynamic_pads)
+        may_be_empty = _shifts_symbolic_axis(node, data, pads, axes, view)
+        if may_be_empty and opset < _PADS_ARE_AN_INPUT:
+            return Skip(node, "it copies as much as it cuts along an axis that may have size 0")
+        return CropSite(node, data, pads, axes, opset, dynamic_pads, may_be_empty)
 
     def message(self, site: Match) -> str:
         """Describe what DirectML gets wrong."""
@@ -156,6 +168,21 @@ class PadSlice(NodePass[CropSite]):
         if pad_mode(match.node) == "constant":
             return _crop_data(_pad_data(match.data, pads, match, op), pads, match, op)
         return _pad_data(_crop_data(match.data, pads, match, op), pads, match, op)
+
+
+def _shifts_symbolic_axis(
+    node: ir.Node, data: ir.Value, pads: Sequence[Dim], axes: Sequence[int], view: View
+) -> bool:
+    """Return whether an axis is cut and padded with as many copies, and may have size 0."""
+    if pad_mode(node) == "constant":
+        return False
+    sizes, half = view.shapes.dims(data), len(pads) // 2
+    shifted = [
+        axis
+        for axis, front, back in zip(axes, pads[:half], pads[half:], strict=True)
+        if isinstance(front, int) and isinstance(back, int) and front == -back != 0
+    ]
+    return any(sizes is None or not isinstance(sizes[axis], int) for axis in shifted)
 
 
 def _match_slice_then_pad(node: ir.Node, pads: Sequence[Dim], view: View) -> CropSite | None:
@@ -229,7 +256,11 @@ def _pad_data(data: ir.Value, pads: Sequence[int], match: CropSite, op: Builder)
     added = [max(0, x) for x in pads]
     if not any(added):
         return data
-    if match.opset >= 11:
-        return op.clone_node(match.node, data, np.array(added, np.int64), *match.node.inputs[2:])
-    attributes = {name: x.value for name, x in match.node.attributes.items()}
-    return op.Pad(data, **{**attributes, "pads": added})
+    if match.opset < _PADS_ARE_AN_INPUT:
+        attributes = {name: x.value for name, x in match.node.attributes.items()}
+        return op.Pad(data, **{**attributes, "pads": added})
+    amounts: ir.Value | IntArray = np.array(added, np.int64)
+    if match.may_be_empty:
+        left = op.Sign(op.Gather(op.Shape(data), np.array(match.axes, np.int64), axis=0))
+        amounts = op.Mul(op.Concat(left, left, axis=0), amounts)
+    return op.clone_node(match.node, data, amounts, *match.node.inputs[2:])

@@ -92,7 +92,9 @@ class FuseRotary(NodePass[RotarySite]):
 
     Safety:
         Exact, except rounding: the same products and sums. Tables hold each number twice, which is
-        proved from the graph; otherwise nothing is done.
+        proved from the graph; otherwise nothing is done. No tokens are turned to none; but a batch
+        of 0 rows, with positions for each row, does not run: the kernel wants a row of the table
+        for each token.
     """
 
     sentence = "a rotary embedding in pieces, each a kernel of its own"

@@ -52,7 +52,8 @@ class Fold(Pass):
     Softplus by dynamo, a Softplus.
 
     Integers that are divided and rounded down, added up one number after the other, compared with
-    one more than a length, or summed from the end between two Slices take as few nodes as can be.
+    one more than a length, or summed from the end between two Slices take as few nodes as can be;
+    a division of int64 takes no Mod, which DirectML has no kernel for.
     The strides of a front end, taken off a length one after the other, are one division. Dims of 1
     in front that broadcasting gives a tensor anyway go. Dims that are merged for a while and taken
     apart again, [B, H, T, D] to [B*H, T, D] for an attention and back, stay apart where all that

@@ -77,6 +77,8 @@ def interval(body: str) -> Interval:
         ("a = Expand (n3, s) y = CumSum (a, n0)", 3, INF),
         ("a = Expand (n3, s) y = CumSum <exclusive = 1> (a, n0)", 0, INF),
         ("y = CumSum (x, n0)", -INF, INF),
+        ("y = ReduceSum (s)", 0, INF),
+        ("y = ReduceSum (x)", -INF, INF),
         ("a = Gather (s, n1) y = Unsqueeze (a, n0)", 0, INF),
         ("y = GatherElements (s, x)", 0, INF),
     ],

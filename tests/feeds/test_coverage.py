@@ -70,3 +70,13 @@ def test_values_of_a_choice_are_counted(fed: tuple[int, ...], missing: int) -> N
         assert f"{missing} of 3 values of 'voice'" in coverage.missing
     else:
         assert "every value of 'voice'" in coverage.covered
+
+
+def test_that_no_size_was_0_is_said() -> None:
+    made = model("m (float[B, T] x, float[B, P] z) => (float[B, T] y) { y = Tanh (x) }")
+    cases = search_cases(made, lambda case: None, cover=True)
+    assert "sizes of 0" in measure_coverage(cases, cases.signature).missing
+    fed = search_cases(made, lambda case: None, dims={"B": [0], "T": [0], "P": [0]})
+    assert "sizes of 0" not in measure_coverage(fed, fed.signature).missing
+    larger = search_cases(made, lambda case: None, dims={"B": [2], "T": [2], "P": [2]})
+    assert "sizes of 0" not in measure_coverage(larger, larger.signature).missing

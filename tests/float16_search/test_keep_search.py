@@ -402,3 +402,20 @@ def test_what_cancels_before_a_branch_is_found() -> None:
     assert {"b", "d"} <= {
         x.outputs[0].name for x in model.graph if KEPT_IN_FLOAT32_KEY in x.metadata_props
     }
+
+
+PCM_SPECTRUM = f"""<ir_version: 8, opset_import: ["" : 17]>
+    m (int16[B, T] x) => (float[B, 2, F] y)
+    <float[4, 1, 16] w = {{{", ".join(["0.5"] * 64)}}},
+     int64[1] one = {{1}}, int64[2] half = {{2, 2}}>
+    {{ f = Cast <to = 1> (x)  u = Unsqueeze (f, one)  s = Conv <strides = [8]> (u, w)
+       a, b = Split <axis = 1> (s, half)  p = Mul (a, a)  q = Mul (b, b)  e = Add (p, q)
+       r = Sqrt (e)  y = Sigmoid (r) }}"""
+
+
+def test_a_spectrum_of_loud_samples_stays_in_float32() -> None:
+    """Behind the Sigmoid no infinity shows: the tensors of a loud recording are looked at."""
+    _, result = search_kept_nodes(
+        ir.from_onnx_text(PCM_SPECTRUM), graphfix.get_pass("float16"), tolerance=HALF_GATE
+    )
+    assert {"s", "p", "q", "e"} <= set(result.reasons)

@@ -3,12 +3,14 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from graphfix.ops.slices import (
+    OPEN_END,
     Cut,
     cut_length,
+    cut_of_cut,
     cuts_of_slice,
     is_known,
     python_slice,
@@ -99,3 +101,34 @@ def test_before_opset_10_they_are_attributes() -> None:
     (node,) = nodes_in(text)
     assert cuts_of_slice(node, 2) == {1: Cut(1, 3, 1)}
     assert sliced_axes(node, None) == (-1,)
+
+
+_STARTS = st.integers(0, 5) | st.integers(-5, -1)
+_ENDS = st.integers(-6, 6) | st.just(2**31 - 1) | st.just(2**63 - 1)
+_CUTS = st.builds(Cut, _STARTS, _ENDS, st.integers(1, 4))
+
+
+@settings(max_examples=400)
+@given(first=_CUTS, second=_CUTS)
+@example(first=Cut(2, 2**63 - 1, 2), second=Cut(2, 2**63 - 1, 2))
+@example(first=Cut(0, -2, 2), second=Cut(0, -2, 2))
+@example(first=Cut(0, 5, 1), second=Cut(0, -2, 1))
+def test_a_cut_of_a_cut_is_one_at_every_size(first: Cut[int], second: Cut[int]) -> None:
+    both = cut_of_cut(first, second)
+    if both is None:
+        counts_differently = second.end < 0 <= first.end < OPEN_END
+        counts_differently |= first.end < 0 <= second.end < OPEN_END
+        assert min(first.start, second.start) < 0 or counts_differently
+        return
+    for size in range(40):
+        elements = list(range(size))
+        part = elements[python_slice(first, size)]
+        assert elements[python_slice(both, size)] == part[python_slice(second, len(part))]
+
+
+def test_cuts_that_are_too_far_out_or_go_backwards_are_not_one() -> None:
+    whole = Cut(0, 2**63 - 1, 1)
+    assert cut_of_cut(Cut(0, 9, 1), whole) == Cut(0, 9, 1)
+    assert cut_of_cut(whole, Cut(8, 2**63 - 1, -1)) is None
+    assert cut_of_cut(Cut(2**30, 2**63 - 1, 1), Cut(2**30, 2**63 - 1, 1)) is None
+    assert cut_of_cut(Cut(0, -(2**30), 4), Cut(0, -(2**30), 1)) is None

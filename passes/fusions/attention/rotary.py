@@ -14,7 +14,7 @@ from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import Dim, same_dim, same_dims
 from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op, producer_of
-from graphfix.lengths.dim_nodes import build_positions
+from graphfix.lengths.dim_nodes import build_ones
 
 from ...common.reshape_targets import with_axes
 from .axis_layout import Layout, size_of
@@ -62,7 +62,7 @@ class Rotation:
         """Build the rotated tensor from one [B, T, H * D] or [B, H, T, D]."""
         cos, sin = (self._half_table(*x, op) for x in zip(self.tables, self.unit_axes, strict=True))
         # A table of these positions alone is read from row 0 on, others at a row for each position.
-        positions = self._positions(value, cos, op) if self.per_row else np.zeros(1, np.int64)
+        positions = self._positions(value, op) if self.per_row else np.zeros(1, np.int64)
         attributes = {"num_heads": heads}
         if self.rotary_dim < self.width:
             attributes["rotary_embedding_dim"] = self.rotary_dim
@@ -123,17 +123,17 @@ class Rotation:
                 return op.Mul(reshape_half(thin, 1), row)
         return reshape_half(half, width)
 
-    def _positions(self, value: ir.Value, half: ir.Value, op: Builder) -> ir.Value:
+    def _positions(self, value: ir.Value, op: Builder) -> ir.Value:
         """Build 0, 1, 2, ... as [B, T] for tables of B * T rows, once for all layers."""
 
         def build() -> ir.Value:
-            starts, ends, axes = (np.array(x, np.int64) for x in ([0], [1], [0, -2]))
-            count = op.Slice(op.Shape(half), starts, ends)
-            return op.Reshape(build_positions(count, op), op.Gather(op.Shape(value), axes))
+            sizes = op.Gather(op.Shape(value), np.array([0, -2], np.int64), axis=0)
+            # In a row of all places: a Reshape reads a size of 0 as that of the same axis.
+            row = op.Reshape(build_ones(sizes, op), np.array([1, -1], np.int64))
+            count = op.CumSum(row, np.array(1, np.int64), exclusive=1)
+            return op.Reshape(count, sizes)
 
-        return op.build_once(
-            ("places", op.view.numbering.number_of(self.tables[0])), build, half, value
-        )
+        return op.build_once(("places", op.view.numbering.number_of(self.tables[0])), build, value)
 
 
 def rotation_of(node: ir.Node, layout: Layout, view: View) -> Rotation | None:

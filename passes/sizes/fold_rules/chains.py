@@ -10,7 +10,7 @@ from graphfix import ops
 from graphfix.editing.builder import Builder
 from graphfix.graph.constants import fill_value_of, uniform_number
 from graphfix.graph.nodes import attr_int, input_at, is_op, producer_of
-from graphfix.ops.slices import cuts_of_slice
+from graphfix.ops.slices import cut_of_cut, cuts_of_slice
 from graphfix.wording import with_article
 
 from ...common.cuts import build_slice
@@ -123,18 +123,22 @@ def _simplify_cast_like(node: ir.Node, source: ir.Value, look: FoldView) -> Repl
 
 
 def _simplify_slice(node: ir.Node, source: ir.Value, look: FoldView) -> Replacement | None:
-    """Drop a Slice of everything; merge Slices along different axes."""
+    """Drop a Slice of everything; merge a Slice of a Slice."""
     steps = input_at(node, 4)
     forwards = steps is None or all(x == 1 for x in look.numbers(steps) or (0,))
     if forwards and has_same_shape(node, source, look):
         return forward_value(source, node)
     before, rank = exclusive_producer(source, "Slice"), look.view.shapes.rank(source)
     first, second = (x and rank and cuts_of_slice(x, rank) for x in (before, node))
-    if not before or not first or not second or first.keys() & second.keys():
+    if not before or not first or not second:
         return None
-    all_cuts: dict[int, tuple[int, int, int]] = {**first, **second}
+    all_cuts = {**first, **second}
+    for axis in first.keys() & second.keys():
+        if (cut := cut_of_cut(first[axis], second[axis])) is None:
+            return None
+        all_cuts[axis] = cut
     return Replacement(
-        "one Slice cuts along all axes", lambda op: [build_slice(before.inputs[0], all_cuts, op)]
+        "one Slice cuts all of it", lambda op: [build_slice(before.inputs[0], all_cuts, op)]
     )
 
 

@@ -3,30 +3,24 @@
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.editing.builder import Builder
+from graphfix.graph.nodes import attr_int, is_op, producer_of, use_count
 
 from ...common.fold_view import (
     INTEGERS,
     FoldView,
     Replacement,
-    constant_of,
     exclusive_producer,
     forward_value,
+    integer_of,
 )
 from ...common.pattern import operand, own, shared
+from .floor_division import FloorDivision, build_floor_division
 
 INTEGER_OPERATORS = frozenset({"Where", "Sub", "Add", "Slice", "Less", "Greater"})
 """The operators that :func:`simplify_integers` looks at."""
 
 _OR_EQUAL = 12  # the opset that brought LessOrEqual
-
-
-def _integer_of(value: ir.Value | None) -> int | None:
-    """Return the one integer that a constant holds, or None."""
-    array = constant_of(value, 1)
-    if array is None or array.size != 1 or array.dtype.kind != "i":
-        return None
-    return int(array.item())
 
 
 # x // k, where the quotient is rounded towards 0 first.
@@ -46,7 +40,7 @@ _FLOOR_DIVISION = shared.Where(_IS_ROUNDED_UP, _ONE_LESS, _QUOTIENT) | shared.Su
 _ONE_MORE = own.Add("start", 1, name="total") | own.Sub("start", -1, name="total")
 _LESS_THAN_ONE_MORE = shared.Less("lhs", _ONE_MORE) | shared.Greater(_ONE_MORE, "lhs")
 
-_TO_FRONT = operand(where=lambda value: (_integer_of(value) or 0) <= -(1 << 31) + 1)
+_TO_FRONT = operand(where=lambda value: (integer_of(value) or 0) <= -(1 << 31) + 1)
 _REVERSED = own.Slice("x", -1, _TO_FRONT, "first_axis", -1)
 _SUM_OF_REVERSED = shared.Slice(
     own.CumSum(_REVERSED, "axis", name="sum"), -1, _TO_FRONT, "last_axis", -1
@@ -69,21 +63,26 @@ def simplify_integers(node: ir.Node, look: FoldView) -> Replacement | None:
 def _simplify_floor_division(node: ir.Node, look: FoldView) -> Replacement | None:
     """Simplify ``x // k``: exporters subtract 1 where x is below 0 and leaves a remainder.
 
-    TorchScript chooses between the two with a Where, dynamo subtracts the condition. Both are
-    ``(x - x mod k) / k``, except for the k smallest integers of the type, where that overflows.
+    TorchScript chooses between the two with a Where, dynamo subtracts the condition. Fewer nodes
+    do the same, except for the k smallest integers of the type, where they overflow.
     """
     division = _FLOOR_DIVISION.match(node)
     if division is None:
         return None
     x, remainder, divisor = (division[name] for name in ("x", "remainder", "divisor"))
-    k = _integer_of(divisor)
-    if k is None or k < 1 or _integer_of(division["modulus"]) != k:
+    k = integer_of(divisor)
+    if k is None or k < 1 or integer_of(division["modulus"]) != k:
         return None
     if look.dims(node.outputs[0]) != look.dims(x) or look.dims(x) is None:
         return None
-    return Replacement(
-        f"it is {x.name!r} // {k}", lambda op: [op.Div(op.Sub(x, remainder), divisor)]
-    )
+    dtype = look.view.shapes.dtype(x) or ir.DataType.INT64
+
+    def build(op: Builder) -> list[ir.Value]:
+        if use_count(remainder) > 1:  # it is computed in any case
+            return [op.Div(op.Sub(x, remainder), divisor)]
+        return [build_floor_division(FloorDivision(x, 0, k), dtype, op)]
+
+    return Replacement(f"it is {x.name!r} // {k}", build)
 
 
 def _merge_additions(node: ir.Node, look: FoldView) -> Replacement | None:
@@ -122,7 +121,7 @@ def _simplify_less(node: ir.Node, look: FoldView) -> Replacement | None:
 
 def _constant_addend(node: ir.Node) -> int | None:
     """Return the integer that an Add or Sub adds on its right side, or None."""
-    number = _integer_of(node.inputs[1])
+    number = integer_of(node.inputs[1])
     return number if number is None or is_op(node, "Add") else -number
 
 
@@ -132,7 +131,7 @@ def _merge_reversed_cumsum(node: ir.Node, look: FoldView) -> Replacement | None:
     rank = None if reversed_sum is None else look.view.shapes.rank(reversed_sum["x"])
     if reversed_sum is None or rank is None:
         return None
-    axes = [_integer_of(reversed_sum[name]) for name in ("first_axis", "axis", "last_axis")]
+    axes = [integer_of(reversed_sum[name]) for name in ("first_axis", "axis", "last_axis")]
     if None in axes or len({x % rank for x in axes if x is not None}) > 1:
         return None
     cumsum = reversed_sum["sum"].producer()

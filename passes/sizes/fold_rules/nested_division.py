@@ -9,32 +9,36 @@ import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
 from graphfix.graph.constants import scalar_of
-from graphfix.graph.nodes import attr_int, is_op, use_count
+from graphfix.graph.nodes import is_op, use_count
 
 from ...common.fold_view import INTEGERS, FoldView, Replacement, exclusive_producer, has_same_shape
-from ...common.pattern import own
+from .floor_division import FloorDivision, build_floor_division, read_floor_division
 
 # Up to here float32 holds every multiple of 0.5: no quotient of whole numbers, nor one more than
 # it, is rounded up to the next whole number.
 _MOST = 1 << 23
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
-_REMAINDER = own.Mod("y", "divisor", where=lambda node: not attr_int(node, "fmod", 0))
-_MULTIPLE = own.Sub("y", _REMAINDER)
-
 
 @dataclass(frozen=True)
 class _Division:
-    """The integer division ``(x + addend) // divisor``; a divisor of 1 is an addition, or none."""
+    """The division ``(x + addend) // divisor``, whose nodes read x ``reads`` times.
+
+    A divisor of 1 is an addition, or none.
+    """
 
     x: ir.Value
     addend: int
     divisor: int
+    reads: int = 1
 
     def applied_to(self, inner: _Division) -> _Division:
         """Return this division of the result of ``inner``, as one that rounds down once."""
         return _Division(
-            inner.x, inner.addend + self.addend * inner.divisor, inner.divisor * self.divisor
+            inner.x,
+            inner.addend + self.addend * inner.divisor,
+            inner.divisor * self.divisor,
+            inner.reads,
         )
 
 
@@ -50,10 +54,11 @@ def merge_nested_divisions(node: ir.Node, look: FoldView) -> Replacement | None:
         return None
 
     def build(op: Builder) -> list[ir.Value]:
+        if dtype in INTEGERS:
+            whole = FloorDivision(division.x, division.addend, division.divisor)
+            return [build_floor_division(whole, source_dtype, op)]
         total = op.Add(division.x, np.array(division.addend, source_dtype.numpy()))
         divisor = np.array(division.divisor, dtype.numpy())
-        if dtype in INTEGERS:
-            return [op.Div(op.Sub(total, op.Mod(total, divisor)), divisor)]
         return [op.Floor(op.Div(op.Cast(total, to=dtype), divisor))]
 
     return Replacement(f"all of it is a division by {division.divisor}", build)
@@ -79,9 +84,7 @@ def _whole_division(node: ir.Node, look: FoldView) -> _Division | None:
             return None
         if roundings > 1 and dtypes(inner.x) in source_types:
             longest = total
-        # The Mod of an integer division reads x as well.
-        readers = use_count(inner.x) - (inner.divisor > 1 and dtypes(inner.x) in INTEGERS)
-        is_alone = readers == 1 and not inner.x.is_graph_output()
+        is_alone = use_count(inner.x) == inner.reads and not inner.x.is_graph_output()
         step = inner.x.producer() if is_alone else None
     return longest
 
@@ -94,7 +97,7 @@ def _rounds(step: ir.Node, division: _Division, look: FoldView) -> bool:
 
 
 def _division_step(step: ir.Node, look: FoldView) -> _Division | None:
-    """Return the division that one node computes, with the Mod and Sub before it; or None."""
+    """Return the division that one node computes, with those that round it down; or None."""
     dtype, x = look.view.shapes.dtype(step.outputs[0]), step.inputs[0] if step.inputs else None
     if x is None or dtype not in (*INTEGERS, *_FLOATS):
         return None
@@ -105,17 +108,15 @@ def _division_step(step: ir.Node, look: FoldView) -> _Division | None:
         return None
     if not is_op(step, "Div"):
         return _Division(x, int(number if is_op(step, "Add") else -number), 1)
-    dividend = _multiple_of(x, number) if dtype in INTEGERS else x
-    return None if dividend is None or number <= 1 else _Division(dividend, 0, int(number))
+    if number <= 1:
+        return None
+    if dtype not in INTEGERS:
+        return _Division(x, 0, int(number))
+    whole = read_floor_division(step, look)
+    return None if whole is None else _Division(*whole)
 
 
 def _casts_exactly(x: ir.Value, target: ir.DataType, look: FoldView) -> bool:
     """Return whether a Cast is of integers to floats, or of floats that a Floor made whole."""
     is_count = target in _FLOATS and look.view.shapes.dtype(x) in INTEGERS
     return is_count or exclusive_producer(x, "Floor") is not None
-
-
-def _multiple_of(x: ir.Value, divisor: float) -> ir.Value | None:
-    """Return y if x is ``y - y mod divisor``, so that dividing it rounds y down; or None."""
-    multiple = _MULTIPLE.match(x)
-    return multiple["y"] if multiple and scalar_of(multiple["divisor"]) == divisor else None

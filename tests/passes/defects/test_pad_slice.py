@@ -61,8 +61,43 @@ def test_each_opset_and_mode(mode: str, opset: int) -> None:
     if mode == "wrap" and opset < 19:
         pytest.skip("no such mode yet")
     before = pad([0, -1, 2, 0, 1, -2], mode, opset=opset)
+    before.graph.inputs[0].shape = ir.Shape(["A", 4, 5])  # none is 0
     after, report = repaired(before)
     assert len(report.passes[0].changes) == 1
+    assert sorted(ops(after)) == ["Pad", "Slice"]
+    assert same(before, after, numbers((2, 4, 5), "float"))
+
+
+EMPTY = (((0, -1, 0, 0, 1, 0), (2, 0, 17)), ((0, 2, 0, 0, -2, 0), (2, 0, 3)))
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect"])
+@pytest.mark.parametrize(("pads", "shape"), EMPTY)
+@pytest.mark.parametrize("axes", ["", ", , axes"])
+@pytest.mark.parametrize("opset", [11, 18])
+def test_of_an_axis_of_size_0_nothing_is_copied(
+    mode: str, pads: tuple[int, ...], shape: tuple[int, ...], axes: str, opset: int
+) -> None:
+    if axes and opset < 18:
+        pytest.skip("no such input yet")
+    before = pad([0, pads[1], 0, pads[4]] if axes else [*pads], mode, opset=opset, axes=axes)
+    if axes:  # of the axes -1 and 0
+        shape = (shape[1], 2, 3)
+    after, report = repaired(before)
+    assert report.changed
+    assert same(before, after, numbers(shape, "float"))
+    assert same(before, after, numbers((6, 5, 6), "float"))
+    assert ops(repaired(pad([0, -1, 0, 0, 2, 0], mode))[0]) == ["Slice", "Pad"]  # ONNX Runtime too
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect"])
+def test_pads_that_are_numbers_cannot_follow_a_size_of_0(mode: str) -> None:
+    before = pad([0, -1, 2, 0, 1, -2], mode, opset=10)
+    after, report = repaired(before)
+    assert ops(after) == ["Pad"]
+    assert "size 0" in report.passes[0].skips[0][1]
+    before.graph.inputs[0].shape = ir.Shape(["A", 4, 5])
+    after, _ = repaired(before)
     assert sorted(ops(after)) == ["Pad", "Slice"]
     assert same(before, after, numbers((2, 4, 5), "float"))
 

@@ -78,7 +78,7 @@ def test_chains(nodes: str, left: list[str]) -> None:
         "a = Cast <to = 7> (x) b = Cast <to = 1> (a) y = Relu (b)",
         "a = Transpose <perm = [0, 2, 1]> (x) b = Relu (a) y = Transpose <perm = [2, 0, 1]> (b)",
         "a = Slice (x, zero, last, one) y = Relu (a)",
-        "a = Slice (x, zero, two, two) b = Slice (a, zero, one, two) y = Relu (b)",
+        "a = Slice (x, zero, two, two) b = Slice (a, last, far, two) y = Relu (b)",
         "a = Mul (x, half) y = Relu (a)",
         "a = Unsqueeze (x, one) b = Transpose <perm = [2, 1, 0, 3]> (a) y = Relu (b)",
         # Something else reads it with its dims of 1.
@@ -970,11 +970,13 @@ def test_an_if_that_hides_the_rank_of_what_a_range_takes_stays() -> None:
     [
         ("one, far, front", "two, far, back", 1),
         ("one, far, front", "last, far, back, two", 1),  # with a step
-        ("one, far, front", "two, far, front", 2),  # along the same axis
+        ("one, far, front", "two, far, front", 1),  # along the same axis
+        ("two, far, front, two", "two, far, front, two", 1),  # a mask, after two strides
+        ("one, far, front", "last, far, front", 2),  # from the end
         ("begin, far, front", "two, far, back", 2),  # computed
     ],
 )
-def test_slices_along_different_axes_are_one(first: str, second: str, after: int) -> None:
+def test_a_slice_of_a_slice_is_one(first: str, second: str, after: int) -> None:
     folded = fold(
         model(f"""m (float[B, T, 8] x, int64[1] begin) => (float[P, Q, R] y)
         <int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] far = {{9223372036854775807}},

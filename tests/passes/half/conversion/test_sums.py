@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.passes.half.test_float16 import HALF, add, agree, f, halved, parse, same_numbers
 from tests.passes.models import execute
@@ -25,6 +26,32 @@ def test_what_keeps_a_norm_from_0_stays_to_where_it_divides() -> None:
     agree(before, after, {"x": f(2, 3, 8)})
     agree(before, after, {"x": np.zeros((2, 3, 8), np.float32)})
     assert next(x for x in after.graph if x.op_type == "MatMul").outputs[0].dtype == HALF
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        pytest.param("n = LpNormalization (h)", {"n"}, id="DirectML sums in float16"),
+        pytest.param("n = LpNormalization <p = 1> (h)", {"n"}, id="magnitudes too"),
+        pytest.param(
+            "q = Mul (h, h) r = Transpose <perm = [1, 0, 2]> (q) n = ReduceMean <axes = [-1]> (r)",
+            {"q", "r", "n"},
+            id="moved before they are added",
+        ),
+        pytest.param("n = ReduceMean <axes = [-1]> (h)", set(), id="no squares"),
+        pytest.param("n = Mul (h, h)", set(), id="no sum"),
+    ],
+)
+def test_what_adds_squares_up_stays(body: str, kept: set[str]) -> None:
+    before = parse(
+        "(float[B, T, 64] x, float[64, 64] w) => (float[C, D, E] y)",
+        f"h = MatMul (x, w) {body} y = MatMul (n, w)"
+        if "Mean" not in body
+        else f"h = MatMul (x, w) {body} y = Relu (n)",
+    )
+    after = halved(add(before, w=f(64, 64)))
+    makers = {x.outputs[0].name: x.outputs[0].dtype for x in after.graph}
+    assert {x for x in ("q", "r", "n") if x in makers and makers[x] != HALF} == kept
 
 
 def test_a_phase_that_is_summed_along_time_stays_with_all_it_comes_from() -> None:

@@ -88,11 +88,42 @@ def test_what_is_added_and_taken_off_again() -> None:
 def test_a_division_that_rounds_down(body: str, k: int, numbers: list[int]) -> None:
     before = model(body, k=k)
     after = folded(before)
-    assert k == 1 or ops(after) == ["Mod", "Sub", "Div"]  # by 1, other rules come first
+    assert k == 1 or ops(after) == ["Less", "Where", "Add", "Div"]  # by 1, other rules come first
     x = np.array(numbers, np.int64)
     (got,), (want,) = run(after, x=x), run(before, x=x)
     np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(got, x // k)
+
+
+@pytest.mark.parametrize("body", [TORCHSCRIPT, DYNAMO])
+def test_a_rest_that_is_needed_as_well_is_used(body: str) -> None:
+    before = model(f"{body} z = Neg (rest)", k=3, out="int64[B] y, int64[B] z")
+    after = folded(before)
+    assert sorted(ops(after)) == ["Div", "Mod", "Neg", "Sub"]
+    x = np.arange(-9, 9)
+    for got, want in zip(run(after, x=x), run(before, x=x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("body", [TORCHSCRIPT, DYNAMO])
+@pytest.mark.parametrize(
+    ("count", "left"),
+    [
+        ("ReduceSum <keepdims = 0> (held, last)", ["Div"]),
+        ("Neg (ones)", ["Less", "Where", "Add", "Div"]),
+    ],
+)
+def test_of_a_count_the_division_is_one_node(body: str, count: str, left: list[str]) -> None:
+    """A length that is counted from a mask is not below 0."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> m (bool[B, T] mask) => (int64[B] y)
+        <{NUMBERS.format(k=3, other=4)}, int64[1] last = {{-1}}> {{
+        held = Cast <to = 7> (mask) ones = ReduceSum <keepdims = 0> (held, last)
+        x = {count} {body} }}"""
+    before = ir.from_onnx_text(text)
+    after = folded(before)
+    assert [x for x in ops(after) if x not in ("Cast", "ReduceSum", "Neg")] == left
+    mask = np.tri(9, 11, dtype=bool)
+    np.testing.assert_array_equal(run(after, mask=mask)[0], run(before, mask=mask)[0])
 
 
 @pytest.mark.parametrize(
@@ -155,7 +186,8 @@ def test_strides_one_after_the_other_are_one(
     """As wav2vec 2.0 takes seven of them off the length of a clip."""
     before = ir.from_onnx_text(strided(steps, floats, dtype))
     after = folded(before)
-    assert ops(after).count("Floor" if floats else "Mod") == 1
+    rounding = "Floor" if floats else {"int64": "Less", "int32": "Mod"}[dtype]
+    assert ops(after).count(rounding) == ops(after).count("Div") == 1
     x = np.array(numbers, dtype)
     np.testing.assert_array_equal(run(after, x=x)[0], run(before, x=x)[0])
 
