@@ -4,15 +4,18 @@ Sizes for the symbolic dims are tried, and those that the model cannot run at ar
 Runtime's reason. The ladder of sizes, of which a rung is climbed only if those before it are not
 enough:
 
+    forced    what a weight wants, solved from the graph (:mod:`graphfix.facts.forced_sizes`);
+                all sizes below are the nearest that fit
     usual       7, 1, 2, 23 and 40 frames in batches of one to three rows (or what the user gives)
     fewer rows  one row, where it is the batch that does not run
     longer      up to 51,200 samples, until three lengths run: a minimum, a multiple, an image;
                 then one to three rows at the shortest
     cover       conditions that the usual cases do not meet (:mod:`graphfix.feeds.condition_cover`)
     tied        all of it again with more dims of one size (:data:`graphfix.feeds.dim_groups.TIES`)
+    loose       the usual sizes where something broadcasts, or a branch that wants a size is passed
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -23,6 +26,7 @@ from graphfix.feeds.case import Case, Cases, DroppedCase, PerRow
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.condition_cover import CoverSearch, is_waveform
 from graphfix.feeds.dim_groups import TIES
+from graphfix.feeds.roles import LENGTH_KINDS
 from graphfix.feeds.run_cost import RunCost
 from graphfix.feeds.runnable_sizes import SizeLimits
 from graphfix.feeds.signature import Signature
@@ -106,26 +110,55 @@ def search_cases(
     first: Cases | None = None  # with the first tie, which the error is about
     usual: Cases | None = None  # with the tie that dropped the fewest cases
     tried: set[tuple[object, ...]] = set()
+    sizes, strict = dims or {}, True
     for tie in TIES:
-        signature = Signature(model, tie, constants, length_input=length_input)
+        signature = Signature(model, tie, constants, length_input=length_input, strict=strict)
+        if strict and _asks_for_others(signature, sizes):
+            strict = False
+            signature = Signature(model, tie, constants, length_input=length_input, strict=False)
         shape = _probe_sizes(signature)
         if shape in tried:
             continue
         tried.add(shape)
         maker = CaseMaker(signature, seed, positive=positive)
         limits = SizeLimits(signature, frames=frames)
-        cases = _CaseSearch(signature, run, dims or {}, maker, limits).find_cases(cover)
+        cases = _CaseSearch(signature, run, sizes, maker, limits).find_cases(cover)
         first = cases if first is None else first
         if cases and (usual is None or len(cases.dropped) < len(usual.dropped)):
             usual = cases
         # Where so few run, sizes that must be equal may have been so by chance.
         may_be_chance = usual is not None and len(usual) < _ENOUGH and usual.dropped
         if usual is not None and not may_be_chance and not _caches_stay_empty(usual):
-            return usual
+            break
     assert first is not None
     if usual is None:
         raise FeedError(_no_case_message(first))
+    if cover and strict and not all(x.sure for x in usual.signature.forced.values()):
+        usual += _loose_cases(usual, run, sizes, seed, positive=positive)
     return usual
+
+
+def _asks_for_others(signature: Signature, dims: Mapping[str, Sequence[int]]) -> bool:
+    """Return whether a user asks for sizes that the graph dictates only as a wish."""
+    wishes = {name: x.size for name, x in signature.forced.items() if not x.sure}
+    return any(size != wishes[name] for name in wishes & dims.keys() for size in dims[name])
+
+
+def _loose_cases(
+    usual: Cases,
+    run: Callable[[Case], object],
+    dims: Mapping[str, Sequence[int]],
+    seed: int,
+    *,
+    positive: bool,
+) -> list[Case]:
+    """Return cases at sizes that broadcast, or at which a branch cannot be taken."""
+    signature = usual.signature.loosened()
+    if any(x.role.kind in LENGTH_KINDS for x in signature.inputs):
+        return []
+    maker = CaseMaker(signature, seed, positive=positive)
+    search = _CaseSearch(signature, run, dims, maker, SizeLimits(signature))
+    return search.find_loose_cases({tuple(sorted(case.dims.items())) for case in usual})
 
 
 def _caches_stay_empty(cases: Cases) -> bool:
@@ -165,6 +198,9 @@ class _CaseSearch:
 
     def find_cases(self, cover: bool) -> Cases:
         """Find the usual cases, and with ``cover`` those that meet more conditions."""
+        equal = self._signature.rules.equal_sizes(self._group_sizes(0, *SCHEDULE[0]))
+        if equal is not None and not equal.keys() & self._requested_sizes.keys():
+            self._try_groups(0, equal)
         for step, (rows, length) in enumerate(self._rows_and_lengths()):
             self._try_size(step, rows, length)
         # Whether other lengths than those tried are ours to choose.
@@ -186,6 +222,12 @@ class _CaseSearch:
             more.run()
             left_out = more.left_out
         return Cases(self._cases, self._dropped, self._signature, left_out)
+
+    def find_loose_cases(self, had: Collection[tuple[tuple[str, int], ...]]) -> list[Case]:
+        """Find cases at the usual sizes other than those of ``had``."""
+        for step, (rows, length) in enumerate(self._rows_and_lengths()):
+            self._try_size(step, rows, length)
+        return [x for x in self._cases if tuple(sorted(x.dims.items())) not in had]
 
     def _rows_and_lengths(self) -> Iterator[tuple[int, int]]:
         if not self._requested_sizes:
@@ -234,6 +276,7 @@ class _CaseSearch:
         return fewer and self._try_groups(step, self._group_sizes(step, 1, length))
 
     def _try_groups(self, step: int, groups: Mapping[str, int]) -> bool:
+        groups = self._signature.rules.fit(groups, self._requested_sizes)
         key = (("", 0 if self._signature.symbols() else step), *sorted(groups.items()))
         if key in self._tried_sizes:
             return True
@@ -292,7 +335,7 @@ class _CaseSearch:
             sizes[time] = _PAST[step % len(_PAST)]
         for time, values in self._requested_sizes.items():
             sizes[time] = values[step % len(values)]
-        return sizes
+        return signature.rules.fit(sizes, self._requested_sizes)
 
 
 def requested_sizes(
@@ -306,6 +349,8 @@ def requested_sizes(
     sizes_by_group: dict[str, tuple[int, ...]] = {}
     for name, values in dims.items():
         symbol = signature.symbol_of(name)
+        if symbol is None and signature.require_forced(name, values):
+            continue
         if symbol is None:
             known_dims = (
                 ", ".join(quote_name(signature.user_name(s)) for s in signature.symbols()) or "none"
@@ -325,6 +370,10 @@ def _probe_sizes(signature: Signature) -> tuple[object, ...]:
 
 
 def _no_case_message(cases: Cases) -> str:
+    signature = cases.signature
+    for symbol, text in signature.contradictions.items():
+        name = signature.user_name(symbol)
+        return f"the model runs at no size of {quote_name(name)}: it has to be {text}"
     tried = "; ".join(f"{x.name}" for x in cases.dropped[:4])
     more = f" and {len(cases.dropped) - 4} more" if len(cases.dropped) > 4 else ""
     roles = ", ".join(f"{name} as {role.kind}" for name, role in cases.input_roles.items())

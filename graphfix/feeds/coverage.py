@@ -44,7 +44,8 @@ def measure_coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
         if sizes:
             span = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
             covered.append(f"{quote_name(name)} {span}")
-            missing.append(f"{quote_name(name)} > {sizes[-1]}")
+            if signature.rules.allows_more(group, sizes[-1]):
+                missing.append(f"{quote_name(name)} > {sizes[-1]}")
     return Coverage(tuple(covered), tuple(missing))
 
 

@@ -1,0 +1,70 @@
+"""Dims of the inputs whose size the graph dictates, written as numbers into a model."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import onnx_ir as ir
+
+from graphfix.facts.forced_sizes import ForcedSize, SizeRules, solve_sizes
+from graphfix.facts.shapes import drop_shapes, shapes_of
+from graphfix.facts.size_relations import relations_of
+from graphfix.facts.symbolic.expressions import Dim, replace_symbols, symbols_of
+from graphfix.graph.walks import opset_of
+
+# What is forced may dictate more: each round takes an inference.
+_MOST_ROUNDS = 3
+
+
+def fix_forced_dims(
+    model: ir.Model, *, strict: bool
+) -> tuple[dict[str, ForcedSize], SizeRules]:
+    """Write the sizes that a graph dictates into the shapes of its inputs.
+
+    Args:
+        model: A copy of a model, with names for all dims; it is changed.
+        strict: Whether sizes are equal that could broadcast, and such that each branch can be
+            taken.
+
+    Returns:
+        What was written, by symbol, and the rules for the other symbols.
+    """
+    forced: dict[str, ForcedSize] = {}
+    rules = SizeRules()
+    for _ in range(_MOST_ROUNDS):
+        names = {s for x in model.graph.inputs for dim in x.shape or () for s in symbols_of(dim)}
+        if not names:
+            break
+        relations = relations_of(model.graph, shapes_of(model), opset_of(model))
+        rules = solve_sizes(relations, names, strict=strict)
+        new = {name: x for name, x in rules.forced.items() if name in names}
+        if not new:
+            break
+        forced |= new
+        _write_sizes(model, new)
+    return forced, rules
+
+
+def _write_sizes(model: ir.Model, forced: Mapping[str, ForcedSize]) -> None:
+    numbers: dict[str, Dim] = {name: x.size for name, x in forced.items()}
+    for value in model.graph.inputs:
+        if value.shape is not None:
+            value.shape = ir.Shape([replace_symbols(x, numbers) for x in value.shape])
+    drop_shapes(model)
+
+
+def group_rules(
+    rules: SizeRules,
+    symbols: Sequence[str],
+    group_of: Callable[[str], str],
+    derived: Mapping[str, Dim],
+) -> SizeRules:
+    """Return rules of symbols as rules of the groups that have the same size.
+
+    Args:
+        rules: The rules.
+        symbols: The symbols of the inputs.
+        group_of: Returns the group of a symbol.
+        derived: Symbols that are expressions of others.
+    """
+    groups: dict[str, Dim] = {s: ir.SymbolicDim(group_of(s)) for s in symbols if s not in derived}
+    groups |= {s: replace_symbols(dim, groups) for s, dim in derived.items()}
+    return rules.rename(groups)
