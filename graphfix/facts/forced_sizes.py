@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from graphfix.facts.size_relations import GraphRelations, SizeRelation
+from graphfix.facts.shapes import input_dim_symbols, shapes_of
+from graphfix.facts.size_relations import GraphRelations, SizeRelation, relations_of
 from graphfix.facts.symbolic.expressions import (
     Dim,
     compile_dim,
@@ -28,6 +29,7 @@ from graphfix.facts.symbolic.expressions import (
     symbols_of,
     without_common_factors,
 )
+from graphfix.graph.walks import opset_of
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import Row
 
@@ -59,7 +61,7 @@ class ForcedSize:
     sure: bool = True
 
     def __str__(self) -> str:
-        return f"{self.size}, from {self.source}"
+        return f"{self.size}, from {self.source}" + ("" if self.sure else "; others may run")
 
 
 def forced_texts(forced: Mapping[str, ForcedSize]) -> list[str]:
@@ -245,6 +247,15 @@ class _Relation:
             equal = equal | ((a == 1) & (b >= 0)) | ((b == 1) & (a >= 0))
         count = max((x.size for x in arrays.values()), default=1)
         return np.broadcast_to(equal, np.shape(equal) or (count,))
+
+
+def forced_sizes_of(model: ir.Model) -> Mapping[str, ForcedSize]:
+    """Return the sizes that a graph dictates, by the symbols of its symbolic shapes."""
+    names = input_dim_symbols(model)
+    if not names:
+        return {}
+    relations = relations_of(model.graph, shapes_of(model), opset_of(model))
+    return solve_sizes(relations, names, strict=True).forced
 
 
 def solve_sizes(relations: GraphRelations, symbols: Collection[str], *, strict: bool) -> SizeRules:
