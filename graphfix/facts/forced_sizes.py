@@ -29,6 +29,7 @@ from graphfix.facts.symbolic.expressions import (
     symbols_of,
     without_common_factors,
 )
+from graphfix.graph.dim_spelling import DimSpelling
 from graphfix.graph.walks import opset_of
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import Row
@@ -250,12 +251,13 @@ class _Relation:
 
 
 def forced_sizes_of(model: ir.Model) -> Mapping[str, ForcedSize]:
-    """Return the sizes that a graph dictates, by the symbols of its symbolic shapes."""
-    names = input_dim_symbols(model)
-    if not names:
+    """Return the sizes that a graph dictates, by the file's names of dims."""
+    symbols = input_dim_symbols(model)
+    if not symbols:
         return {}
     relations = relations_of(model.graph, shapes_of(model), opset_of(model))
-    return solve_sizes(relations, names, strict=True).forced
+    forced, spelling = solve_sizes(relations, symbols, strict=True).forced, DimSpelling(model)
+    return {spelling.name_of(symbol): size for symbol, size in forced.items()}
 
 
 def solve_sizes(relations: GraphRelations, symbols: Collection[str], *, strict: bool) -> SizeRules:

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from graphfix.errors import FeedError
+from graphfix.facts.forced_sizes import forced_texts
 from graphfix.feeds.arrays import CaseMaker
 from graphfix.feeds.case import Array
 from graphfix.feeds.case_search import requested_sizes
@@ -96,8 +97,14 @@ def _groups_that_may_be_padded(
 
 
 def _no_padded_dim_message(signature: Signature) -> str:
+    for item in signature.inputs:
+        if item.problem:
+            return f"the input {item.name!r} cannot be padded: {item.problem}"
     batch = signature.batch and signature.user_name(signature.batch)
     hint = f"; if {batch} is no batch but time, name it: --axis {batch}" if batch else ""
+    if signature.forced:
+        forced = "; ".join(forced_texts(signature.forced))
+        return f"the model has no dim that could be padded: {forced}{hint}"
     return (
         "the model has no dim that could be padded; the symbolic dims are: "
         f"{_dim_names(signature)}. Export it with a dynamic time axis, or try "

@@ -14,9 +14,7 @@ from graphfix.graph.walks import opset_of
 _MOST_ROUNDS = 3
 
 
-def fix_forced_dims(
-    model: ir.Model, *, strict: bool
-) -> tuple[dict[str, ForcedSize], SizeRules]:
+def fix_forced_dims(model: ir.Model, *, strict: bool) -> tuple[dict[str, ForcedSize], SizeRules]:
     """Write the sizes that a graph dictates into the shapes of its inputs.
 
     Args:

@@ -15,9 +15,9 @@ from graphfix.errors import FeedError
 from graphfix.facts.shapes import Shapes, shapes_of
 from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.batch_axes import find_batch, with_axes
-from graphfix.feeds.forced_dims import fix_forced_dims, group_rules
 from graphfix.feeds.dim_groups import DimGroups, Tie
 from graphfix.feeds.dim_names import clone_for_renaming, rename_dims
+from graphfix.feeds.forced_dims import fix_forced_dims, group_rules
 from graphfix.feeds.input import Input, all_symbols, single_symbol, size_of_dim, symbols
 from graphfix.feeds.roles import UNUSED, Role, roles_of
 from graphfix.graph.dims import find_input_axis

@@ -76,11 +76,11 @@ class FreshShapes(Pass):
     Safety:
         Exact: no node changes, only what the file says of shapes, outputs included: a false number
         in the shape of an output is that same 80070057. A name stays where the graph lets that dim
-        be the inferred number only: N of a Reshape to [1, 64] is 1. Where inference knows nothing of a dim,
-        what is declared stays. Behind a Squeeze without axes, which drops the batch where it is 1,
-        the rank is that of the run: a shape that is declared there is dropped (speechmos' PLCMOS
-        declares a scalar, and ends in 80070057 at two clips). Shapes in local functions are not
-        looked at.
+        be the inferred number only: N of a Reshape to [1, 64] is 1. Where inference knows nothing
+        of a dim, what is declared stays. Behind a Squeeze without axes, which drops the batch where
+        it is 1, the rank is that of the run: a shape that is declared there is dropped (speechmos'
+        PLCMOS declares a scalar, and ends in 80070057 at two clips). Shapes in local functions are
+        not looked at.
     """
 
     keeps_shapes = True  # they are inferred without what is declared
@@ -137,11 +137,10 @@ def _with_names_of_forced_dims(
     """Return inferred dims, with the declared name of a dim that may only have that number."""
     if len(declared) != len(inferred):
         return inferred
-    symbols = [spelling.to_symbolic(x) for x in declared]
-    sizes = [None if isinstance(x, int) else forced.get(x.value or "") for x in symbols]
+    sizes = [None if isinstance(x, int) else forced.get(x.value or "") for x in declared]
     return tuple(
-        symbol if size is not None and size.size == dim else dim
-        for symbol, size, dim in zip(symbols, sizes, inferred, strict=True)
+        spelling.to_symbolic(name) if size is not None and size.size == dim else dim
+        for name, size, dim in zip(declared, sizes, inferred, strict=True)
     )
 
 
