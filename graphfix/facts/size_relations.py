@@ -15,8 +15,8 @@ from graphfix import ops
 from graphfix.facts.mask_lookups import identity_lookup
 from graphfix.facts.shapes import Shapes, is_known_dim
 from graphfix.facts.symbolic.expressions import Dim, multiply_dims, product_of_dims, rounded_down
-from graphfix.graph.constants import const_tensor, ints_of
-from graphfix.graph.nodes import attr_int, attr_text, input_at
+from graphfix.graph.constants import const_of, const_tensor, ints_of
+from graphfix.graph.nodes import attr_int, attr_text, input_at, is_op
 from graphfix.graph.walks import bodies_of
 from graphfix.ops.attention import attention_slots
 from graphfix.ops.axes import axis_of, squeezed_axes
@@ -62,8 +62,8 @@ class GraphRelations:
     """The relations of a graph, and those of the branches of each of its Ifs.
 
     Attributes:
-        always: What holds in each run: of the nodes of the graph, and of bodies of Loops.
-        wishes: What holds in usual runs: that a Loop carries values of one shape.
+        always: What holds in each run: of the nodes of the graph, and of bodies that surely run.
+        wishes: What holds in usual runs: that a Loop has a round, and carries values of one shape.
         branches: For each If, what holds in each of its branches.
     """
 
@@ -100,10 +100,20 @@ def relations_of(graph: ir.Graph, shapes: Shapes, opset: int) -> GraphRelations:
             branches.append(tuple(inner))
             continue
         for body in inner:
-            always += body.always
+            (always if _surely_runs_body(node) else wishes).extend(body.always)
             wishes += body.wishes
             branches += body.branches
     return GraphRelations(tuple(always), tuple(wishes), tuple(branches))
+
+
+def _surely_runs_body(node: ir.Node) -> bool:
+    """Return whether the body of a node runs once at least."""
+    if not is_op(node, "Loop"):
+        return True
+    count, condition = (const_of(input_at(node, i)) for i in (0, 1))
+    counts = input_at(node, 0) is None or (count is not None and count.reshape(-1)[0] > 0)
+    starts = input_at(node, 1) is None or (condition is not None and bool(condition.all()))
+    return counts and starts
 
 
 class _Reader:
@@ -151,7 +161,7 @@ class _Reader:
         axes = scaled_axes(node, len(data), self._opset) if data else None
         if data and scale and axes:
             for axis, size in zip(reversed(axes), reversed(scale), strict=False):
-                if size != 1 or len(scale) == 1 == len(axes):
+                if size != 1:  # one scale for all is repeated
                     yield SizeRelation(data[axis], size, node, witness=weight)
 
     def _product(self, node: ir.Node) -> Iterator[SizeRelation]:
@@ -245,8 +255,10 @@ class _Reader:
     def _quantize(self, node: ir.Node) -> Iterator[SizeRelation]:
         data, scale = self._dims(node.inputs[0]), self._dims(input_at(node, 1))
         axis = axis_of(node, len(data), self._opset) if data else None
-        if data and scale and len(scale) == 1 and axis is not None and scale != (1,):
-            yield SizeRelation(data[axis], scale[0], node, witness=node.inputs[1])
+        is_blocked = attr_int(node, "block_size", 0) > 0
+        if data and scale and len(scale) == 1 and axis is not None and not is_blocked:
+            if scale != (1,):
+                yield SizeRelation(data[axis], scale[0], node, witness=node.inputs[1])
 
     def _blocks(self, node: ir.Node) -> Iterator[SizeRelation]:
         """Yield that channels, or height and width, divide into blocks."""

@@ -153,12 +153,14 @@ def _loose_cases(
     positive: bool,
 ) -> list[Case]:
     """Return cases at sizes that broadcast, or at which a branch cannot be taken."""
+    wished = {name: x.size for name, x in usual.signature.forced.items() if not x.sure}
     signature = usual.signature.loosened()
     if any(x.role.kind in LENGTH_KINDS for x in signature.inputs):
         return []
     maker = CaseMaker(signature, seed, positive=positive)
     search = _CaseSearch(signature, run, dims, maker, SizeLimits(signature))
-    return search.find_loose_cases({tuple(sorted(case.dims.items())) for case in usual})
+    cases = search.find_loose_cases(wished)
+    return [x for x in cases if any(x.dims.get(name) != size for name, size in wished.items())]
 
 
 def _caches_stay_empty(cases: Cases) -> bool:
@@ -223,11 +225,14 @@ class _CaseSearch:
             left_out = more.left_out
         return Cases(self._cases, self._dropped, self._signature, left_out)
 
-    def find_loose_cases(self, had: Collection[tuple[tuple[str, int], ...]]) -> list[Case]:
-        """Find cases at the usual sizes other than those of ``had``."""
+    def find_loose_cases(self, wished: Collection[str]) -> list[Case]:
+        """Find cases at the usual sizes, and with 1 for the dims of these names in every other."""
+        groups = {self._signature.symbol_of(name) for name in wished}
+        ones = {g: 1 for g in self._signature.groups if g in groups - self._requested_sizes.keys()}
         for step, (rows, length) in enumerate(self._rows_and_lengths()):
-            self._try_size(step, rows, length)
-        return [x for x in self._cases if tuple(sorted(x.dims.items())) not in had]
+            sizes = self._group_sizes(step, rows, length)
+            self._try_groups(step, sizes if step % 2 else sizes | ones)
+        return self._cases
 
     def _rows_and_lengths(self) -> Iterator[tuple[int, int]]:
         if not self._requested_sizes:
