@@ -4,8 +4,8 @@ A relation of one symbol says which sizes it may have: one (``10`` for the rows 
 (``floor((T - 3) / 2) + 1`` is 10 at 21 and 22), or every other (``T`` is ``2*floor(T/2)``). Those
 of several symbols, such as ``heads * dim = 64``, leave choices that fit each other.
 
-What must be equal only where nothing broadcasts, or where a branch is taken, is a wish: a
-:class:`SizeRules` that is strict has it granted, one that is not has what no run can do without.
+What must be equal only where nothing broadcasts, where a Loop has rounds or where a branch is
+taken, is a wish, see :data:`Wishes`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,9 @@ from graphfix.spec.quoting import quote_name
 from graphfix.wording import Row
 
 Sizes = npt.NDArray[np.int64]
+Wishes = Literal["none", "usual", "branches"]
+"""Which wishes are granted: none, so that only what no run can do without holds; that what
+broadcasts is equal, and that a Loop has rounds; that each branch of an If can be taken, too."""
 
 # Sizes are solved by trying them all: up to the first, or up to the second if none of those fits.
 _RANGES = (1 << 17, 1 << 20)
@@ -256,46 +260,55 @@ def forced_sizes_of(model: ir.Model) -> Mapping[str, ForcedSize]:
     if not symbols:
         return {}
     relations = relations_of(model.graph, shapes_of(model), opset_of(model))
-    forced, spelling = solve_sizes(relations, symbols, strict=True).forced, DimSpelling(model)
+    forced, spelling = solve_sizes(relations, symbols).forced, DimSpelling(model)
     return {spelling.name_of(symbol): size for symbol, size in forced.items()}
 
 
-def solve_sizes(relations: GraphRelations, symbols: Collection[str], *, strict: bool) -> SizeRules:
+def solve_sizes(
+    relations: GraphRelations, symbols: Collection[str], granted: Wishes = "usual"
+) -> SizeRules:
     """Return which sizes the symbols of a graph's inputs may have.
 
     Args:
         relations: The relations of the graph.
         symbols: The symbols of the inputs; a relation with another is left out.
-        strict: Whether wishes are granted: what broadcasts is equal, each branch can be taken.
+        granted: Which wishes are granted.
     """
-    known = frozenset(symbols)
+    known, strict = frozenset(symbols), granted != "none"
     pending = _relations_in(relations.always, known, strict=strict)
-    restrictions: dict[str, tuple[_Restriction, ...]] = {}
+    rules_without = None
     if strict:
-        loose = solve_sizes(relations, symbols, strict=False)
-        inside = [x for x in relations.all_relations() if x not in set(relations.always)]
-        pending += _relations_in(inside, known, strict=True)
-    else:
-        restrictions = _restrictions_of_branches(relations, known)
-    rules = _solve(pending, restrictions)
-    if not strict:
-        return rules
-    # A wish that contradicts another is none.
-    lost = rules.contradictions.keys() - loose.contradictions.keys()
+        rules_without = solve_sizes(relations, symbols, "none")
+        pending += _relations_in(relations.wishes, known, strict=True)
+    if granted == "branches":
+        inside = _relations_in(relations.in_branches(), known, strict=True)
+        pending += (x for x in inside if len(x.symbols) == 1)
+    rules = _solve(pending, _restrictions_of_branches(relations, known))
+    return rules if rules_without is None else _without_lost_wishes(rules, rules_without)
+
+
+def _without_lost_wishes(rules: SizeRules, without: SizeRules) -> SizeRules:
+    """Return rules without the wishes that contradict others.
+
+    Args:
+        rules: The rules with all wishes.
+        without: The rules with none.
+    """
+    lost = rules.contradictions.keys() - without.contradictions.keys()
     forced = {
-        name: replace(x, sure=name in loose.forced)
+        name: replace(x, sure=name in without.forced)
         for name, x in rules.forced.items()
         if name not in lost
     }
     allowed = {
-        k: loose._restrictions.get(k, ()) if k in lost else x
-        for k, x in rules._restrictions.items()
+        name: without._restrictions.get(name, ()) if name in lost else x
+        for name, x in rules._restrictions.items()
     }
     return SizeRules(
-        {**forced, **{k: loose.forced[k] for k in lost if k in loose.forced}},
+        {**forced, **{name: without.forced[name] for name in lost if name in without.forced}},
         rules.coupled,
-        loose.contradictions,
-        {k: x for k, x in allowed.items() if x},
+        without.contradictions,
+        {name: x for name, x in allowed.items() if x},
     )
 
 
@@ -305,7 +318,7 @@ def _restrictions_of_branches(
     """Return what each If wants whichever of its branches is taken."""
     restrictions: dict[str, tuple[_Restriction, ...]] = {}
     for branches in relations.branches:
-        solved = [solve_sizes(x, known, strict=False) for x in branches]
+        solved = [solve_sizes(x, known, "none") for x in branches]
         runs = [x for x in solved if not x.contradictions]  # another branch is never taken
         for name in set.intersection(*({*x._restrictions} for x in runs)) if runs else ():
             union = np.unique(np.concatenate([x._allowed[name] for x in runs]))

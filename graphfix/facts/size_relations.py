@@ -71,13 +71,17 @@ class GraphRelations:
     wishes: tuple[SizeRelation, ...]
     branches: tuple[tuple["GraphRelations", ...], ...]
 
+    def in_branches(self) -> Iterator[SizeRelation]:
+        """Yield the relations of branches, at any depth."""
+        for branches in self.branches:
+            for branch in branches:
+                yield from branch.all_relations()
+
     def all_relations(self) -> Iterator[SizeRelation]:
         """Yield every relation, those of branches too."""
         yield from self.always
         yield from self.wishes
-        for branches in self.branches:
-            for branch in branches:
-                yield from branch.all_relations()
+        yield from self.in_branches()
 
 
 def relations_of(graph: ir.Graph, shapes: Shapes, opset: int) -> GraphRelations:
@@ -256,9 +260,9 @@ class _Reader:
         data, scale = self._dims(node.inputs[0]), self._dims(input_at(node, 1))
         axis = axis_of(node, len(data), self._opset) if data else None
         is_blocked = attr_int(node, "block_size", 0) > 0
-        if data and scale and len(scale) == 1 and axis is not None and not is_blocked:
-            if scale != (1,):
-                yield SizeRelation(data[axis], scale[0], node, witness=node.inputs[1])
+        per_axis = scale is not None and len(scale) == 1 and scale != (1,) and not is_blocked
+        if data and scale and axis is not None and per_axis:
+            yield SizeRelation(data[axis], scale[0], node, witness=node.inputs[1])
 
     def _blocks(self, node: ir.Node) -> Iterator[SizeRelation]:
         """Yield that channels, or height and width, divide into blocks."""

@@ -12,7 +12,7 @@ enough:
                 then one to three rows at the shortest
     cover       conditions that the usual cases do not meet (:mod:`graphfix.feeds.condition_cover`)
     tied        all of it again with more dims of one size (:data:`graphfix.feeds.dim_groups.TIES`)
-    loose       the usual sizes where something broadcasts, or a branch that wants a size is passed
+    wishes      the usual sizes where something broadcasts, and those that a branch of an If wants
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,17 +21,19 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
+from graphfix.facts.forced_sizes import Wishes
 from graphfix.feeds.arrays import SCHEDULE, CaseMaker
 from graphfix.feeds.case import Case, Cases, DroppedCase, PerRow
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.condition_cover import CoverSearch, is_waveform
-from graphfix.feeds.dim_groups import TIES
+from graphfix.feeds.dim_groups import TIES, Tie
 from graphfix.feeds.roles import LENGTH_KINDS
 from graphfix.feeds.run_cost import RunCost
 from graphfix.feeds.runnable_sizes import SizeLimits
 from graphfix.feeds.signature import Signature
 from graphfix.files import io
 from graphfix.files.model_input import PathOrModel
+from graphfix.graph.nodes import is_op
 from graphfix.lengths.length_input import LengthInput
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array
@@ -110,12 +112,16 @@ def search_cases(
     first: Cases | None = None  # with the first tie, which the error is about
     usual: Cases | None = None  # with the tie that dropped the fewest cases
     tried: set[tuple[object, ...]] = set()
-    sizes, strict = dims or {}, True
-    for tie in TIES:
-        signature = Signature(model, tie, constants, length_input=length_input, strict=strict)
-        if strict and _asks_for_others(signature, sizes):
-            strict = False
-            signature = Signature(model, tie, constants, length_input=length_input, strict=False)
+    sizes = dims or {}
+    has_branches = any(is_op(x, "If") for x in model.graph.all_nodes())
+    plans: list[tuple[Tie, Wishes]] = [(tie, "usual") for tie in TIES]
+    plans += ((tie, "branches") for tie in TIES if has_branches)
+    for tie, wishes in plans:
+        if wishes == "branches" and usual is not None:
+            break
+        signature = Signature(model, tie, constants, length_input=length_input, granted=wishes)
+        if _asks_for_others(signature, sizes):
+            signature = signature.granting("none")
         shape = _probe_sizes(signature)
         if shape in tried:
             continue
@@ -133,8 +139,8 @@ def search_cases(
     assert first is not None
     if usual is None:
         raise FeedError(_no_case_message(first))
-    if cover and strict and not all(x.sure for x in usual.signature.forced.values()):
-        usual += _loose_cases(usual, run, sizes, seed, positive=positive)
+    if cover:
+        usual += _cases_of_other_wishes(usual, run, sizes, seed, positive=positive)
     return usual
 
 
@@ -144,7 +150,7 @@ def _asks_for_others(signature: Signature, dims: Mapping[str, Sequence[int]]) ->
     return any(size != wishes[name] for name in wishes & dims.keys() for size in dims[name])
 
 
-def _loose_cases(
+def _cases_of_other_wishes(
     usual: Cases,
     run: Callable[[Case], object],
     dims: Mapping[str, Sequence[int]],
@@ -152,15 +158,23 @@ def _loose_cases(
     *,
     positive: bool,
 ) -> list[Case]:
-    """Return cases at sizes that broadcast, or at which a branch cannot be taken."""
-    wished = {name: x.size for name, x in usual.signature.forced.items() if not x.sure}
-    signature = usual.signature.loosened()
+    """Return cases at sizes that broadcast, and at those that a branch wants."""
+    signature, cases = usual.signature, list[Case]()
+    forced = {name: x.size for name, x in signature.forced.items()}
+    wished = [name for name, x in signature.forced.items() if not x.sure]
     if any(x.role.kind in LENGTH_KINDS for x in signature.inputs):
         return []
-    maker = CaseMaker(signature, seed, positive=positive)
-    search = _CaseSearch(signature, run, dims, maker, SizeLimits(signature))
-    cases = search.find_loose_cases(wished)
-    return [x for x in cases if any(x.dims.get(name) != size for name, size in wished.items())]
+    others = [signature.granting("none")] if wished else []
+    if any(is_op(x, "If") for x in signature.model.graph.all_nodes()):
+        others += [signature.granting("branches")]
+    for other in others:
+        if {name: x.size for name, x in other.forced.items()} == forced:
+            continue
+        maker = CaseMaker(other, seed, positive=positive)
+        search = _CaseSearch(other, run, dims, maker, SizeLimits(other))
+        cases += search.find_few_cases(wished)
+    had = [case.dims for case in usual]
+    return [case for case in cases if case.dims not in had]
 
 
 def _caches_stay_empty(cases: Cases) -> bool:
@@ -225,7 +239,7 @@ class _CaseSearch:
             left_out = more.left_out
         return Cases(self._cases, self._dropped, self._signature, left_out)
 
-    def find_loose_cases(self, wished: Collection[str]) -> list[Case]:
+    def find_few_cases(self, wished: Collection[str]) -> list[Case]:
         """Find cases at the usual sizes, and with 1 for the dims of these names in every other."""
         groups = {self._signature.symbol_of(name) for name in wished}
         ones = {g: 1 for g in self._signature.groups if g in groups - self._requested_sizes.keys()}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
-from graphfix.facts.forced_sizes import ForcedSize, SizeRules, solve_sizes
+from graphfix.facts.forced_sizes import ForcedSize, SizeRules, Wishes, solve_sizes
 from graphfix.facts.shapes import drop_shapes, shapes_of
 from graphfix.facts.size_relations import relations_of
 from graphfix.facts.symbolic.expressions import Dim, replace_symbols, symbols_of
@@ -14,13 +14,12 @@ from graphfix.graph.walks import opset_of
 _MOST_ROUNDS = 3
 
 
-def fix_forced_dims(model: ir.Model, *, strict: bool) -> tuple[dict[str, ForcedSize], SizeRules]:
+def fix_forced_dims(model: ir.Model, granted: Wishes) -> tuple[dict[str, ForcedSize], SizeRules]:
     """Write the sizes that a graph dictates into the shapes of its inputs.
 
     Args:
         model: A copy of a model, with names for all dims; it is changed.
-        strict: Whether sizes are equal that could broadcast, and such that each branch can be
-            taken.
+        granted: Which wishes of the graph are granted.
 
     Returns:
         What was written, by symbol, and the rules for the other symbols.
@@ -32,7 +31,7 @@ def fix_forced_dims(model: ir.Model, *, strict: bool) -> tuple[dict[str, ForcedS
         if not names:
             break
         relations = relations_of(model.graph, shapes_of(model), opset_of(model))
-        rules = solve_sizes(relations, names, strict=strict)
+        rules = solve_sizes(relations, names, granted)
         new = {name: x for name, x in rules.forced.items() if name in names}
         if not new:
             break

@@ -12,6 +12,7 @@ from typing import TypeVar
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
+from graphfix.facts.forced_sizes import Wishes
 from graphfix.facts.shapes import Shapes, shapes_of
 from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.batch_axes import find_batch, with_axes
@@ -37,8 +38,7 @@ class Signature:
         constants: Arrays of inputs that are fed the same in every case.
         length_input: The input that gives valid lengths to a repaired model; the original may
             ignore it.
-        strict: Whether sizes are equal that could broadcast, and such that each branch of an If can
-            be taken. Otherwise they are what no run can do without.
+        granted: Which wishes of the graph for sizes are granted.
 
     Attributes:
         model: The model with :meth:`symbols` for its dims, and numbers for those that it dictates;
@@ -65,13 +65,13 @@ class Signature:
         constants: Mapping[str, Array] | None = None,
         length_input: LengthInput | None = None,
         *,
-        strict: bool = True,
+        granted: Wishes = "usual",
     ) -> None:
         self.tie = tie
         self.constants = dict(constants or {})
         self.model = clone_for_renaming(model)
         self._names = rename_dims(self.model)
-        forced, rules = fix_forced_dims(self.model, strict=strict)
+        forced, rules = fix_forced_dims(self.model, granted)
         self.forced = {self.user_name(x): size for x, size in forced.items()}
         self.contradictions = rules.contradictions
         self._source, self._length_input = model, length_input
@@ -92,9 +92,10 @@ class Signature:
         self.fresh = [x for x in self.times if x not in self.past]
         self.rules = group_rules(rules, self.symbols(), self.group_of, self.derived)
 
-    def loosened(self) -> "Signature":
-        """Return the same inputs, with no size fixed but what no run can do without."""
-        return Signature(self._source, self.tie, self.constants, self._length_input, strict=False)
+    def granting(self, wishes: Wishes) -> "Signature":
+        """Return the same inputs, with other wishes of the graph for sizes granted."""
+        tie, constants, length_input = self.tie, self.constants, self._length_input
+        return Signature(self._source, tie, constants, length_input, granted=wishes)
 
     def unused_input_notes(self) -> list[str]:
         """Return a sentence for each input that the graph does not use."""
@@ -196,9 +197,10 @@ class Signature:
             return False
         if any(size != forced.size for size in sizes):
             other = next(size for size in sizes if size != forced.size)
+            runs_at = f"does not run at {other}" if forced.sure else "seldom runs at another size"
             raise FeedError(
                 f"{quote_name(name)} is {forced.size}, as {forced.source} wants it: the model "
-                f"does not run at {other}"
+                f"{runs_at}"
             )
         return True
 

@@ -279,18 +279,6 @@ WISHES = {
         {"F": 10},
         {"F": 1},
     ),
-    "one branch": (
-        model(
-            "bool c, float[B, F] x",
-            "float[B, K] y",
-            (W,),
-            BRANCHES.format(
-                then="float[B, 8] a", a="a = MatMul (x, w)", other="float[B, F] b", b="b = Relu (x)"
-            ),
-        ),
-        {"F": 10},
-        None,
-    ),
     "a Loop that carries it": (
         model(
             "float[B, F] x",
@@ -326,6 +314,38 @@ def test_a_size_that_broadcasting_or_a_branch_only_wishes_for(name: str) -> None
     assert len(usual) >= 3
     if other is not None:
         assert any(case.dims.items() >= other.items() for case in cases)
+
+
+def test_a_size_that_one_branch_wants_is_tried_among_others():
+    graph = model(
+        "bool c, float[B, F] x",
+        "float[B, K] y",
+        (W,),
+        BRANCHES.format(
+            then="float[B, 8] a", a="a = MatMul (x, w)", other="float[B, F] b", b="b = Relu (x)"
+        ),
+    )
+    with Session(graph, optimize=False) as session:
+        cases = search_cases(graph, lambda case: session.run(case.feeds), cover=True)
+    assert not cases.signature.forced
+    sizes = {case.dims["F"] for case in cases}
+    assert 10 in sizes
+    assert len(sizes) >= 3
+
+
+def test_a_branch_that_is_always_taken():
+    graph = model(
+        "float[B, F] x",
+        "float[B, K] y",
+        (W, "float least = {-1.0}"),
+        "a = Abs (x)  m = ReduceMin <keepdims = 0> (a)  c = Greater (m, least) "
+        + BRANCHES.format(
+            then="float[B, 8] d", a="d = MatMul (x, w)", other="float[B, F] b", b="b = Relu (x)"
+        ),
+    )
+    cases = make_cases(graph)
+    assert {case.dims["F"] for case in cases} == {10}
+    assert len(cases) >= 3
 
 
 def test_the_weight_is_named():
