@@ -154,7 +154,9 @@ class ClipMaker:
         self._signature, self._time, self._seed = signature, time, seed
         self._length_input = length_input
         self._other_sizes = {t: _PAST if t in signature.past else _OTHER for t in signature.times}
-        self._other_sizes |= {t: sizes[0] for t, sizes in requested_sizes(signature, dims).items()}
+        requested = {t: sizes[0] for t, sizes in requested_sizes(signature, dims).items()}
+        self._other_sizes |= requested
+        self._requested = frozenset(requested)
         self._items = {x.name: x for x in signature.inputs}
         self._extra = extra
         self._limits = SizeLimits(signature)
@@ -284,7 +286,8 @@ class ClipMaker:
         groups = {t: self._other_sizes.get(t, _OTHER) for t in signature.times}
         if signature.batch is not None:
             groups[signature.batch] = rows
-        return groups | ({time: size} if time else {})
+        groups |= {time: size} if time else {}
+        return signature.rules.fit(groups, {time, *self._requested})
 
     def _add_lengths(self, feeds: dict[str, Array], clips: Sequence[Feeds]) -> dict[str, Array]:
         """Add the length input that the model's metadata names, if it names one."""

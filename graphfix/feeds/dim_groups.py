@@ -95,6 +95,7 @@ class DimGroups:
     def _tie_by_graph(self) -> None:
         input_symbols = set(self.symbols)
         mask_symbols = _mask_only_symbols(self._inputs)
+        computed: list[tuple[str, ir.SymbolicDim]] = []
         for a, b in _equal_dims(self._model, self._shapes()):
             if not (symbols(a) and symbols(b) and symbols(a) | symbols(b) <= input_symbols):
                 continue
@@ -104,10 +105,23 @@ class DimGroups:
                     self._join_groups(lhs, rhs)
                 continue
             for symbol, dim in ((lhs, b), (rhs, a)):
-                if symbol is None or symbol not in mask_symbols or symbol in symbols(dim):
+                if symbol is None or isinstance(dim, int) or symbol in symbols(dim):
                     continue
-                if isinstance(dim, ir.SymbolicDim):
+                if symbol in mask_symbols:
                     self.derived.setdefault(symbol, dim)
+                else:
+                    computed.append((symbol, dim))
+        for symbol, dim in computed:
+            if self._may_be_derived(symbol, dim):
+                self.derived[symbol] = dim
+
+    def _may_be_derived(self, symbol: str, dim: ir.SymbolicDim) -> bool:
+        """Return whether a size of its own, such as that of a second input, follows from others."""
+        if symbol in self._batch or symbol in self.derived or symbols(dim) & self.derived.keys():
+            return False
+        group = self.group_of(symbol)
+        is_alone = all(s == symbol or self.group_of(s) != group for s in self.symbols)
+        return is_alone and not any(symbol in symbols(x) for x in self.derived.values())
 
     def _tie_caches(self) -> None:
         """Tie the lengths of caches of one kind, unless two names each recur.
