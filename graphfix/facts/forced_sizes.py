@@ -45,9 +45,10 @@ _RANGES = (1 << 17, 1 << 20)
 # Letters of a size that is reckoned with.
 _LONGEST_TEXT = 120
 # How many combinations of sizes are tried to find one that fits all relations.
-_MOST_TRIES = 400
-# How many sizes of a symbol that is free are tried beside others.
-_NEAREST = 128
+_MOST_TRIES = 600
+# How many sizes of a symbol are tried on either side of what is wanted: where the others follow
+# from it, and where relations already say which it may have.
+_FEW, _NEAREST = 8, 128
 _MOST_SHOWN = 3
 
 
@@ -218,8 +219,7 @@ class SizeRules:
         if allowed is None and not mentions:
             return iter((wanted[name],))
         if allowed is None and not decided:
-            near = range(max(least, wanted[name] - _NEAREST), wanted[name] + _NEAREST)
-            return iter(sorted(near, key=lambda n: (n < wanted[name], abs(n - wanted[name]))))
+            return _near(wanted[name], least)
         grid = np.arange(_RANGES[0], dtype=np.int64) if allowed is None else allowed
         for relation in decided:
             grid = grid[relation.holds({**sizes, name: grid})]
@@ -227,6 +227,12 @@ class SizeRules:
         above = grid[grid >= wanted[name]]
         below = grid[grid < wanted[name]][::-1]
         return map(int, (*above[:_NEAREST], *below[:_NEAREST]))
+
+
+def _near(size: int, least: int) -> Iterator[int]:
+    """Return some sizes near one, and 1."""
+    above, below = range(size, size + _FEW), range(size - 1, max(least, size - _FEW), -1)
+    return iter(dict.fromkeys((size, 1, *above, *below)))
 
 
 @dataclass(frozen=True)
@@ -363,7 +369,7 @@ def _solve(
         for relation in single:
             (name,) = relation.symbols
             sizes = _solutions(relation)
-            if sizes is not None:
+            if sizes is not None and not (len(sizes) == 1 and sizes[0] == 0):  # 0 is of no use
                 mine = _Restriction(sizes, relation.source)
                 restrictions[name] = (*restrictions.get(name, ()), mine)
         new: dict[str, ForcedSize] = {}
@@ -387,11 +393,14 @@ def _solve(
 
 def _contradiction(wishes: Sequence[_Restriction]) -> str:
     """Return what wants which size, of those that have none in common."""
+    hopeless = next((x for x in wishes if len(x.sizes) == 0), None)
+    if hopeless is not None:
+        return f"none suits {hopeless.source}"
     for place, first in enumerate(wishes):
         for second in wishes[place + 1 :]:
             if len(_common_sizes([first, second])) == 0:
-                return f"{first.text}, and {second.text}"
-    return ", and ".join(x.text for x in wishes)
+                return f"it has to be {first.text}, and {second.text}"
+    return f"it has to be {', and '.join(x.text for x in wishes)}"
 
 
 def _common_sizes(restrictions: Sequence[_Restriction]) -> Sizes:

@@ -190,7 +190,11 @@ class _Reader:
             if dims is None or len(labels) != len(dims):
                 continue
             for label, size in zip(labels, dims, strict=True):
-                yield SizeRelation(size_by_label.setdefault(label, size), size, node, True, value)
+                first = size_by_label.setdefault(label, size)
+                if first == 1:
+                    size_by_label[label] = size
+                elif size != 1:
+                    yield SizeRelation(first, size, node, broadcasts=True, witness=value)
 
     def _convolution(self, node: ir.Node) -> Iterator[SizeRelation]:
         weight, data = convolution_weight(node), self._dims(node.inputs[0])

@@ -116,8 +116,9 @@ def search_cases(
     has_branches = any(is_op(x, "If") for x in model.graph.all_nodes())
     plans: list[tuple[Tie, Wishes]] = [(tie, "usual") for tie in TIES]
     plans += ((tie, "branches") for tie in TIES if has_branches)
+    plans.append((TIES[0], "none"))
     for tie, wishes in plans:
-        if wishes == "branches" and usual is not None:
+        if wishes != "usual" and usual is not None:
             break
         signature = Signature(model, tie, constants, length_input=length_input, granted=wishes)
         if _asks_for_others(signature, sizes):
@@ -392,7 +393,7 @@ def _no_case_message(cases: Cases) -> str:
     signature = cases.signature
     for symbol, text in signature.contradictions.items():
         name = signature.user_name(symbol)
-        return f"the model runs at no size of {quote_name(name)}: it has to be {text}"
+        return f"the model runs at no size of {quote_name(name)}: {text}"
     tried = "; ".join(f"{x.name}" for x in cases.dropped[:4])
     more = f" and {len(cases.dropped) - 4} more" if len(cases.dropped) > 4 else ""
     roles = ", ".join(f"{name} as {role.kind}" for name, role in cases.input_roles.items())

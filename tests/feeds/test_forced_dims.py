@@ -417,6 +417,29 @@ def test_a_second_input_twice_as_long():
     assert len({case.dims["T"] for case in cases}) >= 3
 
 
+def test_two_inputs_that_are_added_before_the_weight():
+    graph = model(
+        "float[B, C, T] x, float[N, D, U] z",
+        "float[B, 4, V] y",
+        (weight("w", 4, 6, 1),),
+        "a = Add (x, z)  y = Conv (a, w)",
+    )
+    cases = make_cases(graph)
+    assert {name: x.size for name, x in cases.signature.forced.items()} == {"C": 6, "D": 6}
+    assert len(cases) >= 3
+
+
+def test_a_size_that_no_length_gives():
+    graph = model(
+        "float[B, 1, T] x",
+        "float[B, 1, 2] y",
+        (weight("w", 3, 2), "int64[6] p = {0, 0, 4, 0, 0, 0}"),
+        "a = Pad (x, p)  y = MatMul (a, w)",
+    )
+    with pytest.raises(FeedError, match="at no size of T: none suits w"):
+        make_cases(graph)
+
+
 def test_two_weights_that_want_different_sizes():
     graph = model(
         "float[B, F] x",
