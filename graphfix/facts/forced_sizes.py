@@ -237,12 +237,26 @@ def _near(size: int, least: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class _Relation:
-    """Two sizes that are equal; or one of them is 1, where they may broadcast."""
+    """Two sizes that are equal; or one of them is 1, where they may broadcast.
+
+    Attributes:
+        a: One size.
+        b: The other.
+        source: What wants it.
+        broadcasts: Whether 1 is as good.
+        meets: Whether they meet in a node that broadcasts: beside a 1 any size is right.
+    """
 
     a: Dim
     b: Dim
     source: str
     broadcasts: bool
+    meets: bool = False
+
+    @property
+    def says_something(self) -> bool:
+        """Return whether some size may be wrong."""
+        return bool(self.symbols) and not (self.meets and 1 in (self.a, self.b))
 
     @cached_property
     def symbols(self) -> frozenset[str]:
@@ -347,9 +361,9 @@ def _relations_in(
         key = (str(a), str(b), broadcasts)
         if key in unique or str(a) == str(b):
             continue
-        unique[key] = _Relation(a, b, relation.source, broadcasts)
+        unique[key] = _Relation(a, b, relation.source, broadcasts, relation.broadcasts)
     reduced = (x if x.broadcasts else _without_common_factors(x) for x in unique.values())
-    return [x for x in reduced if x.symbols]
+    return [x for x in reduced if x.says_something]
 
 
 def _without_common_factors(relation: _Relation) -> _Relation:
@@ -388,7 +402,7 @@ def _solve(
             replace(x, a=replace_symbols(x.a, numbers), b=replace_symbols(x.b, numbers))
             for x in pending
         )
-        pending = [x for x in put_in if x.symbols]
+        pending = [x for x in put_in if x.says_something]
 
 
 def _contradiction(wishes: Sequence[_Restriction]) -> str:
