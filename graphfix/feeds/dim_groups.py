@@ -109,7 +109,9 @@ class DimGroups:
                     continue
                 if symbol in mask_symbols:
                     self.derived.setdefault(symbol, dim)
-                else:
+                elif (
+                    not symbols(dim) & mask_symbols
+                ):  # a mask follows from data, never data from it
                     computed.append((symbol, dim))
         for symbol, dim in computed:
             if self._may_be_derived(symbol, dim):
