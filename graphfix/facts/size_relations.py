@@ -173,7 +173,9 @@ class _Reader:
         a, b = self._dims(node.inputs[0]), self._dims(factor)
         axes = None if a is None or b is None else summed_axes(node, len(a), len(b))
         if axes is not None and a is not None and b is not None:
-            yield SizeRelation(a[axes[0]], b[axes[1]], node, witness=factor)
+            size = a[axes[0]]
+            weight = node.inputs[0] if isinstance(size, int) else factor
+            yield SizeRelation(size, b[axes[1]], node, witness=weight)
             yield from _aligned(node, (node.inputs[0], a[:-2]), (factor, b[:-2]))
 
     def _packed_product(self, node: ir.Node) -> Iterator[SizeRelation]:
@@ -228,10 +230,11 @@ class _Reader:
         if len({len(dims) for _, dims in operands}) != 1:
             return
         joined = axis_of(node, len(operands[0][1]), self._opset)
-        for (_, a), (value, b) in itertools.pairwise(operands):
+        for (first, a), (second, b) in itertools.pairwise(operands):
             for axis, (x, y) in enumerate(zip(a, b, strict=True)):
                 if axis != joined:
-                    yield SizeRelation(x, y, node, witness=value)
+                    witness = first if isinstance(x, int) else second
+                    yield SizeRelation(x, y, node, witness=witness)
 
     def _split(self, node: ir.Node) -> Iterator[SizeRelation]:
         data = self._dims(node.inputs[0])
