@@ -87,7 +87,10 @@ def _choose_cases(
         return first, max(shorter, key=lambda c: (-_row_count(c), sum(c.dims.values())))
     if not first.dims:
         return first, None
-    longest = max(first.dims, key=lambda n: first.dims[n])
+    free = {name: size for name, size in first.dims.items() if name not in cases.signature.forced}
+    if not free:
+        return first, None
+    longest = max(free, key=lambda n: free[n])
     try:
         second = _single_row_case(
             make, {**first.dims, longest: max(1, first.dims[longest] * 3 // 4)}

@@ -93,6 +93,8 @@ def _print_verdict(verdict: Verdict, model: str, *, verbose: bool) -> None:
     label, colour = ("safe", "green") if verdict["ok"] else ("failed", "red")
     _terminal.print_row(label, verdict["summary"], colour=colour)
     _terminal.print_row("length of", ", ".join(verdict["told"]) or "nothing")
+    for name, size in verdict["forced"].items():
+        _terminal.print_row("forced", f"{name} = {size['size']}, from {size['source']}")
     if dropped := verdict["dropped"]:
         _terminal.print_row("dropped", f"{plural(len(dropped), 'size')} not compared")
         pairs = ((x["name"], x["reason"]) for x in dropped)

@@ -92,6 +92,7 @@ class DirectMLPlan(Displayable):
         sizes: The sizes that symbolic dims were given.
         dims: The symbolic dims of the inputs that have no size yet.
         dynamic: Whether the model runs at more than one size.
+        forced: Those of ``dims`` that can have one size only, and that size.
         notes: What else there is to know.
     """
 
@@ -101,6 +102,7 @@ class DirectMLPlan(Displayable):
     dims: tuple[str, ...] = ()
     dynamic: bool = False
     notes: tuple[str, ...] = ()
+    forced: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def line(self) -> str:
@@ -134,7 +136,8 @@ class DirectMLPlan(Displayable):
 
     def _describe_lengths(self) -> str:
         names = ", ".join(self.dims)
-        open_dims = f"; open: {names} (--dims {quote_name(self.dims[0])}=SIZE)" if self.dims else ""
+        sizes = (f"{quote_name(x)}={self.forced.get(x, 'SIZE')}" for x in self.dims[:1])
+        open_dims = f"; open: {names} (--dims {next(sizes)})" if self.dims else ""
         if self.sizes and not self.dynamic:
             fixed = ", ".join(f"{quote_name(name)}={size}" for name, size in self.sizes.items())
             return f"fixed at {fixed}; another length needs another session"

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,7 @@ class Shapes:
     _dtypes: dict[ir.Value, ir.DataType]
     _data: dict[ir.Value, tuple[Dim, ...]]
     _never_empty: frozenset[str] = frozenset()
+    _carried: Mapping[ir.Node, Sequence[tuple[Dim, Dim]]] = field(default_factory=dict)
 
     def dims(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
         """Return the dims of ``value``, or None where they (or their number) are unknown."""
@@ -78,6 +79,10 @@ class Shapes:
     def is_never_empty(self, dim: Dim, beside: Dim = 1) -> bool:
         """Return whether a dim is at least 1 in each run that succeeds, if ``beside`` is."""
         return is_positive(dim, self._never_empty | positive_parts(expr_of(beside)))
+
+    def carried_dims(self, loop: ir.Node) -> Sequence[tuple[Dim, Dim]]:
+        """Return the dims of values that a Loop carries, where they change in its first round."""
+        return self._carried.get(loop, ())
 
     def update_from(self, inferred: Shapes, is_own_symbol: Callable[[str], bool]) -> None:
         """Take over shapes; a dim with a symbol that ``is_own_symbol`` denies becomes unknown."""
@@ -339,7 +344,8 @@ def _collect_shapes(values: Sequence[ir.Value], facts: Facts) -> Shapes:
             data[value] = ints
     dtypes = {x: dtype for x in values if (dtype := x.dtype) is not None}
     sizes = (expr_of(facts.resolve_dim(ir.SymbolicDim(x))) for x in facts.never_empty)
-    return Shapes(dims, dtypes, data, frozenset(x for expr in sizes for x in positive_parts(expr)))
+    never_empty = frozenset(x for expr in sizes for x in positive_parts(expr))
+    return Shapes(dims, dtypes, data, never_empty, facts.carried)
 
 
 def _parse_elements(text: str) -> list[Dim]:

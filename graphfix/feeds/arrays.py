@@ -116,13 +116,18 @@ class CaseMaker:
         name = self.describe_sizes(groups, lengths) or f"fixed shape, set {step + 1}"
         return Case(
             f"{name}, {style.label}" if style.label else name,
-            key_by_user_name(self._signature, sizes),
+            self._dims_of_case(sizes),
             feeds,
             key_by_user_name(self._signature, self._valid_lengths(groups, plan)),
             side=style.side,
             large_caches=bool(self._signature.past) and style.values in _LARGE,
             full_scale=style.values in _FULL_SCALE,
         )
+
+    def _dims_of_case(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return the size of each dim by the user's names, those that the graph dictates too."""
+        forced = {name: x.size for name, x in self._signature.forced.items()}
+        return key_by_user_name(self._signature, sizes) | forced
 
     def _suitable_style(self, style: Style) -> Style:
         """Return the style with values that suit the inputs: images have no values over 255."""

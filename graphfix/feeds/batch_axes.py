@@ -24,6 +24,11 @@ def find_batch(inputs: Sequence[Input], user_name: Callable[[str], str]) -> set[
     return _BatchSearch(inputs, user_name).run()
 
 
+def says_batch(name: str) -> bool:
+    """Return whether the name of a dim says that it is a batch."""
+    return re.search(r"batch|^(b|bs|n)$", name, re.IGNORECASE) is not None
+
+
 class _BatchSearch:
     def __init__(self, inputs: Sequence[Input], user_name: Callable[[str], str]) -> None:
         self._inputs, self._user_name = inputs, user_name
@@ -45,8 +50,7 @@ class _BatchSearch:
         first, later = _first_symbol(item), _later_symbols(item)
         if first is None or first in self._indexed or self._of_lengths & later:
             return False
-        name = self._user_name(first)
-        is_named_batch = re.search(r"batch|^(b|bs|n)$", name, re.IGNORECASE) is not None
+        is_named_batch = says_batch(self._user_name(first))
         if first in self._later and not (is_named_batch and self._comes_second_in_states(first)):
             return False
         has_content_dims = len(item.dims) > 2 or (len(item.dims) == 2 and bool(later))

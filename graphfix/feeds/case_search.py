@@ -4,30 +4,36 @@ Sizes for the symbolic dims are tried, and those that the model cannot run at ar
 Runtime's reason. The ladder of sizes, of which a rung is climbed only if those before it are not
 enough:
 
+    forced    what a weight wants, solved from the graph (:mod:`graphfix.facts.forced_sizes`);
+                all sizes below are the nearest that fit
     usual       7, 1, 2, 23 and 40 frames in batches of one to three rows (or what the user gives)
     fewer rows  one row, where it is the batch that does not run
     longer      up to 51,200 samples, until three lengths run: a minimum, a multiple, an image;
                 then one to three rows at the shortest
     cover       conditions that the usual cases do not meet (:mod:`graphfix.feeds.condition_cover`)
     tied        all of it again with more dims of one size (:data:`graphfix.feeds.dim_groups.TIES`)
+    wishes      the usual sizes where something broadcasts, and those that a branch of an If wants
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
+from graphfix.facts.forced_sizes import Wishes
 from graphfix.feeds.arrays import SCHEDULE, CaseMaker
 from graphfix.feeds.case import Case, Cases, DroppedCase, PerRow
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.condition_cover import CoverSearch, is_waveform
-from graphfix.feeds.dim_groups import TIES
+from graphfix.feeds.dim_groups import TIES, Tie
+from graphfix.feeds.roles import LENGTH_KINDS
 from graphfix.feeds.run_cost import RunCost
 from graphfix.feeds.runnable_sizes import SizeLimits
 from graphfix.feeds.signature import Signature
 from graphfix.files import io
 from graphfix.files.model_input import PathOrModel
+from graphfix.graph.nodes import is_op
 from graphfix.lengths.length_input import LengthInput
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array
@@ -106,26 +112,70 @@ def search_cases(
     first: Cases | None = None  # with the first tie, which the error is about
     usual: Cases | None = None  # with the tie that dropped the fewest cases
     tried: set[tuple[object, ...]] = set()
-    for tie in TIES:
-        signature = Signature(model, tie, constants, length_input=length_input)
+    sizes = dims or {}
+    has_branches = any(is_op(x, "If") for x in model.graph.all_nodes())
+    plans: list[tuple[Tie, Wishes]] = [(tie, "usual") for tie in TIES]
+    plans += ((tie, "branches") for tie in TIES if has_branches)
+    plans.append((TIES[0], "none"))
+    for tie, wishes in plans:
+        if wishes != "usual" and usual is not None:
+            break
+        signature = Signature(model, tie, constants, length_input=length_input, granted=wishes)
+        if _asks_for_others(signature, sizes):
+            signature = signature.granting("none")
         shape = _probe_sizes(signature)
         if shape in tried:
             continue
         tried.add(shape)
         maker = CaseMaker(signature, seed, positive=positive)
         limits = SizeLimits(signature, frames=frames)
-        cases = _CaseSearch(signature, run, dims or {}, maker, limits).find_cases(cover)
+        cases = _CaseSearch(signature, run, sizes, maker, limits).find_cases(cover)
         first = cases if first is None else first
         if cases and (usual is None or len(cases.dropped) < len(usual.dropped)):
             usual = cases
         # Where so few run, sizes that must be equal may have been so by chance.
         may_be_chance = usual is not None and len(usual) < _ENOUGH and usual.dropped
         if usual is not None and not may_be_chance and not _caches_stay_empty(usual):
-            return usual
+            break
     assert first is not None
     if usual is None:
         raise FeedError(_no_case_message(first))
+    if cover:
+        usual += _cases_of_other_wishes(usual, run, sizes, seed, positive=positive)
     return usual
+
+
+def _asks_for_others(signature: Signature, dims: Mapping[str, Sequence[int]]) -> bool:
+    """Return whether a user asks for sizes that the graph dictates only as a wish."""
+    wishes = {name: x.size for name, x in signature.forced.items() if not x.sure}
+    return any(size != wishes[name] for name in wishes & dims.keys() for size in dims[name])
+
+
+def _cases_of_other_wishes(
+    usual: Cases,
+    run: Callable[[Case], object],
+    dims: Mapping[str, Sequence[int]],
+    seed: int,
+    *,
+    positive: bool,
+) -> list[Case]:
+    """Return cases at sizes that broadcast, and at those that a branch wants."""
+    signature, cases = usual.signature, list[Case]()
+    forced = {name: x.size for name, x in signature.forced.items()}
+    wished = [name for name, x in signature.forced.items() if not x.sure]
+    if any(x.role.kind in LENGTH_KINDS for x in signature.inputs):
+        return []
+    others = [signature.granting("none")] if wished else []
+    if any(is_op(x, "If") for x in signature.model.graph.all_nodes()):
+        others += [signature.granting("branches")]
+    for other in others:
+        if {name: x.size for name, x in other.forced.items()} == forced:
+            continue
+        maker = CaseMaker(other, seed, positive=positive)
+        search = _CaseSearch(other, run, dims, maker, SizeLimits(other))
+        cases += search.find_few_cases(wished)
+    had = [case.dims for case in usual]
+    return [case for case in cases if case.dims not in had]
 
 
 def _caches_stay_empty(cases: Cases) -> bool:
@@ -165,6 +215,9 @@ class _CaseSearch:
 
     def find_cases(self, cover: bool) -> Cases:
         """Find the usual cases, and with ``cover`` those that meet more conditions."""
+        equal = self._signature.rules.equal_sizes(self._group_sizes(0, *SCHEDULE[0]))
+        if equal is not None and not equal.keys() & self._requested_sizes.keys():
+            self._try_groups(0, equal)
         for step, (rows, length) in enumerate(self._rows_and_lengths()):
             self._try_size(step, rows, length)
         # Whether other lengths than those tried are ours to choose.
@@ -186,6 +239,15 @@ class _CaseSearch:
             more.run()
             left_out = more.left_out
         return Cases(self._cases, self._dropped, self._signature, left_out)
+
+    def find_few_cases(self, wished: Collection[str]) -> list[Case]:
+        """Find cases at the usual sizes, and with 1 for the dims of these names in every other."""
+        groups = {self._signature.symbol_of(name) for name in wished}
+        ones = {g: 1 for g in self._signature.groups if g in groups - self._requested_sizes.keys()}
+        for step, (rows, length) in enumerate(self._rows_and_lengths()):
+            sizes = self._group_sizes(step, rows, length)
+            self._try_groups(step, sizes if step % 2 else sizes | ones)
+        return self._cases
 
     def _rows_and_lengths(self) -> Iterator[tuple[int, int]]:
         if not self._requested_sizes:
@@ -234,6 +296,7 @@ class _CaseSearch:
         return fewer and self._try_groups(step, self._group_sizes(step, 1, length))
 
     def _try_groups(self, step: int, groups: Mapping[str, int]) -> bool:
+        groups = self._signature.rules.fit(groups, self._requested_sizes)
         key = (("", 0 if self._signature.symbols() else step), *sorted(groups.items()))
         if key in self._tried_sizes:
             return True
@@ -292,7 +355,7 @@ class _CaseSearch:
             sizes[time] = _PAST[step % len(_PAST)]
         for time, values in self._requested_sizes.items():
             sizes[time] = values[step % len(values)]
-        return sizes
+        return signature.rules.fit(sizes, self._requested_sizes)
 
 
 def requested_sizes(
@@ -306,6 +369,8 @@ def requested_sizes(
     sizes_by_group: dict[str, tuple[int, ...]] = {}
     for name, values in dims.items():
         symbol = signature.symbol_of(name)
+        if symbol is None and signature.require_forced(name, values):
+            continue
         if symbol is None:
             known_dims = (
                 ", ".join(quote_name(signature.user_name(s)) for s in signature.symbols()) or "none"
@@ -325,6 +390,10 @@ def _probe_sizes(signature: Signature) -> tuple[object, ...]:
 
 
 def _no_case_message(cases: Cases) -> str:
+    signature = cases.signature
+    for symbol, text in signature.contradictions.items():
+        name = signature.user_name(symbol)
+        return f"the model runs at no size of {quote_name(name)}: {text}"
     tried = "; ".join(f"{x.name}" for x in cases.dropped[:4])
     more = f" and {len(cases.dropped) - 4} more" if len(cases.dropped) > 4 else ""
     roles = ", ".join(f"{name} as {role.kind}" for name, role in cases.input_roles.items())

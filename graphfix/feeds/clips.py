@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from graphfix.errors import FeedError
+from graphfix.facts.forced_sizes import forced_texts
 from graphfix.feeds.arrays import CaseMaker
 from graphfix.feeds.case import Array
 from graphfix.feeds.case_search import requested_sizes
@@ -96,8 +97,14 @@ def _groups_that_may_be_padded(
 
 
 def _no_padded_dim_message(signature: Signature) -> str:
+    for item in signature.inputs:
+        if item.problem:
+            return f"the input {item.name!r} cannot be padded: {item.problem}"
     batch = signature.batch and signature.user_name(signature.batch)
     hint = f"; if {batch} is no batch but time, name it: --axis {batch}" if batch else ""
+    if signature.forced:
+        forced = "; ".join(forced_texts(signature.forced))
+        return f"the model has no dim that could be padded: {forced}{hint}"
     return (
         "the model has no dim that could be padded; the symbolic dims are: "
         f"{_dim_names(signature)}. Export it with a dynamic time axis, or try "
@@ -147,7 +154,9 @@ class ClipMaker:
         self._signature, self._time, self._seed = signature, time, seed
         self._length_input = length_input
         self._other_sizes = {t: _PAST if t in signature.past else _OTHER for t in signature.times}
-        self._other_sizes |= {t: sizes[0] for t, sizes in requested_sizes(signature, dims).items()}
+        requested = {t: sizes[0] for t, sizes in requested_sizes(signature, dims).items()}
+        self._other_sizes |= requested
+        self._requested = frozenset(requested)
         self._items = {x.name: x for x in signature.inputs}
         self._extra = extra
         self._limits = SizeLimits(signature)
@@ -277,7 +286,8 @@ class ClipMaker:
         groups = {t: self._other_sizes.get(t, _OTHER) for t in signature.times}
         if signature.batch is not None:
             groups[signature.batch] = rows
-        return groups | ({time: size} if time else {})
+        groups |= {time: size} if time else {}
+        return signature.rules.fit(groups, {time, *self._requested})
 
     def _add_lengths(self, feeds: dict[str, Array], clips: Sequence[Feeds]) -> dict[str, Array]:
         """Add the length input that the model's metadata names, if it names one."""

@@ -193,6 +193,7 @@ class CoverSearch:
             }
             if batch is not None and batch in self._requested_sizes and outline.rows > 1:
                 groups[batch] = max(self._requested_sizes[batch])
+            groups = self._signature.rules.fit(groups, self._requested_sizes)
             key = tuple(sorted(groups.items()))
             if key not in tried:
                 tried.add(key)

@@ -46,7 +46,8 @@ def measure_coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
             starts_at_one |= sizes[0] == 1
             span = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
             covered.append(f"{quote_name(name)} {span}")
-            missing.append(f"{quote_name(name)} > {sizes[-1]}")
+            if signature.rules.allows_more(group, sizes[-1]):
+                missing.append(f"{quote_name(name)} > {sizes[-1]}")
     if starts_at_one:  # graphs that need more than one element have no size of 0 either
         missing.append("sizes of 0")
     return Coverage(tuple(covered), tuple(missing))

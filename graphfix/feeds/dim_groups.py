@@ -13,15 +13,13 @@ from typing import Literal, get_args
 import numpy as np
 import onnx_ir as ir
 
-from graphfix import ops
-from graphfix.facts.mask_lookups import identity_lookup
 from graphfix.facts.shapes import Shapes
+from graphfix.facts.size_relations import relations_of
 from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.input import Input, all_symbols, single_symbol, symbols
 from graphfix.feeds.states import find_states
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import opset_of
-from graphfix.ops.axes import axis_of
 
 Tie = Literal["graph", "one-time", "past", "rows"]
 """How symbols that nothing in the graph relates are tied: by role; all times the same; a mask as
@@ -97,6 +95,7 @@ class DimGroups:
     def _tie_by_graph(self) -> None:
         input_symbols = set(self.symbols)
         mask_symbols = _mask_only_symbols(self._inputs)
+        computed: list[tuple[str, ir.SymbolicDim]] = []
         for a, b in _equal_dims(self._model, self._shapes()):
             if not (symbols(a) and symbols(b) and symbols(a) | symbols(b) <= input_symbols):
                 continue
@@ -106,10 +105,25 @@ class DimGroups:
                     self._join_groups(lhs, rhs)
                 continue
             for symbol, dim in ((lhs, b), (rhs, a)):
-                if symbol is None or symbol not in mask_symbols or symbol in symbols(dim):
+                if symbol is None or isinstance(dim, int) or symbol in symbols(dim):
                     continue
-                if isinstance(dim, ir.SymbolicDim):
+                if symbol in mask_symbols:
                     self.derived.setdefault(symbol, dim)
+                elif (
+                    not symbols(dim) & mask_symbols
+                ):  # a mask follows from data, never data from it
+                    computed.append((symbol, dim))
+        for symbol, dim in computed:
+            if self._may_be_derived(symbol, dim):
+                self.derived[symbol] = dim
+
+    def _may_be_derived(self, symbol: str, dim: ir.SymbolicDim) -> bool:
+        """Return whether a size of its own, such as that of a second input, follows from others."""
+        if symbol in self._batch or symbol in self.derived or symbols(dim) & self.derived.keys():
+            return False
+        group = self.group_of(symbol)
+        is_alone = all(s == symbol or self.group_of(s) != group for s in self.symbols)
+        return is_alone and not any(symbol in symbols(x) for x in self.derived.values())
 
     def _tie_caches(self) -> None:
         """Tie the lengths of caches of one kind, unless two names each recur.
@@ -248,45 +262,9 @@ def _cache_kind(item: Input, *, grows: bool) -> tuple[object, ...] | None:
     return (np.dtype(item.dtype).name, item.time, *numbers)
 
 
-# PRelu's slope broadcasts to its input: where both have a symbol, it is one size.
-_SAME_SHAPE = ops.BROADCASTS | ops.named("PRelu")
-
-
 def _equal_dims(model: ir.Model, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:
     """Yield pairs of dims that the graph needs to be equal, up to broadcasting."""
     for value in model.graph.inputs:  # inference may know more than the model declares
         yield from zip(value.shape or (), shapes.dims(value) or (), strict=False)
-    opset = opset_of(model)
-    for node in model.graph.all_nodes():
-        yield from _equal_dims_of_lookup(node, shapes)
-        operand_dims = [dims for x in node.inputs if (dims := shapes.dims(x)) is not None]
-        if node in _SAME_SHAPE:
-            for a, b in itertools.combinations(operand_dims, 2):
-                yield from zip(reversed(a), reversed(b), strict=False)
-        elif is_op(node, "MatMul") and len(operand_dims) == 2:
-            yield from _equal_dims_of_product(*operand_dims)
-        elif is_op(node, "Concat") and len({len(x) for x in operand_dims}) == 1:
-            yield from _equal_dims_of_concat(
-                operand_dims, axis_of(node, len(operand_dims[0]), opset)
-            )
-
-
-def _equal_dims_of_lookup(node: ir.Node, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:
-    """Yield the dims of a mask and those it is looked up with: all of it, or its beginning."""
-    lookup = identity_lookup(node, shapes)
-    if lookup is not None:
-        for dim, axis in zip(shapes.dims(lookup.table) or (), lookup.index_axes, strict=False):
-            yield dim, lookup.shape[axis]
-
-
-def _equal_dims_of_product(a: Sequence[Dim], b: Sequence[Dim]) -> Iterator[tuple[Dim, Dim]]:
-    if len(a) > 1 and len(b) > 1:
-        yield a[-1], b[-2]
-        yield from zip(reversed(a[:-2]), reversed(b[:-2]), strict=False)
-
-
-def _equal_dims_of_concat(
-    operand_dims: Sequence[Sequence[Dim]], joined_axis: int | None
-) -> Iterator[tuple[Dim, Dim]]:
-    for a, b in itertools.pairwise(operand_dims):
-        yield from (x for i, x in enumerate(zip(a, b, strict=True)) if i != joined_axis)
+    relations = relations_of(model.graph, shapes, opset_of(model))
+    yield from ((x.a, x.b) for x in relations.all_relations())

@@ -16,11 +16,11 @@ from graphfix.facts.shapes import Dim, Shapes
 from graphfix.facts.symbolic.expressions import compile_dim
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
-from graphfix.graph.nodes import attr_int, attr_text, input_at, is_op
+from graphfix.graph.nodes import attr_int, attr_text, is_op
+from graphfix.ops.products import second_factor
+from graphfix.ops.windows import convolution_weight
 
 _MULTIPLIES = ops.PRODUCTS | ops.CONVOLVES
-# Behind x stand its scale and its zero point, and only then the other factor.
-_FACTOR_AT_3 = ops.named("QLinearConv QLinearMatMul com.microsoft.QGemm")
 
 
 class RunCost:
@@ -75,7 +75,8 @@ def iter_products(graph: ir.Graph, get_shapes: Callable[[], Shapes]) -> Iterator
                 yield from _einsum_factors(node, shapes)
                 continue
             a = shapes.dims(node.inputs[0])
-            b = shapes.dims(input_at(node, 3 if node in _FACTOR_AT_3 else 1))
+            is_convolution = node in ops.CONVOLVES
+            b = shapes.dims((convolution_weight if is_convolution else second_factor)(node))
             output_dims = shapes.dims(node.outputs[0])
             if a and b and output_dims is not None:
                 yield _factors_of(node, a, b, output_dims)

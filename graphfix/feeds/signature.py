@@ -11,11 +11,14 @@ from typing import TypeVar
 
 import onnx_ir as ir
 
+from graphfix.errors import FeedError
+from graphfix.facts.forced_sizes import Wishes
 from graphfix.facts.shapes import Shapes, shapes_of
 from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.batch_axes import find_batch, with_axes
 from graphfix.feeds.dim_groups import DimGroups, Tie
 from graphfix.feeds.dim_names import clone_for_renaming, rename_dims
+from graphfix.feeds.forced_dims import fix_forced_dims, group_rules
 from graphfix.feeds.input import Input, all_symbols, single_symbol, size_of_dim, symbols
 from graphfix.feeds.roles import UNUSED, Role, roles_of
 from graphfix.graph.dims import find_input_axis
@@ -35,9 +38,14 @@ class Signature:
         constants: Arrays of inputs that are fed the same in every case.
         length_input: The input that gives valid lengths to a repaired model; the original may
             ignore it.
+        granted: Which wishes of the graph for sizes are granted.
 
     Attributes:
-        model: The model with :meth:`symbols` for its dims; not to be changed.
+        model: The model with :meth:`symbols` for its dims, and numbers for those that it dictates;
+            not to be changed.
+        forced: The dims that the graph gives one size only, by the user's names.
+        rules: Which sizes the groups may have together.
+        contradictions: For a symbol that may have no size, what wants what.
         inputs: Every input that has no default and is not always fed the same.
         constants: The arrays of the other inputs.
         unused: The inputs that the graph does not use.
@@ -56,11 +64,17 @@ class Signature:
         tie: Tie = "graph",
         constants: Mapping[str, Array] | None = None,
         length_input: LengthInput | None = None,
+        *,
+        granted: Wishes = "usual",
     ) -> None:
         self.tie = tie
         self.constants = dict(constants or {})
         self.model = clone_for_renaming(model)
         self._names = rename_dims(self.model)
+        forced, rules = fix_forced_dims(self.model, granted)
+        self.forced = {self.user_name(x): size for x, size in forced.items()}
+        self.contradictions = rules.contradictions
+        self._source, self._length_input = model, length_input
         roles = roles_of(self.model, lambda: self.shapes)
         self.unused = [name for name, role in roles.items() if role.why == UNUSED]
         roles = _override_length_role(roles, length_input)
@@ -76,6 +90,12 @@ class Signature:
         self.derived = self._dim_groups.derived
         self.times, self.past = self._dim_groups.times, self._dim_groups.past
         self.fresh = [x for x in self.times if x not in self.past]
+        self.rules = group_rules(rules, self.symbols(), self.group_of, self.derived)
+
+    def granting(self, wishes: Wishes) -> "Signature":
+        """Return the same inputs, with other wishes of the graph for sizes granted."""
+        tie, constants, length_input = self.tie, self.constants, self._length_input
+        return Signature(self._source, tie, constants, length_input, granted=wishes)
 
     def unused_input_notes(self) -> list[str]:
         """Return a sentence for each input that the graph does not use."""
@@ -165,6 +185,24 @@ class Signature:
             return None
         symbol = single_symbol(at[0].shape[at[1]]) or ""
         return symbol if symbol in self.symbols() else None
+
+    def require_forced(self, name: str, sizes: Sequence[int]) -> bool:
+        """Return whether the graph dictates the size of a dim, which then needs no other.
+
+        Raises:
+            FeedError: It dictates another than one of ``sizes``.
+        """
+        forced = self.forced.get(name)
+        if forced is None:
+            return False
+        if any(size != forced.size for size in sizes):
+            other = next(size for size in sizes if size != forced.size)
+            runs_at = f"does not run at {other}" if forced.sure else "seldom runs at another size"
+            raise FeedError(
+                f"{quote_name(name)} is {forced.size}, as {forced.source} wants it: the model "
+                f"{runs_at}"
+            )
+        return True
 
     def key_by_symbol(self, by_name: Mapping[str, T]) -> dict[str, T]:
         """Return a mapping by the user's names, keyed by symbols instead."""

@@ -85,7 +85,7 @@ def _read_npz(path: StrPath) -> dict[str, Array]:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise FeedError(f"{path}: holds one array; save them with np.savez(path, name=..)")
             with file:
-                return {name: file[name] for name in file.files}
+                return {name: _read_array(file, name, path) for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         # If a file is no archive, numpy's reason is about pickles and misleads.
         reason = f" ({error})" if path.is_file() and zipfile.is_zipfile(path) else ""
@@ -93,6 +93,24 @@ def _read_npz(path: StrPath) -> dict[str, Array]:
             f"{path}: not an .npz file of arrays{reason}; save one with np.savez(path, name=array)"
         )
         raise FeedError(message) from error
+
+
+def _read_array(file: np.lib.npyio.NpzFile, name: str, path: Path) -> Array:
+    """Return one array of a file.
+
+    Raises:
+        FeedError: It holds Python objects, which numpy pickles.
+    """
+    try:
+        array: Array = file[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise FeedError(
+            f"{path}: {name!r} is an array of Python objects, which are not loaded; save numbers, "
+            f"or text as np.savez(path, {name}=np.array(texts, dtype=str))"
+        ) from error
+    return array
 
 
 def _valid_lengths(

@@ -1,6 +1,7 @@
 """Predicts what DirectML does with a model, by the steps of :mod:`graphfix.directml`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from graphfix.editing import local_functions
 from graphfix.engine.pipeline import Progress
 from graphfix.engine.report import Kernels
 from graphfix.errors import ModelError, UsageError
+from graphfix.facts.forced_sizes import forced_sizes_of
 from graphfix.facts.shapes import shapes_of
 from graphfix.feeds.signature import Signature
 from graphfix.files import io, stand_in
@@ -62,7 +64,9 @@ def plan(
     if shown is not model:
         stand_in.restore_weights(basic)
         stand_in.restore_weights(extended)
-    return planner.predict_plan(model, basic, extended, sizes=sizes, notes=notes)
+    prediction = planner.predict_plan(model, basic, extended, sizes=sizes, notes=notes)
+    forced = forced_sizes_of(model) if prediction.dims else {}
+    return replace(prediction, forced={name: x.size for name, x in forced.items()})
 
 
 _TOO_MANY = 20_000
@@ -162,9 +166,12 @@ def _sizes_by_own_names(model: ir.Model, sizes: Mapping[str, int]) -> dict[str, 
     """Return the sizes by the model's own names of dims: ``T`` and ``B`` stand for some."""
     if not sizes:
         return {}
-    own_sizes, signature = dict[str, int](), Signature(model)
+    signature = Signature(model)
+    own_sizes = {name: x.size for name, x in signature.forced.items()}
     for name, size in sizes.items():
         symbol = signature.symbol_of(name)
+        if symbol is None and signature.require_forced(name, [size]):
+            continue
         if symbol is None:
             available = ", ".join(map(signature.user_name, signature.symbols())) or "none at all"
             raise UsageError(f"no input has a dim {name!r}; there are: {available}")

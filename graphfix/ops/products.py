@@ -1,4 +1,4 @@
-"""Read Gemm, FusedMatMul and MatMulNBits."""
+"""Read Gemm, FusedMatMul and MatMulNBits, and which axes a product sums over."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.graph.nodes import attr_float, attr_int, input_at
+from graphfix.ops.op_set import OpSet
+from graphfix.ops.traits import PRODUCTS
+
+_NAMES_ITS_AXES = OpSet(["Einsum", "com.microsoft.MatMulNBits"])
+# Behind x stand its scale and its zero point, and only then the other factor.
+_FACTOR_AT_3 = OpSet(["QLinearMatMul", "com.microsoft.QGemm"])
 
 
 @dataclass(frozen=True)
@@ -105,3 +111,33 @@ def read_matmul_nbits(node: ir.Node) -> MatMulNBits:
         group_index=group_index,
         bias=bias,
     )
+
+
+def second_factor(node: ir.Node) -> ir.Value | None:
+    """Return what a product multiplies its first input with."""
+    return input_at(node, 3 if node in _FACTOR_AT_3 else 1)
+
+
+def summed_axes(node: ir.Node, rank_a: int, rank_b: int) -> tuple[int, int] | None:
+    """Return the axis of each factor that a product of two tensors sums over.
+
+    Args:
+        node: A MatMul, Gemm or one of their relatives.
+        rank_a: The rank of the first factor.
+        rank_b: The rank of the second.
+
+    Returns:
+        None for an Einsum, which names its axes, a MatMulNBits, whose weight is packed, and a
+        factor without axes.
+    """
+    if node not in PRODUCTS or node in _NAMES_ITS_AXES or not (rank_a and rank_b):
+        return None
+    trans_a, trans_b = attr_int(node, "transA", 0), attr_int(node, "transB", 0)
+    axis_a, axis_b = rank_a - 1, max(rank_b - 2, 0)
+    if trans_a and rank_a > 1:
+        axis_a = 0 if attr_int(node, "transBatchA", 0) else rank_a - 2
+    if trans_b and rank_b > 1:
+        axis_b = rank_b - 1
+    elif attr_int(node, "transBatchB", 0) and rank_b > 2:
+        axis_b = 0
+    return axis_a, axis_b

@@ -89,7 +89,7 @@ def window_of(node: ir.Node, weight_dims: Sequence[object] | None = None) -> Win
 
 def _weight_kernel(node: ir.Node, weight_dims: Sequence[object] | None) -> tuple[int, ...] | None:
     """Return the spatial sizes of the weight of a convolution."""
-    weight = input_at(node, 3 if node.op_type == "QLinearConv" else 1)
+    weight = convolution_weight(node)
     if weight_dims is None and weight is not None and weight.shape is not None:
         weight_dims = tuple(weight.shape)
     if weight_dims is None:
@@ -98,3 +98,19 @@ def _weight_kernel(node: ir.Node, weight_dims: Sequence[object] | None) -> tuple
     if not all(isinstance(size, int) for size in sizes):
         return None
     return tuple(size for size in sizes if isinstance(size, int))
+
+
+def convolution_weight(node: ir.Node) -> ir.Value | None:
+    """Return the weight of a convolution."""
+    return input_at(node, 3 if node.op_type == "QLinearConv" else 1)
+
+
+def channel_axis_of_weight(node: ir.Node) -> tuple[int, int]:
+    """Return the axis of a convolution's weight, and the factor, that say how many channels it has.
+
+    A Conv of two groups over a weight of ``[8, 5, 3]`` takes 10 channels; a ConvTranspose as many
+    as its weight has rows.
+    """
+    if node.op_type in ("ConvTranspose", "CausalConvWithState"):
+        return 0, 1
+    return 1, attr_int(node, "group", 1)

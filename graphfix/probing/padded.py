@@ -5,9 +5,10 @@ container gives other numbers than the clip alone; this check measures by how mu
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import get_args
 
+from graphfix.facts.forced_sizes import ForcedSize
 from graphfix.feeds.case import DroppedCase
 from graphfix.feeds.clips import FILLS, Fill
 from graphfix.files.model_input import (
@@ -42,6 +43,7 @@ class PaddedVerdict(Proof):
         dropped: Lengths and containers that the model cannot run without padding.
         reason: Why a container gave nothing to compare; empty if all did.
         notes: Sentences for the reader.
+        forced: The dims of the inputs that a weight gives one size only, by name.
     """
 
     ok: bool
@@ -53,6 +55,7 @@ class PaddedVerdict(Proof):
     dropped: tuple[DroppedCase, ...] = ()
     reason: str = ""
     notes: tuple[str, ...] = ()
+    forced: Mapping[str, ForcedSize] = field(default_factory=dict)
 
     @property
     def worst(self) -> PaddedDiff | None:
@@ -78,6 +81,7 @@ class PaddedVerdict(Proof):
             "checks": [_check_to_json(check) for check in self.checks],
             "dropped": [{"name": x.name, "reason": x.reason} for x in self.dropped],
             "notes": self.notes,
+            "forced": self.forced,
         }
         return to_plain_record(data)
 
@@ -158,6 +162,7 @@ def padded(
         dropped=tuple(job.clip_runs.dropped),
         reason=job.reason,
         notes=tuple(job.run_notes(ok)),
+        forced=job.clip_runs.signature.forced,
     )
 
 

@@ -2,9 +2,10 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from graphfix.facts.forced_sizes import ForcedSize, forced_row
 from graphfix.feeds.case import DroppedCase
 from graphfix.json_types import to_plain_record
 from graphfix.proof.compare import OutputDiff
@@ -30,6 +31,7 @@ class Verdict(Proof):
         not_tried: Larger sizes, and conditions that no case met.
         notes: Sentences for the reader, such as which rows were excluded from the comparison.
         first_divergence: The first tensor that differs, if one does and it was searched.
+        forced: The dims of the inputs that a weight gives one size only, by name.
     """
 
     ok: bool
@@ -41,6 +43,7 @@ class Verdict(Proof):
     dims: dict[str, dict[str, int]] = field(default_factory=dict)
     covered: tuple[str, ...] = ()
     not_tried: tuple[str, ...] = ()
+    forced: Mapping[str, ForcedSize] = field(default_factory=dict)
 
     @property
     def worst(self) -> OutputDiff | None:
@@ -69,6 +72,7 @@ class Verdict(Proof):
             "notes": self.notes,
             "covered": self.covered,
             "not_tried": self.not_tried,
+            "forced": self.forced,
         }
         return to_plain_record(data)
 
@@ -89,6 +93,7 @@ class Verdict(Proof):
         tried = f" ({', '.join(sizes)})" if sizes else ""
         summary, more = str(self).rstrip("."), "" if verbose else " (-v)"
         rows = [Row("numbers", summary + tried, "green" if self.ok else "red")]
+        rows += forced_row(self.forced, verbose=verbose)
         if self.not_tried:
             rows.append(Row("not tried", f"{', '.join(self.not_tried)} (--dims)"))
         if self.dropped:

@@ -449,6 +449,7 @@ class _Verification:
             notes,
             dims=dims,
             covered=(*coverage.covered, *dict.fromkeys(map(str, original.chains))),
+            forced=original.signature.forced,
             not_tried=(*coverage.missing, *self._untaken, *too_large, *over_budget),
         )
 

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.directml import kernel_table
+from graphfix.facts.forced_sizes import forced_sizes_of
 from graphfix.facts.shapes import is_known_dim
 from graphfix.facts.symbolic.expressions import symbols_of
 from graphfix.facts.view import View
@@ -91,7 +92,11 @@ class DynamicDims(Rule):
             return
         spellings = {dim: DimSpelling(view.model).name_of(dim) for dim in ports_by_dim}
         counts = ", ".join(f"{followed[dim]} follow {spellings[dim]!r}" for dim in ports_by_dim)
-        sizes = ",".join(f"{quote_name(spellings[dim])}=SIZE" for dim in ports_by_dim)
+        forced = forced_sizes_of(view.model)
+        sizes = ",".join(
+            f"{quote_name(name)}={forced[name].size if name in forced else 'SIZE'}"
+            for name in spellings.values()
+        )
         ports = (
             f"{spellings[dim]!r} of input {', '.join(map(repr, ports_by_dim[dim]))}"
             for dim in ports_by_dim

@@ -154,7 +154,8 @@ class ShipOrder:
         try:
             report = pipeline.run(model, passes, settle=settle, leave=leave)
         except PaddingError as error:
-            fixed = ":".join(f"{quote_name(name)}={size}" for name, (size,) in sizes.items())
+            fixed_sizes = {name: size for name, (size,) in sizes.items()} | {**self.facts.forced}
+            fixed = ":".join(f"{quote_name(name)}={size}" for name, size in fixed_sizes.items())
             raise PaddingError(
                 f"{error}. What can be had is fixed sizes without padding: "
                 f"graphfix run {self.source} -p directml,fix-dims:{fixed}"
@@ -246,8 +247,8 @@ class ShipOrder:
         facts = self.facts
         # One row first: it has one length, and no axis holds rows beside frames.
         single_row_groups = [g for g in facts.names if g == facts.batch and container[g] == 1]
-        if single_row_groups:
-            yield _fix_dims_pass(facts, container, single_row_groups)
+        if single_row_groups or facts.forced:
+            yield _fix_dims_pass(facts, container, single_row_groups, facts.forced)
         other_groups = [g for g in facts.names if g not in single_row_groups]
         for name, *options in _complete_items(pipeline.split_spec(self.spec)):
             if name == _MASK and not options:
@@ -261,6 +262,8 @@ class ShipOrder:
                 yield from pipeline.parse_passes(":".join([name, *options]))
 
 
-def _fix_dims_pass(facts: ModelFacts, container: Sizes, groups: Sequence[str]) -> Check:
-    sizes = tuple((n, container[g]) for g in groups for n in facts.names[g])
-    return registry.get_pass(_DIMS, dims=sizes)
+def _fix_dims_pass(
+    facts: ModelFacts, container: Sizes, groups: Sequence[str], more: Sizes | None = None
+) -> Check:
+    sizes = [(n, container[g]) for g in groups for n in facts.names[g]]
+    return registry.get_pass(_DIMS, dims=(*sizes, *(more or {}).items()))

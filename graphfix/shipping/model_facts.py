@@ -6,12 +6,14 @@ are always equal, however many names the exporter gave them.
 
 import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import FeedError, UsageError
+from graphfix.facts.forced_sizes import forced_texts
+from graphfix.feeds.batch_axes import says_batch
 from graphfix.feeds.clips import ClipMaker, find_padded_group
 from graphfix.feeds.dim_groups import TIES
 from graphfix.feeds.input import Input, single_symbol, symbols
@@ -44,6 +46,7 @@ class ModelFacts:
         containers: The sizes of each container, the smallest first.
         clips: Single clips, for the proof.
         dropped: Lengths that the original does not run at, with ONNX Runtime's reason.
+        forced: The sizes of dims that can have one only, by the model's own names.
     """
 
     axis: Axis
@@ -55,6 +58,7 @@ class ModelFacts:
     containers: tuple[Mapping[str, int], ...]
     clips: tuple[Clip, ...]
     dropped: tuple[str, ...]
+    forced: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_facts(
@@ -112,24 +116,22 @@ def read_facts(
         containers=sizing.containers,
         clips=clips,
         dropped=tuple(f"{name}: {reason}" for name, reason in reasons.items()),
+        forced={name: x.size for name, x in signature.forced.items()},
     )
 
 
 def _size_containers(signature: Signature, spec: ContainerSpec, axis: str) -> Sizing:
+    for item in signature.inputs:
+        if item.problem:
+            raise UsageError(_unusable_input_message(item))
+    for name, wanted in spec.sizes.items():
+        if signature.symbol_of(name) is None:
+            signature.require_forced(name, wanted)
     groups = tuple(dict.fromkeys(signature.group_of(s) for s in signature.symbols()))
     if not groups:
-        raise UsageError(
-            "the model has no symbolic dim, so nothing can be padded: it is one size, as a "
-            "container would be. What is left is its repair: graphfix run MODEL"
-        )
+        raise UsageError(_one_size_message(signature))
     if groups == (signature.batch,) and not axis and not _is_batch_named(signature, spec):
-        name = signature.user_name(groups[0])
-        raise UsageError(
-            f"only {name}, the batch, may vary, so there is no clip to pad and no container to "
-            "make; what can be had is fixed sizes: graphfix run MODEL -p "
-            f"directml,fix-dims:{quote_name(name)}=1 -o fixed.onnx. If {name} is no batch but "
-            f"what is padded, say --axis {quote_name(name)}"
-        )
+        raise UsageError(_only_batch_message(signature, groups[0], spec))
     if signature.past:
         names = ", ".join(signature.user_name(x) for x in sorted(signature.past))
         raise UsageError(
@@ -149,6 +151,39 @@ def _size_containers(signature: Signature, spec: ContainerSpec, axis: str) -> Si
     return Sizing(
         time, signature.batch, groups, tuple({**fixed_sizes, time: n} for n in sizes[time])
     )
+
+
+def _one_size_message(signature: Signature) -> str:
+    """Return that a model without a free dim has no containers."""
+    forced = "; ".join(forced_texts(signature.forced))
+    if not forced:
+        return (
+            "the model has no symbolic dim, so nothing can be padded: it is one size, as a "
+            "container would be. What is left is its repair: graphfix run MODEL"
+        )
+    return (
+        f"no dim may vary, so nothing can be padded: {forced}. What can be had is its repair: "
+        f"graphfix run MODEL -p directml,fix-dims:{_sizes_text(signature, {})}"
+    )
+
+
+def _only_batch_message(signature: Signature, batch: str, spec: ContainerSpec) -> str:
+    """Return that a model of which only the batch varies has no clips to pad."""
+    name = signature.user_name(batch)
+    wanted = (x for n, x in spec.sizes.items() if signature.symbol_of(n) == batch)
+    fixed = _sizes_text(signature, {name: next(wanted, (1,))[0]})
+    forced = "".join(f" ({x})" for x in forced_texts(signature.forced))
+    return (
+        f"only {name}, the batch, may vary{forced}, so there is no clip to pad and no container to "
+        f"make; what can be had is fixed sizes: graphfix run MODEL -p directml,fix-dims:{fixed} "
+        f"-o fixed.onnx. If {name} is no batch but what is padded, say --axis {quote_name(name)}"
+    )
+
+
+def _sizes_text(signature: Signature, sizes: Mapping[str, int]) -> str:
+    """Return sizes as fix-dims takes them, with those that the graph dictates."""
+    every = {**sizes, **{name: x.size for name, x in signature.forced.items()}}
+    return ",".join(f"{quote_name(name)}={size}" for name, size in every.items())
 
 
 def sizes_by_group(
@@ -171,6 +206,8 @@ def sizes_by_group(
             if signature.batch is None:
                 continue  # there is one row, whatever is asked for
             symbol = signature.batch
+        if symbol is None and signature.require_forced(name, group_sizes):
+            continue
         if symbol is None and short in stands_for:
             symbol = stands_for[short]()
         if symbol is None:
@@ -202,10 +239,12 @@ def require_sizes(
 
 
 def _is_batch_named(signature: Signature, spec: ContainerSpec) -> bool:
-    """Return whether a size of the batch is requested by its own name: it may be padded."""
+    """Return whether a size of the batch is requested by a name of its own: it may be padded.
+
+    A name such as ``B``, ``N`` or ``batch_size`` says itself that it is a batch.
+    """
     return any(
-        name.upper() not in ("B", "BATCH") and signature.symbol_of(name) == signature.batch
-        for name in spec.sizes
+        not says_batch(name) and signature.symbol_of(name) == signature.batch for name in spec.sizes
     )
 
 
@@ -292,7 +331,7 @@ def input_port_of(signature: Signature, item: Input, rename: Mapping[str, str]) 
         UsageError: It is none that can be filled up.
     """
     if item.problem:
-        raise UsageError(f"the input {item.name!r} cannot be put into a container: {item.problem}")
+        raise UsageError(_unusable_input_message(item))
     kind = item.role.kind
     if kind in _REFUSED:
         raise UsageError(f"the input {item.name!r}: {_REFUSED[kind]}")
@@ -305,6 +344,10 @@ def input_port_of(signature: Signature, item: Input, rename: Mapping[str, str]) 
         kind=kind,  # type: ignore[arg-type]  # the refused one is gone
         pad=float(pad.get(kind, 0.0)),
     )
+
+
+def _unusable_input_message(item: Input) -> str:
+    return f"the input {item.name!r} cannot be put into a container: {item.problem}"
 
 
 def _validity_input(signature: Signature, time: str) -> str:

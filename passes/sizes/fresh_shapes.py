@@ -1,11 +1,13 @@
 """fresh-shapes: the manual is the docstring of the class."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass
+from graphfix.facts.forced_sizes import ForcedSize, forced_sizes_of
 from graphfix.facts.shapes import Dim, input_dim_symbols
 from graphfix.facts.view import View
 from graphfix.graph.dim_spelling import DimSpelling
@@ -73,11 +75,12 @@ class FreshShapes(Pass):
 
     Safety:
         Exact: no node changes, only what the file says of shapes, outputs included: a false number
-        in the shape of an output is that same 80070057. Where inference knows nothing of a dim,
-        what is declared stays. Behind a Squeeze without axes, which drops the batch where it is 1,
-        the rank is that of the run: a shape that is declared there is dropped (speechmos' PLCMOS
-        declares a scalar, and ends in 80070057 at two clips). Shapes in local functions are not
-        looked at.
+        in the shape of an output is that same 80070057. A name stays where the graph lets that dim
+        be the inferred number only: N of a Reshape to [1, 64] is 1. Where inference knows nothing
+        of a dim, what is declared stays. Behind a Squeeze without axes, which drops the batch where
+        it is 1, the rank is that of the run: a shape that is declared there is dropped (speechmos'
+        PLCMOS declares a scalar, and ends in 80070057 at two clips). Shapes in local functions are
+        not looked at.
     """
 
     keeps_shapes = True  # they are inferred without what is declared
@@ -85,6 +88,7 @@ class FreshShapes(Pass):
     def sites(self, model: ir.Model) -> Iterator[StaleSite]:
         """Yield every tensor whose declared shape contradicts the inferred one."""
         view, names, spelling = View(model), frozenset(input_dim_symbols(model)), DimSpelling(model)
+        forced = cache(lambda: forced_sizes_of(model))
         open_ranks: set[ir.Value | None] = set()
         for node in nodes_of(model.graph):
             is_open = _squeezes_all_ones(node) or not open_ranks.isdisjoint(node.inputs)
@@ -96,10 +100,13 @@ class FreshShapes(Pass):
                         yield StaleSite(node, value, None)
                 if value.shape is None:
                     continue
-                if inferred is not None and contradicts_shape(
+                if inferred is None or not contradicts_shape(
                     value.shape, inferred, names, spelling
                 ):
-                    yield StaleSite(node, value, inferred)
+                    continue
+                named = _with_names_of_forced_dims(value.shape, inferred, forced(), spelling)
+                if contradicts_shape(value.shape, named, names, spelling):
+                    yield StaleSite(node, value, named)
 
     def repair(self, model: ir.Model) -> Iterator[Change]:
         """Write the inferred dims where the declared ones contradict them."""
@@ -119,6 +126,22 @@ class FreshShapes(Pass):
         assert isinstance(site, StaleSite)
         actual = "of another rank in each run" if site.inferred is None else ir.Shape(site.inferred)
         return f"{site.value.name!r} is declared as {site.value.shape} and is {actual}"
+
+
+def _with_names_of_forced_dims(
+    declared: ir.Shape,
+    inferred: tuple[Dim, ...],
+    forced: Mapping[str, ForcedSize],
+    spelling: DimSpelling,
+) -> tuple[Dim, ...]:
+    """Return inferred dims, with the declared name of a dim that may only have that number."""
+    if len(declared) != len(inferred):
+        return inferred
+    sizes = [None if isinstance(x, int) else forced.get(x.value or "") for x in declared]
+    return tuple(
+        spelling.to_symbolic(name) if size is not None and size.size == dim else dim
+        for name, size, dim in zip(declared, sizes, inferred, strict=True)
+    )
 
 
 def _squeezes_all_ones(node: ir.Node) -> bool:

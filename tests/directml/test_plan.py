@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import graphfix
 from graphfix.cli import main
 from graphfix.directml import node_tracing
-from graphfix.errors import ModelError, UsageError
+from graphfix.errors import FeedError, ModelError, UsageError
 from graphfix.files import stand_in
 from graphfix.job import planning
 
@@ -282,6 +282,18 @@ def test_a_size_makes_it_one_graph() -> None:
     assert (before.steps_on("dml"), before.remade, before.dims) == (2, 2, ("T",))
     assert (after.steps_on("graph"), after.remade, after.dims) == (1, 0, ())
     assert after.steps_on("dml") == 0
+
+
+def test_a_size_that_a_weight_dictates_is_filled_in() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[F, T] x) => (float[2, T] y) <float[2, 3] w = {1, 2, 3, 4, 5, 6}>
+    { y = MatMul (w, x) }"""
+    model = ir.from_onnx_text(text)
+    assert "open: F, T (--dims F=3)" in str(graphfix.plan(model)).replace("\n" + " " * 12, " ")
+    assert graphfix.plan(model, dims={"T": 5}).sizes == {"F": 3, "T": 5}
+    assert graphfix.plan(model, dims={"F": 3}).dims == ("T",)
+    with pytest.raises(FeedError, match="F is 3, as w wants it"):
+        graphfix.plan(model, dims={"F": 4})
 
 
 def test_a_dim_without_a_name_is_told() -> None:

@@ -23,6 +23,12 @@ def test_given_inputs_are_used_as_they_are(tmp_path: Path):
     assert (case.feeds["a"] == mask).all()
 
 
+def test_objects_are_no_arrays(tmp_path: Path):
+    np.savez(tmp_path / "f.npz", words=np.array([["a", "b"]], dtype=object))
+    with pytest.raises(FeedError, match=r"'words' is an array of Python objects.*dtype=str"):
+        case_from_feeds(tmp_path / "f.npz", Signature(model(ADDITIVE)))
+
+
 def test_given_inputs_that_do_not_fit(tmp_path: Path):
     signature = Signature(model(ADDITIVE))
     with pytest.raises(FeedError, match="lack 's'"):

@@ -10,14 +10,15 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 from graphfix import ops
 from graphfix.graph.constants import ints_of
 from graphfix.ops.attention import _SLOTS, attention_slots
-from graphfix.ops.norms import epsilon_of
+from graphfix.ops.norms import epsilon_of, scaled_axes
 from graphfix.ops.operands import is_given, normalize_axes, read_ints
 from graphfix.ops.pads import pad_fill, pad_mode, pads_by_axis
-from graphfix.ops.products import read_fused_matmul, read_gemm, read_matmul_nbits
+from graphfix.ops.products import read_fused_matmul, read_gemm, read_matmul_nbits, summed_axes
+from graphfix.ops.recurrent import feature_axis_of_weight
 from graphfix.ops.reshapes import copies_zeros, reshape_target, reshaped_dims
 from graphfix.ops.resizes import read_resize, scales_input
 from graphfix.ops.splits import split_sizes
-from graphfix.ops.windows import window_of
+from graphfix.ops.windows import channel_axis_of_weight, window_of
 from tests.ops.nodes import node_of, nodes_in
 from tests.ops.samples import Array, Sample, floats, ints, labels, samples_of
 
@@ -337,3 +338,58 @@ def test_an_input_comes_before_an_attribute() -> None:
     assert read_ints(node_of(sample), 1, "axes") == (0, 2)
     assert is_given(node_of(sample), 1, "axes")
     assert not is_given(node_of(Sample("Squeeze", 13, (labels(1, 2),))), 1, "axes")
+
+
+# --- The axes of a weight -------------------------------------------------------------------------
+
+
+def _node(text: str) -> ir.Node:
+    """Return a node in text, with inputs x, w and v."""
+    (node,) = nodes_in(
+        f"""<ir_version: 8, opset_import: ["" : 21, "com.microsoft" : 1]>
+        m (float x, float w, float v) => (float y) {{ y = {text} }}"""
+    )
+    return node
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks", "axes"),
+    [
+        ("MatMul (x, w)", (3, 2), (2, 0)),
+        ("MatMul (x, w)", (1, 4), (0, 2)),
+        ("MatMul (x, w)", (2, 1), (1, 0)),
+        ("Gemm <transA = 1, transB = 1> (x, w)", (2, 2), (0, 1)),
+        ("com.microsoft.FusedMatMul <transB = 1> (x, w)", (3, 3), (2, 2)),
+        ("com.microsoft.FusedMatMul <transA = 1, transBatchA = 1> (x, w)", (3, 3), (0, 1)),
+        ('Einsum <equation = "ab,bc->ac"> (x, w)', (2, 2), None),
+        ("Add (x, w)", (2, 2), None),
+        ("MatMul (x, w)", (0, 2), None),
+    ],
+)
+def test_the_axes_that_a_product_sums_over(
+    text: str, ranks: tuple[int, int], axes: tuple[int, int] | None
+) -> None:
+    assert summed_axes(_node(text), *ranks) == axes
+
+
+@pytest.mark.parametrize(
+    ("text", "axes"),
+    [
+        ("LayerNormalization (x, w)", (2,)),
+        ("LayerNormalization <axis = 1> (x, w)", (1, 2)),
+        ("com.microsoft.SkipLayerNormalization (x, x, w)", (2,)),
+        ("InstanceNormalization (x, w, v)", (1,)),
+        ("GroupNormalization <num_groups = 2> (x, w, v)", (1,)),
+        ("LpNormalization (x)", None),
+        ("MeanVarianceNormalization (x)", None),
+    ],
+)
+def test_the_axes_that_a_scale_lies_along(text: str, axes: tuple[int, ...] | None) -> None:
+    assert scaled_axes(_node(text), 3, 21) == axes
+
+
+def test_the_channels_and_features_of_a_weight():
+    assert channel_axis_of_weight(_node("Conv <group = 2> (x, w)")) == (1, 2)
+    assert channel_axis_of_weight(_node("ConvTranspose <group = 2> (x, w)")) == (0, 1)
+    assert feature_axis_of_weight(_node("GRU <hidden_size = 4> (x, w, v)")) == 2
+    assert feature_axis_of_weight(_node("com.microsoft.DynamicQuantizeLSTM (x, w, v)")) == 1

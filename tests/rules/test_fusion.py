@@ -26,6 +26,14 @@ class TestFusion:
         graphfix.run(fixed, spec)
         assert not [*checking.check(fixed, "dynamic-dims")]
 
+    def test_the_command_has_the_size_that_a_weight_dictates(self) -> None:
+        text = graph(
+            """(float[B, F] z) => (float[B, 4] y)
+            <float[4, 4] w = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}> { y = MatMul (z, w) }"""
+        )
+        (told,) = findings(text, "dynamic-dims")
+        assert "graphfix run -p fix-dims:B=SIZE,F=4" in told.message
+
     def test_control_flow_is_found_in_a_function(self) -> None:
         text = """<ir_version: 8, opset_import: ["" : 18, "f" : 1]>
             m (float[N] x, bool b) => (float[N] y) { y = f.pick (x, b) }

@@ -12,7 +12,7 @@ import pytest
 
 import graphfix
 from graphfix.cli import main
-from graphfix.errors import ModelError, PaddingError, UsageError
+from graphfix.errors import FeedError, ModelError, PaddingError, UsageError
 from graphfix.runtime.run_errors import RunError
 from graphfix.shipped.manifest import Manifest
 from graphfix.shipping import build, end_to_end
@@ -173,6 +173,48 @@ class TestRefusals:
             build.ship_file(
                 saved(text, tmp_path / "m.onnx"), tmp_path / "o", parse_containers(["T=7"])
             )
+
+    @pytest.mark.parametrize(
+        ("text", "sizes", "told"),
+        [
+            (
+                """baked (float[N, 4, 4] x) => (float[N, 16] y) <int64[2] s = {1, 16}>
+                { y = Reshape (x, s) }""",
+                "T=7",
+                "no dim may vary, .*: N = 1, from Reshape 'y'. .*fix-dims:N=1",
+            ),
+            (
+                "words (string[B, T] x) => (string[B, T] y) { y = Identity (x) }",
+                "T=7",
+                "the input 'x' cannot be put into a container: its type is STRING",
+            ),
+            *(
+                (
+                    "rows (float[batch_size, 4] x) => (float[batch_size, 4] y) { y = Relu (x) }",
+                    sizes,
+                    "only batch_size, the batch, may vary, .*fix-dims:batch_size=2 -o",
+                )
+                for sizes in ("B=2", "batch_size=2")
+            ),
+        ],
+    )
+    def test_what_has_no_containers(self, text: str, sizes: str, told: str, tmp_path: Path) -> None:
+        source = saved(f'<ir_version: 8, opset_import: ["" : 17]> {text}', tmp_path / "m.onnx")
+        with pytest.raises(UsageError, match=told):
+            build.ship_file(source, tmp_path / "o", parse_containers([sizes]))
+
+    def test_a_size_that_a_weight_dictates_is_fixed(self, tmp_path: Path) -> None:
+        text = """
+        < ir_version: 8, opset_import: ["" : 17] >
+        widen (float[B, T, F] x) => (float[B, T, 2] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}>
+        { y = MatMul (x, w) }
+        """
+        source = saved(text, tmp_path / "m.onnx")
+        with pytest.raises(FeedError, match="F is 3, as w wants it"):
+            build.ship_file(source, tmp_path / "out", parse_containers(["T=6", "F=4"]))
+        assert build.ship_file(source, tmp_path / "out", parse_containers(["T=6"])).ok
+        shipped = onnx.load(tmp_path / "out" / "m.6.onnx").graph.input[0]
+        assert [x.dim_value for x in shipped.type.tensor_type.shape.dim] == [1, 6, 3]
 
     def test_a_manifest_of_another_version(self, mean: Pair, tmp_path: Path) -> None:
         shutil.copytree(mean[1], tmp_path / "out")

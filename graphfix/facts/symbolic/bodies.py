@@ -4,7 +4,7 @@ import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY
 from onnx_shape_inference import ShapeInferenceContext as Context
 
-from graphfix.facts.symbolic.expressions import dim_of
+from graphfix.facts.symbolic.expressions import Dim, dim_of
 from graphfix.facts.symbolic.inferred import Facts
 from graphfix.facts.symbolic.layout import set_shape
 from graphfix.graph.nodes import attr_int
@@ -33,6 +33,7 @@ def infer_loop(facts: Facts, ctx: Context, node: ir.Node) -> None:
                 if out.shape is not None:
                     set_shape(out, [dim_of(facts.new_unknown(ctx)), *list(out.shape)[1:]])
         return
+    facts.carried[node] = [x for pair in zip(before, after, strict=False) for x in _changes(*pair)]
     for graph in graphs_of(body):
         for value in (*graph.inputs, *(x for inner in graph for x in inner.outputs)):
             set_shape(value, None)
@@ -51,3 +52,10 @@ def _keeps_shape(before: ir.Value, after: ir.Value) -> bool:
     if uses and all(x.node.op_type == "SequenceInsert" and not x.idx for x in uses):
         return after.producer() in [x.node for x in uses]
     return before.shape is not None and before.shape == after.shape
+
+
+def _changes(before: ir.Value, after: ir.Value) -> list[tuple[Dim, Dim]]:
+    """Return the dims of a carried value that change, before and behind a round."""
+    if before.shape is None or after.shape is None or len(before.shape) != len(after.shape):
+        return []
+    return [(a, b) for a, b in zip(before.shape, after.shape, strict=True) if a != b]

@@ -239,6 +239,34 @@ def _divide_texts(a: str, b: str) -> Dim | None:
     return dim_of(numerator) if denominator == 1 else None
 
 
+def rounded_down(dim: Dim, unit: int) -> Dim:
+    """Return the largest multiple of ``unit`` that is not above a dim."""
+    return dim_of(normal_form(unit * sympy.floor(expr_of(dim) / unit)))
+
+
+def without_common_factors(a: Dim, b: Dim) -> tuple[Dim, Dim]:
+    """Return two sizes without the factors that they share, none of which is 0."""
+    if isinstance(a, int) or isinstance(b, int):
+        return a, b
+    above, below = sympy.fraction(sympy.together(sympy.cancel(expr_of(a) / expr_of(b))))
+    return dim_of(sympy.expand(above)), dim_of(sympy.expand(below))
+
+
+def linear_solution(a: Dim, b: Dim) -> int | None:
+    """Return the size of the only symbol at which two dims are equal, if they lie on a line.
+
+    -1 where no size does it; None where the dims are no line, or always equal.
+    """
+    difference = sympy.expand(expr_of(a) - expr_of(b))
+    symbols = list(difference.free_symbols)
+    if len(symbols) != 1 or not difference.is_polynomial(symbols[0]):
+        return None
+    if sympy.degree(difference, symbols[0]) != 1:
+        return None
+    size = -difference.coeff(symbols[0], 0) / difference.coeff(symbols[0], 1)
+    return int(size) if size.is_Integer and size >= 0 else -1
+
+
 def equal_dims(a: Dim, b: Dim) -> bool:
     """Return whether two dims are equal for all positive sizes of the inputs."""
     if isinstance(a, int) or isinstance(b, int):

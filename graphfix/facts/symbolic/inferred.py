@@ -59,6 +59,8 @@ class Facts:
         undecided: Whether the sign of a size was asked for and was not known. What is learned
             further down may tell: another inference, given these facts, knows it from the start.
         doubts: How often something of a size was asked for that was not known.
+        carried: For each Loop whose carried values change shape from round to round, their dims
+            before and behind the first.
         inner_graphs: Graphs inside, of which more could be learned apart: they might not run.
     """
 
@@ -71,6 +73,7 @@ class Facts:
         self.doubts = 0
         self.usual = usual
         self.inner_graphs: dict[ir.Graph, None] = {}
+        self.carried: dict[ir.Node, list[tuple[Dim, Dim]]] = {}
         self._graphs = graphs
         self._size_symbols: set[str] = set()
         self._positive_exprs = list(positive)

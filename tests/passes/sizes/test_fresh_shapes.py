@@ -167,6 +167,16 @@ def test_an_output_is_written_anew_too(declared: str, wanted: Dims) -> None:
     assert dims(after.graph.outputs[0]) == wanted
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_an_output_keeps_the_name_of_a_dim_that_may_have_one_size_only(size: int) -> None:
+    made = ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["" : 18]>
+    m (float[N, 4, 4] x) => (float[N, 16] y) <int64[2] flat = {{{size}, 16}}>
+    {{ y = Reshape (x, flat) }}""")
+    after, report = renew(made)
+    assert not report.changes
+    assert dims(after.graph.outputs[0]) == ["N", 16]
+
+
 @pytest.mark.parametrize("declared", ["B, T, 8", "batch, frames, 8", "B, T, width", "B, T, C"])
 def test_an_output_with_names_of_its_own_stays(declared: str) -> None:
     before = model(NODES["relu"], None, output=declared)
