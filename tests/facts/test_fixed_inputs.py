@@ -86,7 +86,7 @@ def test_a_value_that_does_not_fit(
 
 def test_a_sequence_has_no_value() -> None:
     value = ir.Value(name="v", type=ir.SequenceType(ir.TensorType(ir.DataType.FLOAT)))
-    with pytest.raises(ValueError, match="is no tensor .* and cannot become a constant"):
+    with pytest.raises(ValueError, match=r"is no tensor .* and cannot become a constant"):
         parse_input_value(value, "1")
 
 

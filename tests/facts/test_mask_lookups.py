@@ -61,7 +61,7 @@ def grid(body: str) -> str:
         ("f = Reshape (x, am) first = Mul (col, tn) i = Add (first, late) y = Gather (f, i)", None),
         # Not flattened: the index chooses rows.
         ("y = Gather (x, rb)", None),
-        ("f = Reshape (wide, am) first = Mul (col, tn) i = Add (first, rt) y = Gather (f, i)", None),
+        (f"{FLAT.replace('(x', '(wide')} y = Gather (f, i)", None),
         (grid("i = Concat <axis = -1> (cbu, ctu) y = GatherND (x, i)"), (0, 1)),
         (grid("i = Concat <axis = -1> (ctu, cbu) y = GatherND (x, i)"), (1, 0)),
         (grid("i = Concat <axis = -1> (ctu, ctu) y = GatherND (x, i)"), None),
@@ -84,7 +84,7 @@ def test_identity_lookup(body: str, axes: tuple[int, ...] | None) -> None:
 
 
 def test_an_axis_of_one_has_one_place() -> None:
-    """Of [1, T] flattened, nothing counts the first axis; an axis of 1 in the index stands for it."""
+    """Of [1, T] flattened, nothing counts the first axis: an axis of 1 stands for it."""
     model = build(
         """f = Reshape (single, am) zeros = Constant <value_ints = [0]> ()
         i = Unsqueeze (rt, zeros) y = Gather (f, i)"""
