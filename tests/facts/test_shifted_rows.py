@@ -12,7 +12,7 @@ from graphfix.facts.view import View
 from tests.passes.models import execute
 
 HEAD = """<ir_version: 8, opset_import: ["" : 17]>
-    m (float[H, T, K] any, float[H, T, T] square) => (float[A, C, D] y)
+    m (float[H, T, K] any, float[H, T, T] square, int64[1] late) => (float[A, C, D] y)
     <int64 zero = {0}, int64 one = {1}, int64[1] z1 = {0}, int64[1] o1 = {1}, int64[1] two = {2},
      int64[1] m1 = {-1}, int64[1] far = {9223372036854775807}, float five = {5},
      int64[6] front = {0, 0, 1, 0, 0, 0}, int64[6] behind = {0, 0, 0, 0, 0, 1},
@@ -41,7 +41,8 @@ def check_against_run(body: str, direction: int, *, outside: bool) -> None:
     m.graph.outputs.append(rows.source)
     for t in (1, 2, 5):
         square = np.arange(1, 2 * t * t + 1, dtype=np.float32).reshape(2, t, t)
-        feeds = {"any": np.zeros((2, t, 3), np.float32), "square": square}
+        late = np.zeros(1, np.int64)
+        feeds = {"any": np.zeros((2, t, 3), np.float32), "square": square, "late": late}
         y, source = execute(m, feeds)
         shift = int(rows.shift.subs(dict.fromkeys(rows.shift.free_symbols, t)))
         for i in range(t):
@@ -63,6 +64,15 @@ def check_against_run(body: str, direction: int, *, outside: bool) -> None:
             "w = Add (tt, o1) s2 = Concat <axis = 0> (h, t, w) b = Reshape (p, s2) "
             "y = Slice (b, z1, t, two)",
             1,
+            False,
+        ),
+        # A row above, which is cut off again with what is in front of the first distance.
+        (
+            f"{SIZES} x = Concat <axis = 2> (square, square) p = Pad (x, above) "
+            "s1 = Concat <axis = 0> (h, m1) r = Reshape (p, s1) start = Add (tt, t) "
+            "c = Slice (r, start, far, o1) s2 = Concat <axis = 0> (h, t, wide) "
+            "b = Reshape (c, s2) y = Slice (b, z1, t, two)",
+            -1,
             False,
         ),
         # Back to the distances: [T, T] to [T, 2 T], 0 where none is.
@@ -94,6 +104,9 @@ def test_rows_that_only_move(body: str, direction: int, outside: bool) -> None:
         .replace("c = Slice (r, o1, far, o1)", "c = Slice (r, z1, wide, o1)"),
         # Of an unknown number of columns.
         "y = Relu (any)",
+        # Where a cut begins is not known, or is another head.
+        "y = Slice (square, late, far, two)",
+        "y = Slice (square, o1, far, z1)",
         # The first axes change.
         "y = Transpose <perm = [1, 0, 2]> (square)",
     ],
