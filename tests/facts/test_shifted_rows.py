@@ -116,6 +116,21 @@ def test_rows_that_do_something_else(body: str) -> None:
     assert rows is None
 
 
+def test_a_matrix_has_rows_as_well() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> m (float[T, T] square) => (float[A, C] y)
+        <int64[1] o1 = {1}, int64[1] m1 = {-1}, int64[1] far = {9223372036854775807},
+         int64[1] z1 = {0}, int64[1] two = {2}>
+        { t = Shape <start = 1, end = 2> (square) tt = Mul (t, two) wide = Sub (tt, o1)
+          x = Concat <axis = 1> (square, square) r = Reshape (x, m1) c = Slice (r, t, far, z1)
+          s = Concat <axis = 0> (t, wide) b = Reshape (c, s) y = Slice (b, z1, t, o1) }"""
+    m = ir.from_onnx_text(text)
+    rows = shifted_rows_of(m.graph.outputs[0], View(m))
+    assert rows is not None
+    assert (rows.source.name, rows.direction, str(rows.shift)) == ("x", -1, "T")
+    vector = m.graph.outputs[0].producer().inputs[0].producer().inputs[0]
+    assert shifted_rows_of(vector, View(m)) is None
+
+
 def test_a_fixed_number_of_rows_is_not_followed() -> None:
     m = ir.from_onnx_text(
         '<ir_version: 8, opset_import: ["" : 17]> m (float[2, 3, 4] x) => (y) { y = Relu (x) }'
