@@ -76,6 +76,6 @@ def test_whole_numbers_have_no_cosine():
 
 def test_the_relative_difference_is_that_of_what_is_not_zero() -> None:
     before = np.array([0.0, 1.0, -2.0, 4.0])
-    found = diff(before, before + [0.5, 0.5, 0.5, 0.5])
+    found = diff(before, before + 0.5)
     assert found.max_rel == 0.5
     assert diff(np.zeros(3), np.full(3, 0.5)).max_rel == 0

@@ -126,12 +126,17 @@ def clamps(model: ir.Model) -> list[ir.Value]:
 
 
 def test_dims_that_are_inferred_are_not_read_off_shapes() -> None:
-    """In a case whose sizes are all 2 each axis could be any."""
+    """In cases whose batch and frames are as many each axis could be either."""
     text = """<ir_version: 8, opset_import: ["" : 17]>
         m (float[B, T, 2] x, int64[N] to) => (float[B, T, 2] y, float[A, C] z)
         { y = Neg (x) z = Reshape (x, to) }"""
     content = ContentMasks(Signature(ir.from_onnx_text(text)))
-    case = Case("small", {"B": 2, "T": 2, "N": 2}, {})
-    outputs = {"y": np.zeros((2, 2, 2), np.float32), "z": np.zeros((2, 4), np.float32)}
-    content.learn_dims([(case, outputs)])
+    runs = [
+        (
+            Case(f"of {n}", {"B": n, "T": n, "N": 2}, {}, {"T": (n,)}),
+            {"y": np.zeros((n, n, 2)), "z": np.zeros((n, 2 * n))},
+        )
+        for n in (2, 3, 5)
+    ]
+    content.learn_dims(runs)
     assert [str(x) for x in content.dims["y"] or ()] == ["B", "T", "2"]
