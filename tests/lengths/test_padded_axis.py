@@ -118,6 +118,10 @@ def test_an_image_is_no_clip(dims: str, reason: str) -> None:
         find(f"float[{dims}] x")
 
 
+def test_an_image_is_shown_as_the_model_names_it() -> None:
+    assert "x is [B, 3, H, W], as images are" in refusal("float[B, 3, H, W] x")
+
+
 def test_axes_are_read_as_they_are_named() -> None:
     m = model("float[B, T, 4] x, float[B, S] z")
     x, z = m.graph.inputs
