@@ -12,6 +12,7 @@ import onnx_ir as ir
 from graphfix.directml.kernel_table import Kernel
 from graphfix.facts.shapes import Shapes
 from graphfix.graph.nodes import attr_int, attr_ints, attr_text, input_at
+from graphfix.ops.einsums import equation_of
 from graphfix.ops.products import read_matmul_nbits
 
 
@@ -96,11 +97,10 @@ def _q_sigmoid_refusal(node: ir.Node, _: Shapes) -> str | None:
 
 def _einsum_refusal(node: ir.Node, _: Shapes) -> str | None:
     """Refuse all but a contraction of two operands, or a sum or permutation of one."""
-    equation = attr_text(node, "equation", "").replace(" ", "")
-    inputs, _arrow, result = equation.partition("->")
-    terms = inputs.split(",")
-    plain = all(x.isalpha() for x in (*terms, result) if x)
-    return None if plain and len(terms) <= 2 else f"the equation {equation!r}"
+    equation = equation_of(node)
+    if equation is None or (len(equation.terms) <= 2 and not equation.has_ellipsis):
+        return None
+    return f"the equation {equation.text!r}"
 
 
 _QUERIES: dict[str, Callable[[ir.Node, Shapes], str | None]] = {

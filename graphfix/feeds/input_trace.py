@@ -13,6 +13,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from graphfix import ops
+from graphfix.facts.hidden_scores import hides_score
 from graphfix.feeds.graph_uses import (
     KEEPS_RANGE,
     SHIFTS_AND_SCALES,
@@ -25,10 +26,6 @@ from graphfix.feeds.graph_uses import (
 from graphfix.feeds.laws import BINARY, UNARY, Law, apply_law
 from graphfix.graph.constants import const_of, scalar_of
 from graphfix.graph.nodes import is_op
-
-# A value at or below this takes its position out of a Softmax.
-FILL = -1e3
-
 
 # They compute the number of frames behind a convolution, or the sum of a mask. Not Pow: a power of
 # a size is a scale.
@@ -306,7 +303,7 @@ class _TrailWalk:
             return
         if pair.is_linear and (pair.at_zero, pair.at_one) == (0.0, 1.0):
             self.clues.added = self.clues.added or node_title(node)
-        elif pair.is_distinct and min(pair.at_zero, pair.at_one) <= FILL:
+        elif pair.is_distinct and hides_score(min(pair.at_zero, pair.at_one)):
             padded = 0.0 if pair.at_zero < pair.at_one else 1.0
             self.clues.masks.append((1.0 - padded, padded, node_title(node)))
 

@@ -16,7 +16,8 @@ from graphfix.facts.shapes import Dim, Shapes
 from graphfix.facts.symbolic.expressions import compile_dim
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
-from graphfix.graph.nodes import attr_int, attr_text, is_op
+from graphfix.graph.nodes import attr_int, is_op
+from graphfix.ops.einsums import equation_of
 from graphfix.ops.products import second_factor
 from graphfix.ops.windows import convolution_weight
 
@@ -95,9 +96,11 @@ def _factors_of(
 
 def _einsum_factors(node: ir.Node, shapes: Shapes) -> Iterator[tuple[Dim, ...]]:
     """Yield the dims of all labels of an Einsum, if it names them all."""
-    terms = attr_text(node, "equation", "").partition("->")[0].replace(" ", "").split(",")
+    equation = equation_of(node)
+    if equation is None or equation.has_ellipsis:
+        return
     operands = [shapes.dims(x) for x in node.inputs]
-    pairs = list(zip(terms, operands, strict=False))
+    pairs = list(zip(equation.terms, operands, strict=False))
     if all(dims is not None and len(labels) == len(dims) for labels, dims in pairs):
         named_dims = (
             pair for labels, dims in pairs for pair in zip(labels, dims or (), strict=True)

@@ -22,8 +22,6 @@ from graphfix.facts.symbolic.expressions import compile_dim, dim_of, expr_of
 _SQUARABLE = 1e18
 Sign = Literal[0, 1, 2]
 """2: all elements are above 0; 1: none is below 0; 0: unknown."""
-LOW = -1e3
-"""A mask of the model adds this, or less, to the scores that it hides."""
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ A schema has the type of an attribute; which numbers are allowed is described in
 of the operators at https://onnx.ai/onnx/operators. These checks hold at any shape of the inputs.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
 
+from graphfix.ops.einsums import parse_equation
 from graphfix.ops.traits import QUANTIZES, named
 
 Rule = Callable[[str, Sequence[int]], str | None]
@@ -48,12 +48,7 @@ def _equation_refusal(equation: bytes) -> str | None:
     ONNX's own inference of shapes has no end for a term of two ellipses (seen in 1.23).
     """
     text = equation.decode("utf-8", "replace")
-    if all(_TERM.fullmatch(x) for x in re.split(r",|->", text.replace(" ", ""))):
-        return None
-    return f"is {text[:80]!r}, which is no equation"
-
-
-_TERM = re.compile(r"[A-Za-z]*(?:\.{3})?[A-Za-z]*")
+    return None if parse_equation(text) else f"is {text[:80]!r}, which is no equation"
 
 
 def _data_type_refusal(op_type: str, values: Sequence[int]) -> str | None:

@@ -41,7 +41,7 @@ class ContentMasks:
         self.dims = self._signature.output_dims()
         input_symbols = set(self._signature.symbols())
         for name, dims in self.dims.items():
-            if dims is not None and {s for d in dims or () for s in symbols(d)} <= input_symbols:
+            if dims is not None and {s for d in dims for s in symbols(d)} <= input_symbols:
                 continue
             having = [(case, outputs[name]) for case, outputs in runs if name in outputs]
             observed = [

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.errors import ModelError
-from graphfix.feeds.input_trace import FILL
+from graphfix.facts.hidden_scores import HIDES
 from graphfix.proof.compare import Array, LeaveOut, Mask, OutputDiff, Tolerance, compare
 from graphfix.proof.inner_tensors import ModelRun, TensorPairs
 from graphfix.runtime.run_errors import RunError
@@ -120,7 +120,7 @@ def unmasked_elements(before: Array, after: Array) -> Mask | None:
     if before.dtype.kind not in "fV":
         return None
     with np.errstate(invalid="ignore"):
-        masked = (before <= FILL) & (after <= FILL)
+        masked = (before <= HIDES) & (after <= HIDES)
     return ~masked if masked.any() else None
 
 

@@ -1,4 +1,4 @@
-"""A tensor filled with one number, and the numbers that hide scores."""
+"""A tensor filled with one number."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,6 @@ from graphfix import ops
 from graphfix.graph.constants import const_of, fill_value_of, uniform_number
 from graphfix.graph.nodes import attr_int, is_op
 
-# No score is this low by itself: from here down a constant is meant to hide. Exporters write
-# -1e4, -65504 (float16), -1e9, -3.4e38 and -inf.
-HIDES = -1e3
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 
 # One output, filled with the number that fills the first input.

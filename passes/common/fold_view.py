@@ -20,9 +20,10 @@ from graphfix.facts.symbolic.expressions import Dim, Ints, dim_key, symbols_of
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of, const_tensor, ints_of
 from graphfix.graph.dims import static_dims
-from graphfix.graph.nodes import attr_int, attr_text, is_op, use_count
+from graphfix.graph.nodes import attr_int, is_op, use_count
 from graphfix.graph.walks import bodies_of
 from graphfix.ops.axes import permutation_of
+from graphfix.ops.einsums import Equation, equation_of
 from graphfix.ops.laws import BINARY_LAWS, UNARY_LAWS
 
 Array = npt.NDArray[np.generic]
@@ -115,15 +116,16 @@ def perm_of(node: ir.Node, look: FoldView) -> tuple[int, ...]:
     An Einsum of one tensor may be a Transpose.
     """
     if is_op(node, "Einsum"):
-        equation = attr_text(node, "equation", "").replace(" ", "")
-        operand_labels, _, result_labels = equation.partition("->")
-        plain = operand_labels.isalpha() and sorted(set(operand_labels)) == sorted(result_labels)
-        return (
-            tuple(map(operand_labels.index, result_labels))
-            if plain and len(operand_labels) == len(result_labels)
-            else ()
-        )
+        return _perm_of_equation(equation_of(node))
     return permutation_of(node, look.view.shapes.rank(node.inputs[0]) or 0)
+
+
+def _perm_of_equation(equation: Equation | None) -> tuple[int, ...]:
+    if equation is None or len(equation.terms) != 1 or equation.has_ellipsis:
+        return ()
+    (operand,), result = equation.terms, equation.result
+    is_turned = equation.has_distinct_labels and sorted(operand) == sorted(result)
+    return tuple(map(operand.index, result)) if is_turned else ()
 
 
 def constant_of(value: ir.Value | None, limit: int = LIMIT) -> Array | None:

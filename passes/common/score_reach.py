@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import onnx_ir as ir
 
 from graphfix import ops
+from graphfix.facts.hidden_scores import hides_score
 from graphfix.facts.shapes import same_dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import scalar_of
@@ -18,7 +19,7 @@ from graphfix.ops.attention import attention_slots
 from graphfix.ops.axes import permutation_of, squeezed_axes, written_axis
 from graphfix.ops.softmax import softmax_axis
 
-from .fills import FLOATS, HIDES, fill_of
+from .fills import FLOATS, fill_of
 
 # The axis, counted from the end, of a Softmax along a dim that the masked tensor does not have.
 NOWHERE = 0
@@ -138,7 +139,7 @@ def _factor_through(node: ir.Node, index: int, *, to_bool: bool) -> float | str:
         return _factor_of_cast(node, destination, to_bool=to_bool)
     if is_op(node, "Where") and index in (1, 2):
         other_fill = fill_of(node.inputs[3 - index])
-        if other_fill is not None and other_fill.number <= HIDES:
+        if other_fill is not None and hides_score(other_fill.number):
             return 1.0
         return f"{destination}, which chooses between it and something else"
     if is_op(node, "Mul") or (is_op(node, "Div") and index == 0):

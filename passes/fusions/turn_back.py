@@ -11,9 +11,10 @@ from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import same_dims
 from graphfix.facts.view import View
-from graphfix.graph.nodes import attr_text, is_op
+from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import reachable_from
 from graphfix.ops.axes import inverse_permutation, permutation_of
+from graphfix.ops.einsums import equation_of
 
 from ..common.reshape_targets import with_axes
 from ..common.rows import row_inputs_of
@@ -301,18 +302,20 @@ def _reorder_einsum(
     node: ir.Node, reordered: dict[ir.Value, ir.Value], back: Sequence[int], op: Builder
 ) -> ir.Value:
     """Build an Einsum of the reordered operands, with the axes in this order."""
-    terms, arrow, out = attr_text(node, "equation", "").replace(" ", "").partition("->")
-    letters, inputs = terms.split(","), list(node.inputs)
+    equation = equation_of(node)
+    assert equation is not None
+    terms, inputs = [*equation.terms], list(node.inputs)
     for i, value in enumerate(inputs):
         if value in reordered:
-            letters[i] = "".join(letters[i][x] for x in back) + letters[i][len(back) :]
+            terms[i] = "".join(terms[i][x] for x in back) + terms[i][len(back) :]
             inputs[i] = reordered[value]
-    return op.Einsum(*inputs, equation=",".join(letters) + arrow + out)
+    return op.Einsum(*inputs, equation=equation.with_terms(terms).text)
 
 
 def _names_all_axes(node: ir.Node) -> bool:
     """Return whether the node is an Einsum that names each axis."""
-    return is_op(node, "Einsum") and "." not in attr_text(node, "equation", ".")
+    equation = equation_of(node) if is_op(node, "Einsum") else None
+    return equation is not None and not equation.has_ellipsis
 
 
 def _leading_perm(node: ir.Node, view: View) -> tuple[int, ...]:

@@ -11,12 +11,13 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
+from graphfix.facts.hidden_scores import HIDES, hides_score
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array
 from graphfix.graph.nodes import is_op
 from graphfix.graph.text import node_label
 
-from ..common.fills import HIDES, Fill, fill_of
+from ..common.fills import Fill, fill_of
 from ..common.guards import first_reason
 from ..common.score_reach import Reach, reach_of
 from .sites import where_masks
@@ -141,7 +142,7 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
     floor: float = -1e4
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.floor) and self.floor <= HIDES):
+        if not (math.isfinite(self.floor) and hides_score(self.floor)):
             raise ValueError(f"floor={self.floor:g} must be a finite number, at most {HIDES:g}")
 
     def fallbacks(self) -> Iterator[AdditiveMask]:
@@ -152,7 +153,7 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
     def match(self, node: ir.Node, view: View) -> MaskSite | CompanionSite | Skip | None:
         """Return the site if the node masks scores, or weights after a Softmax."""
         select = where_masks.where_mask_of(node)
-        if select is not None and select.fill.number <= HIDES:
+        if select is not None and hides_score(select.fill.number):
             return self._match_mask(select, view)
         if select is not None and select.fill.number == 0:
             return self._match_companion(select, view)

@@ -8,11 +8,12 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import PASS_KEY, Builder
+from graphfix.facts.hidden_scores import HIDES, hides_score
 from graphfix.facts.view import View
 from graphfix.facts.zero_one import is_all_ones, zero_one_sources
 from graphfix.graph.nodes import is_op
 
-from ..common.fills import HIDES, fill_of
+from ..common.fills import fill_of
 from ..common.score_reach import Reach, may_reach_softmax, reach_of
 from .sites.floors import clamp_mask, has_fixed_attributes, lowest_of
 from .sites.whole_rows import why_hides_whole_rows
@@ -112,7 +113,7 @@ class FiniteMask(NodePass[LowSite]):
     floor: float = -1e4
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.floor) and self.floor <= HIDES):
+        if not (math.isfinite(self.floor) and hides_score(self.floor)):
             raise ValueError(f"floor={self.floor:g} must be a finite number, at most {HIDES:g}")
 
     def match(self, node: ir.Node, view: View) -> LowSite | Skip | None:

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from graphfix.core import Change, Finding, Match, Pass, Skip
 from graphfix.editing.builder import is_as_exported
 from graphfix.errors import PaddingError
+from graphfix.facts.hidden_scores import HIDES, hides_score
 from graphfix.graph.text import describe_node
 from graphfix.lengths.analysis import Analysis, analyse
 from graphfix.lengths.apply import apply_repairs
@@ -124,8 +125,8 @@ class IlensMask(Pass):
     floor: float | None = None
 
     def __post_init__(self) -> None:
-        if self.floor is not None and not -1e38 < self.floor <= -1e3:
-            raise ValueError(f"floor={self.floor:g} must be a finite number, at most -1000")
+        if self.floor is not None and not (self.floor > -1e38 and hides_score(self.floor)):
+            raise ValueError(f"floor={self.floor:g} must be a finite number, at most {HIDES:g}")
 
     def pads(self, model: ir.Model) -> str:
         """Return the axis that the options name, or that is inferred."""

@@ -56,6 +56,7 @@ PRODUCTS = {
         f'{WEIGHT.format("20, 7")}  y = Einsum <equation = "...b, bc -> ...c"> (x, w)',
         0,
     ),
+    "an Einsum of dots": ("[N, 6, 20]", 'y = Einsum <equation = "...,..."> (x, x)', 0),
     "nothing of the kind": ("[N, 20]", "y = Relu (x)", 0),
     "a size that is not known": (
         "[N, 20]",

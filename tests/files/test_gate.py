@@ -301,6 +301,7 @@ def test_a_loop_that_never_ends_is_told(
         ("y = LRN <size = 2199023255552> (x)", "is 2199023255552, not a size that there can be"),
         ('y = Einsum <equation = "...i...->"> (x)', "is '...i...->', which is no equation"),
         ('y = Einsum <equation = "ij->["> (x)', "is 'ij->[', which is no equation"),
+        ('y = Einsum <equation = "ij->j->i"> (x)', "is 'ij->j->i', which is no equation"),
         ("y = Constant ()", "the Constant of 'y' has no values; it takes one"),
         ("y = Constant <value_int = 1, value_float = 1.0> ()", "has 2 values; it takes one"),
         ("y = Gelu ()", "Gelu of 'y': Node with schema(::Gelu:20) has input size 0"),

@@ -168,6 +168,8 @@ def test_a_size_that_cannot_be_read_is_a_symbol_of_its_own() -> None:
     assert size_expr("12") == 12
     assert size_expr("T + 1") == T + 1
     assert str(size_expr("a b")) == "_a b"
+    assert size_expr("a b").is_integer
+    assert size_expr("a b").is_positive
 
 
 HALF = sympy.floor(T / 2)

@@ -72,3 +72,10 @@ def test_whole_numbers_have_no_cosine():
     found = compare("y", "c", np.array([1, 2]), np.array([1, 3]), Tolerance())
     assert not found.ok
     assert np.isnan(found.cosine)
+
+
+def test_the_relative_difference_is_that_of_what_is_not_zero() -> None:
+    before = np.array([0.0, 1.0, -2.0, 4.0])
+    found = diff(before, before + 0.5)
+    assert found.max_rel == 0.5
+    assert diff(np.zeros(3), np.full(3, 0.5)).max_rel == 0

@@ -6,8 +6,9 @@ import pytest
 
 from graphfix.feeds.case import Case
 from graphfix.feeds.case_search import search_cases
+from graphfix.feeds.signature import Signature
 from graphfix.proof.compare import HALF_GATE
-from graphfix.proof.content import infer_dims_from_shapes
+from graphfix.proof.content import ContentMasks, infer_dims_from_shapes
 from graphfix.proof.verify import Verdict, verify
 from graphfix.runtime.local_session import Session
 
@@ -122,3 +123,20 @@ def clamps(model: ir.Model) -> list[ir.Value]:
     for value in values:
         model.graph.register_initializer(value)
     return values
+
+
+def test_dims_that_are_inferred_are_not_read_off_shapes() -> None:
+    """In cases whose batch and frames are as many each axis could be either."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        m (float[B, T, 2] x, int64[N] to) => (float[B, T, 2] y, float[A, C] z)
+        { y = Neg (x) z = Reshape (x, to) }"""
+    content = ContentMasks(Signature(ir.from_onnx_text(text)))
+    runs = [
+        (
+            Case(f"of {n}", {"B": n, "T": n, "N": 2}, {}, {"T": (n,)}),
+            {"y": np.zeros((n, n, 2)), "z": np.zeros((n, 2 * n))},
+        )
+        for n in (2, 3, 5)
+    ]
+    content.learn_dims(runs)
+    assert [str(x) for x in content.dims["y"] or ()] == ["B", "T", "2"]

@@ -79,3 +79,9 @@ def test_a_false_number_of_dims_of_an_output_may_be_set_right(was: str, now: str
     verdict = verify(before, after, feeds=feeds)
     assert verdict.ok is ok
     assert ("dims instead of" in str(verdict)) is not ok
+
+
+def test_a_size_of_an_output_may_be_known_better() -> None:
+    """What an output is declared as nobody feeds; of an input it would refuse other sizes."""
+    known = TEXT.replace("=> (float[B, T] y", "=> (float[2, 6] y")
+    assert list_interface_changes(model(TEXT), model(known)) == []

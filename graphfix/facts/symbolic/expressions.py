@@ -206,6 +206,8 @@ def multiply_dims(a: Dim, b: Dim) -> Dim:
         return a * b
     if a == 1 or b == 1:
         return b if a == 1 else a
+    if _is_unknown(a) or _is_unknown(b):
+        return ir.SymbolicDim(None)
     return _multiply_texts(*sorted((str(a), str(b))))
 
 
@@ -218,7 +220,13 @@ def divide_dims(a: Dim, b: Dim) -> Dim | None:
     """Return ``a / b``, if that is a size whatever the inputs are; None if it is not seen."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b if b and a % b == 0 else None
+    if _is_unknown(a) or _is_unknown(b):
+        return None
     return 1 if equal_dims(a, b) else _divide_texts(str(a), str(b))
+
+
+def _is_unknown(dim: Dim) -> bool:
+    return not isinstance(dim, int) and dim.value is None
 
 
 @functools.lru_cache(maxsize=4096)

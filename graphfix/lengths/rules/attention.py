@@ -8,11 +8,12 @@ import dataclasses
 
 import onnx_ir as ir
 
+from graphfix.facts.hidden_scores import hides_score
 from graphfix.graph.nodes import attr_float, attr_int
 from graphfix.lengths.joint_axes import RefusedError, check_maskable, join_axes
 from graphfix.lengths.repairs.fill_tail import MASK_FILTER, STANDARD_MASK, HideKeys, MaskKeys
 from graphfix.lengths.rule_site import PaddingRule, RuleSite
-from graphfix.lengths.tail_state import LOW, Axis, TensorState, carries_time, sole_time
+from graphfix.lengths.tail_state import Axis, TensorState, carries_time, sole_time
 from graphfix.ops.attention import AttentionSlots, attention_slots
 
 # A mask this low hides a score, however large.
@@ -133,7 +134,7 @@ def _mask_hides_padding(site: RuleSite, mask: TensorState) -> bool:
     """Return whether a mask of the model hides what is behind the valid length."""
     low = attr_float(site.node, "mask_filter_value", MASK_FILTER)
     is_zero = mask.tails[1] is not None and mask.tail_along(1).is_zero
-    return is_zero and (low <= _LOWEST or (low <= LOW and mask.valid_value == 1))
+    return is_zero and (low <= _LOWEST or (hides_score(low) and mask.valid_value == 1))
 
 
 def infer_rotary_embedding(site: RuleSite) -> TensorState:

@@ -7,6 +7,7 @@ from graphfix.lengths.joint_axes import RefusedError, check_rows_unmixed, join_a
 from graphfix.lengths.rule_site import PaddingRule, RuleSite
 from graphfix.lengths.rules.quantize import subtract_zero_point
 from graphfix.lengths.tail_state import ANY, FINITE, ZERO, Axis, Tail, TensorState, carries_time
+from graphfix.ops.einsums import equation_of
 from graphfix.ops.products import read_fused_matmul, read_gemm
 
 
@@ -44,12 +45,11 @@ def infer_gemm(site: RuleSite) -> TensorState:
 
 def infer_einsum(site: RuleSite) -> TensorState:
     """Infer an Einsum of distinct letters."""
-    equation = site.node.attributes["equation"].as_string().replace(" ", "")
-    operands, arrow, out = equation.partition("->")
-    terms = [list(x) for x in operands.split(",")]
-    if not arrow or "." in equation or any(len(set(x)) < len(x) for x in terms):
-        raise RefusedError(f"there is no rule for the equation {equation!r}")
-    return infer_contraction(site, terms, list(out))
+    equation = equation_of(site.node)
+    if equation is None or equation.has_ellipsis or not equation.has_distinct_labels:
+        shown = "it has" if equation is None else repr(equation.text)
+        raise RefusedError(f"there is no rule for the equation {shown}")
+    return infer_contraction(site, equation.terms, equation.result)
 
 
 def infer_contraction(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import sympy
 
+from graphfix.facts.axis_factors import Part, deal_factors
 from graphfix.facts.symbolic.floats import is_whole_size
 from graphfix.graph.text import size_text
 from graphfix.lengths import tail_state as facts
@@ -70,47 +71,62 @@ def distribute_factors(factors: Sequence[Piece], out: Sequence[sympy.Expr]) -> l
     Raises:
         RefusedError: The sizes do not tell which factors make up which axis, or split time.
     """
-    pending = list(factors)
-    axes: list[list[Piece]] = []
-    for place, size in enumerate(out):
-        axis: list[Piece] = []
-        missing = size
-        while missing != 1:
-            if not pending:
-                raise RefusedError("how it deals out the axes cannot be inferred")
-            factor, origin = pending.pop(0)
-            ratio = sympy.cancel(missing / factor.size)
-            same = facts.same_size(missing, factor.size)
-            if same or is_whole_size(ratio):
-                axis.append((factor, origin))
-                missing = sympy.Integer(1) if same else ratio
-            else:
-                part, remainder = _split_factor(factor, missing, out[place + 1 :])
-                axis.append((part, origin))
-                pending[:0] = [(x, origin) for x in remainder]
-                missing = sympy.Integer(1)
-        axes.append(axis)
-    if any(x.size != 1 for x, _ in pending):
+    # What is split is dealt out part by part; time stays with the first.
+    remaining = [x for x, _ in factors]
+
+    def split(
+        part: Part[sympy.Expr], size: sympy.Expr, following: Sequence[sympy.Expr]
+    ) -> sympy.Expr:
+        remainder = _remainder_of_split(remaining[part.factor], size, following)
+        remaining[part.factor] = facts.OtherFactor(remainder)
+        return remainder
+
+    dealt = deal_factors([x.size for x in remaining], out, _divide_sizes, split)
+    if dealt is None:
         raise RefusedError("how it deals out the axes cannot be inferred")
+    axes: list[list[Piece]] = []
+    pending = dict(enumerate(factors))
+    for axis in dealt:
+        pieces: list[Piece] = []
+        for index, size in axis:
+            factor, origin = pending[index]
+            pieces.append((_part_of_factor(factor, size), origin))
+            pending[index] = facts.OtherFactor(size), origin
+        axes.append(pieces)
     return axes
 
 
-def _split_factor(
+def _divide_sizes(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
+    if facts.same_size(a, b):
+        return sympy.Integer(1)
+    ratio = sympy.cancel(a / b)
+    return ratio if is_whole_size(ratio) else None
+
+
+def _part_of_factor(factor: facts.Factor, size: sympy.Expr) -> facts.Factor:
+    return factor if factor.size == size else dataclasses.replace(factor, size=size)
+
+
+def _remainder_of_split(
     factor: facts.Factor, size: sympy.Expr, following: Sequence[sympy.Expr]
-) -> tuple[facts.Factor, list[facts.Factor]]:
-    """Split a factor into one of this size and the remaining factors."""
+) -> sympy.Expr:
+    """Return what remains of a factor behind a part of this size, which keeps its kind.
+
+    Raises:
+        RefusedError: The factor cannot be split so.
+    """
     ratio = sympy.cancel(factor.size / size)
     if isinstance(factor, facts.OtherFactor) and is_whole_size(ratio):
-        return facts.OtherFactor(size), [facts.OtherFactor(ratio)]
-    if isinstance(factor, facts.TimeFactor) and not factor.reversed and ratio.is_Integer:
-        return facts.TimeFactor(size), [facts.OtherFactor(ratio)]
+        return ratio
     if isinstance(factor, facts.TimeFactor) and not factor.reversed:
+        if ratio.is_Integer:
+            return ratio
         inner = next((x for x in following if x != 1), None)
         if inner is not None and inner.is_Integer and size.free_symbols:
             # [T] as [T / w, w]: it runs only if w divides T, so whole rows are valid.
             rows = sympy.floor(factor.size / inner)
             if facts.same_size(size * inner, factor.size) or facts.same_size(size, rows):
-                return facts.TimeFactor(size), [facts.OtherFactor(inner)]
+                return inner
     parts = f"{size_text(factor.size)} into {size_text(size)}"
     raise RefusedError(
         f"it splits an axis of size {parts} and the rest{_traced_length_hint(factor, size)}"

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from graphfix import ops
+from graphfix.facts.hidden_scores import hides_score
 from graphfix.lengths.number_effects import apply_to_numbers, keeps_finite
 from graphfix.lengths.tail_state import (
     ANY,
     FINITE,
     HIDDEN,
     LAST,
-    LOW,
     ONE,
     WILD,
     ZERO,
@@ -127,7 +127,9 @@ def masked_number_tail(number: float, behind: bool, valid: float | None) -> Tail
         valid: The mask before it; None if that is not one value. A mask that is the same on both
             sides puts the number everywhere.
     """
-    scores = LOW >= number > -math.inf and valid is not None and bool(valid) != behind
+    scores = (
+        hides_score(number) and number > -math.inf and valid is not None and bool(valid) != behind
+    )
     return HIDDEN if scores else Tail("number", number)
 
 
@@ -137,7 +139,7 @@ def _is_hiding_addend(tail: Tail, level: float | None, floor: float, sign: int =
     An addend below ``floor`` hides the scores whatever it is where they are valid.
     """
     number = sign * tail.value
-    low = (level == 0 and number <= LOW) or number <= floor
+    low = (level == 0 and hides_score(number)) or number <= floor
     return tail.kind == "number" and low and number > -math.inf
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 import onnx_ir as ir
 
 from graphfix import ops
+from graphfix.facts.axis_factors import deal_factors
 from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.symbolic.expressions import divide_dims, product_of_dims
 from graphfix.facts.view import View
@@ -145,45 +146,32 @@ def passes_through(node: ir.Node, view: View) -> bool:
 
 def regroup_atoms(layout: Layout, dims: Sequence[Dim]) -> Layout | None:
     """Return the layout after a reshape to ``dims``, or None if the atoms do not fit."""
-    pending = list(layout.flat_atoms)
-    parts: dict[Atom, tuple[Atom, Atom]] = {}
-    axes: list[tuple[Atom, ...]] = []
-    for dim in dims:
-        axis: list[Atom] = []
-        missing: Dim = dim
-        while missing != 1:
-            if not pending:
-                return None
-            atom = pending.pop(0)
-            factor = divide_dims(missing, atom.size)
-            if factor is None:
-                factor = divide_dims(atom.size, missing)
-                if factor is None:
-                    return None
-                parts[atom] = Atom(atom.role, missing), Atom(atom.role, factor)
-                atom, second = parts[atom]
-                pending.insert(0, second)
-                factor = 1
-            axis.append(atom)
-            missing = factor
-        axes.append(tuple(axis))
-    if pending:
+    atoms = layout.flat_atoms
+    dealt = deal_factors(
+        [atom.size for atom in atoms],
+        dims,
+        divide_dims,
+        lambda part, size, _: divide_dims(part.size, size),
+    )
+    if dealt is None:
         return None
-    order = tuple(part for atom in layout.order for part in _split_atom(atom, parts))
+    pieces: dict[Atom, list[Atom]] = {}
+    axes: list[tuple[Atom, ...]] = []
+    for axis in dealt:
+        own_pieces: list[Atom] = []
+        for factor, size in axis:
+            atom = atoms[factor]
+            piece = atom if size == atom.size else Atom(atom.role, size)
+            own_pieces.append(piece)
+            pieces.setdefault(atom, []).append(piece)
+        axes.append(tuple(own_pieces))
+    order = tuple(piece for atom in layout.order for piece in pieces.get(atom, [atom]))
     return Layout(tuple(axes), order, layout.repeated)
 
 
 def size_of(atoms: Iterable[Atom]) -> Dim:
     """Return how many elements these atoms span together."""
     return product_of_dims(atom.size for atom in atoms)
-
-
-def _split_atom(atom: Atom, parts: dict[Atom, tuple[Atom, Atom]]) -> tuple[Atom, ...]:
-    """Return the parts that an atom was split into, as far as they were split again."""
-    if atom not in parts:
-        return (atom,)
-    first, second = parts[atom]
-    return (*_split_atom(first, parts), *_split_atom(second, parts))
 
 
 def _layout_before_expand(layout: Layout, dims: Sequence[Dim]) -> Layout | None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.facts.hidden_scores import hides_score
 from graphfix.facts.view import View
 
-from ...common.fills import HIDES
 from .bit_tensors import Axes, BitTensor, bit_tensors_of, evaluate_for_bit, is_always_true
 from .scores import Addend
 
@@ -86,6 +86,6 @@ def _mask_from_bit(addend: Addend, bit: BitTensor, view: View) -> KeyMask | None
     for visible in (False, True):
         shown, hidden = numbers[visible], numbers[not visible]
         low = None if hidden is None else hidden * addend.factor
-        if shown == 0 and low is not None and HIDES >= low > -np.inf:
+        if shown == 0 and low is not None and hides_score(low) and low > -np.inf:
             return KeyMask(bit, visible, float(low))
     return None

@@ -8,6 +8,7 @@ from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op
 from graphfix.graph.text import node_label
+from graphfix.ops.einsums import equation_of
 
 from .axis_layout import Role, operand_layout
 from .operand_path import TracedTensor
@@ -129,11 +130,13 @@ def einsum_labels(node: ir.Node, view: View) -> tuple[str, str, str] | None:
         return None
     if is_op(node, "MatMul"):
         return _matmul_labels(*ranks)
-    equation = node.attributes.get("equation")
-    if not is_op(node, "Einsum") or equation is None or equation.is_ref():
+    equation = equation_of(node) if is_op(node, "Einsum") else None
+    if equation is None or [len(term) for term in equation.terms] != ranks:
         return None
-    labels = _labels_of_equation(equation.as_string())
-    return labels if labels is not None and [len(x) for x in labels[:2]] == ranks else None
+    if equation.has_ellipsis or not equation.has_distinct_labels:
+        return None
+    lhs, rhs = equation.terms
+    return lhs, rhs, equation.result
 
 
 def _matmul_labels(lhs_rank: int, rhs_rank: int) -> tuple[str, str, str] | None:
@@ -142,14 +145,3 @@ def _matmul_labels(lhs_rank: int, rhs_rank: int) -> tuple[str, str, str] | None:
     if lhs_rank != rhs_rank or lhs_rank < 2 or len(batch) > _MAX_BATCH_AXES:
         return None
     return f"{batch}xy", f"{batch}yz", f"{batch}xz"
-
-
-def _labels_of_equation(equation: str) -> tuple[str, str, str] | None:
-    """Return the labels of two operands and their result, or None of any other Einsum."""
-    text = equation.replace(" ", "")
-    if text.count("->") != 1 or text.count(",") != 1 or "." in text:
-        return None
-    operands, result = text.split("->")
-    lhs, rhs = operands.split(",")
-    labels = (lhs, rhs, result)
-    return labels if all(len(set(x)) == len(x) and x.isalpha() for x in labels) else None

@@ -7,13 +7,14 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.core import Skip
+from graphfix.facts.hidden_scores import hides_score
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import is_op, producer_of
 from graphfix.graph.text import describe_node, node_label
 from graphfix.ops.softmax import is_along_last_axis
 
-from ...common.fills import HIDES, fill_of
+from ...common.fills import fill_of
 from .axis_layout import Atom, Layout, layout_after
 from .bit_tensors import BitTensor, bit_tensors_of
 from .operand_path import keeps_dims, scaling_of
@@ -274,7 +275,7 @@ def _clamps_hidden_scores(node: ir.Node) -> bool:
     if not is_op(node, "Max", "Clip") or len([x for x in node.inputs if x is not None]) != 2:
         return False
     floor = fill_of(node.inputs[1])
-    return floor is not None and floor.number <= HIDES
+    return floor is not None and hides_score(floor.number)
 
 
 def _find_obstacle(value: ir.Value, view: View) -> str | None:

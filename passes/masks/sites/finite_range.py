@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix import ops
+from graphfix.facts.intervals import Interval, hull_of
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import is_op
@@ -40,31 +40,9 @@ _MAKES_ORDINARY = (
 )
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """The least and the largest element of a tensor."""
-
-    low: float
-    high: float
-
-    @property
-    def magnitude(self) -> float:
-        """Return the largest magnitude."""
-        return abs(self.farthest_from_zero)
-
-    @property
-    def farthest_from_zero(self) -> float:
-        """Return the element of the largest magnitude."""
-        return max(self.low, self.high, key=abs)
-
-
-def _bounds_around(*numbers: float) -> Bounds:
-    return Bounds(min(numbers), max(numbers))
-
-
-_ANY = _bounds_around(-ORDINARY, ORDINARY)
+_ANY = hull_of(-ORDINARY, ORDINARY)
 # In float16, whose largest number is 65,504: so that a floor of -1e4 can be added.
-_HALF = _bounds_around(-5e4, 5e4)
+_HALF = hull_of(-5e4, 5e4)
 
 
 class FiniteBounds:
@@ -76,9 +54,9 @@ class FiniteBounds:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._bounds_by_value: dict[ir.Value, Bounds | str] = {}
+        self._bounds_by_value: dict[ir.Value, Interval | str] = {}
 
-    def bounds_of(self, value: ir.Value | None, depth: int = _MAX_DEPTH) -> Bounds | str:
+    def bounds_of(self, value: ir.Value | None, depth: int = _MAX_DEPTH) -> Interval | str:
         """Return the bounds of ``value``, or a reason why it may be infinite or NaN."""
         if value is None or depth == 0:
             return "too many nodes lead to it"
@@ -86,16 +64,16 @@ class FiniteBounds:
             self._bounds_by_value[value] = self._infer_bounds(value, depth)
         return self._bounds_by_value[value]
 
-    def _infer_bounds(self, value: ir.Value, depth: int) -> Bounds | str:
+    def _infer_bounds(self, value: ir.Value, depth: int) -> Interval | str:
         """Return the bounds of a value by its contents, its type and the node that makes it."""
         constant = _constant_bounds(value)
         if constant is not None:
             return constant
         dtype, node = self._view.shapes.dtype(value), value.producer()
         if dtype == ir.DataType.BOOL:
-            return Bounds(0, 1)
+            return Interval(0, 1)
         if dtype is not None and dtype.is_integer():
-            return _bounds_around(-_INTEGER, _INTEGER)
+            return hull_of(-_INTEGER, _INTEGER)
         room = None if dtype is None else _OVERFLOW.get(dtype)
         if dtype is None or room is None:
             return f"the type of {value.name!r} is not known"
@@ -106,14 +84,12 @@ class FiniteBounds:
         result = self._infer_result(node, depth)
         if isinstance(result, str) or result.magnitude < room:
             return result
-        return (
-            f"{node_label(node)!r} may reach {result.farthest_from_zero:.6g}, beyond "
-            f"{dtype.name.lower()}"
-        )
+        farthest = max(result.low, result.high, key=abs)
+        return f"{node_label(node)!r} may reach {farthest:.6g}, beyond {dtype.name.lower()}"
 
-    def _infer_result(self, node: ir.Node, depth: int) -> Bounds | str:
+    def _infer_result(self, node: ir.Node, depth: int) -> Interval | str:
         """Return the bounds of what a node computes of its inputs, overflow aside."""
-        operand_bounds: list[Bounds] = []
+        operand_bounds: list[Interval] = []
         for source in _element_inputs(node):
             bounds = self.bounds_of(source, depth - 1)
             if isinstance(bounds, str):
@@ -130,7 +106,7 @@ def _reason_of_unknown(value: ir.Value) -> str:
     return f"{value.name!r} is an input: the caller may give -inf"
 
 
-def _constant_bounds(value: ir.Value) -> Bounds | str | None:
+def _constant_bounds(value: ir.Value) -> Interval | str | None:
     fill = fill_of(value)
     array = const_of(value, limit=_MAX_ELEMENTS) if fill is None else np.array([fill.number])
     if array is None or array.size == 0 or array.dtype.kind not in "biuf":
@@ -138,7 +114,7 @@ def _constant_bounds(value: ir.Value) -> Bounds | str | None:
     low, high = float(array.min()), float(array.max())
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{value.name!r} holds {low if not math.isfinite(low) else high:g}"
-    return Bounds(low, high)
+    return Interval(low, high)
 
 
 def _element_inputs(node: ir.Node) -> Sequence[ir.Value | None]:
@@ -152,35 +128,35 @@ def _element_inputs(node: ir.Node) -> Sequence[ir.Value | None]:
     return [x for x in node.inputs if x is not None] if is_op(node, "Clip") else ()
 
 
-def _combine_bounds(node: ir.Node, operands: Sequence[Bounds]) -> Bounds | None:
+def _combine_bounds(node: ir.Node, operands: Sequence[Interval]) -> Interval | None:
     """Return the bounds of what an operator makes of elements within these, or None."""
     lows, highs = [x.low for x in operands], [x.high for x in operands]
     if is_op(node, "Add"):
-        return Bounds(sum(lows), sum(highs))
+        return operands[0] + operands[1]
     if is_op(node, "Sub"):
-        return Bounds(lows[0] - highs[1], highs[0] - lows[1])
+        return operands[0] - operands[1]
     if is_op(node, "Neg"):
-        return Bounds(-highs[0], -lows[0])
+        return -operands[0]
     if is_op(node, "Mul"):
         return _multiply_bounds(*operands)
     if is_op(node, "Div"):
         divisor = operands[1]
         if divisor.low != divisor.high or divisor.low == 0:
             return None
-        return _multiply_bounds(operands[0], Bounds(1 / divisor.low, 1 / divisor.low))
+        return _multiply_bounds(operands[0], hull_of(1 / divisor.low))
     if is_op(node, "Trilu"):
-        return _bounds_around(*lows, *highs, 0)
+        return hull_of(*lows, *highs, 0)
     if is_op(node, "Clip") and len(operands) == 1:
         return operands[0]
     # One of the elements of one of them.
-    return _bounds_around(*lows, *highs)
+    return hull_of(*lows, *highs)
 
 
-def _multiply_bounds(a: Bounds, b: Bounds) -> Bounds:
+def _multiply_bounds(a: Interval, b: Interval) -> Interval:
     if (
         _ANY in (a, b)
         and min(a.magnitude, b.magnitude) <= ORDINARY
         and max(a.magnitude, b.magnitude) == ORDINARY
     ):
         return _ANY
-    return _bounds_around(a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high)
+    return a * b

@@ -5,10 +5,11 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.editing.builder import AttrValue, Builder
+from graphfix.facts.hidden_scores import hides_score
 from graphfix.graph.constants import Array, const_of, is_float
 from graphfix.graph.nodes import is_op
 
-from ...common.fills import HIDES, Fill, fill_of
+from ...common.fills import Fill, fill_of
 
 # A constant mask of 2048 x 2048 is read; larger ones are not.
 _MAX_MASK_SIZE = 1 << 22
@@ -37,7 +38,7 @@ def _find_lowest(value: ir.Value | None) -> Fill | None:
             if array.size == 0 or not is_float(array):
                 return None
             lowest, highest = float(array.min()), float(array.max())
-            hides_some = varies or (highest > HIDES and lowest < highest)
+            hides_some = varies or (not hides_score(highest) and lowest < highest)
             return Fill(lowest, array.dtype, None) if hides_some else None
         fill = fill_of(value)
         if fill is not None:

@@ -12,7 +12,8 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.core import Match, Skip
-from graphfix.facts.symbolic.expressions import Dim, equal_dims, expr_of, product_of_dims
+from graphfix.facts.axis_factors import keeps_axis
+from graphfix.facts.symbolic.expressions import Dim, equal_dims, expr_of
 from graphfix.facts.symbolic.signs import never_negative
 from graphfix.facts.symbolic.sums import subtract_dims
 from graphfix.graph.constants import const_of, fill_value_of, ints_of, uniform_number
@@ -186,12 +187,8 @@ class CacheEffects:
         if before is None or after is None:
             raise UnclearError("its shape is not known")
         for axis in self._lengths.cache_axes(node.inputs[0]):
-            behind = product_of_dims(before[axis + 1 :])
-            if not any(
-                equal_dims(before[axis], after[i])
-                and equal_dims(behind, product_of_dims(after[i + 1 :]))
-                for i in self._lengths.cache_axes(node.outputs[0])
-            ):
+            places = self._lengths.cache_axes(node.outputs[0])
+            if not any(keeps_axis(before, axis, after, place) for place in places):
                 raise UnclearError(
                     f"{[*before]} becomes {[*after]}, which mixes the entries of a cache"
                 )

@@ -7,7 +7,6 @@ dims split. Such a region, from the merges to the splits, is rebuilt so; the vie
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 
 import numpy as np
 import onnx_ir as ir
@@ -15,7 +14,8 @@ import onnx_ir as ir
 from graphfix import ops
 from graphfix.directml.operator_facts import MATRIX_DIMS
 from graphfix.editing.builder import Builder
-from graphfix.facts.symbolic.expressions import Dim, dim_key, multiply_dims
+from graphfix.facts.axis_factors import merged_axes
+from graphfix.facts.symbolic.expressions import Dim, dim_key
 from graphfix.graph.nodes import attr_int, input_at, is_op
 from graphfix.graph.text import size_text
 from graphfix.graph.walks import nodes_of
@@ -162,21 +162,14 @@ class MergedRegions:
         self, many: ir.Value | None, few: ir.Value
     ) -> Iterator[tuple[_MergedDims, int]]:
         """Yield which dims of ``many`` are one dim of ``few``, if all others are the same."""
-        wide, narrow = self._look.dims(many), self._look.dims(few)
-        parts = self._look.view.shapes.dims(many)
+        shapes, keys = self._look.view.shapes, self._look.dims(few)
+        wide, narrow = shapes.dims(many), shapes.dims(few)
         # What takes more dims than a MatMul does is hardly worth it.
-        if wide is None or narrow is None or parts is None or len(wide) > MATRIX_DIMS:
+        if wide is None or narrow is None or keys is None or len(wide) > MATRIX_DIMS:
             return
         count = len(wide) - len(narrow) + 1
-        for place, merged_dim in enumerate(narrow if count > 1 else ()):
-            end = place + count
-            if (
-                merged_dim != 1
-                and wide[:place] + wide[end:] == narrow[:place] + narrow[place + 1 :]
-            ):
-                split = parts[place:end]
-                if dim_key(reduce(multiply_dims, split)) == merged_dim:
-                    yield _MergedDims(split, merged_dim), place
+        for place in merged_axes(wide, narrow):
+            yield _MergedDims(wide[place : place + count], keys[place]), place
 
     def _grow_region(self, region: _Region, value: ir.Value, place: int) -> bool:
         """Add all tensors connected to ``value``; return whether the region saves nodes."""

@@ -183,6 +183,8 @@ def test_products() -> None:
     assert multiply_dims(a, b) is multiply_dims(b, a)
     assert name(multiply_dims(a, 0)) == 0
     assert multiply_dims(2, NO_EXPRESSION) == UNKNOWN
+    assert multiply_dims(2, UNKNOWN) == multiply_dims(UNKNOWN, a) == UNKNOWN
+    assert not equal_dims(product_of_dims([UNKNOWN, 2]), product_of_dims([UNKNOWN, 2]))
     assert product_of_dims([]) == 1
     assert product_of_dims([2, 3]) == 6
     assert name(product_of_dims([2, a, 3])) == "6*a"
@@ -206,6 +208,12 @@ def test_products() -> None:
 )
 def test_quotients(a: str | int, b: str | int, quotient: str | int | None) -> None:
     assert name(divide_dims(dim(a), dim(b))) == quotient
+
+
+def test_what_is_not_known_has_no_quotient() -> None:
+    assert divide_dims(UNKNOWN, UNKNOWN) is None
+    assert divide_dims(UNKNOWN, symbolic("a")) is None
+    assert divide_dims(symbolic("a"), UNKNOWN) is None
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def infer(node: str, **facts: object) -> tuple[RuleSite, TensorState]:
         ("Einsum <equation = 'bti,bsi->bts'> (x, z)", "B T T", []),
         ("Einsum <equation = 'bti, btj -> bij'> (x, z)", "B 4 4", [1]),
         ("Einsum <equation = 'bti->bit'> (x)", "B 4 T", []),
+        ("Einsum <equation = 'bti'> (x)", "B 4 T", []),
         ("Einsum <equation = 'bti->bi'> (x)", "B 4", [0]),
         ("com.microsoft.FusedMatMul <transB = 1> (x, z)", "B T T", []),
         ("com.microsoft.FusedMatMul <transA = 1> (x, z)", "B 4 4", [1]),
@@ -64,7 +65,8 @@ def test_axes_and_what_is_masked(node: str, sizes: str, masked: list[int]) -> No
 @pytest.mark.parametrize(
     ("node", "reason"),
     [
-        ("Einsum <equation = 'bti,bsi'> (x, z)", "there is no rule for the equation"),
+        ("Einsum <equation = 'bti,bsi'> (x, z)", "it mixes rows of the batch"),
+        ("Einsum <equation = 'bti->bbt'> (x)", "there is no rule for the equation 'bti->bbt'"),
         ("Einsum <equation = '...ti->...it'> (x)", "there is no rule for the equation"),
         ("Einsum <equation = 'bti,bss->bti'> (x, g)", "there is no rule for the equation"),
         ("Einsum <equation = 'bti->ti'> (x)", "it mixes rows of the batch"),

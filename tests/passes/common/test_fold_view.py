@@ -51,6 +51,7 @@ def test_contents_are_right_at_size_0(steps: str, *, is_known: bool) -> None:
         ("Transpose <perm = [0, 2, 1]> (x)", (0, 2, 1)),
         ("Transpose (x)", (2, 1, 0)),
         ('Einsum <equation = "abc->acb"> (x)', (0, 2, 1)),
+        ('Einsum <equation = "acb"> (x)', (0, 2, 1)),
         ('Einsum <equation = "abc->ac"> (x)', ()),
         ('Einsum <equation = "aac->aca"> (x)', ()),
     ],

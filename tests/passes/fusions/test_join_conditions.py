@@ -189,3 +189,11 @@ def test_a_weight_that_is_read_elsewhere_stays() -> None:
     after = blocks([ADAIN] * 3, more="z = Gemm <transB = 1> (av, style)", outputs=", float[8, B] z")
     graphfix.run(after, "join-conditions")
     assert ops(after).count("Gemm") == 3
+
+
+@pytest.mark.parametrize(("opset", "joined"), [(12, False), (13, True)])
+def test_a_split_takes_its_sizes_as_an_input_from_opset_13_on(opset: int, joined: bool) -> None:
+    m = blocks([SLICED] * 2)
+    m.graph.opset_imports[""] = opset
+    result = graphfix.run(m, "join-conditions")
+    assert result.changed == joined

@@ -120,3 +120,12 @@ def test_an_output_stays_what_it_is() -> None:
             q = MatMul (x, w) qh = Reshape (q, size) b = Transpose <perm = [0, 2, 1, 3]> (qh)
         }""")
     assert not graphfix.run(after, "join-products").changed
+
+
+@pytest.mark.parametrize(("opset", "joined"), [(12, False), (13, True)])
+def test_a_split_takes_its_sizes_as_an_input_from_opset_13_on(opset: int, joined: bool) -> None:
+    m = heads(["heads"] * 3)
+    m.graph.opset_imports[""] = opset
+    said = [x.message for x in graphfix.check(m, "join-products")]
+    assert any(x.startswith("3 products of one tensor become heads") for x in said) == joined
+    assert graphfix.run(m, "join-products").changed == joined

@@ -5,22 +5,23 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
+from graphfix.facts.intervals import Interval
 from graphfix.facts.view import View
-from graphfix.passes.masks.sites.finite_range import Bounds, FiniteBounds
+from graphfix.passes.masks.sites.finite_range import FiniteBounds
 from tests.passes.models import model
 
 
 @pytest.mark.parametrize(
     ("body", "bounds"),
     [
-        ("y = MatMul (x, x)", Bounds(-1e30, 1e30)),
-        ("y = ConvTranspose (image, image)", Bounds(-1e30, 1e30)),
-        ("y = InstanceNormalization (image, few, few)", Bounds(-1e30, 1e30)),
-        ("y = HardSigmoid (x)", Bounds(-1e30, 1e30)),
-        ("y = ReverseSequence (few, n)", Bounds(-3, 2)),
-        ("y = Flatten (few)", Bounds(-3, 2)),
-        ("y = Neg (few)", Bounds(-2, 3)),
-        ("h = Sub (few, few) y = Mul (h, few)", Bounds(-15, 15)),
+        ("y = MatMul (x, x)", Interval(-1e30, 1e30)),
+        ("y = ConvTranspose (image, image)", Interval(-1e30, 1e30)),
+        ("y = InstanceNormalization (image, few, few)", Interval(-1e30, 1e30)),
+        ("y = HardSigmoid (x)", Interval(-1e30, 1e30)),
+        ("y = ReverseSequence (few, n)", Interval(-3, 2)),
+        ("y = Flatten (few)", Interval(-3, 2)),
+        ("y = Neg (few)", Interval(-2, 3)),
+        ("h = Sub (few, few) y = Mul (h, few)", Interval(-15, 15)),
         # 0 / 0 in a row of zeros.
         ("y = LpNormalization (x)", "may make -inf or NaN"),
         ("y = Log (few)", "may make -inf or NaN"),
@@ -28,12 +29,12 @@ from tests.passes.models import model
         ("y = Add (low, low)", "beyond float"),
     ],
 )
-def test_bounds_or_a_reason(body: str, bounds: Bounds | str) -> None:
+def test_bounds_or_a_reason(body: str, bounds: Interval | str) -> None:
     text = f"""m (float[T, T] x, float[B, C, T] image, int64[2] n) => (float[A, C] y)
         <float[2] few = {{-3, 2}}, float low = {{-3e38}}> {{ {body} }}"""
     m = model(text)
     result = FiniteBounds(View(m)).bounds_of(m.graph.outputs[0])
-    if isinstance(bounds, Bounds):
+    if isinstance(bounds, Interval):
         assert result == bounds
     else:
         assert isinstance(result, str)
