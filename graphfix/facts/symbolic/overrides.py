@@ -13,6 +13,7 @@ from onnx_shape_inference import registry
 
 from graphfix import ops
 from graphfix.facts.symbolic import bodies, layout, windows
+from graphfix.facts.symbolic.contrib import infer_group_query_attention
 from graphfix.facts.symbolic.contrib import register_contrib_rules as register_contrib
 from graphfix.facts.symbolic.expressions import Array
 from graphfix.facts.symbolic.floats import float_contents, integers_after_cast, reads_floats
@@ -199,4 +200,7 @@ _SHAPE_RULES: dict[str, ShapeRule] = {
 }
 # They look at what they read themselves: of some of it nothing need be known.
 _READ_THEIR_INPUTS = ("Concat", "Shape", "Size", "Sub")
-_MICROSOFT_RULES: dict[str, ShapeRule] = {"FusedMatMul": windows.infer_fused_matmul}
+_MICROSOFT_RULES: dict[str, ShapeRule] = {
+    "FusedMatMul": windows.infer_fused_matmul,
+    "GroupQueryAttention": infer_group_query_attention,
+}
