@@ -31,15 +31,22 @@ class DeclaredShapes:
     ) -> dict[Place, str]:
         """Return the declared dims of outputs that a run contradicts, as sentences.
 
-        A dim is compared if it is a number, or computed from dims of the inputs.
+        A dim is compared if it is a number, or computed from dims of the inputs. Of an output with
+        another number of dims all are false.
         """
         sizes = self._sizes_in(feeds)
         sentences: dict[Place, str] = {}
         for name, dims in self._outputs.items():
-            array = outputs.get(name)
-            if array is None or len(getattr(array, "shape", ())) != len(dims):
+            shape = getattr(outputs.get(name), "shape", None)
+            if shape is None:
                 continue
-            for axis, (dim, actual) in enumerate(zip(dims, array.shape, strict=True)):
+            if len(shape) != len(dims):
+                sentence = (
+                    f"declares output {name!r} with {len(dims)} dims, and it has {len(shape)}"
+                )
+                sentences |= {(name, axis): sentence for axis in range(len(shape))}
+                continue
+            for axis, (dim, actual) in enumerate(zip(dims, shape, strict=True)):
                 size = _size_at(dim, sizes)
                 if size is not None and size != actual:
                     text = dim if isinstance(dim, int) else self._name_of(str(dim))

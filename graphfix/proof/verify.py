@@ -379,7 +379,7 @@ class _Verification:
         outputs = self._original.runs[0].outputs
         ranks = {name: x.ndim for name, x in outputs.items() if hasattr(x, "ndim")}
         changes = list_interface_changes(self._graph, self._repaired_model, self._may_change, ranks)
-        changes += [self._false_dims[place] for place in sorted(self._false_dims)]
+        changes += dict.fromkeys(self._false_dims[place] for place in sorted(self._false_dims))
         if changes:
             faults.append(f"it {'; it '.join(changes)}")
         self._judge.notes.update(dict.fromkeys(output_record.find_notes(self._diffs_by_case)))

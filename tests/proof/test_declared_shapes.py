@@ -54,3 +54,8 @@ def test_names_that_are_no_symbols() -> None:
 def test_a_name_with_two_sizes_says_nothing() -> None:
     shapes = DeclaredShapes(model("B, B", "B, B"))
     assert not shapes.false_dims({"x": np.zeros((2, 3))}, {"y": np.zeros((2, 6))})
+
+
+def test_a_false_number_of_dims_is_worse_than_a_false_dim() -> None:
+    assert verify(model("B"), model("B, T")).ok
+    assert "with 1 dims, and it has 2" in verify(model("B, N"), model("B")).reason
