@@ -145,6 +145,7 @@ class LoadedOriginal:
     Args:
         model: The original; it is not changed.
         cases: The inputs; by default they are made as :func:`verify` makes them.
+        dims: Sizes to use where cases are made, by the name of the symbolic dim.
         tolerance: The largest allowed difference.
         safety: As for :func:`verify`.
 
@@ -158,11 +159,14 @@ class LoadedOriginal:
         model: ir.Model,
         *,
         cases: Sequence[Case] | None = None,
+        dims: Mapping[str, Sequence[int]] | None = None,
         tolerance: Tolerance,
         safety: Safety,
     ) -> None:
         self._job = _Verification(
-            model, model, {"cases": cases, "tolerance": tolerance, "safety": safety}
+            model,
+            model,
+            {"cases": cases, "dims": dims, "tolerance": tolerance, "safety": safety},
         )
         self._job.run_before()
         self.cases = [run.case for run in self._job.runs]
