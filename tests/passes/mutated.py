@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 DOMAIN = "own"
 INNER = ("q", "h", "x0", "t", "scores")
 """Names in functions and bodies: the same in all of them, since their scopes are apart."""
+_BODIES = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 SIZES = {"T": 6, "S": 6, "B": 2, "past": 3}
 OTHER_SIZE = 3
 
@@ -144,8 +145,34 @@ def in_function(proto: onnx.ModelProto, draw: Random) -> None:
     )  # fmt: skip
     if DOMAIN not in {x.domain for x in proto.opset_import}:
         proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    call = helper.make_node(name, run.inputs, run.outputs, domain=DOMAIN)
+    for i, node in enumerate(function.node):
+        for attribute in node.attribute:
+            if attribute.type not in _BODIES and draw.random() < 0.3:
+                _make_parameter(attribute, f"{attribute.name}_{i}", function, call, draw)
     proto.functions.append(function)
-    _put_back(proto, run, [helper.make_node(name, run.inputs, run.outputs, domain=DOMAIN)])
+    _put_back(proto, run, [call])
+
+
+def _make_parameter(
+    attribute: onnx.AttributeProto,
+    name: str,
+    function: onnx.FunctionProto,
+    call: onnx.NodeProto,
+    draw: Random,
+) -> None:
+    """Let a function take an attribute from its call, or from a default."""
+    given = onnx.AttributeProto()
+    given.CopyFrom(attribute)
+    given.name = name
+    if draw.random() < 0.3 and function.opset_import[0].version > 17:
+        function.attribute_proto.append(given)
+    else:
+        function.attribute.append(name)
+        call.attribute.append(given)
+    kind, own = attribute.type, attribute.name
+    attribute.Clear()
+    attribute.name, attribute.ref_attr_name, attribute.type = own, name, kind
 
 
 def in_branches(proto: onnx.ModelProto, draw: Random) -> None:
@@ -377,6 +404,8 @@ def array_for(value: onnx.ValueInfoProto, rng: np.random.Generator) -> np.ndarra
     tensor = value.type.tensor_type
     dims = [x.dim_value or SIZES.get(x.dim_param, OTHER_SIZE) for x in tensor.shape.dim]
     dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    if np.dtype(dtype).kind == "O":
+        return np.full(dims, "a", object)
     if np.dtype(dtype).kind in "iub":
         return np.asarray(rng.integers(0, 2, dims)).astype(dtype)
     return np.asarray(rng.standard_normal(dims)).astype(dtype)
