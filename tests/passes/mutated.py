@@ -113,6 +113,12 @@ def _constant_nodes(
             helper.make_node("Constant", [], [sizes], value=shape),
             helper.make_node("ConstantOfShape", [sizes], [name], value=fill),
         ]
+    if array.dtype == np.float32 and array.ndim == 1 and array.size and draw.random() < 0.1:
+        places = np.arange(array.size)
+        values = numpy_helper.from_array(array, name)
+        indices = numpy_helper.from_array(places, f"{name}_places")
+        sparse = helper.make_sparse_tensor(values, indices, array.shape)
+        return [helper.make_node("Constant", [], [name], sparse_value=sparse)]
     return [helper.make_node("Constant", [], [name], value=tensor)]
 
 
@@ -192,11 +198,25 @@ def in_branches(proto: onnx.ModelProto, draw: Random) -> None:
     for branch in ("then", "else"):
         body = _renamed(run, renamed, {*_names(proto.graph)}, draw)
         ends = [_value_info(renamed[x], known.get(x)) for x in run.outputs]
-        branches.append(helper.make_graph(body, branch, [], ends))
+        held = _take_constants(body, draw)
+        branches.append(helper.make_graph(body, branch, [], ends, held))
     node = helper.make_node(
         "If", [condition], run.outputs, then_branch=branches[0], else_branch=branches[1]
     )
     _put_back(proto, run, [node])
+
+
+def _take_constants(nodes: list[onnx.NodeProto], draw: Random) -> list[onnx.TensorProto]:
+    """Take Constants from the nodes of a body, to be its initializers."""
+    tensors = []
+    for node in list(nodes):
+        form = node.attribute[0].name if node.op_type == "Constant" and node.attribute else ""
+        if form == "value" and not node.attribute[0].ref_attr_name and draw.random() < 0.7:
+            tensors.append(onnx.TensorProto())
+            tensors[-1].CopyFrom(node.attribute[0].t)
+            tensors[-1].name = node.output[0]
+            nodes.remove(node)
+    return tensors
 
 
 def in_loop(proto: onnx.ModelProto, draw: Random) -> None:
@@ -327,6 +347,19 @@ def _inner_values(proto: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [known[x] for x in made if x in known and x not in taken]
 
 
+def plain_outputs(proto: onnx.ModelProto, draw: Random) -> None:
+    """An input or an initializer is a graph output as it is."""
+    taken = {x.name for x in proto.graph.output}
+    values = [x for x in proto.graph.input if x.name not in taken]
+    for tensor in proto.graph.initializer:
+        if tensor.name not in taken:
+            values.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, [*tensor.dims])
+            )
+    if values:
+        proto.graph.output.append(draw.choice(values))
+
+
 def omitted_inputs(proto: onnx.ModelProto, draw: Random) -> None:
     """Optional inputs at the end are written, without a name."""
     for node in proto.graph.node:
@@ -392,7 +425,16 @@ def swapped(proto: onnx.ModelProto, draw: Random) -> None:
 MUTATIONS: tuple[Mutation, ...] = (
     *(constants_in_nodes, constants_in_nodes, constant_input, constant_operand, constant_operand),
     *(default_inputs, in_function, in_function, in_branches, in_branches, in_loop, more_outputs),
-    *(more_outputs, omitted_inputs, without_names, twins, identities, scalars, swapped),
+    *(
+        more_outputs,
+        plain_outputs,
+        omitted_inputs,
+        without_names,
+        twins,
+        identities,
+        scalars,
+        swapped,
+    ),
 )
 
 
