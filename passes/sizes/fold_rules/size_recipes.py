@@ -74,7 +74,8 @@ class SizeInventory:
         needs: What each tensor that holds a size holds.
         makers: The first node that computes each size.
         shapes: The first tensor of each shape, with the position of its producer.
-        kept_nodes: The nodes that stay whatever is planned: what graph outputs are computed from.
+        kept_nodes: The nodes that stay whatever is planned: what graph outputs are computed from,
+            and dead ones, which no pass removes.
         kept: The first of them for each size.
         opset: The version of the standard opset.
     """
@@ -98,16 +99,16 @@ class SizeInventory:
             if need is not None:
                 self.needs[node.outputs[0]] = need
                 self.makers.setdefault(need, node)
-        self.kept_nodes = {*self._nodes_of_outputs()}
+        self.kept_nodes = {*self._nodes_of_ends()}
         self.kept: dict[WantedSize, ir.Node] = {}
         for node in sorted(self.kept_nodes, key=self.order.__getitem__):
             self.kept.setdefault(self.needs[node.outputs[0]], node)
 
-    def _nodes_of_outputs(self) -> Iterator[ir.Node]:
-        """Yield the nodes that compute sizes for graph outputs, which no plan can remove."""
-        outputs = (x for x in self.needs if x.is_graph_output())
+    def _nodes_of_ends(self) -> Iterator[ir.Node]:
+        """Yield the nodes that compute sizes which are outputs or which nobody reads."""
+        ends = (x for x in self.needs if x.is_graph_output() or not x.uses())
         return reachable_from(
-            (x.producer() for x in outputs),
+            (x.producer() for x in ends),
             lambda node: (x.producer() for x in self.size_inputs(node) if x in self.needs),
         )
 
