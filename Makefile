@@ -41,8 +41,9 @@ test-all: $(STAMP)  ## Run every test
 	$(PYTEST)
 
 GRAPHS ?= 5000
-graphs: $(STAMP)  ## Hold rules and shapes against ONNX Runtime on generated graphs (GRAPHS=5000)
-	GRAPHFIX_GRAPHS=$(GRAPHS) $(BIN)/python -m pytest -q -n $(WORKERS) tests/lengths tests/facts
+graphs: $(STAMP)  ## Hold rules, shapes and passes against ONNX Runtime on generated graphs (GRAPHS=5000)
+	GRAPHFIX_GRAPHS=$(GRAPHS) $(BIN)/python -m pytest -q -n $(WORKERS) tests/lengths tests/facts \
+		tests/passes/test_every_pass_generated.py
 
 FUZZ ?= 5000
 fuzz: $(STAMP)  ## Make one fault in so many valid models, for check and run (FUZZ=5000)

@@ -33,6 +33,11 @@ def is_as_exported(model: ir.Model) -> bool:
     return not any(PASS_KEY in node.metadata_props for node in model.graph)
 
 
+def subject_of(model: ir.Model) -> str:
+    """Return what messages call a model whose nodes they name: a pass may have made some."""
+    return "the model as given" if is_as_exported(model) else "the model as the passes left it"
+
+
 class Builder:
     """Makes nodes for one pass and puts them where their users can see them.
 
@@ -165,11 +170,13 @@ class Builder:
                 self._rename_if_ambiguous(value)
                 home.register_initializer(value)
         body.remove(nodes)
+        taken = {x.name for x in home}  # ONNX Runtime refuses two nodes of one name in a graph
         for node in nodes:
             for value in node.outputs:
                 self._rename_if_ambiguous(value)
-            if node.name and node.name.startswith(self._prefix):
-                node.name = node.outputs[0].name
+            if node.name and (node.name.startswith(self._prefix) or node.name in taken):
+                output = node.outputs[0].name
+                node.name = self.new_name() if output in taken else output
             home.insert_before(self.site, node)
         self._new_nodes += nodes
         return outputs

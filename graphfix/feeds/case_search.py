@@ -20,6 +20,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from graphfix.editing.builder import subject_of
 from graphfix.errors import FeedError
 from graphfix.facts.forced_sizes import Wishes
 from graphfix.feeds.arrays import SCHEDULE, CaseMaker
@@ -403,6 +404,7 @@ def _no_case_message(cases: Cases) -> str:
     reason = f"ONNX Runtime: {last.reason}" if last.has_inputs else f"{last.reason}."
     example = quote_name(next((cases.signature.user_name(t) for t in cases.signature.times), "T"))
     return (
-        f"the model as given runs at none of the sizes tried ({tried}{more}), with {roles}. "
-        f"{reason} Give inputs with --feeds file.npz, or sizes with --dims {example}=.."
+        f"{subject_of(cases.signature.model)} runs at none of the sizes tried ({tried}{more}), "
+        f"with {roles}. {reason} "
+        f"Give inputs with --feeds file.npz, or sizes with --dims {example}=.."
     )

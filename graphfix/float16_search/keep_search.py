@@ -98,7 +98,9 @@ def search_kept_nodes(
         return chosen, KeepSearchResult()
     trials = Trials(model, chosen, progress or (lambda _: None))
     strict = replace(tolerance, max_abs=margin * tolerance.max_abs)
-    search = _KeepSearch(trials, strict, safety, _trial_cases(trials.before, dims or {}, feeds))
+    known_dims = _known_dims(trials.before, dims or {})
+    cases = _trial_cases(trials.before, known_dims, feeds)
+    search = _KeepSearch(trials, strict, safety, cases, known_dims)
     search.use_all_cases = feeds is None and margin < _USUAL_MARGIN
     keep_set = search.run(loud=feeds is None)
     if feeds is None:
@@ -120,6 +122,7 @@ class _KeepSearch:
         tolerance: The largest allowed difference.
         safety: The promise of the passes before.
         cases: Inputs to try.
+        dims: Sizes of all cases, by the name of the symbolic dim.
         use_all_cases: Whether candidates are run on all cases of verification instead, which has
             more, garbage in the padding among them.
         verdict: On the last candidate.
@@ -129,6 +132,7 @@ class _KeepSearch:
     tolerance: Tolerance
     safety: Safety
     cases: list[Case]
+    dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
     use_all_cases: bool = False
     verdict: Verdict | None = None
 
@@ -138,7 +142,13 @@ class _KeepSearch:
 
     def _original_on(self, cases: list[Case] | None) -> LoadedOriginal:
         before = self.trials.before
-        return LoadedOriginal(before, cases=cases, tolerance=self.tolerance, safety=self.safety)
+        return LoadedOriginal(
+            before,
+            cases=cases,
+            dims=self.dims or None,
+            tolerance=self.tolerance,
+            safety=self.safety,
+        )
 
     def run(self, *, loud: bool) -> KeepSet:
         """Return the nodes that must stay in float32.
@@ -270,6 +280,12 @@ class _KeepSearch:
         )
 
 
+def _known_dims(model: ir.Model, dims: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """Return the sizes of dims that the model still has."""
+    names = {str(d) for x in model.graph.inputs for d in x.shape or ()}
+    return {name: sizes for name, sizes in dims.items() if name in names}
+
+
 def _trial_cases(
     model: ir.Model, dims: Mapping[str, Sequence[int]], feeds: Feeds | None
 ) -> list[Case]:
@@ -279,9 +295,7 @@ def _trial_cases(
     """
     if feeds is not None:
         return [Case("feeds", {}, dict(add_full_lengths(model, feeds)))]
-    names = {str(d) for x in model.graph.inputs for d in x.shape or ()}
-    known_dims = {name: sizes for name, sizes in dims.items() if name in names}
-    cases = list(make_cases(model, dims=known_dims or None))
+    cases = list(make_cases(model, dims=dims or None))
     signature = Signature(model)
     work = RunCost(signature)
     costs = [work.multiplications_at(signature.group_sizes(case.dims)) for case in cases]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.editing.builder import subject_of
 from graphfix.errors import FeedError, ModelError
 from graphfix.facts.fixed_inputs import fixed_input_arrays
 from graphfix.feeds.arrays import CaseMaker
@@ -195,7 +196,7 @@ class Baseline:
                 self.runs.append(OriginalRun(case, self._outputs_of(session, case)))
             except RunError as error:
                 raise FeedError(
-                    f"the model as given does not run on the case {case.name!r}: {error}"
+                    f"{subject_of(self.graph)} does not run on the case {case.name!r}: {error}"
                 ) from error
 
     def _search_cases(self, session: Opened, dims: Sizes | None, seed: int) -> None:

@@ -22,6 +22,7 @@ from graphfix.proof.baseline import Baseline, BaselineCache, OriginalRun, Output
 from graphfix.proof.between_roundings import RoundingSegments
 from graphfix.proof.budget import SECONDS, Budget
 from graphfix.proof.compare import Array, Mask, OutputDiff, Tolerance, computes_in_half
+from graphfix.proof.declared_shapes import DeclaredShapes, Place
 from graphfix.proof.default_session import DefaultSessionCheck
 from graphfix.proof.first_difference import Divergence, find_divergence
 from graphfix.proof.forced_branches import ForcedBranches
@@ -144,6 +145,7 @@ class LoadedOriginal:
     Args:
         model: The original; it is not changed.
         cases: The inputs; by default they are made as :func:`verify` makes them.
+        dims: Sizes to use where cases are made, by the name of the symbolic dim.
         tolerance: The largest allowed difference.
         safety: As for :func:`verify`.
 
@@ -157,11 +159,14 @@ class LoadedOriginal:
         model: ir.Model,
         *,
         cases: Sequence[Case] | None = None,
+        dims: Mapping[str, Sequence[int]] | None = None,
         tolerance: Tolerance,
         safety: Safety,
     ) -> None:
         self._job = _Verification(
-            model, model, {"cases": cases, "tolerance": tolerance, "safety": safety}
+            model,
+            model,
+            {"cases": cases, "dims": dims, "tolerance": tolerance, "safety": safety},
         )
         self._job.run_before()
         self.cases = [run.case for run in self._job.runs]
@@ -205,6 +210,7 @@ class _Verification:
         self._progress = options.get("progress") or (lambda _: None)
         self._steps_done = 0
         self._diffs_by_case: dict[str, Diffs] = {}
+        self._false_dims: dict[Place, str] = {}
         self._forced: Sequence[OriginalRun] = ()
         self._untaken: Sequence[str] = ()
         self._original = Baseline(
@@ -305,11 +311,25 @@ class _Verification:
         brief, cache = self._options.get("brief", False), self._options.get("held")
         suspects = cache.failed if brief and cache is not None else ()
         for run in sorted(self.runs, key=lambda x: x.case.name not in suspects):
-            outputs = self._run_step(session, run.case, self._repaired_feeds(run.case))
+            feeds = self._repaired_feeds(run.case)
+            outputs = self._run_step(session, run.case, feeds)
             diffs = self._diffs_by_case[run.case.name] = self._compare_run(run, outputs)
+            self._compare_declarations(run, feeds, outputs)
             if brief and not all(x.ok for x in diffs):
                 return False
         return True
+
+    def _compare_declarations(self, run: OriginalRun, feeds: Feeds, outputs: Outputs) -> None:
+        """Note the declared dims of outputs that a run contradicts, and of the original does not.
+
+        DirectML believes a declaration, and ends at a false one.
+        """
+        own_faults = self._shapes_after.false_dims(feeds, outputs)
+        if not own_faults:
+            return
+        before = self._shapes_before.false_dims(run.case.feeds, run.outputs)
+        for place in own_faults.keys() - before.keys():
+            self._false_dims.setdefault(place, f"{own_faults[place]} in case {run.case.name!r}")
 
     def _compare_chains(self, session: Opened) -> None:
         """Compare the steps of a model with states; the repaired model is fed its own.
@@ -363,6 +383,7 @@ class _Verification:
         outputs = self._original.runs[0].outputs
         ranks = {name: x.ndim for name, x in outputs.items() if hasattr(x, "ndim")}
         changes = list_interface_changes(self._graph, self._repaired_model, self._may_change, ranks)
+        changes += dict.fromkeys(self._false_dims[place] for place in sorted(self._false_dims))
         if changes:
             faults.append(f"it {'; it '.join(changes)}")
         self._judge.notes.update(dict.fromkeys(output_record.find_notes(self._diffs_by_case)))
@@ -468,6 +489,14 @@ class _Verification:
             for x in CacheInput.all_from_metadata(self._repaired_model)
             if x not in original_caches
         ]
+
+    @cached_property
+    def _shapes_before(self) -> DeclaredShapes:
+        return DeclaredShapes(self._graph)
+
+    @cached_property
+    def _shapes_after(self) -> DeclaredShapes:
+        return DeclaredShapes(self._repaired_model)
 
     @cached_property
     def _repaired_model(self) -> ir.Model:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from graphfix.editing.builder import subject_of
 from graphfix.errors import ModelError
 from graphfix.files.model_input import PathOrModel
 from graphfix.runtime.local_session import Session
@@ -35,14 +36,15 @@ def open_session(model: PathOrModel, ep: Ep = "cpu", extra_outputs: Sequence[str
 
 
 def open_original(model: PathOrModel, extra_outputs: Sequence[str] = ()) -> Opened:
-    """Open a session of the user's model; a ModelError says that the model as given fails."""
+    """Open a session of the model before a repair; a ModelError says that it fails already."""
     try:
         return open_session(model, extra_outputs=extra_outputs)
     except ModelError as error:
         if isinstance(model, ir.Model) or Path(model).is_file():
             reason = str(error).rstrip(".")
             advice = _CONVERTED if all(x in reason for x in _CLASH) else ""
+            subject = subject_of(model) if isinstance(model, ir.Model) else "the model as given"
             raise ModelError(
-                f"the model as given does not load in ONNX Runtime: {reason}{advice}"
+                f"{subject} does not load in ONNX Runtime: {reason}{advice}"
             ) from error
         raise

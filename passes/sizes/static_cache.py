@@ -220,7 +220,7 @@ class _SharedLengthCaches:
         for edit in edits:
             yield _apply_edit(edit, builder, makers)
         yield from self._cut_outputs(builder)
-        self._write_sizes()
+        yield from self._write_sizes()
         CacheInput(
             length_input.name or "" if edits else "",
             self.symbol,
@@ -247,14 +247,17 @@ class _SharedLengthCaches:
             description = f"{state.output} = the last {self._size} entries along axis {axis}"
             yield Change(StaticCache.name, state.output, state.output, (), (description,))
 
-    def _write_sizes(self) -> None:
+    def _write_sizes(self) -> Iterator[Change]:
         """Write the fixed size into the declared shapes."""
         graph = self._model.graph
         shapes.drop_shapes(self._model)
         for value in graph.inputs:
+            name, before = value.name or "", f"{value.type}{value.shape} {value.name}"
             value.shape = ir.Shape(
                 [replace_symbols(x, {self.symbol: self._size}) for x in value.shape or ()]
             )
+            if (after := f"{value.type}{value.shape} {value.name}") != before:
+                yield Change(StaticCache.name, name, name, (before,), (after,))
         new_shapes = shapes.shapes_of(self._model)
         names = set(shapes.input_dim_symbols(self._model))
         for value in (*graph.outputs, *(x for node in graph for x in node.outputs)):

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graphfix.editing.builder import PASS_KEY, Builder, is_as_exported
+from graphfix.editing.builder import PASS_KEY, Builder, is_as_exported, subject_of
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.text import node_text
@@ -321,3 +321,22 @@ def test_a_branch_comes_before_its_site() -> None:
     assert [x.op_type for x in m.graph] == ["Neg", "Abs", "Mul", "Add"]
     assert len(added) == 2
     assert m.graph.outputs[0].name == "z"
+
+
+def test_nodes_of_a_branch_get_names_that_are_free() -> None:
+    m = model("""m (float[N] x, bool c) => (float[N] z) {
+        [n] a = Neg (x) [q] b = Abs (a)
+        z = If (c) <then_branch = t () => (float[N] p) { [n] p = Exp (b) [q] q = Exp (b) },
+                    else_branch = e () => (float[N] s) { s = Identity (b) }> }""")
+    op, site = start(m, "If")
+    op.inline_branch(site.attributes["then_branch"].as_graph())
+    names = [x.name for x in m.graph if x.name]
+    assert len(set(names)) == len(names)
+
+
+def test_messages_know_whether_a_pass_has_made_a_node() -> None:
+    m = chain()
+    assert subject_of(m) == "the model as given"
+    op, site = start(m)
+    op.replace_site(op.Sin(op.Exp(site.inputs[0])))
+    assert subject_of(m) == "the model as the passes left it"

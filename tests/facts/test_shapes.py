@@ -487,6 +487,28 @@ def test_a_loop_may_end_before_its_count() -> None:
     assert dims(text, "z") == ["T"]
 
 
+def test_a_loop_that_its_count_alone_ends() -> None:
+    text = """(float[T] x, int64 n) => (float[T] z, float[N, T] y) {
+        z, y = Loop (n, , x) <body = b (int64 i, bool k, float[P] h)
+            => (bool k2, float[P] h2, float[P] row) {
+                k2 = Identity (k) h2 = Relu (h) row = Neg (h) }> }"""
+    assert dims(text, "z") == ["T"]
+    found = dims(text)
+    assert found is not None
+    assert found[0].startswith("_d")
+    assert found[1] == "T"
+
+
+def test_looking_into_a_function_gives_no_tensor_another_name() -> None:
+    model = ir.from_onnx_text("""<ir_version: 9, opset_import: ["" : 17, "own" : 1]>
+        m (float[T] x) => (float[T] y) { y = own.f (x) }
+        <domain: "own", opset_import: ["" : 17]>
+        f (a) => (b) { c = Constant <value = int64[1] d {-1}> () b = Reshape (a, c) }""")
+    before = ir.to_proto(model)
+    assert shapes_of(model).dims(value(model, "y")) is not None
+    assert ir.to_proto(model) == before
+
+
 def test_names_that_outputs_declare_are_not_believed() -> None:
     model, shapes = look("(float[A, 4] x) => (float[N, 4] y) { y = Relu (x) }")
     assert [str(x) for x in shapes.dims(value(model, "y"))] == ["A", "4"]

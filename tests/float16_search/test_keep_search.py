@@ -19,7 +19,7 @@ from graphfix.float16_search.emulate import emulate_float16
 from graphfix.float16_search.keep_search import search_kept_nodes
 from graphfix.float16_search.trials import KeepSet, Trials
 from graphfix.proof.compare import HALF_GATE
-from graphfix.proof.verify import Verdict
+from graphfix.proof.verify import LoadedOriginal, Verdict
 from graphfix.runtime.local_session import Session
 
 RNG = np.random.default_rng(3)
@@ -419,3 +419,20 @@ def test_a_spectrum_of_loud_samples_stays_in_float32() -> None:
         ir.from_onnx_text(PCM_SPECTRUM), graphfix.get_pass("float16"), tolerance=HALF_GATE
     )
     assert {"s", "p", "q", "e"} <= set(result.reasons)
+
+
+def test_all_inputs_have_the_sizes_that_a_user_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of verification, in which overflows are searched for."""
+    originals: list[LoadedOriginal] = []
+
+    class Recorded(LoadedOriginal):
+        def __init__(self, *args: object, **options: object) -> None:
+            super().__init__(*args, **options)  # type: ignore[arg-type]
+            originals.append(self)
+
+    monkeypatch.setattr(keep_search, "LoadedOriginal", Recorded)
+    model, float16 = OVERFLOWS.clone(), graphfix.get_pass("float16")
+    search_kept_nodes(model, float16, tolerance=HALF_GATE, margin=0.2, dims={"T": [9]})
+    assert len(originals) > 1
+    lengths = {case.feeds["x"].shape[1] for x in originals for case in x.cases}
+    assert lengths == {9}

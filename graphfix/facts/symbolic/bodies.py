@@ -19,6 +19,20 @@ def infer_if(facts: Facts, ctx: Context, node: ir.Node) -> None:
             set_shape(out, None)
 
 
+def infer_loop_without_condition(ctx: Context, node: ir.Node) -> None:
+    """Infer a Loop that its trip count alone ends, which the library takes for malformed."""
+    inner_values = node.attributes["body"].as_graph().outputs[1:]
+    carried_count = len(node.inputs) - 2
+    for i, (out, inner) in enumerate(zip(node.outputs, inner_values, strict=False)):
+        if inner.type is not None and not isinstance(inner.type, ir.TensorType):
+            ctx.set_type(out, inner.type)
+            continue
+        shape = inner.shape
+        if i >= carried_count and shape is not None:
+            shape = ir.Shape([ctx.new_symbolic_dim(), *shape])
+        ctx.set_shape_and_dtype(out, shape, inner.dtype)
+
+
 def infer_loop(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """Infer that carried values keep their shape, unless the body changes it."""
     body = node.attributes["body"].as_graph()

@@ -13,6 +13,7 @@ from onnx_shape_inference import registry
 
 from graphfix import ops
 from graphfix.facts.symbolic import bodies, layout, windows
+from graphfix.facts.symbolic.contrib import infer_group_query_attention
 from graphfix.facts.symbolic.contrib import register_contrib_rules as register_contrib
 from graphfix.facts.symbolic.expressions import Array
 from graphfix.facts.symbolic.floats import float_contents, integers_after_cast, reads_floats
@@ -35,6 +36,8 @@ def register_rules() -> None:
     if _registered:
         return
     _registered = True
+    for version in registry.version_boundaries("", "Loop"):
+        _replace_rule("", "Loop", version, _wrap_loop_rule)
     for op_type in sorted({*EVALUATORS, *_SHAPE_RULES}):
         for version in registry.version_boundaries("", op_type):
             _replace_rule(
@@ -130,15 +133,33 @@ def _infer_slice_by_attributes(ctx: Context, node: ir.Node) -> None:
     facts.write_contents(ctx, out, contents)
 
 
+def _wrap_loop_rule(library: Rule) -> Rule:
+    """Wrap the library's rule, which asks for a condition that ONNX lets a Loop omit."""
+
+    def rule(ctx: Context, node: ir.Node) -> None:
+        if len(node.inputs) > 1 and node.inputs[1] is None:
+            bodies.infer_loop_without_condition(ctx, node)
+        else:
+            library(ctx, node)
+
+    return rule
+
+
 def _wrap_constant_rule(library: Rule) -> Rule:
-    """Wrap the library's rule, to skip its check of a runtime protocol (``tensor_of_attr``)."""
+    """Wrap the library's rule, to skip its check of a runtime protocol (``tensor_of_attr``).
+
+    In functions the library forgets the contents first; left to itself it then asks onnx-ir's
+    get_const_tensor for each use, which writes the name of the node's output into the tensor.
+    """
 
     def rule(ctx: Context, node: ir.Node) -> None:
         attribute = node.attributes.get("value")
         if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
             return library(ctx, node)
-        tensor = tensor_of_attr(attribute)
-        ctx.set_shape_and_dtype(node.outputs[0], ir.Shape(tensor.shape.numpy()), tensor.dtype)
+        tensor, out = tensor_of_attr(attribute), node.outputs[0]
+        ctx.set_shape_and_dtype(out, ir.Shape(tensor.shape.numpy()), tensor.dtype)
+        if out.const_value is None and current_facts() is not None:
+            out.const_value = tensor
         return None
 
     return rule
@@ -179,4 +200,7 @@ _SHAPE_RULES: dict[str, ShapeRule] = {
 }
 # They look at what they read themselves: of some of it nothing need be known.
 _READ_THEIR_INPUTS = ("Concat", "Shape", "Size", "Sub")
-_MICROSOFT_RULES: dict[str, ShapeRule] = {"FusedMatMul": windows.infer_fused_matmul}
+_MICROSOFT_RULES: dict[str, ShapeRule] = {
+    "FusedMatMul": windows.infer_fused_matmul,
+    "GroupQueryAttention": infer_group_query_attention,
+}

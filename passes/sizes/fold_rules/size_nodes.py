@@ -54,11 +54,13 @@ class SizePlan:
         producers = reachable_from(
             needed, lambda x: (y.producer() for y in inputs(x) if y in needs)
         )
-        node_count = sum(not needs[x.outputs[0]].is_constant for x in producers)
+        kept = self._stock.kept_nodes
+        node_count = sum(not needs[x.outputs[0]].is_constant for x in {*producers} - kept)
         for node, need in needed.items():
             self._chooser.choose(need, self._stock.order[node])
         # Equal sizes may depend on each other: the next round merges them.
-        if NO_RECIPE in self._chooser.chosen.values() or len(self._chooser.chosen) >= node_count:
+        recipes = self._chooser.chosen.values()
+        if NO_RECIPE in recipes or sum(x.node not in kept for x in recipes) >= node_count:
             return {}
         return {node: need for node, need in needed.items() if not self._follows_plan(node, need)}
 

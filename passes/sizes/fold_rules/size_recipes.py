@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.graph.nodes import is_op
-from graphfix.graph.walks import opset_of
+from graphfix.graph.walks import opset_of, reachable_from
 
 from ...common.fold_view import INTEGERS, FoldView, Key
 
@@ -74,6 +74,9 @@ class SizeInventory:
         needs: What each tensor that holds a size holds.
         makers: The first node that computes each size.
         shapes: The first tensor of each shape, with the position of its producer.
+        kept_nodes: The nodes that stay whatever is planned: what graph outputs are computed from,
+            and dead ones, which no pass removes.
+        kept: The first of them for each size.
         opset: The version of the standard opset.
     """
 
@@ -96,6 +99,18 @@ class SizeInventory:
             if need is not None:
                 self.needs[node.outputs[0]] = need
                 self.makers.setdefault(need, node)
+        self.kept_nodes = {*self._nodes_of_ends()}
+        self.kept: dict[WantedSize, ir.Node] = {}
+        for node in sorted(self.kept_nodes, key=self.order.__getitem__):
+            self.kept.setdefault(self.needs[node.outputs[0]], node)
+
+    def _nodes_of_ends(self) -> Iterator[ir.Node]:
+        """Yield the nodes that compute sizes which are outputs or which nobody reads."""
+        ends = (x for x in self.needs if x.is_graph_output() or not x.uses())
+        return reachable_from(
+            (x.producer() for x in ends),
+            lambda node: (x.producer() for x in self.size_inputs(node) if x in self.needs),
+        )
 
     def _add_shape(self, value: ir.Value, order: int) -> None:
         dims = self._look.dims(value)
@@ -148,6 +163,13 @@ class RecipeChooser:
         """Choose a recipe for ``dep``, for a node at position ``before``, and for all it needs."""
         if isinstance(dep, ir.Value) or dep.is_constant or dep in self.chosen:
             return
+        if self._is_kept(dep, before):
+            node = self._stock.kept[dep]
+            deps = self._stock.dependencies_of(node)
+            self.chosen[dep] = SizeRecipe("node", 0, node=node, deps=deps)
+            for dependency in deps:
+                self.choose(dependency, self._stock.order[node])
+            return
         recipe = self._cheapest_recipe(dep, before)
         self._in_progress.add(dep)  # a recipe must not need itself
         for dependency in recipe.deps:
@@ -168,6 +190,8 @@ class RecipeChooser:
     def _cost_of(self, dep: Dep, before: int) -> float:
         if isinstance(dep, ir.Value) or dep.is_constant or dep in self.chosen:
             return 0
+        if self._is_kept(dep, before):
+            return 0
         if dep in self._in_progress:
             return math.inf
         if dep not in self._costs:
@@ -176,6 +200,11 @@ class RecipeChooser:
                 return cost
             self._costs[dep] = cost
         return self._costs[dep]
+
+    def _is_kept(self, need: WantedSize, before: int) -> bool:
+        """Return whether a node that stays whatever is planned has computed the size by then."""
+        node = self._stock.kept.get(need)
+        return node is not None and self._stock.order[node] <= before
 
     def _recipes_for(self, need: WantedSize, before: int) -> Iterator[SizeRecipe]:
         """Yield the recipes for a size, those that all its users can share first."""

@@ -89,8 +89,11 @@ def _prepends_unit_dims(source_dims: tuple[Key, ...] | None, target_dims: tuple[
 def _is_broadcast_by_readers(value: ir.Value, look: FoldView) -> bool:
     """Return whether all readers broadcast ``value`` to as many dims of another tensor.
 
-    Views do not count, which may lose their own: masks of [B, 1, 1, T] and [1, 1, T, T] stay.
+    Views do not count, which may lose their own: masks of [B, 1, 1, T] and [1, 1, T, T] stay. Who
+    reads a graph output has its dims.
     """
+    if value.is_graph_output():
+        return False
     rank, shapes = look.view.shapes.rank(value) or 0, look.view.shapes
     readers = [use.node for use in value.uses()]
     for reader in readers:

@@ -9,6 +9,7 @@ import pytest
 
 from graphfix.facts.shapes import shapes_of
 from graphfix.facts.symbolic.expressions import Dim, expr_of
+from tests.passes.models import execute
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 SIZES = {"B": 2, "T": 3, "S": 5, "P": 4, "M": 9}
@@ -80,3 +81,56 @@ def test_what_is_not_known_is_not_guessed() -> None:
     model = ir.from_onnx_text(text)
     dims = shapes_of(model).dims(model.graph.outputs[0])
     assert dims is None or str(dims[2]) != "32"
+
+
+CACHED = "float[B, S, 32] q, float[B, S, 16] k, int32[B] last, float[B, 2, P, 8] pk"
+TOTALS = {
+    "of a mask": ("int64[B, M] mask", "s = Shape (mask) m = Gather (s, one)", "Max(M, P)"),
+    "past and new": (
+        "int64 unused",
+        "s = Shape (pk) p = Gather (s, two) r = Shape (q) n = Gather (r, one) m = Add (p, n)",
+        "P + S",
+    ),
+    "fed": ("int64 total", "m = Identity (total)", None),
+}
+
+
+@pytest.mark.parametrize("total", TOTALS)
+@pytest.mark.parametrize(("past", "mask"), [(4, 6), (9, 7)])
+def test_a_cache_is_as_long_as_the_kernel_makes_it(total: str, past: int, mask: int) -> None:
+    """A past with room is a buffer that present shares; the library adds the new tokens to it."""
+    given, body, expected = TOTALS[total]
+    model = ir.from_onnx_text(f"""{HEAD} m ({CACHED}, {given})
+        => (float[B, S, 32] y, float[B, 2, N, 8] nk) <int64 one = {{1}}, int64 two = {{2}}> {{
+        {body} t = Cast <to = 6> (m)
+        y, nk, nv = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2>
+            (q, k, k, pk, pk, last, t) }}""")
+    dims = shapes_of(model).dims(model.graph.outputs[1])
+    assert dims is not None
+    count = past + 2 if total == "past and new" else mask
+    feeds = {
+        "q": np.ones((1, 2, 32), np.float32),
+        "k": np.ones((1, 2, 16), np.float32),
+        "last": np.full(1, count - 1, np.int32),
+        "pk": np.ones((1, 2, past, 8), np.float32),
+        "mask": np.ones((1, mask), np.int64),
+        "total": np.array(count),
+        "unused": np.array(0),
+    }
+    size = execute(model, feeds)[1].shape[2]
+    if expected is None:
+        assert not {"P", "S"} & {x.name for x in expr_of(dims[2]).free_symbols}
+    else:
+        assert str(expr_of(dims[2])) == expected
+        sizes = {"P": past, "S": 2, "M": mask}
+        symbols = expr_of(dims[2]).free_symbols
+        assert expr_of(dims[2]).subs({x: sizes[x.name] for x in symbols}) == size
+
+
+def test_a_past_length_says_that_the_past_is_a_buffer() -> None:
+    model = ir.from_onnx_text(f"""{HEAD} m ({SAME}, {PAST}, int32[1] n) => (float y, float[A] a) {{
+        y, a, b = com.microsoft.MultiHeadAttention <num_heads = 4>
+            (q, k, v, , , , pk, pv, n) }}""")
+    dims = shapes_of(model).dims(model.graph.outputs[1])
+    assert dims is not None
+    assert not {"P", "S"} & {x.name for x in expr_of(dims[2]).free_symbols}

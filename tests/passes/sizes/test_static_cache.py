@@ -218,3 +218,10 @@ def test_verify_tells_entries_that_are_not_hidden() -> None:
     told.replace_input_with(1, told.inputs[1])
     dims = {"past": [0, 2], "S": [3], "B": [1]}
     assert not verify(before, after, dims=dims, may_change=interface_changes_of(made)).ok
+
+
+def test_an_input_of_another_size_is_a_change() -> None:
+    m = model("m (float[B, past, 4] x) => (float[B, past, 4] y) { y = Relu (x) }", 18)
+    (report,) = pipeline.run(m, "static-cache:past=3").passes
+    assert [(x.tensor, len(x.removed), len(x.added)) for x in report.changes] == [("x", 1, 1)]
+    assert "[B,3,4]" in report.changes[0].added[0]

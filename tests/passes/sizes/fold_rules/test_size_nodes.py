@@ -104,6 +104,29 @@ def test_a_size_that_is_an_output() -> None:
     assert ops(after).count("Shape") == 1
 
 
+@pytest.mark.parametrize("more", ["", ", int64[1] same"])
+def test_a_size_that_is_an_output_costs_nothing(more: str) -> None:
+    """It was planned again without end: its nodes stay, so what took their place saved nothing."""
+    after = fold(
+        model(f"""m (float[B, T, 4] x) => (float[B, U, 4] y, int64[1] t{more})
+        <int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] zero = {{0}}> {{
+            turned = Transpose <perm = [0, 2, 1]> (x) back = Transpose <perm = [0, 2, 1]> (turned)
+            s = Shape (back) t = Gather (s, one) same = Gather (s, one) half = Div (t, two)
+            y = Slice (x, zero, half, one) }}""")
+    )
+    assert ops(after) == ["Shape", "Gather", *["Gather"] * bool(more), "Div", "Slice"]
+
+
+def test_a_size_that_only_a_dead_node_reads_costs_nothing() -> None:
+    after = fold(
+        model("""m (float[B, T, 4] x) => (float[I, J] y)
+        <int64[1] one = {1}, int64[1] two = {2}, int64[1] free = {-1}> {
+            s = Shape (x) t = Gather (s, one) dead = Concat <axis = 0> (free, t)
+            h = Concat <axis = 0> (two, t) y = ConstantOfShape (h) }""")
+    )
+    assert "Gather" in ops(after)
+
+
 def test_a_long_chain_of_sizes_that_use_each_other_twice() -> None:
     """Each size is worked out from the two before it: tried one by one that takes for ever."""
     steps = " ".join(

@@ -107,3 +107,14 @@ def test_views_around_a_gemm_stay_for_the_pass_that_takes_both(
         => (float[2, 10, 4] y) <int64[2] rows = {{-1, 3}}, int64[1] zero = {{0}}>
         {{ {first} g = Gemm (r, w, b) u = Unsqueeze (g, zero) y = Mul (k, u) }}""")
     assert sum(x in ("Reshape", "Unsqueeze") for x in ops(fold(m, 1))) == views
+
+
+def test_a_view_that_is_an_output_keeps_its_rank() -> None:
+    """Its readers broadcast it anyway, but somebody reads it with the dim of 1 in front."""
+    after = fold(
+        model("""m (float[B, T] w) => (int64[1, T] y, bool[B, T] z)
+            <int64[1] first = {0}, int64 nought = {0}, int64 one = {1}> {
+            s = Shape (w) t = Gather (s, one) row = Range (nought, t, one)
+            y = Unsqueeze (row, first) n = Cast <to = 7> (w) z = Less (y, n) }""")
+    )
+    assert "Unsqueeze" in ops(after)
