@@ -1,4 +1,4 @@
-"""Read Gemm, FusedMatMul and MatMulNBits."""
+"""Read Gemm, FusedMatMul and MatMulNBits, and ask which products round what they multiply."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.graph.nodes import attr_float, attr_int, input_at
+from graphfix.ops.op_set import qualified_name
+from graphfix.ops.traits import ROUNDS_DATA
 
 
 @dataclass(frozen=True)
@@ -105,3 +107,14 @@ def read_matmul_nbits(node: ir.Node) -> MatMulNBits:
         group_index=group_index,
         bias=bias,
     )
+
+
+_INT8 = 4
+"""The accuracy level of a MatMulNBits at which its data is rounded to 8 bits."""
+
+
+def rounds_data(node: ir.Node) -> bool:
+    """Return whether an operator rounds the real numbers that it multiplies to integers."""
+    if qualified_name(node) == "com.microsoft.MatMulNBits":
+        return attr_int(node, "accuracy_level", 0) == _INT8
+    return node in ROUNDS_DATA
