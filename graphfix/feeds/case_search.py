@@ -319,6 +319,12 @@ def requested_sizes(
     return sizes_by_group
 
 
+def check_sizes(model: ir.Model, dims: Mapping[str, Sequence[int]] | None) -> None:
+    """Raise FeedError for sizes that a model cannot be asked for, before anything is run."""
+    if dims:
+        requested_sizes(Signature(model), dims)
+
+
 def _probe_sizes(signature: Signature) -> tuple[object, ...]:
     probe = {g: 3 + 4 * i for i, g in enumerate((*signature.times, signature.batch or ""))}
     return tuple(sorted(signature.symbol_sizes(probe).items()))

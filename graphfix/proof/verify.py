@@ -11,9 +11,11 @@ from graphfix.cache_axes.cache_input import CacheInput
 from graphfix.core import Interface, Safety
 from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.case import Case
+from graphfix.feeds.case_search import check_sizes
 from graphfix.feeds.full_lengths import add_full_lengths
 from graphfix.feeds.graph_uses import node_title
 from graphfix.feeds.states import carry_states
+from graphfix.feeds.user_feeds import check_feeds, read_feeds
 from graphfix.files import io
 from graphfix.files import model_input as given
 from graphfix.paths import StrPath
@@ -232,12 +234,12 @@ class _Verification:
     def run_before(self) -> None:
         """Find the cases and run the original on them."""
         options = self._options
-        self._original.run_cases(
-            options.get("cases"),
-            given.sizes_by_dim(options.get("dims")),
-            given.normalize_feeds(options.get("feeds")),
-            options.get("seed", 0),
-        )
+        sizes = given.sizes_by_dim(options.get("dims"))
+        feeds = given.normalize_feeds(options.get("feeds"))
+        if feeds is not None:
+            check_feeds(read_feeds(feeds), self._graph)
+        check_sizes(self._graph, sizes)
+        self._original.run_cases(options.get("cases"), sizes, feeds, options.get("seed", 0))
 
     @cached_property
     def _judge(self) -> OutputJudge:
