@@ -106,8 +106,9 @@ def search_cases(
     first: Cases | None = None  # with the first tie, which the error is about
     usual: Cases | None = None  # with the tie that dropped the fewest cases
     tried: set[tuple[object, ...]] = set()
+    tied_first = Signature(model, TIES[0], constants, length_input=length_input)
     for tie in TIES:
-        signature = Signature(model, tie, constants, length_input=length_input)
+        signature = tied_first.with_tie(tie)
         shape = _probe_sizes(signature)
         if shape in tried:
             continue

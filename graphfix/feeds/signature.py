@@ -4,6 +4,7 @@ Exporters name dims badly: one batch is ``s72`` in one input and ``s43`` in the 
 :mod:`graphfix.feeds.dim_groups` says which symbols are one size.
 """
 
+import copy
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -57,7 +58,6 @@ class Signature:
         constants: Mapping[str, Array] | None = None,
         length_input: LengthInput | None = None,
     ) -> None:
-        self.tie = tie
         self.constants = dict(constants or {})
         self.model = clone_for_renaming(model)
         self._names = rename_dims(self.model)
@@ -69,8 +69,19 @@ class Signature:
         self.defaults = {
             k: x for k, x in _small_defaults(self.model).items() if k not in self.constants
         }
-        batch = find_batch(inputs, self.user_name)
-        self.inputs = [with_axes(x, batch) for x in inputs]
+        self._batch_dims = find_batch(inputs, self.user_name)
+        self.inputs = [with_axes(x, self._batch_dims) for x in inputs]
+        self._tie_dims(tie)
+
+    def with_tie(self, tie: Tie) -> "Signature":
+        """Return the same inputs with their dims tied otherwise; shapes are inferred once."""
+        other = copy.copy(self)
+        other._tie_dims(tie)
+        return other
+
+    def _tie_dims(self, tie: Tie) -> None:
+        batch = self._batch_dims
+        self.tie = tie
         self._dim_groups = DimGroups(self.model, self.inputs, batch, tie, lambda: self.shapes)
         self.batch = self._dim_groups.group_of(min(batch)) if batch else None
         self.derived = self._dim_groups.derived

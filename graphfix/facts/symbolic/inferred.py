@@ -89,7 +89,7 @@ class Facts:
         return expr_of(self._new_unknown_dim(ctx))
 
     def _new_unknown_dim(self, ctx: Context) -> ir.SymbolicDim:
-        dim = ctx.new_symbolic_dim()
+        dim: ir.SymbolicDim = ctx.new_symbolic_dim()
         self._minted.add(str(dim))
         return dim
 
