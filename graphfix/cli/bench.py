@@ -109,6 +109,9 @@ def bench(
     page = _page.page_path(report, models)
     with _terminal.show_progress(quiet=as_json) as tell:
         from graphfix.benchmark.bench import bench as measure
+        from graphfix.runtime.python import choose_provider
+
+        choose_provider(ep)  # before a model is read
 
         result = measure(
             models,

@@ -56,7 +56,9 @@ def verify(
     from graphfix.files import io
     from graphfix.proof.verify import verify as compare
     from graphfix.runtime import memory_need
+    from graphfix.runtime.python import require_provider
 
+    require_provider(ep)
     page = _page.page_path(report, [before, after], feeds=feeds)
     old, new = io.load(before), io.load(after)
     passes = passes_between(old, new, after)

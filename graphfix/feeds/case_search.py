@@ -118,10 +118,14 @@ def search_cases(
     plans: list[tuple[Tie, Wishes]] = [(tie, "usual") for tie in TIES]
     plans += ((tie, "branches") for tie in TIES if has_branches)
     plans.append((TIES[0], "none"))
+    by_wishes: dict[Wishes, Signature] = {}
     for tie, wishes in plans:
         if wishes != "usual" and usual is not None:
             break
-        signature = Signature(model, tie, constants, length_input=length_input, granted=wishes)
+        if wishes not in by_wishes:
+            first_tied = Signature(model, TIES[0], constants, length_input, granted=wishes)
+            by_wishes[wishes] = first_tied
+        signature = by_wishes[wishes].with_tie(tie)
         if _asks_for_others(signature, sizes):
             signature = signature.granting("none")
         shape = _probe_sizes(signature)
@@ -383,6 +387,12 @@ def requested_sizes(
             raise FeedError(f"the sizes of {name!r} must be numbers from 0 up, not {values}")
         sizes_by_group[signature.group_of(symbol)] = tuple(values)
     return sizes_by_group
+
+
+def check_sizes(model: ir.Model, dims: Mapping[str, Sequence[int]] | None) -> None:
+    """Raise FeedError for sizes that a model cannot be asked for, before anything is run."""
+    if dims:
+        requested_sizes(Signature(model), dims)
 
 
 def _probe_sizes(signature: Signature) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ Exporters name dims badly: one batch is ``s72`` in one input and ``s43`` in the 
 :mod:`graphfix.feeds.dim_groups` says which symbols are one size.
 """
 
+import copy
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -67,13 +68,12 @@ class Signature:
         *,
         granted: Wishes = "usual",
     ) -> None:
-        self.tie = tie
         self.constants = dict(constants or {})
         self.model = clone_for_renaming(model)
         self._names = rename_dims(self.model)
-        forced, rules = fix_forced_dims(self.model, granted)
+        forced, self._size_rules = fix_forced_dims(self.model, granted)
         self.forced = {self.user_name(x): size for x, size in forced.items()}
-        self.contradictions = rules.contradictions
+        self.contradictions = self._size_rules.contradictions
         self._source, self._length_input = model, length_input
         roles = roles_of(self.model, lambda: self.shapes)
         self.unused = [name for name, role in roles.items() if role.why == UNUSED]
@@ -83,14 +83,25 @@ class Signature:
         self.defaults = {
             k: x for k, x in _small_defaults(self.model).items() if k not in self.constants
         }
-        batch = find_batch(inputs, self.user_name)
-        self.inputs = [with_axes(x, batch) for x in inputs]
+        self._batch_dims = find_batch(inputs, self.user_name)
+        self.inputs = [with_axes(x, self._batch_dims) for x in inputs]
+        self._tie_dims(tie)
+
+    def with_tie(self, tie: Tie) -> "Signature":
+        """Return the same inputs with their dims tied otherwise; shapes are inferred once."""
+        other = copy.copy(self)
+        other._tie_dims(tie)
+        return other
+
+    def _tie_dims(self, tie: Tie) -> None:
+        batch = self._batch_dims
+        self.tie = tie
         self._dim_groups = DimGroups(self.model, self.inputs, batch, tie, lambda: self.shapes)
         self.batch = self._dim_groups.group_of(min(batch)) if batch else None
         self.derived = self._dim_groups.derived
         self.times, self.past = self._dim_groups.times, self._dim_groups.past
         self.fresh = [x for x in self.times if x not in self.past]
-        self.rules = group_rules(rules, self.symbols(), self.group_of, self.derived)
+        self.rules = group_rules(self._size_rules, self.symbols(), self.group_of, self.derived)
 
     def granting(self, wishes: Wishes) -> "Signature":
         """Return the same inputs, with other wishes of the graph for sizes granted."""

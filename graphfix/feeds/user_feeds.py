@@ -14,6 +14,7 @@ from graphfix.feeds.case import Array, Case, key_by_user_name
 from graphfix.feeds.input import Input, symbols
 from graphfix.feeds.signature import Signature
 from graphfix.paths import StrPath
+from graphfix.wording import did_you_mean
 
 
 def case_from_feeds(feeds: StrPath | Mapping[str, Array], signature: Signature) -> Case:
@@ -27,7 +28,7 @@ def case_from_feeds(feeds: StrPath | Mapping[str, Array], signature: Signature) 
         FeedError: The file cannot be read, an input is missing or has another rank, or one that
             the repaired model has as a constant has another value.
     """
-    arrays = _read_npz(feeds) if isinstance(feeds, (str, os.PathLike)) else dict(feeds)
+    arrays = read_feeds(feeds)
     _require_constants(arrays, signature)
     arrays |= signature.constants
     missing = [x.name for x in signature.inputs if x.name not in arrays]
@@ -41,6 +42,46 @@ def case_from_feeds(feeds: StrPath | Mapping[str, Array], signature: Signature) 
     return Case(
         "given", key_by_user_name(signature, sizes), arrays, key_by_user_name(signature, valid)
     )
+
+
+def read_feeds(feeds: StrPath | Mapping[str, Array]) -> dict[str, Array]:
+    """Return the user's arrays by the name of the input.
+
+    Raises:
+        FeedError: The file cannot be read.
+    """
+    return _read_npz(feeds) if isinstance(feeds, (str, os.PathLike)) else dict(feeds)
+
+
+def check_feeds(arrays: Mapping[str, Array], model: ir.Model) -> None:
+    """Check the user's arrays against the inputs of a model, before anything is run.
+
+    Inputs that are missing are not looked for: a repair may make them constants.
+
+    Raises:
+        FeedError: There is no input of a name, or it has another dtype or rank.
+    """
+    inputs = {x.name or "": x for x in model.graph.inputs}
+    for name, array in arrays.items():
+        if name not in inputs:
+            raise FeedError(
+                f"the given feeds have {name!r}, and the model has no input of that name"
+                f"{did_you_mean(name, inputs)} Its inputs are {', '.join(map(repr, inputs))}"
+            )
+        value = inputs[name]
+        if value.shape is not None and array.ndim != len(value.shape):
+            raise FeedError(
+                f"the given {name!r} has shape {list(array.shape)}, but the model wants "
+                f"{[x if isinstance(x, int) else str(x) for x in value.shape]}"
+            )
+        if value.dtype is None or value.dtype == ir.DataType.STRING:
+            continue
+        dtype = value.dtype.numpy()
+        if array.dtype != dtype:
+            raise FeedError(
+                f"the given {name!r} is {array.dtype}, and the model wants {dtype}: save it with "
+                f"np.savez(path, {name}=array.astype({str(dtype)!r}))"
+            )
 
 
 def _require_constants(arrays: Mapping[str, Array], signature: Signature) -> None:

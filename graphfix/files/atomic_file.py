@@ -277,6 +277,13 @@ def resolve_target(path: Path) -> Path:
     return real
 
 
+def require_writable(path: Path) -> None:
+    """Raise ModelError if a file of this name could not be written, before it is made."""
+    folder = resolve_target(path).parent
+    if not os.access(folder, os.W_OK):
+        raise ModelError(f"{path}: the folder {folder} is read-only; name a file elsewhere with -o")
+
+
 def refuse_windows_name(path: Path) -> None:
     """Raise ModelError for a name that Windows does not take as it is.
 

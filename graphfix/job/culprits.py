@@ -15,14 +15,13 @@ from graphfix.editing.exclusions import WHOLE_PASS, Exclusions, Place
 from graphfix.engine.fixpoint import spec_of_check
 from graphfix.engine.pipeline import Progress
 from graphfix.engine.report import FailedRepair, PassReport, Report
+from graphfix.proof.budget import SECONDS
 
 Places = frozenset[Place]
 Proves = Callable[[Sequence[Check], Exclusions, bool], str]
 
 TRIES = 60
 """How many models are tried at most."""
-SECONDS = 600.0
-"""After how long no other is tried."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,7 @@ class CulpritSearch:
             if it is proved. The last argument is whether a single place is to blame if it fails,
             so that locating the first difference is worth it.
         tell: Called with a short text at each step.
+        seconds: After how long no other model is tried; what is proved by then is kept.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class CulpritSearch:
         tensors: frozenset[str],
         proves: Proves,
         tell: Progress,
+        seconds: float = SECONDS,
     ) -> None:
         self._chosen, self._tensors = tuple(chosen), tensors
         self._proves, self._tell = proves, tell
@@ -95,7 +96,9 @@ class CulpritSearch:
         self._proved: tuple[Places, dict[str, Pass]] = frozenset(), {}
         self._blamed: dict[Place, str] = {}
         self._tried_fallbacks = set[str]()
-        self._tries, self._end = 0, time.monotonic() + SECONDS
+        self._tries, self._seconds = 0, seconds
+        self._end = time.monotonic() + seconds
+        self._spent = ""
 
     def run(self, reason: str, *, proves_unrepaired: bool) -> Culprits:
         """Search, and return the culprits.
@@ -127,6 +130,8 @@ class CulpritSearch:
         key = repaired, tuple(x.spec() for x in self._stand_ins.values())
         if key not in self._reasons:
             if self._tries >= TRIES or time.monotonic() > self._end:
+                many_tries = self._tries >= TRIES
+                self._spent = f"{TRIES} tries" if many_tries else f"--budget {self._seconds:g}"
                 raise _SpentError
             self._tries += 1
             count, all_of_it = len(repaired), len(self._nodes_at)
@@ -211,7 +216,7 @@ class CulpritSearch:
         if not proved:
             tries = f"in {self._tries} tries nothing was found that can be repaired"
             return Culprits(searched=tries)
-        untried = "it was not tried: the search was given up"
+        untried = f"it was not tried: the search ended after {self._spent}"
         reasons = {x: self._blamed.get(x, untried) for x in everything if x not in proved}
         denied = {
             x: f"left as it is, since with this repair {reason}" for x, reason in reasons.items()

@@ -15,6 +15,7 @@ from graphfix.job.culprits import Culprits, CulpritSearch
 from graphfix.job.prove import failure_reason, prove
 from graphfix.job.repair import repair_model
 from graphfix.job.task import Task
+from graphfix.proof.budget import SECONDS
 from graphfix.proof.verify import BaselineCache
 
 
@@ -94,9 +95,9 @@ def find_culprits(
     pass_reports = [x for x in report.passes if x.name in {check.name for check in chosen}]
     reason = "" if rounds else failure_reason(report)
     tensors = tensors_of(io.load(task.source))
-    return CulpritSearch(chosen, pass_reports, tensors, failure_with, task.tell).run(
-        reason, proves_unrepaired=proves_unrepaired
-    )
+    seconds = task.budget or SECONDS
+    search = CulpritSearch(chosen, pass_reports, tensors, failure_with, task.tell, seconds)
+    return search.run(reason, proves_unrepaired=proves_unrepaired)
 
 
 def _failure_of_trial(

@@ -15,7 +15,7 @@ from graphfix.engine import pipeline
 from graphfix.engine.report import Report
 from graphfix.facts import shapes
 from graphfix.files import byte_ranges, io
-from graphfix.files.atomic_file import Draft
+from graphfix.files.atomic_file import Draft, require_writable
 from graphfix.job.culprits import Culprits
 from graphfix.job.fault_search import find_culprits, iter_alternatives
 from graphfix.job.kernel_counts import add_kernel_counts, why_rounding_is_no_gain
@@ -60,8 +60,13 @@ def repair_file(
     target = require_path(target) if target is not None else default_target(source)
     chosen = pipeline.resolve_passes(passes)
     byte_ranges.refuse_overwrite([source], target, [request.feeds])
+    if not options.get("dry_run"):
+        require_writable(target)
+    feeds = request.check_before_loading()
     request.tell("loading")
     model = io.load(source)
+    request.check_inputs(model, feeds)
+    del feeds
     page = options.get("page")
     about = [] if page is None else [Path(page)]
     for path in (target, *about):

@@ -41,7 +41,7 @@ def prove(
         candidate,
         dims=task.dims,
         feeds=task.feeds,
-        tolerance=_allowed_tolerance(task, report) or Tolerance(),
+        tolerance=_allowed_tolerance(task, report),
         safety=report.safety,
         map_feeds=lambda old: feeds_after(task.chosen, old),
         may_change=interface_changes_of(task.chosen),

@@ -12,13 +12,17 @@ import onnx_ir as ir
 from graphfix.core import Check, Pass, calibrated_passes
 from graphfix.engine.pipeline import Progress
 from graphfix.engine.report import Report
+from graphfix.feeds.case_search import check_sizes
+from graphfix.feeds.user_feeds import check_feeds, read_feeds
 from graphfix.files.model_input import Dims, refuse_unknown_options, sizes_by_dim
 from graphfix.files.weights import Placement
 from graphfix.job.rounding_search import rounding_tolerance
 from graphfix.paths import StrPath, require_path
 from graphfix.proof.verify import Tolerance
 from graphfix.runtime import memory_need
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import Ep
+from graphfix.runtime.python import require_provider
 
 _UNVERIFIED = "write the result without running it (--no-verify)"
 
@@ -121,6 +125,28 @@ class Task:
             dims |= chosen_pass.runs_at(model) if isinstance(chosen_pass, Pass) else {}
         tolerance = self.tolerance or rounding_tolerance(chosen)
         return replace(self, chosen=tuple(chosen), dims=dims, tolerance=tolerance)
+
+    def check_before_loading(self) -> Feeds:
+        """Check what needs no model, and return the user's arrays.
+
+        Raises:
+            UsageError: The provider is unavailable.
+            FeedError: The file of the feeds cannot be read.
+        """
+        if not self.check:
+            return {}
+        require_provider(self.ep)
+        return {} if self.feeds is None else read_feeds(self.feeds)
+
+    def check_inputs(self, model: ir.Model, feeds: Feeds) -> None:
+        """Check the user's arrays and sizes against the inputs of the model as given.
+
+        Raises:
+            FeedError: A name, a dtype, a rank or a size does not fit.
+        """
+        if self.check:
+            check_feeds(feeds, model)
+            check_sizes(model, self.dims)
 
     def complete_report(self, report: Report, need: memory_need.MemoryNeed | None) -> Report:
         """Return the report with the source of the model and the memory of its proof."""

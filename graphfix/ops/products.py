@@ -1,4 +1,4 @@
-"""Read Gemm, FusedMatMul and MatMulNBits, and which axes a product sums over."""
+"""Read Gemm, FusedMatMul and MatMulNBits, and how products multiply and sum."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.graph.nodes import attr_float, attr_int, input_at
-from graphfix.ops.op_set import OpSet
-from graphfix.ops.traits import PRODUCTS
+from graphfix.ops.op_set import OpSet, qualified_name
+from graphfix.ops.traits import PRODUCTS, ROUNDS_DATA
 
 _NAMES_ITS_AXES = OpSet(["Einsum", "com.microsoft.MatMulNBits"])
 # Behind x stand its scale and its zero point, and only then the other factor.
@@ -141,3 +141,14 @@ def summed_axes(node: ir.Node, rank_a: int, rank_b: int) -> tuple[int, int] | No
     elif attr_int(node, "transBatchB", 0) and rank_b > 2:
         axis_b = 0
     return axis_a, axis_b
+
+
+_INT8 = 4
+"""The accuracy level of a MatMulNBits at which its data is rounded to 8 bits."""
+
+
+def rounds_data(node: ir.Node) -> bool:
+    """Return whether an operator rounds the real numbers that it multiplies to integers."""
+    if qualified_name(node) == "com.microsoft.MatMulNBits":
+        return attr_int(node, "accuracy_level", 0) == _INT8
+    return node in ROUNDS_DATA

@@ -167,6 +167,8 @@ QUANTIZES = operators_with("quantizes")
 """They convert between real numbers and quantized integers."""
 ROUNDS_TO_INTEGERS = operators_with("rounds_to_integers")
 """They round real numbers to quantized integers."""
+ROUNDS_DATA = operators_with("rounds_data")
+"""They may round the real numbers that they multiply to integers; see ``rounds_data``."""
 COMPUTES_QUANTIZED = operators_with("quantized")
 """They multiply quantized integers."""
 

@@ -40,6 +40,7 @@ class PaddedCheck:
         clip_runs: Makes the clips and runs them alone.
         tolerance: The gates.
         checks: The differences of each output of each clip.
+        clips_alone: The clips and what they give alone; known after :meth:`run`.
         reason: Why a container gave nothing to compare; empty if all did.
     """
 
@@ -66,6 +67,7 @@ class PaddedCheck:
         if half and tolerance is None:
             self._notes.append("the model computes in float16, so it may differ 100 times more")
         self.checks: list[PaddedDiff] = []
+        self.clips_alone: list[Clip] = []
         self.reason = ""
         repaired = None if self._is_own_original else self.graph
         self.clip_runs = UnpaddedRuns(
@@ -84,6 +86,7 @@ class PaddedCheck:
         self._progress = progress
         with open_original(self.native_source) as native:
             clip_table = self.clip_runs.run(native)
+            self.clips_alone = [clip for clips in clip_table.values() for clip in clips]
             self._total = self._steps_run + sum(1 for _ in self.plan_containers(clip_table)) * len(
                 self._fills
             )
@@ -106,6 +109,11 @@ class PaddedCheck:
         # Faults over all comparisons, such as an output that was never a number.
         if not self.reason and all(check.ok for check in self.checks):
             self.reason = "; ".join(find_faults(group_pairs((str(x), x.diff) for x in self.checks)))
+
+    @property
+    def ok(self) -> bool:
+        """Return whether every clip was compared, and is within the gates."""
+        return bool(self.checks) and not self.reason and all(check.ok for check in self.checks)
 
     @property
     def length_inputs(self) -> tuple[str, ...]:

@@ -17,11 +17,15 @@ from graphfix.files.model_input import (
     require_valid_choices,
     sizes_by_dim,
 )
+from graphfix.graph.walks import all_nodes
 from graphfix.json_types import to_plain_record
 from graphfix.lengths.length_input import LengthInput
 from graphfix.probing.containers import PaddedCheck
 from graphfix.probing.in_container import PaddedDiff
+from graphfix.proof.between_roundings import rounds
+from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Tolerance
+from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import require_provider
 from graphfix.wording import Proof, Tell
@@ -131,7 +135,8 @@ def padded(
         original: The model that runs the clips alone; by default ``model`` itself.
         fills: What to put into the padding.
         tolerance: The gates, :class:`Tolerance` by default; then a model that computes in float16
-            may differ a hundred times more.
+            may differ a hundred times more, and one that was repaired from a quantized original as
+            far as that differs from itself.
         seeds: How many different contents to try; by default one, or several if there are outputs
             that are whole numbers, which show a leak in some contents only.
         ep: Where the containers run: on the CPU, or on DirectML with all optimizations.
@@ -147,11 +152,21 @@ def padded(
     containers = [*sizes_by_dim({"container": container or ()})["container"]]
     model = as_path_or_model(model)
     original = None if original is None else as_path_or_model(original)
-    job = PaddedCheck(
-        model, original, sizes_by_dim(dims), containers, axis, tuple(fills), tolerance, seeds, ep
-    )
-    job.run(progress or (lambda _: None))
-    ok = bool(job.checks) and not job.reason and all(check.ok for check in job.checks)
+    sizes, tell = sizes_by_dim(dims), progress or (lambda _: None)
+
+    def run_check(allowed: Tolerance | None) -> PaddedCheck:
+        job = PaddedCheck(
+            model, original, sizes, containers, axis, tuple(fills), allowed, seeds, ep
+        )
+        job.run(tell)
+        return job
+
+    job, notes = run_check(tolerance), list[str]()
+    if original is not None and tolerance is None and not job.ok:
+        own = _measure_own_rounding(job)
+        if own is not None and (wide_job := run_check(own.widen(job.tolerance))).ok:
+            job, notes = wide_job, [str(own)]
+    ok = job.ok
     return PaddedVerdict(
         ok=ok,
         checks=tuple(job.checks),
@@ -161,8 +176,19 @@ def padded(
         tolerance=job.tolerance,
         dropped=tuple(job.clip_runs.dropped),
         reason=job.reason,
-        notes=tuple(job.run_notes(ok)),
+        notes=(*notes, *job.run_notes(ok)),
         forced=job.clip_runs.signature.forced,
+    )
+
+
+def _measure_own_rounding(job: PaddedCheck) -> OwnRounding | None:
+    """Return how far an original that rounds differs from itself; None if it rounds not."""
+    if not any(map(rounds, all_nodes(job.native))):
+        return None
+    runs = [(clip.feeds, clip.outputs) for clip in job.clips_alone]
+    seconds = Budget().part
+    return measure_own_rounding(
+        job.native_source, job.native, runs, job.tolerance, seconds, optimize=False
     )
 
 

@@ -22,13 +22,16 @@ from graphfix.feeds.signature import Signature
 from graphfix.feeds.user_feeds import case_from_feeds
 from graphfix.files.model_input import PathOrModel
 from graphfix.graph.dims import newly_fixed_dims
+from graphfix.graph.walks import all_nodes
 from graphfix.lengths.length_input import LengthInput
 from graphfix.paths import StrPath
+from graphfix.proof.between_roundings import rounds
 from graphfix.proof.branches import BranchRecord
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Array, Mask, Tolerance
 from graphfix.proof.content import ContentMasks
 from graphfix.proof.output_record import find_silent_outputs, positive_inputs_note
+from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
 from graphfix.proof.state_steps import StepChain, run_chains
 from graphfix.runtime.compared_session import Opened, open_original
 from graphfix.runtime.local_session import Session
@@ -108,6 +111,7 @@ class Baseline:
         self.ignored_inputs: list[str] = []
         self._makes_cases = False
         self._default_outputs: dict[str, Outputs] | None = None
+        self._own_rounding: dict[bool, OwnRounding] = {}
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
     def leak_notes(self, compared: Collection[Poison]) -> tuple[str, ...]:
@@ -129,6 +133,30 @@ class Baseline:
             with contextlib.suppress(ModelError, RunError), Session(self._source) as session:
                 self._default_outputs = {x.case.name: session.run(x.case.feeds) for x in runs}
         return self._default_outputs or None
+
+    def own_rounding(self, tolerance: Tolerance, *, optimize: bool) -> OwnRounding | None:
+        """Return how far the original differs from itself, measured once; None if it rounds not.
+
+        Args:
+            tolerance: The usual tolerance.
+            optimize: Whether it is about sessions with ONNX Runtime's optimizations.
+        """
+        if optimize not in self._own_rounding and any(map(rounds, all_nodes(self.graph))):
+            self._tell("how far the original differs from itself")
+            usual = [x for x in self.runs if not x.case.poison and not x.case.empty_rows]
+            usual.sort(key=lambda x: x.case.element_count)
+            # Of the smallest and the largest, in turn.
+            order = (y for x in zip(usual, reversed(usual), strict=True) for y in x)
+            runs = {x.case.name: (x.case.feeds, x.outputs) for x in order}
+            self._own_rounding[optimize] = measure_own_rounding(
+                self._source,
+                self.graph,
+                list(runs.values()),
+                tolerance,
+                self.budget.part,
+                optimize=optimize,
+            )
+        return self._own_rounding.get(optimize)
 
     def coverage_of(self, compared: Collection[str]) -> Coverage:
         """Return which conditions the made-up cases met; nothing for given cases.

@@ -2,24 +2,45 @@
 
 A repair that is right to 1e-7 moves one number in a million to the next step of 8 bits, and the
 results behind it by a hundredth. So both models are fed the integers of the original, and compared
-up to the next rounding.
+up to the next rounding. A product that rounds its data itself is fed as a whole: it stays as it is.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.errors import ModelError
+from graphfix.graph.constants import const_of
+from graphfix.graph.walks import all_nodes
+from graphfix.ops.products import rounds_data
 from graphfix.proof.compare import Array, Tolerance, compare
+from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
 
-# One number, or this share of them, may be rounded the other way, by one step.
+# This share of the numbers may be rounded the other way, by one step.
 _FLIPPED = 0.01
+
+
+@dataclass(frozen=True)
+class Segments:
+    """What a comparison between roundings found.
+
+    Attributes:
+        outputs: The repaired model's outputs, given the original's integers; None if the models
+            cannot be compared so.
+        differing: A tensor that differs at a rounding although all others are the same, by more
+            than rounding explains; "" if there is none.
+    """
+
+    outputs: Mapping[str, Array] | None = None
+    differing: str = ""
 
 
 class RoundingSegments:
@@ -35,46 +56,54 @@ class RoundingSegments:
     def __init__(self, before: ir.Model, after: ir.Model, tolerance: Tolerance, ep: Ep) -> None:
         self._before, self._after = before, after
         self._tolerance, self._ep = tolerance, ep
-        self._rounded = _rounding_nodes(before)
 
-    def compare_segments(self, before: Feeds, after: Feeds) -> dict[str, Array] | None:
-        """Return the repaired model's outputs if both models agree up to each rounding, or None.
+    @cached_property
+    def _pairs(self) -> dict[str, tuple[ir.Node, ir.Node]]:
+        """Return the nodes that round in both models; none if they are not the same ones."""
+        before, after = (_rounding_nodes(x) for x in (self._before, self._after))
+        if before.keys() != after.keys() or len(before) != sum(
+            map(rounds, all_nodes(self._before))
+        ):
+            return {}
+        pairs = {name: (node, after[name]) for name, node in before.items()}
+        return pairs if all(_may_pair(*x) for x in pairs.values()) else {}
+
+    def compare_segments(self, before: Feeds, after: Feeds) -> Segments:
+        """Compare the models up to each rounding, the repaired one given the original's integers.
 
         Args:
             before: The inputs of the original.
             after: The inputs of the repaired model.
         """
-        after_rounded = _rounding_nodes(self._after)
-        if not self._rounded or self._rounded.keys() != after_rounded.keys():
-            return None
-        before_floats = [_name_of(x.inputs[0]) for x in self._rounded.values()]
-        integers = [_name_of(v) for x in self._rounded.values() for v in x.outputs if v.name]
-        after_floats = [_name_of(x.inputs[0]) for x in after_rounded.values()]
+        if not self._pairs:
+            return Segments()
+        names = [(_name_of(x.inputs[0]), _name_of(y.inputs[0])) for x, y in self._pairs.values()]
+        rounded = [_name_of(v) for x, _ in self._pairs.values() for v in x.outputs if v.name]
         try:
-            with Session(self._before, extra_outputs=[*before_floats, *integers]) as session:
-                before_values = session.run(before)
-            model = _feed_rounded(self._after, {x: before_values[x].dtype for x in integers})
+            with open_session(self._before, "cpu", [*(x for x, _ in names), *rounded]) as session:
+                before_values = dict(session.run(before))
+            model = _feed_rounded(self._after, {x: before_values[x].dtype for x in rounded})
             with Session(
                 model,
                 ep=self._ep,
-                extra_outputs=[*after_floats, *integers],
+                extra_outputs=[*(x for _, x in names), *rounded],
                 optimize=self._ep != "cpu",
             ) as session:
                 after_values = session.run(
-                    {**after, **{f"given {x}": before_values[x] for x in integers}}
+                    {**after, **{f"given {x}": before_values[x] for x in rounded}}
                 )
         except (ModelError, RunError):
-            return None
-        alike = all(
-            self._is_near(before_values[a], after_values[b])
-            for a, b in zip(before_floats, after_floats, strict=True)
-        )
-        return (
-            after_values
-            if alike
-            and all(self._differs_by_steps(before_values[x], after_values[x]) for x in integers)
-            else None
-        )
+            return Segments()
+        for x, y in names:
+            if not self._is_near(before_values[x], after_values[y]):
+                return Segments(differing=x)
+        shares = {}
+        for name, (ours, theirs) in self._pairs.items():
+            shares[name] = self._share_rounded_otherwise(ours, theirs, before_values, after_values)
+        if differing := next((x for x, share in shares.items() if share is None), ""):
+            return Segments(differing=differing)
+        is_alike = all(x is not None and x <= _FLIPPED for x in shares.values())
+        return Segments(after_values) if is_alike else Segments()
 
     def _is_near(self, expected: Array, actual: Array) -> bool:
         # Most of a hundred tensors are equal, and that is the faster question.
@@ -83,18 +112,76 @@ class RoundingSegments:
             or compare("", "", expected, actual, self._tolerance).ok
         )
 
-    def _differs_by_steps(self, expected: Array, actual: Array) -> bool:
-        """Return whether integers differ by one step in few elements; of floats, whether near."""
-        if expected.dtype.kind == "f":
-            return self._is_near(expected, actual)
-        steps = np.abs(expected.astype(np.int64) - actual)
-        most = max(1.0, _FLIPPED * steps.size)
-        return bool(np.max(steps, initial=0) <= 1 and np.count_nonzero(steps) <= most)
+    def _share_rounded_otherwise(
+        self,
+        before: ir.Node,
+        after: ir.Node,
+        expected: Mapping[str, Array],
+        actual: Mapping[str, Array],
+    ) -> float | None:
+        """Return the share of integers that are off by one step; None if rounding cannot be why.
+
+        One number may always be; of a product that rounds its data nothing is seen.
+        """
+        if before not in ops.ROUNDS_TO_INTEGERS:
+            return 0.0
+        integers, *scale_and_point = (_name_of(x) for x in before.outputs)
+        gaps = expected[integers].astype(np.int64) - actual[integers]
+        if scale_and_point:  # a zero point that is rounded the other way moves all integers
+            scale, point = scale_and_point
+            shift = int(expected[point]) - int(actual[point])
+            if abs(shift) > 1 or not self._is_near(expected[scale], actual[scale]):
+                return None
+            gaps -= shift
+        elif not _has_same_scale(before, after):
+            return None
+        steps = np.abs(gaps)
+        count = int(np.count_nonzero(steps))
+        return (
+            None
+            if np.max(steps, initial=0) > 1
+            else (count if count > 1 else 0) / max(steps.size, 1)
+        )
+
+
+def rounds(node: ir.Node) -> bool:
+    """Return whether a node rounds real numbers to integers, or what it multiplies."""
+    return node in ops.ROUNDS_TO_INTEGERS or rounds_data(node)
 
 
 def _rounding_nodes(model: ir.Model) -> dict[str, ir.Node]:
     """Return the nodes that round, by the name of their output."""
-    return {_name_of(x.outputs[0]): x for x in model.graph if x in ops.ROUNDS_TO_INTEGERS}
+    return {_name_of(x.outputs[0]): x for x in model.graph if rounds(x)}
+
+
+def _may_pair(before: ir.Node, after: ir.Node) -> bool:
+    """Return whether two nodes round alike, as far as it is not their results that tell."""
+    if before in ops.ROUNDS_TO_INTEGERS and after in ops.ROUNDS_TO_INTEGERS:
+        return True
+    attributes = [{k: x.value for k, x in y.attributes.items()} for y in (before, after)]
+    return (
+        before.op_identifier() == after.op_identifier()
+        and attributes[0] == attributes[1]
+        and len(before.inputs) == len(after.inputs)
+        and all(map(_is_same_parameter, before.inputs[1:], after.inputs[1:]))
+    )
+
+
+def _has_same_scale(before: ir.Node, after: ir.Node) -> bool:
+    """Return whether the scales of two QuantizeLinear are the same constant, or are computed."""
+    scales = [const_of(x.inputs[1]) for x in (before, after)]
+    if scales[0] is None or scales[1] is None:
+        return True
+    return bool(np.allclose(scales[0], scales[1], rtol=1e-6, atol=0))
+
+
+def _is_same_parameter(before: ir.Value | None, after: ir.Value | None) -> bool:
+    if before is None or after is None:
+        return before is after
+    first, second = before.const_value, after.const_value
+    if first is None or second is None:
+        return first is second and before.name == after.name
+    return first is second or np.array_equal(first.numpy(), second.numpy())
 
 
 def _name_of(value: ir.Value | None) -> str:

@@ -31,6 +31,11 @@ class Budget:
     _spent: float = 0.0
     _largest: tuple[int, float] = (0, 0.0)  # elements fed, seconds taken
 
+    @property
+    def part(self) -> float:
+        """Return how many seconds one of the parts of a proof may take."""
+        return self.seconds / _PARTS
+
     def run(self, case: Case, run: Callable[[], T]) -> T:
         """Run a case and return what ``run`` returns; the first case always runs.
 
@@ -40,7 +45,7 @@ class Budget:
         """
         volume, duration = self._largest
         predicted = duration * max(1.0, case.element_count / max(volume, 1))
-        if volume and self._spent + predicted > self.seconds / _PARTS:
+        if volume and self._spent + predicted > self.part:
             self.over.append(case.name)
             raise OverBudgetError(f"it would take {predicted:.0f} s")
         start = time.perf_counter()

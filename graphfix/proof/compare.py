@@ -39,6 +39,7 @@ class Tolerance:
             or bfloat16: by default they become 0.01 and 0.9999.
         least: The least scale around an element.
         equal: The least share of equal elements in an output of whole numbers.
+        rms: The largest root mean square of the differences, as a share of that of the output.
     """
 
     max_abs: float = 1e-4
@@ -46,6 +47,7 @@ class Tolerance:
     half: float = 100.0
     least: float = 1.0
     equal: float = 1.0
+    rms: float = math.inf
 
     @property
     def whole(self) -> bool:
@@ -74,6 +76,7 @@ class OutputDiff:
         max_abs: The largest absolute difference of the compared elements.
         max_rel: The largest difference relative to the original's element, where that is not 0.
         cosine: The cosine of the compared elements, as vectors; NaN for non-floats.
+        rms: The root mean square of the differences, as a share of that of the original.
         scale: The largest absolute value of the original's compared elements.
         allowed: The allowed difference of the worst element; 0 for integers.
         differing: How many compared elements are not bit for bit the same number.
@@ -97,6 +100,7 @@ class OutputDiff:
     max_abs: float = 0.0
     max_rel: float = 0.0
     cosine: float = math.nan
+    rms: float = 0.0
     scale: float = 0.0
     allowed: float = 0.0
     differing: int = 0
@@ -218,6 +222,7 @@ def _compare_floats(
     worst = int(np.argmax(excess if excess.any() else gap / scales)) if gap.size else 0
     largest = float(np.max(gap, initial=0.0))
     cosine = _cosine_of(x, y)
+    rms = _rms_of(gap) / (_rms_of(x) or 1.0)
     nan_before, nan_after = int(np.isnan(a).sum()), int(np.isnan(b).sum())
     reason = ""
     if nan_after > nan_before:
@@ -230,6 +235,8 @@ def _compare_floats(
             reason += f" where it is {x[worst]:.3g}"
     elif cosine < tolerance.cosine and largest > _ROUNDING * float(scales.max()):
         reason = f"has cosine {cosine:.9g}, allowed {tolerance.cosine:.9g}"
+    elif rms > tolerance.rms:
+        reason = f"differs by {rms:.3g} of its root mean square, allowed {tolerance.rms:.3g}"
     elif largest > max(tolerance.max_abs * _SMALL_SHARE * scale, _ROUNDING):
         reason = f"differs by {largest:.3g}, and is itself at most {scale:.3g}"
     nonzero = x != 0
@@ -242,6 +249,7 @@ def _compare_floats(
         max_abs=largest,
         max_rel=float(np.max(gap[nonzero] / np.abs(x[nonzero]), initial=0.0)),
         cosine=cosine,
+        rms=rms,
         scale=scale,
         allowed=float(allowed[worst]) if gap.size else tolerance.max_abs,
         differing=int(np.count_nonzero(~same)),
@@ -301,6 +309,12 @@ def local_scales(array: Floats, where: Mask) -> Floats:
         scale = np.minimum(scale, around.max(axis=-1, keepdims=True))
     scales: Floats = np.maximum(scale, np.where(np.isfinite(size), size, 0.0))
     return scales
+
+
+def _rms_of(x: Floats) -> float:
+    """Return the root mean square of the elements; 0 of none."""
+    top = float(np.max(np.abs(x), initial=0.0))
+    return top * math.sqrt(float(np.square(x / top).mean())) if top else 0.0
 
 
 def _cosine_of(x: Floats, y: Floats) -> float:

@@ -4,20 +4,20 @@ The cases are compared without optimizations, so that only the models differ. Bu
 optimizer may crash on a graph, or change the result of one form of it and not of another.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from graphfix import ops
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
 from graphfix.graph.walks import nodes_of
 from graphfix.proof.baseline import Baseline, OriginalRun
-from graphfix.proof.compare import Array
-from graphfix.proof.judge import OutputJudge
+from graphfix.proof.compare import Array, OutputDiff
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.model_source import Source
 from graphfix.runtime.run_errors import RunError
 
 Feeds = Callable[[Case], Mapping[str, Array]]
+Comparison = Callable[[OriginalRun, dict[str, Array]], Iterable[OutputDiff]]
 
 # The optimizers that are to blame most often; without one of them the model may run.
 _OPTIMIZERS = (
@@ -34,27 +34,29 @@ class DefaultSessionCheck:
     Args:
         after: The repaired model.
         original: The original and its outputs.
-        judge: Compares the two; takes the notes.
+        compare_outputs: Compares outputs of the repaired model with those of a run.
         feeds: Returns the inputs of the repaired model for a case.
         runs: The original's runs of the cases that count; two of them are run here.
+        notes: Takes sentences for the reader of the verdict.
     """
 
     def __init__(
         self,
         after: Source,
         original: Baseline,
-        judge: OutputJudge,
+        compare_outputs: Comparison,
         feeds: Feeds,
         runs: Sequence[OriginalRun],
+        notes: dict[str, None],
     ) -> None:
         self._after, self._original = after, original
-        self._judge, self._feeds = judge, feeds
+        self._compare_outputs, self._feeds, self._notes = compare_outputs, feeds, notes
         usual = [x for x in runs if not x.case.poison] or list(runs)
         usual.sort(key=lambda x: x.case.element_count)
         self._runs = list({x.case.name: x for x in (usual[0], usual[len(usual) // 2])}.values())
 
     def find_fault(self, *, random: bool, locate: bool) -> str:
-        """Return why the proof fails, or an empty string; warnings go into the judge's notes.
+        """Return why the proof fails, or an empty string; warnings go into the notes.
 
         Args:
             random: Whether the models draw random numbers, so that nothing can be compared.
@@ -75,7 +77,7 @@ class DefaultSessionCheck:
             return ""
         for run, outputs in zip(self._runs, after_outputs, strict=True):
             own = OriginalRun(run.case, before[run.case.name], run.clean_masks, run.isolated_masks)
-            diff = next((x for x in self._judge.compare_case(own, outputs) if not x.ok), None)
+            diff = next((x for x in self._compare_outputs(own, outputs) if not x.ok), None)
             if diff is not None:
                 message = "in sessions as users open them, with all optimizations, "
                 message += f"output {diff.output!r} {diff.reason}, in case {diff.case!r}"
@@ -86,7 +88,7 @@ class DefaultSessionCheck:
         return ""
 
     def _add_note(self, text: str) -> None:
-        self._judge.notes[text] = None
+        self._notes[text] = None
 
     def _run_cases(self, without: Sequence[str] = ()) -> list[dict[str, Array]]:
         with Session(self._after, without=without) as session:

@@ -30,6 +30,8 @@ class Verdict(Proof):
         covered: Sizes that were tried, and conditions on the inputs that some case met.
         not_tried: Larger sizes, and conditions that no case met.
         notes: Sentences for the reader, such as which rows were excluded from the comparison.
+        allowance: How it came about that a quantized model may differ by more than the tolerance;
+            "" if it was held to that.
         first_divergence: The first tensor that differs, if one does and it was searched.
         forced: The dims of the inputs that a weight gives one size only, by name.
     """
@@ -39,6 +41,7 @@ class Verdict(Proof):
     dropped: tuple[DroppedCase, ...] = ()
     reason: str = ""
     notes: tuple[str, ...] = ()
+    allowance: str = ""
     first_divergence: Divergence | None = None
     dims: dict[str, dict[str, int]] = field(default_factory=dict)
     covered: tuple[str, ...] = ()
@@ -70,6 +73,7 @@ class Verdict(Proof):
             ],
             "dropped": [{"name": x.name, "reason": x.reason} for x in self.dropped],
             "notes": self.notes,
+            "allowance": self.allowance,
             "covered": self.covered,
             "not_tried": self.not_tried,
             "forced": self.forced,
@@ -94,6 +98,8 @@ class Verdict(Proof):
         summary, more = str(self).rstrip("."), "" if verbose else " (-v)"
         rows = [Row("numbers", summary + tried, "green" if self.ok else "red")]
         rows += forced_row(self.forced, verbose=verbose)
+        if self.allowance:
+            rows.append(Row("allowed", self.allowance))
         if self.not_tried:
             rows.append(Row("not tried", f"{', '.join(self.not_tried)} (--dims)"))
         if self.dropped:

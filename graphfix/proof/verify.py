@@ -11,9 +11,11 @@ from graphfix.cache_axes.cache_input import CacheInput
 from graphfix.core import Interface, Safety
 from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.case import Case
+from graphfix.feeds.case_search import check_sizes
 from graphfix.feeds.full_lengths import add_full_lengths
 from graphfix.feeds.graph_uses import node_title
 from graphfix.feeds.states import carry_states
+from graphfix.feeds.user_feeds import check_feeds, read_feeds
 from graphfix.files import io
 from graphfix.files import model_input as given
 from graphfix.paths import StrPath
@@ -211,6 +213,7 @@ class _Verification:
         self._steps_done = 0
         self._diffs_by_case: dict[str, Diffs] = {}
         self._false_dims: dict[Place, str] = {}
+        self._allowance = ""
         self._forced: Sequence[OriginalRun] = ()
         self._untaken: Sequence[str] = ()
         self._original = Baseline(
@@ -237,12 +240,12 @@ class _Verification:
     def run_before(self) -> None:
         """Find the cases and run the original on them."""
         options = self._options
-        self._original.run_cases(
-            options.get("cases"),
-            given.sizes_by_dim(options.get("dims")),
-            given.normalize_feeds(options.get("feeds")),
-            options.get("seed", 0),
-        )
+        sizes = given.sizes_by_dim(options.get("dims"))
+        feeds = given.normalize_feeds(options.get("feeds"))
+        if feeds is not None:
+            check_feeds(read_feeds(feeds), self._graph)
+        check_sizes(self._graph, sizes)
+        self._original.run_cases(options.get("cases"), sizes, feeds, options.get("seed", 0))
 
     @cached_property
     def _judge(self) -> OutputJudge:
@@ -344,8 +347,8 @@ class _Verification:
                     break  # the first entries have fallen out of the caches
                 feeds = {**self._repaired_feeds(case), **own_states}
                 outputs = self._run_step(session, case, feeds)
-                diffs = self._judge.compare_case(OriginalRun(case, dict(before)), outputs)
-                self._diffs_by_case[case.name] = tuple(diffs)
+                step = OriginalRun(case, dict(before))
+                self._diffs_by_case[case.name] = self._compare_as_rounded(step, outputs)
                 own_states = carry_states(chain.states, self._repaired_model, outputs) or {}
 
     def _compare_forced_branches(self) -> None:
@@ -362,7 +365,7 @@ class _Verification:
         self._forced, self._untaken = forcing.runs, forcing.untaken
         try:
             for run, outputs in forcing.run_both(self._repaired_feeds):
-                self._diffs_by_case[run.case.name] = tuple(self._judge.compare_case(run, outputs))
+                self._diffs_by_case[run.case.name] = self._compare_as_rounded(run, outputs)
         except ModelError as error:
             raise _RepairedFailedError(str(error)) from error
 
@@ -390,7 +393,12 @@ class _Verification:
         if faults:
             return faults
         check = DefaultSessionCheck(
-            self._after, self._original, self._judge, self._repaired_feeds, self.runs
+            self._after,
+            self._original,
+            self._compare_optimized,
+            self._repaired_feeds,
+            self.runs,
+            self._judge.notes,
         )
         random = first_random_node(self._graph) is not None
         return list(filter(None, [check.find_fault(random=random, locate=self.locates)]))
@@ -401,22 +409,42 @@ class _Verification:
         worst = max((x for x in diffs if not x.ok), key=lambda x: x.excess_ratio, default=None)
         if worst is None or worst.reason.startswith("has shape"):
             return diffs
-        segment_outputs = self._rounding_segments.compare_segments(
+        segments = self._rounding_segments.compare_segments(
             run.case.feeds, self._repaired_feeds(run.case)
         )
-        segment_diffs = (
-            diffs
-            if segment_outputs is None
-            else tuple(self._judge.compare_case(run, segment_outputs))
-        )
-        if all(x.ok for x in segment_diffs):
-            self._judge.notes[
-                f"output {worst.output!r} {worst.reason}, since what is quantized is rounded the "
-                f"other way in places, in case {worst.case!r}; given the same whole numbers, both "
-                "models make the same of them"
-            ] = None
-            return segment_diffs
-        return diffs
+        if segments.outputs is not None:
+            segment_diffs = tuple(self._judge.compare_case(run, segments.outputs))
+            if all(x.ok for x in segment_diffs):
+                self._judge.notes[
+                    f"output {worst.output!r} {worst.reason}, since what is quantized is rounded "
+                    f"the other way in places, in case {worst.case!r}; given the same whole "
+                    "numbers, both models make the same of them"
+                ] = None
+                return segment_diffs
+            return diffs
+        if segments.differing and (self._safety == "exact" or not run.case.is_ragged):
+            return diffs  # no rounding is to blame: it differs before one
+        return self._compare_as_rounded(run, outputs)
+
+    def _compare_optimized(self, run: OriginalRun, outputs: Outputs) -> Diffs:
+        """Compare outputs of sessions with all optimizations."""
+        return self._compare_as_rounded(run, outputs, optimize=True)
+
+    def _compare_as_rounded(
+        self, run: OriginalRun, outputs: Outputs, *, optimize: bool = False
+    ) -> Diffs:
+        """Compare outputs; a quantized model may differ as far as the original from itself."""
+        diffs = tuple(self._judge.compare_case(run, outputs))
+        if all(x.ok for x in diffs) or self._options.get("tolerance") is not None:
+            return diffs
+        own = self._original.own_rounding(self._tolerance, optimize=optimize)
+        if own is None:
+            return diffs
+        judge = replace(self._judge, tolerance=own.widen(self._tolerance))
+        wide_diffs = tuple(judge.compare_case(run, outputs))
+        if all(x.ok for x in wide_diffs):
+            self._allowance = str(own)
+        return wide_diffs
 
     @cached_property
     def _rounding_segments(self) -> RoundingSegments:
@@ -468,6 +496,7 @@ class _Verification:
             tuple(original.dropped),
             reason,
             notes,
+            allowance=self._allowance if ok else "",
             dims=dims,
             covered=(*coverage.covered, *dict.fromkeys(map(str, original.chains))),
             forced=original.signature.forced,

@@ -127,7 +127,7 @@ def ship(
     model = fix_inputs(model, spec)
     facts = read_facts(model, str(source), containers, axis, constants_of(source, model))
     usual = _tolerance_without_rounding(model, tolerance)
-    order = ShipOrder(source, facts, spec, usual, usual, ep, tell)
+    order = ShipOrder(source, facts, spec, usual, usual, ep, tell, is_measured=tolerance is None)
     allowed = tolerance or rounding_tolerance(order.passes_at(facts.containers[0])) or usual
     order = dataclasses.replace(order, tolerance=allowed)
     result = _ship_at_margins(order, folder)
@@ -193,7 +193,9 @@ def _ship_once(order: ShipOrder, folder: Path) -> Shipped:
         session_proof = None
         if all(x.verdict.ok for x in padding):
             tell("proving what a session gives")
-            session_proof = prove_end_to_end(scratch, facts.clips, order.tolerance)
+            session_proof = prove_end_to_end(
+                scratch, facts.clips, order.tolerance, order.own_rounding
+            )
         return Shipped(
             folder=None,
             manifest=manifest,

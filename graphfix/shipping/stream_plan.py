@@ -89,7 +89,9 @@ def plan_stream(
     _require_state_ports(model, user_states)
     signature = Signature(model)
     inferred = shapes.infer(model, usual=True)
-    states, idle = _split_states(model, inferred, find_growing_states(model, inferred, user_states))
+    growing_states = find_growing_states(model, inferred, user_states)
+    states, idle = _split_states(model, inferred, growing_states)
+    _require_fed_back(model, inferred, user_states, idle)
     if not states:
         raise UsageError(
             "no input of the model is told to be a state that an output continues; name them, "
@@ -152,6 +154,9 @@ def _combine_sizes(
 
 def _require_state_ports(model: ir.Model, user_states: Sequence[StatePair]) -> None:
     inputs, outputs = ({x.name for x in y} for y in (model.graph.inputs, model.graph.outputs))
+    repeated = {x.input for x in user_states if [y.input for y in user_states].count(x.input) > 1}
+    if repeated:
+        raise UsageError(f"--state {min(repeated)}: is named twice; it continues one output")
     for state in user_states:
         for name, names, kind in (
             (state.input, inputs, "input"),
@@ -181,6 +186,30 @@ def _split_states(
 
     fed_back = tuple(x for x in states if is_fed_back(x))
     return fed_back, {x.output for x in states} - {x.output for x in fed_back}
+
+
+def _require_fed_back(
+    model: ir.Model, inferred: Shapes, user_states: Iterable[StatePair], idle: set[str]
+) -> None:
+    """Raise a usage error for a state that the user names and no step can be fed."""
+    values = {x.name: x for x in (*model.graph.inputs, *model.graph.outputs)}
+    for state in user_states:
+        before, after = values[state.input], values[state.output]
+        if state.output not in idle and before.dtype == after.dtype:
+            continue
+        shapes_text = [_type_text(x, inferred) for x in (before, after)]
+        raise UsageError(
+            f"--state {state.input}={state.output}: the output {state.output!r} is "
+            f"{shapes_text[1]} and the input {state.input!r} {shapes_text[0]}, so the next step "
+            "cannot be fed what this one returns"
+        )
+
+
+def _type_text(value: ir.Value, inferred: Shapes) -> str:
+    """Return ``float[1,B,8]``; a shape that is not known is said to be."""
+    dims = inferred.dims(value)
+    shape = " of a shape that is not known" if dims is None else f"[{','.join(map(str, dims))}]"
+    return f"{'?' if value.dtype is None else value.dtype.name.lower()}{shape}"
 
 
 def _cache_windows(

@@ -1,5 +1,6 @@
 """The target folder of ``graphfix ship``: what may be replaced."""
 
+import os
 from pathlib import Path
 
 from graphfix.errors import ModelError, UsageError
@@ -23,6 +24,9 @@ def require_replaceable(source: Path, folder: Path) -> None:
                 f"{path}: the name is not in UTF-8, and ONNX Runtime opens no file of such a name; "
                 "rename it"
             ) from None
+    nearest = next(x for x in (folder, *folder.absolute().parents) if x.exists())
+    if not os.access(nearest, os.W_OK):
+        raise UsageError(f"-o {folder}: {nearest} is read-only; name a folder elsewhere")
     if not folder.exists():
         return
     if not folder.is_dir():

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import onnx_ir as ir
+import pytest
 
+from graphfix.facts.shapes import Shapes, shapes_of
+from graphfix.feeds import signature
 from graphfix.feeds.signature import Signature
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
@@ -17,3 +20,22 @@ def test_t_and_b_stand_for_the_dim_that_grows_and_the_batch() -> None:
     two = "m (float[s7, s9, 4] x, float[s8, 4] z) => (float[s7, s9, 4] y, float[s8, 4] w)"
     both = Signature(ir.from_onnx_text(f"{HEAD} {two} {{ y = Relu (x) w = Relu (z) }}"))
     assert both.symbol_of("T") is None  # which of two is not said
+
+
+def test_dims_are_tied_otherwise_without_another_inference(monkeypatch: pytest.MonkeyPatch) -> None:
+    inferred: list[object] = []
+
+    def infer(model: ir.Model) -> Shapes:
+        inferred.append(model)
+        return shapes_of(model)
+
+    monkeypatch.setattr(signature, "shapes_of", infer)
+    text = "m (float[B, S] x, float[B, T] z) => (float[B, S] y, float[B, T] w)"
+    graph = ir.from_onnx_text(f"{HEAD} {text} {{ y = Relu (x) w = Relu (z) }}")
+    first = Signature(graph)
+    for tie in ("one-time", "rows"):
+        other, apart = first.with_tie(tie), Signature(graph, tie)
+        assert (other.groups, other.tie) == (apart.groups, tie)
+        assert (len(first.groups), first.tie) == (3, "graph")
+        assert len(other.groups) < 3
+    assert len(inferred) == 3  # by the first, and by the two that were made anew

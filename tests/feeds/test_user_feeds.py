@@ -9,7 +9,7 @@ import pytest
 
 from graphfix.errors import FeedError
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.user_feeds import case_from_feeds
+from graphfix.feeds.user_feeds import case_from_feeds, check_feeds
 from tests.feeds.small_models import ADDITIVE, model
 
 
@@ -40,3 +40,16 @@ def test_given_inputs_that_do_not_fit(tmp_path: Path):
     (tmp_path / "text.npz").write_text("hello")
     with pytest.raises(FeedError, match=r"not an \.npz file"):
         case_from_feeds(tmp_path / "text.npz", signature)
+
+
+def test_inputs_are_checked_by_name_dtype_and_rank_before_anything_runs():
+    graph = model(ADDITIVE)
+    mask, scores = np.ones((2, 3), np.int64), np.zeros((2, 3, 3), np.float32)
+    check_feeds({"a": mask, "s": scores}, graph)
+    check_feeds({"a": mask}, graph)  # the other may become a constant
+    with pytest.raises(FeedError, match="have 'sc', and the model has no input of that name"):
+        check_feeds({"a": mask, "sc": scores}, graph)
+    with pytest.raises(FeedError, match="'s' is float64, and the model wants float32: save it"):
+        check_feeds({"s": scores.astype(np.float64)}, graph)
+    with pytest.raises(FeedError, match=r"'s' has shape \[3, 3\]"):
+        check_feeds({"s": scores[0]}, graph)

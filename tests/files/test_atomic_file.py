@@ -440,3 +440,14 @@ def test_a_name_that_is_no_text_has_a_draft() -> None:
     # Of a file that Linux calls by bytes that are not UTF-8.
     name = leftovers.part_path(Path("folder") / "m\udcff.onnx", "0123456789abcdef").name
     assert name == ".m.onnx.0123456789abcdef.part"
+
+
+def test_a_folder_that_is_read_only_is_told_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    atomic_file.require_writable(tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="there is no folder"):
+        atomic_file.require_writable(tmp_path / "none" / "m.onnx")
+    monkeypatch.setattr(atomic_file.os, "access", lambda path, _: path != tmp_path)
+    with pytest.raises(ModelError, match="is read-only; name a file elsewhere"):
+        atomic_file.require_writable(tmp_path / "m.onnx")

@@ -470,7 +470,12 @@ Bad = set[tuple[str, str]] | frozenset[tuple[str, str]]
 
 
 def searched(
-    sizes: Sequence[int], spoiled: Bad, needed: Bad = frozenset(), *, alone: bool = True
+    sizes: Sequence[int],
+    spoiled: Bad,
+    needed: Bad = frozenset(),
+    *,
+    alone: bool = True,
+    seconds: float = 60,
 ) -> tuple[culprits.Culprits, list[int]]:
     """A search through passes with so many places each, of which some are bad."""
     kinds = [type(f"P{i}", (Scales,), {"name": f"p{i}"}) for i in range(len(sizes))]
@@ -494,7 +499,7 @@ def searched(
         return "it differs" if there(spoiled) or there(needed) < len(needed) else ""
 
     tensors = frozenset(f"t{j}" for j in range(max(sizes, default=0)))
-    found = culprits.CulpritSearch(chosen, done, tensors, proves, lambda _: None)
+    found = culprits.CulpritSearch(chosen, done, tensors, proves, lambda _: None, seconds)
     return found.run("it differs", proves_unrepaired=alone), tries
 
 
@@ -537,7 +542,20 @@ def test_a_search_that_is_given_up_leaves_what_it_has_not_tried(
     assert deny.reason_for("p0", "t1") is None
     assert deny.reason_for("p0", "t5") is not None
     assert deny.reason_for("p1", "t5") is not None
-    assert any("not tried" in one.why for one in found.left)
+    assert any("not tried: the search ended after 3 tries" in one.why for one in found.left)
+
+
+def test_a_search_ends_with_its_budget_and_keeps_what_is_proved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = iter(range(100))  # one at the beginning and one before each try
+    monkeypatch.setattr(culprits.time, "monotonic", lambda: float(next(seconds)))
+    found, tries = searched([8, 8], {("p0", "t5"), ("p1", "t5")}, seconds=5)
+    assert tries[0] == 5
+    deny, only = found.exclusions
+    assert only.reason_for_pass("p0") is None
+    assert deny.reason_for("p0", "t1") is None
+    assert any("not tried: the search ended after --budget 5" in x.why for x in found.left)
 
 
 # What is said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import onnx
@@ -14,9 +14,10 @@ import pytest
 
 import graphfix
 from graphfix.core import Match, NodePass, Safety
-from graphfix.errors import FeedError, ModelError, UsageError
+from graphfix.errors import FeedError, GraphfixError, ModelError, UsageError
 from graphfix.files import io
-from graphfix.job import planning
+from graphfix.job import one_file, planning
+from graphfix.runtime import provider, python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -397,3 +398,47 @@ def test_where_no_leak_was_found_the_same_axis_is_padded(tmp_path: Path, spec: s
     report = graphfix.repair_file(tmp_path / "m.onnx", tmp_path / "o.onnx", spec)
     assert report.padded is not None
     assert report.ok
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "reason"),
+    [
+        ("none/o.onnx", {}, "there is no folder"),
+        (".", {}, "is a folder"),
+        ("o.onnx", {"ep": "cuda"}, "CUDA is unavailable here"),
+        ("o.onnx", {"feeds": "none.npz"}, "no such file"),
+    ],
+)
+def test_what_needs_no_model_is_checked_before_it_is_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: str,
+    options: dict[str, object],
+    reason: str,
+) -> None:
+    monkeypatch.setattr(provider, "available_providers", lambda: ["CPUExecutionProvider"])
+    monkeypatch.setattr(python, "available_providers", lambda: ["CPUExecutionProvider"])
+    monkeypatch.setattr(io, "load", lambda _: pytest.fail("the model was read"))
+    (tmp_path / "m.onnx").write_bytes(b"")
+    with pytest.raises(GraphfixError, match=reason):
+        graphfix.fix(tmp_path / "m.onnx", "directml", tmp_path / target, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"feeds": {"x": np.ones((1, 2, 8), np.float32), "len": np.ones(1)}}, "no input of that"),
+        ({"feeds": {"x": np.ones((1, 2, 8))}}, "'x' is float64, and the model wants float32"),
+        ({"dims": {"TT": 4}}, "no input has a dim named 'TT'"),
+    ],
+)
+def test_inputs_are_checked_before_anything_is_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], reason: str
+) -> None:
+    monkeypatch.setattr(one_file, "repair_model", lambda *_, **__: pytest.fail("it was repaired"))
+    if arrays := options.get("feeds"):
+        np.savez(tmp_path / "f.npz", **arrays)
+        options = {"feeds": tmp_path / "f.npz"}
+    onnx.save(onnx.parser.parse_model(ATTENTION), tmp_path / "m.onnx")
+    with pytest.raises(FeedError, match=reason):
+        graphfix.fix(tmp_path / "m.onnx", "directml", tmp_path / "o.onnx", **options)

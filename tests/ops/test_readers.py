@@ -13,7 +13,13 @@ from graphfix.ops.attention import _SLOTS, attention_slots
 from graphfix.ops.norms import epsilon_of, scaled_axes
 from graphfix.ops.operands import is_given, normalize_axes, read_ints
 from graphfix.ops.pads import pad_fill, pad_mode, pads_by_axis
-from graphfix.ops.products import read_fused_matmul, read_gemm, read_matmul_nbits, summed_axes
+from graphfix.ops.products import (
+    read_fused_matmul,
+    read_gemm,
+    read_matmul_nbits,
+    rounds_data,
+    summed_axes,
+)
 from graphfix.ops.recurrent import feature_axis_of_weight
 from graphfix.ops.reshapes import copies_zeros, reshape_target, reshaped_dims
 from graphfix.ops.resizes import read_resize, scales_input
@@ -261,6 +267,28 @@ def test_a_product_with_few_bits_is_this_formula() -> None:
     halves = np.stack([packed & 15, packed >> 4], -1).reshape(spec.n, spec.k).astype(np.float32)
     weight = (halves - 8) * scales[:, None]
     np.testing.assert_allclose(sample.first(), sample.inputs[0] @ weight.T, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("level", "rounds"), [("", False), ("0", False), ("1", False), ("4", True)]
+)
+def test_a_product_of_few_bits_may_round_its_data(level: str, rounds: bool) -> None:
+    accuracy = f", accuracy_level = {level}" if level else ""
+    (node,) = nodes_in(
+        f"""<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[B, 32] x) =>
+        (float[B, 2] y) {{ y = com.microsoft.MatMulNBits <K = 32, N = 2, bits = 4, block_size = 32
+        {accuracy}> (x, w, s) }}"""
+    )
+    assert rounds_data(node) is rounds
+
+
+def test_what_rounds_its_data_is_told_by_the_operator() -> None:
+    one, other = nodes_in(
+        """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[B, 4] x) =>
+        (float[B, 4] y) { c = com.microsoft.DynamicQuantizeMatMul (x, w, s) y = MatMul (c, v) }"""
+    )
+    assert rounds_data(one)
+    assert not rounds_data(other)
 
 
 # --- Attention, norms, operands -------------------------------------------------------------------

@@ -20,6 +20,7 @@ from graphfix.lengths.length_input import LengthInput
 from graphfix.probing.in_container import crop_to_clip
 from graphfix.probing.padded import padded
 from graphfix.proof.compare import Tolerance
+from graphfix.proof.own_rounding import OwnRounding
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 PLAIN = "m (float[B, T, 4] x) => (float[B, T, 4] y) { a = Relu (x)  y = Neg (a) }"
@@ -554,3 +555,24 @@ def test_a_clip_is_as_long_as_its_windows():
     assert clips.make_clip(4, 0, 0)["x"].shape == (1, 1, 4)
     with pytest.raises(FeedError, match="has nothing to work on"):
         clips.make_clip(3, 0, 0)
+
+
+ROUNDED = """m (float[B, T, 4] x) => (float[B, T, 4] y)
+    <float s = {0.01}, int8 z = {0}, float g = {%s}>
+    { q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z) y = Mul (d, g) }"""
+
+
+def test_what_is_quantized_may_differ_as_far_as_the_original_from_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = OwnRounding({"other last bits": 0.004}, rms=0.005, runs=3)
+    monkeypatch.setattr("graphfix.probing.padded.measure_own_rounding", lambda *_, **__: own)
+    original, near, wrong = (model(ROUNDED % x) for x in ("1.0", "1.005", "1.02"))
+    verdict = padded(near, original=original)
+    assert verdict.ok
+    assert str(own) in verdict.notes
+    assert not padded(wrong, original=original)
+    assert not padded(near, original=original, tolerance=Tolerance())
+    rounding = "q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z)"
+    plain = ROUNDED.replace(rounding, "d = Neg (x)")
+    assert not padded(model(plain % "1.005"), original=model(plain % "1.0"))

@@ -62,3 +62,40 @@ def test_a_rounding_that_is_left_out_is_a_fault() -> None:
     node = next(x for x in after.graph if x.op_type == "Mul")
     node.replace_input_with(0, next(x for x in after.graph if x.op_type == "Add").outputs[0])
     assert not graphfix.verify(model(0.0), after, feeds=FEEDS)
+
+
+POINT = """<ir_version: 8, opset_import: ["" : 17]> m (float[B, 4] x) => (float[B, 4] y)
+    <float more = {%s}> {{ a = Add (x, more) q, s, z = DynamicQuantizeLinear (a)
+    d = DequantizeLinear (q, s, z) y = Mul (d, d) }}"""
+
+
+def test_a_zero_point_that_is_rounded_the_other_way_moves_all_integers() -> None:
+    # The range is -127.5 to 127.5 and the zero point 127.5: the last bit decides.
+    feeds = {
+        "x": np.array([[-127.5, 127.5, 3.2, -40.1], *[[3.2, -7.1, 9.3, 50.2]] * 99], np.float32)
+    }
+    before, after = (
+        ir.from_onnx_text((POINT % x).replace("{{", "{").replace("}}", "}"))
+        for x in ("0.0", "7e-6")
+    )
+    verdict = graphfix.verify(before, after, feeds=feeds)
+    assert verdict.ok
+    assert any("rounded the other way" in x for x in verdict.notes)
+
+
+BITS = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+    m (float[B, 32] x) => (float[B, 2] y)
+    <float[32] g = {%s}, uint8[2, 1, 16] w = {%s}, float[2] s = {0.5, %s}>
+    { a = Mul (x, g) p = com.microsoft.MatMulNBits <K = 32, N = 2, bits = 4, block_size = 32,
+    accuracy_level = 4> (a, w, s) y = Mul (p, p) }"""
+
+
+def bits(gain: float = 1.0, scale: float = 0.25) -> ir.Model:
+    weights = ", ".join(str((41 * i) % 251) for i in range(32))
+    return ir.from_onnx_text(BITS % (", ".join([repr(gain)] * 32), weights, scale))
+
+
+def test_a_product_that_rounds_its_data_is_held_too() -> None:
+    assert not graphfix.verify(bits(), bits(gain=1.001))
+    assert not graphfix.verify(bits(), bits(scale=0.251))
+    assert graphfix.verify(bits(), bits(gain=1.0000001))

@@ -104,6 +104,8 @@ def test_the_smallest_and_a_middle_case_without_garbage_are_run() -> None:
     source = model(PLAIN)
     original = baseline.Baseline(source, source, lambda: source, Tolerance(), print)
     judge = OutputJudge(ContentMasks(Signature(source)), Tolerance(), "exact")
-    check = default_session.DefaultSessionCheck(source, original, judge, feed, runs)
+    check = default_session.DefaultSessionCheck(
+        source, original, judge.compare_case, feed, runs, judge.notes
+    )
     assert not check.find_fault(random=True, locate=False)
     assert fed == ["2", "5"]

@@ -358,8 +358,11 @@ def test_given_feeds_and_a_changed_signature(tmp_path: Path):
     )
     assert verdict.ok
     assert list(verdict.cases) == ["given"]
-    with pytest.raises(FeedError, match="does not run on the case 'given'"):
+    with pytest.raises(FeedError, match="'x' is float64, and the model wants float32"):
         verify(model(PLAIN), after, feeds={"x": np.zeros((1, 2))})
+    three = "m (float[B, T] x) => (float[N] y) <int64[1] n = {3}> { y = Reshape (x, n) }"
+    with pytest.raises(FeedError, match="does not run on the case 'given'"):
+        verify(model(three), model(three), feeds={"x": np.zeros((1, 2), np.float32)})
 
 
 def test_given_dims_and_progress():

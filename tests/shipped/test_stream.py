@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import graphfix
 from graphfix.cache_axes.growth import unify_dims
 from graphfix.cli import main
 from graphfix.errors import FeedError, UsageError
+from graphfix.feeds.states import StatePair
 from graphfix.files import io
 from graphfix.job import planning
 from graphfix.proof.compare import Tolerance
@@ -316,3 +318,37 @@ def test_small_caches_and_a_container_of_several_alone(
     follow(stream, "causal and mask", [new[0]] * (cache // new[0]), Growing("causal and mask"))
     with pytest.raises(FeedError, match="do not fit"):
         stream.run(None, feeds("causal and mask", cache, new[0]))
+
+
+STATES = """float[B, T, 4] x, float[1, B, 4] a, float[1, B, 4] b, int64[1, B, 4] n) =>
+    (float[B, T, 4] y, float[1, B, 4] c, float[1, B, 4] d, int64[1, B, 4] m"""
+
+
+@pytest.mark.parametrize(
+    ("states", "reason"),
+    [
+        ({"a": "y"}, "'y' is float[B,T,4] and the input 'a' float[1,B,4], so the next step cannot"),
+        ({"a": "m"}, "'m' is int64[1,B,4] and the input 'a' float[1,B,4], so the next step"),
+        ({"a": "d", "b": "z"}, "there is no output 'z'"),
+        ({"a": "e"}, "'e' is float of a shape that is not known"),
+    ],
+)
+def test_a_state_that_is_named_is_never_dropped(
+    tmp_path: Path, states: dict[str, str], reason: str
+) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "own" : 1]> g ({STATES}, float[1, B, 4] e) {{
+        y = Neg (x) c = Neg (a) d = Neg (b) m = Neg (n) e = own.F (a) }}"""
+    file = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(text), file)
+    with pytest.raises(UsageError, match=re.escape(reason)):
+        ship_file(file, tmp_path / "out", ["T=1"], states=states)
+
+
+def test_a_state_is_named_once(tmp_path: Path) -> None:
+    file = tmp_path / "m.onnx"
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g ({STATES}) {{
+        y = Neg (x) c = Neg (a) d = Neg (b) m = Neg (n) }}"""
+    onnx.save(onnx.parser.parse_model(text), file)
+    twice = [StatePair("a", "c"), StatePair("a", "d")]
+    with pytest.raises(UsageError, match="--state a: is named twice"):
+        ship_file(file, tmp_path / "out", ["T=1"], states=twice)

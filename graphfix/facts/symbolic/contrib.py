@@ -26,6 +26,9 @@ def register_contrib_rules() -> None:
         rule = registry.get("", op_type, 10)
         if rule is not None:
             registry.register(DOMAIN, op_type, 1)(rule)
+    lstm = registry.get("", "LSTM", 14)
+    if lstm is not None:  # its weights are stored otherwise, which no shape is taken from
+        registry.register(DOMAIN, "DynamicQuantizeLSTM", 1)(lstm)
 
 
 def infer_group_query_attention(facts: Facts, ctx: Context, node: ir.Node) -> None:

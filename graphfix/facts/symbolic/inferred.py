@@ -89,9 +89,12 @@ class Facts:
 
     def new_unknown(self, ctx: Context) -> sympy.Expr:
         """Return a number of which nothing is known."""
-        dim = ctx.new_symbolic_dim()
+        return expr_of(self._new_unknown_dim(ctx))
+
+    def _new_unknown_dim(self, ctx: Context) -> ir.SymbolicDim:
+        dim: ir.SymbolicDim = ctx.new_symbolic_dim()
         self._minted.add(str(dim))
-        return expr_of(dim)
+        return dim
 
     def shorten_dim(self, ctx: Context, dim: Dim) -> Dim:
         """Return ``dim``, or one name for all dims written like it if it is long or steep.
@@ -253,7 +256,8 @@ class Facts:
         if array is None or array.size > MAX_SHAPE_ELEMENTS:
             guess = ctx.get_symbolic_value(value)
             if guess is not None:
-                ctx.set_symbolic_value(value, [dim_of(self.new_unknown(ctx)) for _ in guess])
+                # Hundreds of them in a table: no expression is made of a name that nobody reads.
+                ctx.set_symbolic_value(value, [self._new_unknown_dim(ctx) for _ in guess])
             return
         items = self._without_overflow(ctx, items_of(array), value.dtype)
         dims = [dim_of(x) for x in items]

@@ -3,12 +3,23 @@
 import dataclasses
 from collections.abc import Sequence
 
+import sympy
+
 from graphfix.lengths.joint_axes import RefusedError, check_rows_unmixed, join_axes
 from graphfix.lengths.rule_site import PaddingRule, RuleSite
 from graphfix.lengths.rules.quantize import subtract_zero_point
-from graphfix.lengths.tail_state import ANY, FINITE, ZERO, Axis, Tail, TensorState, carries_time
+from graphfix.lengths.tail_state import (
+    ANY,
+    FINITE,
+    ZERO,
+    Axis,
+    Tail,
+    TensorState,
+    carries_time,
+    fixed_axis,
+)
 from graphfix.ops.einsums import equation_of
-from graphfix.ops.products import read_fused_matmul, read_gemm
+from graphfix.ops.products import read_fused_matmul, read_gemm, read_matmul_nbits
 
 
 def infer_matmul(site: RuleSite, transposed: Sequence[int] = ()) -> TensorState:
@@ -112,6 +123,20 @@ def infer_matmul_integer(site: RuleSite) -> TensorState:
     return infer_matmul(site)
 
 
+def infer_matmul_nbits(site: RuleSite) -> TensorState:
+    """Infer a MatMul with a constant of few bits: it takes the data row by row, rounded or not."""
+    site.check_parameters("its weights carry time")
+    state = site.input_state()
+    if state.axes is None:
+        raise RefusedError("the rank of one of its inputs is not known")
+    if carries_time(state.factors_of(state.rank - 1)):
+        raise RefusedError("time is its feature axis")
+    product = read_matmul_nbits(site.node)
+    axes = (*state.axes[:-1], fixed_axis(sympy.Integer(product.n)))
+    zeros = product.bias is None
+    return TensorState(axes, state.tails_after_arithmetic(zeros=zeros))
+
+
 def infer_fused_matmul(site: RuleSite) -> TensorState:
     """Infer com.microsoft's MatMul, which may swap the last two axes of either operand first."""
     product = read_fused_matmul(site.node)
@@ -125,6 +150,7 @@ RULES = {
     "Einsum": PaddingRule(infer_einsum),
     "com.microsoft.FusedMatMul": PaddingRule(infer_fused_matmul),
     "Gemm": PaddingRule(infer_gemm),
+    "com.microsoft.MatMulNBits": PaddingRule(infer_matmul_nbits),
     "MatMul": PaddingRule(infer_matmul),
     "MatMulInteger": PaddingRule(infer_matmul_integer),
 }

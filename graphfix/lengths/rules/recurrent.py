@@ -1,4 +1,4 @@
-"""Rules for LSTM, GRU and RNN: with the length of each row they stop, and turn back, at its end."""
+"""Rules for recurrences: with the length of each row they stop, and turn back, at its end."""
 
 import sympy
 
@@ -29,6 +29,9 @@ def infer_recurrent(site: RuleSite) -> list[TensorState | None]:
     time_axis, batch_axis = (1, 0) if batch_first else (0, 1)
     check_rows_unmixed(state, (time_axis,))
     time = _time_of_steps(state, time_axis)
+    if time is not None and site.node in ops.COMPUTES_QUANTIZED:
+        # One range is taken over all steps of all rows: those behind the end of a row count.
+        state = site.require_zero_tail(0, time_axis, "maximum pollution")
     rows = state.factors_of(batch_axis)
     if site.source.batch is not None and not _is_batch_alone(rows):
         raise RefusedError("its batch axis holds something else beside the batch")
@@ -103,4 +106,4 @@ def _output_axis(site: RuleSite, index: int) -> Axis:
 
 
 _RULE = PaddingRule(infer_recurrent, AcceptedInputs.SIZES_BEHIND)
-RULES = dict.fromkeys(ops.RECURRENT - ops.COMPUTES_QUANTIZED, _RULE)
+RULES = dict.fromkeys(ops.RECURRENT, _RULE)

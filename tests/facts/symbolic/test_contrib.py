@@ -13,6 +13,7 @@ from tests.passes.models import execute
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 SIZES = {"B": 2, "T": 3, "S": 5, "P": 4, "M": 9}
+TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int8)": np.int8}
 PAST = "float[B, 4, P, 8] pk, float[B, 4, P, 8] pv"
 QKV = "float[B, T, 32] q, float[B, S, 32] k, float[B, S, 48] v"
 SAME = "float[B, T, 32] q, float[B, S, 32] k, float[B, S, 32] v"
@@ -39,6 +40,12 @@ MODELS = {
     "rotary": (
         "float[B, T, 32] q, int64[1] at, float[M, 4] c, float[M, 4] s",
         "y = com.microsoft.RotaryEmbedding <num_heads = 4> (q, at, c, s)",
+    ),
+    "a recurrence of integers": (
+        """float[T, B, 6] q, int8[2, 6, 32] w, int8[2, 8, 32] r, float[2] s, int8[2] p,
+        float[2, B, 8] h""",
+        """y, a, b = com.microsoft.DynamicQuantizeLSTM <hidden_size = 8,
+            direction = "bidirectional"> (q, w, r, , , h, h, , s, p, s, p)""",
     ),
     "gelu": ("float[B, T, 32] q, float[32] b", "y = com.microsoft.BiasGelu (q, b)"),
     "skip": (
@@ -70,7 +77,7 @@ def test_shapes_are_those_of_a_run(name: str) -> None:
     feeds = {}
     for x in session.get_inputs():
         shape = [SIZES.get(d, d) for d in x.shape]
-        feeds[x.name] = np.zeros(shape, np.int64 if x.type == "tensor(int64)" else np.float32)
+        feeds[x.name] = np.zeros(shape, TYPES[x.type])
     assert [list(x.shape) for x in session.run(None, feeds)] == found
     assert all(shapes.dtype(x) == ir.DataType.FLOAT for x in made)
 

@@ -13,8 +13,10 @@ from tests.lengths.sites import asked_leaks, site_of
 
 INPUTS = (
     "float[B, T, 4] x, float[B, T, 4] z, float[B, 4, T] h, float[4, 4] w, float[4] v, float[T] t, "
-    "uint8[4, 4] u, uint8 p, uint8[T] r, float[T, 4] m, float[4, 6] n, float[B, 4, 4] g"
+    "uint8[4, 4] u, uint8 p, uint8[T] r, float[T, 4] m, float[4, 6] n, float[B, 4, 4] g, "
+    "uint8[6, 1, 16] q, float[6] s, uint8[6] e, int32[4] i, float[6] b"
 )
+BITS = "com.microsoft.MatMulNBits <K = 4, N = 6, bits = 4, block_size = 32>"
 INNER = "Einsum <equation = 'bti,btj->bij'>"
 
 
@@ -46,6 +48,9 @@ def infer(node: str, **facts: object) -> tuple[RuleSite, TensorState]:
         ("com.microsoft.FusedMatMul <transA = 1> (x, z)", "B 4 4", [1]),
         ("com.microsoft.FusedMatMul <transA = 1, transB = 1> (x, h)", "B 4 4", [1]),
         ("com.microsoft.FusedMatMul (x, h)", "B T T", []),
+        (f"{BITS} (x, q, s)", "B T 6", []),
+        (f"{BITS} (x, q, s, e, i, b)", "B T 6", []),
+        (f"{BITS} (x, q, s, , , b)", "B T 6", []),
         ("Gemm (m, n)", "T 6", []),
         ("Gemm <transB = 1> (m, m)", "T T", []),
         ("Gemm <transA = 1> (m, m)", "4 4", [1]),
@@ -77,6 +82,8 @@ def test_axes_and_what_is_masked(node: str, sizes: str, masked: list[int]) -> No
         ("MatMulInteger (x, u, p, r)", "its zero point carries time"),
         ("MatMulInteger (x, u, r)", "its zero point carries time"),
         ("Gemm (m, w, m)", "what it adds carries time"),
+        (f"{BITS} (h, q, s)", "time is its feature axis"),
+        (f"{BITS} (x, q, t)", "its weights carry time"),
     ],
 )
 def test_refusals(node: str, reason: str) -> None:
@@ -84,10 +91,12 @@ def test_refusals(node: str, reason: str) -> None:
         infer(node)
 
 
-@pytest.mark.parametrize("name", ["x", "w"])
-def test_a_rank_that_is_not_known_is_refused(name: str) -> None:
+@pytest.mark.parametrize(
+    ("node", "name"), [("MatMul (x, w)", "x"), ("MatMul (x, w)", "w"), (f"{BITS} (x, q, s)", "x")]
+)
+def test_a_rank_that_is_not_known_is_refused(node: str, name: str) -> None:
     with pytest.raises(RefusedError, match="the rank of one of its inputs is not known"):
-        infer("MatMul (x, w)", **{name: {"axes": None, "tails": ()}})
+        infer(node, **{name: {"axes": None, "tails": ()}})
 
 
 @pytest.mark.parametrize(
@@ -103,6 +112,9 @@ def test_a_rank_that_is_not_known_is_refused(name: str) -> None:
         ("Einsum <equation = 'bti,bti->bti'> (x, z)", {"x": FINITE, "z": ZERO}, ZERO),
         ("Einsum <equation = 'bti,bti->bti'> (x, z)", {"x": FINITE, "z": ANY}, ANY),
         ("Gemm (m, n)", {"m": ZERO}, ZERO),
+        (f"{BITS} (x, q, s, e)", {"x": ZERO}, ZERO),
+        (f"{BITS} (x, q, s, , , b)", {"x": ZERO}, FINITE),
+        (f"{BITS} (x, q, s)", {"x": ANY}, ANY),
         ("Gemm (m, n, v)", {"m": ZERO}, FINITE),
     ],
 )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
 import pytest
 
+import graphfix
 from graphfix.lengths.tail_state import ZERO, BatchFactor
 from tests.lengths.analysed import analysis_of, leaks, reasons, state_of
 
@@ -53,3 +57,38 @@ def test_the_padded_size_for_all_rows_is_replaced() -> None:
 def test_refusals(body: str, reason: str) -> None:
     constants = f"{CONSTANTS}, int64[1] m1 = {{-1}}, int64[1] far = {{-9223372036854775807}}"
     assert reasons(analysis_of(body, inputs=LENGTHS, constants=constants))[0].startswith(reason)
+
+
+QUANTIZED = "k = Cos (x) c = Transpose <perm = [1, 0, 2]> (k) "
+QUANTIZED += "y, h = com.microsoft.DynamicQuantizeLSTM <hidden_size = 2> "
+QUANTIZED += "(c, w, r, , , , , , scale, point, scale, point)"
+_W, _R = (", ".join(str((7 * i) % 23 - 11) for i in range(n)) for n in (32, 16))
+INTEGERS = f"int8[1, 4, 8] w = {{{_W}}}, int8[1, 2, 8] r = {{{_R}}}, float[1] scale = {{0.1}}, "
+INTEGERS += "int8[1] point = {0}"
+
+
+def test_a_quantized_one_takes_its_range_over_zeros() -> None:
+    analysis = analysis_of(QUANTIZED, constants=INTEGERS)
+    assert not analysis.refusals
+    assert sorted(leaks(analysis)) == ["maximum pollution", "poisoned input", "recurrence"]
+    steps = state_of(analysis, "y")
+    assert steps is not None
+    assert steps.tails == (ZERO, None, None, None)
+    assert str(steps.size_along(3)) == "2"
+
+
+def test_what_is_behind_a_shorter_row_moves_no_range() -> None:
+    model = ir.from_onnx_text(
+        f"""<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[B, T, 4] x) => (float[T, D, B, H] y) <{INTEGERS}> {{ {QUANTIZED} }}"""
+    )
+    graphfix.run(model, "ilens-mask:axis=x.1")
+    session = ort.InferenceSession(ir.to_proto(model).SerializeToString())
+    x = np.random.default_rng(0).normal(size=(2, 9, 4)).astype(np.float32)
+    outputs = []
+    for garbage in (0.0, 50.0):
+        x[1, 5:] = garbage
+        feeds = {"x": x, "ilens": np.array([9, 5], np.int64)}
+        outputs.append(session.run(["y"], feeds)[0])
+    assert np.array_equal(outputs[0], outputs[1])
+    assert not outputs[0][5:, :, 1].any()
