@@ -125,6 +125,16 @@ def test_nothing_in_it_is_markup_but_ours() -> None:
     assert escapes.escape(EVIL, quote=False) in text.replace("&#34;", '"')
 
 
+@pytest.mark.parametrize("mark", ["\u202e", "\u2066", "\x1b", "\x00", "\r"])
+def test_marks_that_turn_or_hide_text_are_spelt_out(data: dict[str, Any], mark: str) -> None:
+    name = f"ok{mark}evil"
+    change = {"by": "fold", "at": name, "removed": [f"{name} = Relu (x)"], "added": []}
+    passes = [{**data["passes"][0], "changes": [change], "skips": [[name, name]]}]
+    text = html.render_page({**data, "source": name, "passes": passes})
+    assert mark not in text
+    assert f"ok{repr(mark)[1:-1]}evil" in read({**data, "source": name, "passes": passes}).text
+
+
 def test_four_questions_are_answered_first(data: dict[str, Any]) -> None:
     text = read(data).text
     asked = ["What was wrong", "What was changed", "Is it right", "Is it faster"]
