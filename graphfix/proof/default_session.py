@@ -89,7 +89,7 @@ class DefaultSessionCheck:
         self._judge.notes[text] = None
 
     def _run_cases(self, without: Sequence[str] = ()) -> list[dict[str, Array]]:
-        with open_default_session(self._after, without) as session:
+        with open_default_session(self._after, without=without) as session:
             return [session.run(self._feeds(x.case)) for x in self._runs]
 
     def _culprit_text(self) -> str:
