@@ -40,7 +40,7 @@ def as_path_or_model(model_like: ModelLike) -> PathOrModel:
             f"{type(model_like).__name__} is no model; give a path, an onnx.ModelProto or an "
             "onnx_ir.Model"
         )
-    return ir.from_proto(proto)
+    return io.from_proto(proto)
 
 
 def as_model(model_like: ModelLike) -> ir.Model:

@@ -20,8 +20,10 @@ from graphfix.files.model_input import Dims, ModelLike, as_model, one_size_by_di
 from graphfix.graph.walks import nodes_of
 from graphfix.runtime.load_check import lacks_kernel
 from graphfix.runtime.optimizer import Optimizer
+from graphfix.runtime.own_errors import raises_own_errors
 
 
+@raises_own_errors
 def plan(
     model: ModelLike, *, dims: Dims | None = None, progress: Progress | None = None
 ) -> DirectMLPlan:

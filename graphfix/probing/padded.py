@@ -21,6 +21,7 @@ from graphfix.lengths.length_input import LengthInput
 from graphfix.probing.containers import PaddedCheck
 from graphfix.probing.in_container import PaddedDiff
 from graphfix.proof.compare import Tolerance
+from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import require_provider
 from graphfix.wording import Proof, Tell
@@ -98,6 +99,7 @@ class PaddedVerdict(Proof):
         return f"{text}{diff.difference_text}, for a clip of {worst}."
 
 
+@raises_own_errors
 def padded(
     model: ModelLike,
     *,
