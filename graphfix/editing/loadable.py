@@ -1,5 +1,6 @@
 """What keeps ONNX Runtime from loading a model and means nothing to what it computes."""
 
+import contextlib
 from collections.abc import Iterator
 
 import onnx_ir as ir
@@ -69,3 +70,20 @@ def loadable_copy(model: ir.Model) -> ir.Model | None:
     for _, value in list(external_sizes(copy)):
         move_inside(value)
     return copy
+
+
+@contextlib.contextmanager
+def without_inner_shapes(model: ir.Model) -> Iterator[None]:
+    """Declare no shapes but those of inputs and outputs within the block.
+
+    ONNX Runtime infers the others; one that contradicts the graph may keep it from loading.
+    """
+    values = [x for node in all_nodes(model) for x in node.outputs if not x.is_graph_output()]
+    declared = [(x, x.shape) for x in values if x.shape is not None]
+    try:
+        for value, _ in declared:
+            value.shape = None
+        yield
+    finally:
+        for value, shape in declared:
+            value.shape = shape

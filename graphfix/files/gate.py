@@ -187,7 +187,9 @@ class _GraphChecker:
     def _check_node(self, node: onnx.NodeProto, visible: Names) -> None:
         """Check a node without the names that it reads and makes."""
         op_type, domain = node.op_type, node.domain
-        if {type(op_type), type(node.name), type(domain), type(node.doc_string)} != {str}:
+        if {type(op_type), type(node.name)} != {str}:
+            raise MalformedError(f"the name of a node is not in UTF-8: {node.name!r}")
+        if {type(domain), type(node.doc_string)} != {str}:
             raise MalformedError(f"a text of the node {name_of_node(node)!r} is not in UTF-8")
         if not op_type:
             raise MalformedError(f"the node that makes {name_of_node(node)!r} has no operator")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from graphfix.editing.loadable import loadable_copy
+from graphfix.editing.loadable import loadable_copy, without_inner_shapes
 from graphfix.facts.view import View
 from graphfix.graph.walks import all_nodes
 from graphfix.rules.rule import PROVIDERS, Hazard, Rule
@@ -47,11 +47,14 @@ class DoesNotLoad(Rule):
         """Flag the model, at the node that ONNX Runtime names."""
         nodes = list(all_nodes(view.model))
         # What the pass loadable repairs is a finding of its own.
-        if nodes and (reason := load_refusal(loadable_copy(view.model) or view.model)):
+        model = loadable_copy(view.model) or view.model
+        if nodes and (reason := load_refusal(model)):
             named = _named_node(nodes, reason)
             message = f"ONNX Runtime {runtime_version()} does not load the model: {reason}"
             at = "" if named is not None else "the model"
-            yield Hazard(named or nodes[0], message, "error", at=at)
+            with without_inner_shapes(model):
+                fix = "fresh-shapes" if load_refusal(model) is None else None
+            yield Hazard(named or nodes[0], message, "error", fix, at)
 
 
 def _named_node(nodes: list[ir.Node], reason: str) -> ir.Node | None:

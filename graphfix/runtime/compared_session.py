@@ -4,12 +4,13 @@ On the CPU without ONNX Runtime's graph optimizations; elsewhere with all of the
 be used.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
 
-from graphfix.editing.loadable import loadable_copy
+from graphfix.editing.loadable import loadable_copy, without_inner_shapes
 from graphfix.errors import ModelError
 from graphfix.files.model_input import PathOrModel, as_model
 from graphfix.runtime.cpu_stand_in import stand_in_copy
@@ -24,11 +25,6 @@ _CLASH = ("tensor(float16)", "tensor(float)")
 _CONVERTED = (
     "; that is a conversion to float16 gone wrong: convert the float32 model that it was made "
     "from, graphfix run FLOAT32.onnx -p directml,float16"
-)
-
-_NOT_AS_GIVEN = (
-    "ONNX Runtime does not load the original: a copy was run with distinct names of nodes and with "
-    "its sizes inside"
 )
 
 
@@ -77,24 +73,36 @@ def _open_or_stand_in(opener: Callable[[PathOrModel], Opened], model: PathOrMode
 def open_original(model: PathOrModel, extra_outputs: Sequence[str] = ()) -> Opened:
     """Open a session of the user's model; a ModelError says that the model as given fails.
 
-    What ONNX Runtime refuses and what changes no number, the pass ``loadable`` repairs; here it
-    is repaired in a copy.
+    What ONNX Runtime refuses and what changes no number, the passes ``loadable`` and
+    ``fresh-shapes`` repair; here it is repaired in a copy.
     """
     try:
         return open_session(model, extra_outputs=extra_outputs)
     except ModelError as error:
-        loadable = loadable_copy(as_model(model)) if _is_there(model) else None
-        if loadable is not None:
-            session = open_original(loadable, extra_outputs)
-            session.notes = (*session.notes, _NOT_AS_GIVEN)
+        if not _is_there(model):
+            raise
+        refusal = error
+    for copy, note in _loadable_copies(as_model(model)):
+        with contextlib.suppress(ModelError):
+            session = open_session(copy, extra_outputs=extra_outputs)
+            session.notes = (*session.notes, f"ONNX Runtime does not load the original: {note}")
             return session
-        if _is_there(model):
-            reason = str(error).rstrip(".")
-            advice = _CONVERTED if all(x in reason for x in _CLASH) else ""
-            raise ModelError(
-                f"the model as given does not load in ONNX Runtime: {reason}{advice}"
-            ) from error
-        raise
+    reason = str(refusal).rstrip(".")
+    advice = _CONVERTED if all(x in reason for x in _CLASH) else ""
+    message = f"the model as given does not load in ONNX Runtime: {reason}{advice}"
+    raise ModelError(message) from refusal
+
+
+def _loadable_copies(model: ir.Model) -> Iterator[tuple[ir.Model, str]]:
+    """Yield copies that compute the same and may load, each with what they are."""
+    if (copy := loadable_copy(model)) is not None:
+        yield copy, "a copy was run with distinct names of nodes and with its sizes inside"
+    with without_inner_shapes(copy or model):
+        try:
+            bare = (copy or model).clone()
+        except ValueError:  # a body that returns a value of outside
+            return
+    yield bare, "a copy was run without the shapes that the file declares for inner tensors"
 
 
 def _is_there(model: PathOrModel) -> bool:

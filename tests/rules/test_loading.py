@@ -82,3 +82,21 @@ def test_large_weights_are_not_read_and_the_model_is_as_before() -> None:
     assert not read
     assert [x.name for x in model.graph.inputs] == ["x"]
     assert list(model.graph.initializers) == ["w"]
+
+
+STALE = """<ir_version: 8, opset_import: ["" : 17]>
+    m (float[N, 4] x, float[4, 5] w) => (float[N, 5] y)
+    <int64[1] one = {1}, int64[1] four = {4}, float[N, 7] h>
+    { s = Shape <start = 0, end = 1> (x)  n = Mul (s, one)  u = Concat <axis = 0> (n, four)
+      h = Reshape (x, u)  y = MatMul (h, w) }"""
+
+
+def test_a_declared_shape_that_it_stumbles_over_is_repaired_and_proved() -> None:
+    (hit,) = findings(STALE, "does-not-load")
+    assert hit.fix == "fresh-shapes"
+    before, after = ir.from_onnx_text(STALE), ir.from_onnx_text(STALE)
+    graphfix.run(after, "fresh-shapes")
+    verdict = graphfix.verify(before, after)
+    assert verdict, str(verdict)
+    assert any("does not load the original" in x for x in verdict.notes)
+    assert not graphfix.check(after, "does-not-load")
