@@ -36,6 +36,7 @@ def explain(name: str, model: str | None, as_json: bool) -> None:
     if fixes := dict.fromkeys(x.fix for x in explanation.findings if x.fix is not None):
         _terminal.print_paragraph(f"To repair it: graphfix run {model} -p {','.join(fixes)}", "  ")
     elif not explanation.findings:
-        none = "nothing that is known to cause it was found; graphfix check says what else there is"
-        ports = any(x.title == "The inputs of this model" for x in explanation.sections)
-        _terminal.print_paragraph("nothing: the array is at fault" if ports else none, "  ")
+        _terminal.print_paragraph(
+            "nothing that is known to cause it was found; graphfix check says what else there is",
+            "  ",
+        )

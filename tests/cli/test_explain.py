@@ -76,7 +76,26 @@ def crash(tmp_path: Path) -> Path:
         ),
         ("reshape-allowzero", None),
         ("no-kernel", None),
-        ("80004005", None),
+        ("80001234", None),
+        ("80004005 Unspecified error", "80004005"),
+        (
+            "dml_provider_factory.cc(520)\\onnxruntime.dll!00007FFBDAE7F9B9: "
+            "(caller: 00007FFBDAE7FB21) Exception(1) tid(93ac) 887A0004 The specified",
+            "887A0004",
+        ),
+        (
+            "NOT_IMPLEMENTED : Could not find an implementation for Relu(14) node with name 'r'",
+            "Could not find an implementation for",
+        ),
+        (
+            "OrtValue shape verification failed. Current shape:{} Requested shape:{1}",
+            "OrtValue shape verification failed",
+        ),
+        (
+            "VerifyEachNodeIsAssignedToAnEp] Some nodes were not assigned to the preferred "
+            "execution providers which may or may not have an negative impact on performance.",
+            "Some nodes were not assigned",
+        ),
     ],
 )
 def test_an_error_is_known_in_every_spelling(text: str, key: str | None) -> None:
@@ -125,6 +144,28 @@ class TestVerb:
         assert "x: tensor(float), shape [T,8]" in out
         assert "the array is at fault" in out
 
+    @pytest.mark.parametrize("code", ["887A0004", "80004002", "C0262002"])
+    def test_the_system_is_at_fault_and_no_array(
+        self, crash: Path, capsys: pytest.CaptureFixture[str], code: str
+    ) -> None:
+        _, out, _ = said(capsys, "explain", code, crash)
+        assert "Nothing: the system is at fault." in out
+
+    def test_a_hung_gpu_blames_no_array(
+        self, crash: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        _, out, _ = said(capsys, "explain", "887A0006", crash)
+        assert "nothing that is known to cause it was found" in out
+        assert "at fault" not in out
+
+    def test_a_line_that_nobody_knows_is_no_missing_pass(
+        self, crash: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code, _, err = said(capsys, "explain", "Something odd has happened", crash)
+        assert code == 2
+        assert "nothing is known of the error Something odd has happened" in err
+        assert "no pass" not in err
+
     def test_json(self, crash: Path, capsys: pytest.CaptureFixture[str]) -> None:
         code, out, _ = said(capsys, "explain", "8007023E", crash, "--json")
         data = json.loads(out)
@@ -160,7 +201,7 @@ class TestVerb:
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            (["80004005"], "nothing is known of the error 80004005"),
+            (["80001234"], "nothing is known of the error 80001234"),
             (["additive-mask", "none.onnx"], "none.onnx: no such file"),
             (["8007023E", "none.onnx"], "none.onnx: no such file"),
             (["no-kernle"], "did you mean 'no-kernel'"),
