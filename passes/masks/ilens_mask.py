@@ -15,7 +15,7 @@ from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.length_source import find_length_source
 
 _MAX_LISTED = 5
-_REST_HINT = ". Without it all else is repaired: -p directml"
+_REST_HINT = ". Leave ilens-mask out of -p, and all else is repaired"
 _PROFILE_HINT = ". What the profile makes plain may be analysed: -p directml,ilens-mask"
 
 
