@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from graphfix.engine.registry import get_pass, load_plugin
     from graphfix.engine.report import PassReport, Report
     from graphfix.errors import (
+        FaultError,
         FeedError,
         GraphfixError,
         ModelError,
@@ -51,8 +52,8 @@ _HOMES = {
     "graphfix.editing.builder": "Builder",
     "graphfix.core": "Change Check Finding Findings Match NodePass Pass Result Skip",
     "graphfix.errors": (
-        "FeedError GraphfixError ModelError PaddingError PassError PluginError UsageError "
-        "VerificationError"
+        "FaultError FeedError GraphfixError ModelError PaddingError PassError PluginError "
+        "UsageError VerificationError"
     ),
     "graphfix.benchmark.bench": "bench",
     "graphfix.benchmark.bench_result": "Benchmark",
@@ -88,8 +89,8 @@ __all__ += ["get_pass", "load_plugin"]
 __all__ += ["Benchmark", "Change", "DirectMLPlan", "Explanation", "Finding", "Findings"]
 __all__ += ["PaddedVerdict", "PassReport", "Report", "Result", "Shipped", "Tolerance", "Verdict"]
 __all__ += ["Session", "Stream", "Zoo", "__version__"]
-__all__ += ["FeedError", "GraphfixError", "ModelError", "PaddingError", "PassError", "PluginError"]
-__all__ += ["UsageError", "VerificationError"]
+__all__ += ["FaultError", "FeedError", "GraphfixError", "ModelError", "PaddingError", "PassError"]
+__all__ += ["PluginError", "UsageError", "VerificationError"]
 
 
 def __getattr__(name: str) -> object:

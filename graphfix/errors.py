@@ -46,5 +46,9 @@ class PassError(GraphfixError):
         """The pass as ``-p`` takes it."""
 
 
+class FaultError(GraphfixError):
+    """A fault of graphfix itself; what was raised is the cause."""
+
+
 class PluginError(GraphfixError):
     """A pass from outside graphfix that cannot be used."""

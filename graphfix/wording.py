@@ -132,7 +132,13 @@ def clean_text(text: str) -> str:
     """Return text from a model without control characters and endless names."""
     for path, name in ALIASES.items():
         text = text.replace(path, name)
-    text = _ENDLESS.sub(lambda x: f"{x[0][:_LONGEST_NAME]}… ({len(x[0]):,} letters)", text)
+    return show_controls(
+        _ENDLESS.sub(lambda x: f"{x[0][:_LONGEST_NAME]}… ({len(x[0]):,} letters)", text)
+    )
+
+
+def show_controls(text: str) -> str:
+    r"""Return text with control characters and direction marks spelt out, such as ``\u202e``."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 

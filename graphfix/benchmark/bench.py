@@ -36,6 +36,7 @@ from graphfix.files.model_input import (
 )
 from graphfix.paths import StrPath
 from graphfix.proof.compare import Tolerance, computes_in_half
+from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import Wanted, choose_provider, runner_for
 from graphfix.runtime.scratch import ScratchFolder
@@ -74,6 +75,7 @@ CAREFUL: Mapping[Ep, Effort] = {
 """More processes or longer runs, for a narrower interval."""
 
 
+@raises_own_errors
 def bench(
     models: ModelLike | Sequence[ModelLike],
     *,

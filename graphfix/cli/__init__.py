@@ -26,7 +26,7 @@ from graphfix.cli.run import run
 from graphfix.cli.ship import ship
 from graphfix.cli.verify import verify
 from graphfix.cli.zoo import zoo
-from graphfix.errors import GraphfixError, ModelError, PassError
+from graphfix.errors import FaultError, GraphfixError, PassError
 from graphfix.version import __version__
 from graphfix.wording import clean_text
 
@@ -92,27 +92,12 @@ class _Group(click.Group):
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as error:
-            is_expected = isinstance(error, GraphfixError | OSError | MemoryError)
-            if is_expected and not isinstance(error, PassError):
+            if isinstance(error, GraphfixError | OSError | MemoryError):
                 raise
-            reason = _rejection_reason(ctx.meta.get(_options.MODEL))
-            if reason is None:
+            from graphfix.runtime.own_errors import own_errors
+
+            with own_errors([ctx.meta.get(_options.MODEL)], ctx.invoked_subcommand or ""):
                 raise
-            raise ModelError(f"{ctx.meta[_options.MODEL]}: {reason}") from error
-
-
-def _rejection_reason(model: str | None) -> str | None:
-    """Return why ONNX Runtime rejects a model, or None."""
-    if model is None:
-        return None
-    from graphfix.runtime.local_session import Session
-
-    try:
-        Session(model, optimize=False).close()
-    except GraphfixError as error:
-        if isinstance(error, ModelError):
-            return f"does not load in ONNX Runtime: {error}"
-    return None
 
 
 @click.group(cls=_Group, invoke_without_command=True, context_settings=_HELP)
@@ -177,6 +162,11 @@ def _report_interrupt(error: BaseException) -> int:
 
 def _report_exception(error: Exception) -> int:
     """Print an exception as a sentence, with its traceback if it is a fault; return 2."""
+    if _NO_THREAD in str(error):
+        return _report_error(
+            "the system starts no more threads for this user; nothing was written. End some "
+            "processes, or raise the limit (ulimit -u)"
+        )
     match error:
         case click.UsageError():
             command = error.ctx.command_path if error.ctx is not None else "graphfix"
@@ -188,6 +178,12 @@ def _report_exception(error: Exception) -> int:
         case PassError():  # its traceback is what we need
             _print_traceback(error.__cause__ or error)
             return _report_error(f"{error}; nothing was written. Please report the lines above")
+        case FaultError():
+            _print_traceback(error.__cause__ or error)
+            problem = f"{type(error.__cause__).__name__}: {error.__cause__}"
+            return _report_error(
+                f"unexpected {problem}; this is a fault, please report the lines above"
+            )
         case GraphfixError():
             return _report_error(str(error))
         case MemoryError():
@@ -196,11 +192,6 @@ def _report_exception(error: Exception) -> int:
             )
         case OSError():
             return _report_os_error(error)
-    if _NO_THREAD in str(error):
-        return _report_error(
-            "the system starts no more threads for this user; nothing was written. End some "
-            "processes, or raise the limit (ulimit -u)"
-        )
     _print_traceback(error)  # a fault of ours, or of a plugin
     problem = f"{type(error).__name__}: {error}"
     return _report_error(f"unexpected {problem}; this is a fault, please report the lines above")

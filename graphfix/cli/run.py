@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import shlex
 import shutil
 import sys
 from contextlib import redirect_stdout
@@ -266,15 +267,32 @@ def _write_page(page: Path, model: str, report: Report, *, quiet: bool) -> None:
 
 
 def _report_failed_proof(report: Report) -> int:
-    """Print why nothing was written, and what to do if that is expected; return the exit code."""
+    """Print why nothing was written, and what to do next; return the exit code."""
     if report.verdict and report.padded is not None:
-        reason, advised = f"the repaired model is not safe to pad: {report.padded}", True
+        reason, numeric = f"the repaired model is not safe to pad: {report.padded}", True
     else:
         reason = _verdict.failure_sentence(report.verdict, "the repaired model")
-        advised = _verdict.is_numeric_difference(report.verdict)
+        numeric = _verdict.is_numeric_difference(report.verdict)
     option = "--rtol" if "float16" in report.spec else "--atol"
-    advice = f"; if that difference is expected, raise {option}" if advised else ""
-    return _terminal.report_failure(f"{reason}; nothing was written{advice}")
+    advice = f"if that difference is expected, raise {option}" if numeric else _next_command(report)
+    return _terminal.report_failure(f"{reason}; nothing was written; {advice}")
+
+
+def _next_command(report: Report) -> str:
+    """Return what to try where the proof failed, and not by a number that is a little off."""
+    from graphfix.engine import registry
+
+    model = shlex.quote(report.source or "MODEL")
+    changed = list(dict.fromkeys(x.name for x in report.passes if x.changes))
+    if not changed or (report.verdict is not None and "does not load" in report.verdict.reason):
+        return f"graphfix check {model} says what ONNX Runtime refuses"
+    if not set(changed).isdisjoint(registry.FUSIONS):
+        return f"try the repairs without the fusions: graphfix run {model} -p directml"
+    if len(changed) > 1:
+        others = f", then {', '.join(changed[1:4])}" + (", ..." if len(changed) > 4 else "")
+        return f"try the passes one at a time: graphfix run {model} -p {changed[0]}{others}"
+    skip = "leave out a node, --exclude NODE"
+    return f"{skip}, or look at both models: graphfix run {model} -p {changed[0]} --no-verify"
 
 
 def _outcome_text(report: Report) -> str:

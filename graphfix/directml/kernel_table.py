@@ -87,14 +87,14 @@ def newest_opset_with_kernel(op: str, domain: str, below: int) -> int | None:
 
 def typed_values(
     node: ir.Node, schema: onnx.defs.OpSchema, dtype: Callable[[ir.Value], ir.DataType | None]
-) -> Iterator[tuple[str, ir.Value, ir.DataType]]:
-    """Yield the type constraint of each input and output whose type is known, and that type."""
+) -> Iterator[tuple[onnx.defs.OpSchema.FormalParameter, ir.Value, ir.DataType]]:
+    """Yield the formal parameter of each input and output whose type is known, and that type."""
     for formal, actual in ((schema.inputs, node.inputs), (schema.outputs, node.outputs)):
         for i, value in enumerate(actual):
             if value is None or not formal or (value_type := dtype(value)) is None:
                 continue
             # The last formal parameter may be variadic.
-            yield str(formal[min(i, len(formal) - 1)].type_str), value, value_type
+            yield formal[min(i, len(formal) - 1)], value, value_type
 
 
 def standard_domain(domain: str) -> str:

@@ -80,7 +80,7 @@ class PlacementRules:
             unfit = (x for x in types if every and x is not None and x not in every)
         else:
             typed = kernel_table.typed_values(node, schema, self.shapes.dtype)
-            unfit = (x for constraint, _, x in typed if not kernel.accepts_type(constraint, x))
+            unfit = (x for formal, _, x in typed if not kernel.accepts_type(formal.type_str, x))
         return next((x.name.lower() for x in unfit), None)
 
     def _missing_kernel_reason(self, node: ir.Node) -> str:

@@ -21,6 +21,7 @@ from graphfix.files.model_input import ModelLike, as_model
 from graphfix.files.prepare import normalized_domain
 from graphfix.graph import names
 from graphfix.graph.walks import all_nodes
+from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.spec.quoting import partition_outside_quotes, split_outside_quotes, unquote_name
 
 Progress = Callable[[str], None]
@@ -127,6 +128,7 @@ def resolve_passes(passes: str | Check | Sequence[str | Check]) -> list[Check]:
     return checks
 
 
+@raises_own_errors
 def run(
     model: ModelLike,
     passes: str | Check | Sequence[str | Check] = DEFAULT,

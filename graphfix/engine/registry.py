@@ -35,8 +35,8 @@ _HELPERS = "common"  # the folder of passes/ that holds no pass
 # Reshapes come last, since other passes may write some.
 _TRUE_SHAPES = "fresh-shapes"
 _REPAIRS = (
-    "split-sequence",
-    *("older-operators", "bool-cast", "clip-minmax", "skew-gather", "pad-amounts", "pad-slice"),
+    *("loadable", "split-sequence", "older-operators", "bool-cast", "clip-minmax", "skew-gather"),
+    *("pad-amounts", "pad-slice"),
     *("mask-lookup", "table-rows", "log-buckets", "additive-mask", "finite-mask", "drop-nan-guard"),
     *("scatter-mask", "centre-variance", "cumsum-index", "matmul-vector", "matmul-4d"),
     *("reverse-2d", "unflatten-heads", "gather-int64", "convtranspose-2d", "pool-pads"),

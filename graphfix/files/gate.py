@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
+from google.protobuf.message import Message
 
 from graphfix.files import byte_sizes, schema_checks
 from graphfix.files.function_calls import Functions, require_finite_calls
@@ -46,8 +47,10 @@ def check_model_proto(proto: onnx.ModelProto) -> bool:
     functions = {(x.domain, x.name, x.overload): x for x in proto.functions}
     if len(functions) < len(proto.functions):
         raise MalformedError("two functions have the same name")
-    _require_utf8(proto.metadata_props)
-    _require_utf8(proto.graph.metadata_props)
+    _require_texts(proto, but=("graph", "functions", "training_info"))
+    _require_texts(proto.graph, but=("node", "initializer", "sparse_initializer", "value_info"))
+    for function in proto.functions:
+        _require_texts(function, but=("node", "value_info"))
     graphs = _GraphChecker(opsets, functions)
     graphs.check_graph(proto.graph, ())
     ordered = graphs.ordered
@@ -59,6 +62,24 @@ def check_model_proto(proto: onnx.ModelProto) -> bool:
         ordered &= graphs.ordered
     require_finite_calls(proto, functions)
     return ordered
+
+
+def _require_texts(message: Message, but: Collection[str] = ()) -> None:
+    """Raise MalformedError if a text in a message, or in one inside it, is not in UTF-8.
+
+    Args:
+        message: The message.
+        but: Its fields that are not looked into: of them there may be 100,000.
+    """
+    for descriptor, value in message.ListFields():
+        if descriptor.name in but:
+            continue
+        is_text, is_one = descriptor.type == descriptor.TYPE_STRING, not hasattr(value, "__len__")
+        for item in [value] if is_one or isinstance(value, str | bytes) else value:
+            if is_text and type(item) is not str:  # protobuf hands out the bytes
+                raise MalformedError(f"a text in its {descriptor.name} is not in UTF-8: {item!r}")
+            if descriptor.message_type is not None:
+                _require_texts(item)
 
 
 def _require_utf8(entries: Iterable[onnx.StringStringEntryProto]) -> None:
@@ -112,6 +133,8 @@ class _GraphChecker:
             raise MalformedError(f"the initializer {sparse.values.name!r} {_NO_SPARSE}")
         for group in (graph.input, graph.output, graph.value_info):
             for value in group:
+                if type(value.name) is not str:
+                    raise MalformedError(f"a name is not in UTF-8: {value.name!r}")
                 if value.HasField("type"):
                     self._check_type(value, thorough=group is not graph.value_info)
         self._check_nodes(graph.node, {*inputs, *constants}, [x.name for x in graph.output], outer)
@@ -164,8 +187,10 @@ class _GraphChecker:
     def _check_node(self, node: onnx.NodeProto, visible: Names) -> None:
         """Check a node without the names that it reads and makes."""
         op_type, domain = node.op_type, node.domain
-        if {type(op_type), type(node.name)} != {str}:  # protobuf hands out the bytes
+        if {type(op_type), type(node.name)} != {str}:
             raise MalformedError(f"the name of a node is not in UTF-8: {node.name!r}")
+        if {type(domain), type(node.doc_string)} != {str}:
+            raise MalformedError(f"a text of the node {name_of_node(node)!r} is not in UTF-8")
         if not op_type:
             raise MalformedError(f"the node that makes {name_of_node(node)!r} has no operator")
         domain = "" if domain == "ai.onnx" else domain
@@ -225,6 +250,8 @@ class _GraphChecker:
             reason = self._parameter_refusal(kind, op_type)
         else:
             reason = _value_refusal(attribute, kind, op_type, domain)
+        if type(attribute.name) is not str:
+            reason = "has a name that is not in UTF-8"
         if reason:
             raise MalformedError(f"the attribute {attribute.name!r} of {op_type} {reason}")
         if kind in (_GRAPH, _GRAPHS):

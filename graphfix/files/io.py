@@ -77,6 +77,24 @@ def _load_once(path: Path) -> ir.Model:
     return model
 
 
+def from_proto(proto: onnx.ModelProto) -> ir.Model:
+    """Return a model in memory as one of onnx-ir.
+
+    Raises:
+        ModelError: It is no well-formed graph.
+    """
+    try:
+        in_order = gate.check_model_proto(proto)
+        model = ir.from_proto(proto)
+    except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
+        reason = _first_line(error)
+        raise ModelError(f"the model: not a well-formed ONNX graph: {reason}") from error
+    if not in_order:
+        for graph in top_graphs(model):
+            graph.sort()
+    return model
+
+
 def _build_model(proto: onnx.ModelProto, found: external_files.ExternalFiles) -> ir.Model:
     model = ir.from_proto(proto)
     prepare_model(model, found)

@@ -44,7 +44,7 @@ def as_path_or_model(model_like: ModelLike) -> PathOrModel:
             f"{type(model_like).__name__} is no model; give a path, an onnx.ModelProto, its bytes "
             "or an onnx_ir.Model"
         )
-    return ir.from_proto(proto)
+    return io.from_proto(proto)
 
 
 def _parse_bytes(content: bytes) -> onnx.ModelProto:

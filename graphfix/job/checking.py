@@ -15,6 +15,7 @@ from graphfix.files.prepare import normalized_domain
 from graphfix.graph.text import node_label
 from graphfix.rules import pass_severity
 from graphfix.rules.rule import Provider, Rule
+from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.wording import plural
 
 PASSES = f"thaw,{pipeline.DEFAULT}"
@@ -29,6 +30,7 @@ def default_checks(ep: Provider = "dml") -> list[Check]:
     return [*passes, *(cls() for cls in rules.rules().values() if ep in cls.providers)]
 
 
+@raises_own_errors
 def check(
     model: ModelLike,
     checks: str | Check | Sequence[str | Check] | None = None,

@@ -16,6 +16,7 @@ from graphfix.files.model_input import ModelLike, as_model
 from graphfix.graph.text import module_path, node_text
 from graphfix.job.checking import check
 from graphfix.rules import Rule
+from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.spec.manual import Manual, RuleManual, manual_of, rule_manual_of
 from graphfix.wording import Displayable, Row, clean_text, one_line, wrap_text
 
@@ -94,6 +95,7 @@ class Explanation(Displayable):
         return {"schema": 1, **self.data, "findings": findings}
 
 
+@raises_own_errors
 def explain(name: str, model: ModelLike | None = None) -> Explanation:
     """Explain a pass, a profile, a rule or an error.
 

@@ -14,6 +14,7 @@ from graphfix.files import model_input as given
 from graphfix.job.one_file import repair_file
 from graphfix.job.task import Options
 from graphfix.paths import StrPath
+from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.scratch import ScratchFolder
 
 
@@ -65,6 +66,7 @@ def fix(
 ) -> bytes: ...
 
 
+@raises_own_errors
 def fix(
     model: given.ModelLike,
     profile: Profile = "directml",

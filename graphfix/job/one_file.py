@@ -26,8 +26,10 @@ from graphfix.job.task import Options, Task
 from graphfix.paths import StrPath, require_path
 from graphfix.proof.verify import BaselineCache
 from graphfix.runtime.memory_need import MemoryNeed
+from graphfix.runtime.own_errors import raises_own_errors
 
 
+@raises_own_errors
 def repair_file(
     source: StrPath,
     target: StrPath | None = None,

@@ -20,12 +20,12 @@ from graphfix.feeds.signature import Signature
 from graphfix.files import io, stand_in
 from graphfix.files.model_input import Dims, ModelLike, as_model, one_size_by_dim
 from graphfix.graph.walks import nodes_of
+from graphfix.runtime.load_check import lacks_kernel
 from graphfix.runtime.optimizer import Optimizer
-
-# What ONNX Runtime says where the CPU has no kernel for a valid node.
-_NO_KERNEL = ("Failed to find kernel", "Could not find an implementation", "Kernel not found")
+from graphfix.runtime.own_errors import raises_own_errors
 
 
+@raises_own_errors
 def plan(
     model: ModelLike, *, dims: Dims | None = None, progress: Progress | None = None
 ) -> DirectMLPlan:
@@ -54,7 +54,7 @@ def plan(
     try:
         basic, extended = _optimize_model(shown, sizes)
     except ModelError as error:
-        if not any(text in str(error) for text in _NO_KERNEL):
+        if not lacks_kernel(str(error)):
             raise ModelError(f"ONNX Runtime does not load the model: {error}") from error
         basic = extended = _unoptimized_copy(model)
         notes.append(

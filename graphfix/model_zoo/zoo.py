@@ -14,6 +14,7 @@ from graphfix.model_zoo.figures import Json
 from graphfix.model_zoo.model_process import Request, end_processes, run_in_process
 from graphfix.model_zoo.recipe import Recipe, find_recipes, model_ids
 from graphfix.paths import StrPath, require_path
+from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.provider import Ep
 from graphfix.wording import Proof, Row, Tell, plural
 
@@ -103,6 +104,7 @@ class Zoo(Proof):
         return {"schema": 1, "ok": self.ok, "ep": self.ep, "rows": [x.row for x in self.models]}
 
 
+@raises_own_errors
 def zoo(
     models: StrPath = "models",
     names: Sequence[str] = (),

@@ -26,6 +26,7 @@ from graphfix.proof.between_roundings import rounds
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
+from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import require_provider
 from graphfix.wording import Proof, Tell
@@ -106,6 +107,7 @@ class PaddedVerdict(Proof):
         return f"{text}{diff.difference_text}, for a clip of {worst}."
 
 
+@raises_own_errors
 def padded(
     model: ModelLike,
     *,

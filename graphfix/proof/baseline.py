@@ -33,8 +33,7 @@ from graphfix.proof.content import ContentMasks
 from graphfix.proof.output_record import find_silent_outputs, positive_inputs_note
 from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
 from graphfix.proof.state_steps import StepChain, run_chains
-from graphfix.runtime.compared_session import Opened, open_original
-from graphfix.runtime.local_session import Session
+from graphfix.runtime.compared_session import Opened, open_default_session, open_original
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import OverBudgetError, RunError
 from graphfix.wording import group_pairs
@@ -130,7 +129,10 @@ class Baseline:
         """Return some cases' outputs with all optimizations on, or None if that fails."""
         if self._default_outputs is None:
             self._default_outputs = {}
-            with contextlib.suppress(ModelError, RunError), Session(self._source) as session:
+            with (
+                contextlib.suppress(ModelError, RunError),
+                open_default_session(self._source) as session,
+            ):
                 self._default_outputs = {x.case.name: session.run(x.case.feeds) for x in runs}
         return self._default_outputs or None
 
@@ -183,6 +185,7 @@ class Baseline:
         self.constants = self._find_constants()
         self.branches = BranchRecord(self.graph, self.constants)
         with open_original(self._source, self.branches.conditions) as session:
+            self.notes += session.notes
             if feeds is None and cases is None:
                 self._search_cases(session, dims, seed)
             else:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from graphfix import ops
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
+from graphfix.files.model_input import PathOrModel
 from graphfix.graph.walks import nodes_of
 from graphfix.proof.baseline import Baseline, OriginalRun
 from graphfix.proof.compare import Array, OutputDiff
-from graphfix.runtime.local_session import Session
-from graphfix.runtime.model_source import Source
+from graphfix.runtime.compared_session import open_default_session
 from graphfix.runtime.run_errors import RunError
 
 Feeds = Callable[[Case], Mapping[str, Array]]
@@ -42,7 +42,7 @@ class DefaultSessionCheck:
 
     def __init__(
         self,
-        after: Source,
+        after: PathOrModel,
         original: Baseline,
         compare_outputs: Comparison,
         feeds: Feeds,
@@ -91,7 +91,7 @@ class DefaultSessionCheck:
         self._notes[text] = None
 
     def _run_cases(self, without: Sequence[str] = ()) -> list[dict[str, Array]]:
-        with Session(self._after, without=without) as session:
+        with open_default_session(self._after, without=without) as session:
             return [session.run(self._feeds(x.case)) for x in self._runs]
 
     def _culprit_text(self) -> str:

@@ -16,7 +16,7 @@ from graphfix.feeds.input import size_of_dim
 from graphfix.feeds.signature import Signature
 from graphfix.files.model_input import PathOrModel
 from graphfix.proof.compare import Array
-from graphfix.runtime.local_session import Session
+from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
 
@@ -51,9 +51,7 @@ class ModelRun:
             ModelError: ONNX Runtime rejects the model with these outputs.
             RunError: An operator failed.
         """
-        # On the CPU as written; elsewhere with all optimizations, as it will be used.
-        optimize = self.ep != "cpu"
-        with Session(self.source, ep=self.ep, extra_outputs=names, optimize=optimize) as session:
+        with open_session(self.source, self.ep, names, repeatable=False) as session:
             return session.run(self.feeds)
 
 

@@ -34,6 +34,7 @@ from graphfix.proof.judge import OutputJudge
 from graphfix.proof.verdict import Verdict
 from graphfix.runtime.compared_session import Opened, open_session
 from graphfix.runtime.local_session import Session
+from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require_provider
@@ -103,6 +104,7 @@ class Options(TypedDict, total=False):
     progress: Progress | None
 
 
+@raises_own_errors
 def verify(before: given.ModelLike, after: given.ModelLike, **options: Unpack[Options]) -> Verdict:
     """Run both models on the same inputs and compare every output.
 

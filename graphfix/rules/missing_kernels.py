@@ -1,11 +1,12 @@
-"""Nodes that run on the CPU because DirectML has no kernel for them, or one that refuses them."""
+"""Nodes that DirectML leaves to the CPU, or for which no provider has a kernel."""
 
 from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from graphfix import ops
-from graphfix.directml import kernel_table, support_queries
+from graphfix.core import Severity
+from graphfix.directml import cpu_kernels, kernel_table, support_queries
 from graphfix.directml.kernel_table import Kernel
 from graphfix.facts.view import View
 from graphfix.graph.walks import all_nodes
@@ -48,7 +49,7 @@ class NoKernel(Rule):
         for node, opset, kernel in _nodes_with_kernels(view):
             if kernel is None:
                 newest = kernel_table.newest_opset_with_kernel(node.op_type, node.domain, opset + 1)
-                yield _hazard_without_kernel(node, opset, newest)
+                yield _hazard_without_kernel(node, opset, newest, view)
 
 
 class TypeWithoutKernel(Rule):
@@ -83,13 +84,12 @@ class TypeWithoutKernel(Rule):
             sizes = any(view.shapes.known_elements(x) is not None for x in node.outputs)
             if kernel is None or schema is None or sizes:
                 continue
-            for constraint, value, dtype in kernel_table.typed_values(
-                node, schema, view.shapes.dtype
-            ):
-                if not kernel.accepts_type(constraint, dtype):
+            for formal, value, dtype in kernel_table.typed_values(node, schema, view.shapes.dtype):
+                if not kernel.accepts_type(formal.type_str, dtype):
                     limitation = f"{node.op_type} takes no {dtype.name.lower()}"
-                    message = f"on DirectML {limitation}, as {value.name!r} is: it runs on the CPU"
-                    yield Hazard(node, message)
+                    fallback, severity = _fallback(node, opset, view)
+                    message = f"on DirectML {limitation}, as {value.name!r} is: {fallback}"
+                    yield Hazard(node, message, severity)
                     break
 
 
@@ -122,31 +122,80 @@ class RefusedByKernel(Rule):
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Flag each node that a Query function refuses."""
-        for node, _, kernel in _nodes_with_kernels(view):
+        for node, opset, kernel in _nodes_with_kernels(view):
             if kernel is not None and (
                 reason := support_queries.refusal_reason(node, kernel, view.shapes)
             ):
-                message = f"DirectML refuses {node.op_type} with {reason}: it runs on the CPU"
-                yield Hazard(node, message)
+                fallback, severity = _fallback(node, opset, view)
+                message = f"DirectML refuses {node.op_type} with {reason}: {fallback}"
+                yield Hazard(node, message, severity)
 
 
-def _hazard_without_kernel(node: ir.Node, opset: int, newest: int | None) -> Hazard:
+class NoCpuKernel(Rule):
+    """Flags a node for which the CPU provider has no kernel.
+
+    Why:
+        ONNX Runtime then makes no session: "Could not find an implementation for EyeLike(9)". Its
+        CPU provider lists the types of each kernel (get_all_opkernel_def of onnxruntime 1.32.0;
+        the table is graphfix/directml/cpu_kernels.csv): EyeLike has no bool, Relu no int64.
+        DirectML has some that the CPU lacks, and then runs the model.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        diagonal (float[N, N] x) => (bool[N, N] y)
+        {
+            y = EyeLike <dtype = 9> (x)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        diagonal (float[N, N] x) => (bool[N, N] y)
+        {
+            ones = EyeLike <dtype = 1> (x)
+            y = Cast <to = 9> (ones)
+        }
+    """
+
+    providers = ("cpu",)
+
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each node without a kernel of its version and types."""
+        for node in all_nodes(view.model):
+            opset = view.opset_of_node(node)
+            is_local = node.op_identifier() in view.model.functions
+            if not is_local and cpu_kernels.runs_on_cpu(node, opset, view.shapes.dtype) is False:
+                yield Hazard(node, _cpu_limitation(node, opset, view), "error")
+
+
+def _fallback(node: ir.Node, opset: int, view: View) -> tuple[str, Severity]:
+    """Return what becomes of a node that DirectML does not run, and how bad that is."""
+    if kernel_table.standard_domain(node.domain) not in _KNOWN_DOMAINS:
+        return "it runs where its library of custom operators runs it", "warning"
+    if node.domain != "com.microsoft" and schema_of(node.op_type, opset, node.domain) is None:
+        return "ONNX has no such operator", "warning"
+    if cpu_kernels.runs_on_cpu(node, opset, view.shapes.dtype) is False:
+        return f"no provider runs it, as {_cpu_limitation(node, opset, view)}", "error"
+    return "it runs on the CPU", "warning"
+
+
+def _cpu_limitation(node: ir.Node, opset: int, view: View) -> str:
+    """Say that the CPU has no kernel for a node, and for which types it has one."""
+    types = cpu_kernels.accepted_types(node, opset, view.shapes.dtype)
+    wanted = f"; it takes {types}" if types else " in this opset"
+    runtime = f"ONNX Runtime {cpu_kernels.version()}"
+    return f"the CPU of {runtime} has no kernel for this {node.op_type}{wanted}"
+
+
+def _hazard_without_kernel(node: ir.Node, opset: int, newest: int | None, view: View) -> Hazard:
     """Return the hazard of a node without a kernel; ``newest`` is the last opset that has one."""
     availability, fix = "in any version", None
     if kernel_table.standard_domain(node.domain) == "" and newest is not None:
         availability = f"of opset {opset}; the newest opset with one is {newest}"
         fix = "opset-ceiling" if newest >= _CEILING else None
     name = ops.qualified_name(node)
-    message = f"DirectML has no kernel for {name} {availability}: {_fallback_text(node, opset)}"
-    return Hazard(node, message, fix=fix)
-
-
-def _fallback_text(node: ir.Node, opset: int) -> str:
-    if kernel_table.standard_domain(node.domain) not in _KNOWN_DOMAINS:
-        return "it runs where its library of custom operators runs it"
-    if node.domain != "com.microsoft" and schema_of(node.op_type, opset, node.domain) is None:
-        return "ONNX has no such operator"
-    return "it runs on the CPU"
+    fallback, severity = _fallback(node, opset, view)
+    message = f"DirectML has no kernel for {name} {availability}: {fallback}"
+    return Hazard(node, message, severity, fix)
 
 
 def _nodes_with_kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:

@@ -126,9 +126,13 @@ class TypeConflict(Rule):
             declared = (
                 kernel_table.typed_values(node, schema, attrgetter("dtype")) if schema else ()
             )
-            for constraint, _, dtype in declared:
-                if "(" not in constraint and types.setdefault(constraint, dtype) != dtype:
-                    yield _type_conflict(node, types[constraint], dtype)
+            for formal, _, dtype in declared:
+                variable = formal.type_str
+                # The states of a Loop, and what an If returns, may each have a type of its own.
+                if not formal.is_homogeneous or "(" in variable:
+                    continue
+                if types.setdefault(variable, dtype) != dtype:
+                    yield _type_conflict(node, types[variable], dtype)
                     break
 
 

@@ -41,6 +41,8 @@ def providers_of_pass(name: str) -> tuple[Provider, ...]:
 
 def site_severity(name: str, site: Match, view: View, provider: Provider) -> Severity:
     """Return how bad a site of the pass ``name`` is on a provider."""
+    if name == "loadable":
+        return "error"  # no provider loads the model
     if provider != "dml":
         return "warning" if name in ("thaw", "fresh-shapes") else "note"
     judge = _JUDGES.get(name)

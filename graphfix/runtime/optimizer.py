@@ -5,8 +5,8 @@ never end. So it works in another process of this Python, which is kept for the 
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Literal, Self
 
 import onnx
@@ -119,7 +119,13 @@ class Optimizer(ExitStack):
 
 
 def _light_proto(model: ir.Model) -> onnx.ModelProto:
-    """Return a proto for shape inference, in which large weights are inputs.
+    with lightened(model):
+        return ir.to_proto(model)
+
+
+@contextmanager
+def lightened(model: ir.Model) -> Iterator[None]:
+    """Make the large weights of a model inputs within the block, for shape inference.
 
     Weights of 100 MB are written, read and written again in a second or two.
     """
@@ -130,7 +136,7 @@ def _light_proto(model: ir.Model) -> onnx.ModelProto:
         for value in heavy:
             del graph.initializers[value.name or ""]
         graph.inputs.extend(heavy)
-        return ir.to_proto(model)
+        yield
     finally:
         if heavy:
             del graph.inputs[-len(heavy) :]

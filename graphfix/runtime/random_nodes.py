@@ -48,6 +48,7 @@ class RepeatableSession(Closable):
 
     def __init__(self, model: ir.Model, ep: Ep = "cpu") -> None:
         self._model, self._ep = model, ep
+        self.notes: tuple[str, ...] = ()
         with self._open_session() as session:
             self.inputs: tuple[Port, ...] = session.inputs
             self.outputs: tuple[Port, ...] = session.outputs

@@ -43,6 +43,7 @@ class RemoteSession(Closable):
         inputs: The model's inputs.
         outputs: Its outputs.
         open_seconds: How long the session took to make, in the other process.
+        notes: What was run instead of the model, in sentences for the reader of a verdict.
         run_seconds: How long the last run took there.
 
     Raises:
@@ -69,6 +70,7 @@ class RemoteSession(Closable):
         self._worker: Worker | None = None
         self._unless_closed: weakref.finalize[[int], RemoteSession] | None = None
         self.run_seconds = 0.0
+        self.notes: tuple[str, ...] = ()
         try:
             path, weights = self._write_model(model, extra_outputs)
             self._request = {

@@ -25,6 +25,7 @@ from graphfix.job.rounding_search import MARGINS, is_hopeless, rounding_toleranc
 from graphfix.lengths.length_input import LengthInput
 from graphfix.paths import StrPath, require_path
 from graphfix.proof.compare import Tolerance, computes_in_half
+from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require_provider
 from graphfix.runtime.scratch import ScratchFolder
@@ -48,6 +49,7 @@ from graphfix.shipping.stream_plan import has_growing_states
 from graphfix.shipping.target_folder import require_replaceable
 
 
+@raises_own_errors
 def ship(
     source: ModelLike,
     folder: StrPath,

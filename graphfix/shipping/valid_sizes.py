@@ -100,6 +100,13 @@ def dim_text(dim: Dim, rename: Mapping[str, str]) -> int | str:
     return _WORD.sub(lambda word: rename.get(word[0], word[0]), str(dim.value))
 
 
+_NEXT = (
+    "Where the graph predicts it, as a voice predicts durations, no container fits: repair the "
+    "model at its dynamic sizes, graphfix run MODEL -p fast, or cut it before that "
+    "(onnx.utils.extract_model) and ship the parts"
+)
+
+
 @dataclass(frozen=True)
 class _OutputShapes:
     """The shapes of one output over all clips."""
@@ -138,7 +145,7 @@ class _OutputShapes:
                     f"the shape of the output {self.name!r} follows no size of the inputs that "
                     f"could be told: axis {axis} is {_join_first(sizes)} for clips of "
                     f"{_join_first([x.length for x in self.clips])}{tries}, so it is not known how "
-                    "much of it is valid"
+                    f"much of it is valid. {_NEXT}"
                 )
             dims.append(fits)
         return tuple(dims)

@@ -18,6 +18,7 @@ from graphfix.show.drawing import draw_nodes
 from graphfix.version import __version__
 from graphfix.wording import format_number as format_number
 from graphfix.wording import group_pairs as group_pairs
+from graphfix.wording import show_controls
 
 Data = Mapping[str, Any]  # of graphfix.engine.report.Report.to_json
 
@@ -78,10 +79,17 @@ def render_template(template: str, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_show_controls,
     )
     environment.globals.update(ops=changed_operators, drawing=draw_nodes)
     environment.filters.update(number=format_number, title=file_title, anchor=link_anchor)
     return environment.get_template(template).render(values)
+
+
+def _show_controls(value: object) -> object:
+    """Return what an expression of a template shows: a name may hold marks that turn text round."""
+    is_markup = hasattr(value, "__html__")
+    return value if is_markup or not isinstance(value, str) else show_controls(value)
 
 
 def link_anchor(name: str) -> str:

@@ -16,6 +16,7 @@ from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.length_source import find_length_source
 
 _MAX_LISTED = 5
+_REST_HINT = ". Leave ilens-mask out of -p, and all else is repaired"
 _PROFILE_HINT = ". What the profile makes plain may be analysed: -p directml,ilens-mask"
 
 
@@ -192,7 +193,7 @@ def _refusal_message(analysis: Analysis, model: ir.Model) -> str:
     unlisted_text = ""
     if unlisted:
         unlisted_text = f"; and {unlisted} more (graphfix check -p ilens-mask lists them)"
-    hint = _PROFILE_HINT if is_as_exported(model) else ""
+    hint = _PROFILE_HINT if is_as_exported(model) else _REST_HINT
     return (
         f"ilens-mask cannot see what padding along {analysis.source.axis_spec} does to this "
         f"model, so it repairs nothing: {'; '.join(lines)}{unlisted_text}{hint}"

@@ -53,7 +53,7 @@ class Parts(Session):
 def test_a_death_at_the_default_optimizations_is_a_failed_proof(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(default_session, "Session", Dies)
+    monkeypatch.setattr(default_session, "open_default_session", Dies)
     verdict = graphfix.verify(model(PLAIN), model(PLAIN))
     assert not verdict.ok
     assert "as users open it" in verdict.reason
@@ -62,15 +62,15 @@ def test_a_death_at_the_default_optimizations_is_a_failed_proof(
 
 
 def test_what_the_original_does_not_do_either_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(default_session, "Session", Dies)
-    monkeypatch.setattr(baseline, "Session", Refuses)
+    monkeypatch.setattr(default_session, "open_default_session", Dies)
+    monkeypatch.setattr(baseline, "open_default_session", Refuses)
     verdict = graphfix.verify(model(PLAIN), model(PLAIN))
     assert verdict.ok
     assert any("neither model runs" in x for x in verdict.notes)
 
 
 def test_another_result_of_the_optimizer_is_a_failed_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(default_session, "Session", Parts)
+    monkeypatch.setattr(default_session, "open_default_session", Parts)
     verdict = graphfix.verify(model(PLAIN), model(PLAIN))
     assert not verdict.ok
     assert verdict.reason.startswith("in sessions as users open them")
@@ -78,14 +78,14 @@ def test_another_result_of_the_optimizer_is_a_failed_proof(monkeypatch: pytest.M
 
 
 def test_another_result_of_what_is_quantized_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(default_session, "Session", Parts)
+    monkeypatch.setattr(default_session, "open_default_session", Parts)
     verdict = graphfix.verify(model(ROUNDED), model(ROUNDED))
     assert verdict.ok
     assert any("what is quantized is rounded otherwise there" in x for x in verdict.notes)
 
 
 def test_a_search_sees_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(default_session, "Session", Parts)
+    monkeypatch.setattr(default_session, "open_default_session", Parts)
     verdict = graphfix.verify(model(PLAIN), model(PLAIN), brief=True, locate=False)
     assert not verdict.ok
 

@@ -61,3 +61,43 @@ class TestKernels:
         )
         (hit,) = findings(text, "refused-by-kernel")
         assert why in hit.message
+
+
+class TestTheCpu:
+    """What DirectML leaves runs on the CPU only where that has a kernel."""
+
+    @pytest.mark.parametrize(
+        ("body", "rule"),
+        [
+            ("(int64[N] x) => (int64[N] y) { y = Relu (x) }", "type-without-kernel"),
+            ("(bool[N] x) => (int64 y) { y = ArgMax <keepdims = 0> (x) }", "type-without-kernel"),
+            ("(double[N, N] x) => (double y) { y = Det (x) }", "no-kernel"),
+        ],
+    )
+    def test_nothing_runs_it(self, body: str, rule: str) -> None:
+        hits = findings(graph(body, 17), f"{rule},no-cpu-kernel")
+        assert [x.severity for x in hits if x.rule == rule] == ["error"]
+
+    def test_the_types_that_it_takes_are_said(self) -> None:
+        (hit,) = findings(
+            graph("(int64[N] x) => (int64[N] y) { y = Relu (x) }", 17), "type-without-kernel"
+        )
+        assert "no provider runs it" in hit.message
+        assert "it takes float, int8, int32, double" in hit.message
+
+    def test_what_onnx_defines_by_others_is_not_judged(self) -> None:
+        """From opset 18 on Relu is a Max with 0, which has a kernel for int64."""
+        (hit,) = findings(
+            graph("(int64[N] x) => (int64[N] y) { y = Relu (x) }", 18), "type-without-kernel"
+        )
+        assert (hit.severity, "it runs on the CPU" in hit.message) == ("warning", True)
+
+    def test_float16_runs_in_float(self) -> None:
+        assert not findings(
+            graph("(float16[N] x) => (float16[N] y) { y = Erf (x) }"), "no-cpu-kernel", "cpu"
+        )
+
+    def test_what_directml_runs_is_an_error_on_the_cpu_alone(self) -> None:
+        text = graph("(float[N, N] x) => (bool[N, N] y) { y = EyeLike <dtype = 9> (x) }", 17)
+        assert not [x for x in findings(text) if x.severity == "error"]
+        assert [x.severity for x in findings(text, "no-cpu-kernel", "cpu")] == ["error"]

@@ -75,28 +75,28 @@ def data() -> dict[str, Any]:
     return replace(report, source="folder/model.onnx", verdict=verdict).to_json()
 
 
-def evil() -> dict[str, Any]:
-    change = Change(EVIL, EVIL, EVIL, (EVIL,), (EVIL,))
-    finding = Finding(EVIL, "warning", EVIL, EVIL, EVIL)
-    one = PassReport(EVIL, EVIL, "exact", (change,), ((EVIL, EVIL),), (finding,))
+def evil(text: str = EVIL) -> dict[str, Any]:
+    change = Change(text, text, text, (text,), (text,))
+    finding = Finding(text, "warning", text, text, text)
+    one = PassReport(text, text, "exact", (change,), ((text, text),), (finding,))
     diff = {
-        "output": EVIL, "case": EVIL, "ok": False, "reason": EVIL, "max_abs": "nan",
+        "output": text, "case": text, "ok": False, "reason": text, "max_abs": "nan",
         "max_rel": "inf", "cosine": "nan", "scale": 0.0, "allowed": 0.0, "differing": 1,
         "compared": 1, "total": 1, "nan_before": 0, "nan_after": 1, "inf_before": 0,
-        "inf_after": 0, "note": EVIL,
+        "inf_after": 0, "note": text,
     }  # fmt: skip
     verdict: dict[str, object] = {
         "ok": False,
-        "summary": EVIL,
-        "reason": EVIL,
+        "summary": text,
+        "reason": text,
         "worst": diff,
-        "first_divergence": {"tensor": EVIL, "node": EVIL, "op": EVIL, "diff": diff, "given": None},
-        "cases": [{"name": EVIL, "outputs": [diff]}],
-        "dropped": [{"name": EVIL, "reason": EVIL}],
-        "notes": [EVIL],
+        "first_divergence": {"tensor": text, "node": text, "op": text, "diff": diff, "given": None},
+        "cases": [{"name": text, "outputs": [diff]}],
+        "dropped": [{"name": text, "reason": text}],
+        "notes": [text],
     }
-    ops = {EVIL: 1}
-    report = Report(EVIL, (one,), ops, {EVIL: 2}, EVIL, EVIL, Verdict(False, {}, reason=EVIL))
+    ops = {text: 1}
+    report = Report(text, (one,), ops, {text: 2}, text, text, Verdict(False, {}, reason=text))
     return {**report.to_json(), "verdict": verdict}
 
 
@@ -123,6 +123,13 @@ def test_nothing_in_it_is_markup_but_ours() -> None:
     text = html.render_page(evil())
     assert text.count("<!--") == 0
     assert escapes.escape(EVIL, quote=False) in text.replace("&#34;", '"')
+
+
+@pytest.mark.parametrize("mark", ["\u202e", "\u2066", "\x1b", "\x00", "\r"])
+def test_marks_that_turn_or_hide_text_are_spelt_out(mark: str) -> None:
+    page = html.render_page(evil(f"ok{mark}evil"))
+    assert mark not in page
+    assert page.count(f"ok{repr(mark)[1:-1]}evil") > 10
 
 
 def test_four_questions_are_answered_first(data: dict[str, Any]) -> None:

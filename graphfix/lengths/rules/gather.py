@@ -185,9 +185,9 @@ def infer_gather_nd(site: RuleSite) -> facts.TensorState:
     own = _lookup_in_place(site, data, index)
     if own is not None:
         return own
-    depth = index.factors_of(index.rank - 1)
+    depth = index.factors_of(index.rank - 1) if index.axes else ()
     count = 1 if not depth else int(depth[0].size) if depth[0].size.is_Integer else 0
-    if not count:
+    if not count or not index.axes:  # of a NonZero not even the rank may be known
         raise RefusedError("how many axes it reads is not known")
     read = range(batch, batch + count)
     rows = [i for i in read if facts.holds_rows(data.factors_of(i))]

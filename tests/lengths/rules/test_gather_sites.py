@@ -96,6 +96,7 @@ def test_the_last_running_count_is_the_length(index: str, length: bool) -> None:
         ("GatherElements <axis = 2> (x, full)", {"full": {"counts_padding": True}}, "it reads at"),
         ("GatherElements <axis = 2> (x, full)", {"x": {"counts_padding": True}}, "it reads at"),
         ("GatherND (x, open)", {}, "how many axes it reads is not known"),
+        ("GatherND (x, open)", {"open": {"axes": ()}}, "how many axes it reads is not known"),
         ("GatherND (x, deep)", {}, "it picks rows of the batch"),
         ("GatherND <batch_dims = 1> (x, deep)", {}, "it reads along time at an index that may"),
         ("ScatterElements <axis = 1> (x, full, updates)", {}, "where it writes depends on the"),
