@@ -37,5 +37,5 @@ def explain(name: str, model: str | None, as_json: bool) -> None:
         _terminal.print_paragraph(f"To repair it: graphfix run {model} -p {','.join(fixes)}", "  ")
     elif not explanation.findings:
         none = "nothing that is known to cause it was found; graphfix check says what else there is"
-        ports = any(x.title == "The inputs of this model" for x in explanation.sections)
-        _terminal.print_paragraph("nothing: the array is at fault" if ports else none, "  ")
+        is_array = explanation.data.get("at_fault") == "array"
+        _terminal.print_paragraph("nothing: the array is at fault" if is_array else none, "  ")

@@ -8,6 +8,7 @@ import re
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class ErrorCode:
         causes: What it has been seen to come from, the commonest first.
         advice: What to do where the graph is not at fault.
         pattern: How it is recognised in a text, if not by its key.
+        at_fault: Whether the graph and the machine cause it, or the array that a program feeds.
     """
 
     key: str
@@ -44,6 +46,7 @@ class ErrorCode:
     causes: tuple[ErrorCause, ...]
     advice: str = ""
     pattern: str = ""
+    at_fault: Literal["graph", "array"] = "graph"
 
 
 def _load_codes() -> tuple[ErrorCode, ...]:

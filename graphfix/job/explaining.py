@@ -167,13 +167,16 @@ def _explain_code(code: ErrorCode, text: str, model: ir.Model | None) -> Explana
         findings, hint = Findings(), ""
         if node_name is not None:
             sections.append(Section("The node that it names", _node_text(model, node_name), "list"))
-        if names:
+        if code.at_fault == "array":
+            ports = "\n".join(map(_input_text, model.graph.inputs))
+            sections.append(Section("The inputs of this model", ports, "list"))
+        elif names:
             looked = check(model, ",".join(names))
             findings = Findings(x for x in looked if x.fix is not None or x.severity == "error")
             findings.sort(key=lambda x: x.severity != "error")
         else:
-            ports = "\n".join(map(_input_text, model.graph.inputs))
-            sections.append(Section("The inputs of this model", ports, "list"))
+            # No rule looks for the causes, but what is known to fail may have failed in this way.
+            findings = Findings(x for x in check(model) if x.severity == "error")
     data = {**asdict(code), "node": node_name}
     title = f"{code.key} ({code.title})"
     return Explanation(title, code.meaning, tuple(sections), findings, hint, data)

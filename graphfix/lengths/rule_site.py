@@ -18,10 +18,11 @@ from graphfix.lengths.joint_axes import RefusedError, check_batch, check_maskabl
 from graphfix.lengths.length_source import LengthSource
 from graphfix.lengths.number_effects import dtype_limit
 from graphfix.lengths.repairs.fill_tail import HideTail, ZeroTail
-from graphfix.lengths.repairs.frames import LastFrames
+from graphfix.lengths.repairs.frames import EdgeTail, LastFrames
 from graphfix.lengths.repairs.repair import FrameRepair, Leak, Repair
 from graphfix.lengths.repairs.statistics import LengthData
 from graphfix.lengths.tail_state import (
+    LAST,
     ZERO,
     Axis,
     BatchFactor,
@@ -119,6 +120,16 @@ class RuleSite:
         for axis in self.input_state(index).time_axes:
             if not self.input_state(index).tail_along(axis).is_finite:
                 self.require_zero_tail(index, axis, leak)
+        return self.input_state(index)
+
+    def require_last_tail(self, index: int, axis: int, leak: Leak) -> TensorState:
+        """Request a tail of copies of the last frame, and return the input's state with it."""
+        state = self.input_state(index)
+        if state.tail_along(axis).kind != "last":
+            size = state.size_along(axis)
+            self.check_size(size)
+            self.request_repair(EdgeTail(self.node, leak, axis, size, state, index))
+            self.states[index] = state.with_tail(axis, LAST)
         return self.input_state(index)
 
     def require_valid_length(self, index: int, axes: Sequence[Axis]) -> TensorState:

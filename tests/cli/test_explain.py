@@ -19,6 +19,8 @@ pytestmark = pytest.mark.usefixtures("quiet")
 HEAD = '<ir_version: 8, opset_import: ["" : 18]> m '
 CRASH = HEAD + """(float[T, 8] x) => (float[N, 4] y) <int64[2] s = {-1, 4}>
     { a = Relu (x)  y = Reshape <allowzero = 1> (a, s) }"""  # fmt: skip
+FINE = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 4] x) => (float[2, 4] y) { y = Relu (x) }"""
 LINE = (
     "[E:onnxruntime:, sequential_executor.cc:572] Non-zero status code returned while running "
     "Reshape node. Name:'node_view_2' Status Message: Exception(1) tid(24) 8007023E"
@@ -124,6 +126,19 @@ class TestVerb:
         _, out, _ = said(capsys, "explain", "Unexpected input data type", crash)
         assert "x: tensor(float), shape [T,8]" in out
         assert "the array is at fault" in out
+
+    @pytest.mark.parametrize("code", ["887A0006", "887A0007", "887A0020"])
+    def test_a_lost_device_is_no_fault_of_an_array(
+        self, code: str, crash: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        _, out, _ = said(capsys, "explain", code, crash)
+        assert "array is at fault" not in out
+        assert "The inputs of this model" not in out
+        assert "error reshape-allowzero: 1" in out
+        fine = tmp_path / "fine.onnx"
+        onnx.save(onnx.parser.parse_model(FINE), fine)
+        _, out, _ = said(capsys, "explain", code, fine)
+        assert "nothing that is known to cause it was found" in out
 
     def test_json(self, crash: Path, capsys: pytest.CaptureFixture[str]) -> None:
         code, out, _ = said(capsys, "explain", "8007023E", crash, "--json")
