@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import sympy
 
-from graphfix.facts.symbolic.trials import must_be_equal
+from graphfix.facts.symbolic.trials import lengths_where_equal, must_be_equal
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.length_source import LengthSource
 from graphfix.spec.quoting import quote_name
@@ -145,7 +145,16 @@ def _mismatch_reason(a: facts.Factor, b: facts.Factor) -> str:
                 "with what is "
                 f"fixed, as a table of positions is, cut to the clip (table[:{time.size}])"
             )
-    return f"it combines axes of size {a.size} and {b.size}"
+    reason = f"it combines axes of size {a.size} and {b.size}"
+    lengths = lengths_where_equal(a.size, b.size)
+    if lengths is None:
+        return reason
+    name = next(iter(a.size.free_symbols)).name
+    return (
+        f"{reason}, which are equal for clips of {lengths[0]} to {lengths[1]} alone, as where a "
+        "trace has counted one of them: export the model with the size of the tensor (x.shape), or "
+        f"fix it (-p fix-dims:{quote_name(name)}={lengths[1]})"
+    )
 
 
 def _is_cut_from(a: sympy.Expr, b: sympy.Expr) -> bool:

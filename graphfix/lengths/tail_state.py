@@ -144,6 +144,8 @@ class TensorState:
         moving: Whether it holds relative positions on the way to their places, or indices that put
             them there: see :mod:`graphfix.lengths.relative_positions`.
         places: The boolean tensor whose True places it lists, as NonZero does.
+        capped_at: A padded size, if it holds the lesser of that and of something that padding does
+            not change: in the clip alone, the lesser of that and of the valid length.
     """
 
     axes: tuple[Axis, ...] | None
@@ -159,6 +161,7 @@ class TensorState:
     length: sympy.Expr | None = None
     moving: bool = False
     places: TensorState | None = None
+    capped_at: sympy.Expr | None = None
 
     @property
     def time_axes(self) -> tuple[int, ...]:

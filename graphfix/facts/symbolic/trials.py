@@ -14,6 +14,8 @@ from graphfix.facts.symbolic.expressions import compile_dim, dim_of
 Sizes = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 TRIAL_LENGTHS = np.arange(1, 4097)
+_LONGEST = 1 << 18
+"""16 seconds of audio at 16 kHz."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -45,3 +47,19 @@ def must_be_equal(a: sympy.Expr, b: sympy.Expr, *, broadcasts: bool = True) -> b
     equal = usual & (first == second)
     repeats = usual & ~equal & ((first == 1) | (second == 1))
     return bool(equal[len(equal) // 2 :].any() and not (broadcasts and repeats.any()))
+
+
+def lengths_where_equal(a: sympy.Expr, b: sympy.Expr) -> tuple[int, int] | None:
+    """Return the least and the largest length at which two sizes of one symbol are equal.
+
+    None if there is no such length up to 262,144, or no end of them.
+    """
+    symbols = a.free_symbols | b.free_symbols
+    if len(symbols) != 1:
+        return None
+    name, lengths = str(next(iter(symbols))), np.arange(1, _LONGEST)
+    first, second = (compile_dim(dim_of(size))({name: lengths}) for size in (a, b))
+    equal = lengths[(first == second) & (first >= 1)]
+    if not len(equal) or equal[-1] > _LONGEST // 2:
+        return None
+    return int(equal[0]), int(equal[-1])

@@ -78,6 +78,34 @@ class HideTail(Repair):
 
 
 @dataclass(frozen=True)
+class RaiseTail(Repair):
+    """Gives an input a tail of the largest number of its type: ``Where(mask, x, largest)``.
+
+    Attributes:
+        index: The input.
+        axis: The axis of it whose tail is raised.
+        state: What was known of it.
+    """
+
+    index: int
+    axis: int
+    state: TensorState
+    remedy = "its tail is set to the largest number first"
+
+    def rewrite(self, op: Builder, lengths: LengthNodes) -> None:
+        """Build ``Where(mask, x, largest)``."""
+        value = required_input(self.node, self.index)
+        largest = lengths.limit_scalar(lengths.dtype_of(value), high=True)
+
+        def build() -> ir.Value:
+            return op.Where(
+                lengths.valid_mask(value, self.state.axes or (), self.axis), value, largest
+            )
+
+        op.set_input(self.index, op.build_once(("raise", value, self.axis), build, value))
+
+
+@dataclass(frozen=True)
 class HideKeys(Repair):
     """Hides the keys behind the valid length from com.microsoft's MultiHeadAttention or Attention.
 

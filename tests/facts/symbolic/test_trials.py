@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphfix.facts.symbolic.trials import TRIAL_LENGTHS, must_be_equal, size_at_trials
+from graphfix.facts.symbolic.trials import (
+    TRIAL_LENGTHS,
+    lengths_where_equal,
+    must_be_equal,
+    size_at_trials,
+)
 from graphfix.lengths.tail_state import size_expr
 
 
@@ -37,3 +42,19 @@ def test_sizes_that_are_equal_where_a_model_runs(
     for pair in ((first, second), (second, first)):
         assert must_be_equal(*pair) is beside
         assert must_be_equal(*pair, broadcasts=False) is joined
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "lengths"),
+    [
+        ("floor(T/384 + 257/384) - 2", "Min(19, floor(T/384 + 383/384))", (7807, 8190)),
+        ("floor(T/2)", "Min(19, T)", (38, 39)),
+        ("2*floor(T/2)", "T", None),
+        ("T + 1", "T", None),
+        ("T", "B", None),
+    ],
+)
+def test_the_few_lengths_at_which_sizes_are_equal(
+    a: str, b: str, lengths: tuple[int, int] | None
+) -> None:
+    assert lengths_where_equal(size_expr(a), size_expr(b)) == lengths
