@@ -77,6 +77,9 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
+# Public modules, for whoever imports graphfix alone.
+_MODULES = frozenset({"graph", "integrations", "ops", "testing"})
+
 # Verbs; files; passes of one's own; results; deployment; errors.
 __all__ = ["bench", "check", "explain", "fix", "padded", "plan", "run", "ship", "verify", "zoo"]
 __all__ += ["load", "repair_file", "save", "ship_file"]
@@ -90,6 +93,8 @@ __all__ += ["UsageError", "VerificationError"]
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"graphfix.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'graphfix' has no attribute {name!r}")
     value: object = getattr(importlib.import_module(_HOME[name]), name)

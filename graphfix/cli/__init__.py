@@ -48,6 +48,19 @@ _GONE = {
     "plan --against": "graphfix zoo --ep dml says which node ran where",
     "plan --before-after": "plan what run has written",
 }
+# Options that people know from onnxsim and onnxslim, in any spelling, and what does that here.
+_FIXED_SIZES = "-p directml,fix-dims:NAME=SIZE gives the dim NAME of the inputs a size"
+_ELSEWHERE = {
+    "--input-shape": _FIXED_SIZES,
+    "--input-shapes": _FIXED_SIZES,
+    "--overwrite-input-shape": _FIXED_SIZES,
+    "--overwrite-input-shapes": _FIXED_SIZES,
+    "--test-input-shape": "--dims NAME=SIZE says at which sizes to verify",
+    "--skip-optimization": "--exclude NODE leaves a node out, and -p names what is done",
+    "--skip-fusion-patterns": "-p names what is done: the profile directml fuses nothing",
+    "--model-check": "run verifies by itself",
+    "--dtype": "-p float16 converts, with what must stay in float32",
+}
 
 
 class _Group(click.Group):
@@ -61,6 +74,8 @@ class _Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if instead := _GONE.get(args[0]):
             ctx.fail(f"{args[0]} is no verb any more; {instead}.")
+        if args[0] not in self.commands and (Path(args[0]).is_file() or args[0].endswith(".onnx")):
+            ctx.fail(f"{args[0]} is a model; to repair it: graphfix run {' '.join(args)}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -69,6 +84,9 @@ class _Group(click.Group):
         except click.NoSuchOption as error:
             if instead := _GONE.get(f"{error.ctx and error.ctx.info_name} {error.option_name}"):
                 message = f"{error.option_name} is no option any more; {instead}."
+                raise click.UsageError(message, error.ctx) from error
+            if instead := _ELSEWHERE.get(error.option_name.replace("_", "-")):
+                message = f"{error.option_name} is no option here; {instead}."
                 raise click.UsageError(message, error.ctx) from error
             raise
         except (click.ClickException, click.Abort, click.exceptions.Exit):
@@ -135,6 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt) as error:
         return _report_interrupt(error)
+    except SystemExit:  # click's end where the pipe is closed, as head does
+        return DONE
     except Exception as error:
         return _report_exception(error)
     finally:

@@ -85,19 +85,22 @@ def show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 @contextmanager
-def report_late_errors(outcome: str) -> Iterator[None]:
+def report_late_errors(outcome: str) -> Iterator[list[BaseException]]:
     """Print errors raised in this block, with the ``outcome`` of the model, and go on.
 
-    The exit code stays that of the model: whoever closed the pipe knows about the pipe.
+    The list that is yielded has them then, but for a closed pipe: whoever closed it knows that.
     """
+    errors: list[BaseException] = []
     try:
-        yield
+        yield errors
         if sys.stdout is not None:
             sys.stdout.flush()
     except (OSError, GraphfixError, MemoryError, KeyboardInterrupt) as error:
         reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
         print_remark(f"error: {reason or 'out of memory'}; {outcome}")
         silence_stream()
+        if not isinstance(error, BrokenPipeError | KeyboardInterrupt):
+            errors.append(error)
 
 
 def open_closed_streams() -> None:

@@ -9,7 +9,7 @@ import click
 
 from graphfix.cli import _options, _page, _terminal
 from graphfix.errors import GraphfixError
-from graphfix.wording import clean_text, group_pairs, plural, reason_lines
+from graphfix.wording import clean_text, group_pairs, plural, reason_lines, wrap_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,8 +49,8 @@ _REASONS = 3
 @click.option(
     "--fail-on",
     type=click.Choice(_WORST),
-    help="Exit with 1 if there is a finding as bad as this: error (default), or warning where -p "
-    "says what to look for.",
+    default="error",
+    help="Exit with 1 if there is a finding of this severity or worse; error by default.",
 )
 @_options.exclude
 @_options.json_flag
@@ -64,7 +64,7 @@ def check(
     padding: bool,
     half: bool,
     ep: Provider,
-    fail_on: str | None,
+    fail_on: str,
     exclude: tuple[str, ...],
     as_json: bool,
     report: str | None,
@@ -99,7 +99,9 @@ def check(
     elif as_json:
         _terminal.print_json(document)
     else:
-        _print_models(findings_by_model, padding=padding, verbose=verbose)
+        _print_models(
+            findings_by_model, ep, padding=padding, verbose=verbose, folds_notes=spec is None
+        )
         if len(models) > 1:
             click.echo()
             _print_total(findings_by_model)
@@ -116,8 +118,7 @@ def check(
         _page.write_page(
             page, "check.html", document, quiet=quiet, models=each, ep=ep, **page_values
         )
-    default_limit = "error" if spec is None else "warning"
-    return 2 if unread else int(_has_finding(findings_by_model, fail_on or default_limit))
+    return 2 if unread else int(_has_finding(findings_by_model, fail_on))
 
 
 def _add_checks(spec: str | None, *, padding: bool, half: bool) -> str | None:
@@ -202,24 +203,40 @@ def _to_json(model: str, ep: str, checks: Sequence[Check], findings: Findings) -
 
 
 def _print_models(
-    findings_by_model: Mapping[str, Findings], *, padding: bool, verbose: bool
+    findings_by_model: Mapping[str, Findings],
+    ep: Provider,
+    *,
+    padding: bool,
+    verbose: bool,
+    folds_notes: bool,
 ) -> None:
-    for model, findings in findings_by_model.items():
-        _print_findings(model, findings, verbose=verbose)
+    for number, (model, findings) in enumerate(findings_by_model.items()):
+        if number:
+            click.echo()
+        _print_findings(model, findings, ep, verbose=verbose, folds_notes=folds_notes)
         if padding and findings:
             measured = "graphfix padded measures what reaches the outputs"
             _terminal.print_row("how", f"seen in the graph, for any size; {measured}")
 
 
-def _print_findings(model: str, findings: Findings, *, verbose: bool) -> None:
+def _print_findings(
+    model: str, findings: Findings, ep: Provider, *, verbose: bool, folds_notes: bool
+) -> None:
+    """Print the answer, then each finding; notes are counted where they are folded."""
+    from graphfix.core import Findings
+    from graphfix.job.checking import answer_of
+
     _terminal.print_paragraph(model)
-    click.echo()
-    print_findings(findings, verbose=verbose)
-    if findings:
+    colour = "red" if findings.counted["error"] else None
+    answer = wrap_text(answer_of(findings, ep), "  ")
+    _terminal.print_lines(click.style(x, fg=colour) for x in answer)
+    note_count = 0 if verbose or not folds_notes else findings.counted["note"]
+    shown = Findings(x for x in findings if not (note_count and x.severity == "note"))
+    if shown:
         click.echo()
-    counted = findings.line
-    none = "; no automatic repair" if findings and all(x.fix is None for x in findings) else ""
-    _terminal.print_row("found", counted + none, colour="red" if "error" in counted else None)
+        print_findings(shown, verbose=verbose)
+    if note_count:
+        click.echo(f"\n  {plural(note_count, 'note')} (-v lists them)")
 
 
 def _print_total(findings_by_model: Mapping[str, Findings]) -> None:

@@ -36,6 +36,7 @@ def explain(name: str, model: str | None, as_json: bool) -> None:
     if fixes := dict.fromkeys(x.fix for x in explanation.findings if x.fix is not None):
         _terminal.print_paragraph(f"To repair it: graphfix run {model} -p {','.join(fixes)}", "  ")
     elif not explanation.findings:
-        none = "nothing that is known to cause it was found; graphfix check says what else there is"
-        is_array = explanation.data.get("at_fault") == "array"
-        _terminal.print_paragraph("nothing: the array is at fault" if is_array else none, "  ")
+        _terminal.print_paragraph(
+            "nothing that is known to cause it was found; graphfix check says what else there is",
+            "  ",
+        )

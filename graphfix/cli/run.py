@@ -1,4 +1,4 @@
-"""``graphfix run``: repair a model, verify it, write it, and print the report."""
+"""``graphfix run``: repair models, verify them, write them, and print the reports."""
 
 from __future__ import annotations
 
@@ -7,26 +7,34 @@ import gc
 import shutil
 import sys
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from graphfix.cli import _options, _page, _terminal, _verdict
+from graphfix.errors import GraphfixError
 from graphfix.wording import ALIASES, one_line, plural, reason_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from graphfix.engine.report import PassReport, Report
     from graphfix.files.weights import Placement
+    from graphfix.job.task import Options
     from graphfix.runtime.provider import Ep
 
 
 @click.command()
-@_options.model
+@_options.models
 @_options.passes
-@click.option("-o", "--output", metavar="FILE", help="Default: MODEL.fixed.onnx beside the model.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Default: MODEL.fixed.onnx beside the model. For one model.",
+)
 @_options.flag_option("--json", "as_json", text="Print the report as JSON on stdout.")
 @_page.option
 @_options.flag_option("--dry-run", text="Say what would be done; verify and write nothing.")
@@ -63,7 +71,7 @@ if TYPE_CHECKING:
 @_options.plugin
 @_options.verbose
 def run(
-    model: str,
+    models: tuple[str, ...],
     spec: str | None,
     output: str | None,
     as_json: bool,
@@ -88,54 +96,119 @@ def run(
     If the repaired model computes something else, the repairs to blame are searched for and
     skipped, and the rest is written. Exit code 1 if none are found, or with --strict: then nothing
     is written.
+
+    Several models are repaired one after another, each beside itself; the exit code is the worst.
     """
+    if len(models) > 1:
+        _require_plain_run(models, output=output, report=report)
     piped = output == "-"
     if piped:
         if as_json or external_data in ("keep", "separate"):
             raise click.UsageError("-o -: the model goes to stdout, all of it, and nothing else.")
         output, external_data = _options.stdout_file(click.get_current_context()), "inline"
-    elif output is None and model in ALIASES and not dry_run:
+    elif output is None and not dry_run and any(x in ALIASES for x in models):
         raise click.UsageError("-: name the output with -o FILE, or -o - for stdout.")
     _options.require_name(output)
-    page = _page_path(report, model, output, feeds)
+    page = _page_path(report, models[0], output, feeds)
     _options.load_plugins()
     _search_less_for_garbage(verifies=not no_verify)
-    with _terminal.show_progress(quiet=as_json) as tell:
+    options: Options = {
+        "check": not no_verify,
+        "dry_run": dry_run,
+        "dims": dims,
+        "feeds": feeds,
+        "tolerance": _options.build_tolerance(atol, rtol),
+        "external_data": external_data,
+        "ep": ep,
+        "kernels": kernels,
+        "strict": strict,
+        "budget": budget,
+        "exclude": exclude,
+        "page": page,
+    }
+    shown = partial(_show_report, as_json=as_json, diff=diff, verbose=verbose, piped=piped)
+    if len(models) > 1:
+        return _repair_each(models, spec, options, shown, as_json=as_json)
+    result = _repair(models[0], output, spec, options, quiet=as_json)
+    late_errors = shown(result)
+    if page is not None:  # whether or not the standard output takes what is printed
+        with _terminal.report_late_errors(_outcome_text(result)) as page_errors:
+            _write_page(page, models[0], result, quiet=as_json)
+            if not (as_json or piped):
+                _terminal.print_row("report", str(page))
+        late_errors += page_errors
+    if piped:
+        _copy_to_stdout(result.output)
+    code = 0 if result.ok else _report_failed_proof(result)
+    return 2 if late_errors else code
+
+
+def _require_plain_run(models: Sequence[str], *, output: str | None, report: str | None) -> None:
+    """Raise a usage error for several models where only one may be given."""
+    last = models[-1]
+    if output is None and not Path(last).exists():
+        what = f"-o {last}" if Path(last).suffix else f"--dims {last}" if "=" in last else ""
+        advice = f". Is this meant: graphfix run {models[0]} {what}" if what else ""
+        raise click.UsageError(f"{last}: no such file{advice}")
+    if output is not None:
+        raise click.UsageError("-o names the output of one model; give one, or no -o.")
+    if report is not None:
+        raise click.UsageError("--report is a page about one model; graphfix zoo makes one of all.")
+
+
+def _repair(
+    model: str, output: str | None, spec: str | None, options: Options, *, quiet: bool
+) -> Report:
+    """Repair one model, with its progress shown."""
+    with _terminal.show_progress(quiet=quiet) as tell:
         from graphfix import job
         from graphfix.engine import pipeline  # a second for the spinner
 
-        result = job.repair_file(
-            model,
-            output,
-            spec or pipeline.DEFAULT,
-            check=not no_verify,
-            dry_run=dry_run,
-            dims=dims,
-            feeds=feeds,
-            tolerance=_options.build_tolerance(atol, rtol),
-            external_data=external_data,
-            ep=ep,
-            kernels=kernels,
-            strict=strict,
-            budget=budget,
-            exclude=exclude,
-            page=page,
-            progress=tell,
-        )
+        options = options | {"progress": tell}
+        return job.repair_file(model, output, spec or pipeline.DEFAULT, **options)
+
+
+def _repair_each(
+    models: Sequence[str],
+    spec: str | None,
+    options: Options,
+    shown: Callable[[Report], list[BaseException]],
+    *,
+    as_json: bool,
+) -> int:
+    """Repair models one after another, whatever becomes of each; return the worst exit code."""
+    code, reports = 0, list[dict[str, object]]()
+    for model in models:
+        click.get_current_context().meta[_options.MODEL] = model
+        try:
+            result = _repair(model, None, spec, options, quiet=as_json)
+        except GraphfixError as error:
+            _terminal.print_remark(f"error: {error}")
+            code = 2
+            continue
+        if not as_json:
+            if reports:
+                click.echo()
+            code = max(code, 2 if shown(result) else 0)
+        reports.append(result.to_json())
+        if not result.ok:
+            code = max(code, _report_failed_proof(result))
+    if as_json:
+        _terminal.print_json(_terminal.with_header(models=reports))
+    return code
+
+
+def _show_report(
+    result: Report, *, as_json: bool, diff: bool, verbose: bool, piped: bool
+) -> list[BaseException]:
+    """Print what was done to one model; return why that could not be printed."""
     stream = _report_stream(piped=piped)
-    with _terminal.report_late_errors(_outcome_text(result)), redirect_stdout(stream):
+    with _terminal.report_late_errors(_outcome_text(result)) as errors, redirect_stdout(stream):
         if as_json:
             _terminal.print_json(result.to_json())
         else:
             _print_report(result, diff=diff, verbose=verbose)
-    if page is not None:  # whether or not the standard output takes what is printed
-        with _terminal.report_late_errors(_outcome_text(result)):
-            _write_page(page, model, result, quiet=as_json)
-            if not (as_json or piped):
-                _terminal.print_row("report", str(page))
-    if piped:
-        _copy_to_stdout(result.output)
-    return 0 if result.ok else _report_failed_proof(result)
+    return errors
 
 
 def _report_stream(*, piped: bool) -> TextIO:

@@ -8,7 +8,6 @@ import re
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
-from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,8 @@ class ErrorCode:
         causes: What it has been seen to come from, the commonest first.
         advice: What to do where the graph is not at fault.
         pattern: How it is recognised in a text, if not by its key.
-        at_fault: Whether the graph and the machine cause it, or the array that a program feeds.
+        at_fault: What is at fault if the graph never is: the ``array`` that was fed, or the
+            ``system``, which is the GPU, its driver, Windows or a library.
     """
 
     key: str
@@ -46,7 +46,7 @@ class ErrorCode:
     causes: tuple[ErrorCause, ...]
     advice: str = ""
     pattern: str = ""
-    at_fault: Literal["graph", "array"] = "graph"
+    at_fault: str = ""
 
 
 def _load_codes() -> tuple[ErrorCode, ...]:
@@ -83,9 +83,10 @@ def find_code(text: str) -> ErrorCode | None:
     return next(iter(matches), None)
 
 
-def is_code(text: str) -> bool:
-    """Return whether a text is nothing but a code, known or not."""
-    return bool(_HEX.fullmatch(text.strip()) or _DECIMAL.fullmatch(text.strip()))
+def is_error_text(text: str) -> bool:
+    """Return whether a text is a code, known or not, or a printed line: no name has spaces."""
+    stripped = text.strip()
+    return bool(_HEX.fullmatch(stripped) or _DECIMAL.fullmatch(stripped) or " " in stripped)
 
 
 def node_named_in(text: str) -> str | None:

@@ -1,6 +1,7 @@
 """File locks that end with their process, and renames and removals as Windows allows them."""
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -12,6 +13,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout
 
 _SCAN = 2.0  # seconds that a virus scanner may look at a file that is new
+_TRIES = 1000  # to make a file that others remove again
 _IN_USE = (5, 32)  # ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION
 
 
@@ -23,7 +25,7 @@ def acquire_lock(path: Path) -> BaseFileLock | None:
     """
     # Not the lock of a thread: any may release it, and so may the garbage collector.
     lock = FileLock(path, timeout=0, thread_local=False)
-    while True:
+    for _ in range(_TRIES):
         try:
             lock.acquire()
         except Timeout:
@@ -31,6 +33,8 @@ def acquire_lock(path: Path) -> BaseFileLock | None:
                 return None
         else:
             return lock
+    # No file can be made there: the folder is gone, or is none of files, as /proc.
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
 
 
 def release_lock(lock: BaseFileLock, *, remove: bool) -> None:

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import DecodeError
 
-from graphfix.errors import UsageError
+from graphfix.errors import ModelError, UsageError
 from graphfix.files import io
 from graphfix.paths import StrPath
 from graphfix.wording import did_you_mean
 
 PathOrModel = StrPath | ir.Model
 ModelLike = Any
-"""A path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, or what has ``model_proto``."""
+"""A path, an ``onnx.ModelProto``, its bytes, an ``onnx_ir.Model``, or what has ``model_proto``."""
 Dims = Mapping[str, int | Sequence[int]]
 """Sizes by the name of a dim, where one may be given alone."""
 
@@ -27,9 +28,12 @@ def as_path_or_model(model_like: ModelLike) -> PathOrModel:
 
     Raises:
         UsageError: It is no model.
+        ModelError: Its bytes are none.
     """
     if isinstance(model_like, (str, os.PathLike, ir.Model)):
         return model_like
+    if isinstance(model_like, bytes):
+        model_like = _parse_bytes(model_like)
     proto = (
         model_like
         if isinstance(model_like, onnx.ModelProto)
@@ -37,10 +41,22 @@ def as_path_or_model(model_like: ModelLike) -> PathOrModel:
     )
     if not isinstance(proto, onnx.ModelProto):
         raise UsageError(
-            f"{type(model_like).__name__} is no model; give a path, an onnx.ModelProto or an "
-            "onnx_ir.Model"
+            f"{type(model_like).__name__} is no model; give a path, an onnx.ModelProto, its bytes "
+            "or an onnx_ir.Model"
         )
     return ir.from_proto(proto)
+
+
+def _parse_bytes(content: bytes) -> onnx.ModelProto:
+    """Return the model whose serialized form is given.
+
+    Raises:
+        ModelError: It is of no model.
+    """
+    try:
+        return onnx.load_model_from_string(content)
+    except DecodeError as error:
+        raise ModelError(f"the {len(content):,} bytes given are no ONNX model: {error}") from error
 
 
 def as_model(model_like: ModelLike) -> ir.Model:

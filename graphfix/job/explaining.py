@@ -109,9 +109,12 @@ def explain(name: str, model: ModelLike | None = None) -> Explanation:
         raise UsageError(f"{name!r}: give the name of a pass or a rule, or an error, as text")
     if (code := hresult.find_code(name)) is not None:
         return _explain_code(code, name, None if model is None else as_model(model))
-    if hresult.is_code(name):
+    if hresult.is_error_text(name):
         known_codes = ", ".join(x.key for x in hresult.CODES)
-        raise UsageError(f"nothing is known of the error {name}; known are {known_codes}")
+        raise UsageError(
+            f"nothing is known of the error {one_line(name)}; known are {known_codes}. graphfix "
+            "check MODEL says what is known to fail, graphfix verify MODEL MODEL --ep dml runs it"
+        )
     explanation = _explain_name(name)
     return explanation if model is None else replace(explanation, findings=check(model, name))
 
@@ -164,19 +167,18 @@ def _explain_code(code: ErrorCode, text: str, model: ir.Model | None) -> Explana
     sections += [Section("What to do", code.advice)] if code.advice else []
     findings, hint = None, f"What it is in a model: graphfix explain {code.key!r} MODEL"
     if model is not None:
-        findings, hint = Findings(), ""
+        findings, hint = None, ""
         if node_name is not None:
             sections.append(Section("The node that it names", _node_text(model, node_name), "list"))
+        if not code.at_fault:
+            looked = check(model, ",".join(names)) if names else Findings()
+            findings = Findings(x for x in looked if x.fix is not None or x.severity == "error")
+            findings.sort(key=lambda x: x.severity != "error")
         if code.at_fault == "array":
             ports = "\n".join(map(_input_text, model.graph.inputs))
             sections.append(Section("The inputs of this model", ports, "list"))
-        elif names:
-            looked = check(model, ",".join(names))
-            findings = Findings(x for x in looked if x.fix is not None or x.severity == "error")
-            findings.sort(key=lambda x: x.severity != "error")
-        else:
-            # No rule looks for the causes, but what is known to fail may have failed in this way.
-            findings = Findings(x for x in check(model) if x.severity == "error")
+        if code.at_fault:
+            sections.append(Section("In this model", f"Nothing: the {code.at_fault} is at fault."))
     data = {**asdict(code), "node": node_name}
     title = f"{code.key} ({code.title})"
     return Explanation(title, code.meaning, tuple(sections), findings, hint, data)

@@ -56,6 +56,15 @@ def fix(
 ) -> onnx.ModelProto: ...
 
 
+@overload
+def fix(
+    model: bytes,
+    profile: Profile = "directml",
+    output: None = None,
+    **options: Unpack[Options],
+) -> bytes: ...
+
+
 def fix(
     model: given.ModelLike,
     profile: Profile = "directml",
@@ -65,8 +74,8 @@ def fix(
     """Repair a model, and prove that it still computes the same.
 
     Args:
-        model: A path, an ``onnx.ModelProto``, an ONNXProgram of torch or an ``onnx_ir.Model``. It
-            is not changed.
+        model: A path, an ``onnx.ModelProto``, its bytes, an ONNXProgram of torch or an
+            ``onnx_ir.Model``. It is not changed.
         profile: Profiles and passes, as ``-p`` takes them, or a list of names and passes.
         output: Where the repaired model goes, if ``model`` is a path: by default
             ``model.fixed.onnx`` beside it.
@@ -74,7 +83,7 @@ def fix(
 
     Returns:
         For a path, the :class:`graphfix.Report`; for an ``onnx_ir.Model``, the repaired model as
-        one; for a ModelProto or an ONNXProgram, as a ModelProto.
+        one; for a ModelProto or an ONNXProgram, as a ModelProto; for bytes, as bytes.
 
     Raises:
         VerificationError: The repaired model computes something else; nothing is written.
@@ -99,4 +108,7 @@ def fix(
             raise VerificationError(report)
         fixed = io.load(target)
         ir.external_data.load_to_model(fixed)  # the folder goes
-    return fixed if isinstance(model, ir.Model) else ir.to_proto(fixed)
+    if isinstance(model, ir.Model):
+        return fixed
+    proto = ir.to_proto(fixed)
+    return proto.SerializeToString() if isinstance(model, bytes) else proto

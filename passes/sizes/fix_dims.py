@@ -23,7 +23,7 @@ from graphfix.spec.quoting import (
 )
 
 from ..common.fold_view import FoldView
-from .dims.fixed_dims import find_conflicts, require_dims, set_sizes, sizes_by_name
+from .dims.fixed_dims import SHORT_NAMES, find_conflicts, require_dims, set_sizes, sizes_by_name
 from .fold_rules.constants import arrays_from_sizes
 
 KEY = "graphfix.dims"
@@ -89,7 +89,8 @@ class FixDims(Pass):
     Options:
         dims: The size of each dim, by the dim's own name: `fix-dims:T=500:B=1`, or with a comma
             between them. Unnamed dims are addressed by position: axis 0 of the input `x` is
-            `x.0`, or `x_0` as it is printed. Dims that are not named stay symbolic.
+            `x.0`, or `x_0` as it is printed. Where no dim is called so, `B` is the batch and `T`
+            the only other dim that varies. Dims that are not named stay symbolic.
             Models of several sizes, with one file of weights, are made by `graphfix ship`.
 
     Spec:
@@ -107,7 +108,7 @@ class FixDims(Pass):
 
     def runs_at(self, model: ir.Model) -> Mapping[str, Sequence[int]]:
         """Return the given sizes: the models are compared at no others."""
-        input_dims, sizes = input_dim_names(model), sizes_by_name(model, self.dims, self.name)
+        input_dims, sizes = input_dim_names(model), self._sizes(model)
         return {name: (size,) for name, size in sizes.items() if name in input_dims}
 
     def sites(self, model: ir.Model) -> Iterator[ValueMatch | Skip]:
@@ -117,7 +118,7 @@ class FixDims(Pass):
             example = ":".join(f"{quote_name(x)}=SIZE" for x in names)
             yield Skip(model.graph[0], f"no size is given; fix-dims:{example} would fix them all")
         if input_sites:
-            fixed, sizes = model.clone(), sizes_by_name(model, self.dims, self.name)
+            fixed, sizes = model.clone(), self._sizes(model)
             name_dims(fixed)
             spelling = DimSpelling(fixed)
             for value in fixed.graph.inputs:
@@ -134,7 +135,7 @@ class FixDims(Pass):
         yield from (x for x in sites if isinstance(x, Skip))
         if not sites or any(isinstance(x, Skip) for x in sites):
             return
-        sizes = sizes_by_name(model, self.dims, self.name)
+        sizes = self._sizes(model)
         self._name_dims(model, sizes)
         spelling = DimSpelling(model)
         for value in model.graph.inputs:
@@ -149,7 +150,8 @@ class FixDims(Pass):
                 set_sizes(value, sizes, view.shapes.dims(value), spelling)
         _write_missing_shapes(view)
         yield from self._fold_sizes(view)
-        fixed_sizes = _sizes_fixed_before(model) | sizes
+        short_names = {name: size for name, size in self.dims if name in SHORT_NAMES}
+        fixed_sizes = _sizes_fixed_before(model) | sizes | short_names
         model.metadata_props[KEY] = ":".join(
             f"{quote_name(k)}={fixed_sizes[k]}" for k in sorted(fixed_sizes)
         )
@@ -159,9 +161,13 @@ class FixDims(Pass):
         assert isinstance(site, ValueMatch)
         return f"input {site.value.name!r} {site.value.shape} would be fixed at {self.spec()[9:]}"
 
+    def _sizes(self, model: ir.Model) -> dict[str, int]:
+        """Return the sizes by the model's names of its dims."""
+        return sizes_by_name(model, self.dims, self.name, _sizes_fixed_before(model))
+
     def _find_inputs(self, model: ir.Model) -> Iterator[ValueMatch]:
         """Yield the inputs with a dim that gets a size."""
-        fixed_sizes, sizes = _sizes_fixed_before(model), sizes_by_name(model, self.dims, self.name)
+        fixed_sizes, sizes = _sizes_fixed_before(model), self._sizes(model)
         for name, size in sizes.items():
             if fixed_sizes.get(name, size) != size:
                 raise UsageError(f"{self.name}: {name} is fixed at {fixed_sizes[name]} already")

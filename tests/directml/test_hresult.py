@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphfix.directml.hresult import CODES, find_code, is_code, node_named_in
+from graphfix.directml.hresult import CODES, find_code, is_error_text, node_named_in
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,15 @@ def test_each_code_is_found_by_itself() -> None:
         assert code.causes
         assert all(cause.text and cause.source for cause in code.causes)
         assert code.pattern or find_code(code.title) is code
-        if len(code.key) == 8 and is_code(code.key):
+        if len(code.key) == 8 and is_error_text(code.key):
             assert find_code(code.key) is code
+
+
+def test_each_code_has_a_way_on() -> None:
+    for code in CODES:
+        assert code.advice or any(cause.rules for cause in code.causes)
+        assert code.at_fault in ("", "array", "system")
+        assert not (code.at_fault and any(cause.rules for cause in code.causes))
 
 
 @pytest.mark.parametrize(
@@ -45,12 +52,13 @@ def test_each_code_is_found_by_itself() -> None:
         ("80070057", True),
         (" 0x12345678 ", True),
         ("-2147024809", True),
-        ("80070057 at", False),
+        ("80070057 at", True),
+        ("Failed to find a thing", True),
         ("word", False),
     ],
 )
-def test_a_text_that_is_only_a_code(text: str, *, alone: bool) -> None:
-    assert is_code(text) is alone
+def test_a_text_that_is_no_name(text: str, *, alone: bool) -> None:
+    assert is_error_text(text) is alone
 
 
 def test_the_node_that_a_message_names() -> None:

@@ -29,6 +29,12 @@ def is_taken(path: Path) -> bool:
     return lock is None
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_a_folder_that_takes_no_files_is_told() -> None:
+    with pytest.raises(FileNotFoundError, match="No such file"):
+        file_lock.acquire_lock(Path("/proc/lock"))
+
+
 @pytest.mark.parametrize("ends", ["by itself", "by force"])
 def test_a_lock_goes_with_its_process(tmp_path: Path, ends: str) -> None:
     path = tmp_path / "lock"

@@ -12,7 +12,7 @@ import pytest
 
 import graphfix
 from graphfix import testing
-from graphfix.errors import UsageError, VerificationError
+from graphfix.errors import ModelError, UsageError, VerificationError
 from graphfix.job.fix import HasModelProto, fix
 from graphfix.paths import StrPath
 from tests.passes.models import opened
@@ -47,6 +47,16 @@ def test_a_proto_comes_back_as_one_and_is_not_changed(proto: onnx.ModelProto) ->
 
 def test_a_program_of_torch_becomes_a_proto(proto: onnx.ModelProto) -> None:
     assert "Where" not in ops(graphfix.fix(SimpleNamespace(model_proto=proto)))
+
+
+def test_the_bytes_of_a_model_become_bytes(proto: onnx.ModelProto) -> None:
+    fixed = graphfix.fix(proto.SerializeToString())
+    assert "Where" not in ops(onnx.load_model_from_string(fixed))
+
+
+def test_bytes_of_something_else_are_refused() -> None:
+    with pytest.raises(ModelError, match="the 11 bytes given are no ONNX model"):
+        graphfix.fix(b"no protobuf")
 
 
 def test_weights_of_a_model_in_memory_are_there_when_the_scratch_files_are_gone() -> None:
@@ -149,6 +159,7 @@ def test_the_overloads_say_what_comes_back(proto: onnx.ModelProto, tmp_path: Pat
     onnx.save(proto, path)
     by_type = {get_type_hints(x)["model"]: get_type_hints(x)["return"] for x in get_overloads(fix)}
     models = {StrPath: path, ir.Model: ir.from_proto(proto), onnx.ModelProto | HasModelProto: proto}
+    models[bytes] = proto.SerializeToString()
     assert by_type.keys() == models.keys()
     for kind, model in models.items():
         assert type(graphfix.fix(model)) is by_type[kind]

@@ -1,7 +1,7 @@
 """Put sizes in place of symbolic dims, and find the nodes that cannot run at them."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -11,6 +11,7 @@ from graphfix.errors import UsageError
 from graphfix.facts.shapes import input_dim_names
 from graphfix.facts.symbolic.expressions import Dim, symbols_of
 from graphfix.facts.view import View
+from graphfix.feeds.signature import Signature
 from graphfix.graph import dims
 from graphfix.graph.dim_spelling import DimSpelling
 from graphfix.graph.nodes import is_op
@@ -22,6 +23,8 @@ from graphfix.wording import did_you_mean
 
 # Two expressions that are equal at both sizes are taken for equal.
 _TRIAL_SIZES = (3, 1009)
+SHORT_NAMES = frozenset({"B", "batch", "T"})
+"""What every verb calls the batch and the dim that grows."""
 
 
 def with_sizes(dim: Dim, sizes: Mapping[str, int]) -> Dim:
@@ -33,8 +36,22 @@ def with_sizes(dim: Dim, sizes: Mapping[str, int]) -> Dim:
     return dim.evaluate(sizes) if symbols_of(dim) & sizes.keys() else dim
 
 
-def sizes_by_name(model: ir.Model, sizes: Sequence[tuple[str, int]], by: str) -> dict[str, int]:
-    """Return sizes by the names of dims; ``x.0`` means the name of the dim at that place.
+def sizes_by_name(
+    model: ir.Model,
+    sizes: Sequence[tuple[str, int]],
+    by: str,
+    fixed_before: Container[str] = frozenset(),
+) -> dict[str, int]:
+    """Return sizes by the names of dims.
+
+    ``x.0`` means the name of the dim at that place. Where no dim has or had that name, ``B`` is the
+    batch and ``T`` the only other dim that varies, as in ``--dims``.
+
+    Args:
+        model: The model.
+        sizes: The sizes, by what a user calls the dims.
+        by: Who asks, for the message.
+        fixed_before: The names of dims that had a size before.
 
     Raises:
         UsageError: A dim is given two sizes, or another than it has.
@@ -51,9 +68,18 @@ def sizes_by_name(model: ir.Model, sizes: Sequence[tuple[str, int]], by: str) ->
                     raise UsageError(f"{by}: axis {axis} of {value.name!r} is {dim} already")
                 continue
             name = dim_names[value.name or "", axis]
+        elif name in SHORT_NAMES and name not in known_names and name not in fixed_before:
+            name = _full_dim_name(model, name)
         if by_name.setdefault(name, size) != size:
             raise UsageError(f"{by}: {name} is given two sizes, {by_name[name]} and {size}")
     return by_name
+
+
+def _full_dim_name(model: ir.Model, short_name: str) -> str:
+    """Return the model's own name of the dim that ``B`` or ``T`` stands for, if there is one."""
+    signature = Signature(model)
+    symbol = signature.symbol_of(short_name)
+    return short_name if symbol is None else signature.user_name(symbol)
 
 
 def require_dims(names: Sequence[str], dim_names: Sequence[str], by: str) -> None:

@@ -585,3 +585,15 @@ def test_integer_arithmetic_is_that_of_the_runtime(b: int, t: int, step: int, ad
     after, _ = fix(before, f"B={b}:T={t}")
     assert set(ops(after)) == {"Identity"}
     check_same(before, after)
+
+
+def test_short_names_stand_for_the_batch_and_the_time() -> None:
+    text = "m (float[batch_size, frames, 8] x) => (float[batch_size, frames, 8] y) {y = Relu (x)}"
+    after, _ = fix(model(text), "B=2:T=6")
+    assert shape(after.graph.inputs[0]) == [2, 6, 8]
+
+
+def test_a_dim_that_is_called_t_keeps_its_name() -> None:
+    text = "m (float[T, frames, 8] x) => (float[T, frames, 8] y) {y = Relu (x)}"
+    after, _ = fix(model(text), "T=6")
+    assert shape(after.graph.inputs[0]) == [6, "frames", 8]
