@@ -116,14 +116,24 @@ class RuleSite:
             )
         return state
 
-    def require_high_tail(self, index: int, axis: int, leak: Leak) -> TensorState:
-        """Request a tail that is never the least, and return the state of the input with it."""
+    def require_high_tail(
+        self, index: int, axis: int, leak: Leak, most: float | None = None
+    ) -> TensorState:
+        """Request a tail that is never the least, and return the state of the input with it.
+
+        Args:
+            index: The input.
+            axis: Its axis of time.
+            leak: Which leak that closes.
+            most: The largest number in it, if that is known; else the largest of its type.
+        """
         state, dtype = self.input_state(index), self.source.shapes.dtype(self.node.inputs[index])
         edge = dtype_limit(ir.DataType.FLOAT if dtype is None else dtype, high=True)
+        number = edge if most is None else most
         tail = state.tail_along(axis)
-        if tail.kind != "number" or tail.value < min(edge, _HUGE):
-            repair = RaiseTail(self.node, leak, index, axis, state)
-            state = self._request_mask(repair, Tail("number", edge))
+        if tail.kind != "number" or tail.value < min(number, _HUGE):
+            repair = RaiseTail(self.node, leak, index, axis, state, number)
+            state = self._request_mask(repair, Tail("number", number))
         return state
 
     def require_finite_tails(self, index: int, leak: Leak) -> TensorState:

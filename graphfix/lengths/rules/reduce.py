@@ -48,8 +48,9 @@ def _require_neutral_tail(site: RuleSite, axis: int) -> None:
     elif is_op(site.node, "ReduceMax", "ReduceLogSumExp"):
         site.require_low_tail(0, axis, "maximum pollution")
     elif is_op(site.node, "ReduceMin"):
-        if not (_is_truth(site.node.inputs[0], site) and _is_one(site.input_state(), axis)):
-            site.require_high_tail(0, axis, "minimum pollution")
+        # 1 is the largest truth, and the largest integer is none on DirectML, which keeps 32 bits.
+        most = 1 if _is_truth(site.node.inputs[0], site) else None
+        site.require_high_tail(0, axis, "minimum pollution", most)
     else:
         raise RefusedError("there is no repair for it over time")
 
@@ -59,11 +60,6 @@ def _is_truth(value: ir.Value | None, site: RuleSite) -> bool:
     node = producer_of(value)
     dtype = None if node is None else site.source.shapes.dtype(node.inputs[0])
     return node in ops.CASTS and dtype == ir.DataType.BOOL
-
-
-def _is_one(state: facts.TensorState, axis: int) -> bool:
-    tail = state.tail_along(axis)
-    return tail.kind == "number" and tail.value == 1
 
 
 def _sign_of_reduction(node: ir.Node, state: facts.TensorState) -> facts.Sign:
