@@ -222,6 +222,23 @@ def in_chunks(g: Graph, x: str) -> str:
     return weigh(g, x, g.op("Where", g.unsqueeze(mask, 0), scores, low))
 
 
+def sequenced(g: Graph, x: str) -> str:
+    """Features as a sequence of parts, as torch's exporter writes a split before it optimizes."""
+    axis = g.pick(2, -1, 2, 1)
+    if g.pick(0, 1):
+        parts = g.op("SplitToSequence", x, number(g, 2), axis=axis)
+        y = [g.op("SequenceAt", parts, number(g, i)) for i in (1, 0)]
+        return g.op("Concat", *y, axis=axis)
+    if g.pick(0, 1):
+        parts = g.op("SplitToSequence", x, g.ints(1, 3), axis=axis)
+        return g.op("Mul", x, g.op("SequenceAt", parts, number(g, int(str(g.pick(0, -2))))))
+    parts = g.op("SplitToSequence", x, axis=axis, keepdims=g.integer(0, 1))
+    part = g.op("SequenceAt", parts, number(g, 2))
+    return g.op(
+        "Add", x, g.op("ReduceMax", part, keepdims=0) if axis == 1 else column(g, part, 0, -1, 1)
+    )
+
+
 LAYOUTS: dict[str, Step] = {
     f.__name__: f
     for f in (
@@ -236,5 +253,6 @@ LAYOUTS: dict[str, Step] = {
         rotated,
         kept,
         in_chunks,
+        sequenced,
     )
 }

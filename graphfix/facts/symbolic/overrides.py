@@ -174,6 +174,7 @@ _SHAPE_RULES: dict[str, ShapeRule] = {
     "STFT": windows.infer_stft,
     "Reshape": layout.infer_reshape,
     "Slice": layout.infer_slice,
+    "SequenceAt": layout.infer_sequence_at,
     "Squeeze": layout.infer_squeeze,
     "Pad": layout.infer_pad,
     "Range": layout.infer_range,
