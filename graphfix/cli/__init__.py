@@ -37,7 +37,7 @@ _NO_THREAD = "can't start new thread"  # a RuntimeError of Python
 # Verbs and options that were there once, and what does the same.
 _GONE = {
     "probe": "'padded MODEL' measures what padding changes, 'check MODEL --padding' says at which "
-    "node it leaks, and 'verify A B' names the first tensor at which two models part",
+    "node it leaks, and 'verify A B' names the first tensor that differs",
     "bench --bucket": "ship makes a container of each size, and bench --ship times clips in them",
     "bench --io-binding": "bench --ship keeps the states of a stream on the device",
     "check --axis": "say -p ilens-mask:axis=INPUT.AXIS",

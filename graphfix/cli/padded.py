@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from graphfix.cli import _options, _terminal
+from graphfix.cli import _options, _page, _terminal
 from graphfix.runtime.provider import Ep
 from graphfix.wording import format_number, group_pairs, one_line, plural, reason_lines
 
@@ -29,6 +29,7 @@ Verdict = Mapping[str, Any]  # of graphfix.probing.padded.PaddedVerdict.to_json
 @_options.tolerance_option("--cosine", text="Least cosine; 0.999999 by default.")
 @_options.padded_ep
 @_options.json_flag
+@_page.option
 @_options.verbose
 def padded(
     model: str,
@@ -41,6 +42,7 @@ def padded(
     cosine: float | None,
     ep: Ep,
     as_json: bool,
+    report: str | None,
     verbose: bool,
 ) -> int:
     """Measure whether padding changes the results.
@@ -50,6 +52,7 @@ def padded(
 
     Exit code 1 if an output of a clip differs by more than the tolerance.
     """
+    page = _page.page_path(report, [model, *([original] if original else [])])
     gates = _options.build_tolerance(atol, cosine=cosine, wide=False)
     with _terminal.show_progress(quiet=as_json) as tell:
         from graphfix.feeds.clips import FILLS
@@ -71,6 +74,12 @@ def padded(
         _terminal.print_json(data)
     else:
         _print_verdict(data, model, verbose=verbose)
+    if page is not None:
+        names = {
+            "model": _page.display_name(model),
+            "original": original and _page.display_name(original),
+        }
+        _page.write_page(page, "padded.html", data, quiet=as_json, **names)
     if verdict.ok:
         return 0
     reason = f": {str(verdict).rstrip('.')}" if as_json else ""  # else it was said above

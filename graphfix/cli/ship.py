@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _options, _terminal
+from graphfix.cli import _options, _page, _terminal
 from graphfix.spec.quoting import quote_name
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ _FULL = {
 )
 @_options.ep
 @_options.json_flag
+@_page.option
 @_options.plugin
 @_options.verbose
 def ship(
@@ -91,6 +92,7 @@ def ship(
     strict: bool,
     ep: Ep,
     as_json: bool,
+    report: str | None,
     verbose: bool,
 ) -> int:
     """Create a folder of fixed-size graphs to deploy.
@@ -99,6 +101,7 @@ def ship(
     onnxruntime.InferenceSession, for clips of any length. Exit code 1, and nothing is written, if
     a padded clip differs from the clip alone on MODEL.
     """
+    page = _page.page_path(report, [model])
     _options.load_plugins()
     with _terminal.show_progress(quiet=as_json) as tell:
         from graphfix.shipping.build import ship_file
@@ -127,6 +130,8 @@ def ship(
         _terminal.print_json(result.to_json())
     else:
         _print_result(model, result, verbose=verbose)
+    if page is not None:
+        _page.write_page(page, "ship.html", result.to_json(), quiet=as_json)
     if result.ok:
         return 0
     reason = next((str(x) for x in result.padding if not x.verdict.ok), str(result.whole))

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 FIGURES = {
     "crashes": "crashes on DirectML",
     "worst": "worst difference",
-    "padding": "padding changes it by",
+    "padding": "difference by padding",
     "mask-wheres": "mask Wheres",
     "dynamic-reshapes": "dynamic Reshapes",
     "fused-graphs": "fused graphs",

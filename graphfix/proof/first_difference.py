@@ -41,7 +41,7 @@ class Divergence:
 
     def __str__(self) -> str:
         node = f"{self.op} {self.node!r}" if self.node else self.op
-        text = f"The first tensor to part is {self.tensor!r} ({node})."
+        text = f"The first tensor to differ is {self.tensor!r} ({node})."
         if self.given is None:
             return text
         input_gap = f"What it is given differs by {self.given:.3g} at most"

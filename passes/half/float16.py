@@ -74,7 +74,7 @@ class Float16(Pass):
         largest, the cosine is 0.9999 at least, and there is no NaN or infinity where float32 has a
         number. By itself the pass leaves in float32, each with its reason: operators without
         float16 in ONNX or on DirectML; whole numbers that may pass 2,048, such as lengths and
-        positions, inputs of one number a row, and what is computed of them alone; means of squares;
+        positions; inputs with one number a row, and what only depends on them; means of squares;
         constants beyond 65504 or too small. What hides scores becomes -30000 instead: a row of
         scores that is hidden whole was uniform and becomes the Softmax of the raw scores, or stays
         uniform where every sum is rounded; it stays a number. ``graphfix run`` also runs the model

@@ -231,7 +231,7 @@ class TestRun:
         assert err.startswith("graphfix: error: ")
         assert err.count("\n") == 1
         assert "output 'z'" in err
-        assert "first tensor to part is 'y'" in err
+        assert "first tensor to differ is 'y'" in err
         assert tree(plain.parent) == before
 
     def test_a_failed_verdict_in_json(

@@ -298,7 +298,7 @@ class TestSnippets:
             assert set(told) <= known
 
     def test_every_other_command_is_of_a_tool_that_we_name(self) -> None:
-        known = r"graphfix|make|dask worker|pip install graphfix|python -m venv|\.venv/bin/[a-z]+"
+        known = r"graphfix|make|dask worker|pip install \.|python -m venv|\.venv/bin/[a-z]+"
         known += r"|olive run|optimum-cli|python -m (graphfix|onnxruntime_genai)\.[\w.]+|mkdir|cp"
         tools = re.compile(rf"(\$ )?({known}|cat \w+\.onnx \| graphfix) ?")
         for x in BLOCKS:

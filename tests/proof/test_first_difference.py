@@ -43,10 +43,10 @@ def test_the_first_is_told_with_its_node() -> None:
     assert found is not None
     assert (found.tensor, found.op, found.given) == ("a", "Mul", None)
     assert found.diff.case == "a"
-    assert str(found) == "The first tensor to part is 'a' (Mul)."
+    assert str(found) == "The first tensor to differ is 'a' (Mul)."
     named = Divergence("a", "n", "Mul", found.diff, 1e-7)
     assert str(named) == (
-        "The first tensor to part is 'a' (Mul 'n'). What it is given differs by 1e-07 at most: "
+        "The first tensor to differ is 'a' (Mul 'n'). What it is given differs by 1e-07 at most: "
         "there rounding decides."
     )
 

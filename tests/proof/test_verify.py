@@ -73,7 +73,7 @@ def test_a_broken_repair_is_caught_and_its_first_tensor_named(was: str, now: str
         named = verdict.first_divergence.tensor
         # Scores of padded keys are no content: without their mask, it is the Softmax that parts.
         assert named == tensor or (safety == "valid-rows" and named == "p")
-        assert f"first tensor to part is '{named}'" in str(verdict)
+        assert f"first tensor to differ is '{named}'" in str(verdict)
 
 
 def test_the_verdict_says_output_number_allowed_and_case():

@@ -198,7 +198,7 @@ class TestOwnProcess:
         assert not verdict.ok
         assert verdict.first_divergence is not None
         assert verdict.first_divergence.tensor == "b"
-        assert "The first tensor to part is 'b' (Exp 'mid')" in str(verdict)
+        assert "The first tensor to differ is 'b' (Exp 'mid')" in str(verdict)
 
     def test_the_node_that_kills_the_process_is_named(self, tmp_path: Path, ep: Ep) -> None:
         verdict = verify(*self.pair(tmp_path, "y = Relu (x)", self.DEADLY), ep=ep)

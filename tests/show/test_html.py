@@ -171,7 +171,7 @@ def test_float16_is_rounded_and_not_the_same(data: dict[str, Any]) -> None:
 def test_a_failed_verdict_is_told() -> None:
     page = read(evil())
     assert "Failed: the repaired model does not compute the same" in page.text
-    assert "The first tensor to part is" in page.text
+    assert "The first tensor to differ is" in page.text
     assert "there rounding decides" not in page.text
     data = evil()
     data["verdict"]["first_divergence"]["given"] = 1.25e-7

@@ -1,4 +1,4 @@
-"""The pages of check, verify and bench: their answers; and those of all verbs in a browser."""
+"""The pages of check, verify, bench, padded and ship; and those of all verbs in a browser."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ BAD = f"""<ir_version: 8, opset_import: ["" : 17]>
     m (bool[T, 4] hidden, float[T, 4] x) => (float[T, 4] y) <float low = {{-1e4}}>
     {{ ["{LONG}"] a = Where (hidden, low, x) b = Softmax (a) y = Mul (b, b) }}"""
 OTHER = BAD.replace("Mul (b, b)", "Add (b, b)")
+SAFE = """<ir_version: 8, opset_import: ["" : 17]>
+    m (float[1, T, 4] x) => (float[1, T, 4] y) { y = Relu (x) }"""
+LEAK = """<ir_version: 8, opset_import: ["" : 17]>
+    m (float[1, T, 4] x) => (float[1, T, 4] y) { a = ReduceMean <axes = [1]> (x) y = Sub (x, a) }"""
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +34,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(onnx.parser.parse_model(BAD), "m.onnx")
     onnx.save(onnx.parser.parse_model(OTHER), "other.onnx")
+    onnx.save(onnx.parser.parse_model(SAFE), "safe.onnx")
+    onnx.save(onnx.parser.parse_model(LEAK), "leak.onnx")
     ir.save(ir.from_onnx_text(manual_of(registry.pass_class("additive-mask")).before), "long.onnx")
 
 
@@ -168,7 +174,38 @@ class TestBench:
         assert "no --report" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["check", "verify", "bench"])
+class TestPadded:
+    def test_what_padding_changes(self) -> None:
+        reader = page("padded", "leak.onnx", code=1)
+        assert "Padding changes the results" in reader.text
+        assert tone(reader) == "verdict bad"
+        wrong, changed, right, _ = answers(reader)
+        verdict = json.loads(reader.embedded)
+        failed = sum(not x["ok"] for x in verdict["checks"])
+        assert f"{failed} of {len(verdict['checks'])} comparisons differ" in wrong
+        assert "graphfix run leak.onnx -p ilens-mask repairs leaks" in changed
+        assert verdict["summary"][1:] in right
+
+    def test_what_it_leaves(self) -> None:
+        reader = page("padded", "safe.onnx")
+        assert "Padding does not change the results" in reader.text
+        assert tone(reader) == "verdict good"
+        assert "comparisons within the allowance" in reader.text
+
+
+class TestShip:
+    def test_what_was_shipped(self) -> None:
+        reader = page("ship", "safe.onnx", "--container", "T=8,16", "-o", "shipped")
+        assert "2 graphs of fixed sizes are in shipped" in reader.text
+        data = json.loads(reader.embedded)
+        assert all(x["file"] in reader.text for x in data["manifest"]["containers"])
+        _, changed, right, faster = answers(reader)
+        assert data["manifest"]["provenance"]["passes"] in changed
+        assert data["whole"]["summary"] in right
+        assert "graphfix bench safe.onnx --ship shipped measures the time" in faster
+
+
+@pytest.mark.parametrize("verb", ["check", "verify", "bench", "padded", "ship"])
 @pytest.mark.parametrize(
     ("report", "says"),
     [("none/p.html", "there is no folder none"), (".", "is a folder"), ("m.onnx", "model's file")],
@@ -177,6 +214,7 @@ def test_a_bad_place_is_refused_first(
     verb: str, report: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     models = ["m.onnx", "m.onnx"] if verb == "verify" else ["m.onnx"]
+    models += ["--container", "T=8", "-o", "shipped"] if verb == "ship" else []
     assert main([verb, *models, "--report", report]) == 2
     assert says in capsys.readouterr().err
 
@@ -226,6 +264,9 @@ def test_they_fit_at_any_width(tmp_path: Path) -> None:
     add("check", "check", "long.onnx", "-p", "float16,directml")
     add("check several", "check", "m.onnx", "other.onnx", str(tmp_path / "long.onnx"))
     add("verify", "verify", "long.onnx", "half.onnx")
+    add("padded", "padded", "safe.onnx")
+    add("failed padded", "padded", "leak.onnx")
+    add("ship", "ship", "safe.onnx", "--container", "T=8", "-o", "shipped")
     add("failed verify", "verify", "m.onnx", "other.onnx")
     timed = ["--ep", "cpu", "--processes", "1", "--seconds", "0"]
     add("bench", "bench", "long.onnx", "half.onnx", "m.onnx", *timed)
