@@ -51,7 +51,7 @@ def _strides_after(inner: Strides, node: ir.Node, shapes: Shapes) -> Strides | N
         return _strides_after_reshape(inner, node, shapes)
     if is_op(node, "Cast"):
         return inner if shapes.dtype(node.inputs[0]) in _INTEGERS else None
-    return inner if is_op(node, "Identity") or _is_full_slice(node, shapes) else None
+    return inner if is_op(node, "Identity") or is_full_slice(node, shapes) else None
 
 
 def _range_operand(node: ir.Node, index: int, shapes: Shapes) -> Dim | float | None:
@@ -71,7 +71,7 @@ def _strides_of_product(node: ir.Node, shapes: Shapes, depth: int) -> Strides | 
     return None
 
 
-def _is_full_slice(node: ir.Node, shapes: Shapes) -> bool:
+def is_full_slice(node: ir.Node, shapes: Shapes) -> bool:
     """Return whether a Slice leaves its input as it is: all of it, in its order."""
     steps = read_ints(node, 4, "steps") if is_given(node, 4, "steps") else ()
     goes_ahead = steps is not None and all(step == 1 for step in steps)
