@@ -5,7 +5,7 @@ import html
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 K = TypeVar("K")
@@ -88,6 +88,25 @@ def format_number(value: float | str) -> str:
 def plural(count: int, singular: str, many: str | None = None) -> str:
     """Return a count with its noun: ``1 repair``, ``2 repairs``."""
     return f"{count} {singular if count == 1 else many or singular + 's'}"
+
+
+KernelCounts = Mapping[str, int]
+"""Kernels of one run: on ``directml``, on the ``cpu``, and how many are ``recompiled``."""
+
+
+def kernels_text(before: KernelCounts, after: KernelCounts) -> str:
+    """Return ``225 -> 101 on DirectML, 67 -> 5 on the CPU; 207 -> 99 recompiled per new length``.
+
+    A count that is missing is a question mark.
+    """
+
+    def count_pair(key: str) -> str:
+        return f"{before.get(key, '?')} -> {after.get(key, '?')}"
+
+    return (
+        f"{count_pair('directml')} on DirectML, {count_pair('cpu')} on the CPU; "
+        f"{count_pair('recompiled')} recompiled per new length"
+    )
 
 
 def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:

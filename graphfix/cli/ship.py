@@ -8,6 +8,7 @@ import click
 
 from graphfix.cli import _options, _page, _terminal
 from graphfix.spec.quoting import quote_name
+from graphfix.wording import kernels_text
 
 if TYPE_CHECKING:
     from graphfix.runtime.provider import Ep
@@ -221,9 +222,11 @@ def _kernels_text(container: Container) -> str:
     before, after = container.kernels["before"], container.kernels["after"]
     if before is None or after is None:
         return "not predicted: ONNX Runtime does not load it here"
-    all_before, all_after = (x["dispatches"] + x["cpu"] for x in (before, after))
-    remade = f"{before['remade']} -> {after['remade']}"
-    return f"{all_before} -> {all_after} per run, recompiled at a new length {remade}"
+    counts = (
+        {"directml": x["dispatches"], "cpu": x["cpu"], "recompiled": x["remade"]}
+        for x in (before, after)
+    )
+    return kernels_text(*counts)
 
 
 def _size_text(size: int) -> str:

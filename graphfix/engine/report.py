@@ -9,7 +9,7 @@ from graphfix.core import Change, Finding, Safety, weakest_promise
 from graphfix.probing.padded import PaddedVerdict
 from graphfix.proof.verdict import Verdict
 from graphfix.version import __version__
-from graphfix.wording import Proof, Row, plural, reason_lines, row_lines, wrap_text
+from graphfix.wording import Proof, Row, kernels_text, plural, reason_lines, row_lines, wrap_text
 
 SCHEMA = 1
 # Two passes that undo each other would never end; this many rounds are enough for a chain.
@@ -171,7 +171,7 @@ class Report(Proof):
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
         """Return rows on DirectML, kernels, numbers, repairs, and skipped places."""
-        rows = self._directml_rows(verbose=verbose)
+        rows = self._directml_rows()
         if self.verdict is not None:
             rows += self.verdict.rows(verbose=verbose)
         elif self.output is not None:
@@ -189,7 +189,7 @@ class Report(Proof):
             rows.append(Row("skipped", f"{plural(skip_count, 'place')}{more}"))
         return rows
 
-    def _directml_rows(self, *, verbose: bool) -> list[Row]:
+    def _directml_rows(self) -> list[Row]:
         """Return what is predicted for DirectML; first what is worse than in the original."""
         rows = []
         if self.worse:
@@ -199,7 +199,8 @@ class Report(Proof):
             failing = self.directml["after"]["error"]
             rows.append(Row("DirectML", self.on_directml, "red" if failing else ""))
         if self.kernels is not None:
-            rows.append(Row("kernels", _kernels_text(self.kernels, verbose=verbose)))
+            before, after = (_with_recompiled(self.kernels[x]) for x in ("before", "after"))
+            rows.append(Row("kernels", kernels_text(before, after)))
         return rows
 
     def _repairs_row(self) -> Row:
@@ -230,6 +231,7 @@ class Report(Proof):
         before, after = (self.kernels or {}).get("before"), (self.kernels or {}).get("after")
         if before and after:
             counts.append(("kernels", before["all"], after["all"]))
+            counts.append(("recompiled per new length", before["remade"], after["remade"]))
         return ", ".join(f"{kind} {a} -> {b}" for kind, a, b in counts if b > a)
 
     @property
@@ -259,19 +261,9 @@ def endless_rows(passes: Iterable[str]) -> list[Row]:
     return [Row("unsettled", text, "yellow")]
 
 
-def _kernels_text(counted: Kernels, *, verbose: bool) -> str:
-    """Return ``181 -> 145 per run, recompiled at a new length 160 -> 142``."""
-    before, after = counted["before"] or {}, counted["after"] or {}
-
-    def count_pair(key: str) -> str:
-        return f"{before.get(key, '?')} -> {after.get(key, '?')}"
-
-    where = (
-        f" ({count_pair('directml')} on DirectML, {count_pair('cpu')} on the CPU)"
-        if verbose
-        else ""
-    )
-    return f"{count_pair('all')} per run{where}, recompiled at a new length {count_pair('remade')}"
+def _with_recompiled(counts: dict[str, int] | None) -> dict[str, int]:
+    """Return kernel counts under the names that :func:`kernels_text` has for them."""
+    return {} if counts is None else {**counts, "recompiled": counts["remade"]}
 
 
 def _directml_text(counts: dict[str, int], findings: Sequence[dict[str, str]]) -> str:

@@ -151,6 +151,10 @@ def _explain_manual(manual: Manual | RuleManual, about: str) -> Explanation:
         for name, text in [(x, str(data.get(x) or "")) for x in ("why", "spec", *_CODE, "safety")]
         if text
     ]
+    sections += [
+        Section(f"Left alone. {x['why'].removesuffix(':')}", x["model"], "code")
+        for x in data.get("left_alone", ())
+    ]
     options = ["{name}={default} ({type})\n    {text}".format(**x) for x in data.get("options", ())]
     if options:
         sections.append(Section("Options", "\n".join(options), "list"))

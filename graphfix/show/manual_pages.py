@@ -122,6 +122,8 @@ def _pass_section(manual: Manual, file: str) -> Iterator[str]:
         yield f"Run as `-p {manual.spec}`:"
     yield f"Before:\n\n```\n{manual.before}\n```"
     yield f"After:\n\n```\n{manual.after}\n```"
+    for example in manual.left_alone:
+        yield f"Left alone. {example.why}\n\n```\n{example.model}\n```"
     yield f"**Safety.** {manual.safety}"
     if manual.options:
         rows = (

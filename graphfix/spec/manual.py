@@ -12,7 +12,7 @@ from graphfix.spec.options import option_name
 
 REQUIRED = ("Why", "Before", "After", "Safety")
 RULE = ("Why", "Flagged", "Clean")
-SECTIONS = (*REQUIRED, *RULE, "Options", "Spec")
+SECTIONS = (*REQUIRED, *RULE, "Left alone", "Options", "Spec")
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,24 @@ class Option:
     type: str
     default: str
     text: str
+
+
+@dataclass(frozen=True)
+class LeftAlone:
+    """A model that looks like one to repair and is left as it is.
+
+    Attributes:
+        why: A sentence; words in double quotes are of the reason that the pass gives.
+        model: The model, as ONNX text.
+    """
+
+    why: str
+    model: str
+
+    @property
+    def reason(self) -> str:
+        """Return the words of the pass's reason; empty if it is no near miss and gives none."""
+        return self.why.partition('"')[2].partition('"')[0]
 
 
 @dataclass(frozen=True)
@@ -54,6 +72,7 @@ class Manual(_Head):
         promise: That in one word, as the class declares it; "check" for what only looks.
         options: The options, in the order of the fields.
         spec: How ``-p`` names the pass for Before to become After; None if the name is enough.
+        left_alone: Models that the pass, so named, leaves as they are.
     """
 
     before: str
@@ -62,6 +81,7 @@ class Manual(_Head):
     promise: str
     options: tuple[Option, ...] = ()
     spec: str | None = None
+    left_alone: tuple[LeftAlone, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,7 +114,8 @@ def manual_of(cls: type) -> Manual:
     """Return the manual of the class of a pass or a check.
 
     Raises:
-        PluginError: The docstring lacks a section, or its Options are not those of the class.
+        PluginError: The docstring lacks a section, its Options are not those of the class, or a
+            model under Left alone has no sentence before it.
     """
     head, sections = _sections_of(cls, REQUIRED)
     return Manual(
@@ -105,6 +126,7 @@ def manual_of(cls: type) -> Manual:
         promise=str(getattr(cls, "safety", "check")),
         options=_describe_options(cls, _parse_entries(sections.get("Options", ""))),
         spec=sections.get("Spec"),
+        left_alone=_parse_left_alone(cls, sections.get("Left alone", "")),
     )
 
 
@@ -175,6 +197,21 @@ def _parse_entries(text: str) -> dict[str, str]:
         elif key and line.strip():
             entries[key] = f"{entries[key]} {line.strip()}"
     return entries
+
+
+def _parse_left_alone(cls: type, text: str) -> tuple[LeftAlone, ...]:
+    """Parse sentences that end in a colon, each with a model in ONNX text behind it."""
+    examples: list[LeftAlone] = []
+    for paragraph in text.split("\n\n") if text else ():
+        why, start, model = paragraph.partition("\n<")
+        if not why.endswith(":") or not start:
+            raise PluginError(
+                f"{_location_of(cls)}: Left alone: has {paragraph.splitlines()[0]!r}; each model "
+                "there is ONNX text that begins with <, right behind a sentence that ends with a "
+                "colon, and an empty line is before the next sentence only"
+            )
+        examples.append(LeftAlone(_join_lines(why), f"<{model}"))
+    return tuple(examples)
 
 
 def _describe_options(cls: type, texts: Mapping[str, str]) -> tuple[Option, ...]:

@@ -17,6 +17,7 @@ from graphfix.ops.axes import axis_of
 from graphfix.ops.laws import BINARY_LAWS, UNARY_LAWS
 
 from .fold_view import FoldView, Key, Replacement, constant_of, perm_of
+from .pattern import shared
 from .reshape_targets import with_axes
 
 Number = float | int | bool
@@ -29,6 +30,12 @@ _MOVES = ops.MOVES_FIRST_INPUT - ops.COUNTS_CONTENTS
 _COMPUTES = ops.LOGIC | ops.COMPARISONS | ops.named("Cast Add Sub Mul")
 SHRUNK = _MOVES | _COMPUTES | ops.named("ConstantOfShape Where")
 """The operators that :meth:`UniformTensors.shrink` looks at."""
+
+_CENTRED, _DEVIATION = shared.Sub("x", "mean"), shared.Sqrt("variance")
+_NORM_SCALE_OR_BIAS = shared.Mul(
+    shared.Div(_CENTRED, _DEVIATION, name="operand"), "scale"
+) | shared.Add(shared.Mul(shared.Div(_CENTRED, _DEVIATION), "scale", name="operand"), "bias")
+
 # Index arithmetic is a handful of nodes deep; deeper numbers count as unknown.
 _DEPTH = 24
 
@@ -294,18 +301,7 @@ def _is_norm_scale_or_bias(node: ir.Node, operand: ir.Value) -> bool:
     ONNX Runtime makes one kernel of those that have both (optimizer/layer_norm_fusion.cc), also of
     ones and zeros, which a model has that was not trained.
     """
-    maker = operand.producer()
-    if is_op(node, "Add") and is_op(maker, "Mul"):
-        return any(x is not None and _ends_normalization(x.producer()) for x in maker.inputs)
-    return is_op(node, "Mul") and _ends_normalization(maker)
-
-
-def _ends_normalization(node: ir.Node | None) -> bool:
-    """Return whether a node divides what a mean was subtracted from by a root."""
-    if not is_op(node, "Div"):
-        return False
-    makers = [producer_of(x) for x in node.inputs]
-    return is_op(makers[0], "Sub") and is_op(makers[1], "Sqrt")
+    return any(operand is norm["operand"] for norm in _NORM_SCALE_OR_BIAS.matches(node))
 
 
 def broadcast_dims(shapes: Sequence[tuple[Key, ...]]) -> tuple[Key, ...] | None:

@@ -65,6 +65,23 @@ class BoolCast(NodePass[TruthSite]):
             y = Where (hidden, low, scores)
         }
 
+    Left alone:
+        An operand whose type only the call of a local function tells, "the type of 'x' is not
+        known":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17, "f" : 1]
+        >
+        call (float[N] x) => (bool[N] y)
+        {
+            y = f.truth (x)
+        }
+        <domain: "f", opset_import: ["" : 17]>
+        truth (x) => (y)
+        {
+            y = Cast <to = 9> (x)
+        }
+
     Safety:
         Exact, for NaN (True), -0.0 (False) and infinities too. A Cast whose input was a bool
         before, or is 1 minus one, the product of two, or another layout of one, holds only 0 and 1,

@@ -73,6 +73,21 @@ class CentreVariance(NodePass[VarianceSite]):
             y = ReduceMean <axes = [-1], keepdims = 1> (again)
         }
 
+    Left alone:
+        Two means over different axes:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        apart (float[N, 5] x) => (float[N, 5] y)
+        {
+            mean = ReduceMean <axes = [-1]> (x)
+            squares = Mul (x, x)
+            mean_of_squares = ReduceMean <axes = [0]> (squares)
+            squared_mean = Mul (mean, mean)
+            y = Sub (mean_of_squares, squared_mean)
+        }
+
     Safety:
         The same in exact arithmetic. Where the original is mostly rounding, the numbers move:
         verification says by how much, and leaves the place as it is where that is more than

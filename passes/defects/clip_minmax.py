@@ -65,6 +65,18 @@ class ClipMinmax(NodePass[LimitSite]):
             y = Min (above, most)
         }
 
+    Left alone:
+        A min that is the max:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        clip (float[N] x) => (float[N] y)
+        <float least = {1}, float most = {1}>
+        {
+            y = Clip (x, least, most)
+        }
+
     Safety:
         Exact; a NaN stays NaN. Limits that are computed in a run are skipped: they are seldom
         in the wrong order, and a Clip is one node. So is a Clip before opset 11, which ONNX Runtime

@@ -72,6 +72,17 @@ class Convtranspose2d(NodePass[LineSite]):
             z = ConvTranspose <strides = [2], pads = [1, 1]> (x, w)
         }
 
+    Left alone:
+        An output_padding that ONNX Runtime refuses as well, "not below the stride":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        up (float[B, 4, T] x, float[4, 6, 4] w) => (float[B, 6, U] y)
+        {
+            y = ConvTranspose <strides = [2], output_padding = [2]> (x, w)
+        }
+
     Safety:
         Exact: the same sums. The weight is not copied; a constant one is unsqueezed when the model
         is loaded. Refused, with the reason: attributes that are parameters of a local function;

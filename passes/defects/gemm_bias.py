@@ -58,6 +58,18 @@ class GemmBias(Pass):
             y = Relu (h)
         }
 
+    Left alone:
+        A Gemm that DirectML does not fuse with what follows:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        dense (float[N, 4] x, float[4, 4] w) => (float[N, 4] y)
+        {
+            h = Gemm (x, w)
+            y = Neg (h)
+        }
+
     Safety:
         Exact, to the sign of a zero: what is added is -0.0. Gemms in the branches of an If, and
         those that run on the CPU for want of a kernel, are skipped.

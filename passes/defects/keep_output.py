@@ -47,6 +47,18 @@ class KeepOutput(Pass):
             hidden = Identity (inner)
         }
 
+    Left alone:
+        A reader that DirectML fuses with nothing:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        tapped (float[N, 4] x, float[4, 4] w) => (float[N, 4] hidden, float[N, 4] y)
+        {
+            hidden = MatMul (x, w)
+            y = Neg (hidden)
+        }
+
     Safety:
         Exact. Outputs of the branches of an If are not lost, and skipped; so is what runs on the
         CPU for want of a kernel, which is why opset-ceiling comes before.

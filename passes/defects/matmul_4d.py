@@ -71,6 +71,17 @@ class Matmul4d(NodePass[WideSite]):
             y = Reshape (product, back)
         }
 
+    Left alone:
+        Factors of which now one, now the other is repeated, "four dims are not enough":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        mix (float[A, B, C, 8, 2] x, float[B, 1, 2, 8] w) => (float[A, B, C, 8, 8] y)
+        {
+            y = MatMul (x, w)
+        }
+
     Safety:
         Exact: the same products of matrices. Dims become one only where both factors have them, of
         one size, or one factor has none of them or only 1. Where a size that is not a number may

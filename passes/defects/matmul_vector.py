@@ -63,6 +63,17 @@ class MatmulVector(NodePass[VectorSite]):
             y = Squeeze (made, two)
         }
 
+    Left alone:
+        A vector in front:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        row (float[K] x, float[K, C] w) => (float[C] y)
+        {
+            y = MatMul (x, w)
+        }
+
     Safety:
         Exact: the same products and sums.
     """

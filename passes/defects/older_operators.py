@@ -73,6 +73,17 @@ class OlderOperators(NodePass[Match]):
             y = MatMul (kept, v)
         }
 
+    Left alone:
+        Attention of other types, "it is not of float32 or float16":
+        <
+            ir_version: 10,
+            opset_import: ["" : 23]
+        >
+        attend (double[B, 4, T, 6] q, double[B, 4, S, 6] k) => (double[B, 4, T, 6] y)
+        {
+            y = Attention (q, k, k)
+        }
+
     Safety:
         Exact, except rounding, where all scores are numbers: a row of NaN, of which the guard knows
         nothing else than that it is one, becomes 0; and a row whose addends are all the least

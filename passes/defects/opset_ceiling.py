@@ -79,6 +79,18 @@ class OpsetCeiling(Pass):
             y = Transpose <perm = [0, 2, 1]> (c)
         }
 
+    Left alone:
+        An operator that means something else below, "windows that start in the padding are no
+        longer counted":
+        <
+            ir_version: 8,
+            opset_import: ["" : 23]
+        >
+        pool (float[B, 4, T] x) => (float[B, 4, U] y)
+        {
+            y = MaxPool <kernel_shape = [3], strides = [2], pads = [1, 1], ceil_mode = 1> (x)
+        }
+
     Safety:
         Exact: no node, name or weight is touched, only the number of the opset; the IR version
         stays. A model is skipped, with a reason for each node that is in the way, if it has an

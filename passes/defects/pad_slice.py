@@ -88,6 +88,23 @@ class PadSlice(NodePass[CropSite]):
             z = Slice (x, one, less_two, axis)
         }
 
+    Left alone:
+        A Pad whose mode is a parameter, "its attributes are parameters of the local function":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17, "f" : 1]
+        >
+        call (float[N] x) => (float[M] y)
+        {
+            y = f.crop <how = "edge"> (x)
+        }
+        <domain: "f", opset_import: ["" : 17]>
+        crop <how> (x) => (y)
+        {
+            p = Constant <value = int64[2] {-1, 2}> ()
+            y = Pad <mode: string = @how> (x, p)
+        }
+
     Safety:
         Exact. With a constant the padding comes first and the cut after it; with copies (edge,
         reflect, wrap) the cut comes first, since they copy what is left: so ONNX Runtime computes

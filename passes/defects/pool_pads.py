@@ -90,6 +90,17 @@ class PoolPads(NodePass[PoolSite]):
             y = MaxPool <kernel_shape = [2], strides = [2], pads = [1, 1]> (x)
         }
 
+    Left alone:
+        An input that may be shorter than a window, "of fewer than 2 elements it has no window":
+        <
+            ir_version: 8,
+            opset_import: ["" : 22]
+        >
+        pool (float[B, 4, T] x) => (float[B, 4, U] y)
+        {
+            y = MaxPool <kernel_shape = [3], strides = [2], ceil_mode = 1> (x)
+        }
+
     Safety:
         Exact: the same windows over the same elements. A stride that leaves a remainder becomes an
         end pad of up to the kernel less 1, which is never more than a window holds. Padding that is

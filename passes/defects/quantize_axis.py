@@ -73,6 +73,18 @@ class QuantizeAxis(NodePass[AxisSite]):
             y = Conv (x, k)
         }
 
+    Left alone:
+        One scale for all, which has no axis:
+        <
+            ir_version: 8,
+            opset_import: ["" : 21]
+        >
+        read (uint8[A, B] x) => (float[A, B] y)
+        <float s = {2}>
+        {
+            y = DequantizeLinear (x, s)
+        }
+
     Safety:
         Exact: the same arithmetic. Integers of 8 bits only; what is quantized in blocks is right,
         and skipped.

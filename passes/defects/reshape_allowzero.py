@@ -73,6 +73,18 @@ class ReshapeAllowzero(NodePass[ZeroSite]):
             rows = Reshape (x, flat)
         }
 
+    Left alone:
+        A size that is 0 in each run, "it is meant to be empty":
+        <
+            ir_version: 8,
+            opset_import: ["" : 18]
+        >
+        empty (float[B, T, 8] x) => (float[I, 8] y)
+        <int64[2] shape = {0, 8}>
+        {
+            y = Reshape <allowzero = 1> (x, shape)
+        }
+
     Safety:
         Exact where every entry is proved harmless: a number above 0; the input's own size at the
         same place, which a 0 copies; a size that is never 0, such as a Conv's length. ONNX and

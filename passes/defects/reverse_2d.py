@@ -78,6 +78,17 @@ class Reverse2d(NodePass[SequenceSite]):
             y = Reshape (back, dims)
         }
 
+    Left alone:
+        A length for each element:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        back (float[T, B] x, int64[B] lengths) => (float[T, B] y)
+        {
+            y = ReverseSequence <time_axis = 0, batch_axis = 1> (x, lengths)
+        }
+
     Safety:
         Exact: the same elements. Rows that lie behind each other are transposed before and after.
         Where each length is known to be the size of the time axis, it is a Slice. Where a size that

@@ -55,6 +55,19 @@ class SliceGate(NodePass[Match]):
             y = Mul (first, gate)
         }
 
+    Left alone:
+        A half that goes through another function first:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        gate (float[B, 6, T] x) => (float[B, 3, T] y)
+        {
+            a, b = Split <axis = 1> (x)
+            g = Relu (b)
+            y = Mul (a, g)
+        }
+
     Safety:
         Exact: the same elements. It costs a kernel at each gate that split-gate does not take. A
         Split is left as it is where a part is as long as the input says, since a Slice of constants

@@ -82,6 +82,20 @@ class SliceGather(NodePass[PartSite]):
             y = Tanh (part)
         }
 
+    Left alone:
+        More indices than are written into a model, "a Gather would need 8,000 indices":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        cut (float[1, 9000] x) => (float[1, 8000] y)
+        <int64[1] s = {0}, int64[1] e = {8000}, int64[1] a = {1}>
+        {
+            z = Neg (x)
+            q = Slice (z, s, e, a)
+            y = Relu (q)
+        }
+
     Safety:
         Exact: the same elements. Nothing is done with more than 4096 of them along the axis, since
         the file then holds as many numbers; that is said.

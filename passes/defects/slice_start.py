@@ -59,6 +59,18 @@ class SliceStart(NodePass[StartSite]):
             y = Slice (x, zero, end, axis)
         }
 
+    Left alone:
+        A start that 32 bits hold:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        cut (float[B, T] x) => (float[B, U] y)
+        <int64[1] s = {-2147483647}, int64[1] e = {-2}, int64[1] a = {0}>
+        {
+            y = Slice (x, s, e, a)
+        }
+
     Safety:
         Exact: a start that lies before the first element is the first element, and no axis that
         DirectML can hold has 2147483648 elements. Only where starts, ends and steps are constants

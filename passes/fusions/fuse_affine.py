@@ -10,11 +10,12 @@ from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
-from graphfix.graph.nodes import is_op, producer_of
 
-from ..common.fusible import lies_along, only_user, only_varying_input
+from ..common.fusible import lies_along
+from ..common.pattern import own, shared
 
 _OPSET = 9
+_AFFINE = shared.Add(own.Mul("data", "scale"), "bias")
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,19 @@ class FuseAffine(NodePass[AffineSite]):
             y = BatchNormalization <epsilon = 0.0> (c, scale, bias, mean, variance)
         }
 
+    Left alone:
+        Other types than float32:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        group (float16[B, 2, T] x) => (float16[B, 2, T] y)
+        <float16[2, 1] s = {15360, 16384}>
+        {
+            m = Mul (x, s)
+            y = Add (m, s)
+        }
+
     Safety:
         Exact. In float32, for a number of channels that the model tells, and where nothing else
         reads the product.
@@ -88,37 +102,25 @@ class FuseAffine(NodePass[AffineSite]):
     anchors = ("Add",)
     sentence = "a factor and a bias for each channel, each a kernel of its own"
 
-    # Over 15 decisions: guards, each for the next node or input.
     def match(self, node: ir.Node, view: View) -> AffineSite | None:
         """Return the site of a constant factor and a constant sum for each channel."""
-        bias_place = _constant_place(node, view)
-        mul = None if bias_place is None else producer_of(node.inputs[1 - bias_place])
-        if bias_place is None or not is_op(mul, "Mul") or only_user(mul) is not node:
-            return None
-        scale_place = _constant_place(mul, view)
-        if scale_place is None or view.opset_of_node(node) < _OPSET:
-            return None
-        data, scale = mul.inputs[1 - scale_place], mul.inputs[scale_place]
-        bias, dims = node.inputs[bias_place], view.shapes.dims(data) or ()
-        if data is None or scale is None or bias is None or len(dims) < 3:
-            return None
-        count = dims[1]
-        if not isinstance(count, int) or view.shapes.dtype(data) != ir.DataType.FLOAT:
-            return None
-        per_channel = _is_per_channel(scale, dims, view) and _is_per_channel(bias, dims, view)
-        return AffineSite(node, data, scale, bias, count) if per_channel else None
+        for parts in _AFFINE.matches(node) if view.opset_of_node(node) >= _OPSET else ():
+            data, scale, bias = (parts[name] for name in ("data", "scale", "bias"))
+            dims = view.shapes.dims(data) or ()
+            if data in view.constant_values or len(dims) < 3:
+                continue
+            count = dims[1]
+            if not isinstance(count, int) or view.shapes.dtype(data) != ir.DataType.FLOAT:
+                continue
+            if _is_per_channel(scale, dims, view) and _is_per_channel(bias, dims, view):
+                return AffineSite(node, data, scale, bias, count)
+        return None
 
     def rewrite(self, match: AffineSite, op: Builder) -> ir.Value:
         """Build one BatchNormalization with this scale and bias, and no statistics of its own."""
         scale, bias = (op.Reshape(x, np.array([-1], np.int64)) for x in (match.scale, match.bias))
         statistics = (np.full(match.count, x, np.float32) for x in (0, 1))  # mean, variance
         return op.BatchNormalization(match.data, scale, bias, *statistics, epsilon=0.0)
-
-
-def _constant_place(node: ir.Node, view: View) -> int | None:
-    """Return which of two inputs is constant where only the other one varies, or None."""
-    place = only_varying_input(node, view)
-    return None if place is None else 1 - place
 
 
 def _is_per_channel(value: ir.Value, dims: Sequence[Dim], view: View) -> bool:

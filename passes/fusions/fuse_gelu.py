@@ -84,6 +84,23 @@ class FuseGelu(NodePass[GeluSite]):
             y = com.microsoft.BiasGelu (product, b)
         }
 
+    Left alone:
+        A number that is nearly the right one, "its constants are near those of a Gelu and not the
+        same":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        act (float[B, T, 8] h) => (float[B, T, 8] y)
+        <float root = {1.4142135}, float one = {1.0}, float half = {0.505}>
+        {
+            p = Div (h, root)
+            e = Erf (p)
+            m = Add (e, one)
+            t = Mul (h, m)
+            y = Mul (t, half)
+        }
+
     Safety:
         Exact, except rounding: constants may be off by as much as their type makes them (1e-5 in
         float, 0.002 in float16). Refused, with the reason: a part that is used elsewhere or is an

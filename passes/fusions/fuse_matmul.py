@@ -122,6 +122,19 @@ class FuseMatmul(NodePass[Site]):
             y = com.microsoft.FusedMatMul <alpha = 0.5, transB = 1> (q, k)
         }
 
+    Left alone:
+        Other types than float and float16, "the type of 'a' is double":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        half (double[B, H, M, K] a, double[B, H, K, N] b) => (double[B, H, M, N] y)
+        <double half = {0.5}>
+        {
+            p = MatMul (a, b)
+            y = Mul (p, half)
+        }
+
     Safety:
         Exact, except rounding. What a Transpose or a factor makes must be used by the product
         alone; otherwise it would be computed all the same, and stays. A factor before a product in

@@ -71,6 +71,23 @@ class FuseNorm(Pass):
             z, , , h = com.microsoft.SkipLayerNormalization <epsilon = 1e-5> (x, y, scale, shift, b)
         }
 
+    Left alone:
+        A norm without a scale of its sizes, which are not known, "how many ones to give is not
+        known":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        norm (float[B, T, H] x) => (float[B, T, H] y)
+        <float two = {2.0}, float epsilon = {1e-5}>
+        {
+            square = Pow (x, two)
+            variance = ReduceMean <axes = [-1]> (square)
+            more = Add (variance, epsilon)
+            deviation = Sqrt (more)
+            y = Div (x, deviation)
+        }
+
     Safety:
         Exact, except rounding. Casts around a norm stay: in float16 DirectML's mean of squares
         goes no further than 65504 (float-norm), and float32 was chosen for that. Refused, with the

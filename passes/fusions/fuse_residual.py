@@ -73,6 +73,19 @@ class FuseResidual(NodePass[ResidualSite]):
             y = Transpose <perm = [0, 2, 1]> (summed)
         }
 
+    Left alone:
+        A weight in float16, which 1 would round:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        memory (float16[B, 3, T] x) => (float16[B, 3, T] y)
+        <float16[3, 1, 1] w = {1, 2, 3}>
+        {
+            c = Conv <group = 3> (x, w)
+            y = Add (c, x)
+        }
+
     Safety:
         Exact, except rounding. The frame may be padded (pads of the Conv, or a Pad before it) or
         follow frames of a cache (a Concat): which tap reads it is counted. In float32 only, where

@@ -7,13 +7,17 @@ import onnx_ir as ir
 from graphfix.core import NodePass, ValueMatch
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
-from graphfix.graph.nodes import is_op
 
-from ..common.fold_view import exclusive_producer
 from ..common.fusible import FLOATS
+from ..common.pattern import Bindings, own, shared
 from ..common.polynomial import PolynomialReader, number_of
 
-_ONE_MORE = {(1,): 1.0, (0,): 1.0}
+# log(1 + exp(x))
+_LOG_FORM = shared.Log(own.Add(own.Exp("x", name="exponential"), "one", name="sum"))
+# max(0, x) + softplus(-|x|), once the logarithm in it is fused
+_STABLE_FORM = shared.Add(
+    own.Relu("x") | own.Max("x", "zero"), own.Softplus(own.Neg(own.Abs("signed")))
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,20 @@ class FuseSoftplus(NodePass[ValueMatch]):
             y = Softplus (x)
         }
 
+    Left alone:
+        The logarithm of another sum:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        log (float[B, T, 8] x) => (float[B, T, 8] y)
+        <float two = {2}>
+        {
+            e = Exp (x)
+            m = Add (e, two)
+            y = Log (m)
+        }
+
     Safety:
         Exact, except rounding, and where the exponential overflows: there is a number then, and
         no infinity. Where the large values of verification do that, as in the first layer of a
@@ -69,47 +87,28 @@ class FuseSoftplus(NodePass[ValueMatch]):
 
     def match(self, node: ir.Node, view: View) -> ValueMatch | None:
         """Return the site if the node is the last one of a Softplus."""
-        read_form = _input_of_log_form if is_op(node, "Log") else _input_of_stable_form
-        data = read_form(node, view)
-        is_float = data is not None and view.shapes.dtype(data) in FLOATS
-        return ValueMatch(node, data) if data is not None and is_float else None
+        forms = ((_LOG_FORM, _adds_one), (_STABLE_FORM, _mirrors_positive_part))
+        for pattern, is_softplus in forms:
+            for parts in pattern.matches(node):
+                data = parts["x"]
+                if view.shapes.dtype(data) in FLOATS and is_softplus(parts, view):
+                    return ValueMatch(node, data)
+        return None
 
     def rewrite(self, match: ValueMatch, op: Builder) -> ir.Value:
         """Build one Softplus."""
         return op.Softplus(match.value)
 
 
-def _input_of_log_form(log: ir.Node, view: View) -> ir.Value | None:
-    """Return the x of ``log(1 + exp(x))``, or None."""
-    total = exclusive_producer(log.inputs[0], "Add")
-    for value in total.inputs if total is not None else ():
-        exponential = exclusive_producer(value, "Exp")
-        if value is not None and exponential is not None:
-            polynomial = PolynomialReader(view, value).read(log.inputs[0])
-            return exponential.inputs[0] if polynomial == _ONE_MORE else None
-    return None
+def _adds_one(parts: Bindings, view: View) -> bool:
+    """Return whether 1 is added to the exponential, in however many sums."""
+    polynomial = PolynomialReader(view, parts["exponential"]).read(parts["sum"])
+    return polynomial == {(1,): 1.0, (0,): 1.0}
 
 
-def _input_of_stable_form(node: ir.Node, view: View) -> ir.Value | None:
-    """Return the x of ``max(0, x) + softplus(-|x|)``, once its logarithm is fused."""
-    for larger_term, softplus_term in (node.inputs, reversed(node.inputs)):
-        larger = exclusive_producer(larger_term, "Max", "Relu")
-        softplus = exclusive_producer(softplus_term, "Softplus")
-        negative = None if softplus is None else exclusive_producer(softplus.inputs[0], "Neg")
-        magnitude = None if negative is None else exclusive_producer(negative.inputs[0], "Abs")
-        if larger is None or magnitude is None:
-            continue
-        rank = view.shapes.rank(node.outputs[0])
-        data = _positive_part_of(larger, rank)
-        if data is None or view.shapes.rank(data) != rank:
-            return None
-        polynomial = PolynomialReader(view, data).read(magnitude.inputs[0])
-        return data if polynomial in ({(1,): 1}, {(1,): -1}) else None
-    return None
-
-
-def _positive_part_of(node: ir.Node, rank: int | None) -> ir.Value | None:
-    """Return the x of ``Relu(x)`` or ``Max(0, x)``, or None."""
-    varying_inputs = [x for x in node.inputs if number_of(x, rank) != 0]
-    has_zero = len(node.inputs) - len(varying_inputs) == is_op(node, "Max")
-    return varying_inputs[0] if len(varying_inputs) == 1 and has_zero else None
+def _mirrors_positive_part(parts: Bindings, view: View) -> bool:
+    """Return whether ``max(0, x)`` is added to a Softplus of ``-|x|`` or ``-|-x|``."""
+    data = parts["x"]
+    if "zero" in parts and number_of(parts["zero"], view.shapes.rank(data)) != 0:
+        return False
+    return PolynomialReader(view, data).read(parts["signed"]) in ({(1,): 1}, {(1,): -1})

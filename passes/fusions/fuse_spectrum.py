@@ -73,6 +73,23 @@ class FuseSpectrum(NodePass[SpectrumSite]):
             y = ReduceL2 <axes = [1], keepdims = 0> (both)
         }
 
+    Left alone:
+        Parts that overlap:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        power (float[B, 6, T] x) => (float[B, 3, T] y)
+        <int64[1] start = {0}, int64[1] half = {3}, int64[1] two = {2}, int64[1] five = {5},
+         int64[1] axis = {1}>
+        {
+            real = Slice (x, start, half, axis)
+            imaginary = Slice (x, two, five, axis)
+            a = Mul (real, real)
+            b = Mul (imaginary, imaginary)
+            y = Add (a, b)
+        }
+
     Safety:
         Exact, except rounding: the same squares and their sum. Only of both halves of one tensor,
         along an axis of known size.

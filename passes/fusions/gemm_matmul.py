@@ -84,6 +84,24 @@ class GemmMatmul(NodePass[FlatSite]):
             y = Add (product, b)
         }
 
+    Left alone:
+        A C that is no bias of the last axis, "its C, 'rows', is no bias of the last axis":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        linear (float[B, T, 4] x, float[4, 3] w, float[K] rows) => (float[B, T, 3] y)
+        <int64[2] flat_sizes = {-1, 4}, int64[1] wide = {3}, int64[1] zero = {0}, int64[1] two =
+         {2}>
+        {
+            flat = Reshape (x, flat_sizes)
+            h = Gemm (flat, w, rows)
+            shape = Shape (x)
+            front = Slice (shape, zero, two)
+            sizes = Concat <axis = 0> (front, wide)
+            y = Reshape (h, sizes)
+        }
+
     Safety:
         Exact, except rounding: the same products and sums. That the first Reshape only flattens,
         and the second only undoes that, is proved from symbolic shapes. Refused, with the reason: a

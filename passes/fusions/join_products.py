@@ -114,6 +114,23 @@ class JoinProducts(NodePass[ProductsSite]):
             w = Relu (third)
         }
 
+    Left alone:
+        Two products, of which one would spare one kernel only:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        twice (float[B, T, 2] x) => (float[B, T, 1, 2] y, float[B, T, 1, 2] z)
+        <float[2, 2] a = {1, 2, 3, 4}, float[2, 2] b = {5, 6, 7, 8}, int64[4] heads = {0, 0, 1, 2}>
+        {
+            p = MatMul (x, a)
+            ph = Reshape (p, heads)
+            y = Relu (ph)
+            q = MatMul (x, b)
+            qh = Reshape (q, heads)
+            z = Relu (qh)
+        }
+
     Safety:
         Exact: each number is the same sum. The heads of all layers are in memory at once. A
         quantizer that runs after it does not see the weights; so it is done where it spares two

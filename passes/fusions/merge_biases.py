@@ -115,6 +115,20 @@ class MergeBiases(NodePass[BiasSite]):
             y = Add (bare, both)
         }
 
+    Left alone:
+        A constant before another that only one of two readers could carry:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        twice (float[B, T, 4] x) => (float[B, T, 4] y, float[B, T, 4] z)
+        <float[4] b = {1, 2, 3, 4}, float[4] c = {5, -6, 7, 8}>
+        {
+            a = Add (x, b)
+            z = Relu (a)
+            y = Add (a, c)
+        }
+
     Safety:
         Exact, except rounding. In floats only, and through a product with weights in float32 only,
         since float16 rounds what becomes of the constants. What several sums add, and are

@@ -94,6 +94,19 @@ class ScaleWeights(NodePass[ScaledSite]):
             y = Add (scaled, bias)
         }
 
+    Left alone:
+        A weight in float16, which would be rounded twice:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        scale (float16[B, T, 2] x) => (float16[B, T, 2] y)
+        <float16[2, 2] w = {15360, 16384, 15360, 16384}, float16[2] s = {13107, 14746}>
+        {
+            p = MatMul (x, w)
+            y = Mul (p, s)
+        }
+
     Safety:
         Exact, except rounding. In float32 only: in float16 a weight that is scaled down may lose
         digits that the product has. A weight that is an input, or that two products take, stays,

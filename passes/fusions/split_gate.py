@@ -74,6 +74,22 @@ class SplitGate(NodePass[HalvesSite]):
             y = Mul (first, gate)
         }
 
+    Left alone:
+        A Conv of which something else reads the whole:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        gate (float[B, 3, T] x) => (float[B, 2, T] y, float[B, 4, T] z)
+        <float[4, 3, 1] w = {1, 2, 3, 4, 5, 6, -7, 8, 9, 1, -2, 3}>
+        {
+            c = Conv (x, w)
+            a, b = Split <axis = 1> (c)
+            g = Sigmoid (b)
+            y = Mul (a, g)
+            z = Relu (c)
+        }
+
     Safety:
         Exact: each number is the same sum. The input is read twice. Left as they are: a Conv in
         groups, halves that something else reads, and weights that are inputs or go into another

@@ -146,6 +146,19 @@ class TurnBack(NodePass[RowStepsSite]):
             y = Add (same, b)
         }
 
+    Left alone:
+        A Softmax over all axes but the first, as before opset 13:
+        <
+            ir_version: 8,
+            opset_import: ["" : 12]
+        >
+        rows (float[B, T, 4] x) => (float[B, T, 4] y)
+        {
+            t = Transpose <perm = [1, 0, 2]> (x)
+            h = Softmax <axis = 1> (t)
+            y = Transpose <perm = [1, 0, 2]> (h)
+        }
+
     Safety:
         Exact, except that a kernel may round another way at another layout: each row is computed
         of the same row by the same sums. What others read in the order as it was gets a Transpose

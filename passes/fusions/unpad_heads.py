@@ -80,6 +80,21 @@ class UnpadHeads(NodePass[PaddedSite]):
             y = MatMul (weights, v)
         }
 
+    Left alone:
+        Padding with another number than 0:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        score (float[B, 2, S, 6] q, float[B, 2, T, 6] k) => (float[B, 2, S, T] y)
+        <int64[8] pads = {0, 0, 0, 0, 0, 0, 0, 2}, float one = {1}>
+        {
+            wq = Pad (q, pads, one)
+            wk = Pad (k, pads, one)
+            turned = Transpose <perm = [0, 1, 3, 2]> (wk)
+            y = MatMul (wq, turned)
+        }
+
     Safety:
         Exact, except rounding. Both operands of a product must be padded, with zeros, by as much;
         a result must be cut by as much as its values were padded. What somebody else reads stays.

@@ -44,6 +44,17 @@ class FloatNorm(NodePass[Match]):
             y = Cast <to = 10> (normed)
         }
 
+    Left alone:
+        A norm whose mean is read as well, "its mean":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        norm (float16[B, T, 8] x, float16[8] scale) => (float16[B, T, 8] y, float[B, T, 1] mean)
+        {
+            y, mean = LayerNormalization (x, scale)
+        }
+
     Safety:
         As exact as float32 is, and rounded to float16 once, on condition that the variance is not
         lost in float32: over a millionth of the square of the largest element. It is not bit for

@@ -73,6 +73,19 @@ class CumsumIndex(NodePass[IndexSite]):
             [less] mask = Less (row, lengths)
         }
 
+    Left alone:
+        A Range without a Reshape behind it:
+        <
+            ir_version: 8,
+            opset_import: ["" : 18]
+        >
+        rows (float[N, 4] x, int64 first, int64 end) => (float[M, 4] y)
+        <int64 one = {1}>
+        {
+            at = Range (first, end, one)
+            y = Gather (x, at)
+        }
+
     Safety:
         Exact, element for element and in type. A constant step other than 1, or below 0, is what
         is added up; a start other than 0, constant or not, is added; a limit that may lie below

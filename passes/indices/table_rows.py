@@ -86,6 +86,23 @@ class TableRows(NodePass[RowsSite]):
             y = Add (x, found)
         }
 
+    Left alone:
+        A Range whose end may be less than nothing, "may be less than none":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        places (float[B, T, 2] x) => (float[N, 2] y)
+        <int64 zero = {0}, int64 one = {1}, int64 two = {2}, float[4, 2] table = {0, 1, 2, 3, 4, 5,
+         6, 7}>
+        {
+            shape = Shape (x)
+            t = Gather (shape, one)
+            n = Sub (t, two)
+            at = Range (zero, n, one)
+            y = Gather (table, at)
+        }
+
     Safety:
         Exact: the same rows. The indices are proved to count from 0 to a number that is made of
         sizes, so that it is none below 0, or to be the beginning of a constant that counts the rows

@@ -106,6 +106,19 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
             context = MatMul (kept, v)
         }
 
+    Left alone:
+        Scores that are ranked instead of weighed, "it hides scores from ArgMax":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        rank (float[B, T] scores, bool[B, T] mask) => (int64[B, N] y)
+        <float inf = {-inf}>
+        {
+            masked = Where (mask, inf, scores)
+            y = ArgMax <axis = 1> (masked)
+        }
+
     Safety:
         Equal in every row of scores that has a key to look at, as long as the hidden scores are
         less than 1e4 above the best visible one: exp(-1e4 + 88) is 0 in float32. A row that is

@@ -59,6 +59,21 @@ class DropNanGuard(NodePass[ValueMatch]):
             kept = Identity (weights)
         }
 
+    Left alone:
+        A guard the other way round, "it keeps what is NaN and sets the rest to 0":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        weigh (float[B, H, 4, 8] q, float[B, H, 8, 4] k) => (float[B, H, 4, 4] y)
+        <float zero = {0.0}>
+        {
+            scores = MatMul (q, k)
+            p = Softmax <axis = -1> (scores)
+            broken = IsNaN (p)
+            y = Where (broken, p, zero)
+        }
+
     Safety:
         Exact as long as what MatMul, Gemm, Conv, Einsum or a normalisation computes is finite and
         below 1e30, or in float16 5e4, which the change says in its note: the guard then guards

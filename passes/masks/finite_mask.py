@@ -77,6 +77,22 @@ class FiniteMask(NodePass[LowSite]):
             weights = Softmax <axis = -1> (masked)
         }
 
+    Left alone:
+        A mask of 1 that adds a large number instead of taking it off, "it adds 1e+09 where 'kept'
+        is not 0":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        weigh (float[B, 2, 4, 4] scores, int64[B, 1, 1, 4] mask) => (float[B, 2, 4, 4] weights)
+        <float large = {1e9}>
+        {
+            kept = Cast <to = 1> (mask)
+            addend = Mul (kept, large)
+            masked = Add (scores, addend)
+            weights = Softmax <axis = -1> (masked)
+        }
+
     Safety:
         Equal in every row of scores that has a key to look at, as long as the hidden scores are
         less than 1e4 above the best visible one. A row that is hidden whole was NaN (-inf) or

@@ -73,6 +73,19 @@ class MaskSelect(NodePass[SelectSite]):
             y = Add (scores, addend)
         }
 
+    Left alone:
+        A factor that is no constant:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        weigh (float[B, 4, T, T] scores, bool[B, 1, T, T] seen) => (float[B, 4, T, T] y)
+        {
+            n = Cast <to = 1> (seen)
+            addend = Mul (n, scores)
+            y = Add (scores, addend)
+        }
+
     Safety:
         Exact, to the sign of a zero. A Cast that something else reads stays, and so does a floor
         that is not finite, since 0 times infinity is NaN.

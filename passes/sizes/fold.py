@@ -116,6 +116,19 @@ class Fold(Pass):
             z = Expand (rows, square)
         }
 
+    Left alone:
+        Numbers that are added one after the other in floats, whose sum would be rounded elsewhere:
+        <
+            ir_version: 8,
+            opset_import: ["" : 18]
+        >
+        twice (float[B, T] x) => (float[B, T] y)
+        <float one = {1}, float tenth = {0.1}>
+        {
+            a = Add (x, one)
+            y = Add (a, tenth)
+        }
+
     Safety:
         Exact, except the division of integers within k of the least of their type by k, two
         divisions of one within 2^23 of either end, and a comparison with one more than the largest,

@@ -118,6 +118,28 @@ class PadAmounts(NodePass[AmountSite]):
             w = Pad <mode = "edge"> (x, amounts)
         }
 
+    Left alone:
+        Amounts that are rounded in floats, where no tensor has the length, "no integers say the
+        same":
+        <
+            ir_version: 8,
+            opset_import: ["" : 18]
+        >
+        pad (float[B, 2, T] x) => (float[B, 2, U] y)
+        <int64[1] none = {0}, int64[1] two = {2}, float[1] e = {2.7182817}, int64[1] four = {4}>
+        {
+            shape = Shape (x)
+            length = Gather <axis = 0> (shape, two)
+            f = Cast <to = 1> (length)
+            some = Div (f, e)
+            up = Ceil (some)
+            n = Cast <to = 7> (up)
+            m = Mul (n, four)
+            behind = Sub (m, length)
+            amounts = Concat <axis = 0> (none, none, none, none, none, behind)
+            y = Pad <mode = "constant"> (x, amounts)
+        }
+
     Safety:
         Conditional: the same for lengths of 1 to a million. Beyond 16,777,216 float32 has gaps, and
         the amounts that it gives there are wrong: a length that is too long by what it was rounded

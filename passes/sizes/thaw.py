@@ -77,6 +77,18 @@ class Thaw(NodePass[FrozenSite]):
             y = Transpose <perm = [0, 2, 1, 3]> (s)
         }
 
+    Left alone:
+        A batch of 1 that the target takes, "runs only where B is 1":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        rows (float[B, 8] x) => (float[1, 8] y)
+        <int64[2] target = {1, 8}>
+        {
+            y = Reshape (x, target)
+        }
+
     Safety:
         Exact at the one size at which the original runs; at the others it failed, and now gives
         what element counts force: each entry is a whole number times a power of the dim, and the

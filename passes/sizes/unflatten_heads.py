@@ -75,6 +75,21 @@ class UnflattenHeads(NodePass[ShapeSite]):
             y = Reshape (x, gf_unflatten_heads_0)
         }
 
+    Left alone:
+        Sizes in another order, "are not what the input [B, T, 32] has there":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        turn (float[B, T, 32] x) => (float[T, B, 2, 16] y)
+        <int64[2] heads = {2, 16}>
+        {
+            b = Shape <start = 0, end = 1> (x)
+            t = Shape <start = 1, end = 2> (x)
+            target = Concat <axis = 0> (t, b, heads)
+            y = Reshape (x, target)
+        }
+
     Safety:
         Exact: the same elements in the same shape, for every input that the model before accepts. A
         size of 0 at run time is copied by the 0. A -1 that was not there before is written only

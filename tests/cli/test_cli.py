@@ -153,7 +153,9 @@ class TestRun:
         _, out, _ = said(capsys, "run", masked, "-p", "additive-mask")
         told = " ".join(out.split())
         before, after = counted["before"], counted["after"]
-        assert f"kernels {before['all']} -> {after['all']} per run, recompiled at" in told
+        on_directml = f"{before['directml']} -> {after['directml']} on DirectML"
+        on_cpu = f"{before['cpu']} -> {after['cpu']} on the CPU"
+        assert f"kernels {on_directml}, {on_cpu}; " in told
         _, out, _ = said(capsys, "run", masked, "-p", "additive-mask", "--no-kernels")
         assert "  kernels" not in out
 
@@ -163,8 +165,9 @@ class TestRun:
         wrong.write_text(WRONG.replace("op.Add(x, x)", "op.Relu(op.Abs(op.Relu(x)))"))
         _, out, _ = said(capsys, "run", plain, "-p", "wrong", "--plugin", wrong)
         lines = [x for x in out.splitlines() if x.startswith("  ")]
-        assert lines[:2] == [
-            "  worse     on DirectML than the original, predicted: kernels 2 -> 4",
+        assert lines[:3] == [
+            "  worse     on DirectML than the original, predicted: kernels 2 -> 4, recompiled",
+            "            per new length 2 -> 4",
             "  DirectML  runs, predicted",
         ]
 

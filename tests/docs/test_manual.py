@@ -9,7 +9,7 @@ import pytest
 
 from graphfix.errors import PluginError
 from graphfix.spec import manual
-from graphfix.spec.manual import Option, manual_of
+from graphfix.spec.manual import LeftAlone, Option, manual_of
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,17 @@ class Whole:
 
     After:
         nothing
+
+    Left alone:
+        A Relu of integers, with "integers,
+        which it does not take":
+        <a: 1>
+        m (int64[N] x) => (int64[N] y) {
+            y = Relu (x)
+        }
+
+        No Relu:
+        <a: 1>
 
     Safety:
         Exact.
@@ -68,6 +79,14 @@ def test_the_sections() -> None:
     assert got.why == "It was\nmeasured.\n\nTwice."
     assert got.before == "<a: 1>\nm (float[N] x) => (float[N] y) {\n    y = Relu (x)\n}"
     assert got.after == "nothing"
+    assert got.left_alone == (
+        LeftAlone(
+            'A Relu of integers, with "integers, which it does not take":',
+            "<a: 1>\nm (int64[N] x) => (int64[N] y) {\n    y = Relu (x)\n}",
+        ),
+        LeftAlone("No Relu:", "<a: 1>"),
+    )
+    assert [x.reason for x in got.left_alone] == ["integers, which it does not take", ""]
     assert got.safety == "Exact."
     assert got.promise == "valid-rows"
     assert got.spec == "whole:loud=yes"
@@ -129,4 +148,19 @@ def test_options_that_do_not_fit_are_named(old: str, new: str, says: str) -> Non
     text = str(Whole.__doc__).replace(old, new)
     cls = dataclass(frozen=True)(type("Part", (Whole,), {"__doc__": text}))
     with pytest.raises(PluginError, match=says):
+        manual_of(cls)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("No Relu:", "No Relu."),
+        ("        No Relu:\n", ""),
+        ("No Relu:\n", "No Relu:\n\n"),
+    ],
+)
+def test_a_model_left_alone_has_a_sentence_before_it(old: str, new: str) -> None:
+    text = str(Whole.__doc__).replace(old, new)
+    cls = dataclass(frozen=True)(type("Part", (Whole,), {"__doc__": text}))
+    with pytest.raises(PluginError, match=r"Left alone: has .* a sentence that ends with a colon"):
         manual_of(cls)

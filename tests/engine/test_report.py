@@ -136,13 +136,16 @@ def test_kernels() -> None:
     before = {"all": 9, "directml": 7, "cpu": 2, "remade": 4}
     kernels: Kernels = {"before": before, "after": {**before, "all": 10}}
     found = replace(report(BUSY), kernels=kernels)
-    assert texts(found, "kernels") == ["9 -> 10 per run, recompiled at a new length 4 -> 4"]
+    text = "7 -> 7 on DirectML, 2 -> 2 on the CPU; 4 -> 4 recompiled per new length"
+    assert texts(found, "kernels") == [text]
     assert found.worse == "kernels 9 -> 10"
-    assert "(7 -> 7 on DirectML, 2 -> 2 on the CPU)" in texts(found, "kernels", verbose=True)[0]
+    recompiled = replace(found, kernels={"before": before, "after": {**before, "remade": 5}})
+    assert recompiled.worse == "recompiled per new length 4 -> 5"
     same = replace(found, kernels={"before": before, "after": before})
     assert same.worse == ""
     unknown = replace(found, kernels={"before": None, "after": before})
-    assert texts(unknown, "kernels") == ["? -> 9 per run, recompiled at a new length ? -> 4"]
+    text = "? -> 7 on DirectML, ? -> 2 on the CPU; ? -> 4 recompiled per new length"
+    assert texts(unknown, "kernels") == [text]
     assert unknown.worse == ""
     assert texts(report(BUSY), "kernels") == []
 

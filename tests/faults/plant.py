@@ -4,8 +4,9 @@ Run as ``python -m tests.faults.plant [--count 200] [--seed N] [--only PREFIX]``
 ``make faults``. Faults are made by cosmic-ray: a bound moved, a comparison turned, a ``not`` more
 or less, ``or`` for ``and``, ``any`` for ``all``, another number. Each is planted in a copy of the
 repository, and the tests that stand where the module stands are run there:
-``tests/proof/test_budget*.py`` for ``graphfix/proof/budget.py``; if there are none, those of a few
-modules that import it, or all of the folder. Survivors are listed, to be looked at: a condition
+``tests/proof/test_budget*.py`` for ``graphfix/proof/budget.py``, for a pass also what its manual
+leaves alone; if there are none, those of a few modules that import it, or all of the folder.
+Survivors are listed, to be looked at: a condition
 whose loss no test notices is tested, or deleted.
 """
 
@@ -116,11 +117,21 @@ def own_tests(file: str) -> list[str]:
     return sorted(x.relative_to(ROOT).as_posix() for x in files)
 
 
+def manual_tests(file: str) -> list[str]:
+    """Return the test of what the manual of a pass leaves alone; [] for other modules."""
+    has_examples = "\n    Left alone:\n" in (ROOT / file).read_text(encoding="utf-8")
+    if not has_examples or not file.startswith("passes/"):
+        return []
+    name = Path(file).stem.replace("_", "-")
+    test = "test_what_it_leaves_alone_stays_for_the_reason"
+    return [f"tests/passes/test_every_pass.py::{test}[{name}]"]
+
+
 @functools.cache
 def nearest_tests(file: str) -> tuple[str, ...]:
     """Return the tests of a module, else of the modules that import it, else of its folder."""
     if own := own_tests(file):
-        return tuple(own)
+        return (*own, *manual_tests(file))
     stem, room = Path(file).stem, Path(file).parts[:2]
     imports = re.compile(rf"from [\w.]*\b{stem} import|from [\w.]+ import {stem}\b")
     users = [x for x in MODULES if imports.search((ROOT / x).read_text(encoding="utf-8"))]

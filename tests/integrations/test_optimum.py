@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,11 @@ def test_optimum_loads_the_folder_of_the_repaired_model(
 
     monkeypatch.chdir(tmp_path)
     page.llama(tmp_path / "llama")
-    assert "kernels   294 -> 85 per run" in page.run_commands_of("optimum-cli")
+    printed = page.run_commands_of("optimum-cli")
+    counts = re.search(r"kernels +(\d+) -> (\d+) on DirectML, (\d+) -> (\d+) on the CPU", printed)
+    assert counts is not None
+    before, after, cpu_before, cpu_after = map(int, counts.groups())
+    assert (before + cpu_before, after + cpu_after) == (294, 85)
     assert Path("fixed/tokenizer.json").is_file()
     ids = torch.tensor([[2, 7, 8, 9, 3]])
     told = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 8, "do_sample": False}

@@ -117,6 +117,14 @@ def test_a_second_run_changes_nothing(name: str) -> None:
     assert ir.to_proto(after).SerializeToString(deterministic=True) == text
 
 
+def test_what_it_leaves_alone_stays_for_the_reason(name: str) -> None:
+    manual = manual_of(registry.pass_class(name))
+    for example in manual.left_alone:
+        reasons = refusals(ir.from_onnx_text(example.model), manual.spec or name)
+        assert bool(reasons) == bool(example.reason), (example.why, reasons)
+        assert not reasons or any(example.reason in x for x in reasons), (example.why, reasons)
+
+
 def test_new_nodes_say_who_made_them(name: str) -> None:
     before, after, _ = repaired(name)
     old = {node.outputs[0].name: node.op_type for node in before.graph.all_nodes()}

@@ -322,7 +322,7 @@ class TestCommand:
         told = capsys.readouterr().out
         assert "mean.8.onnx, T=8" in told
         assert "on the CPU the same in all" in " ".join(told.split())
-        assert "-> 1 per run" in told
+        assert "-> 1 on DirectML" in told
         assert "the same in all" in told
         assert "graphfix.Session(" in told
 

@@ -1,6 +1,5 @@
 """The features that a rotary embedding rotates: halves, or pairs of neighbours."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,10 +11,18 @@ from graphfix.graph.nodes import is_op, producer_of
 from graphfix.ops.axes import axis_of
 from graphfix.ops.slices import read_cuts
 
+from ...common.pattern import shared
+
 Part = tuple[ir.Value, int, int]
 """A tensor, and where a cut of its last axis begins, and its step."""
 Places = tuple[tuple[int, int], tuple[int, int]]
 """Start and step of two halves."""
+
+_SUM = shared.Add(shared.Mul("x", "cos"), shared.Mul("rotated", "sin"))
+_JOINED_HALVES = shared.Concat(
+    shared.Sub(shared.Mul("a", "cos"), shared.Mul("b", "sin")),
+    shared.Add(shared.Mul("b", "cos"), shared.Mul("a", "sin")),
+)
 
 
 @dataclass(frozen=True)
@@ -42,57 +49,30 @@ def match_rotation(node: ir.Node, width: int, view: View) -> RotaryParts | None:
     """Return the rotation of ``width`` features that an Add or a Concat computes, or None."""
     if is_op(node, "Concat"):
         return _match_concat(node, width, view)
-    a, b = (producer_of(x) for x in node.inputs)
-    return _match_sum(a, b, width, view) or _match_sum(b, a, width, view)
+    return _match_sum(node, width, view)
 
 
-def _match_sum(a: ir.Node | None, b: ir.Node | None, width: int, view: View) -> RotaryParts | None:
-    """Return two addends as ``x * cos`` and ``rotate(x) * sin``, or None."""
-    if not is_op(a, "Mul") or not is_op(b, "Mul"):
-        return None
-    for rotated_value, sin in (b.inputs, b.inputs[::-1]):
-        for interleaved, find_source in (
-            (False, _source_of_rotated_halves),
-            (True, _source_of_rotated_pairs),
-        ):
-            source = None if rotated_value is None else find_source(rotated_value, width, view)
-            if source is None or sin is None:
-                continue
-            for x, cos in (a.inputs, a.inputs[::-1]):
-                if x is source and cos is not None:
-                    return RotaryParts(source, cos, sin, interleaved)
+def _match_sum(total: ir.Node, width: int, view: View) -> RotaryParts | None:
+    """Match ``x * cos + rotate(x) * sin``."""
+    for terms in _SUM.matches(total):
+        x, cos, rotated, sin = (terms[name] for name in ("x", "cos", "rotated", "sin"))
+        if _source_of_rotated_halves(rotated, width, view) is x:
+            return RotaryParts(x, cos, sin, interleaved=False)
+        if _source_of_rotated_pairs(rotated, width, view) is x:
+            return RotaryParts(x, cos, sin, interleaved=True)
     return None
 
 
 def _match_concat(concat: ir.Node, width: int, view: View) -> RotaryParts | None:
     """Match ``a * cos - b * sin`` beside ``b * cos + a * sin``, for halves a and b of x."""
-    if len(concat.inputs) != 2 or not is_along_last(concat, view):
+    if not is_along_last(concat, view):
         return None
-    factors = _factors_of_halves(concat)
-    if factors is None:
-        return None
-    first, second, *cross_terms = factors
-    crossed = [{*x} for x in cross_terms]
-    for (a, cos), (b, sin) in itertools.product((first, first[::-1]), (second, second[::-1])):
-        if a is None or b is None or cos is None or sin is None:
-            continue
-        expected = [{b, cos}, {a, sin}]
-        if crossed not in (expected, expected[::-1]):
-            continue
-        source = _common_source(a, b, ((0, 1), (width // 2, 1)), view)
+    for parts in _JOINED_HALVES.matches(concat):
+        source = _common_source(parts["a"], parts["b"], ((0, 1), (width // 2, 1)), view)
         if source is not None:
+            cos, sin = parts["cos"], parts["sin"]
             return RotaryParts(source, cos, sin, interleaved=False, half_tables=True)
     return None
-
-
-def _factors_of_halves(concat: ir.Node) -> list[Sequence[ir.Value | None]] | None:
-    """Return the factors of the four products in ``p - q`` beside ``r + s``, or None."""
-    minus, plus = (producer_of(x) for x in concat.inputs)
-    if not is_op(minus, "Sub") or not is_op(plus, "Add"):
-        return None
-    products = [producer_of(x) for x in (*minus.inputs, *plus.inputs)]
-    factors = [x.inputs for x in products if is_op(x, "Mul")]
-    return [*factors] if len(factors) == len(products) else None
 
 
 def last_axis_cut(value: ir.Value, view: View) -> Part | None:

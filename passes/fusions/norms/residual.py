@@ -14,9 +14,10 @@ from graphfix.graph.nodes import attr_int, is_op, producer_of
 from graphfix.ops.axes import axis_of
 from graphfix.ops.norms import epsilon_of
 
-from ...common.fusible import FLOATS, MICROSOFT, only_user
+from ...common.fusible import FLOATS, MICROSOFT
 from ...common.guards import first_reason
 from ...common.norm_site import fits_scale
+from ...common.pattern import own, shared
 
 # One part of a sum, what is added to it first, the other part, and the bias.
 Parts = tuple[ir.Value | None, ir.Value | None, ir.Value | None, ir.Value | None]
@@ -26,6 +27,13 @@ _SKIP = {
     "LayerNormalization": "SkipLayerNormalization",
     "SimplifiedLayerNormalization": "SkipSimplifiedLayerNormalization",
 }
+
+# A sum of two tensors or three and a bias, which is added to one of them or last.
+_BIASED_SUM = (
+    shared.Add(own.Add("data", "bias"), "skip")
+    | shared.Add(own.Add("data", "skip"), "bias")
+    | shared.Add(own.Add(own.Add("data", "bias"), "addend"), "skip")
+)
 
 
 @dataclass(frozen=True)
@@ -97,32 +105,12 @@ class NormResidual(NodePass[ResidualSite]):
 
 
 def _sum_parts(add: ir.Node, norm: ir.Node) -> Iterator[Parts]:
-    """Yield the possible parts of a sum: one, what is added to it first, the other, and the bias.
-
-    The sum may be of three tensors and a bias, which is then added last instead of first.
-    """
-    a, b = add.inputs
+    """Yield one part of a sum, what is added to it first, the other part, and the bias."""
     # DirectML reads the bias of a SkipSimplifiedLayerNormalization as if it were a SkipLayer...'s.
-    for data, skip in ((a, b), (b, a)) if norm.op_type == "LayerNormalization" else ():
-        inner = _inner_sum(data, add)
-        if inner is None:
-            continue
-        x, y = inner.inputs
-        yield from ((x, None, skip, y), (y, None, skip, x), (x, None, y, skip))
-        for first_part, second_part in ((x, y), (y, x)):
-            biased_add = _inner_sum(first_part, inner)
-            if biased_add is not None:
-                p, q = biased_add.inputs
-                yield from ((p, second_part, skip, q), (q, second_part, skip, p))
+    for parts in _BIASED_SUM.matches(add) if norm.op_type == "LayerNormalization" else ():
+        yield parts["data"], parts.get("addend"), parts["skip"], parts["bias"]
+    a, b = add.inputs
     yield a, None, b, None
-
-
-def _inner_sum(value: ir.Value | None, user: ir.Node) -> ir.Node | None:
-    """Return the Add that makes ``value`` if only ``user`` reads it, or None."""
-    node = producer_of(value)
-    if not is_op(node, "Add") or node.graph is not user.graph:
-        return None
-    return node if only_user(node) is user else None
 
 
 def _have_fitting_shapes(

@@ -23,6 +23,7 @@ from ...common.fold_view import (
     has_same_shape,
     perm_of,
 )
+from ...common.pattern import operand, own, shared
 from ...common.reshape_targets import with_axes
 from .transposes import simplify_transpose, squeeze_before_transpose
 from .views import simplify_view
@@ -46,6 +47,20 @@ _OPPOSITE = {
     "Greater": "LessOrEqual",
     "GreaterOrEqual": "Less",
 }
+
+
+def _is_large(limit: ir.Value) -> bool:
+    """Return whether a constant is one number from which on x and Softplus(x) are one float32."""
+    array = constant_of(limit, 1)
+    return array is not None and array.size == 1 and array.item() >= 15
+
+
+_TIMES_ONE = shared.Mul("x", 1) | shared.Div("x", 1)
+_WITH_NEGATIVE = shared.Add("x", own.Neg("y")) | shared.Sub("x", own.Neg("y"))
+_FIRST_IN_ORDER = shared.Gather("rows", shared.Range(0, "end", 1))
+_SOFTPLUS_BELOW_LIMIT = shared.Where(
+    shared.Greater("x", operand(where=_is_large)), "x", shared.Softplus("x", name="softplus")
+)
 
 
 def simplify_chain(node: ir.Node, look: FoldView) -> Replacement | None:
@@ -155,24 +170,19 @@ def _simplify_pad(node: ir.Node, source: ir.Value, look: FoldView) -> Replacemen
 
 def _simplify_product(node: ir.Node, source: ir.Value, look: FoldView) -> Replacement | None:
     """Drop ``x * 1``, ``1 * x`` and ``x / 1``: every bit stays, also NaN and the sign of 0."""
-    for index in (0, 1) if is_op(node, "Mul") else (1,):
-        value, operand = node.inputs[index], node.inputs[1 - index]
-        array = constant_of(value, 1)
-        is_one = array is not None and uniform_number(array) == 1
-        if is_one and operand is not None and has_same_shape(node, operand, look):
-            return forward_value(operand, node)
-    return None
+    factors = (product["x"] for product in _TIMES_ONE.matches(node))
+    return next((forward_value(x, node) for x in factors if has_same_shape(node, x, look)), None)
 
 
 def _simplify_sum(node: ir.Node, source: ir.Value, look: FoldView) -> Replacement | None:
     """Turn ``x + -y`` into ``x - y`` and ``x - -y`` into ``x + y``, which IEEE 754 equates."""
-    lhs, negated = node.inputs[0], exclusive_producer(node.inputs[1], "Neg")
-    if negated is None and is_op(node, "Add"):
-        lhs, negated = node.inputs[1], exclusive_producer(lhs, "Neg")
-    if negated is None or look.view.opset_of_node(node) < 7:
+    total = _WITH_NEGATIVE.match(node)
+    if total is None or look.view.opset_of_node(node) < 7:
         return None
-    op_type, rhs = "Sub" if is_op(node, "Add") else "Add", negated.inputs[0]
-    return Replacement(f"it is {with_article(op_type)}", lambda op: [op.make(op_type, lhs, rhs)])
+    op_type = "Sub" if is_op(node, "Add") else "Add"
+    return Replacement(
+        f"it is {with_article(op_type)}", lambda op: [op.make(op_type, total["x"], total["y"])]
+    )
 
 
 def _simplify_not(node: ir.Node, source: ir.Value, look: FoldView) -> Replacement | None:
@@ -224,15 +234,11 @@ def _build_row(source: ir.Value, index: int, look: FoldView, op: Builder) -> lis
 
 def _simplify_gather(node: ir.Node, source: ir.Value, look: FoldView) -> Replacement | None:
     """Turn a Gather of the first elements in order, as of an arange, into a Slice."""
-    range_node = producer_of(node.inputs[1])
-    if range_node is None or not is_op(range_node, "Range"):
-        return None
-    start, end, step = range_node.inputs
+    rows = _FIRST_IN_ORDER.match(node)
+    end = None if rows is None else rows["end"]
     size = look.data(end)
     # A size as it is, which is never below 0, where a Slice would count from the end.
-    if [constant_of(x, 1) for x in (start, step)] != [0, 1] or look.view.shapes.rank(end) != 0:
-        return None
-    if size is None or not str(size[0]).isalnum():
+    if end is None or size is None or look.view.shapes.rank(end) != 0 or not str(size[0]).isalnum():
         return None
     zero, axis = np.zeros(1, np.int64), np.array([attr_int(node, "axis", 0)], np.int64)
 
@@ -258,14 +264,11 @@ def _simplify_comparison(node: ir.Node, source: ir.Value, look: FoldView) -> Rep
 
 def _simplify_softplus_where(node: ir.Node, source: ir.Value, look: FoldView) -> Replacement | None:
     """Drop torch's ``Where(x > 20, x, Softplus(x))``: from 15 on both are one float32."""
-    comparison, (data, soft), plus = source.producer(), node.inputs[1:], producer_of(node.inputs[2])
-    if soft is None or not is_op(comparison, "Greater") or not is_op(plus, "Softplus"):
+    choice = _SOFTPLUS_BELOW_LIMIT.match(node)
+    if choice is None or look.view.shapes.dtype(choice["x"]) != ir.DataType.FLOAT:
         return None
-    limit, dtype = constant_of(comparison.inputs[1], 1), look.view.shapes.dtype(data)
-    if limit is None or limit.size != 1 or not comparison.inputs[0] is data is plus.inputs[0]:
-        return None
-    alike = dtype == ir.DataType.FLOAT and limit.item() >= 15 and has_same_shape(node, soft, look)
-    return forward_value(soft, node) if alike else None
+    soft = choice["softplus"]
+    return forward_value(soft, node) if has_same_shape(node, soft, look) else None
 
 
 def _build_not(value: ir.Value, op: Builder) -> list[ir.Value]:

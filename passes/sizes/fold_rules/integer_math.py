@@ -1,7 +1,5 @@
 """Integer arithmetic that exporters write in many nodes, replaced exactly by fewer."""
 
-from itertools import permutations
-
 import numpy as np
 import onnx_ir as ir
 
@@ -14,13 +12,45 @@ from ...common.fold_view import (
     constant_of,
     exclusive_producer,
     forward_value,
-    has_same_shape,
 )
+from ...common.pattern import operand, own, shared
 
 INTEGER_OPERATORS = frozenset({"Where", "Sub", "Add", "Slice", "Less", "Greater"})
 """The operators that :func:`simplify_integers` looks at."""
 
 _OR_EQUAL = 12  # the opset that brought LessOrEqual
+
+
+def _integer_of(value: ir.Value | None) -> int | None:
+    """Return the one integer that a constant holds, or None."""
+    array = constant_of(value, 1)
+    if array is None or array.size != 1 or array.dtype.kind != "i":
+        return None
+    return int(array.item())
+
+
+# x // k, where the quotient is rounded towards 0 first.
+_QUOTIENT = shared.Div("x", "divisor", name="quotient")
+_REMAINDER = shared.Mod(  # with the sign of k
+    "x", "modulus", name="remainder", where=lambda node: not attr_int(node, "fmod", 0)
+)
+_HAS_REMAINDER = shared.Not(shared.Equal(_REMAINDER, 0)) | shared.Cast(
+    _REMAINDER, where=lambda node: attr_int(node, "to", 0) == ir.DataType.BOOL
+)
+_IS_ROUNDED_UP = own.And(shared.Less("x", 0), _HAS_REMAINDER)
+_ONE_LESS = own.Sub(_QUOTIENT, 1) | own.Add(_QUOTIENT, -1)
+_FLOOR_DIVISION = shared.Where(_IS_ROUNDED_UP, _ONE_LESS, _QUOTIENT) | shared.Sub(
+    _QUOTIENT, own.Cast(_IS_ROUNDED_UP)
+)
+
+_ONE_MORE = own.Add("start", 1, name="total") | own.Sub("start", -1, name="total")
+_LESS_THAN_ONE_MORE = shared.Less("lhs", _ONE_MORE) | shared.Greater(_ONE_MORE, "lhs")
+
+_TO_FRONT = operand(where=lambda value: (_integer_of(value) or 0) <= -(1 << 31) + 1)
+_REVERSED = own.Slice("x", -1, _TO_FRONT, "first_axis", -1)
+_SUM_OF_REVERSED = shared.Slice(
+    own.CumSum(_REVERSED, "axis", name="sum"), -1, _TO_FRONT, "last_axis", -1
+)
 
 
 def simplify_integers(node: ir.Node, look: FoldView) -> Replacement | None:
@@ -42,70 +72,18 @@ def _simplify_floor_division(node: ir.Node, look: FoldView) -> Replacement | Non
     TorchScript chooses between the two with a Where, dynamo subtracts the condition. Both are
     ``(x - x mod k) / k``, except for the k smallest integers of the type, where that overflows.
     """
-    correction = _quotient_correction(node)
-    division = producer_of(correction[1]) if correction else None
-    if correction is None or not is_op(division, "Div"):
+    division = _FLOOR_DIVISION.match(node)
+    if division is None:
         return None
-    x, divisor_value = division.inputs
-    k = _integer_of(divisor_value)
-    if x is None or divisor_value is None or k is None or k < 1:
+    x, remainder, divisor = (division[name] for name in ("x", "remainder", "divisor"))
+    k = _integer_of(divisor)
+    if k is None or k < 1 or _integer_of(division["modulus"]) != k:
         return None
-    remainder = _remainder_where_negative(correction[0], x, k)
-    if remainder is None or look.dims(node.outputs[0]) != look.dims(x) or look.dims(x) is None:
+    if look.dims(node.outputs[0]) != look.dims(x) or look.dims(x) is None:
         return None
     return Replacement(
-        f"it is {x.name!r} // {k}", lambda op: [op.Div(op.Sub(x, remainder), divisor_value)]
+        f"it is {x.name!r} // {k}", lambda op: [op.Div(op.Sub(x, remainder), divisor)]
     )
-
-
-def _quotient_correction(node: ir.Node) -> tuple[ir.Value | None, ir.Value | None] | None:
-    """Return the condition on which a node subtracts 1 from a quotient, and the quotient."""
-    if is_op(node, "Where"):
-        condition, less, quotient = node.inputs
-        return (condition, quotient) if _is_less_by_one(less, quotient) else None
-    if not is_op(node, "Sub"):
-        return None
-    quotient, cast = node.inputs
-    caster = exclusive_producer(cast, "Cast")
-    return None if caster is None else (caster.inputs[0], quotient)
-
-
-def _remainder_where_negative(condition: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
-    """Return ``x mod k`` if a condition says that x is below 0 and that is not 0; or None."""
-    conjunction = exclusive_producer(condition, "And")
-    for sign, test in permutations(conjunction.inputs) if conjunction is not None else ():
-        remainder = _remainder_of(test, x, k) if _is_below_zero(sign, x) else None
-        if remainder is not None:
-            return remainder
-    return None
-
-
-def _is_less_by_one(less: ir.Value | None, quotient: ir.Value | None) -> bool:
-    node = exclusive_producer(less, "Sub", "Add")
-    if node is None or node.inputs[0] is not quotient:
-        return False
-    return _integer_of(node.inputs[1]) == (1 if is_op(node, "Sub") else -1)
-
-
-def _is_below_zero(value: ir.Value | None, x: ir.Value) -> bool:
-    node = producer_of(value)
-    return is_op(node, "Less") and node.inputs[0] is x and _integer_of(node.inputs[1]) == 0
-
-
-def _remainder_of(value: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
-    """Return ``x mod k`` if ``value`` says whether it is not 0, or None."""
-    node = producer_of(value)
-    if is_op(node, "Not") and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
-        if not is_op(node, "Equal") or _integer_of(node.inputs[1]) != 0:
-            return None
-    elif not is_op(node, "Cast") or attr_int(node, "to", 0) != ir.DataType.BOOL:
-        return None
-    remainder = node.inputs[0]
-    maker = producer_of(remainder)
-    if not is_op(maker, "Mod") or attr_int(maker, "fmod", 0):  # which has the sign of x
-        return None
-    return remainder if maker.inputs[0] is x and _integer_of(maker.inputs[1]) == k else None
 
 
 def _merge_additions(node: ir.Node, look: FoldView) -> Replacement | None:
@@ -129,13 +107,11 @@ def _merge_additions(node: ir.Node, look: FoldView) -> Replacement | None:
 
 def _simplify_less(node: ir.Node, look: FoldView) -> Replacement | None:
     """Turn ``a < b + 1`` into ``a <= b``, which integers allow."""
-    sum_index = int(is_op(node, "Less"))
-    total, lhs = (
-        exclusive_producer(node.inputs[sum_index], "Add", "Sub"),
-        node.inputs[1 - sum_index],
-    )
-    start = None if total is None or _constant_addend(total) != 1 else total.inputs[0]
-    if start is None or total is None or lhs is None or not has_same_shape(total, start, look):
+    comparison = _LESS_THAN_ONE_MORE.match(node)
+    if comparison is None:
+        return None
+    lhs, start, total = (comparison[name] for name in ("lhs", "start", "total"))
+    if look.dims(start) is None or look.dims(total) != look.dims(start):
         return None
     if look.view.shapes.dtype(start) not in INTEGERS or look.view.opset_of_node(node) < _OR_EQUAL:
         return None
@@ -152,38 +128,18 @@ def _constant_addend(node: ir.Node) -> int | None:
 
 def _merge_reversed_cumsum(node: ir.Node, look: FoldView) -> Replacement | None:
     """Merge a CumSum between two Slices that reverse its axis."""
-    middle = exclusive_producer(node.inputs[0], "CumSum")
-    first = None if middle is None else exclusive_producer(middle.inputs[0], "Slice")
-    if middle is None or first is None or first.inputs[0] is None:
+    reversed_sum = _SUM_OF_REVERSED.match(node)
+    rank = None if reversed_sum is None else look.view.shapes.rank(reversed_sum["x"])
+    if reversed_sum is None or rank is None:
         return None
-    rank = look.view.shapes.rank(first.inputs[0])
-    axis = _integer_of(middle.inputs[1])
-    if rank is None or axis is None:
+    axes = [_integer_of(reversed_sum[name]) for name in ("first_axis", "axis", "last_axis")]
+    if None in axes or len({x % rank for x in axes if x is not None}) > 1:
         return None
-    if _reversed_axis(first, look) != axis % rank or _reversed_axis(node, look) != axis % rank:
-        return None
-    start, at = first.inputs[0], middle.inputs[1]
+    cumsum = reversed_sum["sum"].producer()
+    assert cumsum is not None
     attributes = {
-        "exclusive": attr_int(middle, "exclusive", 0),
-        "reverse": 1 - attr_int(middle, "reverse", 0),
+        "exclusive": attr_int(cumsum, "exclusive", 0),
+        "reverse": 1 - attr_int(cumsum, "reverse", 0),
     }
+    start, at = reversed_sum["x"], reversed_sum["axis"]
     return Replacement("it is a sum from the end", lambda op: [op.CumSum(start, at, **attributes)])
-
-
-def _reversed_axis(node: ir.Node, look: FoldView) -> int | None:
-    """Return the axis that a Slice reverses whole, or None."""
-    rank = look.view.shapes.rank(node.inputs[0])
-    if len(node.inputs) < 5 or rank is None:
-        return None
-    start, end, axis, step = (_integer_of(x) for x in node.inputs[1:5])
-    if start != -1 or step != -1 or end is None or axis is None or end > -(1 << 31) + 1:
-        return None
-    return axis % rank
-
-
-def _integer_of(value: ir.Value | None) -> int | None:
-    """Return the one integer that a constant holds, or None."""
-    array = constant_of(value, 1)
-    if array is None or array.size != 1 or array.dtype.kind != "i":
-        return None
-    return int(array.item())

@@ -12,11 +12,15 @@ from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import attr_int, is_op, use_count
 
 from ...common.fold_view import INTEGERS, FoldView, Replacement, exclusive_producer, has_same_shape
+from ...common.pattern import own
 
 # Up to here float32 holds every multiple of 0.5: no quotient of whole numbers, nor one more than
 # it, is rounded up to the next whole number.
 _MOST = 1 << 23
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+
+_REMAINDER = own.Mod("y", "divisor", where=lambda node: not attr_int(node, "fmod", 0))
+_MULTIPLE = own.Sub("y", _REMAINDER)
 
 
 @dataclass(frozen=True)
@@ -113,10 +117,5 @@ def _casts_exactly(x: ir.Value, target: ir.DataType, look: FoldView) -> bool:
 
 def _multiple_of(x: ir.Value, divisor: float) -> ir.Value | None:
     """Return y if x is ``y - y mod divisor``, so that dividing it rounds y down; or None."""
-    difference = exclusive_producer(x, "Sub")
-    remainder = None if difference is None else exclusive_producer(difference.inputs[1], "Mod")
-    if difference is None or remainder is None or attr_int(remainder, "fmod", 0):
-        return None
-    y = difference.inputs[0]
-    is_rest = remainder.inputs[0] is y and scalar_of(remainder.inputs[1]) == divisor
-    return y if is_rest else None
+    multiple = _MULTIPLE.match(x)
+    return multiple["y"] if multiple and scalar_of(multiple["divisor"]) == divisor else None

@@ -150,16 +150,6 @@ def test_equal_takes_integers_of_any_shape_from_opset_7_on() -> None:
     assert refusals(m, "bool-cast") == ["in opset 6 Equal takes no int64"]
 
 
-def test_a_type_that_only_the_call_of_a_function_tells_is_refused() -> None:
-    after = ir.from_onnx_text(
-        HEAD.format(opset=17, more=', "f" : 1')
-        + """m (float[N] x) => (bool[N] y) { y = f.truth (x) }
-        <domain: "f", opset_import: ["" : 17]>
-        truth (x) => (y) { y = Cast <to = 9> (x) }"""
-    )
-    assert refusals(after, "bool-cast")[0] == "the type of 'x' is not known"
-
-
 def test_the_zeros_of_many_casts_are_one() -> None:
     text = cast().replace("y = Cast", "d = Cast <to = 9> (x) e = And (b, d) y = Cast")
     after = model(text.replace("Cast <to = 7> (b)", "Cast <to = 7> (e)"))

@@ -100,7 +100,6 @@ LEFT = {
         3,
         "auto_pad=SAME",
     ),
-    "output_padding of a stride": ("strides = [2], output_padding = [2]", 3, "output_padding is 2"),
     "output_padding without one": ("dilations = [2], output_padding = [1]", 3, "output_padding is"),
     "auto_pad in 2-D": ('auto_pad = "SAME_UPPER", strides = [1, 2]', 4, "auto_pad=SAME"),
 }  # fmt: skip

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
-from tests.passes.models import model, opened, ops, refusals
+from tests.passes.models import model, opened, ops
 
 KINDS = {"float": np.float32, "float16": np.float16, "int64": np.int64, "uint8": np.uint8}
 MODES = ("constant", "edge", "reflect", "wrap")
@@ -210,19 +210,6 @@ def test_left_alone(case: str) -> None:
     reasons = [why for _, why in report.passes[0].skips]
     assert len(reasons) == (reason is not None)
     assert reason is None or reason in reasons[0]
-
-
-def test_a_mode_that_is_a_parameter_is_refused() -> None:
-    m = ir.from_onnx_text(
-        """<ir_version: 8, opset_import: ["" : 17, "f" : 1]>
-        m (float[N] x) => (float[M] y) { y = f.crop <how = "edge"> (x) }
-        <domain: "f", opset_import: ["" : 17]>
-        crop <how> (x) => (y) {
-            p = Constant <value = int64[2] {-1, 2}> ()
-            y = Pad <mode: string = @how> (x, p)
-        }"""
-    )
-    assert "parameters of the local function" in refusals(m, "pad-slice")[0]
 
 
 def test_check_says_it_once_and_names_the_repair() -> None:

@@ -119,9 +119,6 @@ def test_scales_of_a_wide_layer_may_come_from_anywhere() -> None:
 LEFT = {
     "the last axis": quantizing("DequantizeLinear", "A, B, 3", "axis = 2"),
     "opset 20": quantizing("DequantizeLinear", "A, 3, B", "axis = 1", opset=20),
-    "one scale": model(
-        "m (uint8[A, B] x) => (float[A, B] y) <float s = {2}> { y = DequantizeLinear (x, s) }", 21
-    ),
     "blocks": model(
         """m (uint8[6, B] x, float[3, B] s) => (float[6, B] y)
         { y = DequantizeLinear <axis = 0, block_size = 2> (x, s) }""",

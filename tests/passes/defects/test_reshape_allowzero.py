@@ -147,7 +147,6 @@ def test_a_shape_of_unknown_length_rests_on_it_too() -> None:
 
 
 LEFT = {
-    "a literal 0": (constant("0, 8"), "entry 0 of its shape is 0: it is meant to be empty"),
     "a literal 0 in a computed shape": (
         reshape("shape = Concat <axis = 0> (b, zero, eight)", rank=3),
         "entry 1 of its shape is 0: it is meant to be empty",

@@ -121,15 +121,6 @@ def test_open_sizes_and_several_rows_stay(given: str, made: str) -> None:
     ).changed
 
 
-def test_so_many_indices_are_not_written_and_that_is_said() -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17]> m (float[1, 9000] x) => (float[1, 8000] y)
-        <int64[1] s = {0}, int64[1] e = {8000}, int64[1] a = {1}>
-        { z = Neg (x) q = Slice (z, s, e, a) y = Relu (q) }"""
-    ((at, why),) = graphfix.run(ir.from_onnx_text(text), "slice-gather").passes[0].skips
-    assert at == "Slice of q"
-    assert "8,000 indices" in why
-
-
 def test_a_slice_of_opset_9_has_attributes() -> None:
     text = """<ir_version: 8, opset_import: ["" : 9]> m (float[1, 6] x) => (float[1, 3] y)
         { z = Neg (x) q = Slice <starts = [-5], ends = [-2], axes = [1]> (z) y = Relu (q) }"""

@@ -184,11 +184,6 @@ def test_float16_is_scaled_after_and_not_before() -> None:
     assert ops(m) == ["FusedMatMul"]
 
 
-def test_a_double_stays_with_a_reason() -> None:
-    (reason,) = left("p = MatMul (a, b) y = Mul (p, half)", dtype="double")
-    assert reason == "the type of 'a' is double"
-
-
 STAYS = {
     "a Transpose used elsewhere": (
         f"t = {SWAP} (b) y = MatMul (a, t) z = Neg (t)", f"{A}, {TURNED_B}",

@@ -98,11 +98,3 @@ def test_what_is_left(case: str) -> None:
     mixed = f", float[3, 3, 3] mixed = {{{', '.join(['0.5'] * 27)}}}, int64[1] time = {{2}}"
     left = model(LEFT[case], "float[B, 3, T] x, float[3, 1, 3] given", mixed)
     assert not graphfix.run(left, "fuse-residual").changed
-
-
-def test_a_half_weight_is_left() -> None:
-    """1 and 0.001 have no sum there."""
-    text = """<ir_version: 8, opset_import: ["" : 17]> m (float16[B, 3, T] x) =>
-        (float16[B, 3, T] y) <float16[3, 1, 1] w = {1, 2, 3}>
-        { c = Conv <group = 3> (x, w) y = Add (c, x) }"""
-    assert not graphfix.run(ir.from_onnx_text(text), "fuse-residual").changed

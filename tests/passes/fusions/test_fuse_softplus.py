@@ -60,7 +60,6 @@ def test_it_does_not_overflow_any_more() -> None:
 @pytest.mark.parametrize(
     ("body", "more"),
     [
-        (LOG.format(sum="e, two"), ""),
         (LOG.format(sum="e, x"), ""),
         (LOG.format(sum="e, e"), ""),
         (LOG.format(sum="e, one"), ", float[B, 3] e"),
@@ -95,3 +94,12 @@ def test_a_zero_that_makes_it_wider_keeps_its_sum() -> None:
     after = model(text(body).replace("(float[B, 3] y)", "(float[1, 1, B, 3] y)"))
     graphfix.run(after, "fuse-softplus")
     assert ops(after)[-3:] == ["Softplus", "Max", "Add"]
+
+
+@pytest.mark.parametrize("top", ["Relu (x)", "Max (zero, x)"])
+@pytest.mark.parametrize("part", ["s", "b", "r", "t"])
+def test_a_part_that_something_else_reads_keeps_its_sum(part: str, top: str) -> None:
+    body = SAFE.format(mirror="Neg (x)", top=top, sum="t, r")
+    after = model(text(f"{body} other = Sin ({part})", ", float[B, 3] other"))
+    graphfix.run(after, "fuse-softplus")
+    assert "Add" in ops(after)

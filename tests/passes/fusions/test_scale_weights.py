@@ -192,14 +192,6 @@ def test_what_a_norm_and_a_convolution_do_not_take(body: str) -> None:
     assert not graphfix.run(model(body, NORM), "scale-weights").changed
 
 
-def test_a_weight_of_float16_stays() -> None:
-    head = """(float16[B, T, 2] x) => (float16[B, T, 2] y)
-        <float16[2, 2] w = {1, 2, 3, 4}, float16[2] s = {13107, 14746}>"""
-    assert not graphfix.run(
-        model("p = MatMul (x, w) y = Mul (p, s)", head), "scale-weights"
-    ).changed
-
-
 def test_a_scaled_layer_goes_into_its_norm_with_its_bias() -> None:
     body = """p = MatMul (x, v) r = Add (p, b) s = Mul (r, scale) a = Add (s, x)
         y = LayerNormalization (a, scale, b)"""

@@ -84,13 +84,6 @@ def test_other_lookups_are_left_alone(body: str) -> None:
     assert not refusals(m, "table-rows")
 
 
-def test_a_range_to_what_may_be_less_than_nothing_is_a_near_miss() -> None:
-    """``range(0, -1)`` is empty, and ``[0:-1]`` is all rows but one."""
-    m = model("n = Sub (t, two) at0 = Range (zero, n, one) y = Gather (table, at0)")
-    (reason,) = refusals(m, "table-rows")
-    assert reason == "'n', how many rows it looks up, may be less than none"
-
-
 def test_a_lookup_of_more_rows_than_there_are_still_fails() -> None:
     body = "at0 = Range (zero, t, one) r = Gather (table, at0) y = Add (x, r)"
     before, after = model(body), model(body)

@@ -159,14 +159,6 @@ def test_a_zero_of_more_dims_stays() -> None:
     assert refusals(after, "drop-nan-guard")[0] == "its zero may be larger than 'p'"
 
 
-def test_what_keeps_only_nan_stays() -> None:
-    report = graphfix.run(
-        model(PLAIN, guard="b = IsNaN (p) y = Where (b, p, zero)"), "drop-nan-guard"
-    )
-    assert not report.changed
-    assert report.passes[0].skips[0][1] == "it keeps what is NaN and sets the rest to 0"
-
-
 IGNORED = {
     "no guard": "y = Identity (p)",
     "another number": "b = IsNaN (p) y = Where (b, half, p)",

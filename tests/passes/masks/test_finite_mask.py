@@ -169,10 +169,6 @@ SKIPPED = {
         "b = Sub (f, one) a = Mul (b, nine) masked = Add (scores, a)",
         "it adds 1e+09 where 'b' is not 0",
     ),
-    "mask times 1e9": (
-        "a = Mul (f, plus) masked = Add (scores, a)",
-        "it adds 1e+09 where 'f' is not 0",
-    ),
     "subtracted": (
         "a = Mul (away, plus) masked = Sub (scores, a)",
         "it also goes to Sub 'Sub of masked'",

@@ -182,6 +182,7 @@ def test_another_choice_is_one(given: tuple[str, ...], kind: str) -> None:
         ("n = Neg (r) y = Sub (x, n)", ["Add"]),
         ("n = Neg (r) y = Sub (n, x)", ["Neg", "Sub"]),
         ("n = Neg (r) a = Add (x, n) y = Add (a, n)", ["Neg", "Add", "Add"]),
+        ("n = Neg (r) a = Sub (x, n) y = Mul (a, n)", ["Neg", "Sub", "Mul"]),
     ],
 )
 def test_what_is_negated_and_added_is_taken_off(nodes: str, left: list[str]) -> None:

@@ -109,7 +109,6 @@ LEFT = {
         [1, 200, 8],
         "B*T is 200; fix-dims of all but one of them tells them apart",
     ),
-    "a batch of one": ("B, 8", [1, 8], "runs only where B is 1; fix-dims:B=1 says so"),
     "a rest beside a frozen length": (
         "1, T, 32",
         [1, 19, -1, 16],

@@ -220,11 +220,6 @@ LEFT = {
           s = Concat <axis = 0> (sb, ss, hd) y = Reshape (x, s) }""",
         "entry 1 (S) would have to be -1, which is ambiguous if B is 0",
     ),
-    "sizes in another order": (
-        f"""(float[B, T, 32] x) => (float[T, B, 2, 16] y) <int64[2] hd = {{2, 16}}> {{
-            {B} {T} s = Concat <axis = 0> (st, sb, hd) y = Reshape (x, s) }}""",
-        "entry 0 (T) and entry 1 (B) are not what the input [B, T, 32] has there",
-    ),
     "a chunk length beside a batch that may be empty": (
         f"""(float[B, T, 32] x) => (float[B, N, 16] y) <int64[1] two = {{2}}, int64[1] d = {{16}}>
         {{ {B} {T} n = Mul (st, two) s = Concat <axis = 0> (sb, n, d) y = Reshape (x, s) }}""",
