@@ -149,7 +149,7 @@ def _mismatch_reason(a: facts.Factor, b: facts.Factor) -> str:
     lengths = lengths_where_equal(a.size, b.size)
     if lengths is None:
         return reason
-    name = next(iter(a.size.free_symbols)).name
+    name = next(iter(a.size.free_symbols | b.size.free_symbols)).name
     return (
         f"{reason}, which are equal for clips of {lengths[0]} to {lengths[1]} alone, as where a "
         "trace has counted one of them: export the model with the size of the tensor (x.shape), or "
