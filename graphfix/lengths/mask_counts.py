@@ -20,7 +20,6 @@ from graphfix.ops.operands import read_ints
 
 Counts = dict[ir.Value, sympy.Expr]
 
-_CASTS = ("Cast", "CastLike")
 _KEEPS_COUNT = ops.VIEWS | ops.CASTS | ops.named("Expand")
 
 
@@ -126,7 +125,7 @@ def _count_arithmetic(node: ir.Node, shapes: Shapes, counts: Counts) -> sympy.Ex
     parts: list[sympy.Expr] = []
     for value in node.inputs:
         # A whole number stays one in each type that lengths are computed in.
-        number = None if value is None else scalar_of(value_before(value, *_CASTS))
+        number = None if value is None else scalar_of(value_before(value, *ops.CASTS))
         if value is not None and value in counts:
             parts.append(counts[value])
         elif number is not None and float(number).is_integer():
