@@ -28,7 +28,7 @@ def index_strides(value: ir.Value | None, shapes: Shapes, depth: int = 0) -> Str
     if node is None or depth > _MAX_DEPTH:
         return None
     if is_op(node, "Range"):
-        start, step = scalar_of(node.inputs[0]), scalar_of(node.inputs[2])
+        start, step = (_range_operand(node, i, shapes) for i in (0, 2))
         return {-1: 1} if (start, step) == (0, 1) else None
     if is_op(node, "Add"):
         parts = [index_strides(x, shapes, depth + 1) for x in node.inputs]
@@ -51,7 +51,14 @@ def _strides_after(inner: Strides, node: ir.Node, shapes: Shapes) -> Strides | N
         return _strides_after_reshape(inner, node, shapes)
     if is_op(node, "Cast"):
         return inner if shapes.dtype(node.inputs[0]) in _INTEGERS else None
-    return inner if is_op(node, "Identity") or _is_full_slice(node, shapes) else None
+    return inner if is_op(node, "Identity") or is_full_slice(node, shapes) else None
+
+
+def _range_operand(node: ir.Node, index: int, shapes: Shapes) -> Dim | float | None:
+    """Return where a Range begins or its step: a constant, or what a CastLike makes of one."""
+    value = node.inputs[index]
+    number = None if value is None else scalar_of(value)
+    return _number_or_size(value, shapes) if number is None else number
 
 
 def _strides_of_product(node: ir.Node, shapes: Shapes, depth: int) -> Strides | None:
@@ -64,7 +71,7 @@ def _strides_of_product(node: ir.Node, shapes: Shapes, depth: int) -> Strides | 
     return None
 
 
-def _is_full_slice(node: ir.Node, shapes: Shapes) -> bool:
+def is_full_slice(node: ir.Node, shapes: Shapes) -> bool:
     """Return whether a Slice leaves its input as it is: all of it, in its order."""
     steps = read_ints(node, 4, "steps") if is_given(node, 4, "steps") else ()
     goes_ahead = steps is not None and all(step == 1 for step in steps)

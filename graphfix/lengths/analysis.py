@@ -20,10 +20,12 @@ from graphfix.lengths.repairs.fill_tail import PoisonedInput
 from graphfix.lengths.repairs.repair import Repair
 from graphfix.lengths.rule_site import GROWS, AcceptedInputs, PaddingRule, RuleSite
 from graphfix.lengths.rules import rule_of
+from graphfix.lengths.rules.elementwise import is_integer_cast, refuse_capped
 from graphfix.lengths.rules.gather import scattered_number
 from graphfix.lengths.rules.shape_ops import infer_sizes
 
 _KEEPS_PLACES = ops.CASTS | ops.IDLE | ops.named("Transpose")
+_KEEPS_CAP = ops.VIEWS | ops.PERMUTES | ops.named("Expand")
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,8 @@ class _PaddingWalk:
             return [_keep_places(site)]
         if node not in ops.MEASURES and any(map(_is_shifted, states)):
             return [follow_shift(site, rule, self._view)]
+        if node not in ops.MEASURES | ops.ORDER_COMPARISONS and any(map(_is_capped, states)):
+            return [_keep_cap(site, rule)]
         return self._apply_rule(site, rule)
 
     def _apply_rule(self, site: RuleSite, rule: PaddingRule) -> Sequence[facts.TensorState | None]:
@@ -262,7 +266,12 @@ class _PaddingWalk:
 
 
 def _inputs_read(node: ir.Node) -> Sequence[ir.Value | None]:
-    """Return the inputs of a node, without an update that is one number at all places of a mask."""
+    """Return the inputs whose elements matter to the analysis.
+
+    Not an update that is one number at all places of a mask, nor what a CastLike takes its type of.
+    """
+    if node in ops.CASTS:
+        return node.inputs[:1]
     return node.inputs[:2] if scattered_number(node) is not None else node.inputs
 
 
@@ -310,6 +319,23 @@ def _keep_places(site: RuleSite) -> facts.TensorState:
     return state
 
 
+def _is_capped(state: facts.TensorState) -> bool:
+    """Return whether a tensor is cut to a padded size where the clip alone is cut to its own."""
+    return state.capped_at is not None
+
+
+def _keep_cap(site: RuleSite, rule: PaddingRule) -> facts.TensorState:
+    """Return numbers that are cut to a padded size if the node moves them; else refuse."""
+    state = site.optional_state(0)
+    if state is None or not (site.node in _KEEPS_CAP or is_integer_cast(site)):
+        raise refuse_capped(site)
+    site.states[0] = replace(state, capped_at=None)
+    result = rule.infer_states(site)
+    if not isinstance(result, facts.TensorState):
+        raise refuse_capped(site)
+    return replace(result, capped_at=state.capped_at)
+
+
 def _output_fault(state: facts.TensorState) -> str | None:
     """Return why the valid part of an output is not what the clip alone gives, or None."""
     if state.counts_padding:
@@ -318,6 +344,8 @@ def _output_fault(state: facts.TensorState) -> str | None:
         return "holds indices that depend on the padded length"
     if _is_shifted(state):
         return "holds positions that move when the clip is padded"
+    if _is_capped(state):
+        return "holds numbers that are cut to the padded length"
     if (size := _shrinking_size(state)) is not None:
         return f"is {size} long, which is less for some longer clip"
     axes = state.axes or ()

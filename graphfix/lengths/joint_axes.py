@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import sympy
 
+from graphfix.facts.symbolic.trials import lengths_where_equal, must_be_equal
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.length_source import LengthSource
 from graphfix.spec.quoting import quote_name
@@ -80,16 +81,21 @@ def require_sole_time(axis: facts.Axis, subject: str) -> facts.TimeFactor:
     return time
 
 
-def join_axes(axes: Sequence[facts.Axis]) -> facts.Axis:
+def join_axes(axes: Sequence[facts.Axis], *, broadcasts: bool = True) -> facts.Axis:
     """Return the axis that several axes broadcast to.
+
+    Args:
+        axes: The axes.
+        broadcasts: Whether the node repeats a size of 1; a Concat does not.
 
     Raises:
         RefusedError: They do not run together: frame i of one is not frame i of another.
     """
-    return functools.reduce(_join_pair, axes, ())
+    join_pair = functools.partial(_join_pair, broadcasts=broadcasts)
+    return functools.reduce(join_pair, axes, ())
 
 
-def _join_pair(a: facts.Axis, b: facts.Axis) -> facts.Axis:
+def _join_pair(a: facts.Axis, b: facts.Axis, *, broadcasts: bool) -> facts.Axis:
     if not a or a == b:
         return b
     if not b:
@@ -98,16 +104,20 @@ def _join_pair(a: facts.Axis, b: facts.Axis) -> facts.Axis:
     if not (shifted or facts.carries_time(a) or facts.carries_time(b)):
         return a if facts.holds_rows(a) else b
     if len(a) == len(b) and not shifted:
-        return tuple(_join_factors(x, y) for x, y in zip(a, b, strict=True))
+        pairs = zip(a, b, strict=True)
+        return tuple(_join_factors(x, y, broadcasts=broadcasts) for x, y in pairs)
     raise RefusedError(f"it combines axes of size {_format_axis(a)} and {_format_axis(b)}")
 
 
-def _join_factors(a: facts.Factor, b: facts.Factor) -> facts.Factor:
+def _join_factors(a: facts.Factor, b: facts.Factor, *, broadcasts: bool) -> facts.Factor:
     if _is_cut_from(a.size, b.size):  # a table that ends: the model does not run on longer clips
-        return _join_factors(b, dataclasses.replace(a, size=b.size))
+        return _join_factors(b, dataclasses.replace(a, size=b.size), broadcasts=broadcasts)
     if _is_cut_from(b.size, a.size):
-        return _join_factors(a, dataclasses.replace(b, size=a.size))
+        return _join_factors(a, dataclasses.replace(b, size=a.size), broadcasts=broadcasts)
     same = facts.same_size(a.size, b.size)
+    if isinstance(a, facts.TimeFactor) and isinstance(b, facts.TimeFactor):
+        # Half of the frames, up to their number again, runs beside all frames if that is even.
+        same = same or must_be_equal(a.size, b.size, broadcasts=broadcasts)
     if isinstance(a, facts.TimeFactor) and isinstance(b, facts.TimeFactor):
         if same and a.reversed == b.reversed:
             return min(a, b, key=lambda x: len(str(x.size)))
@@ -135,7 +145,16 @@ def _mismatch_reason(a: facts.Factor, b: facts.Factor) -> str:
                 "with what is "
                 f"fixed, as a table of positions is, cut to the clip (table[:{time.size}])"
             )
-    return f"it combines axes of size {a.size} and {b.size}"
+    reason = f"it combines axes of size {a.size} and {b.size}"
+    lengths = lengths_where_equal(a.size, b.size)
+    if lengths is None:
+        return reason
+    name = next(iter(a.size.free_symbols | b.size.free_symbols)).name
+    return (
+        f"{reason}, which are equal for clips of {lengths[0]} to {lengths[1]} alone, as where a "
+        "trace has counted one of them: export the model with the size of the tensor (x.shape), or "
+        f"fix it (-p fix-dims:{quote_name(name)}={lengths[1]})"
+    )
 
 
 def _is_cut_from(a: sympy.Expr, b: sympy.Expr) -> bool:

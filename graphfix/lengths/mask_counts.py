@@ -10,11 +10,11 @@ import onnx_ir as ir
 import sympy
 
 from graphfix import ops
-from graphfix.facts.affine import index_parts
+from graphfix.facts.affine import index_parts, is_full_slice
 from graphfix.facts.shapes import Shapes
 from graphfix.facts.symbolic.quotients import floor_division
 from graphfix.graph.constants import scalar_of
-from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.nodes import attr_int, is_op, value_before
 from graphfix.lengths.tail_state import same_size, size_expr
 from graphfix.ops.operands import read_ints
 
@@ -64,15 +64,16 @@ def _track_count(node: ir.Node, shapes: Shapes, mask_lengths: Counts, counts: Co
     if first is None:
         return
     if first in mask_lengths:
-        _track_mask(node, mask_lengths[first], mask_lengths, counts)
+        _track_mask(node, shapes, mask_lengths, counts)
         return
     quotient = floor_division(node, shapes.dtype)  # rounded down in several nodes
     if quotient is not None and quotient[0] in counts:
         counts[result] = sympy.floor(counts[quotient[0]] / quotient[1])
         return
-    if len([x for x in node.inputs if x in counts]) != 1:
+    # A CastLike may take the type of its result from another count.
+    if node not in ops.CASTS and len([x for x in node.inputs if x in counts]) != 1:
         return
-    if first in counts and node in _KEEPS_COUNT:
+    if first in counts and (node in _KEEPS_COUNT or _takes_all(node, shapes)):
         counts[result] = counts[first]
     elif is_op(node, "Floor"):
         counts[result] = sympy.floor(counts[first])
@@ -84,17 +85,33 @@ def _track_count(node: ir.Node, shapes: Shapes, mask_lengths: Counts, counts: Co
             counts[result] = expr
 
 
-def _track_mask(node: ir.Node, length: sympy.Expr, mask_lengths: Counts, counts: Counts) -> None:
+def _takes_all(node: ir.Node, shapes: Shapes) -> bool:
+    """Return whether a node is a Slice of everything, as exporters write ``x[:]``."""
+    return is_op(node, "Slice") and is_full_slice(node, shapes)
+
+
+def _track_mask(node: ir.Node, shapes: Shapes, mask_lengths: Counts, counts: Counts) -> None:
     """Record what a node makes of a mask: the same mask, its sum, or its last running sum."""
-    result = node.outputs[0]
-    if is_op(node, "Cast", "Identity"):
+    first, result = node.inputs[0], node.outputs[0]
+    if first is None:
+        return
+    length = mask_lengths[first]
+    if node in ops.CASTS or is_op(node, "Identity"):
         mask_lengths[result] = length
     elif is_op(node, "ReduceSum") and read_ints(node, 1, "axes") in ((1,), (-1,)):
         counts[result] = length
     elif is_op(node, "CumSum") and scalar_of(node.inputs[1]) in (1, -1):
-        for use in result.uses():
-            if _reads_last(use.node):
-                counts[use.node.outputs[0]] = length
+        for reader in _readers_of(result, shapes):
+            if _reads_last(reader):
+                counts[reader.outputs[0]] = length
+
+
+def _readers_of(value: ir.Value, shapes: Shapes) -> Iterator[ir.Node]:
+    """Yield the nodes that read a value, as it is or through Slices of everything."""
+    for use in value.uses():
+        yield use.node
+        if _takes_all(use.node, shapes):
+            yield from _readers_of(use.node.outputs[0], shapes)
 
 
 def _reads_last(node: ir.Node) -> bool:
@@ -107,7 +124,8 @@ def _count_arithmetic(node: ir.Node, shapes: Shapes, counts: Counts) -> sympy.Ex
     """Return a sum, difference, product or quotient of a count and a number, or None."""
     parts: list[sympy.Expr] = []
     for value in node.inputs:
-        number = None if value is None else scalar_of(value)
+        # A whole number stays one in each type that lengths are computed in.
+        number = None if value is None else scalar_of(value_before(value, *ops.CASTS))
         if value is not None and value in counts:
             parts.append(counts[value])
         elif number is not None and float(number).is_integer():

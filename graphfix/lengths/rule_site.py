@@ -17,11 +17,12 @@ from graphfix.lengths.dim_nodes import is_buildable
 from graphfix.lengths.joint_axes import RefusedError, check_batch, check_maskable, check_rows
 from graphfix.lengths.length_source import LengthSource
 from graphfix.lengths.number_effects import dtype_limit
-from graphfix.lengths.repairs.fill_tail import HideTail, ZeroTail
-from graphfix.lengths.repairs.frames import LastFrames
+from graphfix.lengths.repairs.fill_tail import HideTail, RaiseTail, ZeroTail
+from graphfix.lengths.repairs.frames import EdgeTail, LastFrames
 from graphfix.lengths.repairs.repair import FrameRepair, Leak, Repair
 from graphfix.lengths.repairs.statistics import LengthData
 from graphfix.lengths.tail_state import (
+    LAST,
     ZERO,
     Axis,
     BatchFactor,
@@ -36,6 +37,7 @@ from graphfix.ops.axes import axis_of
 from graphfix.ops.operands import read_operand
 from graphfix.ops.pads import pads_by_axis
 from graphfix.ops.slices import Cut, read_cuts
+from graphfix.spec.quoting import quote_name
 
 Numbers = npt.NDArray[np.generic]
 DimCut = Cut[sympy.Expr | None]
@@ -114,11 +116,41 @@ class RuleSite:
             )
         return state
 
+    def require_high_tail(
+        self, index: int, axis: int, leak: Leak, most: float | None = None
+    ) -> TensorState:
+        """Request a tail that is never the least, and return the state of the input with it.
+
+        Args:
+            index: The input.
+            axis: Its axis of time.
+            leak: Which leak that closes.
+            most: The largest number in it, if that is known; else the largest of its type.
+        """
+        state, dtype = self.input_state(index), self.source.shapes.dtype(self.node.inputs[index])
+        edge = dtype_limit(ir.DataType.FLOAT if dtype is None else dtype, high=True)
+        number = edge if most is None else most
+        tail = state.tail_along(axis)
+        if tail.kind != "number" or tail.value < min(number, _HUGE):
+            repair = RaiseTail(self.node, leak, index, axis, state, number)
+            state = self._request_mask(repair, Tail("number", number))
+        return state
+
     def require_finite_tails(self, index: int, leak: Leak) -> TensorState:
         """Request finite tails, and return the state of the input with them."""
         for axis in self.input_state(index).time_axes:
             if not self.input_state(index).tail_along(axis).is_finite:
                 self.require_zero_tail(index, axis, leak)
+        return self.input_state(index)
+
+    def require_last_tail(self, index: int, axis: int, leak: Leak) -> TensorState:
+        """Request a tail of copies of the last frame, and return the input's state with it."""
+        state = self.input_state(index)
+        if state.tail_along(axis).kind != "last":
+            size = state.size_along(axis)
+            self.check_size(size)
+            self.request_repair(EdgeTail(self.node, leak, axis, size, state, index))
+            self.states[index] = state.with_tail(axis, LAST)
         return self.input_state(index)
 
     def require_valid_length(self, index: int, axes: Sequence[Axis]) -> TensorState:
@@ -131,7 +163,10 @@ class RuleSite:
         rank = self.input_state(index).rank
         at = next((i for i, x in enumerate(axes) if x and isinstance(x[0], BatchFactor)), None)
         if self.source.batch is not None and at is None:
-            raise RefusedError("a size is used as a number, and its result has no batch axis")
+            raise RefusedError(
+                "a size is used as a number, its result has no batch axis, and each row has a "
+                f"length of its own: {self.batch_advice()}"
+            )
         value = self.node.inputs[index]
         if value is None or not _has_one_element(self.source.shapes.dims(value)):
             raise RefusedError("several sizes at once are used as numbers")
@@ -159,6 +194,11 @@ class RuleSite:
             return is_scalar and self._is_made_of_lengths(node.inputs[0])
         # What makes one number of several, as ReduceMax does, would do so over rows of the batch.
         return node in ops.ELEMENTWISE and all(map(self._is_made_of_lengths, node.inputs))
+
+    def batch_advice(self) -> str:
+        """Return what a user can do where rows of a batch have lengths of their own."""
+        name = quote_name(self.source.batch or "B")
+        return f"fix the batch at 1 (-p fix-dims:{name}=1), or export the model for one clip"
 
     def check_size(self, size: sympy.Expr) -> None:
         """Refuse if a size cannot be computed from the length of the padded input."""
@@ -345,7 +385,7 @@ class RuleSite:
             None if dims is None else [self.axis_of_size(x) for x in dims], fixed=fixed
         )
 
-    def _request_mask(self, repair: ZeroTail | HideTail, tail: Tail) -> TensorState:
+    def _request_mask(self, repair: ZeroTail | HideTail | RaiseTail, tail: Tail) -> TensorState:
         self.check_mask(repair.state, repair.axis)
         self.repairs.append(repair)
         self.states[repair.index] = repair.state.with_tail(repair.axis, tail)

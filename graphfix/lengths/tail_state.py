@@ -17,7 +17,8 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
-from graphfix.facts.symbolic.expressions import compile_dim, dim_of, expr_of
+from graphfix.facts.symbolic.expressions import expr_of
+from graphfix.facts.symbolic.trials import TRIAL_LENGTHS, size_at_trials
 
 _SQUARABLE = 1e18
 Sign = Literal[0, 1, 2]
@@ -141,6 +142,8 @@ class TensorState:
         moving: Whether it holds relative positions on the way to their places, or indices that put
             them there: see :mod:`graphfix.lengths.relative_positions`.
         places: The boolean tensor whose True places it lists, as NonZero does.
+        capped_at: A padded size, if it holds the lesser of that and of something that padding does
+            not change: in the clip alone, the lesser of that and of the valid length.
     """
 
     axes: tuple[Axis, ...] | None
@@ -156,6 +159,7 @@ class TensorState:
     length: sympy.Expr | None = None
     moving: bool = False
     places: TensorState | None = None
+    capped_at: sympy.Expr | None = None
 
     @property
     def time_axes(self) -> tuple[int, ...]:
@@ -310,17 +314,10 @@ def same_size(a: sympy.Expr, b: sympy.Expr) -> bool:
     return _same_in_trials(a, b)
 
 
-_TRIAL_LENGTHS = np.arange(1, 4097)
-
-
 @functools.lru_cache(maxsize=4096)
 def _same_in_trials(a: sympy.Expr, b: sympy.Expr) -> bool:
-    """Return whether two sizes agree at 4096 sizes of an input, where both are at least 1.
-
-    A size is made of quotients rounded down, minima and maxima: such expressions that agree over
-    many periods agree for good.
-    """
-    first, second = map(_size_at_trials, (a, b))
+    """Return whether two sizes agree at 4096 sizes of an input, where both are at least 1."""
+    first, second = map(size_at_trials, (a, b))
     are_positive = (first >= 1) & (second >= 1)
     return bool(are_positive.any() and (first == second)[are_positive].all())
 
@@ -328,7 +325,7 @@ def _same_in_trials(a: sympy.Expr, b: sympy.Expr) -> bool:
 @functools.lru_cache(maxsize=4096)
 def never_shrinks(size: sympy.Expr) -> bool:
     """Return whether a longer clip never has a smaller size, as far as 4096 clips tell."""
-    return len(size.free_symbols) != 1 or not (np.diff(_size_at_trials(size)) < 0).any()
+    return len(size.free_symbols) != 1 or not (np.diff(size_at_trials(size)) < 0).any()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -336,14 +333,14 @@ def never_changes(number: sympy.Expr) -> bool:
     """Return whether a number is the same for a clip of any length, as far as 4096 clips tell."""
     if not number.free_symbols:
         return True
-    return len(number.free_symbols) == 1 and not np.diff(_size_at_trials(number)).any()
+    return len(number.free_symbols) == 1 and not np.diff(size_at_trials(number)).any()
 
 
 def counts_from_start(start: sympy.Expr) -> bool:
     """Return whether a start counts from the first entry, at least to the end of a table."""
     if len(start.free_symbols) != 1:
         return bool(start.is_Integer and start >= 0)
-    values = _size_at_trials(start)
+    values = size_at_trials(start)
     falls = not (np.diff(values) > 0).any()
     return bool(values[0] >= 0 and (falls or (values >= 0).all()))
 
@@ -352,13 +349,8 @@ def longest_clip_of_size(size: sympy.Expr, number: sympy.Expr) -> int | None:
     """Return the longest of 4096 clips at which a size is this number, or None."""
     if len(size.free_symbols) != 1 or not number.is_Integer:
         return None
-    indices = np.flatnonzero(_size_at_trials(size) == int(number))
-    return int(_TRIAL_LENGTHS[indices[-1]]) if indices.size else None
-
-
-def _size_at_trials(size: sympy.Expr) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Evaluate a size at each trial length of its only symbol."""
-    return compile_dim(dim_of(size))({str(next(iter(size.free_symbols))): _TRIAL_LENGTHS})
+    indices = np.flatnonzero(size_at_trials(size) == int(number))
+    return int(TRIAL_LENGTHS[indices[-1]]) if indices.size else None
 
 
 def state_with_tail(axes: Sequence[Axis], tail: Tail) -> TensorState:

@@ -28,6 +28,7 @@ _DEFAULTS = {
     "ScatterElements": 0,
     "SimplifiedLayerNormalization": -1,
     "Split": 0,
+    "SplitToSequence": 0,
     "TensorScatter": -2,
     "TopK": -1,
     "com.microsoft.DequantizeLinear": 1,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.graph.constants import const_of, ints_of
-from graphfix.graph.nodes import attr_ints, attr_text, input_at
+from graphfix.graph.nodes import attr_int, attr_ints, attr_text, input_at
 from graphfix.ops.operands import normalize_axes
+
+Places = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,8 @@ class Resize:
         coordinates: Which place of the input an element of the result is at.
         rounding: Which neighbour is the nearest.
         aspect: Whether sizes stretch, or bound a resize that keeps the aspect ratio.
+        antialias: Whether an axis that becomes shorter is smoothed first.
+        excludes_outside: Whether the weights of a cubic leave out what is outside of the input.
     """
 
     axes: tuple[int, ...]
@@ -32,6 +39,42 @@ class Resize:
     coordinates: str
     rounding: str
     aspect: str
+    antialias: bool
+    excludes_outside: bool
+
+    def scale_along(self, axis: int) -> float | None:
+        """Return the factor of an axis, 1 where none is given; None if sizes decide it."""
+        if self.scales is None:
+            return None
+        return dict(zip(self.axes, self.scales, strict=True)).get(axis, 1.0)
+
+    def places(self, index: Places, scale: float) -> Places | None:
+        """Return which place of the input elements of the result are at, not cut to its edges.
+
+        Args:
+            index: The elements, along one axis.
+            scale: The factor of that axis; a size that it gives is cut to a whole one.
+
+        Returns:
+            None if the places depend on the sizes. In pytorch_half_pixel a result of one element is
+            at place 0, whatever this says.
+        """
+        match self.coordinates:
+            case "half_pixel" | "pytorch_half_pixel":
+                return (index + 0.5) / scale - 0.5
+            case "asymmetric":
+                return index / scale
+            case "tf_half_pixel_for_nn":
+                return (index + 0.5) / scale
+        return None
+
+    def neighbours(self, places: Places) -> tuple[Places, Places]:
+        """Return the first and the last element of the input that each place is computed from."""
+        if self.mode == "nearest":
+            nearest = _ROUNDINGS[self.rounding](places)
+            return nearest, nearest
+        before, behind = (1, 2) if self.mode == "cubic" else (0, 1)
+        return np.floor(places) - before, np.floor(places) + behind
 
     def resized_dims(self, dims: tuple[int, ...]) -> tuple[int, ...] | None:
         """Return the shape of the result; None if it is not known or keeps an aspect ratio."""
@@ -47,6 +90,14 @@ class Resize:
         else:
             return None
         return tuple(new)
+
+
+_ROUNDINGS: dict[str, Callable[[Places], Places]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda places: np.ceil(places - 0.5),
+    "round_prefer_ceil": lambda places: np.floor(places + 0.5),
+}
 
 
 def scales_input(node: ir.Node, opset: int) -> int | None:
@@ -73,6 +124,8 @@ def read_resize(node: ir.Node, rank: int, opset: int) -> Resize | None:
         else attr_text(node, "coordinate_transformation_mode", "half_pixel"),
         rounding="floor" if before_11 else attr_text(node, "nearest_mode", "round_prefer_floor"),
         aspect=attr_text(node, "keep_aspect_ratio_policy", "stretch"),
+        antialias=bool(attr_int(node, "antialias", 0)),
+        excludes_outside=bool(attr_int(node, "exclude_outside", 0)),
     )
 
 

@@ -100,14 +100,15 @@ class IlensMask(Pass):
         many of a shorter clip, too, its first again. Relative positions, a table that is cut around
         its middle or a count from the last frame on, are followed until each is in its place, which
         is proved from the symbolic shapes. The size of what lies behind `ilens` must still be one
-        that the model accepts. Each row of a batch has its own length; `ilens` is [B], or [1] where
-        no batch dim is symbolic. What is quantized dynamically shares its range with the other rows
-        of a batch, and what counts the rows counts all of them, as it always did. A mask that the
-        model has must be 1 for what is valid, then 0, and is believed to hide what it hides. Dims
-        of other names that the graph takes for batch or time are taken to be equal to these. Inputs
-        without the padded axis are fed as for the clip alone: a share of the longest row
-        (`wav_lens`), which the graph multiplies with a size, is a share of `ilens` then, 1 for a
-        clip that is content to its end.
+        that the model accepts, and `ilens` one of a clip that it accepts alone: where halves of the
+        frames, doubled, stand beside all of them, both are even. Each row of a batch has its own
+        length; `ilens` is [B], or [1] where no batch dim is symbolic. What is quantized dynamically
+        shares its range with the other rows of a batch, and what counts the rows counts all of
+        them, as it always did. A mask that the model has must be 1 for what is valid, then 0, and
+        is believed to hide what it hides. Dims of other names that the graph takes for batch or
+        time are taken to be equal to these. Inputs without the padded axis are fed as for the clip
+        alone: a share of the longest row (`wav_lens`), which the graph multiplies with a size, is a
+        share of `ilens` then, 1 for a clip that is content to its end.
 
     Options:
         axis: The axis that is padded, `input.axis` such as `axis=audio.2`; found by itself if one

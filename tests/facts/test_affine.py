@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.facts.affine import index_parts, index_strides
-from graphfix.facts.shapes import shapes_of
+from graphfix.facts.shapes import infer, shapes_of
 from graphfix.facts.symbolic.expressions import dim_key
 
 COUNTS = """b = Shape <start = 0, end = 1> (x) t = Shape <start = 1, end = 2> (x)
@@ -14,7 +14,8 @@ COUNTS = """b = Shape <start = 0, end = 1> (x) t = Shape <start = 1, end = 2> (x
     cols = Range (nil, ts, unit) row = Unsqueeze (rows, one) col = Unsqueeze (cols, zero)"""
 CONSTANTS = """int64 nil = {0}, int64 unit = {1}, int64 two = {2}, int64[1] zero = {0},
     int64[1] one = {1}, int64[1] m1 = {-1}, int64[2] pair = {0, 1}, int64[2] nils = {0, 0},
-    int64[3] column = {0, 1, 1}, int64[1] end = {9223372036854775807}, float half = {0.5}"""
+    int64[3] column = {0, 1, 1}, int64[1] end = {9223372036854775807}, float half = {0.5},
+    float f0 = {0}, float f1 = {1}"""
 
 
 def value_of(body: str) -> tuple[ir.Model, ir.Value]:
@@ -29,7 +30,7 @@ def value_of(body: str) -> tuple[ir.Model, ir.Value]:
 
 def strides(body: str) -> dict[int, int | str | None] | None:
     model, y = value_of(body)
-    found = index_strides(y, shapes_of(model))
+    found = index_strides(y, infer(model, usual=True))
     return None if found is None else {axis: dim_key(x) for axis, x in found.items()}
 
 
@@ -39,6 +40,9 @@ def strides(body: str) -> dict[int, int | str | None] | None:
         ("y = Identity (rows)", {-1: 1}),
         ("y = Range (nil, ts, unit)", {-1: 1}),
         ("y = Range (nil, ts, two)", None),
+        # torch's dynamo exporter, before it optimizes, casts the numbers 0.0 and 1.0.
+        ("a = CastLike (f0, ts) c = CastLike (f1, ts) y = Range (a, ts, c)", {-1: 1}),
+        ("a = CastLike (f1, ts) c = CastLike (f1, ts) y = Range (a, ts, c)", None),
         ("y = Range (unit, ts, unit)", None),
         ("y = Range (nil, ts, free)", None),
         ("y = Identity (nils)", {}),

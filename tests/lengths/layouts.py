@@ -196,6 +196,49 @@ def kept(g: Graph, x: str) -> str:
     return weigh(g, x, g.op("Where", column(g, ask, 1, 1, -1), scores, low))
 
 
+def in_chunks(g: Graph, x: str) -> str:
+    """Attention within chunks of frames, whose ends are cut to the length of the clip."""
+    size, wide = g.size(x), g.integer(2, 5)
+    length = g.op("Squeeze", size)
+    chunk = g.op("Div", counted(g, size), g.ints(wide))
+    start = g.op("Mul", chunk, g.ints(wide))
+    end = g.op("Mul", g.op("Add", chunk, g.ints(1)), g.ints(wide))
+    limit = str(g.pick(length, length, g.op("Sub", length, g.const(1, np.int64))))
+    least = g.op("Clip", end, "", limit) if g.opset >= 12 else length
+    end = str(g.pick(least, g.op("Min", end, limit) if g.opset >= 12 else length))
+    at = column(g, counted(g, size), 1, -1)
+    if g.pick(0, 0, 1) and g.opset >= 12:
+        return g.op("Add", x, g.op("Cast", column(g, end, 1, -1, 1), to=1))
+    if g.opset < 12:
+        end = g.op("Expand", end, size)
+    start, end = column(g, start, -1, 1), column(g, end, -1, 1)
+    if g.pick(0, 1):
+        end = g.op("Expand", end, g.op("Concat", size, size, axis=0))
+    ask = str(g.pick("Less", "LessOrEqual")) if g.opset >= 12 else "Less"
+    behind = g.op(ask, at, end)
+    mask = g.op("And", g.op("Not", g.op("Less", at, start)), behind)
+    scores = g.op("MatMul", x, g.turn(x))
+    low = g.const(g.pick(-1e4, -1e9))
+    return weigh(g, x, g.op("Where", g.unsqueeze(mask, 0), scores, low))
+
+
+def sequenced(g: Graph, x: str) -> str:
+    """Features as a sequence of parts, as torch's exporter writes a split before it optimizes."""
+    axis = g.pick(2, -1, 2, 1)
+    if g.pick(0, 1):
+        parts = g.op("SplitToSequence", x, number(g, 2), axis=axis)
+        y = [g.op("SequenceAt", parts, number(g, i)) for i in (1, 0)]
+        return g.op("Concat", *y, axis=axis)
+    if g.pick(0, 1):
+        parts = g.op("SplitToSequence", x, g.ints(1, 3), axis=axis)
+        return g.op("Mul", x, g.op("SequenceAt", parts, number(g, int(str(g.pick(0, -2))))))
+    parts = g.op("SplitToSequence", x, axis=axis, keepdims=g.integer(0, 1))
+    part = g.op("SequenceAt", parts, number(g, 2))
+    return g.op(
+        "Add", x, g.op("ReduceMax", part, keepdims=0) if axis == 1 else column(g, part, 0, -1, 1)
+    )
+
+
 LAYOUTS: dict[str, Step] = {
     f.__name__: f
     for f in (
@@ -209,5 +252,7 @@ LAYOUTS: dict[str, Step] = {
         attention,
         rotated,
         kept,
+        in_chunks,
+        sequenced,
     )
 }

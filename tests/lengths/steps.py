@@ -155,9 +155,17 @@ def conv_transpose(g: Graph, x: str) -> str:
     given = {"pads": pads}
     if g.pick(0, 0, 1):
         given = {"auto_pad": g.pick("SAME_UPPER", "SAME_LOWER")}  # type: ignore[dict-item]
-    extra = g.integer(0, stride - 1)
+    dilation = g.integer(1, 3) if "pads" in given else 1
+    extra = g.integer(0, max(stride, dilation) - 1)
     inputs = [g.turn(x), w] + ([g.weights(FEATURES)] if g.pick(0, 1) else [])
-    y = g.op("ConvTranspose", *inputs, strides=[stride], output_padding=[extra], **given)
+    y = g.op(
+        "ConvTranspose",
+        *inputs,
+        strides=[stride],
+        dilations=[dilation],
+        output_padding=[extra],
+        **given,
+    )
     return g.turn(y)
 
 

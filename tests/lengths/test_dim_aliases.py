@@ -57,6 +57,22 @@ DYNAMO = (
     nu = Unsqueeze (frames, second) in = Less (r, nu) keep = Unsqueeze (in, second)"""
     + ATTENTION
 )
+# The same before dynamo's exporter optimizes it.
+RAW = COUNTED.replace(
+    "n = ReduceSum <keepdims = 0> (mask, second)",
+    """o = Constant <value_ints = [0]> () far = Constant <value_ints = [9223372036854775807]> ()
+    m1 = Constant <value_int = -1> () running = CumSum (mask, step)
+    whole = Slice (running, o, far, o) n = Gather <axis = 1> (whole, m1)""",
+)
+RAW = RAW.replace(
+    "half = Div (less, two)",
+    """lf = Cast <to = 1> (less) tf = Cast <to = 1> (two) qf = Div (lf, tf) ff = Floor (qf)
+    half = CastLike (ff, less)""",
+)
+RAW = RAW.replace(
+    "nu = Unsqueeze (frames, second)",
+    "all_of = Slice (frames, o, far, o) nu = Unsqueeze (all_of, second)",
+)
 PLACED = (
     STRIDED
     + """ c0 = Shape <start = 0, end = 1> (mask) f = Shape <start = 1, end = 2> (h)
@@ -114,6 +130,7 @@ SAID = {
     "a lookup": LOOKED_UP,
     "a count": COUNTED,
     "dynamo's": DYNAMO,
+    "dynamo's, as it is": RAW,
     "a place": PLACED,
 }
 

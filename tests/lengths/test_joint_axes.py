@@ -67,6 +67,10 @@ BATCHED, SINGLE = source_of("float[B, T, 4] x", "x.1"), source_of("float[T, 4] x
         ([(TimeFactor(sympy.Min(T, 90)),), (TIME,)], (TIME,)),
         ([(TIME,), (TimeFactor(sympy.Min(T, 90)),)], (TIME,)),
         ([(TIME,), (OtherFactor(sympy.Max(0, sympy.Min(T, 90))),)], None),
+        ([(TIME,), (TimeFactor(2 * sympy.floor(T / 2)),)], (TIME,)),
+        ([(TimeFactor(2 * sympy.floor(T / 2)),), (TIME,)], (TIME,)),
+        ([(TIME,), (TimeFactor(2 * sympy.floor(T / 2) + 1),)], (TIME,)),
+        ([(TIME,), (TimeFactor(sympy.floor(T / 2)),)], None),
     ],
 )
 def test_axes_that_run_together(axes: list[Axis], joint: Axis | None) -> None:

@@ -174,6 +174,58 @@ def interleaved(g: Graph, x: str) -> str:
     )
 
 
+def resized(g: Graph, x: str) -> str:
+    """Time, or time and features, resized by one number: by a scale, or to computed sizes."""
+    mode = str(g.pick("nearest", "nearest", "linear", "linear", "cubic"))
+    scale = float(str(g.pick(2.0, 2.0, 3.0, 5.0, 1.0, 1.5, 0.5, 1 / 3)))
+    if g.opset < 11:
+        return g.turn(g.op("Resize", g.turn(x), g.const([1, 1, scale]), mode=mode))
+    places = ["half_pixel", "asymmetric", "pytorch_half_pixel", "align_corners"]
+    places += ["tf_half_pixel_for_nn"] if g.opset < 13 else []
+    places += ["half_pixel_symmetric"] if g.opset >= 19 else []
+    given: dict[str, object] = {"coordinate_transformation_mode": g.pick(*places), "mode": mode}
+    if mode == "nearest":
+        roundings = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+        given["nearest_mode"] = g.pick(*roundings)
+    image = mode == "cubic" or bool(g.pick(0, 0, 1))
+    y = g.unsqueeze(g.turn(x), 1) if image else g.turn(x)
+    none = "" if g.opset >= 13 else g.const([])
+    if g.pick(0, 1) and scale in (1.0, 2.0, 3.0, 5.0, 0.5):
+        more = g.size(x)
+        more = g.op("Mul", more, g.ints(int(scale))) if scale >= 1 else g.op("Div", more, g.ints(2))
+        rest = [g.ints(1, FEATURES)] if image else [g.ints(FEATURES)]
+        y = g.op("Resize", y, none, none, joined(g, g.size(x, 0), *rest, more), **given)
+    elif image and g.pick(0, 0, 1):  # time of an image, and the other side
+        y = g.op("Resize", y, none, g.const([1, 1, 2, scale]), **given)
+        y = g.op("Slice", y, g.ints(1), g.ints(FEATURES + 1), g.ints(2))
+    else:
+        y = g.op("Resize", y, none, g.const([1] * (3 if image else 2) + [scale]), **given)
+    return g.turn(g.squeeze(y, 1) if image else y)
+
+
+def halves_and_back(g: Graph, x: str) -> str:
+    """Down to half of the frames and up again, beside what there was: clips of even length."""
+    t = g.turn(x)
+    w = g.weights(FEATURES, FEATURES, 3)
+    if g.pick(0, 1):
+        half = g.op("AveragePool", t, kernel_shape=[2], strides=[2])
+    else:
+        half = g.op("Conv", t, w, strides=[2], pads=[1, 0])
+    if g.pick(0, 1):
+        back = g.op("ConvTranspose", half, w, strides=[2], pads=[1, 1], output_padding=[1])
+    else:
+        none = "" if g.opset >= 13 else g.const([])
+        back = g.op("Resize", half, none, g.const([1, 1, 2]))
+    if g.pick(0, 1):
+        return g.turn(g.op("Add", t, back))
+    both = g.op("Concat", t, back, axis=1)
+    return g.turn(g.op("Conv", both, g.weights(FEATURES, 2 * FEATURES, 3), pads=[1, 1]))
+
+
 WINDOWED: dict[str, Step] = {
-    f.__name__: f for f in (chunks, each_window, subsampled, strided, filled, interleaved)
+    f.__name__: f
+    for f in (
+        *(chunks, each_window, subsampled, strided, filled, interleaved, resized),
+        halves_and_back,
+    )
 }

@@ -5,6 +5,7 @@ floor nor its ceiling for lengths up to a million; any other rounding makes it u
 """
 
 import functools
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -15,12 +16,12 @@ from onnx_shape_inference import ShapeInferenceContext as Context
 from graphfix.facts.symbolic.expressions import Array, array_of_exprs, items_of
 from graphfix.facts.symbolic.inferred import FLOATS, INTEGERS, Facts
 from graphfix.facts.symbolic.integer_contents import EVALUATORS
-from graphfix.ops import MOVES_ELEMENTS
+from graphfix.ops import CASTS, MOVES_ELEMENTS
 
 
 def float_contents(facts: Facts, ctx: Context, node: ir.Node) -> Array | None:
     """Return what a small float tensor holds, as fractions of sizes; None where unknown."""
-    args = [facts.read_contents(ctx, x) for x in node.inputs]
+    args = [facts.read_contents(ctx, x) for x in data_inputs(node)]
     arrays = [x for x in args if x is not None]
     if not arrays or len(arrays) < len(args):
         return None
@@ -29,7 +30,7 @@ def float_contents(facts: Facts, ctx: Context, node: ir.Node) -> Array | None:
         return None if evaluator is None else evaluator(facts, ctx, node, arrays)
     first = arrays[0]
     match node.op_type:
-        case "Cast":
+        case "Cast" | "CastLike":
             return first if all(map(_is_length, items_of(first))) else None
         case "Ceil":
             return array_of_exprs([-sympy.floor(-x) for x in items_of(first)], first.shape)
@@ -56,7 +57,12 @@ def integers_after_cast(facts: Facts, ctx: Context, node: ir.Node) -> Array | No
 
 def reads_floats(node: ir.Node) -> bool:
     """Return whether a node computes integers or truths from floats."""
-    return any(x is not None and x.dtype in FLOATS for x in node.inputs)
+    return any(x is not None and x.dtype in FLOATS for x in data_inputs(node))
+
+
+def data_inputs(node: ir.Node) -> Sequence[ir.Value | None]:
+    """Return the inputs whose elements a node reads: of the second a CastLike reads the type."""
+    return node.inputs[:1] if node in CASTS else node.inputs
 
 
 def _combine_arrays(op_type: str, a: Array, b: Array) -> Array | None:

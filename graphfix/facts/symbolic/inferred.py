@@ -30,6 +30,7 @@ from graphfix.facts.symbolic.expressions import (
     symbols_of,
 )
 from graphfix.facts.symbolic.signs import lower_bound, never_negative
+from graphfix.facts.symbolic.trials import must_be_equal
 
 # Shape tensors are small: what holds more is data.
 MAX_SHAPE_ELEMENTS = 64
@@ -126,6 +127,8 @@ class Facts:
         for lhs, rhs in ((a, b), (b, a)):
             if is_capped_by_number(rhs, lhs) or is_min_with(rhs, lhs) or is_rest_of_table(rhs, lhs):
                 return lhs
+        if self.usual and must_be_equal(expr_of(a), expr_of(b)):
+            return min(a, b, key=lambda dim: len(str(dim)))
         parts = frozenset.union(*(self._parts.get(str(x), frozenset([str(x)])) for x in (a, b)))
         joined = self._joins.get(parts)
         if joined is None:

@@ -262,7 +262,7 @@ EVALUATORS: dict[str, Evaluator] = {
         [-x for x in items_of(args[0])], args[0].shape
     ),
     "Where": _evaluate_where,
-    "Cast": _evaluate_cast,
+    **dict.fromkeys(("Cast", "CastLike"), _evaluate_cast),
     "Shape": _evaluate_shape,
     "Size": _evaluate_size,
     "Gather": _evaluate_gather,

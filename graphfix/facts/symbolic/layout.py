@@ -23,6 +23,7 @@ from graphfix.ops.axes import squeezed_axes
 from graphfix.ops.pads import pads_by_axis
 from graphfix.ops.reshapes import copies_zeros
 from graphfix.ops.slices import OPEN_END, Cut, cut_length, is_known, read_cuts
+from graphfix.ops.splits import read_sequence_part, sequence_data
 
 
 def set_shape(value: ir.Value, dims: Sequence[Dim] | None) -> None:
@@ -286,6 +287,24 @@ def infer_squeeze(facts: Facts, ctx: Context, node: ir.Node) -> None:
     if squeezed is None:
         return set_shape(node.outputs[0], None)
     return set_shape(node.outputs[0], [x for i, x in enumerate(dims) if i not in squeezed])
+
+
+def infer_sequence_at(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """Infer the part of a SplitToSequence; the library knows no shape in a sequence."""
+    data, out = sequence_data(node), node.outputs[0]
+    if data is None or data.shape is None:
+        return
+    sizes = [x if isinstance(x, int) else None for x in data.shape]
+    part = read_sequence_part(
+        node, sizes, lambda value: integers_in(facts.read_contents(ctx, value))
+    )
+    if part is None:
+        return
+    dims: list[Dim] = list(data.shape)
+    dims[part.axis : part.axis + 1] = [part.size] if part.keeps_axis else []
+    if data.dtype is not None:
+        ctx.set_dtype(out, data.dtype)
+    set_shape(out, dims)
 
 
 def infer_range(facts: Facts, ctx: Context, node: ir.Node) -> None:

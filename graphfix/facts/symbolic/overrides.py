@@ -16,7 +16,12 @@ from graphfix.facts.symbolic import bodies, layout, windows
 from graphfix.facts.symbolic.contrib import infer_group_query_attention
 from graphfix.facts.symbolic.contrib import register_contrib_rules as register_contrib
 from graphfix.facts.symbolic.expressions import Array
-from graphfix.facts.symbolic.floats import float_contents, integers_after_cast, reads_floats
+from graphfix.facts.symbolic.floats import (
+    data_inputs,
+    float_contents,
+    integers_after_cast,
+    reads_floats,
+)
 from graphfix.facts.symbolic.inferred import FLOATS, INTEGERS, Facts, current_facts
 from graphfix.facts.symbolic.integer_contents import EVALUATORS, Evaluator
 from graphfix.graph.nodes import tensor_of_attr
@@ -110,9 +115,9 @@ def _integer_contents(
 ) -> Array | None:
     """Return the integers that a node computes; None where they are not known."""
     if reads_floats(node) and node.op_type not in ("Concat", "Shape", "Size"):
-        is_usual_cast = facts.usual and node.op_type == "Cast"
+        is_usual_cast = facts.usual and node in ops.CASTS
         return integers_after_cast(facts, ctx, node) if is_usual_cast else None
-    arrays = [facts.read_contents(ctx, x) for x in node.inputs if x is not None]
+    arrays = [facts.read_contents(ctx, x) for x in data_inputs(node) if x is not None]
     known_arrays = [x for x in arrays if x is not None]
     if len(known_arrays) < len(arrays) and node.op_type not in _READ_THEIR_INPUTS:
         return None
@@ -190,6 +195,7 @@ _SHAPE_RULES: dict[str, ShapeRule] = {
     "STFT": windows.infer_stft,
     "Reshape": layout.infer_reshape,
     "Slice": layout.infer_slice,
+    "SequenceAt": layout.infer_sequence_at,
     "Squeeze": layout.infer_squeeze,
     "Pad": layout.infer_pad,
     "Range": layout.infer_range,

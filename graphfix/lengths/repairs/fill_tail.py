@@ -78,6 +78,36 @@ class HideTail(Repair):
 
 
 @dataclass(frozen=True)
+class RaiseTail(Repair):
+    """Gives an input a tail of a number that no element exceeds: ``Where(mask, x, number)``.
+
+    Attributes:
+        index: The input.
+        axis: The axis of it whose tail is raised.
+        state: What was known of it.
+        number: The number.
+    """
+
+    index: int
+    axis: int
+    state: TensorState
+    number: float
+    remedy = "its tail is set to the largest number first"
+
+    def rewrite(self, op: Builder, lengths: LengthNodes) -> None:
+        """Build ``Where(mask, x, number)``."""
+        value = required_input(self.node, self.index)
+        number = np.array(self.number, lengths.dtype_of(value).numpy())
+
+        def build() -> ir.Value:
+            mask = lengths.valid_mask(value, self.state.axes or (), self.axis)
+            return op.Where(mask, value, number)
+
+        key = ("raise", value, self.axis, self.number)
+        op.set_input(self.index, op.build_once(key, build, value))
+
+
+@dataclass(frozen=True)
 class HideKeys(Repair):
     """Hides the keys behind the valid length from com.microsoft's MultiHeadAttention or Attention.
 

@@ -64,6 +64,58 @@ class PadFrames(FrameRepair):
 
 
 @dataclass(frozen=True)
+class EdgeTail(FrameRepair):
+    """Puts copies of the last valid frame behind it, in an input.
+
+    Attributes:
+        index: The input.
+    """
+
+    index: int
+    remedy = "copies of its last valid frame are put behind it"
+
+    def rewrite(self, op: Builder, lengths: LengthNodes) -> None:
+        """Build ``x[min(i, length - 1)]``."""
+        value = required_input(self.node, self.index)
+
+        def build() -> ir.Value:
+            at = lengths.unsqueeze(lengths.positions(self.size), [0])
+            last = op.Sub(
+                lengths.unsqueeze(lengths.row_lengths(self.size), [1]), np.array([[1]], np.int64)
+            )
+            at = lengths.elementwise_max(
+                lengths.elementwise_min(at, last), np.zeros((1, 1), np.int64)
+            )
+            return self.pick_frames(op, lengths, value, at)
+
+        op.set_input(self.index, op.build_once(("edge", value, self.axis), build, value))
+
+
+@dataclass(frozen=True)
+class FirstFrame(FrameRepair):
+    """Makes a result of one valid frame the first frame of the input.
+
+    Attributes:
+        size: The size of the result, padding included.
+        state: What is known of the result.
+    """
+
+    remedy = "a result of one frame is the first frame of the clip"
+
+    def rewrite(self, op: Builder, lengths: LengthNodes) -> ir.Value:
+        """Build ``Where(length == 1, x[:1], resize(x))``."""
+        x, attributes = required_input(self.node, 0), self.node.attributes
+        resized = op.make(
+            self.node.op_type,
+            *self.node.inputs,
+            **{name: attribute.value for name, attribute in attributes.items()},
+        )
+        rows = lengths.align_row_values(lengths.row_lengths(self.size), self.state)
+        first = op.Gather(x, np.zeros(1, np.int64), axis=self.axis)
+        return op.Where(op.Equal(rows, np.ones((1,) * self.state.rank, np.int64)), first, resized)
+
+
+@dataclass(frozen=True)
 class AppendFrames(FrameRepair):
     """Puts appended frames right behind the valid ones.
 

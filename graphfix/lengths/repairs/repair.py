@@ -19,6 +19,7 @@ Leak = Literal[
     "attention dilution",
     "sum pollution",
     "maximum pollution",
+    "minimum pollution",
     "last-frame read",
     "frame copy",
     "stray index",

@@ -36,7 +36,7 @@ def infer_concat(site: RuleSite) -> facts.TensorState:
 def _join_other_axes(states: Sequence[facts.TensorState], axis: int) -> facts.TensorState:
     """Return the state of joined tensors on all axes but the one that they are joined along."""
     axes: list[facts.Axis] = [
-        join_axes([x.factors_of(i) for x in states]) if i != axis else ()
+        join_axes([x.factors_of(i) for x in states], broadcasts=False) if i != axis else ()
         for i in range(states[0].rank)
     ]
     tails = [_common_tail(states, i) if facts.carries_time(a) else None for i, a in enumerate(axes)]

@@ -41,9 +41,10 @@ def infer_conv_transpose(site: RuleSite) -> TensorState:
     """Require zeros in the tail, which would spread over valid frames."""
     state = check_window_input(site)
     for axis in spatial_time_axes(state):
-        kernel, _ = _read_window(site, axis)
+        window, place = _window_of(site), axis - 2
         _check_forward_time(state.factors_of(axis))
-        if kernel > 1:
+        # Behind the last frame there is room for the next, too, where it is as long as a stride.
+        if window.kernel[place] > 1 or window.output_padding[place] >= window.strides[place]:
             state = site.require_zero_tail(0, axis, "boundary leak")
     return _conv_result(site, state, bias=2)
 
@@ -143,6 +144,10 @@ def _conv_result(site: RuleSite, state: TensorState, *, bias: int | None) -> Ten
             axes.append(old if i == 0 else site.axis_of_size(dims[i]))
             tails.append(tail and tail.after_arithmetic)
             continue
+        if not site.is_size_of_inputs(dims[i]):
+            raise RefusedError(
+                "how many frames its result has is not known; write its auto_pad as pads"
+            )
         if not site.grows_with_padding(dims[i]):
             raise RefusedError(f"its result has {dims[i]} frames however long the clip is")
         same = same_size(state.size_along(i), dims[i])

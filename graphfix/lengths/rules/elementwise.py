@@ -24,6 +24,15 @@ from graphfix.lengths.rules.result_tail import ResultKind, infer_tail
 from graphfix.lengths.rules.shape_ops import infer_sizes
 
 
+def refuse_capped(site: RuleSite) -> RefusedError:
+    """Return the refusal of a node that computes with numbers cut to the padded length."""
+    return RefusedError(
+        "it computes with numbers that are cut to the padded length, and each row has a length of "
+        "its own; only positions below that length may be compared with them: "
+        f"{site.batch_advice()}"
+    )
+
+
 def infer_elementwise(site: RuleSite) -> facts.TensorState:
     """Infer any element-wise operator."""
     states = site.present_states()
@@ -37,6 +46,11 @@ def infer_elementwise(site: RuleSite) -> facts.TensorState:
     mask = _position_mask(site, axes)
     if mask is not None:
         return mask
+    if any(x.capped_at is not None for x in states):
+        raise refuse_capped(site)
+    capped = _cap(site, axes)
+    if capped is not None:
+        return capped
     _require_valid_lengths(site, axes)
     return _combine_states(site, site.present_states(), axes)
 
@@ -47,8 +61,44 @@ def _require_valid_lengths(site: RuleSite, axes: tuple[facts.Axis, ...]) -> None
         if state is None or not state.counts_padding:
             continue
         if i and site.node in ONE_DATA_INPUT and site.source.batch is not None:
-            raise RefusedError("its bound is a size, and each row has a length of its own")
+            raise RefusedError(
+                f"its bound is a size, and each row has a length of its own: {site.batch_advice()}"
+            )
         site.require_valid_length(i, axes)
+
+
+def _cap(site: RuleSite, axes: tuple[facts.Axis, ...]) -> facts.TensorState | None:
+    """Infer integers cut to a padded size where no row has an axis for its own length; or None.
+
+    ``min(chunk_end, T)`` then counts the padding in, which does not matter to what positions below
+    T are compared with.
+    """
+    states = site.present_states()
+    is_cut = _operator_of(site) == "Min" and len(states) == 2
+    if not is_cut or site.source.batch is None or any(map(facts.holds_rows, axes)):
+        return None
+    dtype = _result_dtype(site)
+    index = next((i for i in (1, 0) if states[i].counts_padding), None)
+    bound = None if index is None else site.input_contents(_bound_input(site, index))
+    if index is None or dtype is None or not dtype.is_integer() or bound is None or len(bound) > 1:
+        return None
+    data = states[1 - index]
+    if data.counts_padding or data.axes is None or len(data.axes) < len(axes):
+        return None
+    result = facts.TensorState(axes, data.tails_after_arithmetic(), sign=min(data.sign, 1))
+    return dataclasses.replace(result, capped_at=bound[0])
+
+
+def _bound_input(site: RuleSite, index: int) -> int:
+    """Return which input of a node the present state of this index is of."""
+    return [i for i, x in enumerate(site.states) if x is not None][index]
+
+
+def is_integer_cast(site: RuleSite) -> bool:
+    """Return whether a node casts integers to integers."""
+    types = site.source.shapes.dtype(site.node.inputs[0]), _result_dtype(site)
+    is_integer = all(x is not None and x.is_integer() for x in types)
+    return site.node in ops.CASTS and is_integer
 
 
 def _combine_states(
@@ -218,11 +268,27 @@ def _position_mask(site: RuleSite, axes: tuple[facts.Axis, ...]) -> facts.Tensor
             return None
         state = facts.state_with_tail(axes, facts.ONE if below else facts.ZERO)
         return dataclasses.replace(state, fixed=True, fill=float(below), sign=1)
+    if bound.capped_at is not None:
+        return _compare_with_cap(site, axes, comparison)
     if bound.length is None or not comparison.ends_at(bound.length):
         return None
     valid_fill = float(below) if comparison.covers(bound.length) else None
     state = facts.state_with_tail(axes, facts.ZERO if below else facts.ONE)
     return dataclasses.replace(state, sign=1, valid_fill=valid_fill)
+
+
+def _compare_with_cap(
+    site: RuleSite, axes: tuple[facts.Axis, ...], comparison: _PositionComparison
+) -> facts.TensorState:
+    """Infer positions compared with numbers that are cut to the padded length.
+
+    Raises:
+        RefusedError: Some valid position is not below the valid length.
+    """
+    if comparison.bound.capped_at is None or not comparison.covers(comparison.bound.capped_at):
+        raise refuse_capped(site)
+    states = [dataclasses.replace(x, capped_at=None) for x in site.present_states()]
+    return _combine_states(site, states, axes)
 
 
 def _read_position_comparison(site: RuleSite) -> _PositionComparison | None:

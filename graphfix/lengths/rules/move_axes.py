@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import sympy
+
 from graphfix.lengths.joint_axes import RefusedError, require_sole_time
 from graphfix.lengths.rule_site import AcceptedInputs, PaddingRule, RuleSite
 from graphfix.lengths.rules.result_tail import tail_from_end
@@ -13,8 +15,10 @@ from graphfix.lengths.tail_state import (
     TensorState,
     carries_time,
     fixed_axis,
+    holds_rows,
 )
 from graphfix.ops.axes import permutation_of
+from graphfix.ops.splits import read_sequence_part, sequence_data
 
 
 def infer_transpose(site: RuleSite) -> TensorState:
@@ -101,6 +105,30 @@ def infer_split(site: RuleSite) -> list[TensorState | None]:
     return [state.with_axis(axis, fixed_axis(x), None) for x in sizes]
 
 
+def infer_split_to_sequence(site: RuleSite) -> TensorState:
+    """Infer the parts of an axis without time: of each, what is known of the whole."""
+    state = site.input_state()
+    axis = site.axis_attribute(state.rank)
+    if carries_time(state.factors_of(axis)):
+        raise RefusedError("it splits the axis that carries time")
+    if holds_rows(state.factors_of(axis)):
+        raise RefusedError("it splits the batch")
+    return state
+
+
+def infer_sequence_at(site: RuleSite) -> TensorState:
+    """Infer one part of a SplitToSequence."""
+    state, data = site.input_state(), sequence_data(site.node)
+    dims = site.dims_of(data) or ()
+    sizes = [int(x) if x.is_Integer else None for x in dims]
+    part = None if data is None else read_sequence_part(site.node, sizes, site.ints_of)
+    if state.axes is None or part is None:
+        raise RefusedError("which part of a sequence it takes is not known")
+    if part.keeps_axis:
+        return state.with_axis(part.axis, fixed_axis(sympy.Integer(part.size)), None)
+    return state.rearrange_axes([i for i in range(state.rank) if i != part.axis])
+
+
 def infer_trilu(site: RuleSite) -> TensorState:
     """Keep a triangle of the last two axes, with zeros outside."""
     state = site.input_state()
@@ -120,7 +148,9 @@ RULES = {
     "Expand": PaddingRule(
         infer_expand, AcceptedInputs.SIZES | AcceptedInputs.SHRINKING | AcceptedInputs.PLACES
     ),
+    "SequenceAt": PaddingRule(infer_sequence_at),
     "Split": PaddingRule(infer_split, AcceptedInputs.SIZES_BEHIND),
+    "SplitToSequence": PaddingRule(infer_split_to_sequence, AcceptedInputs.SIZES_BEHIND),
     "Squeeze": PaddingRule(infer_squeeze, AcceptedInputs.SIZES),
     "Tile": PaddingRule(infer_tile, AcceptedInputs.SIZES | AcceptedInputs.SHRINKING),
     "Transpose": PaddingRule(infer_transpose, AcceptedInputs.SIZES),

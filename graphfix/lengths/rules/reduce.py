@@ -5,7 +5,7 @@ import dataclasses
 import onnx_ir as ir
 
 from graphfix import ops
-from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.nodes import attr_int, is_op, producer_of
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, check_rows_unmixed
 from graphfix.lengths.repairs.statistics import MaskedMean
@@ -47,8 +47,19 @@ def _require_neutral_tail(site: RuleSite, axis: int) -> None:
         site.require_zero_tail(0, axis, "sum pollution")
     elif is_op(site.node, "ReduceMax", "ReduceLogSumExp"):
         site.require_low_tail(0, axis, "maximum pollution")
+    elif is_op(site.node, "ReduceMin"):
+        # 1 is the largest truth, and the largest integer is none on DirectML, which keeps 32 bits.
+        most = 1 if _is_truth(site.node.inputs[0], site) else None
+        site.require_high_tail(0, axis, "minimum pollution", most)
     else:
         raise RefusedError("there is no repair for it over time")
+
+
+def _is_truth(value: ir.Value | None, site: RuleSite) -> bool:
+    """Return whether numbers are 0 or 1, as those of a boolean: the least is whether all are."""
+    node = producer_of(value)
+    dtype = None if node is None else site.source.shapes.dtype(node.inputs[0])
+    return node in ops.CASTS and dtype == ir.DataType.BOOL
 
 
 def _sign_of_reduction(node: ir.Node, state: facts.TensorState) -> facts.Sign:
@@ -107,9 +118,12 @@ def infer_arg_max(site: RuleSite) -> facts.TensorState:
     time = facts.carries_time(state.factors_of(axis))
     if time:
         last = attr_int(site.node, "select_last_index", 0)
-        if last or site.node.op_type == "ArgMin" or facts.sole_time(state.factors_of(axis)) is None:
+        if last or facts.sole_time(state.factors_of(axis)) is None:
             raise RefusedError("there is no repair for it over time")
-        state = site.require_low_tail(0, axis, "maximum pollution")
+        if is_op(site.node, "ArgMin"):
+            state = site.require_high_tail(0, axis, "minimum pollution")
+        else:
+            state = site.require_low_tail(0, axis, "maximum pollution")
     result = reduce_axes(state, (axis,), keep=keeps_dims(site.node), times=time)
     tails = tuple(None if x is None else facts.FINITE for x in result.tails)
     return dataclasses.replace(result, tails=tails, sign=1)

@@ -36,10 +36,14 @@ def number(name: str, value: float) -> str:
         (1000.0, "d = Add (f, h) y = Cast <to = 7> (d)", "T + 1000"),
         (1.0, "e = Identity (f) y = Cast <to = 7> (e)", "T"),
         (0.5, "d = Mul (f, h) e = Add (d, two) y = Cast <to = 7> (e)", "floor(T/2) + 2"),
+        # Of its second input a CastLike takes the type alone.
+        (0.5, "d = Mul (f, h) y = CastLike (d, b)", "floor(T/2)"),
+        (0.5, "e = CastLike (t, x) d = Mul (e, h) y = CastLike (d, unknown)", "floor(T/2)"),
+        (3.0, "y = CastLike (h, t)", 3),
     ],
 )
-def test_what_rounding_does_not_change(value: float, body: str, size: str) -> None:
-    start = f"{LENGTHS} {number('h', value)} {number('two', 2.0)}"
+def test_what_rounding_does_not_change(value: float, body: str, size: int | str) -> None:
+    start = f"{LENGTHS} {number('h', value)} {number('two', 2.0)} unknown = NonZero (x)"
     assert contents_of(f"{start} {body}", usual=True) == keys(size)
 
 

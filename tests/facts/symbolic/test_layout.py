@@ -244,3 +244,25 @@ def test_sizes_beside_minus_1_are_not_0(body: str, positive: set[str]) -> None:
     assert dims is not None
     assert {str(dim) for dim in dims[:2] if shapes.is_never_empty(dim)} == positive
     assert all(value.name for value in values_of([model.graph]))
+
+
+@pytest.mark.parametrize(
+    ("parts", "place", "dims"),
+    [
+        (f"{scalar('n', 2)} l = SplitToSequence <axis = -1> (x, n)", 1, ["B", "T", 2]),
+        (f"{ints('n', 1, 3)} l = SplitToSequence <axis = 2> (x, n)", 1, ["B", "T", 3]),
+        (f"{ints('n', 1, 3)} l = SplitToSequence <axis = 2> (x, n)", -2, ["B", "T", 1]),
+        (f"{scalar('n', 1)} l = SplitToSequence <axis = 1> (x, n)", 0, ["B", 1, 4]),
+        (f"{scalar('n', 1)} l = SplitToSequence <keepdims = 0> (x, n)", 0, [1, "T", 4]),
+        ("l = SplitToSequence <axis = 2> (x)", 3, ["B", "T", 1]),
+        ("l = SplitToSequence <axis = 2, keepdims = 0> (x)", 3, ["B", "T"]),
+        # The last part may be shorter, and of an unknown size any may be the last.
+        (f"{scalar('n', 3)} l = SplitToSequence <axis = 2> (x, n)", 0, None),
+        (f"{scalar('n', 2)} l = SplitToSequence <axis = 1> (x, n)", 0, None),
+        (f"{ints('n', 1, 3)} l = SplitToSequence <axis = 2> (x, n)", 2, None),
+        ("l = SequenceConstruct (x, x)", 0, None),
+    ],
+)
+def test_a_part_of_a_sequence(parts: str, place: int, dims: list[int | str | None] | None) -> None:
+    body = f"{parts} {scalar('at', place)} y = SequenceAt (l, at)"
+    assert dims_of(body) == (None if dims is None else keys(*dims))

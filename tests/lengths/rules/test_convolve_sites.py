@@ -48,6 +48,9 @@ def infer(node: str, **facts: Tail | dict[str, Any]) -> tuple[RuleSite, TensorSt
         ("ConvTranspose (x, w)", LEAK, "T + 2"),
         ("ConvTranspose (x, point)", [], "T"),
         ("ConvTranspose <strides = [2]> (x, pair)", LEAK, "2*T"),
+        ("ConvTranspose <strides = [2], output_padding = [1]> (x, point)", [], "2*T"),
+        # The last frame leaves room for the next one behind it, which a clip alone does not have.
+        ("ConvTranspose <dilations = [2], output_padding = [1]> (x, point)", LEAK, "T + 1"),
         ("MaxPool <kernel_shape = [3]> (x)", [], "T - 2"),
         ("MaxPool <kernel_shape = [3], pads = [1, 1]> (x)", LEAK, "T"),
         ("MaxPool <kernel_shape = [1], pads = [0, 0]> (x)", [], "T"),
@@ -71,6 +74,7 @@ def test_windows(node: str, leak: list[str], size: str | None) -> None:
     ("node", "reason"),
     [
         ("Conv (turned, w)", "time is its channel axis"),
+        ('ConvTranspose <auto_pad = "SAME_UPPER"> (x, w)', "write its auto_pad as pads"),
         ("Conv (flat, w)", "its input is of rank 2, and has nothing to slide along"),
         ("Conv (x, tw)", "its weights carry time"),
         ('Conv <auto_pad = "SAME_UPPER", strides = [2]> (x, w)', "how much SAME_UPPER puts"),

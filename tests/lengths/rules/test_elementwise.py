@@ -64,5 +64,57 @@ def test_a_bound_is_no_length_of_rows() -> None:
     constants = "int64 at = {1}"
     body = "s = Shape (x) t = Gather (s, at) f = Cast <to = 1> (t) y = Clip (x, f)"
     assert reasons(analysis_of(body, constants=constants)) == [
-        "its bound is a size, and each row has a length of its own"
+        "its bound is a size, and each row has a length of its own: fix the batch at 1 "
+        "(-p fix-dims:B=1), or export the model for one clip"
     ]
+
+
+CHUNKS = """s = Shape (x) t = Gather (s, at) k = Range (zero, t, one) c = Div (k, four)
+    n = Add (c, one) e = Mul (n, four)"""
+NUMBERS = "int64 at = {1}, int64 zero = {0}, int64 one = {1}, int64 four = {4}"
+
+
+@pytest.mark.parametrize("cut", ["l = Clip (e, , t)", "l = Min (e, t)", "l = Min (t, e)"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        "r = Unsqueeze (l, first) y = Less (k, r)",
+        "r = Unsqueeze (l, first) w = Expand (r, square) y = Greater (w, k)",
+        "r = Cast <to = 6> (l) i = Cast <to = 7> (r) q = Unsqueeze (i, first) y = Less (k, q)",
+        "r = Unsqueeze (l, first) i = CastLike (r, t) y = GreaterOrEqual (k, i)",
+        "r = Unsqueeze (l, first) y = LessOrEqual (k, r)",
+    ],
+)
+def test_ends_of_chunks_that_are_cut_to_the_length(cut: str, use: str) -> None:
+    """Below the length of a clip min(end, T) is end, however long the container is."""
+    constants = f"{NUMBERS}, int64[1] first = {{1}}, int64[1] front = {{0}}"
+    square = "m = Unsqueeze (t, front) square = Concat <axis = 0> (m, m)"
+    body = f"{CHUNKS} {square} {cut} {use} z = Cos (x)"
+    analysis = analysis_of(body, output="z, y", constants=constants)
+    assert not analysis.refusals
+    assert not analysis.repairs
+    state = state_of(analysis, "y")
+    assert state is not None
+    assert len(state.time_axes) == 2
+    assert state.capped_at is None
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "y = Cast <to = 1> (l)",
+        "y = Add (l, one)",
+        "y = Less (l, four)",
+        "o = Add (k, one) r = Unsqueeze (l, first) y = Less (o, r)",  # T itself is not below T
+        "y = Identity (l)",
+    ],
+)
+def test_numbers_that_are_cut_to_the_length_are_no_others(use: str) -> None:
+    constants = f"{NUMBERS}, int64[1] first = {{1}}"
+    analysis = analysis_of(f"{CHUNKS} l = Min (e, t) {use}", output="y", constants=constants)
+    assert any("cut to the padded length" in x for x in reasons(analysis))
+    # One clip alone has one length, which takes the place of the size.
+    model = analysis_of(
+        f"{CHUNKS} l = Min (e, t) {use}", inputs="float[1, T, 4] x", constants=constants
+    )
+    assert not model.refusals

@@ -69,6 +69,8 @@ def test_axes_keep_their_tails(node: str, expected: str, times: tuple[int, ...])
         ("Tile (x, along)", "it repeats the axis that carries time"),
         ("Tile (x, axes)", "how often it repeats is not known"),
         ("Split <axis = 1> (x)", "it splits the axis that carries time"),
+        ("SplitToSequence <axis = 1> (x)", "it splits the axis that carries time"),
+        ("SplitToSequence (x)", "it splits the batch"),
         ("Trilu (square, diagonal)", "which diagonal it begins at is not fixed"),
     ],
 )

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
 import pytest
 
+import graphfix
+from graphfix.lengths.analysis import analyse
+from graphfix.lengths.length_source import find_length_source
+from graphfix.lengths.repairs.fill_tail import RaiseTail
 from tests.lengths.analysed import analysis_of, leaks, reasons, state_of
 
 CONSTANTS = "int64[1] one = {1}, int64[1] two = {2}, int64 at = {1}, int64 across = {0}"
@@ -18,6 +25,8 @@ CONSTANTS = "int64[1] one = {1}, int64[1] two = {2}, int64 at = {1}, int64 acros
         ("ReduceLogSumExp <axes = [1]> (f)", "maximum pollution"),
         ("ReduceMean <axes = [1]> (f)", "mean pollution"),
         ("ArgMax <axis = 1> (f)", "maximum pollution"),
+        ("ReduceMin <axes = [1]> (f)", "minimum pollution"),
+        ("ArgMin <axis = 1> (f)", "minimum pollution"),
         ("CumSum <reverse = 1> (f, at)", "sum pollution"),
     ],
 )
@@ -38,11 +47,50 @@ def test_other_axes_need_nothing(node: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "leak"),
+    [
+        # Whether all keys are hidden: those of the padding are.
+        ("h = Not (v) n = Cast <to = 7> (h) y = ReduceMin <axes = [1]> (n)", []),
+        ("n = Cast <to = 7> (v) y = ReduceMin <axes = [1]> (n)", ["minimum pollution"]),
+        # As numbers they may be more than 1.
+        ("n = Add (k, k) y = ReduceMin <axes = [1]> (n)", ["minimum pollution"]),
+    ],
+)
+def test_whether_all_are_true(body: str, leak: list[str]) -> None:
+    head = '<ir_version: 8, opset_import: ["" : 17]>'
+    model = ir.from_onnx_text(
+        f"{head} g (float[B, T, 4] x, bool[B, T] v, int64[B, T] k) => (y, x1) "
+        f"{{ {body} x1 = Identity (x) }}"
+    )
+    source = find_length_source(model, "x.1", "v")
+    analysis = analyse(model, source)
+    assert [x for x in leaks(analysis) if x != "poisoned input"] == leak
+    numbers = [x.number for x in analysis.repairs if isinstance(x, RaiseTail)]
+    assert numbers == ([] if not leak else [2**63 - 1] if "Add" in body else [1])
+
+
+def test_the_least_of_what_is_valid() -> None:
+    model = ir.from_onnx_text(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[B, T, 4] x) => (low, at)
+        { low = ReduceMin <axes = [1]> (x)  at = ArgMin <axis = 1> (x) }"""
+    )
+    before = ort.InferenceSession(ir.to_proto(model).SerializeToString())
+    graphfix.run(model, "ilens-mask")
+    after = ort.InferenceSession(ir.to_proto(model).SerializeToString())
+    x = np.arange(40, 0, -1, dtype=np.float32).reshape(1, 10, 4)
+    padded = np.full((1, 10, 4), -9e9, np.float32)
+    padded[:, :7] = x[:, :7]
+    expected = before.run(None, {"x": x[:, :7]})
+    for y, z in zip(after.run(None, {"x": padded, "ilens": np.array([7])}), expected, strict=True):
+        np.testing.assert_array_equal(y, z)
+
+
+@pytest.mark.parametrize(
     ("node", "reason"),
     [
-        ("ReduceMin <axes = [1]> (f)", "there is no repair for it over time"),
         ("ReduceProd <axes = [1]> (f)", "there is no repair for it over time"),
-        ("ArgMin <axis = 1> (f)", "there is no repair for it over time"),
+        ("ArgMin <axis = 1, select_last_index = 1> (f)", "there is no repair for it over time"),
         ("ArgMax <axis = 1, select_last_index = 1> (f)", "there is no repair for it over time"),
         ("ReduceMax <axes = [0]> (f)", "it sums over the batch"),
         ("ReduceSum (f, axes)", "the axes that it is over are not constant"),

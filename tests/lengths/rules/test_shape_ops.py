@@ -144,3 +144,34 @@ def test_random_numbers_are_finite() -> None:
     state = infer("y = RandomNormalLike (x)", x=ANY)
     assert state.tails == (None, FINITE, None)
     assert not state.fixed
+
+
+RAW = """s = Shape (x) b = Gather (s, nil) t = Gather (s, at) f0 = Constant <value = float {0}> ()
+    f1 = Constant <value = float {1}> () r0 = CastLike (f0, b) r1 = CastLike (f1, b)
+    k0 = CastLike (f0, t) k1 = CastLike (f1, t) rows = Range (r0, b, r1) k = Range (k0, t, k1)"""
+
+
+def test_ranges_of_numbers_that_are_cast_to_the_type_of_a_size() -> None:
+    """As torch's dynamo exporter writes them before it optimizes, the look-up of its masks too."""
+    body = f"""{RAW} z = Add (k, nil)
+        r = Unsqueeze (rows, one) c = Unsqueeze (z, front) most = Max (r, c) shape = Shape (most)
+        rw = Expand (r, shape) cw = Expand (c, shape) ru = Unsqueeze (rw, last)
+        cu = Unsqueeze (cw, last) places = Concat <axis = -1> (ru, cu)
+        m = GatherND (mask, places) y = Identity (m)"""
+    constants = "int64 nil = {0}, int64 at = {1}, int64[1] one = {1}, int64[1] front = {0}, "
+    analysis = analysis_of(
+        body,
+        inputs="float[B, T, 4] x, bool[B, T] mask",
+        constants=f"{constants} int64[1] last = {{-1}}",
+    )
+    assert not reasons(analysis)
+    state = next(state for value, state in analysis.states.items() if value.name == "k")
+    assert state is not None
+    assert state.steps == (0, 1)
+
+
+def test_a_cast_like_a_size_computes_with_no_size() -> None:
+    body = "s = Shape (x) f = Relu (x) y = CastLike (f, s)"
+    analysis = analysis_of(body)
+    assert not analysis.refusals
+    assert not analysis.repairs
