@@ -20,7 +20,7 @@ from graphfix.graph.nodes import attr_int, input_at, is_op
 from graphfix.graph.walks import bodies_of
 from graphfix.ops.attention import attention_slots
 from graphfix.ops.axes import axis_of, squeezed_axes
-from graphfix.ops.einsums import ELLIPSIS, equation_of
+from graphfix.ops.einsums import axes_of_letters, equation_of
 from graphfix.ops.norms import scale_of, scaled_axes
 from graphfix.ops.products import read_matmul_nbits, second_factor, summed_axes
 from graphfix.ops.recurrent import feature_axis_of_weight
@@ -184,19 +184,18 @@ class _Reader:
             yield SizeRelation(data[-1], product.k, node, witness=product.weight)
 
     def _einsum(self, node: ir.Node) -> Iterator[SizeRelation]:
-        """Yield the dims of each label; like an Add, an Einsum repeats a size of 1."""
+        """Yield the dims of each letter; like an Add, an Einsum repeats a size of 1."""
         equation = equation_of(node)
         if equation is None:
             return
-        size_by_label: dict[str, Dim] = {}
-        for labels, value in zip(equation.terms, node.inputs, strict=False):
-            dims = self._dims(value)
-            if dims is None or ELLIPSIS in labels or len(labels) != len(dims):
-                continue
-            for label, size in zip(labels, dims, strict=True):
-                first = size_by_label.setdefault(label, size)
+        size_by_letter: dict[str, Dim] = {}
+        for term, value in zip(equation.terms, node.inputs, strict=False):
+            dims = self._dims(value) or ()
+            for letter, axis in axes_of_letters(term, len(dims)) or ():
+                size = dims[axis]
+                first = size_by_letter.setdefault(letter, size)
                 if first == 1:
-                    size_by_label[label] = size
+                    size_by_letter[letter] = size
                 elif size != 1:
                     yield SizeRelation(first, size, node, broadcasts=True, witness=value)
 

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from graphfix.errors import ModelError
 from graphfix.files.model_input import PathOrModel
 from graphfix.graph.walks import all_graphs
+from graphfix.proof.between_roundings import rounds_somewhere
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
@@ -98,8 +99,10 @@ def measure_own_rounding(
     seconds: float,
     *,
     optimize: bool,
-) -> OwnRounding:
+) -> OwnRounding | None:
     """Run the original in other ways that compute the same, and return how far it is off.
+
+    None of a model that does not round: it has no reason to differ from itself.
 
     Args:
         source: The original, to load.
@@ -109,6 +112,8 @@ def measure_own_rounding(
         seconds: After how long no other run begins.
         optimize: Whether it is about sessions with ONNX Runtime's optimizations.
     """
+    if not rounds_somewhere(graph):
+        return None
     end = time.monotonic() + seconds
     own = OwnRounding()
     runs = runs[:_MOST_CASES]

@@ -14,12 +14,10 @@ from graphfix.engine.report import Report
 from graphfix.errors import GraphfixError, PaddingError, UsageError
 from graphfix.files import io
 from graphfix.graph.dims import name_dims
-from graphfix.graph.walks import all_nodes
 from graphfix.job.culprits import Culprits, CulpritSearch
 from graphfix.job.fault_search import tensors_of
 from graphfix.job.rounding_search import MARGINS, Calibration
 from graphfix.probing.padded import PaddedVerdict, padded
-from graphfix.proof.between_roundings import rounds
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
@@ -141,13 +139,12 @@ class ShipOrder:
 
         None if it does not round, if a pass rounds, or if the user says what may differ.
         """
-        graph = self.load_original()
-        if not self._measures_rounding or not any(map(rounds, all_nodes(graph))):
+        if not self._measures_rounding:
             return None
         runs = [(clip.feeds, clip.outputs) for clip in self.facts.clips]
         seconds = Budget().part
         return measure_own_rounding(
-            self.source, graph, runs, self.tolerance, seconds, optimize=True
+            self.source, self.load_original(), runs, self.tolerance, seconds, optimize=True
         )
 
     @property
