@@ -179,11 +179,7 @@ def _report_exception(error: Exception) -> int:
             _print_traceback(error.__cause__ or error)
             return _report_error(f"{error}; nothing was written. Please report the lines above")
         case FaultError():
-            _print_traceback(error.__cause__ or error)
-            problem = f"{type(error.__cause__).__name__}: {error.__cause__}"
-            return _report_error(
-                f"unexpected {problem}; this is a fault, please report the lines above"
-            )
+            return _report_fault(error.__cause__ or error)
         case GraphfixError():
             return _report_error(str(error))
         case MemoryError():
@@ -192,7 +188,12 @@ def _report_exception(error: Exception) -> int:
             )
         case OSError():
             return _report_os_error(error)
-    _print_traceback(error)  # a fault of ours, or of a plugin
+    return _report_fault(error)
+
+
+def _report_fault(error: BaseException) -> int:
+    """Print an error of ours, or of a plugin, with its traceback; return 2."""
+    _print_traceback(error)
     problem = f"{type(error).__name__}: {error}"
     return _report_error(f"unexpected {problem}; this is a fault, please report the lines above")
 

@@ -87,14 +87,17 @@ def padded(
 
 
 def _print_verdict(verdict: Verdict, model: str, *, verbose: bool) -> None:
+    from graphfix.facts.forced_sizes import ForcedSize, forced_row
+
     _terminal.print_paragraph(model)
     click.echo()
     _print_table(verdict["checks"], verdict["axis"], every=verbose)
     label, colour = ("safe", "green") if verdict["ok"] else ("failed", "red")
     _terminal.print_row(label, verdict["summary"], colour=colour)
     _terminal.print_row("length of", ", ".join(verdict["told"]) or "nothing")
-    for name, size in verdict["forced"].items():
-        _terminal.print_row("forced", f"{name} = {size['size']}, from {size['source']}")
+    forced = {name: ForcedSize(**size) for name, size in verdict["forced"].items()}
+    for row in forced_row(forced, verbose=verbose):
+        _terminal.print_row(row.label, row.text)
     if dropped := verdict["dropped"]:
         _terminal.print_row("dropped", f"{plural(len(dropped), 'size')} not compared")
         pairs = ((x["name"], x["reason"]) for x in dropped)

@@ -30,12 +30,12 @@ from graphfix.facts.symbolic.expressions import (
     symbols_of,
     without_common_factors,
 )
+from graphfix.facts.symbolic.trials import Sizes
 from graphfix.graph.dim_spelling import DimSpelling
 from graphfix.graph.walks import opset_of
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import Row
 
-Sizes = npt.NDArray[np.int64]
 Wishes = Literal["none", "usual", "branches"]
 """Which wishes are granted: none, so that only what no run can do without holds; that what
 broadcasts is equal, and that a Loop has rounds; that each branch of an If can be taken, too."""

@@ -16,10 +16,11 @@ from graphfix.facts.mask_lookups import identity_lookup
 from graphfix.facts.shapes import Shapes, is_known_dim
 from graphfix.facts.symbolic.expressions import Dim, multiply_dims, product_of_dims, rounded_down
 from graphfix.graph.constants import const_of, const_tensor, ints_of
-from graphfix.graph.nodes import attr_int, attr_text, input_at, is_op
+from graphfix.graph.nodes import attr_int, input_at, is_op
 from graphfix.graph.walks import bodies_of
 from graphfix.ops.attention import attention_slots
 from graphfix.ops.axes import axis_of, squeezed_axes
+from graphfix.ops.einsums import axes_of_letters, equation_of
 from graphfix.ops.norms import scale_of, scaled_axes
 from graphfix.ops.products import read_matmul_nbits, second_factor, summed_axes
 from graphfix.ops.recurrent import feature_axis_of_weight
@@ -173,9 +174,8 @@ class _Reader:
         a, b = self._dims(node.inputs[0]), self._dims(factor)
         axes = None if a is None or b is None else summed_axes(node, len(a), len(b))
         if axes is not None and a is not None and b is not None:
-            size = a[axes[0]]
-            weight = node.inputs[0] if isinstance(size, int) else factor
-            yield SizeRelation(size, b[axes[1]], node, witness=weight)
+            summed = (node.inputs[0], a[axes[0]]), (factor, b[axes[1]])
+            yield _relation_of(node, *summed)
             yield from _aligned(node, (node.inputs[0], a[:-2]), (factor, b[:-2]))
 
     def _packed_product(self, node: ir.Node) -> Iterator[SizeRelation]:
@@ -184,17 +184,18 @@ class _Reader:
             yield SizeRelation(data[-1], product.k, node, witness=product.weight)
 
     def _einsum(self, node: ir.Node) -> Iterator[SizeRelation]:
-        """Yield the dims of each label; like an Add, an Einsum repeats a size of 1."""
-        terms = attr_text(node, "equation", "").partition("->")[0].replace(" ", "").split(",")
-        size_by_label: dict[str, Dim] = {}
-        for labels, value in zip(terms, node.inputs, strict=False):
-            dims = self._dims(value)
-            if dims is None or len(labels) != len(dims):
-                continue
-            for label, size in zip(labels, dims, strict=True):
-                first = size_by_label.setdefault(label, size)
+        """Yield the dims of each letter; like an Add, an Einsum repeats a size of 1."""
+        equation = equation_of(node)
+        if equation is None:
+            return
+        size_by_letter: dict[str, Dim] = {}
+        for term, value in zip(equation.terms, node.inputs, strict=False):
+            dims = self._dims(value) or ()
+            for letter, axis in axes_of_letters(term, len(dims)) or ():
+                size = dims[axis]
+                first = size_by_letter.setdefault(letter, size)
                 if first == 1:
-                    size_by_label[label] = size
+                    size_by_letter[letter] = size
                 elif size != 1:
                     yield SizeRelation(first, size, node, broadcasts=True, witness=value)
 
@@ -233,8 +234,7 @@ class _Reader:
         for (first, a), (second, b) in itertools.pairwise(operands):
             for axis, (x, y) in enumerate(zip(a, b, strict=True)):
                 if axis != joined:
-                    witness = first if isinstance(x, int) else second
-                    yield SizeRelation(x, y, node, witness=witness)
+                    yield _relation_of(node, (first, x), (second, y))
 
     def _split(self, node: ir.Node) -> Iterator[SizeRelation]:
         data = self._dims(node.inputs[0])
@@ -299,14 +299,25 @@ class _Reader:
     )
 
 
+def _relation_of(
+    node: ir.Node,
+    first: tuple[ir.Value | None, Dim],
+    second: tuple[ir.Value | None, Dim],
+    *,
+    broadcasts: bool = False,
+) -> SizeRelation:
+    """Return that a dim of one operand is that of another; the witness is the one with a number."""
+    (one, a), (other, b) = first, second
+    return SizeRelation(a, b, node, broadcasts, one if isinstance(a, int) else other)
+
+
 def _aligned(
     node: ir.Node, first: _Operand, second: _Operand = (None, ())
 ) -> Iterator[SizeRelation]:
     """Yield the dims of two operands that broadcast, the last ones first."""
     for a, b in zip(reversed(first[1]), reversed(second[1]), strict=False):
         if a != 1 and b != 1:
-            witness = first[0] if isinstance(a, int) else second[0]
-            yield SizeRelation(a, b, node, broadcasts=True, witness=witness)
+            yield _relation_of(node, (first[0], a), (second[0], b), broadcasts=True)
 
 
 def _multiple_of(node: ir.Node, dim: Dim, unit: int) -> Iterator[SizeRelation]:

@@ -17,6 +17,7 @@ from graphfix.facts.shapes import Shapes
 from graphfix.facts.size_relations import relations_of
 from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.input import Input, all_symbols, single_symbol, symbols
+from graphfix.feeds.name_groups import NameGroups
 from graphfix.feeds.states import find_states
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import opset_of
@@ -53,7 +54,7 @@ class DimGroups:
         shapes: Callable[[], Shapes],
     ) -> None:
         self._model, self._inputs, self._batch, self._shapes = model, inputs, batch, shapes
-        self._parent: dict[str, str] = {}
+        self._groups = NameGroups()
         self.derived: dict[str, ir.SymbolicDim] = {}
         self.symbols = all_symbols(inputs)
         self._tie_symbols(tie)
@@ -61,18 +62,11 @@ class DimGroups:
 
     def group_of(self, name: str) -> str:
         """Return the symbol that represents all symbols of the same size as ``name``."""
-        while (up := self._parent.get(name, name)) != name:
-            name = up
-        return name
-
-    def _join_groups(self, a: str, b: str) -> None:
-        a, b = self.group_of(a), self.group_of(b)
-        if a != b:
-            self._parent[b] = a
+        return self._groups.of(name)
 
     def _tie_symbols(self, tie: Tie) -> None:
         for symbol in self._batch:
-            self._join_groups(min(self._batch), symbol)
+            self._groups.join(min(self._batch), symbol)
         if (
             len({self.group_of(s) for s in self.symbols} - {self.group_of(s) for s in self._batch})
             > 1
@@ -85,10 +79,10 @@ class DimGroups:
         fresh_times = [t for t in self.times if t not in self.past]
         if tie == "rows" and self._batch:
             for time in fresh_times[1:]:
-                self._join_groups(min(self._batch), time)
+                self._groups.join(min(self._batch), time)
         elif tie == "one-time":
             for time in fresh_times[1:]:
-                self._join_groups(fresh_times[0], time)
+                self._groups.join(fresh_times[0], time)
         else:
             self._tie_masks()
 
@@ -102,16 +96,15 @@ class DimGroups:
             lhs, rhs = single_symbol(a), single_symbol(b)
             if lhs and rhs:
                 if (lhs in self._batch) == (rhs in self._batch):
-                    self._join_groups(lhs, rhs)
+                    self._groups.join(lhs, rhs)
                 continue
             for symbol, dim in ((lhs, b), (rhs, a)):
                 if symbol is None or isinstance(dim, int) or symbol in symbols(dim):
                     continue
                 if symbol in mask_symbols:
                     self.derived.setdefault(symbol, dim)
-                elif (
-                    not symbols(dim) & mask_symbols
-                ):  # a mask follows from data, never data from it
+                elif not symbols(dim) & mask_symbols:
+                    # A mask follows from data, never data from it.
                     computed.append((symbol, dim))
         for symbol, dim in computed:
             if self._may_be_derived(symbol, dim):
@@ -162,7 +155,7 @@ class DimGroups:
         self._caches |= alike
         for tied_symbols in (alike & past, alike - past):  # of self- and of cross-attention
             for name in tied_symbols:
-                self._join_groups(min(tied_symbols), name)
+                self._groups.join(min(tied_symbols), name)
 
     def _grows_by_step(self, item: Input, output: str | None) -> bool:
         """Return whether an input comes back longer: keys of ``[B * H, D, P]``, not Conv frames."""
@@ -201,7 +194,7 @@ class DimGroups:
                 ):
                     continue
                 if self.group_of(symbol) not in self._content_groups():
-                    self._join_groups(target, symbol)
+                    self._groups.join(target, symbol)
 
     def _content_groups(self) -> set[str]:
         """Return the groups that something other than a mask has."""

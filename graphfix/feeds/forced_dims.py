@@ -10,6 +10,7 @@ from graphfix.facts.shapes import drop_shapes, infer, shapes_of
 from graphfix.facts.size_relations import GraphRelations, relations_of
 from graphfix.facts.symbolic.expressions import Dim, replace_symbols, symbols_of
 from graphfix.feeds.input import single_symbol
+from graphfix.feeds.name_groups import NameGroups
 from graphfix.graph.walks import opset_of
 
 # What is forced may dictate more: each round takes an inference.
@@ -52,33 +53,27 @@ def _forced_if_equal_dims_are_one(
     The sum of ``[B, C]`` and ``[N, D]`` has sizes of its own, as one of both may broadcast: only
     where C is D does a weight behind it say what they are.
     """
-    every = list(relations.all_relations())
-    sizes = [(x.a, x.b) for x in every]
-    unknown = [(a, b) for a, b in sizes if not _known(a, b, names)]
-    hidden = any(isinstance(a, int) or isinstance(b, int) for a, b in unknown)
-    first: dict[str, str] = {}
-    for a, b in sizes:
-        one, other = single_symbol(a), single_symbol(b)
-        if one in names and other in names and one is not None and other is not None:
-            one, other = _first_of(one, first), _first_of(other, first)
-            if one != other:
-                first[max(one, other)] = min(one, other)
-    if not (hidden and first):
+    pairs = [(x.a, x.b) for x in relations.all_relations()]
+    if not any(_hides_number(a, b, names) for a, b in pairs):
         return {}
-    shapes = infer(model, {name: _first_of(name, first) for name in first})
+    groups = NameGroups()
+    for a, b in pairs:
+        lhs, rhs = single_symbol(a), single_symbol(b)
+        if lhs in names and rhs in names and lhs is not None and rhs is not None:
+            groups.join(*sorted((groups.of(lhs), groups.of(rhs))))
+    if not groups:
+        return {}
+    first_names = {name: first for name in names if (first := groups.of(name)) != name}
+    shapes = infer(model, first_names)
     rules = solve_sizes(relations_of(model.graph, shapes, opset_of(model)), names, granted)
-    forced = {name: rules.forced.get(_first_of(name, first)) for name in names}
+    forced = {name: rules.forced.get(groups.of(name)) for name in names}
     return {name: replace(size, sure=False) for name, size in forced.items() if size is not None}
 
 
-def _known(a: Dim, b: Dim, names: Collection[str]) -> bool:
-    return all(name in names for name in symbols_of(a) | symbols_of(b))
-
-
-def _first_of(name: str, first: Mapping[str, str]) -> str:
-    while name in first:
-        name = first[name]
-    return name
+def _hides_number(a: Dim, b: Dim, names: Collection[str]) -> bool:
+    """Return whether a number must be equal to a size that is not made of the inputs' dims."""
+    is_hidden = not symbols_of(a) | symbols_of(b) <= set(names)
+    return is_hidden and (isinstance(a, int) or isinstance(b, int))
 
 
 def _write_sizes(model: ir.Model, forced: Mapping[str, ForcedSize]) -> None:

@@ -63,19 +63,24 @@ class FullScale:
 def find_full_scale(value: ir.Value) -> FullScale | None:
     """Return how large the numbers of an input are, or None if the graph does not show it."""
     if value.dtype in _PIXELS:
-        return FullScale(WHITE, WHITE) if len(value.shape or ()) >= _PICTURE_RANK else None
+        return _scale_of_picture(value)
     may_be_wave = _may_be_wave(value)
     if value.dtype in _SAMPLES and may_be_wave:
         return FullScale(PCM, PCM * _USUAL_SHARE)
     scales = (_FULL_SCALE_BY_DIVISOR.get(x) for x in map(_round_divisor, _first_divisors(value)))
     largest = next((x for x in scales if x is not None), None)
     if largest == WHITE:
-        return FullScale(WHITE, WHITE) if len(value.shape or ()) >= _PICTURE_RANK else None
+        return _scale_of_picture(value)
     if not may_be_wave:
         return None
     if largest is not None:
         return FullScale(largest, max(largest * _USUAL_SHARE, _UNIT))
     return FullScale(PCM, _UNIT) if _becomes_log_spectrum(value) else None
+
+
+def _scale_of_picture(value: ir.Value) -> FullScale | None:
+    """Return the scale of pixels; None of fewer dims than rows, columns and colours."""
+    return FullScale(WHITE, WHITE) if len(value.shape or ()) >= _PICTURE_RANK else None
 
 
 def _may_be_wave(value: ir.Value) -> bool:

@@ -1,7 +1,7 @@
 """Loading and saving of models: weights are never read, and nothing is ever half written."""
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -56,15 +56,8 @@ def _load_once(path: Path) -> ir.Model:
         external = external_files.find_external_files(
             path, external_files.proto_tensors(proto), stamp
         )
-        try:
-            in_order = gate.check_model_proto(proto)
-            model = _build_model(proto, external)
-            if not in_order:
-                for graph in top_graphs(model):
-                    graph.sort()
-        except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
-            reason = _first_line(error)
-            raise ModelError(f"{path}: not a well-formed ONNX graph: {reason}") from error
+        build = partial(_build_model, found=external)
+        model = _build_checked(proto, build, str(path))
     except UnicodeDecodeError as error:
         raise ModelError(
             f"{path}: not a well-formed ONNX graph: a name or text in it is not in UTF-8"
@@ -73,7 +66,7 @@ def _load_once(path: Path) -> ir.Model:
         raise ModelError(f"{path}: {endless_loop}")
     state = state_of(model)
     state.source_path, state.external_files = path, external
-    state.original_file = OriginalFile(proto, partial(_build_model, found=external))
+    state.original_file = OriginalFile(proto, build)
     return model
 
 
@@ -83,15 +76,26 @@ def from_proto(proto: onnx.ModelProto) -> ir.Model:
     Raises:
         ModelError: It is no well-formed graph.
     """
+    return _build_checked(proto, ir.from_proto, "the model")
+
+
+def _build_checked(
+    proto: onnx.ModelProto, build: Callable[[onnx.ModelProto], ir.Model], name: str
+) -> ir.Model:
+    """Return the model that ``build`` makes of a proto, its nodes in an order that runs.
+
+    Raises:
+        ModelError: It is no well-formed graph; ``name`` begins the sentence.
+    """
     try:
         in_order = gate.check_model_proto(proto)
-        model = ir.from_proto(proto)
+        model = build(proto)
+        if not in_order:
+            for graph in top_graphs(model):
+                graph.sort()
     except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
         reason = _first_line(error)
-        raise ModelError(f"the model: not a well-formed ONNX graph: {reason}") from error
-    if not in_order:
-        for graph in top_graphs(model):
-            graph.sort()
+        raise ModelError(f"{name}: not a well-formed ONNX graph: {reason}") from error
     return model
 
 

@@ -173,7 +173,7 @@ def _explain_code(code: ErrorCode, text: str, model: ir.Model | None) -> Explana
     sections += [Section("What to do", code.advice)] if code.advice else []
     findings, hint = None, f"What it is in a model: graphfix explain {code.key!r} MODEL"
     if model is not None:
-        findings, hint = None, ""
+        hint = ""
         if node_name is not None:
             sections.append(Section("The node that it names", _node_text(model, node_name), "list"))
         if not code.at_fault:

@@ -20,7 +20,7 @@ from graphfix.lengths.repairs.fill_tail import PoisonedInput
 from graphfix.lengths.repairs.repair import Repair
 from graphfix.lengths.rule_site import GROWS, AcceptedInputs, PaddingRule, RuleSite
 from graphfix.lengths.rules import rule_of
-from graphfix.lengths.rules.elementwise import is_integer_cast, refuse_capped
+from graphfix.lengths.rules.elementwise import capped_refusal, is_integer_cast
 from graphfix.lengths.rules.gather import scattered_number
 from graphfix.lengths.rules.shape_ops import infer_sizes
 
@@ -328,11 +328,11 @@ def _keep_cap(site: RuleSite, rule: PaddingRule) -> facts.TensorState:
     """Return numbers that are cut to a padded size if the node moves them; else refuse."""
     state = site.optional_state(0)
     if state is None or not (site.node in _KEEPS_CAP or is_integer_cast(site)):
-        raise refuse_capped(site)
+        raise capped_refusal(site)
     site.states[0] = replace(state, capped_at=None)
     result = rule.infer_states(site)
     if not isinstance(result, facts.TensorState):
-        raise refuse_capped(site)
+        raise capped_refusal(site)
     return replace(result, capped_at=state.capped_at)
 
 

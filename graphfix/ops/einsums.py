@@ -60,6 +60,21 @@ class Equation:
         return Equation(tuple(terms), self.written_result)
 
 
+def axes_of_letters(term: str, rank: int) -> list[tuple[str, int]] | None:
+    """Return each letter of a term with the axis that it names, those behind dots from the end.
+
+    None if an operand of this rank has other axes than the term names.
+    """
+    front, dots, back = term.partition(ELLIPSIS)
+    count = len(front) + len(back)
+    if count > rank or (count < rank and not dots):
+        return None
+    return [
+        *zip(front, range(rank), strict=False),
+        *zip(back, range(rank - len(back), rank), strict=True),
+    ]
+
+
 def parse_equation(text: str) -> Equation | None:
     """Return the equation that a text is, or None if it is none; spaces do not count."""
     operands, arrow, result = text.replace(" ", "").partition("->")

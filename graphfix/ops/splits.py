@@ -61,6 +61,43 @@ def sequence_data(node: ir.Node) -> ir.Value | None:
     return split.inputs[0] if is_op(split, "SplitToSequence") else None
 
 
+def sequence_index(node: ir.Node, read: Read[int]) -> int | None:
+    """Return which part a SequenceAt takes, below 0 from the end; None if it is not known."""
+    place = input_at(node, 1)
+    index = None if place is None else read(place)
+    return index[0] if index else None
+
+
+def sequence_axis(split: ir.Node, rank: int) -> int | None:
+    """Return the axis of a SplitToSequence, counted from the front; None outside of the rank."""
+    axes = normalize_axes((attr_int(split, "axis", 0),), rank)
+    return None if axes is None else axes[0]
+
+
+def keeps_split_axis(split: ir.Node) -> bool:
+    """Return whether the parts of a SplitToSequence have the axis; without sizes they may not."""
+    return input_at(split, 1) is not None or bool(attr_int(split, "keepdims", 1))
+
+
+def sequence_sizes(split: ir.Node, size: int | None, read: Read[int]) -> tuple[int, ...] | None:
+    """Return how long each part of a SplitToSequence is along its axis.
+
+    Args:
+        split: A SplitToSequence.
+        size: Of the axis; None if it is not known.
+        read: Reads its second input.
+
+    Returns:
+        None if they are known only in a run. Of parts of one size the last may be shorter.
+    """
+    sizes = _written_sizes(split, read)
+    if len(sizes) > 1:
+        return sizes
+    if not sizes or size is None or sizes[0] < 1:
+        return None
+    return tuple(min(sizes[0], size - start) for start in range(0, size, sizes[0]))
+
+
 def read_sequence_part(
     node: ir.Node, dims: Sequence[int | None], read: Read[int]
 ) -> SequencePart | None:
@@ -71,24 +108,19 @@ def read_sequence_part(
         dims: The sizes of the tensor that is split, None where they are not known.
         read: Reads the small inputs of both nodes.
     """
-    split, place = producer_of(node.inputs[0]), input_at(node, 1)
-    index = None if place is None else read(place)
-    if not is_op(split, "SplitToSequence") or not index:
+    split, index = producer_of(node.inputs[0]), sequence_index(node, read)
+    axis = sequence_axis(split, len(dims)) if is_op(split, "SplitToSequence") else None
+    if split is None or index is None or axis is None:
         return None
-    axes = normalize_axes((attr_int(split, "axis", 0),), len(dims))
+    sizes = sequence_sizes(split, dims[axis], read)
+    if sizes is None:  # of how many parts is not known, but those of 1 have no shorter one
+        size = 1 if _written_sizes(split, read) == (1,) else None
+    else:
+        size = sizes[index] if -len(sizes) <= index < len(sizes) else None
+    return None if size is None else SequencePart(axis, size, keeps_split_axis(split))
+
+
+def _written_sizes(split: ir.Node, read: Read[int]) -> tuple[int, ...]:
+    """Return the sizes that a SplitToSequence is given, the one of all its parts, or none."""
     value = input_at(split, 1)
-    sizes = (1,) if value is None else tuple(read(value) or ())
-    size = _part_size(sizes, index[0], None if axes is None else dims[axes[0]])
-    if axes is None or size is None:
-        return None
-    keeps_axis = value is not None or bool(attr_int(split, "keepdims", 1))
-    return SequencePart(axes[0], size, keeps_axis)
-
-
-def _part_size(sizes: Sequence[int], index: int, whole: int | None) -> int | None:
-    """Return the size of a part, of a list of sizes or of parts of one size; or None."""
-    if len(sizes) > 1:
-        return sizes[index] if -len(sizes) <= index < len(sizes) else None
-    # Of parts of one size the last may be shorter.
-    fits = bool(sizes) and (sizes[0] == 1 or (whole is not None and whole % sizes[0] == 0))
-    return sizes[0] if fits else None
+    return (1,) if value is None else tuple(read(value) or ())

@@ -17,12 +17,10 @@ from graphfix.files.model_input import (
     require_valid_choices,
     sizes_by_dim,
 )
-from graphfix.graph.walks import all_nodes
 from graphfix.json_types import to_plain_record
 from graphfix.lengths.length_input import LengthInput
 from graphfix.probing.containers import PaddedCheck
 from graphfix.probing.in_container import PaddedDiff
-from graphfix.proof.between_roundings import rounds
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
@@ -184,9 +182,7 @@ def padded(
 
 
 def _measure_own_rounding(job: PaddedCheck) -> OwnRounding | None:
-    """Return how far an original that rounds differs from itself; None if it rounds not."""
-    if not any(map(rounds, all_nodes(job.native))):
-        return None
+    """Return how far an original that rounds differs from itself; None if it does not round."""
     runs = [(clip.feeds, clip.outputs) for clip in job.clips_alone]
     seconds = Budget().part
     return measure_own_rounding(

@@ -22,10 +22,9 @@ from graphfix.feeds.signature import Signature
 from graphfix.feeds.user_feeds import case_from_feeds
 from graphfix.files.model_input import PathOrModel
 from graphfix.graph.dims import newly_fixed_dims
-from graphfix.graph.walks import all_nodes
 from graphfix.lengths.length_input import LengthInput
 from graphfix.paths import StrPath
-from graphfix.proof.between_roundings import rounds
+from graphfix.proof.between_roundings import rounds_somewhere
 from graphfix.proof.branches import BranchRecord
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Array, Mask, Tolerance
@@ -110,7 +109,7 @@ class Baseline:
         self.ignored_inputs: list[str] = []
         self._makes_cases = False
         self._default_outputs: dict[str, Outputs] | None = None
-        self._own_rounding: dict[bool, OwnRounding] = {}
+        self._own_rounding: dict[bool, OwnRounding | None] = {}
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
     def leak_notes(self, compared: Collection[Poison]) -> tuple[str, ...]:
@@ -137,13 +136,15 @@ class Baseline:
         return self._default_outputs or None
 
     def own_rounding(self, tolerance: Tolerance, *, optimize: bool) -> OwnRounding | None:
-        """Return how far the original differs from itself, measured once; None if it rounds not.
+        """Return how far the original differs from itself, measured once.
+
+        None if it does not round.
 
         Args:
             tolerance: The usual tolerance.
             optimize: Whether it is about sessions with ONNX Runtime's optimizations.
         """
-        if optimize not in self._own_rounding and any(map(rounds, all_nodes(self.graph))):
+        if optimize not in self._own_rounding and rounds_somewhere(self.graph):
             self._tell("how far the original differs from itself")
             usual = [x for x in self.runs if not x.case.poison and not x.case.empty_rows]
             usual.sort(key=lambda x: x.case.element_count)

@@ -136,17 +136,20 @@ class RoundingSegments:
         elif not _has_same_scale(before, after):
             return None
         steps = np.abs(gaps)
+        if np.max(steps, initial=0) > 1:
+            return None
         count = int(np.count_nonzero(steps))
-        return (
-            None
-            if np.max(steps, initial=0) > 1
-            else (count if count > 1 else 0) / max(steps.size, 1)
-        )
+        return count / steps.size if count > 1 else 0.0
 
 
 def rounds(node: ir.Node) -> bool:
     """Return whether a node rounds real numbers to integers, or what it multiplies."""
     return node in ops.ROUNDS_TO_INTEGERS or rounds_data(node)
+
+
+def rounds_somewhere(model: ir.Model) -> bool:
+    """Return whether any node of a model rounds, in bodies and functions, too."""
+    return any(map(rounds, all_nodes(model)))
 
 
 def _rounding_nodes(model: ir.Model) -> dict[str, ir.Node]:

@@ -62,7 +62,7 @@ class DeclaredShapes:
             for dim, size in zip(dims, getattr(feeds.get(name), "shape", ()), strict=False):
                 if not isinstance(dim, int) and not is_nameless(dim):
                     sizes.setdefault(str(dim), set()).add(size)
-        return {symbol: one for symbol, (one, *more) in sizes.items() if not more}
+        return {symbol: size for symbol, (size, *others) in sizes.items() if not others}
 
 
 def _dims_by_name(values: Iterable[ir.Value], spelling: DimSpelling) -> dict[str, list[Dim]]:

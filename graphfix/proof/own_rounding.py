@@ -17,6 +17,7 @@ import onnx_ir as ir
 from graphfix.errors import ModelError
 from graphfix.files.model_input import PathOrModel
 from graphfix.graph.walks import all_graphs
+from graphfix.proof.between_roundings import rounds_somewhere
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
@@ -25,12 +26,12 @@ from graphfix.wording import plural
 
 Run = tuple[Feeds, Mapping[str, Array]]
 
-# How many cases are run again, each with so many changes of last bits, of so many units.
-_CASES, _CHANGES, _UNITS = 8, 2, 4
-# Another run of the same dice may throw higher: by how much the largest measured may be exceeded.
-_LARGEST, _MEAN = 2.0, 1.5
+# How many cases are run again, how often each, and by how many units the last bits are changed.
+_MOST_CASES, _CHANGES, _MOST_UNITS = 8, 2, 4
+# Another run of the same dice may throw higher: how many times the largest measured is allowed.
+_FACTOR, _RMS_FACTOR = 2.0, 1.5
 # A model that differs from itself by more is noise: nobody could tell a repair that is wrong.
-_MOST, _MOST_RMS = 0.1, 0.05
+_MOST_DIFFERENCE, _MOST_RMS = 0.1, 0.05
 # Larger weights stay: they are slow to read, and small ones change all that follows.
 _MOST_ELEMENTS = 1 << 16
 # A number of at least this size is a fill, and not computed with.
@@ -72,13 +73,13 @@ class OwnRounding:
     def widen(self, tolerance: Tolerance) -> Tolerance:
         """Return a tolerance within which the model itself would be found to be the same."""
         largest = max(self.largest.values(), default=0.0)
-        rms = min(_MEAN * self.rms, _MOST_RMS)
+        rms = min(_RMS_FACTOR * self.rms, _MOST_RMS)
         return replace(
             tolerance,
-            max_abs=max(tolerance.max_abs, min(_LARGEST * largest, _MOST)),
+            max_abs=max(tolerance.max_abs, min(_FACTOR * largest, _MOST_DIFFERENCE)),
             cosine=min(tolerance.cosine, 1.0 - rms**2),
             rms=max(tolerance.max_abs, rms),
-            equal=min(tolerance.equal, 1.0 - min(_LARGEST * self.unequal, _MOST)),
+            equal=min(tolerance.equal, 1.0 - min(_FACTOR * self.unequal, _MOST_DIFFERENCE)),
         )
 
     def __str__(self) -> str:
@@ -98,8 +99,10 @@ def measure_own_rounding(
     seconds: float,
     *,
     optimize: bool,
-) -> OwnRounding:
+) -> OwnRounding | None:
     """Run the original in other ways that compute the same, and return how far it is off.
+
+    None of a model that does not round: it has no reason to differ from itself.
 
     Args:
         source: The original, to load.
@@ -109,9 +112,11 @@ def measure_own_rounding(
         seconds: After how long no other run begins.
         optimize: Whether it is about sessions with ONNX Runtime's optimizations.
     """
+    if not rounds_somewhere(graph):
+        return None
     end = time.monotonic() + seconds
     own = OwnRounding()
-    runs = runs[:_CASES]
+    runs = runs[:_MOST_CASES]
     if optimize:
         reruns = list(_rerun(source, [x for x, _ in runs], end, optimize=True))
         for (_, outputs), rerun in zip(runs, reruns, strict=False):
@@ -172,6 +177,6 @@ def _change_last_bits(array: Array, rng: np.random.Generator) -> Array:
     """Return floats that are off by a few units in the last place; zeros and fills stay."""
     if array.dtype.kind != "f" or not (np.abs(array) < _FILL).all():
         return array
-    steps = rng.integers(-_UNITS, _UNITS + 1, array.shape).astype(array.dtype)
+    steps = rng.integers(-_MOST_UNITS, _MOST_UNITS + 1, array.shape).astype(array.dtype)
     changed: Array = (array * (1 + steps * np.finfo(array.dtype).eps)).astype(array.dtype)
     return changed

@@ -22,9 +22,8 @@ class DoesNotLoad(Rule):
 
     Why:
         No provider runs such a model: ONNX Runtime checks a graph before it gives nodes to
-        providers. Sizes that contradict each other, an operator set that is too new, types that
-        no operator takes, a kernel that refuses an attribute: it looks at each node, and so do we
-        by its own eyes.
+        providers. It refuses sizes that contradict each other, an operator set that is too new,
+        types that an operator does not take, and attributes that a kernel does not take.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>

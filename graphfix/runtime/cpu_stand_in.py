@@ -20,6 +20,10 @@ _WIDER = (
     *(ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UINT8, ir.DataType.FLOAT),
     ir.DataType.DOUBLE,
 )
+_NOTE = (
+    "the CPU has no kernel for {0} of {1}, so it was run as {0} of {2} and a Cast; --ep dml runs "
+    "the repaired model on DirectML"
+)
 
 
 def stand_in_copy(model: ir.Model) -> tuple[ir.Model, tuple[str, ...]] | None:
@@ -42,12 +46,6 @@ def stand_in_copy(model: ir.Model) -> tuple[ir.Model, tuple[str, ...]] | None:
         else:
             return None
     return (copy, tuple(notes)) if notes else None
-
-
-_NOTE = (
-    "the CPU has no kernel for {0} of {1}, so it was run as {0} of {2} and a Cast; --ep dml runs "
-    "the repaired model on DirectML"
-)
 
 
 def _type_pairs(
@@ -89,7 +87,7 @@ def _compute_in(node: ir.Node, shapes: Shapes, narrow: ir.DataType, wide: ir.Dat
             graph.insert_before(node, widened)
             node.replace_input_with(i, widened.outputs[0])
     for name, attribute in list(node.attributes.items()):
-        # EyeLike and OneHot's kin name the type of what they make.
+        # EyeLike and the random operators name the type of what they make.
         if name == "dtype" and attribute.value == narrow:
             node.attributes[name] = ir.AttrInt64(name, int(wide))
     for value in node.outputs:

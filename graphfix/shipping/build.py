@@ -129,7 +129,9 @@ def ship(
     model = fix_inputs(model, spec)
     facts = read_facts(model, str(source), containers, axis, constants_of(source, model))
     usual = _tolerance_without_rounding(model, tolerance)
-    order = ShipOrder(source, facts, spec, usual, usual, ep, tell, is_measured=tolerance is None)
+    order = ShipOrder(
+        source, facts, spec, usual, usual, ep, tell, allows_own_rounding=tolerance is None
+    )
     allowed = tolerance or rounding_tolerance(order.passes_at(facts.containers[0])) or usual
     order = dataclasses.replace(order, tolerance=allowed)
     result = _ship_at_margins(order, folder)

@@ -14,12 +14,10 @@ from graphfix.engine.report import Report
 from graphfix.errors import GraphfixError, PaddingError, UsageError
 from graphfix.files import io
 from graphfix.graph.dims import name_dims
-from graphfix.graph.walks import all_nodes
 from graphfix.job.culprits import Culprits, CulpritSearch
 from graphfix.job.fault_search import tensors_of
 from graphfix.job.rounding_search import MARGINS, Calibration
 from graphfix.probing.padded import PaddedVerdict, padded
-from graphfix.proof.between_roundings import rounds
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
@@ -121,7 +119,7 @@ class ShipOrder:
         culprits: The places to skip, and what runs instead of passes.
         leave: What is to be skipped.
         margin: Which share of the gate a pass that rounds may use.
-        is_measured: Whether a quantized model may differ as far as it does from itself.
+        allows_own_rounding: Whether a quantized model may differ as far as it does from itself.
     """
 
     source: Path
@@ -134,25 +132,24 @@ class ShipOrder:
     culprits: Culprits = field(default_factory=Culprits)
     leave: Exclusions = NO_EXCLUSIONS
     margin: float = MARGINS[0]
-    is_measured: bool = False
+    allows_own_rounding: bool = False
 
     def own_rounding(self) -> OwnRounding | None:
         """Return how far the original differs from itself in sessions as users open them.
 
-        None if it rounds not, if a pass rounds, or the user says what may differ.
+        None if it does not round, if a pass rounds, or if the user says what may differ.
         """
-        graph = self.load_original()
-        if not self._measures_itself or not any(map(rounds, all_nodes(graph))):
+        if not self._measures_rounding:
             return None
         runs = [(clip.feeds, clip.outputs) for clip in self.facts.clips]
         seconds = Budget().part
         return measure_own_rounding(
-            self.source, graph, runs, self.tolerance, seconds, optimize=True
+            self.source, self.load_original(), runs, self.tolerance, seconds, optimize=True
         )
 
     @property
-    def _measures_itself(self) -> bool:
-        return self.is_measured and self.tolerance == self.usual
+    def _measures_rounding(self) -> bool:
+        return self.allows_own_rounding and self.tolerance == self.usual
 
     def repair_all(self) -> tuple[tuple[ir.Model, ...], tuple[Report, ...]]:
         """Return a repaired model for each container, and the report of each."""
@@ -210,7 +207,7 @@ class ShipOrder:
             dims=dims,
             container=size,
             axis=f"{facts.axis.input}.{facts.axis.axis}",
-            tolerance=None if self._measures_itself else self.tolerance,
+            tolerance=None if self._measures_rounding else self.tolerance,
             ep=ep,
             progress=lambda step: self.tell(f"proving {name} on {LABELS[ep]} {step}"),
         )

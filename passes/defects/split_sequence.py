@@ -8,8 +8,15 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
-from graphfix.graph.constants import const_of
-from graphfix.graph.nodes import attr_int, input_at, is_op, producer_of
+from graphfix.graph.constants import ints_of
+from graphfix.graph.nodes import is_op, producer_of
+from graphfix.ops.splits import (
+    keeps_split_axis,
+    sequence_axis,
+    sequence_data,
+    sequence_index,
+    sequence_sizes,
+)
 
 from ..common.cuts import build_slice
 
@@ -90,8 +97,7 @@ class SplitSequence(NodePass[PartSite]):
 
     def match(self, node: ir.Node, view: View) -> PartSite | Skip | None:
         """Return the site if a part of a SplitToSequence is read by a constant index."""
-        split = producer_of(node.inputs[0])
-        data = split.inputs[0] if is_op(split, "SplitToSequence") else None
+        split, data = producer_of(node.inputs[0]), sequence_data(node)
         if split is None or data is None:
             return None
         if any(x.is_ref() for x in split.attributes.values()):
@@ -101,14 +107,17 @@ class SplitSequence(NodePass[PartSite]):
         dims = view.shapes.dims(data)
         if dims is None:
             return Skip(node, "the rank of what is split is not known")
-        axis = attr_int(split, "axis", 0) % len(dims)
-        sizes = _part_sizes(split, dims[axis])
+        axis = sequence_axis(split, len(dims))
+        if axis is None:
+            return Skip(node, "it is split along an axis that it does not have")
+        size = dims[axis]
+        sizes = sequence_sizes(split, size if isinstance(size, int) else None, ints_of)
         if sizes is None:
-            return Skip(node, f"how many parts there are follows the size {dims[axis]}")
-        index = _index_of(node)
+            return Skip(node, f"how many parts there are follows the size {size}")
+        index = sequence_index(node, ints_of)
         if index is None or not -len(sizes) <= index < len(sizes):
             return Skip(node, f"there are {len(sizes)} parts, and it reads number {index}")
-        squeezes = input_at(split, 1) is None and not attr_int(split, "keepdims", 1)
+        squeezes = not keeps_split_axis(split)
         return PartSite(node, data, axis, sizes, index % len(sizes), squeezes)
 
     def rewrite(self, match: PartSite, op: Builder) -> ir.Value:
@@ -136,7 +145,7 @@ def _part_of_split(match: PartSite, op: Builder) -> ir.Value:
     split = first.producer()
     parts = (first,) if split is None else split.outputs
     for use in tuple(sequence.uses()) if sequence is not None else ():
-        index = _index_of(use.node)
+        index = sequence_index(use.node, ints_of)
         if index is None or not -len(parts) <= index < len(parts):
             continue  # its own site says so
         # Each takes over the name of one reader; who reads it again is a site of its own.
@@ -156,21 +165,5 @@ def _other_use(split: ir.Node) -> str:
         return f"{reader} reads the sequence {parts.name!r} as a whole"
     if any(x.graph is not split.graph for x in readers):
         return f"the sequence {parts.name!r} is made in another graph than it is read in"
-    is_known = all(_index_of(x) is not None for x in readers)
+    is_known = all(sequence_index(x, ints_of) is not None for x in readers)
     return "" if is_known else "the index of a part is known only in a run"
-
-
-def _index_of(node: ir.Node) -> int | None:
-    index = const_of(node.inputs[1])
-    return None if index is None else int(index.item())
-
-
-def _part_sizes(split: ir.Node, size: object) -> tuple[int, ...] | None:
-    """Return how long each part is, or None if that is known only in a run."""
-    given = const_of(input_at(split, 1))
-    if given is not None and given.ndim:
-        return tuple(int(x) for x in given)
-    if (given is None and input_at(split, 1) is not None) or not isinstance(size, int):
-        return None
-    part = 1 if given is None else int(given.item())
-    return tuple(min(part, size - start) for start in range(0, size, part)) if part > 0 else None

@@ -279,6 +279,16 @@ WISHES = {
         {"F": 10},
         {"F": 1},
     ),
+    "an Einsum with dots": (
+        model(
+            "float[B, T, F] x",
+            "float[B, T, 8] y",
+            (W,),
+            'y = Einsum <equation = "...f,fo->...o"> (x, w)',
+        ),
+        {"F": 10},
+        {"F": 1},
+    ),
     "a Loop that carries it": (
         model(
             "float[B, F] x",

@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graphfix.ops.einsums import Equation, equation_of, parse_equation
+from graphfix.ops.einsums import Equation, axes_of_letters, equation_of, parse_equation
 from tests.ops.nodes import node_of, nodes_in
 from tests.ops.samples import Sample, floats
 
@@ -92,3 +92,18 @@ def test_an_equation_that_is_not_known() -> None:
     assert equation_of(node) is None
     node.attributes["equation"] = ir.AttrString("equation", "i->")
     assert equation_of(node) == Equation(("i",), "")
+
+
+@pytest.mark.parametrize(
+    ("term", "rank", "axes"),
+    [
+        ("bij", 3, [("b", 0), ("i", 1), ("j", 2)]),
+        ("b...j", 4, [("b", 0), ("j", 3)]),
+        ("...ij", 2, [("i", 0), ("j", 1)]),
+        ("i...", 3, [("i", 0)]),
+        ("bij", 4, None),
+        ("b...ij", 2, None),
+    ],
+)
+def test_letters_name_axes(term: str, rank: int, axes: list[tuple[str, int]] | None) -> None:
+    assert axes_of_letters(term, rank) == axes

@@ -19,6 +19,7 @@ from graphfix.lengths.length_input import KEY as LENGTHS_KEY
 from graphfix.lengths.length_input import LengthInput
 from graphfix.probing.in_container import crop_to_clip
 from graphfix.probing.padded import padded
+from graphfix.proof.between_roundings import rounds_somewhere
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.own_rounding import OwnRounding
 
@@ -566,7 +567,11 @@ def test_what_is_quantized_may_differ_as_far_as_the_original_from_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = OwnRounding({"other last bits": 0.004}, rms=0.005, runs=3)
-    monkeypatch.setattr("graphfix.probing.padded.measure_own_rounding", lambda *_, **__: own)
+
+    def measure(_: object, graph: ir.Model, *__: object, **___: object) -> OwnRounding | None:
+        return own if rounds_somewhere(graph) else None
+
+    monkeypatch.setattr("graphfix.probing.padded.measure_own_rounding", measure)
     original, near, wrong = (model(ROUNDED % x) for x in ("1.0", "1.005", "1.02"))
     verdict = padded(near, original=original)
     assert verdict.ok

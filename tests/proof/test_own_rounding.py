@@ -75,11 +75,16 @@ def test_it_is_measured_in_both_kinds_of_sessions(optimize: bool) -> None:
     with Session(source, optimize=False) as session:
         runs = [(FEEDS, session.run(FEEDS))]
     own = measure_own_rounding(source, source, runs, Tolerance(), 60, optimize=optimize)
+    assert own is not None
     assert own.runs == (3 if optimize else 2)
     assert "other last bits of its weights and inputs" in own.largest
     assert ("ONNX Runtime's optimizations" in own.largest) is optimize
     assert 0 < max(own.largest.values()) < 0.1
-    assert not measure_own_rounding(source, source, runs, Tolerance(), 0, optimize=False).runs
+    late = measure_own_rounding(source, source, runs, Tolerance(), 0, optimize=False)
+    assert late is not None
+    assert not late.runs
+    plain = model(rounds=False)
+    assert measure_own_rounding(plain, plain, runs, Tolerance(), 60, optimize=False) is None
 
 
 def test_what_is_allowed_has_an_end() -> None:

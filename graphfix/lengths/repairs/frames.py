@@ -52,14 +52,11 @@ class PadFrames(FrameRepair):
         """Build ``x[i]`` with ``i`` clamped to, or mirrored at, the last valid index."""
         at = op.Sub(lengths.positions(self.result), np.array(self.begin, np.int64))
         at = lengths.unsqueeze(at, [0])
-        # The last valid frame of each row, -1 where there is none.
-        last = op.Sub(
-            lengths.unsqueeze(lengths.row_lengths(self.size), [1]), np.array([[1]], np.int64)
-        )
+        last = _last_frames(self, op, lengths)
         if self.reflect:
             at = op.Sub(last, op.Abs(op.Sub(last, op.Abs(at))))
         # Beyond the valid length any index will do that exists.
-        at = lengths.elementwise_max(lengths.elementwise_min(at, last), np.zeros((1, 1), np.int64))
+        at = _clamp_frames(at, last, lengths)
         return self.pick_frames(op, lengths, required_input(self.node, 0), at)
 
 
@@ -80,13 +77,8 @@ class EdgeTail(FrameRepair):
 
         def build() -> ir.Value:
             at = lengths.unsqueeze(lengths.positions(self.size), [0])
-            last = op.Sub(
-                lengths.unsqueeze(lengths.row_lengths(self.size), [1]), np.array([[1]], np.int64)
-            )
-            at = lengths.elementwise_max(
-                lengths.elementwise_min(at, last), np.zeros((1, 1), np.int64)
-            )
-            return self.pick_frames(op, lengths, value, at)
+            last = _last_frames(self, op, lengths)
+            return self.pick_frames(op, lengths, value, _clamp_frames(at, last, lengths))
 
         op.set_input(self.index, op.build_once(("edge", value, self.axis), build, value))
 
@@ -169,3 +161,14 @@ class AppendCopies(FrameRepair):
         valid = lengths.unsqueeze(lengths.row_lengths(self.before), [1])
         at = op.Where(op.Less(at, valid), at, lengths.padded_size(self.before))
         return self.pick_frames(op, lengths, op.Concat(*front, frame, axis=self.axis), at)
+
+
+def _last_frames(repair: FrameRepair, op: Builder, lengths: LengthNodes) -> ir.Value:
+    """Build the index of the last valid frame of each row as ``[B, 1]``, -1 where there is none."""
+    row_lengths = lengths.unsqueeze(lengths.row_lengths(repair.size), [1])
+    return op.Sub(row_lengths, np.array([[1]], np.int64))
+
+
+def _clamp_frames(at: ir.Value, last: ir.Value, lengths: LengthNodes) -> ir.Value:
+    """Build indices of at most the last valid frame, and of 0 at least."""
+    return lengths.elementwise_max(lengths.elementwise_min(at, last), np.zeros((1, 1), np.int64))

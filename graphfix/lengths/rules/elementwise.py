@@ -24,7 +24,7 @@ from graphfix.lengths.rules.result_tail import ResultKind, infer_tail
 from graphfix.lengths.rules.shape_ops import infer_sizes
 
 
-def refuse_capped(site: RuleSite) -> RefusedError:
+def capped_refusal(site: RuleSite) -> RefusedError:
     """Return the refusal of a node that computes with numbers cut to the padded length."""
     return RefusedError(
         "it computes with numbers that are cut to the padded length, and each row has a length of "
@@ -47,8 +47,8 @@ def infer_elementwise(site: RuleSite) -> facts.TensorState:
     if mask is not None:
         return mask
     if any(x.capped_at is not None for x in states):
-        raise refuse_capped(site)
-    capped = _cap(site, axes)
+        raise capped_refusal(site)
+    capped = _infer_capped(site, axes)
     if capped is not None:
         return capped
     _require_valid_lengths(site, axes)
@@ -67,7 +67,7 @@ def _require_valid_lengths(site: RuleSite, axes: tuple[facts.Axis, ...]) -> None
         site.require_valid_length(i, axes)
 
 
-def _cap(site: RuleSite, axes: tuple[facts.Axis, ...]) -> facts.TensorState | None:
+def _infer_capped(site: RuleSite, axes: tuple[facts.Axis, ...]) -> facts.TensorState | None:
     """Infer integers cut to a padded size where no row has an axis for its own length; or None.
 
     ``min(chunk_end, T)`` then counts the padding in, which does not matter to what positions below
@@ -286,7 +286,7 @@ def _compare_with_cap(
         RefusedError: Some valid position is not below the valid length.
     """
     if comparison.bound.capped_at is None or not comparison.covers(comparison.bound.capped_at):
-        raise refuse_capped(site)
+        raise capped_refusal(site)
     states = [dataclasses.replace(x, capped_at=None) for x in site.present_states()]
     return _combine_states(site, states, axes)
 

@@ -40,11 +40,11 @@ def infer_gather(site: RuleSite) -> facts.TensorState:
     if index.counts_padding:
         raise RefusedError("it reads a table at the padded length")
     if data.time_axes and facts.holds_rows(data.factors_of(axis)):
-        raise _refuse_rows(site)
+        raise _rows_refusal(site)
     return _gather_result(data, index, axis)
 
 
-def _refuse_rows(site: RuleSite) -> RefusedError:
+def _rows_refusal(site: RuleSite) -> RefusedError:
     """Return the refusal of a node that picks rows of the batch."""
     rows = site.input_array(1)
     is_later = rows is not None and bool(np.greater(rows, 0).any())  # a batch of 1 has no such row
@@ -166,7 +166,7 @@ def infer_gather_elements(site: RuleSite) -> facts.TensorState:
     if index.counts_padding or data.counts_padding:
         raise RefusedError("it reads at a place that depends on the padded length")
     if data.time_axes and facts.holds_rows(data.factors_of(axis)):
-        raise _refuse_rows(site)
+        raise _rows_refusal(site)
     _check_places(data, index, (axis,))
     axes = tuple(
         index.factors_of(i) if i == axis else join_axes([data.factors_of(i), index.factors_of(i)])
@@ -200,7 +200,7 @@ def infer_gather_nd(site: RuleSite) -> facts.TensorState:
     read = range(batch, batch + count)
     rows = [i for i in read if facts.holds_rows(data.factors_of(i))]
     if data.time_axes and not all(_reads_own_rows(site, index, i - batch) for i in rows):
-        raise _refuse_rows(site)
+        raise _rows_refusal(site)
     _check_places(data, index, read)
     places = [join_axes([data.factors_of(i), index.factors_of(i)]) for i in range(batch)]
     axes = (*places, *(index.axes[batch:-1]), *data.axes[batch + count :])

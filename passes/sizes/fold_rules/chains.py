@@ -49,7 +49,7 @@ _OPPOSITE = {
 }
 
 
-def _is_large(limit: ir.Value) -> bool:
+def _is_softplus_limit(limit: ir.Value) -> bool:
     """Return whether a constant is one number from which on x and Softplus(x) are one float32."""
     array = constant_of(limit, 1)
     return array is not None and array.size == 1 and array.item() >= 15
@@ -59,7 +59,9 @@ _TIMES_ONE = shared.Mul("x", 1) | shared.Div("x", 1)
 _WITH_NEGATIVE = shared.Add("x", own.Neg("y")) | shared.Sub("x", own.Neg("y"))
 _FIRST_IN_ORDER = shared.Gather("rows", shared.Range(0, "end", 1))
 _SOFTPLUS_BELOW_LIMIT = shared.Where(
-    shared.Greater("x", operand(where=_is_large)), "x", shared.Softplus("x", name="softplus")
+    shared.Greater("x", operand(where=_is_softplus_limit)),
+    "x",
+    shared.Softplus("x", name="softplus"),
 )
 
 

@@ -25,12 +25,24 @@ _MULTIPLE = own.Sub("x", _REMAINDER)
 
 
 class FloorDivision(NamedTuple):
-    """``(x + addend) // divisor``; ``reads`` says how many nodes of it read x."""
+    """The division ``(x + addend) // divisor``, whose nodes read x ``reads`` times.
+
+    A divisor of 1 is an addition, or none.
+    """
 
     x: ir.Value
     addend: int
     divisor: int
     reads: int = 1
+
+    def applied_to(self, inner: FloorDivision) -> FloorDivision:
+        """Return this division of the result of ``inner``, as one that rounds down once."""
+        return FloorDivision(
+            inner.x,
+            inner.addend + self.addend * inner.divisor,
+            inner.divisor * self.divisor,
+            inner.reads,
+        )
 
 
 def read_floor_division(node: ir.Node, look: FoldView) -> FloorDivision | None:

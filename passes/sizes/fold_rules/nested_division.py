@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx_ir as ir
 
@@ -20,28 +18,6 @@ _MOST = 1 << 23
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
-@dataclass(frozen=True)
-class _Division:
-    """The division ``(x + addend) // divisor``, whose nodes read x ``reads`` times.
-
-    A divisor of 1 is an addition, or none.
-    """
-
-    x: ir.Value
-    addend: int
-    divisor: int
-    reads: int = 1
-
-    def applied_to(self, inner: _Division) -> _Division:
-        """Return this division of the result of ``inner``, as one that rounds down once."""
-        return _Division(
-            inner.x,
-            inner.addend + self.addend * inner.divisor,
-            inner.divisor * self.divisor,
-            inner.reads,
-        )
-
-
 def merge_nested_divisions(node: ir.Node, look: FoldView) -> Replacement | None:
     """Merge ``(x // j + c) // k`` of an integer x to ``(x + c * j) // (j * k)``."""
     output = node.outputs[0]
@@ -55,8 +31,7 @@ def merge_nested_divisions(node: ir.Node, look: FoldView) -> Replacement | None:
 
     def build(op: Builder) -> list[ir.Value]:
         if dtype in INTEGERS:
-            whole = FloorDivision(division.x, division.addend, division.divisor)
-            return [build_floor_division(whole, source_dtype, op)]
+            return [build_floor_division(division, source_dtype, op)]
         total = op.Add(division.x, np.array(division.addend, source_dtype.numpy()))
         divisor = np.array(division.divisor, dtype.numpy())
         return [op.Floor(op.Div(op.Cast(total, to=dtype), divisor))]
@@ -64,7 +39,7 @@ def merge_nested_divisions(node: ir.Node, look: FoldView) -> Replacement | None:
     return Replacement(f"all of it is a division by {division.divisor}", build)
 
 
-def _whole_division(node: ir.Node, look: FoldView) -> _Division | None:
+def _whole_division(node: ir.Node, look: FoldView) -> FloorDivision | None:
     """Return the longest chain of divisions that ends with ``node`` as one division of integers.
 
     Whole numbers that are added and divided again need not have been rounded before.
@@ -89,31 +64,30 @@ def _whole_division(node: ir.Node, look: FoldView) -> _Division | None:
     return longest
 
 
-def _rounds(step: ir.Node, division: _Division, look: FoldView) -> bool:
+def _rounds(step: ir.Node, division: FloorDivision, look: FoldView) -> bool:
     """Return whether a step rounds down; of floats only a Floor does."""
     if division.divisor > 1:
         return look.view.shapes.dtype(step.outputs[0]) in INTEGERS
     return is_op(step, "Floor")
 
 
-def _division_step(step: ir.Node, look: FoldView) -> _Division | None:
+def _division_step(step: ir.Node, look: FoldView) -> FloorDivision | None:
     """Return the division that one node computes, with those that round it down; or None."""
     dtype, x = look.view.shapes.dtype(step.outputs[0]), step.inputs[0] if step.inputs else None
     if x is None or dtype not in (*INTEGERS, *_FLOATS):
         return None
     if is_op(step, "Floor") or (is_op(step, "Cast") and _casts_exactly(x, dtype, look)):
-        return _Division(x, 0, 1)
+        return FloorDivision(x, 0, 1)
     number = scalar_of(step.inputs[1]) if is_op(step, "Add", "Sub", "Div") else None
     if number is None or not float(number).is_integer():
         return None
     if not is_op(step, "Div"):
-        return _Division(x, int(number if is_op(step, "Add") else -number), 1)
+        return FloorDivision(x, int(number if is_op(step, "Add") else -number), 1)
     if number <= 1:
         return None
     if dtype not in INTEGERS:
-        return _Division(x, 0, int(number))
-    whole = read_floor_division(step, look)
-    return None if whole is None else _Division(*whole)
+        return FloorDivision(x, 0, int(number))
+    return read_floor_division(step, look)
 
 
 def _casts_exactly(x: ir.Value, target: ir.DataType, look: FoldView) -> bool:

@@ -257,7 +257,9 @@ def test_sizes_beside_minus_1_are_not_0(body: str, positive: set[str]) -> None:
         ("l = SplitToSequence <axis = 2> (x)", 3, ["B", "T", 1]),
         ("l = SplitToSequence <axis = 2, keepdims = 0> (x)", 3, ["B", "T"]),
         # The last part may be shorter, and of an unknown size any may be the last.
-        (f"{scalar('n', 3)} l = SplitToSequence <axis = 2> (x, n)", 0, None),
+        (f"{scalar('n', 3)} l = SplitToSequence <axis = 2> (x, n)", 0, ["B", "T", 3]),
+        (f"{scalar('n', 3)} l = SplitToSequence <axis = 2> (x, n)", -1, ["B", "T", 1]),
+        (f"{scalar('n', 3)} l = SplitToSequence <axis = 2> (x, n)", 2, None),
         (f"{scalar('n', 2)} l = SplitToSequence <axis = 1> (x, n)", 0, None),
         (f"{ints('n', 1, 3)} l = SplitToSequence <axis = 2> (x, n)", 2, None),
         ("l = SequenceConstruct (x, x)", 0, None),
