@@ -8,12 +8,12 @@ first decile of a process varied by 1 to 4 %, its median by 2 to 80 % (three mod
 each); and unlike the fastest run, it does not fall because a fast model gets more runs.
 
 A ratio is taken turn by turn, of processes that ran one after the other. It is the median of its
-turns; its interval is between two order statistics of them, which needs no assumption on how times
-are distributed: the median lies between the k-th smallest and the k-th largest of n with the
-probability that a fair coin, thrown n times, shows at least k heads and at least k tails. Six turns
-are the fewest that hold it with 95 %; with nine, one outlier on either side does no harm. (A
-bootstrap of so few does not hold what it says; signed ranks hold it for symmetric noise only, and
-were 2 to 8 % narrower with nine turns.)
+turns. Its interval goes from the k-th smallest of them to the k-th largest, which needs no
+assumption on how times are distributed: the median of n lies there with the probability that a
+fair coin, thrown n times, shows at least k heads and at least k tails. Six turns are the fewest
+that hold it with 95 %; with nine, one outlier on either side does no harm. (A bootstrap of so few
+does not hold what it says; signed ranks hold it for symmetric noise only, and were 2 to 8 %
+narrower with nine turns.)
 """
 
 import math
@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-INTERVAL = "between order statistics of the ratios of each turn"
+INTERVAL = "from a low to a high rank of the ratios of each turn"
 """How :attr:`Ratio.low` and :attr:`Ratio.high` are found."""
 CONFIDENCE = 0.95
 TYPICAL = 0.1
@@ -135,12 +135,26 @@ def compare_timings(own: Timing, base: Timing, copy: Timing | None) -> Claim:
             why=f"{estimate.turns} of the {_fewest_turns()} processes that an interval with "
             f"{CONFIDENCE:.0%} confidence takes"
         )
-    if copy_ratio is not None and not copy_ratio.contains(1.0):
-        return Claim(
-            why="a model beside its own copy took "
-            f"{copy_ratio.value:.3f} of the time ({copy_ratio.low:.3f} to {copy_ratio.high:.3f})"
-        )
-    return Claim(estimate)
+    if copy_ratio is None:
+        return Claim(estimate)
+    return doubt_claim(estimate, copy_ratio.value, copy_ratio.low, copy_ratio.high)
+
+
+def doubt_claim(ratio: Ratio, copy: float, low: float, high: float) -> Claim:
+    """Return a ratio as a claim if the clock holds it.
+
+    Args:
+        ratio: Of a model to the original.
+        copy: The ratio of a copy of the original to the original.
+        low: Where its interval begins. It must hold 1, and a difference must lie outside of it.
+        high: Where it ends.
+    """
+    is_difference = not ratio.contains(1.0)
+    if low <= 1.0 <= high and not (is_difference and low <= ratio.value <= high):
+        return Claim(ratio)
+    return Claim(
+        why=f"a model beside its own copy took {copy:.3f} of the time ({low:.3f} to {high:.3f})"
+    )
 
 
 def time_ratio(own: Timing, base: Timing) -> Ratio | None:

@@ -18,13 +18,15 @@ _MIB = 1 << 20
 
 def print_benchmark(benchmark: Benchmark, *, verbose: bool) -> None:
     """Print a benchmark."""
-    if benchmark.note:
-        _terminal.print_remark(benchmark.note)
     names = model_letters(benchmark)
     for name, model in zip(names, benchmark.models, strict=True):
         _terminal.print_row(name, model.model)
+    _print_claims(benchmark, names)
+    for name, model in zip(names, benchmark.models, strict=True):
         for note in model.notes:
-            _terminal.print_row("", note)
+            _terminal.print_row(name, note)
+    if benchmark.note:
+        _terminal.print_remark(benchmark.note)
     for setup in benchmark.setups:
         click.echo()
         _print_setup(benchmark, setup, names, verbose=verbose)
@@ -43,6 +45,16 @@ def print_benchmark(benchmark: Benchmark, *, verbose: bool) -> None:
     for name in ("adapter", "clock"):
         if name in about:
             _terminal.print_row(name, about[name])
+
+
+def _print_claims(benchmark: Benchmark, names: Sequence[str]) -> None:
+    """Print the answer: how the steady runs of each model compare with those of the first."""
+    label = _SHORT[benchmark.ep]
+    for name, model in zip(names[1:], benchmark.models[1:], strict=True):
+        for setup, result in model.results.items():
+            if (claim := result.claims.get(STEADY)) is not None:
+                text = f"{label}, {setup}, steady: {_claim_text(claim)}"
+                _terminal.print_row(f"{name} / {names[0]}", text)
 
 
 def model_letters(benchmark: Benchmark) -> list[str]:
@@ -75,9 +87,6 @@ def _print_setup(
         _terminal.print_row(
             f"{first} / {first}", f"{label}, steady, the copy of {first}: {_ratio_text(copy_ratio)}"
         )
-    for name, result in shown[1:]:
-        if (claim := result.claims.get(STEADY)) is not None:
-            _terminal.print_row(f"{name} / {first}", f"{label}, steady: {_claim_text(claim)}")
 
 
 def _setup_title(setup: Setup) -> str:

@@ -1,5 +1,6 @@
 """``--report``: the path of the page, checked before any work is done, and the page itself."""
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +26,8 @@ def page_path(
         feeds: The file of ``--feeds``.
 
     Raises:
-        UsageError: It is a file that is read or written for this work, or its folder is missing.
+        UsageError: It is a file that is read or written for this work, or its folder is missing
+            or read-only.
     """
     if report is None:
         return None
@@ -34,6 +36,10 @@ def page_path(
         raise UsageError(f"--report {page}: there is no folder {page.parent}; make it first")
     if page.is_dir():
         raise UsageError(f"--report {page}: is a folder; name a file in it")
+    if not os.access(page.parent, os.W_OK):
+        raise UsageError(
+            f"--report {page}: the folder {page.parent} is read-only; name a file elsewhere"
+        )
     for model_file in (*map(Path, models), *([target] if target is not None else [])):
         if page.resolve() == model_file.resolve():
             raise UsageError(f"--report {page}: is a model's file; name another")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _COLOURS = {"error": "red", "warning": "yellow", "note": None}
 _WORST = ("error", "warning", "note")
 _REASONS = 3
+_PADDING = "ilens-mask"
 
 
 @click.command()
@@ -82,26 +83,39 @@ def check(
     if as_json and sarif:
         raise click.UsageError("--json and --sarif: only one of them goes to stdout.")
     quiet = as_json or sarif
-    spec = _add_checks(spec, padding=padding, half=half)
     _options.load_plugins()
     from graphfix.engine import pipeline
     from graphfix.job import checking
 
     page = _page.page_path(report, models)
-    checks = pipeline.resolve_passes(spec) if spec is not None else checking.default_checks(ep)
-    findings_by_model, unread = _check_models(models, checks, ep, exclude, quiet=quiet)
-    each = [_to_json(_page.display_name(x), ep, checks, y) for x, y in findings_by_model.items()]
+    asked = ",".join([*([] if spec is None else [spec]), *(["float16"] if half else [])])
+    checks = pipeline.resolve_passes(asked) if asked else []
+    adds_padding = padding and all(x.name != _PADDING for x in checks)
+    is_default = not asked and not padding
+    if is_default:
+        checks = checking.default_checks(ep)
+    findings_by_model, checks_by_model, unread = _check_models(
+        models, checks, ep, exclude, adds_padding=adds_padding, quiet=quiet
+    )
+    about = {k: v for x in checks_by_model.values() for k, v in _summaries_of(x).items()}
+    each = [
+        _to_json(_page.display_name(x), ep, checks_by_model[x], y)
+        for x, y in findings_by_model.items()
+    ]
     document = each[0] if len(models) == 1 else _terminal.with_header(models=each)
     if sarif:
         from graphfix.show.sarif import sarif_document
 
-        _terminal.print_json(sarif_document(findings_by_model, _summaries_of(checks)))
+        _terminal.print_json(sarif_document(findings_by_model, about))
     elif as_json:
         _terminal.print_json(document)
     else:
-        _print_models(
-            findings_by_model, ep, padding=padding, verbose=verbose, folds_notes=spec is None
-        )
+        padding_specs = {
+            model: pipeline.spec_of(x[-1:]) if adds_padding else _PADDING
+            for model, x in checks_by_model.items()
+            if padding
+        }
+        _print_models(findings_by_model, ep, padding_specs, verbose=verbose, folds_notes=is_default)
         if len(models) > 1:
             click.echo()
             _print_total(findings_by_model)
@@ -112,7 +126,7 @@ def check(
         }
         page_values: dict[str, object] = {
             "groups": groups,
-            "about": _summaries_of(checks),
+            "about": about,
             "unread": unread,
         }
         _page.write_page(
@@ -121,23 +135,16 @@ def check(
     return 2 if unread else int(_has_finding(findings_by_model, fail_on))
 
 
-def _add_checks(spec: str | None, *, padding: bool, half: bool) -> str | None:
-    """Add the passes that ``--padding`` and ``--float16`` ask for."""
-    extra_checks = [name for name, checks in (("ilens-mask", padding), ("float16", half)) if checks]
-    if not extra_checks:
-        return spec
-    return ",".join([*([spec] if spec is not None else []), *extra_checks])
-
-
 def _check_models(
     models: Sequence[str],
     checks: Sequence[Check],
     ep: Provider,
     exclude: Sequence[str],
     *,
+    adds_padding: bool,
     quiet: bool,
-) -> tuple[dict[str, Findings], list[str]]:
-    """Return the findings of each model, the worst first, and why others cannot be read.
+) -> tuple[dict[str, Findings], dict[str, Sequence[Check]], list[str]]:
+    """Return the findings of each model, the worst first, its checks, and why others are unread.
 
     Raises:
         GraphfixError: The only model cannot be read.
@@ -147,13 +154,17 @@ def _check_models(
     from graphfix.job import checking
 
     findings_by_model: dict[str, Findings] = {}
+    checks_by_model: dict[str, Sequence[Check]] = {}
     unread: list[str] = []
     with _terminal.show_progress(quiet=quiet) as say:
         for model in models:
             say(f"checking {model}")
             click.get_current_context().meta[_options.MODEL] = model
             try:
-                findings = checking.check(io.load(model), checks, ep=ep)
+                graph = io.load(model)
+                padding_checks = [checking.padding_check(graph)] if adds_padding else []
+                checks_by_model[model] = [*checks, *padding_checks]
+                findings = checking.check(graph, checks_by_model[model], ep=ep)
             except GraphfixError as error:
                 if len(models) == 1:
                     raise
@@ -163,7 +174,7 @@ def _check_models(
             findings.sort(key=lambda x: _WORST.index(x.severity))
             shown = (x for x in findings if not any(fnmatchcase(x.at, y) for y in exclude))
             findings_by_model[model] = Findings(shown)
-    return findings_by_model, unread
+    return findings_by_model, checks_by_model, unread
 
 
 def _has_finding(findings_by_model: Mapping[str, Findings], limit: str) -> bool:
@@ -205,16 +216,30 @@ def _to_json(model: str, ep: str, checks: Sequence[Check], findings: Findings) -
 def _print_models(
     findings_by_model: Mapping[str, Findings],
     ep: Provider,
+    padding_specs: Mapping[str, str],
     *,
-    padding: bool,
     verbose: bool,
     folds_notes: bool,
 ) -> None:
+    """Print the findings of each model.
+
+    Args:
+        findings_by_model: The findings.
+        ep: Where the models are to run.
+        padding_specs: By model, the pass that says what padding does, where that is asked.
+        verbose: Whether to list every node.
+        folds_notes: Whether to count notes instead of listing them.
+    """
     for number, (model, findings) in enumerate(findings_by_model.items()):
         if number:
             click.echo()
         _print_findings(model, findings, ep, verbose=verbose, folds_notes=folds_notes)
-        if padding and findings:
+        if model not in padding_specs:
+            continue
+        if padding_specs[model] != _PADDING:
+            text = f"those of the model's own input, as with -p {padding_specs[model]}"
+            _terminal.print_row("lengths", text)
+        if findings:
             measured = "graphfix padded measures what reaches the outputs"
             _terminal.print_row("how", f"seen in the graph, for any size; {measured}")
 

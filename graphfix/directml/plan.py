@@ -28,7 +28,7 @@ WORDS: Mapping[Where, tuple[str, str]] = {
     "fused": ("fused", "green"),
     "dml": ("DirectML", "cyan"),
     "cpu": ("CPU", "yellow"),
-    "gone": ("gone", ""),
+    "gone": ("removed", ""),
 }
 """What each is called, and its colour."""
 _LOST = (

@@ -9,13 +9,18 @@ import onnx_ir as ir
 from graphfix import rules
 from graphfix.core import Check, Finding, Findings, Match, Pass
 from graphfix.engine import pipeline
+from graphfix.errors import UsageError
 from graphfix.facts.view import View, drop_node_index, index_nodes
+from graphfix.feeds.roles import LENGTH_KINDS, Role, roles_of
 from graphfix.files.model_input import ModelLike, as_model, require_valid_choices
 from graphfix.files.prepare import normalized_domain
 from graphfix.graph.text import node_label
+from graphfix.lengths.length_input import LengthInput
+from graphfix.lengths.length_source import find_length_source
 from graphfix.rules import pass_severity
 from graphfix.rules.rule import Provider, Rule
 from graphfix.runtime.own_errors import raises_own_errors
+from graphfix.spec.quoting import quote_name
 from graphfix.wording import plural
 
 PASSES = f"thaw,{pipeline.DEFAULT}"
@@ -70,6 +75,38 @@ def check(
         (x.fix, x.at) for x in findings if x.fix is not None and x.fix == repairs.get(x.rule)
     }
     return Findings(x for x in findings if (x.rule, x.at) not in reported)
+
+
+def padding_check(model: ir.Model) -> Check:
+    """Return ``ilens-mask``, with the model's own mask or lengths if it has exactly one of them.
+
+    So ``check --padding`` looks at the model as it is fed, as ``padded`` does.
+    """
+    name = _own_lengths(model)
+    spec = f"ilens-mask:from={quote_name(name)}" if name else "ilens-mask"
+    (padding_pass,) = pipeline.parse_passes(spec)
+    return padding_pass
+
+
+def _own_lengths(model: ir.Model) -> str:
+    """Return the only input that says where content ends, as ilens-mask takes it; or ""."""
+    if LengthInput.from_metadata(model) is not None:
+        return ""  # ilens-mask finds it by itself
+    roles = roles_of(model)
+    names = [name for name, role in roles.items() if role.kind in LENGTH_KINDS]
+    if len(names) != 1 or not _counts_from_front(roles[names[0]]):
+        return ""
+    try:
+        find_length_source(model, source=names[0])
+    except UsageError:
+        return ""
+    return names[0]
+
+
+def _counts_from_front(role: Role) -> bool:
+    """Return whether an input holds lengths, or a mask that is 1 for what is valid, then 0."""
+    is_mask = role.kind == "mask" and (role.valid, role.padded) == (1.0, 0.0)
+    return is_mask or role.kind == "lengths"
 
 
 def answer_of(findings: Findings, ep: Provider) -> str:

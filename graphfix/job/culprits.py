@@ -1,9 +1,8 @@
 """Finds the pass, and the place, that spoils a repaired model, by trying subsets.
 
-The search keeps a set of places that is proved, and adds to it: first whole passes, then, of a pass
-that fails, half of its places, until a single one is to blame. So several culprits are found, each
-in about as many tries as halving takes. Where a pass names a fallback, that is tried before any of
-its places is skipped.
+The search keeps a set of places that is proved, and adds to it, one pass after another. If a pass
+fails, it tries half of its places, and half of those, until it has found each place to blame. Where
+a pass names a fallback, that is tried before any of its places is skipped.
 """
 
 import time

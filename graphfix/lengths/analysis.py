@@ -75,6 +75,26 @@ def analyse(model: ir.Model, source: LengthSource) -> Analysis:
     return with_zeros
 
 
+def find_poison_only(model: ir.Model, analysis: Analysis) -> list[Repair | Refusal]:
+    """Return the repairs and refusals that finite numbers in the padding do not need.
+
+    Zeros in the inputs close leaks at nodes that have no other repair; where finite numbers leak at
+    such a node, the zeros are needed.
+    """
+    finite = _PaddingWalk(model, analysis.source, facts.FINITE).run()
+    leaks = {(x.node, x.leak) for x in finite.repairs}
+    refused = {x.node for x in finite.refusals}
+    others = [x for x in analysis.repairs if not isinstance(x, PoisonedInput)]
+    needs_zeros = not leaks <= {(x.node, x.leak) for x in others}
+    needs_zeros = needs_zeros or not refused <= {x.node for x in analysis.refusals}
+    repairs = [
+        x
+        for x in analysis.repairs
+        if not (needs_zeros if isinstance(x, PoisonedInput) else (x.node, x.leak) in leaks)
+    ]
+    return [*repairs, *(x for x in analysis.refusals if x.node not in refused)]
+
+
 def _poisoned_inputs(
     model: ir.Model, analysis: Analysis, places: Mapping[ir.Node, int]
 ) -> list[Repair]:

@@ -81,7 +81,8 @@ class Tail:
             copies of the last valid slice; ``low``, scores that a mask of the model hides;
             ``finite``, garbage that is finite; ``any``, anything, NaN included.
         value: The number, for ``number``; for the others the least that may be in it, where that
-            is lower than any score: -inf where the masks of two hidden scores add up.
+            is lower than any score: -inf where the masks of two hidden scores add up, and, for
+            ``any``, where a mask hides entries of other axes and nothing else is NaN or infinite.
     """
 
     kind: Literal["number", "point", "last", "low", "finite", "any"]
@@ -119,6 +120,8 @@ HIDDEN = Tail("low")
 FINITE = Tail("finite")
 WILD = Tail("finite", -3.4e38)
 ANY = Tail("any")
+PARTLY_HIDDEN = Tail("any", -math.inf)
+"""Finite wherever all other axes are valid; in their tails a mask may have put -inf."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 
 from graphfix.benchmark import bench as measure
+from graphfix.benchmark.timing import doubt_claim
 from graphfix.engine import pipeline
 from graphfix.errors import GraphfixError
 from graphfix.files import io
@@ -136,6 +137,9 @@ def time_models(job: ZooJob) -> Json:
         progress=job.tell,
     )
     claim = result.models[1].claim
+    if claim is not None and claim.ratio is not None and todays_ratio is not None:
+        copy_values = (todays_ratio[x] for x in ("value", "low", "high"))
+        claim = doubt_claim(claim.ratio, *copy_values)
     reason = next(
         (model.error for model in result.models if model.error), "the original is what it is of"
     )

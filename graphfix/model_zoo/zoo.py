@@ -10,7 +10,7 @@ from pathlib import Path
 
 from graphfix.errors import UsageError
 from graphfix.model_zoo import cache, zoo_page
-from graphfix.model_zoo.figures import Json
+from graphfix.model_zoo.figures import CANNOT_TELL, Json
 from graphfix.model_zoo.model_process import Request, end_processes, run_in_process
 from graphfix.model_zoo.recipe import Recipe, find_recipes, model_ids
 from graphfix.paths import StrPath, require_path
@@ -40,11 +40,12 @@ class ModelRow:
     def to_row(self) -> Row:
         """Return the results as one line."""
         row = self.row
-        details = [] if self.fresh else ["known"]
+        details = [_ratio_text(row["figures"]["ratio"]), *([] if self.fresh else ["known"])]
+        details = [x for x in details if x]
         if "repair" in row["stages"]:
             passes = row["stages"]["repair"].get("passes", [])
             details.append(plural(sum(len(p["changes"]) for p in passes), "repair"))
-        details += [x for name in ("crashes", "worst", "ratio") if (x := _figure_text(row, name))]
+        details += [x for name in ("crashes", "worst") if (x := _figure_text(row, name))]
         if self.fresh:
             details.append(f"{row['seconds']:.0f} s")
         colour, word = ("green", "ok") if row["ok"] else ("red", "failed")
@@ -60,7 +61,17 @@ def _figure_text(row: Json, name: str) -> str:
         words = ("runs", "crashes")
         now = "runs now" if before and not after else f"{words[int(after)]} on DirectML"
         return f"crashed on DirectML, {now}" if before else now
-    return f"worst difference {after:.2g}" if name == "worst" else f"{after:.2f} of the time"
+    return f"worst difference {after:.2g}"
+
+
+def _ratio_text(figure: Json) -> str:
+    """Return how long the repaired model takes, with the interval; "" where it was not timed."""
+    value = figure["after"]
+    if value is None:
+        return CANNOT_TELL if figure["why"].startswith(CANNOT_TELL) else ""
+    low, high = figure.get("interval", (value, value))
+    text = f"{value:.2f} of the time ({low:.2f} to {high:.2f})"
+    return f"no difference seen: {text}" if low <= 1 <= high else text
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,13 +10,15 @@ from graphfix.editing.builder import is_as_exported
 from graphfix.errors import PaddingError
 from graphfix.facts.hidden_scores import HIDES, hides_score
 from graphfix.graph.text import describe_node
-from graphfix.lengths.analysis import Analysis, analyse
+from graphfix.lengths.analysis import Analysis, Refusal, analyse, find_poison_only
 from graphfix.lengths.apply import apply_repairs
 from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.length_source import find_length_source
+from graphfix.lengths.repairs.repair import Repair
 
 _MAX_LISTED = 5
 _REST_HINT = ". Leave ilens-mask out of -p, and all else is repaired"
+_POISON_ONLY = "only NaN or infinity in the padding gets through; padded --poison nan measures it"
 _PROFILE_HINT = ". What the profile makes plain may be analysed: -p directml,ilens-mask"
 
 
@@ -137,21 +139,24 @@ class IlensMask(Pass):
     def sites(self, model: ir.Model) -> Iterator[Leak | Skip]:
         """Yield every leak, and every node that cannot be analysed."""
         analysis = self._analyse_padding(model)
-        for repair in analysis.repairs:
-            yield Leak(repair.node, repair.leak, repair.remedy)
-        for refusal in analysis.refusals:
-            yield Skip(refusal.node, refusal.reason)
+        yield from map(_site_of, _results_of(analysis))
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:
-        """Yield leaks as warnings, and nodes that cannot be analysed."""
-        sites = list(self.sites(model))
-        # All leaks are closed or none.
-        fix = None if any(isinstance(x, Skip) for x in sites) else self.spec()
-        for site in sites:
+        """Yield leaks, and nodes that cannot be analysed: warnings, unless only NaN leaks there."""
+        analysis = self._analyse_padding(model)
+        results = _results_of(analysis)
+        poison_only = find_poison_only(model, analysis) if results else []
+        fix = None if analysis.refusals else self.spec()  # all leaks are closed or none
+        for result in results:
+            site = _site_of(result)
             finding = replace(self.finding(site), severity="warning", fix=fix)
             if isinstance(site, Skip):
                 text = f"{site.node.op_type} cannot be analysed: {site.reason}"
                 finding = replace(finding, message=text)
+            if any(x is result for x in poison_only):
+                kind = site.kind if isinstance(site, Leak) else "not analysed"
+                text = f"{kind} at {site.node.op_type}: {_POISON_ONLY}"
+                finding = replace(finding, severity="note", message=text)
             yield finding
 
     def message(self, site: Match) -> str:
@@ -185,6 +190,18 @@ class IlensMask(Pass):
             # What an earlier run has made of a leak is not always read back as closed.
             analysis.repairs, analysis.refusals = [], []
         return analysis
+
+
+def _results_of(analysis: Analysis) -> list[Repair | Refusal]:
+    """Return what the analysis says of nodes: the leaks, then what cannot be analysed."""
+    return [*analysis.repairs, *analysis.refusals]
+
+
+def _site_of(result: Repair | Refusal) -> Leak | Skip:
+    """Return what the analysis says of a node as a site."""
+    if isinstance(result, Refusal):
+        return Skip(result.node, result.reason)
+    return Leak(result.node, result.leak, result.remedy)
 
 
 def _refusal_message(analysis: Analysis, model: ir.Model) -> str:

@@ -104,6 +104,18 @@ def test_where_a_copy_is_not_1_no_ratio_is_claimed() -> None:
     assert found.to_json() == {"value": None, "cannot_tell": found.why}
 
 
+def test_no_difference_is_claimed_that_a_copy_shows_too() -> None:
+    noisy = timing(*[0.4, 0.57, 1.1] * 2)  # its interval holds 1, and 0.5
+    found = compare_timings(timing(*[0.5] * 6), timing(*[1] * 6), noisy)
+    assert found.ratio is None
+    assert found.why.startswith("a model beside its own copy took 0.570 of the time (0.400 to")
+    far = compare_timings(timing(*[0.3] * 6), timing(*[1] * 6), noisy)
+    assert far.ratio is not None
+    assert far.ratio.value == pytest.approx(0.3)
+    equal = compare_timings(timing(*[0.9, 1.1] * 3), timing(*[1] * 6), noisy)
+    assert equal.ratio is not None  # no difference
+
+
 @pytest.mark.parametrize(("turns", "told"), [(1, False), (5, False), (6, True)])
 def test_too_few_processes_claim_nothing(turns: int, told: bool) -> None:
     one = timing(*[1] * turns)

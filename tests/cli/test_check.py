@@ -344,3 +344,80 @@ class TestSeveralModels:
         code, _, err = said(capsys, "check", "none/*.onnx")
         assert code == 2
         assert "none/*.onnx: matches no file" in err
+
+
+MASKED = HEAD + """(float[B, T, 4] x, int64[B] lens) => (float[B, T, 4] z)
+    <int64[1] a0 = {0}, int64[1] a1 = {1}, int64 nought = {0}, int64 one = {1}, float low = {-inf}>
+    { size = Shape <start = 1, end = 2> (x)  n = Squeeze (size, a0)  at = Range (nought, n, one)
+      row = Unsqueeze (at, a0)  end = Unsqueeze (lens, a1)  off = GreaterOrEqual (row, end)
+      hidden = Unsqueeze (off, a1)
+      k = Transpose <perm = [0, 2, 1]> (x)  s = MatMul (x, k)  m = Where (hidden, low, s)
+      w = Softmax (m)  y = MatMul (w, x)
+      k2 = Transpose <perm = [0, 2, 1]> (y)  s2 = MatMul (y, k2)  m2 = Where (hidden, low, s2)
+      w2 = Softmax (m2)  z = MatMul (w2, y) }"""  # fmt: skip
+SECOND_UNMASKED = MASKED.replace("Softmax (m2)", "Softmax (s2)")
+OF_LENS = "-p ilens-mask:from=lens"
+
+
+class TestPadding:
+    """``check --padding`` says what ``padded`` measures."""
+
+    @pytest.mark.parametrize(
+        ("text", "answer"),
+        [
+            (MASKED, "no error and no warning on DirectML"),
+            (SECOND_UNMASKED, f"1 warning, repaired by graphfix run {OF_LENS}"),
+        ],
+    )
+    def test_it_agrees_with_padded(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, answer: str
+    ) -> None:
+        path = saved(tmp_path, text)
+        code, out, _ = said(capsys, "check", "--padding", path)
+        words = " ".join(out.split())
+        assert code == 0
+        assert answer in words
+        assert f"those of the model's own input, as with {OF_LENS}" in words
+        assert ("attention dilution at Softmax" in words) == (text == SECOND_UNMASKED)
+        assert (
+            "note ilens-mask: 1 1 x poisoned input at Transpose: only NaN or infinity in the "
+            "padding gets through; padded --poison nan measures it"
+        ) in words
+        assert graphfix.padded(path).ok == (text == MASKED)
+        assert not graphfix.padded(path, fills=["nan"]).ok
+
+    def test_the_demo_is_safe(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        said(capsys, "demo")
+        code, out, _ = said(capsys, "check", "--padding", "demo.onnx", "--fail-on", "warning")
+        assert code == 0
+        assert out.splitlines()[1] == "  no error and no warning on DirectML"
+
+    def test_a_pass_that_is_named_is_asked_as_it_is(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = saved(tmp_path, MASKED)
+        given = ("check", "--padding", path, "-p", "ilens-mask", "--json")
+        data = json.loads(said(capsys, *given)[1])
+        assert data["spec"] == "ilens-mask"
+        assert data["count"]["warning"]  # without the model's own lengths, all of it leaks
+        assert json.loads(said(capsys, *given[:3], "--json")[1])["spec"] == OF_LENS[3:]
+
+    @pytest.mark.parametrize(
+        ("inputs", "old", "new"),
+        [
+            # Two that say what is valid, and a mask that is 1 for padding.
+            ("int64[B] lens, int64[B] more", "end = Unsqueeze (lens, a1)",
+             "both = Min (lens, more)  end = Unsqueeze (both, a1)"),
+            ("bool[B, T] off", "end = Unsqueeze (lens, a1)  off = GreaterOrEqual (row, end)", ""),
+        ],
+    )  # fmt: skip
+    def test_no_lengths_are_taken_that_ilens_mask_would_not_take(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], inputs: str, old: str, new: str
+    ) -> None:
+        path = saved(tmp_path, MASKED.replace("int64[B] lens", inputs).replace(old, new))
+        data = json.loads(said(capsys, "check", "--padding", path, "--json")[1])
+        assert data["spec"] == "ilens-mask"
+        assert data["count"]["warning"]

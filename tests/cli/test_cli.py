@@ -606,6 +606,22 @@ class TestBadInput:
         page = masked.parent / report
         self.refuses(capsys, masked.parent, says, "run", masked, "--report", page)
 
+    @pytest.mark.parametrize("verb", ["run", "check", "padded", "bench"])
+    def test_a_page_in_a_read_only_folder_is_refused_before_loading(
+        self,
+        masked: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        verb: str,
+    ) -> None:
+        folder = masked.parent / "locked"
+        folder.mkdir()
+        # What root may write in is read-only to others.
+        monkeypatch.setattr(os, "access", lambda path, *_: Path(path) != folder)
+        monkeypatch.setattr("graphfix.files.io.load", None)
+        page = folder / "page.html"
+        self.refuses(capsys, masked.parent, "is read-only", verb, masked, "--report", page)
+
     @pytest.mark.parametrize(
         ("target", "says"), [("none/out.onnx", "there is no folder"), (".", "is a folder")]
     )

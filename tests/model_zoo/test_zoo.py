@@ -363,6 +363,33 @@ class TestWork:
         page = Path("build/zoo/index.html").read_text(encoding="utf-8")
         assert "A copy of another model, timed beside it today, took 1.010" in page
 
+    @pytest.mark.parametrize(
+        ("seconds", "says"),
+        [
+            (0.49, "cannot tell"),  # as far from 1 as a copy may be today
+            (0.2, "0.20 of the time (0.20 to 0.20)"),
+            (1.0, "no difference seen: 1.00 of the time (1.00 to 1.00)"),
+        ],
+    )
+    def test_a_ratio_comes_first_and_is_one_that_the_clock_holds(
+        self,
+        done: list[str],
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        seconds: float,
+        says: str,
+    ) -> None:
+        def equal(each: float) -> Timing:
+            return Timing(((each,),) * 6)
+
+        claimed = compare_timings(equal(seconds), equal(1.0), None)
+        monkeypatch.setattr(bench, "compare_timings", lambda *_: claimed)
+        noisy = {"value": 0.57, "low": 0.4, "high": 1.1, "confidence": 0.97}
+        clock.save_ratio("cpu", noisy)
+        model("a", HEADS, "[bench]\nprocesses = 1")
+        assert main(["zoo"]) == 0
+        assert f"a: {says}, " in " ".join(capsys.readouterr().out.split())
+
     def test_a_careful_clock_refines_the_rows_that_stand(
         self, done: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -10,7 +10,16 @@ from graphfix.lengths.joint_axes import RefusedError, check_rows_unmixed
 from graphfix.lengths.repairs.repair import Leak
 from graphfix.lengths.repairs.statistics import MaskedGroupNorm, MaskedNorm
 from graphfix.lengths.rule_site import PaddingRule, RuleSite
-from graphfix.lengths.tail_state import ANY, FINITE, ZERO, TensorState, carries_time, size_of
+from graphfix.lengths.tail_state import (
+    ANY,
+    FINITE,
+    PARTLY_HIDDEN,
+    ZERO,
+    Tail,
+    TensorState,
+    carries_time,
+    size_of,
+)
 from graphfix.ops.softmax import softmax_axes
 
 _LEAK: Leak = "statistics pollution"
@@ -127,10 +136,21 @@ def infer_softmax(site: RuleSite) -> TensorState:
             state = site.require_hidden_tail(0, axis)
     log = site.node.op_type == "LogSoftmax"
     behind = ANY if log else ZERO
-    # A row whose scores are all -inf gives NaN.
-    computed_tails = (x and (FINITE if x.is_bounded else ANY) for x in state.tails)
-    tails = tuple(x and behind if i in axes else x for i, x in enumerate(computed_tails))
+    tails = tuple(
+        x and (behind if i in axes else _tail_of_weights(state, i, axes, log=log))
+        for i, x in enumerate(state.tails)
+    )
     return state.with_other_numbers(tails, 0 if log else 1)
+
+
+def _tail_of_weights(state: TensorState, axis: int, summed: Sequence[int], *, log: bool) -> Tail:
+    """Return the tail of a Softmax along an axis that it does not sum over.
+
+    A row whose scores are all -inf gives NaN; one that has a finite score among them does not.
+    """
+    tail = state.tail_along(axis)
+    keeps_score = tail == PARTLY_HIDDEN and {*state.time_axes} <= {axis, *summed} and not log
+    return FINITE if tail.is_bounded or keeps_score else ANY
 
 
 def _softmax_axes(site: RuleSite, state: TensorState) -> tuple[int, ...]:

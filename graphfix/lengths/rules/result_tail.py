@@ -13,6 +13,7 @@ from graphfix.lengths.tail_state import (
     HIDDEN,
     LAST,
     ONE,
+    PARTLY_HIDDEN,
     WILD,
     ZERO,
     Tail,
@@ -70,7 +71,22 @@ def infer_tail(operator: str, states: Sequence[TensorState], at: int, kind: Resu
         return LAST if stays_finite else ANY
     if kind.boolean or stays_finite:
         return FINITE
-    return WILD if _keeps_bounded(operator, args) else ANY
+    if _keeps_bounded(operator, args):
+        return WILD
+    return PARTLY_HIDDEN if operator == "Where" and _hides_beside(states, args, at) else ANY
+
+
+def _hides_beside(states: Sequence[TensorState], args: Sequence[Tail], at: int) -> bool:
+    """Return whether a Where puts -inf only where a mask over other axes says padding.
+
+    A mask of keys that all queries share leaves a padded query the scores of the valid keys.
+    """
+    mask = states[0]
+    index = mask.rank + at
+    if mask.valid_value is None or (index >= 0 and mask.tails[index] is not None):
+        return False
+    valid, padded = args[1:] if mask.valid_value else (args[2], args[1])
+    return valid.is_bounded and padded.is_below(-math.inf)
 
 
 def _combine_tails(

@@ -9,7 +9,16 @@ import pytest
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.rule_site import RuleSite
 from graphfix.lengths.rules.normalize import RULES
-from graphfix.lengths.tail_state import ANY, FINITE, HIDDEN, ONE, ZERO, Tail, TensorState
+from graphfix.lengths.tail_state import (
+    ANY,
+    FINITE,
+    HIDDEN,
+    ONE,
+    PARTLY_HIDDEN,
+    ZERO,
+    Tail,
+    TensorState,
+)
 from graphfix.ops import qualified_name
 from tests.lengths.sites import asked_leaks, site_of
 
@@ -201,3 +210,16 @@ def test_scores_that_are_all_hidden_give_nan() -> None:
     _, (state,) = infer("Softmax (x)", x=Tail("low", float("-inf")))
     assert state is not None
     assert state.tails == (None, ANY, None)
+
+
+def test_a_padded_query_keeps_the_scores_of_valid_keys() -> None:
+    scores = {"tails": (None, PARTLY_HIDDEN, Tail("number", float("-inf")))}
+    inputs = "float[B, T, 4] x, float[B, T, T] s"
+
+    def weights(node: str, **facts: Any) -> TensorState:
+        site = site_of(f"y = {node} (s)", inputs=inputs, s=facts)
+        return RULES[qualified_name(site.node)].infer_states(site)
+
+    assert weights("Softmax", **scores).tails == (None, FINITE, ZERO)
+    assert weights("LogSoftmax", **scores).tails == (None, ANY, ANY)  # log 0 of a hidden key
+    assert weights("Softmax <axis = 1>", **scores).tails[2] == ANY  # all queries of a padded key

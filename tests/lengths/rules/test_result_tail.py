@@ -19,6 +19,7 @@ from graphfix.lengths.tail_state import (
     HIDDEN,
     LAST,
     ONE,
+    PARTLY_HIDDEN,
     WILD,
     ZERO,
     Tail,
@@ -219,3 +220,24 @@ def test_what_has_no_time_repeats_the_last_frame() -> None:
     assert infer_tail("Add", [state(LAST), state(None, fill=1.0)], -1, FLOATS) == LAST
     assert infer_tail("Add", [state(ONE), state(None, fill=1.0)], -1, FLOATS) == number(2)
     assert infer_tail("Add", [state(FINITE, fill=1.0), state(LAST)], -1, FLOATS) == LAST
+
+
+@pytest.mark.parametrize(
+    ("mask", "branches", "expected"),
+    [
+        ({"valid_fill": 0.0}, (number(-INF), FINITE), PARTLY_HIDDEN),
+        ({"valid_fill": 1.0}, (FINITE, number(-INF)), PARTLY_HIDDEN),
+        ({"valid_fill": 1.0}, (number(-INF), FINITE), ANY),  # all that is valid is hidden
+        ({}, (number(-INF), FINITE), ANY),  # what is valid may be hidden, too
+        ({"valid_fill": 0.0}, (number(-INF), ANY), ANY),
+        ({"valid_fill": 0.0}, (number(INF), FINITE), ANY),
+    ],
+)
+def test_a_mask_of_keys_hides_keys_of_padded_queries(
+    mask: dict[str, float], branches: tuple[Tail, Tail], expected: Tail
+) -> None:
+    keys = TensorState(((), TIME), (None, FINITE), **mask)  # type: ignore[arg-type]
+    scores = [TensorState((TIME, TIME), (x, x)) for x in branches]
+    assert infer_tail("Where", [keys, *scores], -2, FLOATS) == expected
+    each = TensorState((TIME, TIME), (FINITE, FINITE), **mask)  # type: ignore[arg-type]
+    assert infer_tail("Where", [each, *scores], -2, FLOATS) == ANY  # each query has its own
