@@ -62,6 +62,9 @@ _USUAL_CASES = 18
 class Options(TypedDict, total=False):
     """Options of :func:`verify`.
 
+    ``graphfix.verify`` takes ``tolerance``, ``safety``, ``map_feeds`` and ``may_change``, where
+    they are not given, from the passes that ``after`` says it went through.
+
     Attributes:
         cases: The inputs; by default :func:`graphfix.feeds.case_search.make_cases` makes them.
         dims: Sizes to use, by the name of the symbolic dim.

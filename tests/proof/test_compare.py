@@ -50,7 +50,8 @@ def test_a_large_element_widens_its_own_vector_only_where_vectors_are_known():
 
 def test_the_worst_element_is_that_by_its_own_allowance():
     before = np.array([[8e6] * 8, [1.0] * 8])
-    after = before + [[10.0] + [0.0] * 7, [9e-5] + [0.0] * 7]
+    after = before.copy()
+    after[:, 0] += (10.0, 9e-5)
     found = diff(before, after)
     assert found.ok
     assert found.max_abs == 10
@@ -58,7 +59,7 @@ def test_the_worst_element_is_that_by_its_own_allowance():
     assert found.allowed == pytest.approx(1e-4)
     assert found.excess_ratio == pytest.approx(0.9, rel=1e-2)
     # Both are too far: the one that is shown is further beyond what is allowed there.
-    after += [[1e3] + [0.0] * 7, [9e-3] + [0.0] * 7]
+    after[:, 0] += (1e3, 9e-3)
     assert "differs by 0.00909" in diff(before, after).reason
 
 

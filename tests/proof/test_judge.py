@@ -144,9 +144,7 @@ def test_rows_without_content_are_left_out() -> None:
     assert compared(judge(), run(frames(), valid=(0, 3)), after).note.startswith("0 of 12")
 
 
-@pytest.mark.parametrize(
-    ("valid", "kind"), [((1, 3), "padded rows"), ((0, 3), "rows of length 0")]
-)
+@pytest.mark.parametrize(("valid", "kind"), [((1, 3), "padded rows"), ((0, 3), "rows of length 0")])
 def test_what_is_left_out_and_differs_is_noted(valid: tuple[int, ...], kind: str) -> None:
     after, isolated = frames(), np.ones((2, 3, 2), np.bool_)
     case = run(frames(), valid=valid, isolated=isolated)
