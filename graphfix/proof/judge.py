@@ -17,8 +17,8 @@ from graphfix.proof.compare import (
     compare,
 )
 from graphfix.proof.content import ContentMasks
+from graphfix.proof.interface import closest_name
 from graphfix.shipped.in_front import last_entries
-from graphfix.wording import did_you_mean
 
 
 @dataclass
@@ -50,8 +50,8 @@ class OutputJudge:
         """Yield the difference of each output of the original from that name in ``outputs``."""
         for name, array in run.outputs.items():
             if name not in outputs:
-                close = did_you_mean(name, outputs).rstrip(".")
-                yield OutputDiff(name, run.case.name, ok=False, reason=f"is missing{close}")
+                reason = f"is missing{closest_name(name, outputs)}"
+                yield OutputDiff(name, run.case.name, ok=False, reason=reason)
                 continue
             yield self._compare_output(name, run, array, outputs[name])
 

@@ -29,7 +29,7 @@ from graphfix.proof.default_session import DefaultSessionCheck
 from graphfix.proof.first_difference import Divergence, find_divergence
 from graphfix.proof.forced_branches import ForcedBranches
 from graphfix.proof.inner_tensors import ModelRun
-from graphfix.proof.interface import list_interface_changes
+from graphfix.proof.interface import list_interface_changes, list_unfit_feeds
 from graphfix.proof.judge import OutputJudge
 from graphfix.proof.verdict import Verdict
 from graphfix.runtime.compared_session import Opened, open_session
@@ -465,6 +465,9 @@ class _Verification:
         try:
             return session.run(feeds)
         except RunError as error:
+            if unfit := list_unfit_feeds(self._repaired_model, feeds):
+                text = f"the models take other inputs: the repaired one {'; '.join(unfit)}"
+                raise _RepairedFailedError(text) from error
             where = "" if self._ep == "cpu" else f" on {LABELS[self._ep]}"
             reason = f"the repaired model does not run{where}, in case {case.name!r}: {error}"
             raise _RepairedFailedError(reason + self._killing_node_text(error, case)) from error

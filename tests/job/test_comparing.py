@@ -21,7 +21,8 @@ MASKED = """<ir_version: 8, opset_import: ["" : 17]>
     m (float[B, T, 4] x, int64[B, T] mask) => (float[B, T, 4] y)
     <int64[1] ax = {1}, int64 zero = {0}, float fill = {-10000.0}, float[4] w = {1, 2, 3, 4},
     int64 time = {1}, float step = {0.01}>
-    { a = Cos (x)  c = CumSum (a, time)  d = Mul (c, step)  h = Tanh (d)  v = Mul (h, w)  t = Transpose <perm = [0, 2, 1]> (v)  s = MatMul (v, t)
+    { a = Cos (x)  c = CumSum (a, time)  d = Mul (c, step)  h = Tanh (d)
+      v = Mul (h, w)  t = Transpose <perm = [0, 2, 1]> (v)  s = MatMul (v, t)
       e = Equal (mask, zero)  u = Unsqueeze (e, ax)  m = Where (u, fill, s)
       p = Softmax (m)  y = MatMul (p, v) }"""
 

@@ -64,7 +64,7 @@ def test_an_output_that_is_missing() -> None:
     (diff,) = judge("exact").compare_case(run(frames()), {"other": frames()})
     assert (diff.output, diff.case, diff.ok, diff.reason) == ("y", "the case", False, "is missing")
     (diff,) = judge("exact").compare_case(run(frames(), name="logits"), {"logit": frames()})
-    assert diff.reason == "is missing; did you mean 'logit'?"
+    assert diff.reason == "is missing (did you mean 'logit'?)"
 
 
 def test_all_elements_of_a_full_case_are_compared() -> None:
