@@ -367,12 +367,14 @@ class _Verification:
         forcing = ForcedBranches(
             self._original, self._graph, self._repaired_model, self._ep, self._report_progress
         )
-        self._forced, self._untaken = forcing.runs, forcing.untaken
+        self._forced = forcing.runs
         try:
             for run, outputs in forcing.run_both(self._repaired_feeds):
                 self._diffs_by_case[run.case.name] = self._compare_as_rounded(run, outputs)
         except ModelError as error:
             raise _RepairedFailedError(str(error)) from error
+        finally:
+            self._untaken = forcing.untaken
 
     def _note_conditions(self, ok: bool) -> None:
         """Note where the models ran, and that random numbers may be why outputs differ."""
