@@ -145,7 +145,8 @@ def test_a_fault_in_an_if_in_a_loop():
 
 
 def test_a_fault_where_both_conditions_are_rare():
-    text = """m (float[B, T] x) => (float[B, T] y) <int64 most = {5000}, int64 at = {1}, float k = {1e9}>
+    text = """m (float[B, T] x) => (float[B, T] y)
+    <int64 most = {5000}, int64 at = {1}, float k = {1e9}>
     { s = Shape (x)  t = Gather (s, at)  long = Greater (t, most)
       y = If (long) <
           then_branch = o () => (float[B, T] a) {
