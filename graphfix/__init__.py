@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from graphfix.files.io import load, save
     from graphfix.job import repair_file
     from graphfix.job.checking import check
+    from graphfix.job.comparing import verify
     from graphfix.job.explaining import Explanation, explain
     from graphfix.job.fix import fix
     from graphfix.job.planning import plan
     from graphfix.model_zoo.zoo import Zoo, zoo
     from graphfix.probing.padded import PaddedVerdict, padded
-    from graphfix.proof.verify import Tolerance, Verdict, verify
+    from graphfix.proof.compare import Tolerance
+    from graphfix.proof.verdict import Verdict
     from graphfix.shipped.session import Session
     from graphfix.shipped.stream import Stream
     from graphfix.shipping.build import ship, ship_file
@@ -64,7 +66,9 @@ _HOMES = {
     "graphfix.job.planning": "plan",
     "graphfix.job": "repair_file",
     "graphfix.probing.padded": "PaddedVerdict padded",
-    "graphfix.proof.verify": "Tolerance Verdict verify",
+    "graphfix.job.comparing": "verify",
+    "graphfix.proof.compare": "Tolerance",
+    "graphfix.proof.verdict": "Verdict",
     "graphfix.files.io": "load save",
     "graphfix.facts.view": "View",
     "graphfix.engine.pipeline": "run",

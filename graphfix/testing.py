@@ -4,7 +4,8 @@ from typing import Unpack
 
 from graphfix.files.model_input import ModelLike
 from graphfix.job.checking import check
-from graphfix.proof.verify import Options, verify
+from graphfix.job.comparing import verify
+from graphfix.proof.verify import Options
 
 
 def assert_same(before: ModelLike, after: ModelLike, **options: Unpack[Options]) -> None:

@@ -145,13 +145,13 @@ def bench(
 
 
 def _feed_mapper(first: str, model: str) -> MapFeeds | None:
-    from graphfix.cli._compared_models import passes_between
     from graphfix.core import feeds_after
     from graphfix.files import io
+    from graphfix.job.comparing import passes_between
 
     if model == first:
         return None
     try:
-        return partial(feeds_after, passes_between(io.load(first), io.load(model), model))
+        return partial(feeds_after, passes_between(io.load(first), io.load(model)))
     except ModelError:
         return None  # that it cannot be read is said where it would be timed

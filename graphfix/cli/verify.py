@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from graphfix.cli import _options, _page, _terminal, _verdict
-from graphfix.cli._compared_models import passes_between, rounding_advice, tolerance_between
+from graphfix.cli._compared_models import rounding_advice
 
 if TYPE_CHECKING:
     from graphfix.core import Safety
@@ -51,9 +50,10 @@ def verify(
     Exit code 1 if they differ by more than the tolerance.
     """
     _options.load_plugins()
-    from graphfix.core import feeds_after, interface_changes_of, weakest_promise
     from graphfix.engine import pipeline
     from graphfix.files import io
+    from graphfix.job.comparing import passes_between, with_own_promise
+    from graphfix.proof.verify import Options
     from graphfix.proof.verify import verify as compare
     from graphfix.runtime import memory_need
     from graphfix.runtime.python import require_provider
@@ -61,30 +61,23 @@ def verify(
     require_provider(ep)
     page = _page.page_path(report, [before, after], feeds=feeds)
     old, new = io.load(before), io.load(after)
-    passes = passes_between(old, new, after)
     memory_need.check_memory(old, new, instead="verify it on a machine that has more")
-    allowed = _options.build_tolerance(atol, rtol) or tolerance_between(passes, new)
-    advised = rounding_advice(old, new) if allowed is None else ""
+    options: Options = {"dims": dims, "feeds": feeds, "ep": ep}
+    options["tolerance"] = _options.build_tolerance(atol, rtol)
+    if safety is not None:
+        options["safety"] = safety
+    options = with_own_promise(old, new, options)
+    advised = rounding_advice(old, new) if options.get("tolerance") is None else ""
     about = {
-        "spec": pipeline.spec_of(passes),
+        "spec": pipeline.spec_of(passes_between(old, new)),
         "ops_before": pipeline.count_ops(old),
         "ops_after": pipeline.count_ops(new),
     }
     del old, new  # what verifies them loads them one at a time
 
     with _terminal.show_progress(quiet=as_json) as tell:
-        verdict = compare(
-            before,
-            after,
-            dims=dims,
-            feeds=feeds,
-            tolerance=allowed,
-            safety=safety or weakest_promise(applied.safety for applied in passes),
-            map_feeds=partial(feeds_after, passes),
-            may_change=interface_changes_of(passes),
-            ep=ep,
-            progress=lambda step: tell(f"verifying {step}"),
-        )
+        options["progress"] = lambda step: tell(f"verifying {step}")
+        verdict = compare(before, after, **options)
     if as_json:
         _terminal.print_json(verdict.to_json())
     else:

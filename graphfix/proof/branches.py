@@ -1,11 +1,14 @@
 """Branches of an If that no case takes: both models are forced to take them.
 
 A condition such as ``T > 4096`` or ``sum(x) > 1000`` may never hold in a small case. The condition
-is replaced by a constant, in the original and in the repaired model alike, and both are run.
+is replaced by a constant, in the original and in the repaired model alike, and both are run. So is
+that of an If inside a branch or the body of a Loop, together with those of the branches around it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -13,27 +16,30 @@ import onnx_ir as ir
 from graphfix.facts.numbering import ValueNumbering
 from graphfix.facts.shapes import shapes_of
 from graphfix.feeds.graph_uses import node_title
+from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import is_op
-from graphfix.graph.walks import bodies_of, reachable_from
+from graphfix.graph.walks import bodies_of, nodes_of, reachable_from
 from graphfix.proof.compare import Array
 from graphfix.runtime.random_nodes import is_random
 
 
 @dataclass(frozen=True)
 class Branch:
-    """One branch of an If of the main graph.
+    """One branch of an If.
 
     Attributes:
         outputs: The outputs of the If, which both models have as far as they are used.
         conditions: The names of its condition, which the main graph may compute several times.
         name: What a user calls the If.
         is_then: Whether it is the branch of a true condition.
+        around: The branches that it is in, the outermost first.
     """
 
     outputs: tuple[str, ...]
     conditions: frozenset[str]
     name: str
     is_then: bool
+    around: tuple[Branch, ...] = ()
 
     def __str__(self) -> str:
         return f"the {'then' if self.is_then else 'else'} branch of {self.name}"
@@ -56,18 +62,29 @@ class BranchRecord:
             if not condition.is_graph_input() and node.outputs[0].name
             if not (constants and _depends_only_on(condition, constants))
         ]
-        self._model = model
+        self._model, self._constants = model, constants
         self._seen_conditions: set[tuple[str, bool]] = set()
+        self._runs: list[dict[str, bool]] = []
+        self._inner_ifs = [x for node in model.graph for x in _inner_ifs(node)]
         own = {value.name for value in model.graph.outputs}
         condition_names = dict.fromkeys(name for _, name in self._ifs)
+        condition_names |= dict.fromkeys(
+            condition.name
+            for inner in self._inner_ifs
+            for condition in inner.conditions
+            if _is_computed_in(condition, model.graph) and condition.name
+        )
         self.conditions = [name for name in condition_names if name not in own]
         """Inner tensors to make outputs, so that :meth:`record_run` reads them."""
 
     def record_run(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
         """Note the conditions of a run; return its outputs without them."""
-        for _, name in self._ifs:
-            if name in outputs and outputs[name].size == 1:
-                self._seen_conditions.add((name, bool(outputs[name].item())))
+        names = [*self.conditions, *(name for _, name in self._ifs)]
+        scalars = {x: outputs[x] for x in names if x in outputs and outputs[x].size == 1}
+        run = {name: bool(x.item()) for name, x in scalars.items()}
+        self._seen_conditions.update(run.items())
+        if run not in self._runs:
+            self._runs.append(run)
         return {name: x for name, x in outputs.items() if name not in self.conditions}
 
     def iter_untaken(self) -> Iterator[Branch]:
@@ -93,12 +110,117 @@ class BranchRecord:
                     node_title(node),
                     is_then,
                 )
+        for inner in self._inner_ifs:
+            yield from self._untaken_of(inner)
+
+    def _untaken_of(self, inner: _InnerIf) -> Iterator[Branch]:
+        """Yield the branches of an If inside others that no run took for sure.
+
+        Only conditions that the main graph computes are known of each run.
+        """
+        if self._is_decided(inner.condition):
+            return
+        around = [self._branch_of(*x) for x in inner.around]
+        for node, is_then in inner.around:
+            if self._is_decided(node.inputs[0]) and not self._was_seen(node.inputs[0], is_then):
+                return
+        for is_then in (True, False):
+            wanted = [(node.inputs[0], x) for node, x in (*inner.around, (inner.node, is_then))]
+            if not any(
+                all(x is not None and run.get(x.name or "") == y for x, y in wanted)
+                for run in self._runs
+            ):
+                yield replace(self._branch_of(inner.node, is_then), around=tuple(around))
+
+    def _was_seen(self, condition: ir.Value | None, is_then: bool) -> bool:
+        return condition is not None and (condition.name, is_then) in self._seen_conditions
+
+    def _is_decided(self, condition: ir.Value | None) -> bool:
+        """Return whether shapes or inputs that are constants decide a condition."""
+        if condition is None or (self._constants and _depends_only_on(condition, self._constants)):
+            return True
+        data = shapes_of(self._model).known_elements(condition)
+        return bool(data) and all(isinstance(x, int) for x in data or ())
+
+    def _branch_of(self, node: ir.Node, is_then: bool) -> Branch:
+        outputs = tuple(x.name for x in node.outputs if x.name)
+        condition = node.inputs[0]
+        names = (
+            frozenset[str]() if condition is None else _names_of_condition(condition, self._model)
+        )
+        return Branch(outputs, names, node_title(node), is_then)
+
+    def iter_open_loops(self) -> Iterator[str]:
+        """Yield the Loops whose number of trips is not written in the model, as text.
+
+        No case may take the trip at which a Loop does something else.
+        """
+        for node in nodes_of(self._model.graph):
+            if not is_op(node, "Loop"):
+                continue
+            count = node.inputs[0] if node.inputs else None
+            if count is None or const_of(count) is None or not _repeats_always(node):
+                yield f"more trips of {node_title(node)}"
+
+
+@dataclass(frozen=True)
+class _InnerIf:
+    """An If inside a branch or the body of a Loop.
+
+    Attributes:
+        node: The If.
+        around: The Ifs around it, the outermost first, and whether it is in the branch of a true
+            condition.
+    """
+
+    node: ir.Node
+    around: tuple[tuple[ir.Node, bool], ...]
+
+    @property
+    def condition(self) -> ir.Value | None:
+        return self.node.inputs[0]
+
+    @property
+    def conditions(self) -> list[ir.Value]:
+        """Return the conditions under which a branch of it runs."""
+        nodes = (*(node for node, _ in self.around), self.node)
+        return [x for node in nodes if (x := node.inputs[0]) is not None]
+
+
+def _inner_ifs(node: ir.Node, around: tuple[tuple[ir.Node, bool], ...] = ()) -> Iterator[_InnerIf]:
+    """Yield the Ifs in the bodies of ``node``, at any depth."""
+    for name, attribute in node.attributes.items():
+        if attribute.type != ir.AttributeType.GRAPH or attribute.is_ref():
+            continue
+        path = (*around, (node, name == "then_branch")) if is_op(node, "If") else around
+        for inner in attribute.as_graph():
+            if is_op(inner, "If") and any(x.name for x in inner.outputs):
+                yield _InnerIf(inner, path)
+            yield from _inner_ifs(inner, path)
+
+
+def _is_computed_in(value: ir.Value, graph: ir.Graph) -> bool:
+    node = value.producer()
+    return node is not None and node.graph is graph
+
+
+def _repeats_always(loop: ir.Node) -> bool:
+    """Return whether a Loop ends by its count alone: its body hands the condition on."""
+    body = loop.attributes["body"].as_graph()
+    end = body.outputs[0]
+    while (node := end.producer()) is not None and is_op(node, "Identity"):
+        source = node.inputs[0]
+        if source is None:
+            return False
+        end = source
+    return end is body.inputs[1] or bool((const := const_of(end)) is not None and const.all())
 
 
 def _names_of_condition(condition: ir.Value, model: ir.Model) -> frozenset[str]:
-    """Return all names of a condition, which the main graph may compute again for each If."""
+    """Return all names of a condition, which its graph may compute again for each If."""
     maker, numbering = condition.producer(), ValueNumbering(lambda _: None)
-    alike = (x for x in model.graph if maker is not None and is_op(x, maker.op_type))
+    graph = model.graph if maker is None or maker.graph is None else maker.graph
+    alike = (x for x in graph if maker is not None and is_op(x, maker.op_type))
     same = (
         y.name
         for x in alike
@@ -128,12 +250,20 @@ def force_branch(model: ir.Model, branch: Branch) -> ir.Model | None:
     in the contents of the other branch: an If of that name then has another condition.
     """
     copy = model.clone()
-    chosen = [node for node in copy.graph if any(x.name in branch.outputs for x in node.outputs)]
+    for outer in branch.around:
+        _force_in(copy, outer)  # it may be gone: what it held is then in the graph around it
+    return copy if _force_in(copy, branch) else None
+
+
+def _force_in(model: ir.Model, branch: Branch) -> bool:
+    """Give a branch a constant condition, in place; return False if that cannot be done."""
+    nodes = nodes_of(model.graph)
+    chosen = [node for node in nodes if any(x.name in branch.outputs for x in node.outputs)]
     ifs = sum(is_op(node, "If") for node in chosen)
     if not chosen or ifs not in (0, len(chosen)) or ifs > 1:
-        return None
+        return False
     if not all(_reads_condition(node, branch) for node in chosen):
-        return None
+        return False
     name = f"{branch.outputs[0]}.forced"
     value = ir.Value(
         name=name,
@@ -141,10 +271,10 @@ def force_branch(model: ir.Model, branch: Branch) -> ir.Model | None:
         shape=ir.Shape([]),
         const_value=ir.tensor(np.array(branch.is_then), name=name),
     )
-    copy.graph.register_initializer(value)
+    model.graph.register_initializer(value)
     for node in chosen:
         node.replace_input_with(0, value)
-    return copy
+    return True
 
 
 def _reads_condition(node: ir.Node, branch: Branch) -> bool:

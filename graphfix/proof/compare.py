@@ -78,6 +78,8 @@ class OutputDiff:
         cosine: The cosine of the compared elements, as vectors; NaN for non-floats.
         rms: The root mean square of the differences, as a share of that of the original.
         scale: The largest absolute value of the original's compared elements.
+        worst_abs: The difference of the worst element, which is the one that is worst by its own
+            allowance: another may differ by more where more is allowed.
         allowed: The allowed difference of the worst element; 0 for integers.
         differing: How many compared elements are not bit for bit the same number.
         compared: How many elements were compared.
@@ -91,6 +93,9 @@ class OutputDiff:
         inf_before: Infinities in the original, among the compared.
         inf_after: Infinities in the repaired model, among the compared.
         note: What a reader should know of how it was compared; empty if it was compared whole.
+        excluded: What was left out of the comparison although it differs by more than the
+            tolerance: ``padded rows`` or ``rows of length 0``; empty if nothing was.
+        excluded_abs: The largest difference of what was left out, where that is finite in both.
     """
 
     output: str
@@ -102,6 +107,7 @@ class OutputDiff:
     cosine: float = math.nan
     rms: float = 0.0
     scale: float = 0.0
+    worst_abs: float = 0.0
     allowed: float = 0.0
     differing: int = 0
     compared: int = 0
@@ -114,6 +120,8 @@ class OutputDiff:
     inf_before: int = 0
     inf_after: int = 0
     note: str = ""
+    excluded: str = ""
+    excluded_abs: float = 0.0
 
     @property
     def excess_ratio(self) -> float:
@@ -121,14 +129,15 @@ class OutputDiff:
         if self.reason and (self.nan_after != self.nan_before or not self.compared):
             return math.inf
         if self.allowed:
-            return self.max_abs / self.allowed
+            return self.worst_abs / self.allowed
         return math.inf if self.differing else 0.0
 
     @property
     def difference_text(self) -> str:
-        """Return the largest difference and what is allowed there, in words."""
+        """Return the difference of the worst element and what is allowed there, in words."""
         where = f"in output {self.output!r} (allowed {self.allowed:.3g})"
-        return f"the largest difference is {self.max_abs:.3g} {where}"
+        kind = "largest" if self.worst_abs == self.max_abs else "worst"
+        return f"the {kind} difference is {self.worst_abs:.3g} {where}"
 
 
 def computes_in_half(model: ir.Model) -> bool:
@@ -199,6 +208,7 @@ def _compare_exactly(
         finite=before.size,
         zero=not before.any(),
         max_abs=gap,
+        worst_abs=gap,
     )
 
 
@@ -218,8 +228,7 @@ def _compare_floats(
         scales = np.full(x.shape, scale)
     scales = np.maximum(tolerance.least, scales)
     allowed = tolerance.max_abs * scales
-    excess = np.where(gap > allowed, gap, 0.0)
-    worst = int(np.argmax(excess if excess.any() else gap / scales)) if gap.size else 0
+    worst = int(np.argmax(gap / allowed if tolerance.max_abs else gap)) if gap.size else 0
     largest = float(np.max(gap, initial=0.0))
     cosine = _cosine_of(x, y)
     rms = _rms_of(gap) / (_rms_of(x) or 1.0)
@@ -229,7 +238,7 @@ def _compare_floats(
         reason = f"has NaN at {nan_after - nan_before:,} places where the original has numbers"
     elif odd:
         reason = f"has NaN or infinity at {odd:,} places where the other has none"
-    elif excess.any():
+    elif (gap > allowed).any():
         reason = f"differs by {gap[worst]:.3g}, allowed {allowed[worst]:.3g}"
         if x[worst] and abs(x[worst]) < scale and allowed[worst] < tolerance.max_abs * scale:
             reason += f" where it is {x[worst]:.3g}"
@@ -251,6 +260,7 @@ def _compare_floats(
         cosine=cosine,
         rms=rms,
         scale=scale,
+        worst_abs=float(gap[worst]) if gap.size else 0.0,
         allowed=float(allowed[worst]) if gap.size else tolerance.max_abs,
         differing=int(np.count_nonzero(~same)),
         compared=a.size,

@@ -15,10 +15,12 @@ from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
-from graphfix.wording import Tell
+from graphfix.wording import Tell, plural
 
 # How many branches are forced; each takes two more sessions.
-_MOST_FORCED = 4
+_MOST_FORCED = 8
+# How many that no run took are named; an export may have dozens, one in another.
+_MOST_NAMED = 4
 
 
 class ForcedBranches:
@@ -33,7 +35,6 @@ class ForcedBranches:
 
     Attributes:
         runs: The original's runs with a branch forced that the repaired model ran as well.
-        untaken: The branches that neither a case nor these runs took.
     """
 
     def __init__(
@@ -43,7 +44,16 @@ class ForcedBranches:
         self._usual = [run.case for run in original.runs if not run.case.poison]
         self._before, self._after, self._ep, self._tell = before, after, ep, tell
         self.runs: list[OriginalRun] = []
-        self.untaken = [str(branch) for branch in self._branches]
+        self._untaken = list(self._branches)
+        self._open_loops = list(original.branches.iter_open_loops())
+
+    @property
+    def untaken(self) -> list[str]:
+        """Return the branches and the trips of Loops that no run took, in words."""
+        names = list(dict.fromkeys(map(str, self._untaken)))
+        more = len(names) - _MOST_NAMED
+        names = names[:_MOST_NAMED] + ([plural(more, "more branch", "more branches")] * (more > 0))
+        return [*names, *self._open_loops[:_MOST_NAMED]]
 
     def run_both(
         self, feeds: Callable[[Case], Feeds]
@@ -71,7 +81,7 @@ class ForcedBranches:
                 message = f"the repaired model does not run with {branch} forced: {error}"
                 raise ModelError(message) from error
             self.runs += runs
-            self.untaken.remove(str(branch))
+            self._untaken.remove(branch)
 
     def _run_original(self, before: ir.Model, branch: Branch) -> list[OriginalRun]:
         """Run the original on some cases with a branch forced; return none if it cannot load."""

@@ -4,13 +4,16 @@ They keep their names, order, dtypes and ranks, symbolic dims stay symbolic, and
 default keep it, unless it is a pass's job to change that.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Interface
 from graphfix.facts.fixed_inputs import fixed_input_texts
 from graphfix.lengths.length_input import LengthInput
+from graphfix.proof.compare import Array
+from graphfix.wording import did_you_mean
 
 Values = Collection[ir.Value]
 
@@ -50,6 +53,54 @@ def list_interface_changes(
         changes += _compare_values("input", before.graph.inputs, after.graph.inputs, {}, dims=dims)
         changes += _find_lost_defaults(before, after)
     return changes
+
+
+def list_unfit_feeds(model: ir.Model, feeds: Mapping[str, Array]) -> list[str]:
+    """Return how arrays are other inputs than a model takes, as sentences without a subject.
+
+    Args:
+        model: The model, which ONNX Runtime did not run on them.
+        feeds: An array for each input.
+    """
+    inputs = {x.name or "": x for x in model.graph.inputs}
+    faults: list[str] = []
+    for name in feeds.keys() - inputs.keys():
+        faults.append(f"has no input {name!r}{closest_name(name, inputs)}")
+    for name, value in inputs.items():
+        if name in feeds:
+            if isinstance(value.type, ir.TensorType) and isinstance(feeds[name], np.ndarray):
+                faults += _list_unfit_array(name, value, feeds[name])
+        elif not value.is_initializer():
+            faults.append(f"needs an input {name!r}, {_input_text(value)}")
+    return sorted(faults)
+
+
+def closest_name(name: str, names: Iterable[str]) -> str:
+    """Return the question whether a name like ``name`` was meant, as text to append, or ""."""
+    question = did_you_mean(name, names).strip(";. ")
+    return f" ({question})" if question else ""
+
+
+def _list_unfit_array(name: str, value: ir.Value, array: Array) -> Iterator[str]:
+    texts = value.dtype == ir.DataType.STRING  # of several types in numpy
+    if value.dtype is not None and not texts and array.dtype != value.dtype.numpy():
+        yield f"takes the input {name!r} as {value.dtype.numpy()} instead of {array.dtype}"
+    if value.shape is None:
+        return
+    if len(value.shape) != array.ndim:
+        yield f"takes the input {name!r} with {len(value.shape)} dims instead of {array.ndim}"
+        return
+    for axis, (dim, size) in enumerate(zip(value.shape, array.shape, strict=True)):
+        if isinstance(dim, int) and dim != size:
+            yield f"takes {dim} in axis {axis} of the input {name!r} instead of {size}"
+
+
+def _input_text(value: ir.Value) -> str:
+    """Return the dtype and the dims of an input, such as ``float [B, T]``."""
+    if value.shape is None:
+        return _type_text(value)
+    dims = (str(x) if isinstance(x, int) else x.value or "?" for x in value.shape)
+    return f"{_type_text(value)} [{', '.join(dims)}]"
 
 
 def _names_of(values: Values) -> list[str]:

@@ -1,7 +1,7 @@
 """Comparison of a run's outputs with what the original returns for the same inputs."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from graphfix.proof.compare import (
     compare,
 )
 from graphfix.proof.content import ContentMasks
+from graphfix.proof.interface import closest_name
 from graphfix.shipped.in_front import last_entries
 
 
@@ -49,7 +50,8 @@ class OutputJudge:
         """Yield the difference of each output of the original from that name in ``outputs``."""
         for name, array in run.outputs.items():
             if name not in outputs:
-                yield OutputDiff(name, run.case.name, ok=False, reason="is missing")
+                reason = f"is missing{closest_name(name, outputs)}"
+                yield OutputDiff(name, run.case.name, ok=False, reason=reason)
                 continue
             yield self._compare_output(name, run, array, outputs[name])
 
@@ -67,9 +69,31 @@ class OutputJudge:
         diff = compare(
             name, case.name, before, after, gate, where=where, leave_out=leave_out, note=note
         )
-        if diff.ok and gate.whole and not case.poison:
-            return check_padding_finite(diff, before, after)
-        return diff
+        if not diff.ok or case.poison:
+            return diff
+        if gate.whole:
+            diff = check_padding_finite(diff, before, after)
+        return diff if where is None else self._note_excluded(diff, run, before, after, ~where)
+
+    def _note_excluded(
+        self, diff: OutputDiff, run: OriginalRun, before: Array, after: Array, excluded: Mask
+    ) -> OutputDiff:
+        """Return ``diff`` with what was left out of it, if that differs too much."""
+        if np.array_equal(before[excluded], after[excluded]):
+            return diff
+        rest = compare(
+            diff.output,
+            diff.case,
+            before,
+            after,
+            self.tolerance,
+            where=excluded,
+            leave_out="NaN",
+        )
+        if rest.ok:
+            return diff
+        kind = "rows of length 0" if run.case.empty_rows else "padded rows"
+        return replace(diff, excluded=kind, excluded_abs=rest.max_abs)
 
     def _elements_to_compare(
         self, name: str, run: OriginalRun, before: Array

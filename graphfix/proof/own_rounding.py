@@ -154,9 +154,9 @@ def _compare_outputs(
 
 
 def _largest_share(diffs: Sequence[OutputDiff], tolerance: Tolerance) -> float:
-    """Return the largest difference as a share of the numbers around it."""
-    shares = (x.excess_ratio * tolerance.max_abs for x in diffs if x.allowed)
-    return max((x for x in shares if np.isfinite(x)), default=0.0)
+    """Return the largest difference as a share of the numbers around the worst element."""
+    finite = (x for x in diffs if x.allowed and np.isfinite(x.excess_ratio))
+    return max((x.max_abs / x.allowed * tolerance.max_abs for x in finite), default=0.0)
 
 
 def _change_weights(graph: ir.Model, rng: np.random.Generator) -> ir.Model:

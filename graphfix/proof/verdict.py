@@ -120,12 +120,32 @@ class Verdict(Proof):
             where = "" if self.first_divergence is None else f" {self.first_divergence}"
             return f"output {worst.output!r} {worst.reason}, in case {worst.case!r}.{where}"
         count = len(self.cases)
+        excluded = self._excluded_text()
         if worst.max_abs == 0:
-            return f"identical in {plural(count, 'case')}."
+            return f"identical in {plural(count, 'case')}{excluded}."
         text = f"the same in {plural(count, 'case')}: "
         if (half := self._float16_text()) is not None:
-            return text + half
-        return f"{text}{worst.difference_text}, in case {worst.case!r}."
+            return f"{text}{half}{excluded}."
+        return f"{text}{worst.difference_text}, in case {worst.case!r}{excluded}."
+
+    def _excluded_text(self) -> str:
+        """Return what differs and was left out, as text to append; "" if nothing was.
+
+        Example: ``; left out: padded rows of 'y', which differ by up to 1.5``.
+        """
+        worst: dict[str, OutputDiff] = {}
+        for diff in (d for output_diffs in self.cases.values() for d in output_diffs):
+            if diff.excluded and (
+                diff.excluded not in worst or diff.excluded_abs > worst[diff.excluded].excluded_abs
+            ):
+                worst[diff.excluded] = diff
+        texts = (
+            f"{kind} of {diff.output!r}, which differ"
+            + (f" by up to {diff.excluded_abs:.3g}" if diff.excluded_abs else "")
+            for kind, diff in worst.items()
+        )
+        text = ", and ".join(texts)
+        return text and f"; left out: {text}"
 
     def _float16_text(self) -> str | None:
         """Return the error of float16 in words, or None where the gate is not that of float16."""
@@ -135,7 +155,7 @@ class Verdict(Proof):
         if integer_diffs and (parts or any(d.differing for d in integer_diffs)):
             same = min(1 - d.differing / d.compared for d in integer_diffs)
             parts.append(f"whole numbers are the same in {same:.2%} at least")
-        return f"{'; '.join(parts)}." if parts else None
+        return "; ".join(parts) or None
 
 
 def _float_agreement(diffs: Sequence[OutputDiff]) -> list[str]:

@@ -29,7 +29,7 @@ from graphfix.proof.default_session import DefaultSessionCheck
 from graphfix.proof.first_difference import Divergence, find_divergence
 from graphfix.proof.forced_branches import ForcedBranches
 from graphfix.proof.inner_tensors import ModelRun
-from graphfix.proof.interface import list_interface_changes
+from graphfix.proof.interface import list_interface_changes, list_unfit_feeds
 from graphfix.proof.judge import OutputJudge
 from graphfix.proof.verdict import Verdict
 from graphfix.runtime.compared_session import Opened, open_session
@@ -61,6 +61,9 @@ _USUAL_CASES = 18
 
 class Options(TypedDict, total=False):
     """Options of :func:`verify`.
+
+    ``graphfix.verify`` takes ``tolerance``, ``safety``, ``map_feeds`` and ``may_change``, where
+    they are not given, from the passes that ``after`` says it went through.
 
     Attributes:
         cases: The inputs; by default :func:`graphfix.feeds.case_search.make_cases` makes them.
@@ -364,12 +367,14 @@ class _Verification:
         forcing = ForcedBranches(
             self._original, self._graph, self._repaired_model, self._ep, self._report_progress
         )
-        self._forced, self._untaken = forcing.runs, forcing.untaken
+        self._forced = forcing.runs
         try:
             for run, outputs in forcing.run_both(self._repaired_feeds):
                 self._diffs_by_case[run.case.name] = self._compare_as_rounded(run, outputs)
         except ModelError as error:
             raise _RepairedFailedError(str(error)) from error
+        finally:
+            self._untaken = forcing.untaken
 
     def _note_conditions(self, ok: bool) -> None:
         """Note where the models ran, and that random numbers may be why outputs differ."""
@@ -462,6 +467,9 @@ class _Verification:
         try:
             return session.run(feeds)
         except RunError as error:
+            if unfit := list_unfit_feeds(self._repaired_model, feeds):
+                text = f"the models take other inputs: the repaired one {'; '.join(unfit)}"
+                raise _RepairedFailedError(text) from error
             where = "" if self._ep == "cpu" else f" on {LABELS[self._ep]}"
             reason = f"the repaired model does not run{where}, in case {case.name!r}: {error}"
             raise _RepairedFailedError(reason + self._killing_node_text(error, case)) from error

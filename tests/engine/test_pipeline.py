@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
+import onnx_ir as ir
 import pytest
+from onnx import helper
 
 import graphfix
+from graphfix.engine import registry
 from graphfix.feeds.signature import Signature
 
 WHISPER = Path(__file__).parents[2] / "models" / "whisper" / "model.onnx"
@@ -25,3 +29,50 @@ def test_the_default_domain_has_two_names_in_memory_too(spec: str) -> None:
     after = graphfix.run(spelt, spec).ops_after
     assert after == graphfix.run(usual, spec).ops_after
     assert [x for x in spelt.opset_imports if x != "com.microsoft"] == names
+
+
+def unnamed_constants() -> onnx.ModelProto:
+    """A model without sites whose Constant nodes, one in a branch, hold tensors without a name."""
+    floats, axis = helper.make_tensor("", 1, [2], [1.0, 2.0]), helper.make_tensor("", 7, [1], [0])
+    value = helper.make_tensor_value_info
+    then = [
+        helper.make_node("Constant", [], ["axis"], value=axis),
+        helper.make_node("Unsqueeze", ["s", "axis"], ["then"]),
+    ]
+    other = [
+        helper.make_node("Constant", [], ["again"], value=axis),
+        helper.make_node("Unsqueeze", ["x", "again"], ["else"]),
+    ]
+    bodies = {
+        f"{name}_branch": helper.make_graph(nodes, name, [], [value(name, 1, [1, "N", 2])])
+        for name, nodes in (("then", then), ("else", other))
+    }
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=floats),
+        helper.make_node("Add", ["x", "c"], ["s"]),
+        helper.make_node("If", ["k"], ["y"], **bodies),
+    ]
+    inputs = [value("x", 1, ["N", 2]), value("k", 9, [])]
+    graph = helper.make_graph(nodes, "m", inputs, [value("y", 1, [1, "N", 2])])
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=8)
+
+
+@pytest.mark.parametrize("spec", [*registry.PROFILES, "fold", "skew-gather"])
+def test_without_a_site_no_byte_changes_in_memory(spec: str) -> None:
+    proto = unnamed_constants()
+    wanted = proto.SerializeToString(deterministic=True)
+    model = ir.from_proto(unnamed_constants())
+    assert not graphfix.run(proto, spec).changed
+    assert not graphfix.run(model, spec).changed
+    assert proto.SerializeToString(deterministic=True) == wanted
+    assert ir.to_proto(model).SerializeToString(deterministic=True) == wanted
+
+
+def test_no_verb_changes_a_model_that_it_is_given() -> None:
+    proto = unnamed_constants()
+    wanted = proto.SerializeToString(deterministic=True)
+    graphfix.check(proto)
+    graphfix.plan(proto)
+    assert graphfix.verify(proto, graphfix.fix(proto, "fast"))
+    assert proto.SerializeToString(deterministic=True) == wanted

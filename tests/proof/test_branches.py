@@ -126,3 +126,44 @@ def test_shapes_are_asked_for_only_where_a_branch_is_left(monkeypatch: pytest.Mo
     found.record_run({"c": np.array(True)})
     assert [x.is_then for x in found.iter_untaken()] == [False]
     assert asked == [asks]
+
+
+INNER = """m (float[B, T] x) => (float[B, T] y) <int64 most = {5000}, int64 n = {3}, bool go = {1}>
+    { y = Loop (n, go, x) <body = g (int64 i, bool c, float[B, T] a) => (bool d, float[B, T] b) {
+        d = Identity (c)  long = Greater (i, most)
+        b = If (long) <then_branch = p () => (float[B, T] l) { l = Tanh (a) },
+                       else_branch = q () => (float[B, T] h) { h = Neg (a) }> }> }"""
+
+
+def test_a_fault_in_an_if_in_a_loop():
+    verdict = verify(model(INNER), model(INNER.replace("Tanh", "Sigmoid")))
+    assert not verdict.ok
+    assert "the then branch of If 'b' forced" in str(verdict)
+    same = verify(model(INNER), model(INNER))
+    assert same.ok
+    assert not any("branch" in x or "trips" in x for x in same.not_tried)
+
+
+def test_a_fault_where_both_conditions_are_rare():
+    text = """m (float[B, T] x) => (float[B, T] y)
+    <int64 most = {5000}, int64 at = {1}, float k = {1e9}>
+    { s = Shape (x)  t = Gather (s, at)  long = Greater (t, most)
+      y = If (long) <
+          then_branch = o () => (float[B, T] a) {
+              m = ReduceMax <keepdims = 0> (x)  big = Greater (m, k)
+              a = If (big) <then_branch = p () => (float[B, T] l) { l = Tanh (x) },
+                            else_branch = q () => (float[B, T] h) { h = Neg (x) }> },
+          else_branch = e () => (float[B, T] b) { b = Abs (x) }> }"""
+    verdict = verify(model(text), model(text.replace("Tanh", "Sigmoid")))
+    assert not verdict.ok
+    assert "the then branch of If 'a' forced" in str(verdict)
+    assert verify(model(text), model(text)).ok
+
+
+def test_trips_that_depend_on_the_input_are_said():
+    text = INNER.replace("int64 n = {3}", "int64 at = {1}").replace(
+        "{ y = Loop", "{ s = Shape (x)  n = Gather (s, at)  y = Loop"
+    )
+    verdict = verify(model(text), model(text))
+    assert verdict.ok
+    assert "more trips of Loop 'y'" in verdict.not_tried

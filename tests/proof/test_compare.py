@@ -48,6 +48,21 @@ def test_a_large_element_widens_its_own_vector_only_where_vectors_are_known():
     assert not diff(array, wrong).ok
 
 
+def test_the_worst_element_is_that_by_its_own_allowance():
+    before = np.array([[8e6] * 8, [1.0] * 8])
+    after = before.copy()
+    after[:, 0] += (10.0, 9e-5)
+    found = diff(before, after)
+    assert found.ok
+    assert found.max_abs == 10
+    assert found.worst_abs == pytest.approx(9e-5, rel=1e-2)
+    assert found.allowed == pytest.approx(1e-4)
+    assert found.excess_ratio == pytest.approx(0.9, rel=1e-2)
+    # Both are too far: the one that is shown is further beyond what is allowed there.
+    after[:, 0] += (1e3, 9e-3)
+    assert "differs by 0.00909" in diff(before, after).reason
+
+
 def test_rounding_of_a_large_output_passes():
     array = 1e4 * RNG.normal(size=(2, 3, 16))
     assert diff(array, array * (1 + 1e-6)).ok

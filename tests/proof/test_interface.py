@@ -8,6 +8,7 @@ import pytest
 
 from graphfix.core import interface_changes_of
 from graphfix.engine import registry
+from graphfix.feeds.case import Case
 from graphfix.proof.interface import list_interface_changes
 from graphfix.proof.verify import verify
 
@@ -85,3 +86,34 @@ def test_a_size_of_an_output_may_be_known_better() -> None:
     """What an output is declared as nobody feeds; of an input it would refuse other sizes."""
     known = TEXT.replace("=> (float[B, T] y", "=> (float[2, 6] y")
     assert list_interface_changes(model(TEXT), model(known)) == []
+
+
+AUDIO = "m (float[B, T] audio) => (float[B, T] y) { y = Relu (audio) }"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (AUDIO.replace("audio", "audios"), "has no input 'audio' (did you mean 'audios'?); needs"),
+        (
+            "m (float[B, T] audio, int64[B] n) => (float[B, T] y, int64[B] l) "
+            "{ y = Relu (audio)  l = Identity (n) }",
+            "needs an input 'n', int64 [B]",
+        ),
+        (AUDIO.replace("float", "double"), "the input 'audio' as float64 instead of float32"),
+        (AUDIO.replace("T]", "T, 3]"), "the input 'audio' with 3 dims instead of 2"),
+        (
+            "m (float[B, 40] audio) => (float[B, T] y) <int64[2] s = {-1, 40}> "
+            "{ r = Reshape (audio, s)  y = Relu (r) }",
+            "takes 40 in axis 1 of the input 'audio' instead of 7",
+        ),
+        ("m (int64[N] ids) => (int64[N] q) { q = Identity (ids) }", "needs an input 'ids', int64"),
+    ],
+)
+def test_of_unrelated_models_the_inputs_that_differ_are_said(text: str, says: str) -> None:
+    head = "the models take other inputs: the repaired one "
+    cases = [Case("given", {"B": 2, "T": 7}, {"audio": np.ones((2, 7), np.float32)})]
+    found = str(verify(model(AUDIO), model(text), cases=cases))
+    assert found.startswith(head)
+    assert says in found
+    assert "Required inputs" not in found

@@ -63,6 +63,8 @@ def frames() -> Array:
 def test_an_output_that_is_missing() -> None:
     (diff,) = judge("exact").compare_case(run(frames()), {"other": frames()})
     assert (diff.output, diff.case, diff.ok, diff.reason) == ("y", "the case", False, "is missing")
+    (diff,) = judge("exact").compare_case(run(frames(), name="logits"), {"logit": frames()})
+    assert diff.reason == "is missing (did you mean 'logit'?)"
 
 
 def test_all_elements_of_a_full_case_are_compared() -> None:
@@ -140,6 +142,19 @@ def test_rows_without_content_are_left_out() -> None:
     assert not compared(judge("exact"), case, after).ok
     # Nothing is known to stand apart: nothing is compared.
     assert compared(judge(), run(frames(), valid=(0, 3)), after).note.startswith("0 of 12")
+
+
+@pytest.mark.parametrize(("valid", "kind"), [((1, 3), "padded rows"), ((0, 3), "rows of length 0")])
+def test_what_is_left_out_and_differs_is_noted(valid: tuple[int, ...], kind: str) -> None:
+    after, isolated = frames(), np.ones((2, 3, 2), np.bool_)
+    case = run(frames(), valid=valid, isolated=isolated)
+    assert compared(judge(), case, after).excluded == ""
+    after[0, 1] += 1.5
+    found = compared(judge(), case, after)
+    assert (found.ok, found.excluded, found.excluded_abs) == (True, kind, 1.5)
+    after = frames()
+    after[0, 1] += 1e-6  # rounding
+    assert compared(judge(), case, after).excluded == ""
 
 
 def test_an_output_that_does_not_say_what_is_content_is_compared_whole() -> None:

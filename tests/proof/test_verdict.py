@@ -14,7 +14,7 @@ from graphfix.proof.verdict import Verdict
 
 
 def diff(case: str = "a", *, ok: bool = True, **facts: Any) -> OutputDiff:
-    return OutputDiff("y", case, ok=ok, **facts)
+    return OutputDiff("y", case, ok=ok, **{"worst_abs": facts.get("max_abs", 0.0), **facts})
 
 
 def verdict(*diffs: OutputDiff, ok: bool = True, **facts: Any) -> Verdict:
@@ -62,6 +62,26 @@ def test_a_small_difference_is_said() -> None:
     text = str(verdict(diff(), diff("b", max_abs=1e-6, compared=4)))
     assert text.startswith("the same in 2 cases: ")
     assert text.endswith(", in case 'b'.")
+
+
+def test_the_element_that_is_shown_is_worst_by_its_own_allowance() -> None:
+    text = str(verdict(diff(max_abs=8e4, worst_abs=5e-4, allowed=8e-4, compared=4)))
+    assert "the worst difference is 0.0005 in output 'y' (allowed 0.0008), in case 'a'" in text
+    alone = str(verdict(diff(max_abs=5e-4, allowed=8e-4, compared=4)))
+    assert "the largest difference is 0.0005 in output 'y' (allowed 0.0008)" in alone
+
+
+def test_what_differs_and_is_left_out_is_in_the_line() -> None:
+    padded = {"excluded": "padded rows"}
+    found = verdict(
+        diff("a", **padded, excluded_abs=0.5),
+        diff("b", **padded, excluded_abs=1.5),
+        diff("c", excluded="rows of length 0"),
+    )
+    assert str(found) == (
+        "identical in 3 cases; left out: padded rows of 'y', which differ by up to 1.5, and rows "
+        "of length 0 of 'y', which differ."
+    )
 
 
 HALF = {"scale": 2.0, "cosine": 0.999, "compared": 10, "allowed": 0.1}

@@ -85,7 +85,12 @@ def test_the_verdict_says_output_number_allowed_and_case():
     assert worst.output == "y"
     assert worst.max_abs > 1
     assert worst.cosine == pytest.approx(-1)
-    for part in ("output 'y'", f"{worst.max_abs:.3g}", f"allowed {worst.allowed:.3g}", worst.case):
+    for part in (
+        "output 'y'",
+        f"{worst.worst_abs:.3g}",
+        f"allowed {worst.allowed:.3g}",
+        worst.case,
+    ):
         assert part in str(verdict)
 
 
