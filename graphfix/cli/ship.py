@@ -46,7 +46,8 @@ _FULL = {
     "states",
     multiple=True,
     metavar="INPUT=OUTPUT",
-    help="An input, and the output that gives it for the next step, if names do not tell.",
+    help="An input, and the output that gives it for the next step, if names do not tell; of many "
+    "at once, 'cached_*=new_cached_*'.",
 )
 @_options.flag_option(
     "--stream",
@@ -152,6 +153,8 @@ def _print_result(model: str, result: Shipped, *, verbose: bool) -> None:
         _print_container(result, container, verbose=verbose)
     if result.manifest.stream is not None:
         _print_stream(result.manifest.stream)
+        for remark in result.remarks:
+            _terminal.print_row("note", remark, colour="yellow")
     _print_proof(result, verbose=verbose)
     for name, size in result.sizes.items():
         _terminal.print_row("file", f"{name}, {_size_text(size)}")

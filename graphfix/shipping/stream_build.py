@@ -17,7 +17,7 @@ from graphfix.engine import pipeline, registry
 from graphfix.engine.report import Report
 from graphfix.errors import PaddingError
 from graphfix.feeds.dim_groups import Tie
-from graphfix.feeds.states import StatePair
+from graphfix.feeds.states import StatePair, expand_state_globs
 from graphfix.files import atomic_file, io
 from graphfix.job.remaining_findings import compare_hazards
 from graphfix.job.rounding_search import MARGINS, Calibration, rounding_tolerance
@@ -184,6 +184,7 @@ def ship_stream(
     if branch := branch_input_of(model):
         spec = f"{_BRANCH}:{quote_name(branch)}=true,{spec}"
     model = fix_and_fold_inputs(model, spec)
+    states = expand_state_globs(model, states)
     plan, constants, tie = choose_running_plan(source, model, containers, cache, states)
     usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
     order = StreamOrder(source, plan, spec, tie, usual, ep, tell)
@@ -273,6 +274,7 @@ def _ship_once(order: StreamOrder, folder: Path, uses: Iterable[Use]) -> Shipped
             checked=hazards,
             padding=(),
             whole=proof,
+            remarks=plan.remarks,
             unrounded=reasons_not_rounded(
                 order.passes_at(plan.containers[0], plan.fixed_caches), reports
             ),
