@@ -78,6 +78,7 @@ class Shipped(Proof):
             "left": [asdict(x) for x in (*self.faults, *self.left)],
             "searched": self.searched,
             "unrounded": list(self.unrounded),
+            "remarks": list(self.remarks),
         }
 
 

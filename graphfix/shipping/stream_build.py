@@ -152,6 +152,7 @@ def ship_stream(
     *,
     cache: Sequence[int],
     states: Sequence[StatePair],
+    axis: str,
     passes: str,
     float16: bool,
     ep: Ep,
@@ -168,6 +169,7 @@ def ship_stream(
         containers: The sizes of its dims but those of caches.
         cache: The sizes of caches.
         states: States that the user names.
+        axis: The dim of the entries that each step adds, if several could be.
         passes: Text as ``-p`` takes it; "" for the usual ones.
         float16: Whether weights and arithmetic become float16.
         ep: Where the containers are proved besides the CPU.
@@ -185,7 +187,7 @@ def ship_stream(
         spec = f"{_BRANCH}:{quote_name(branch)}=true,{spec}"
     model = fix_and_fold_inputs(model, spec)
     states = expand_state_globs(model, states)
-    plan, constants, tie = choose_running_plan(source, model, containers, cache, states)
+    plan, constants, tie = choose_running_plan(source, model, containers, cache, states, axis)
     usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
     order = StreamOrder(source, plan, spec, tie, usual, ep, tell)
     allowed = (

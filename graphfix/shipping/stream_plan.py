@@ -80,6 +80,7 @@ def plan_stream(
     spec: ContainerSpec,
     cache: Sequence[int],
     user_states: Iterable[StatePair] = (),
+    axis: str = "",
 ) -> StreamPlan:
     """Read a model, and choose its containers.
 
@@ -88,6 +89,7 @@ def plan_stream(
         spec: The sizes of its dims but those of the caches.
         cache: The sizes of the caches.
         user_states: States that the user names.
+        axis: The dim of the entries that each step adds, if several could be; "" if none is named.
 
     Raises:
         UsageError: A size is missing, or the model continues no states.
@@ -104,7 +106,7 @@ def plan_stream(
     if not states:
         raise UsageError(_no_states_message(model, inferred))
     cache_dims = tuple(dict.fromkeys(x.dim for x in states if x.dim))
-    new = _dim_of_new_entries(signature, states, cache_dims)
+    new = _dim_of_new_entries(signature, states, cache_dims, axis)
     groups = tuple(dict.fromkeys(signature.group_of(s) for s in signature.symbols()))
     groups = tuple(x for x in groups if x not in signature.derived)
     windows = _cache_windows(model, inferred, states)
@@ -187,18 +189,32 @@ def _state_remarks(
 
 
 def _dim_of_new_entries(
-    signature: Signature, states: Sequence[GrowingState], cache_dims: Sequence[str]
+    signature: Signature, states: Sequence[GrowingState], cache_dims: Sequence[str], axis: str
 ) -> str:
-    """Return the dim of the entries that each step adds.
+    """Return the dim of the entries that each step adds, which ``axis`` names if it is not "".
+
+    Token ids are new in each step; data beside them, as of an encoder, may stay as they are.
 
     Raises:
-        UsageError: No input besides the states has one.
+        UsageError: No input besides the states has one, or not the one that is named.
     """
     fed_back = {x.input for x in states}
     free = [x for x in signature.inputs if x.name not in fed_back]
     tokens = [x for x in free if x.role.kind in ("tokens", "data")]
     token_groups = {signature.group_of(s) for s in all_symbols(tokens)} - {*cache_dims}
-    new = next((x for x in signature.times if x in token_groups), None)
+    candidates = [x for x in signature.times if x in token_groups]
+    if axis:
+        symbol = signature.symbol_of(axis)
+        group = None if symbol is None else signature.group_of(symbol)
+        if group not in candidates:
+            names = ", ".join(map(signature.user_name, candidates)) or "none"
+            raise UsageError(
+                f"--axis {axis}: no step adds entries to that dim; these may be: {names}"
+            )
+        return str(group)
+    ids = [x for x in tokens if x.role.kind == "tokens"]
+    id_groups = {signature.group_of(s) for s in all_symbols(ids)}
+    new = next((x for x in candidates if x in id_groups), next(iter(candidates), None))
     if new is None:
         raise UsageError(
             "no input besides the states has a symbolic dim, so nothing says how many entries a "
