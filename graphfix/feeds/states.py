@@ -94,39 +94,34 @@ def find_states_by_shape(
     known = {name for x in states for name in (x.input, x.output)}
     inputs = [x for x in _free_inputs(model) if x.name not in known]
     outputs = [x for x in outputs if x.name not in known]
-    kinds = Counter(_kind_of(x) for x in inputs)
-    shared = {k for k, n in kinds.items() if k and Counter(map(_kind_of, outputs))[k] == n}
-    before = [x for x in inputs if _kind_of(x) in shared]
+    # What is as long as nothing else is data, and no state of fixed size.
+    candidates = [x for x in inputs if _has_own_dims(x, x, inputs) and not _indexes_table(x)]
+    kinds, output_kinds = (Counter(map(_kind_of, x)) for x in (candidates, outputs))
+    shared = {kind for kind, n in kinds.items() if kind and output_kinds[kind] == n}
+    before = [x for x in candidates if _kind_of(x) in shared]
     after = [x for x in outputs if _kind_of(x) in shared]
-    if len(before) == len(inputs) or len(after) == len(outputs):
+    in_one_order = [*map(_kind_of, before)] == [*map(_kind_of, after)]
+    has_content = any(_is_content(x) for x in inputs if x not in before)
+    if not in_one_order or not has_content or len(after) == len(outputs):
         return ()
-    if [*map(_kind_of, before)] != [*map(_kind_of, after)]:
-        return ()
-    pairs = list(zip(before, after, strict=True))
-    if not all(_has_own_dims(x, y, inputs) and not _indexes_table(x) for x, y in pairs):
-        return ()
-    if not any(_is_content(x) for x in inputs if x not in before):
-        return ()
-    return tuple(StatePair(x.name or "", y.name or "") for x, y in pairs)
+    return tuple(StatePair(x.name or "", y.name or "") for x, y in zip(before, after, strict=True))
 
 
 def unpaired_states(model: ir.Model, states: Iterable[StatePair]) -> tuple[str, ...]:
     """Return the free inputs that look like states and are none of ``states``.
 
-    They are called states, or an output that is no state either has their type and shape.
+    They are called states, or are of fixed size, and an output that is no state has their type and
+    shape.
     """
     known = {name for x in states for name in (x.input, x.output)}
-    outputs = [x for x in model.graph.outputs if x.name not in known]
+    kinds = {_kind_of(x) for x in model.graph.outputs if x.name not in known} - {None}
     inputs = _free_inputs(model)
-    return tuple(
-        x.name or ""
-        for x in inputs
-        if x.name not in known
-        and (
-            is_state_name(x.name or "")
-            or any(_kind_of(x) is not None and _kind_of(x) == _kind_of(y) for y in outputs)
-        )
-    )
+
+    def looks_like_state(value: ir.Value) -> bool:
+        has_twin = _kind_of(value) in kinds and _has_own_dims(value, value, inputs)
+        return is_state_name(value.name or "") or has_twin
+
+    return tuple(x.name or "" for x in inputs if x.name not in known and looks_like_state(x))
 
 
 def expand_state_globs(model: ir.Model, states: Iterable[StatePair]) -> tuple[StatePair, ...]:

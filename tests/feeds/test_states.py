@@ -158,6 +158,12 @@ def test_states_of_one_stem(inputs: str, outputs: str, found: list[str]) -> None
             "float[1,S] y, float[1,8] r0, float[1,8] r1, float[2,8] r2",
             ["r0 to aa", "r1 to bb", "r2 to pp"],
         ),
+        # What is as long as the step is no state, although the output is, too.
+        (
+            "float[1,T,4] x, float[1,2,4] aa, float[1,4] bb",
+            "float[1,T,4] y, float[1,2,4] r0, float[1,4] r1",
+            ["r0 to aa", "r1 to bb"],
+        ),
         # In another order, one more of them, and what is the model's own content.
         (
             "int64[1,S] ids, float[1,8] aa, float[2,8] pp",
