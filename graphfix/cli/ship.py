@@ -8,9 +8,11 @@ import click
 
 from graphfix.cli import _options, _page, _terminal
 from graphfix.spec.quoting import quote_name
-from graphfix.wording import kernels_text
+from graphfix.wording import kernels_text, plural
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from graphfix.runtime.provider import Ep
     from graphfix.shipped.manifest import Container, Streaming
     from graphfix.shipping.result import Shipped
@@ -46,7 +48,8 @@ _FULL = {
     "states",
     multiple=True,
     metavar="INPUT=OUTPUT",
-    help="An input, and the output that gives it for the next step, if names do not tell.",
+    help="An input, and the output that gives it for the next step, if names do not tell; of many "
+    "at once, 'cached_*=new_cached_*'.",
 )
 @_options.flag_option(
     "--stream",
@@ -147,6 +150,10 @@ def _print_result(model: str, result: Shipped, *, verbose: bool) -> None:
     _terminal.print_row("check", str(result.checked), colour="yellow" if errors else None)
     for finding in result.checked.after if verbose else errors:
         _terminal.print_row("left", f"{finding.rule} at {finding.at}: {finding.message}")
+    if result.manifest.stream is not None:
+        _print_step_cost(result.manifest.containers)
+        for remark in result.remarks:
+            _terminal.print_row("note", remark, colour="yellow")
     click.echo()
     for container in result.manifest.containers:
         _print_container(result, container, verbose=verbose)
@@ -180,6 +187,20 @@ def _print_container(result: Shipped, container: Container, *, verbose: bool) ->
                 for note in (*verdict.notes, *dropped):
                     _terminal.print_row("note", note)
     click.echo()
+
+
+def _print_step_cost(containers: Sequence[Container]) -> None:
+    """Print what the dearest step runs, if any of it is recompiled or runs on the CPU."""
+    counts = [x for container in containers if (x := container.kernels["after"]) is not None]
+    dearest = max(counts, key=lambda x: (x["remade"], x["cpu"], x["dispatches"]), default=None)
+    if dearest is None or not (dearest["remade"] or dearest["cpu"]):
+        return
+    _terminal.print_row(
+        "step",
+        f"{plural(dearest['dispatches'], 'kernel')} a step on DirectML, {dearest['remade']:,} of "
+        f"them recompiled, and {dearest['cpu']:,} on the CPU; predicted",
+        colour="yellow",
+    )
 
 
 def _print_stream(stream: Streaming) -> None:

@@ -2,31 +2,40 @@
 
 A decoder's cache, the hidden state of a recurrence, the left context of a streaming Conv. Nothing
 in a graph says which input belongs to which output; exporters say it in names, ``past`` and
-``present``, ``in_cache0`` and ``out_cache0``, ``state`` and ``new_state``.
+``present``, ``in_cache0`` and ``out_cache0``, ``conv_h`` and ``new_conv_h``. Names that agree but
+for such words are a pair, if types and shapes agree too.
 """
 
-import operator
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graphfix.feeds.input import single_symbol
 from graphfix.graph.dims import contradicts_shape
+from graphfix.graph.nodes import is_op
 from graphfix.runtime.port import Array, Feeds
 
 # Words of a name for the direction of a state; the other words say which state it is.
 _DIRECTION_WORDS = frozenset(
     {"past", "present", "prev", "previous", "next", "new", "old", "cur", "current", "updated"}
-    | {"in", "out", "input", "output", "i", "o", "n"}
+    | {"last", "cached", "in", "out", "input", "output", "i", "o", "n"}
 )
+# Of these, the ones that only an output has that an input of the same name takes.
+_NEXT_WORDS = frozenset({"new", "next", "updated", "present"})
 _STATES = frozenset(
-    {"past", "present", "prev", "previous", "cache", "caches", "state", "states"}
-    | {"mem", "memory", "memories", "buffer", "context"}
+    {"past", "present", "prev", "previous", "cache", "caches", "cached", "state", "states"}
+    | {"mem", "memory", "memories", "buf", "buffer", "context"}
 )
-# Of an LSTM: h, h0, hn, c0.
-_RECURRENT = re.compile(r"[hcs][0nx]?", re.IGNORECASE)
+# Words that only say that something is a state; a stem may lack them on one side.
+_KINDS = frozenset({"cache", "state"})
+# Of an LSTM: h, h0, hn, c0, h_0, hx, prev_h, h1.
+_RECURRENT = re.compile(r"(?P<letter>[hcs])_?[0-9ntxy]?", re.IGNORECASE)
 _PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+
+Stem = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -51,32 +60,168 @@ def find_states(model: ir.Model) -> tuple[StatePair, ...]:
     Inputs and outputs are paired by name first: ``past_key_values.0.decoder.key`` with
     ``present.0.decoder.key``. The remaining inputs and outputs that are called states are paired in
     order, if there are as many of both and their dtypes and shapes fit.
+
+    An input that is not called a state is one only if its output is called the next of it, or both
+    are numbered alike, and its dims are its own: what is as long as another input is data.
     """
-    inputs = [x for x in model.graph.inputs if x.name and _is_state_name(x.name)]
-    outputs = [x for x in model.graph.outputs if x.name]
+    inputs, outputs = _free_inputs(model), [x for x in model.graph.outputs if x.name]
     output_by_input = _pair_by_name(inputs, outputs)
+    if not any(_is_content(x) for x in inputs if x.name not in output_by_input):
+        # Nothing would be left to feed, so that what is not called a state is the content.
+        output_by_input = {k: x for k, x in output_by_input.items() if is_state_name(k)}
     paired = output_by_input.values()
     output_by_input |= _pair_in_order(
-        [x for x in inputs if x.name not in output_by_input],
-        [x for x in outputs if x.name not in paired and _is_state_name(x.name or "")],
+        [x for x in inputs if x.name not in output_by_input and is_state_name(x.name or "")],
+        [x for x in outputs if x.name not in paired and is_state_name(x.name or "")],
     )
-    names = [x.name for x in inputs if x.name in output_by_input]
+    names = [x.name or "" for x in inputs if x.name in output_by_input]
     return tuple(StatePair(name, output_by_input[name]) for name in names)
 
 
+def find_states_by_shape(
+    model: ir.Model, states: Iterable[StatePair], outputs: Sequence[ir.Value]
+) -> tuple[StatePair, ...]:
+    """Return states of fixed size that only order and shape tell, if one assignment is possible.
+
+    Each remaining input of a shape continues an output of that shape, in order, if there are as
+    many of both; and some other input and output remain, since they are what the model is for.
+
+    Args:
+        model: The model.
+        states: The states that are known already.
+        outputs: The outputs of the model, with the shapes that are inferred for them.
+    """
+    known = {name for x in states for name in (x.input, x.output)}
+    inputs = [x for x in _free_inputs(model) if x.name not in known]
+    outputs = [x for x in outputs if x.name not in known]
+    # What is as long as nothing else is data, and no state of fixed size.
+    candidates = [x for x in inputs if _has_own_dims(x, x, inputs) and not _indexes_table(x)]
+    kinds, output_kinds = (Counter(map(_kind_of, x)) for x in (candidates, outputs))
+    shared = {kind for kind, n in kinds.items() if kind and output_kinds[kind] == n}
+    before = [x for x in candidates if _kind_of(x) in shared]
+    after = [x for x in outputs if _kind_of(x) in shared]
+    in_one_order = [*map(_kind_of, before)] == [*map(_kind_of, after)]
+    has_content = any(_is_content(x) for x in inputs if x not in before)
+    if not in_one_order or not has_content or len(after) == len(outputs):
+        return ()
+    return tuple(StatePair(x.name or "", y.name or "") for x, y in zip(before, after, strict=True))
+
+
+def unpaired_states(model: ir.Model, states: Iterable[StatePair]) -> tuple[str, ...]:
+    """Return the free inputs that look like states and are none of ``states``.
+
+    They are called states, or are of fixed size, and an output that is no state has their type and
+    shape.
+    """
+    known = {name for x in states for name in (x.input, x.output)}
+    kinds = {_kind_of(x) for x in model.graph.outputs if x.name not in known} - {None}
+    inputs = _free_inputs(model)
+
+    def looks_like_state(value: ir.Value) -> bool:
+        has_twin = _kind_of(value) in kinds and _has_own_dims(value, value, inputs)
+        return is_state_name(value.name or "") or has_twin
+
+    return tuple(x.name or "" for x in inputs if x.name not in known and looks_like_state(x))
+
+
+def expand_state_globs(model: ir.Model, states: Iterable[StatePair]) -> tuple[StatePair, ...]:
+    """Return the states that patterns such as ``cached_*=new_cached_*`` stand for.
+
+    What the input's ``*`` stand for is put in place of the output's, one by one. A pattern that
+    matches no input is returned as it is.
+    """
+    names = [x.name or "" for x in model.graph.inputs]
+    expanded: dict[StatePair, None] = {}
+    for state in states:
+        pattern = ".*".join(map(re.escape, state.input.split("*"))).replace(".*", "(.*)")
+        matches = [] if state.input in names else [re.fullmatch(pattern, x) for x in names]
+        pairs = [StatePair(x[0], _fill_stars(state.output, x.groups())) for x in matches if x]
+        expanded |= dict.fromkeys(pairs or [state])
+    return tuple(expanded)
+
+
+def _fill_stars(pattern: str, texts: Iterable[str]) -> str:
+    for text in texts:
+        pattern = pattern.replace("*", text, 1)
+    return pattern
+
+
+def _free_inputs(model: ir.Model) -> list[ir.Value]:
+    return [x for x in model.graph.inputs if x.name and not x.is_initializer()]
+
+
 def _pair_by_name(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> dict[str, str]:
-    """Return the output of each input that has one namesake: by all words first, then in order."""
+    """Return the output of each input that has one namesake: by all words first, then by fewer."""
     output_by_input: dict[str, str] = {}
-    for is_alike in (operator.eq, _contains_in_order):
-        for value in inputs:
-            if value.name in output_by_input:
-                continue
-            stem = _state_stem(value.name or "")
-            alike = [x for x in outputs if is_alike(_state_stem(x.name or ""), stem)]
-            namesakes = [x.name or "" for x in alike if _can_feed(value, x)]
-            if len(namesakes) == 1 and namesakes[0] not in output_by_input.values():
-                output_by_input[value.name or ""] = namesakes[0]
+    for is_alike in _LIKENESSES:
+        before = [x for x in inputs if x.name not in output_by_input]
+        after = [x for x in outputs if x.name not in output_by_input.values()]
+        fitting = [
+            (x.name or "", y.name or "")
+            for x in before
+            for y in after
+            if is_alike(_state_stem(y.name or ""), _state_stem(x.name or ""))
+            and _can_feed(x, y)
+            and _is_continued(x, y, inputs)
+        ]
+        input_counts, output_counts = Counter(x for x, _ in fitting), Counter(y for _, y in fitting)
+        output_by_input |= {
+            x: y for x, y in fitting if input_counts[x] == 1 and output_counts[y] == 1
+        }
     return output_by_input
+
+
+def _is_continued(value: ir.Value, output: ir.Value, inputs: Sequence[ir.Value]) -> bool:
+    """Return whether an output of the same stem is the next of an input, and not made of it."""
+    name = value.name or ""
+    if _is_layer_output(name):
+        return False
+    if is_state_name(name):
+        return True
+    words = {*_split_words(output.name or "")}
+    says_next = bool(words & _NEXT_WORDS) or any(x.isdigit() for x in _state_stem(name))
+    return says_next and _has_own_dims(value, output, inputs) and not _indexes_table(value)
+
+
+def _is_content(value: ir.Value) -> bool:
+    """Return whether an input may be what a model is fed, and no number for all of it."""
+    sizes = [*(value.shape or ())]
+    return len(sizes) > 1 or any(x != 1 for x in sizes) or _indexes_table(value)
+
+
+def _has_own_dims(value: ir.Value, output: ir.Value, inputs: Sequence[ir.Value]) -> bool:
+    """Return whether the dims of an input are fixed, a batch, or one that grows in the output."""
+    if value.shape is None or output.shape is None:
+        return False
+    other_shapes = [x.shape for x in inputs if x is not value and x.shape is not None]
+    batches = {single_symbol(x[0]) for x in other_shapes if len(x)}
+    grown = 0
+    for before, after in zip(value.shape, output.shape, strict=True):
+        symbol = single_symbol(before)
+        if isinstance(before, int) or symbol in batches:
+            continue
+        if before == after or symbol is None:
+            return False
+        grown += 1
+    return grown <= 1
+
+
+def _indexes_table(value: ir.Value) -> bool:
+    """Return whether an input is ids, which are looked up in a table of weights."""
+    return any(
+        is_op(x.node, "Gather")
+        and x.idx == 1
+        and x.node.inputs[0] is not None
+        and x.node.inputs[0].is_initializer()
+        for x in value.uses()
+    )
+
+
+def _kind_of(value: ir.Value) -> tuple[object, ...] | None:
+    """Return dtype and dims of a value that is no scalar; None if they are not known."""
+    if value.shape is None or len(value.shape) < 2:
+        return None
+    return (value.dtype, *(x if isinstance(x, int) else str(x) for x in value.shape))
 
 
 def _pair_in_order(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> dict[str, str]:
@@ -113,26 +258,69 @@ def _split_words(name: str) -> Iterator[str]:
     return (x.lower() for x in _PARTS.findall(name))
 
 
-def _is_state_name(name: str) -> bool:
+def is_state_name(name: str) -> bool:
     """Return whether a name says that it is a state."""
-    words = list(_split_words(name))
-    if "hidden" in words and "states" in words:  # of one layer for the next, within one run
+    if _is_layer_output(name):
         return False
-    return bool(_STATES & set(words)) or bool(_RECURRENT.fullmatch(name.strip("_")))
+    words = {*_split_words(name)}
+    return bool(_STATES & words) or "hidden" in words or _recurrent_letter(name) is not None
 
 
-def _state_stem(name: str) -> tuple[str, ...]:
+def _is_layer_output(name: str) -> bool:
+    """Return whether a name is that of what one layer hands the next, within one run."""
+    return {"hidden", "states"} <= {*_split_words(name)}
+
+
+def _recurrent_letter(name: str) -> str | None:
+    """Return the ``h`` of ``h_0``, ``prev_h`` and ``hn``; None of any other name."""
+    words = [x for x in re.split(r"[_./:]+", name.lower()) if x]
+    match = _RECURRENT.fullmatch("_".join(x for x in words if x not in _DIRECTION_WORDS))
+    return None if match is None else match["letter"]
+
+
+def _state_stem(name: str) -> Stem:
     """Return which state a name means, without the words for its direction."""
-    words = [x.removesuffix("s") for x in _split_words(name) if x not in _DIRECTION_WORDS]
-    if _RECURRENT.fullmatch(name.strip("_")):
-        words = [name.strip("_")[0].lower()]
-    return tuple(words)
+    words = [x if x in _DIRECTION_WORDS else x.removesuffix("s") for x in _split_words(name)]
+    return tuple(x for x in words if x not in _DIRECTION_WORDS)
 
 
-def _contains_in_order(part: tuple[str, ...], words: tuple[str, ...]) -> bool:
+def _without_kinds(stem: Stem) -> Stem:
+    return tuple(x for x in stem if x not in _KINDS)
+
+
+def _is_equal(output: Stem, value: Stem) -> bool:
+    return output == value
+
+
+def _is_equal_but_for_kinds(output: Stem, value: Stem) -> bool:
+    return bool(_without_kinds(value)) and _without_kinds(output) == _without_kinds(value)
+
+
+def _is_one_recurrence(output: Stem, value: Stem) -> bool:
+    """Return whether both are the ``h`` of a recurrence: ``h_0`` and ``h_n``, ``hx`` and ``hy``."""
+    letters = [_recurrent_letter("_".join(x)) for x in (output, value)]
+    return letters[0] is not None and letters[0] == letters[1]
+
+
+def _is_equal_but_for_numbers(output: Stem, value: Stem) -> bool:
+    words, own = ([x for x in y if not x.isdigit()] for y in (output, value))
+    return bool(own) and words == own
+
+
+def _contains_in_order(part: Stem, words: Stem) -> bool:
     """Return whether the words of a name, one of them a number, are in another in order."""
     remaining = iter(words)
     return any(x.isdigit() for x in part) and all(x in remaining for x in part)
+
+
+# How stems of an output and an input are compared, the strictest first.
+_LIKENESSES: tuple[Callable[[Stem, Stem], bool], ...] = (
+    _is_equal,
+    _is_equal_but_for_kinds,
+    _contains_in_order,
+    _is_one_recurrence,
+    _is_equal_but_for_numbers,
+)
 
 
 def _can_feed(value: ir.Value, output: ir.Value) -> bool:

@@ -83,7 +83,7 @@ def ship(
         passes: Text as ``-p`` takes it; by default :func:`default_passes`. Where it names no
             ``ilens-mask`` or ``fix-dims``, they run behind its first item, or before the first
             that fuses or rounds.
-        axis: The dim that is padded, if several could be.
+        axis: The dim that is padded, or grows by each step, if several could be.
         float16: Whether weights and arithmetic become float16.
         ep: Where the containers are proved besides the CPU.
         tolerance: What may differ.
@@ -118,6 +118,7 @@ def ship(
             containers,
             cache=cache,
             states=states,
+            axis=axis,
             passes=passes,
             float16=float16,
             ep=ep,

@@ -35,6 +35,7 @@ class Shipped(Proof):
         left: Bad places: repairs that spoiled a container, and what was done about each.
         searched: The result of the search for them, in a sentence; "" if there was none.
         unrounded: Why passes that round did not change a container; each reason once.
+        remarks: Which states were told by shape alone, and what looks like one and is none.
     """
 
     folder: Path | None
@@ -47,6 +48,7 @@ class Shipped(Proof):
     left: tuple[FailedRepair, ...] = ()
     searched: str = ""
     unrounded: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -76,6 +78,7 @@ class Shipped(Proof):
             "left": [asdict(x) for x in (*self.faults, *self.left)],
             "searched": self.searched,
             "unrounded": list(self.unrounded),
+            "remarks": list(self.remarks),
         }
 
 

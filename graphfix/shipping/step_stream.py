@@ -93,7 +93,10 @@ class TimedSteps:
         cache = sorted({x.sizes[d] for x in manifest.containers for d in grows})
         states = [StatePair(x.input, x.output) for x in streaming.states]
         model = fix_and_fold_inputs(io.load(source), str(manifest.provenance.get("passes", "")))
-        plan, constants, _ = choose_running_plan(source, model, ContainerSpec(sizes), cache, states)
+        new = names.get(manifest.axis.dim, [manifest.axis.dim])[0]
+        plan, constants, _ = choose_running_plan(
+            source, model, ContainerSpec(sizes), cache, states, new
+        )
         with open_original(source) as session:
             sequences = SequenceRunner(
                 plan, lambda feeds: session.run({**constants, **feeds}), seed

@@ -17,7 +17,7 @@ from graphfix.engine import pipeline, registry
 from graphfix.engine.report import Report
 from graphfix.errors import PaddingError
 from graphfix.feeds.dim_groups import Tie
-from graphfix.feeds.states import StatePair
+from graphfix.feeds.states import StatePair, expand_state_globs
 from graphfix.files import atomic_file, io
 from graphfix.job.remaining_findings import compare_hazards
 from graphfix.job.rounding_search import MARGINS, Calibration, rounding_tolerance
@@ -152,6 +152,7 @@ def ship_stream(
     *,
     cache: Sequence[int],
     states: Sequence[StatePair],
+    axis: str,
     passes: str,
     float16: bool,
     ep: Ep,
@@ -168,6 +169,7 @@ def ship_stream(
         containers: The sizes of its dims but those of caches.
         cache: The sizes of caches.
         states: States that the user names.
+        axis: The dim of the entries that each step adds, if several could be.
         passes: Text as ``-p`` takes it; "" for the usual ones.
         float16: Whether weights and arithmetic become float16.
         ep: Where the containers are proved besides the CPU.
@@ -184,7 +186,8 @@ def ship_stream(
     if branch := branch_input_of(model):
         spec = f"{_BRANCH}:{quote_name(branch)}=true,{spec}"
     model = fix_and_fold_inputs(model, spec)
-    plan, constants, tie = choose_running_plan(source, model, containers, cache, states)
+    states = expand_state_globs(model, states)
+    plan, constants, tie = choose_running_plan(source, model, containers, cache, states, axis)
     usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
     order = StreamOrder(source, plan, spec, tie, usual, ep, tell)
     allowed = (
@@ -273,6 +276,7 @@ def _ship_once(order: StreamOrder, folder: Path, uses: Iterable[Use]) -> Shipped
             checked=hazards,
             padding=(),
             whole=proof,
+            remarks=plan.remarks,
             unrounded=reasons_not_rounded(
                 order.passes_at(plan.containers[0], plan.fixed_caches), reports
             ),

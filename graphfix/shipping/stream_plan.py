@@ -15,7 +15,12 @@ from graphfix.facts.symbolic.expressions import Dim, equal_dims, symbols_of
 from graphfix.facts.symbolic.sums import window_limit
 from graphfix.feeds.input import all_symbols
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.states import StatePair, find_states
+from graphfix.feeds.states import (
+    StatePair,
+    find_states,
+    find_states_by_shape,
+    unpaired_states,
+)
 from graphfix.shipped.manifest import InputPort, Port
 from graphfix.shipping.container_spec import ContainerSpec
 from graphfix.shipping.first_call import FirstCall
@@ -41,6 +46,7 @@ class StreamPlan:
         containers: The sizes of each container: small caches first, then few new entries.
         names: The model's own names of each dim.
         first: What only the first call of the original computes.
+        remarks: Which states were told by shape alone, and what looks like one and is none.
     """
 
     signature: Signature
@@ -55,6 +61,7 @@ class StreamPlan:
     containers: tuple[Mapping[str, int], ...]
     names: Mapping[str, tuple[str, ...]]
     first: FirstCall | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def has_growing_states(model: ir.Model) -> bool:
@@ -73,6 +80,7 @@ def plan_stream(
     spec: ContainerSpec,
     cache: Sequence[int],
     user_states: Iterable[StatePair] = (),
+    axis: str = "",
 ) -> StreamPlan:
     """Read a model, and choose its containers.
 
@@ -81,6 +89,7 @@ def plan_stream(
         spec: The sizes of its dims but those of the caches.
         cache: The sizes of the caches.
         user_states: States that the user names.
+        axis: The dim of the entries that each step adds, if several could be; "" if none is named.
 
     Raises:
         UsageError: A size is missing, or the model continues no states.
@@ -90,15 +99,14 @@ def plan_stream(
     signature = Signature(model)
     inferred = shapes.infer(model, usual=True)
     growing_states = find_growing_states(model, inferred, user_states)
+    by_shape = _states_by_shape(model, inferred, growing_states)
+    growing_states = _in_order_of_inputs(model, (*growing_states, *by_shape))
     states, idle = _split_states(model, inferred, growing_states)
     _require_fed_back(model, inferred, user_states, idle)
     if not states:
-        raise UsageError(
-            "no input of the model is told to be a state that an output continues; name them, "
-            "--state past_key_0=present_key_0"
-        )
+        raise UsageError(_no_states_message(model, inferred))
     cache_dims = tuple(dict.fromkeys(x.dim for x in states if x.dim))
-    new = _dim_of_new_entries(signature, states, cache_dims)
+    new = _dim_of_new_entries(signature, states, cache_dims, axis)
     groups = tuple(dict.fromkeys(signature.group_of(s) for s in signature.symbols()))
     groups = tuple(x for x in groups if x not in signature.derived)
     windows = _cache_windows(model, inferred, states)
@@ -118,22 +126,95 @@ def plan_stream(
         ),
         containers=_combine_sizes(sizes, new, _cache_levels(cache_dims, windows, cache)),
         names={g: tuple(map(signature.user_name, signature.symbols_in(g))) for g in groups},
+        remarks=_state_remarks(model, states, by_shape),
     )
 
 
+def _states_by_shape(
+    model: ir.Model, inferred: Shapes, states: Sequence[GrowingState]
+) -> tuple[GrowingState, ...]:
+    """Return the states of fixed size that order and shape tell, where names do not."""
+    known = [StatePair(x.input, x.output) for x in states]
+    outputs = [_with_inferred_dims(x, inferred) for x in model.graph.outputs]
+    return tuple(
+        GrowingState(x.input, x.output, None, "")
+        for x in find_states_by_shape(model, known, outputs)
+    )
+
+
+def _with_inferred_dims(value: ir.Value, inferred: Shapes) -> ir.Value:
+    dims = inferred.dims(value)
+    shape = None if dims is None else ir.Shape(dims)
+    return ir.Value(name=value.name, type=value.type, shape=shape)
+
+
+def _in_order_of_inputs(
+    model: ir.Model, states: Iterable[GrowingState]
+) -> tuple[GrowingState, ...]:
+    order = [x.name for x in model.graph.inputs]
+    return tuple(sorted(states, key=lambda x: order.index(x.input)))
+
+
+def _no_states_message(model: ir.Model, inferred: Shapes) -> str:
+    """Return that no state was found, with the inputs that could be one and outputs for them."""
+    ports = [x for x in model.graph.outputs if x.name]
+    looking = unpaired_states(model, ())
+    example = f"{quote_name(looking[0])}=OUTPUT" if looking else "past_key_0=present_key_0"
+    seen = f"{', '.join(map(quote_name, looking))} may be; " if looking else ""
+    outputs = ", ".join(f"{x.name} {_type_text(x, inferred)}" for x in ports)
+    return (
+        f"no input of the model is told to be a state that an output continues; {seen}name them, "
+        f"--state {example}; there are the outputs {outputs}"
+    )
+
+
+def _state_remarks(
+    model: ir.Model, states: Sequence[GrowingState], by_shape: Sequence[GrowingState]
+) -> tuple[str, ...]:
+    """Return which states were told by shape alone, and which inputs look like one and are none."""
+    remarks = []
+    if by_shape:
+        pairs = ", ".join(f"{x.input} from {x.output}" for x in by_shape)
+        remarks.append(
+            f"states told by order and shape alone: {pairs}; if that is wrong, say "
+            f"--state {quote_name(by_shape[0].input)}=OUTPUT"
+        )
+    free = unpaired_states(model, [StatePair(x.input, x.output) for x in states])
+    if free:
+        remarks.append(
+            f"no states, so each step is fed them: {', '.join(free)}; if an output continues one, "
+            f"say --state {quote_name(free[0])}=OUTPUT"
+        )
+    return tuple(remarks)
+
+
 def _dim_of_new_entries(
-    signature: Signature, states: Sequence[GrowingState], cache_dims: Sequence[str]
+    signature: Signature, states: Sequence[GrowingState], cache_dims: Sequence[str], axis: str
 ) -> str:
-    """Return the dim of the entries that each step adds.
+    """Return the dim of the entries that each step adds, which ``axis`` names if it is not "".
+
+    Token ids are new in each step; data beside them, as of an encoder, may stay as they are.
 
     Raises:
-        UsageError: No input besides the states has one.
+        UsageError: No input besides the states has one, or not the one that is named.
     """
     fed_back = {x.input for x in states}
     free = [x for x in signature.inputs if x.name not in fed_back]
     tokens = [x for x in free if x.role.kind in ("tokens", "data")]
     token_groups = {signature.group_of(s) for s in all_symbols(tokens)} - {*cache_dims}
-    new = next((x for x in signature.times if x in token_groups), None)
+    candidates = [x for x in signature.times if x in token_groups]
+    if axis:
+        symbol = signature.symbol_of(axis)
+        group = None if symbol is None else signature.group_of(symbol)
+        if group not in candidates:
+            names = ", ".join(map(signature.user_name, candidates)) or "none"
+            raise UsageError(
+                f"--axis {axis}: no step adds entries to that dim; these may be: {names}"
+            )
+        return str(group)
+    ids = [x for x in tokens if x.role.kind == "tokens"]
+    id_groups = {signature.group_of(s) for s in all_symbols(ids)}
+    new = next((x for x in candidates if x in id_groups), next(iter(candidates), None))
     if new is None:
         raise UsageError(
             "no input besides the states has a symbolic dim, so nothing says how many entries a "

@@ -398,6 +398,7 @@ def choose_running_plan(
     containers: ContainerSpec,
     cache: Sequence[int],
     states: Iterable[StatePair],
+    axis: str = "",
 ) -> tuple[StreamPlan, Feeds, Tie]:
     """Return the plan whose inputs the model accepts, its constant feeds and its mask length.
 
@@ -408,6 +409,7 @@ def choose_running_plan(
         containers: The sizes of its dims but those of caches.
         cache: The sizes of caches.
         states: States that the user names.
+        axis: The dim of the entries that each step adds, if several could be.
 
     Raises:
         UsageError: A size is missing, or the model continues no states.
@@ -419,7 +421,9 @@ def choose_running_plan(
         copy = model.clone()
         signature = unify_dims(copy, tie)
         names = {x: signature.group_of(x) for x in signature.symbols()}
-        chosen = plan_stream(copy, containers.rename_dims(names), cache, states)
+        chosen = plan_stream(
+            copy, containers.rename_dims(names), cache, states, names.get(axis, axis)
+        )
         if first is not None:
             renamed_first = first.rename_dims(names)
             chosen = replace(

@@ -6,19 +6,30 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graphfix.feeds.states import carry_states, find_states
+from graphfix.feeds.states import (
+    StatePair,
+    carry_states,
+    expand_state_globs,
+    find_states,
+    find_states_by_shape,
+    unpaired_states,
+)
 from tests.feeds.small_models import HEAD
 
 CACHE = """cache (float[B, T, 4] x, float[B, P, 4] past_values) => (float[B, N, 4] present_values)
     { present_values = Concat <axis = 1> (past_values, x) }"""
 
 
+def named_model(inputs: str, outputs: str) -> ir.Model:
+    """Return a model whose outputs all are its first input."""
+    first = inputs.split(", ")[0].split()[-1]
+    names_of_outputs = [x.split()[-1] for x in outputs.split(", ")]
+    nodes = " ".join(f"{x} = Identity ({first})" for x in names_of_outputs)
+    return ir.from_onnx_text(f"{HEAD} named ({inputs}) => ({outputs}) {{ {nodes} }}")
+
+
 def names(inputs: str, outputs: str) -> list[str]:
-    model = ir.from_onnx_text(
-        f"""{HEAD} named ({inputs}) => ({outputs}) {{
-        {" ".join(f"{x.split()[-1]} = Identity (x)" for x in outputs.split(", "))} }}"""
-    )
-    return [str(x) for x in find_states(model)]
+    return [str(x) for x in find_states(named_model(inputs, outputs))]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +69,137 @@ def names(inputs: str, outputs: str) -> list[str]:
 )
 def test_which_output_an_input_takes(inputs: str, outputs: str, found: list[str]) -> None:
     assert names(inputs, outputs) == found
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "found"),
+    [
+        # The names of icefall, of a codec, MNN, NeMo, WeNet, RWKV and recurrences.
+        (
+            "float[N,T] x, int64[N] processed_lens, float[16,N] cached_key_0, "
+            "float[16,N] cached_key_1, float[N,4] embed_states",
+            "float[N,T] y, int64[N] new_processed_lens, float[16,N] new_cached_key_0, "
+            "float[16,N] new_cached_key_1, float[N,4] new_embed_states",
+            [
+                "new_processed_lens to processed_lens",
+                "new_cached_key_0 to cached_key_0",
+                "new_cached_key_1 to cached_key_1",
+                "new_embed_states to embed_states",
+            ],
+        ),
+        (
+            "float[B,T] x, float[B,2] pre_conv_h, float[B,2] latent_buf",
+            "float[B,T] y, float[B,2] new_pre_conv_h, float[B,2] new_latent_buf",
+            ["new_pre_conv_h to pre_conv_h", "new_latent_buf to latent_buf"],
+        ),
+        (
+            "int64[1,S] ids, float[2,P] past_key_values_0, float[2,P] past_key_values_1",
+            "float[1,S] y, float[2,Q] presents_0, float[2,Q] presents_1",
+            ["presents_0 to past_key_values_0", "presents_1 to past_key_values_1"],
+        ),
+        (
+            "float[B,T] signal, int64[B] length, float[B,7] cache_last_time, "
+            "int64[B] cache_last_channel_len",
+            "float[B,U] outputs, int64[B] encoded_lengths, float[B,7] cache_last_time_next, "
+            "int64[B] cache_last_channel_next_len",
+            [
+                "cache_last_time_next to cache_last_time",
+                "cache_last_channel_next_len to cache_last_channel_len",
+            ],
+        ),
+        (
+            "float[1,T] chunk, float[2,P] att_cache, float[2,7] cnn_cache",
+            "float[1,U] output, float[2,Q] r_att_cache, float[2,7] r_cnn_cache",
+            ["r_att_cache to att_cache", "r_cnn_cache to cnn_cache"],
+        ),
+        (
+            "float[B,T] x, float[B,8] shift_0, float[B,8] shift_1",
+            "float[B,T] y, float[B,8] shift_0_out, float[B,8] shift_1_out",
+            ["shift_0_out to shift_0", "shift_1_out to shift_1"],
+        ),
+        (
+            "float[B,T] x, float[2,B] h_0, float[2,B] c_0",
+            "float[B,T] y, float[2,B] c_n, float[2,B] h_n",
+            ["h_n to h_0", "c_n to c_0"],
+        ),
+        (
+            "float[B,T] x, float[B,8] hx, float[B,8] prev_c",
+            "float[B,T] y, float[B,8] c1, float[B,8] hy",
+            ["hy to hx", "c1 to prev_c"],
+        ),
+        (
+            "float[B,T] x, float[B,8] hidden",
+            "float[B,T] y, float[B,8] new_hidden",
+            ["new_hidden to hidden"],
+        ),
+        # The same type and shape, and no states: what a model is fed, and what it makes of it.
+        ("float[B,T] x, float[B,8] bias", "float[B,T] x_new, float[B] z", []),
+        ("float[B,T] audio, int64[B] lens", "float[B,T] audio_out, int64[B] lens_out", []),
+        ("float[1,4] latents_0, float[1] t", "float[1,4] new_latents_0, float[1] s", []),
+        ("float[1,8] x1, float[1,8] x2", "float[1,8] x1_out, float[1,8] x2_out", []),
+        ("float[1,8] mix, float[1,8] labels", "float[1,8] logits, float[1] loss", []),
+        # Two outputs are the next of one.
+        (
+            "float[B,T] x, float[B,8] mem",
+            "float[B,T] y, float[B,8] new_mem, float[B,8] next_mem",
+            [],
+        ),
+    ],
+)
+def test_states_of_one_stem(inputs: str, outputs: str, found: list[str]) -> None:
+    assert names(inputs, outputs) == found
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "found"),
+    [
+        (
+            "int64[1,S] ids, float[1,8] aa, float[1,8] bb, float[2,8] pp",
+            "float[1,S] y, float[1,8] r0, float[1,8] r1, float[2,8] r2",
+            ["r0 to aa", "r1 to bb", "r2 to pp"],
+        ),
+        # What is as long as the step is no state, although the output is, too.
+        (
+            "float[1,T,4] x, float[1,2,4] aa, float[1,4] bb",
+            "float[1,T,4] y, float[1,2,4] r0, float[1,4] r1",
+            ["r0 to aa", "r1 to bb"],
+        ),
+        # In another order, one more of them, and what is the model's own content.
+        (
+            "int64[1,S] ids, float[1,8] aa, float[2,8] pp",
+            "float[1,S] y, float[2,8] r2, float[1,8] r0",
+            [],
+        ),
+        (
+            "int64[1,S] ids, float[1,8] aa",
+            "float[1,S] y, float[1,8] r0, float[1,8] r1",
+            [],
+        ),
+        ("float[1,8] mix, float[2,8] aa", "float[1,8] enh, float[2,8] r0", []),
+        ("float[1,8] mix, float[1] t", "float[1,8] enh, float[1] s", []),
+    ],
+)
+def test_states_of_one_shape(inputs: str, outputs: str, found: list[str]) -> None:
+    model = named_model(inputs, outputs)
+    assert not find_states(model)
+    states = find_states_by_shape(model, (), model.graph.outputs)
+    assert [str(x) for x in states] == found
+
+
+def test_what_looks_like_a_state_and_is_none() -> None:
+    model = named_model(
+        "float[B,T] x, float[B,8] mem, float[B,9] gain, float[B,4] left_context",
+        "float[B,U] y, float[B,8] new_mem, float[B,9] z",
+    )
+    assert unpaired_states(model, find_states(model)) == ("gain", "left_context")
+
+
+def test_patterns_of_states() -> None:
+    model = named_model("float[B] x, float[B] k_0, float[B] k_1", "float[B] n_0, float[B] n_1")
+    states = expand_state_globs(model, [StatePair("k_*", "n_*")])
+    assert states == (StatePair("k_0", "n_0"), StatePair("k_1", "n_1"))
+    assert expand_state_globs(model, [StatePair("z*", "n*")]) == (StatePair("z*", "n*"),)
+    assert expand_state_globs(model, [StatePair("k_0", "n_1")]) == (StatePair("k_0", "n_1"),)
 
 
 def test_an_output_that_does_not_fit_is_not_fed() -> None:
