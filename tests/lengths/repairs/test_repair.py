@@ -50,7 +50,8 @@ def repaired_and_compared(text: str, opset: int, batch: str = "B") -> ir.Model:
 def test_each_row_has_a_last_frame_of_its_own(
     perm: list[int], axis: int, opset: int, batch: str
 ) -> None:
-    text = f"""<int64[1] last = {{-1}}, int64[1] end = {{9223372036854775807}}, int64[1] axis = {{{axis}}}> {{
+    text = f"""<int64[1] last = {{-1}}, int64[1] end = {{9223372036854775807}},
+        int64[1] axis = {{{axis}}}> {{
         t = Transpose <perm = {perm}> (x)  y = Slice (t, last, end, axis) }}"""
     after = repaired_and_compared(text, opset, batch)
     by_row = {node.op_type for node in after.graph} & {"GatherND", "GatherElements"}
