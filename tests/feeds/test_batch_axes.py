@@ -60,3 +60,20 @@ def test_nodes_of_a_graph_that_edges_name_are_no_batch() -> None:
         """m (float[N, 4] x, int64[2, E] edges) => (float[2, E, 4] y) { y = Gather (x, edges) }"""
     )
     assert Signature(model(text)).batch is None
+
+
+@pytest.mark.parametrize(
+    ("dims", "batch"),
+    [
+        ("S", None),
+        ("batch", "batch"),
+        ("S, 4", None),
+        ("batch, 4", "batch"),
+        ("S, T", "S"),
+        ("S, 4, 5", "S"),
+        ("S, S", None),
+    ],
+)
+def test_a_first_dim_is_a_batch_by_what_a_row_is(dims: str, batch: str | None) -> None:
+    text = f"m (float[{dims}] x) => (float[{dims}] y) {{ y = Relu (x) }}"
+    assert Signature(model(text)).batch == batch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -94,3 +96,15 @@ def test_the_relative_difference_is_that_of_what_is_not_zero() -> None:
     found = diff(before, before + 0.5)
     assert found.max_rel == 0.5
     assert diff(np.zeros(3), np.full(3, 0.5)).max_rel == 0
+
+
+def test_what_was_not_compared_is_the_worst_and_counts_nothing() -> None:
+    missing = OutputDiff("y", "c", ok=False, reason="is missing")
+    assert missing.excess_ratio == np.inf
+    counts = (missing.nan_before, missing.nan_after, missing.inf_before, missing.inf_after)
+    assert counts == (0, 0, 0, 0)
+    compared = replace(missing, reason="differs", compared=4, max_abs=1.0, allowed=2.0)
+    assert compared.excess_ratio == 0.5
+    assert replace(compared, nan_after=1).excess_ratio == np.inf
+    assert replace(compared, allowed=0.0).excess_ratio == 0
+    assert replace(compared, allowed=0.0, differing=1).excess_ratio == np.inf

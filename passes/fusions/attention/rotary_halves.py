@@ -91,10 +91,8 @@ def last_axis_cut(value: ir.Value, view: View) -> Part | None:
         start, step = _start_in_split(value, node, view), 1
     else:
         start, step = _start_of_slice(node, length, len(dims), view)
-    # Its size tells where it ends, so only a step needs a check.
-    if start is None or start < 0 or start + (size - 1) * step >= length:
-        return None
-    return source, start, step
+    # The size of the cut tells where it ends.
+    return None if start is None or start < 0 else (source, start, step)
 
 
 def _start_in_split(value: ir.Value, split: ir.Node, view: View) -> int | None:

@@ -8,7 +8,7 @@ import pytest
 import sympy
 
 from graphfix.facts.shapes import Shapes, same_dim, shapes_of
-from graphfix.facts.symbolic import expressions, inferred, signs
+from graphfix.facts.symbolic import expressions, inference, inferred, signs
 from graphfix.files import gate
 
 WEIGHT = ", ".join(["0.1"] * 12)
@@ -115,3 +115,24 @@ def test_thirty_layers_of_dynamos_ceilings_are_a_graph() -> None:
     proto = ir.to_proto(pitch(1))
     proto.graph.output[0].type.tensor_type.shape.dim[2].dim_param = name
     gate.check_model_proto(proto)
+
+
+def test_a_branch_is_not_inferred_apart_where_no_sign_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = ir.from_onnx_text(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        m (bool c, float[B, T, 4] x, float[B, V, U] z) => (y) { y = If (c) <
+            then_branch = a () => (p) { p = MatMul (x, z) },
+            else_branch = b () => (q) { q = Neg (x) }> }"""
+    )
+    runs = []
+    infer_shapes = inference.infer_shapes
+
+    def counting(*args: object, **options: object) -> None:
+        runs.append(args)
+        infer_shapes(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(inference, "infer_shapes", counting)
+    shapes_of(model)
+    assert len(runs) == 1

@@ -118,3 +118,34 @@ def test_numbers_that_are_cut_to_the_length_are_no_others(use: str) -> None:
         f"{CHUNKS} l = Min (e, t) {use}", inputs="float[1, T, 4] x", constants=constants
     )
     assert not model.refusals
+
+
+@pytest.mark.parametrize(
+    ("node", "steps"),
+    [
+        ("Add (k, four)", (4, 1)),
+        ("Add (four, k)", (4, 1)),
+        ("Sub (k, four)", (-4, 1)),
+        ("Sub (four, k)", None),
+        ("Mul (k, four)", (0, 4)),
+        ("Mul (k, k)", None),
+        ("Div (k, four)", None),
+        ("Neg (k)", None),
+        ("Cast <to = 1> (k)", (0, 1)),
+    ],
+)
+def test_positions_with_a_number(node: str, steps: tuple[int, int] | None) -> None:
+    body = f"s = Shape (x) t = Gather (s, at) k = Range (zero, t, one) p = {node} y = Cos (p)"
+    state = state_of(analysis_of(body, constants=NUMBERS), "p")
+    assert state is not None
+    assert state.steps == steps
+
+
+@pytest.mark.parametrize(("number", "steps"), [(2, (3, 1)), (0.5, None)])
+def test_positions_step_only_by_whole_numbers(number: float, steps: tuple[int, int] | None) -> None:
+    constants = f"{NUMBERS}, float number = {{{number}}}, float first = {{1}}"
+    body = """s = Shape (x) t = Gather (s, at) k = Range (zero, t, one) f = Cast <to = 1> (k)
+        a = Add (f, first) p = Add (a, number) y = Cos (p)"""
+    state = state_of(analysis_of(body, constants=constants), "p")
+    assert state is not None
+    assert state.steps == steps

@@ -121,3 +121,27 @@ def test_signs(node: str, sign: int) -> None:
     state = state_of(analysis_of(f"p = Cosh (x) y = {node}", constants=CONSTANTS), "y")
     assert state is not None
     assert state.sign == sign
+
+
+@pytest.mark.parametrize(
+    ("node", "is_length"),
+    [
+        ("ReduceSum (n, one)", True),
+        ("ReduceMax <axes = [1]> (n)", False),
+        ("ReduceSum (d, two)", False),
+        ("ReduceSum (d, both)", False),
+    ],
+)
+def test_a_sum_of_a_mask_over_time_alone_is_a_length(node: str, is_length: bool) -> None:
+    model = ir.from_onnx_text(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[B, T, 4] x, bool[B, T] v) => (y, z)
+        <int64[1] one = {{1}}, int64[1] two = {{2}},
+         int64[2] both = {{1, 2}}> {{
+            n = Cast <to = 7> (v)  d = Unsqueeze (n, two)  s = {node}  y = Cos (s)
+            z = Identity (x) }}"""
+    )
+    analysis = analyse(model, find_length_source(model, "x.1", "v"))
+    state = state_of(analysis, "s")
+    assert state is not None
+    assert (state.length is not None) is is_length

@@ -55,6 +55,20 @@ def test_a_mask_is_a_comparison(parts: dict[str, str], opset: int) -> None:
     assert not graphfix.run(after, "scatter-mask").changed
 
 
+def test_the_mask_has_the_type_of_the_zeros() -> None:
+    parts = {
+        "zeros": "zeros = ConstantOfShape <value = int32[1] {0}> (shape)",
+        "ones": "ones = ConstantOfShape <value = int32[1] {1}> (many)",
+    }
+    before, after = model(**parts), model(**parts)
+    for m in (before, after):
+        m.graph.outputs[0].dtype = ir.DataType.INT32
+    assert graphfix.run(after, "scatter-mask").changed
+    mask = run(after, [0, 3], 5)
+    assert mask.dtype == np.int32
+    np.testing.assert_array_equal(mask, run(before, [0, 3], 5))
+
+
 @pytest.mark.parametrize(
     "parts",
     [

@@ -6,7 +6,7 @@ import pytest
 
 from graphfix.facts.view import View
 from graphfix.passes.fusions.attention.axis_layout import Atom
-from graphfix.passes.fusions.attention.bit_tensors import bit_tensors_of
+from graphfix.passes.fusions.attention.bit_tensors import bit_tensors_of, uniform_number_of
 from graphfix.passes.fusions.attention.hiding_addend import (
     find_hiding_bit,
     is_always_zero,
@@ -114,3 +114,22 @@ def test_weights_that_are_zero_where_an_addend_hides(weights: str, hides: bool) 
     bit = find_hiding_bit(value, axes, [addend], view)
     assert (bit is not None) == hides
     assert find_hiding_bit(value, axes, [], view) is None
+
+
+@pytest.mark.parametrize(
+    ("node", "number"),
+    [
+        ("ConstantOfShape <value = bool[1] {1}> (sizes)", 1),
+        ("ConstantOfShape <value = int64[1] {7}> (sizes)", 7),
+        ("ConstantOfShape <value = float[1] {7}> (sizes)", 7),
+        ("ConstantOfShape (sizes)", 0),
+        ("Expand (low, sizes)", -1e4),
+        ("Identity (low)", -1e4),
+        ("Expand (three, sizes)", None),
+        ("Expand (curve, sizes)", None),
+    ],
+)
+def test_a_tensor_of_one_number(node: str, number: float | None) -> None:
+    body = f"sizes = Shape (hidden) t = {node} y = Cast <to = 1> (t)"
+    m = model(f"{HEAD} {{ {body} }}", opset=17)
+    assert uniform_number_of(m.graph[1].outputs[0]) == number

@@ -10,6 +10,8 @@ CASES = [
     ("y = Slice (x, four, eight, last)", 17, (4, 1)),
     ("y = Slice (x, minus, eight, last)", 17, (4, 1)),
     ("y = Slice (x, one, eight, last, two)", 17, (1, 2)),
+    ("y = Slice (x, far, eight, last)", 17, None),  # it is cut to 0
+    ("y = Slice (x, full, eight, last)", 17, (0, 1)),
     ("y = Slice <starts = [4], ends = [8], axes = [-1]> (x)", 9, (4, 1)),
     ("y = Slice <starts = [4], ends = [8], axes = [1]> (x)", 9, (4, 1)),
     ("y = Slice (x, ends2, size2)", 17, None),  # the axes are 0 and 1
@@ -27,6 +29,7 @@ def test_cut(node: str, opset: int, expected: tuple[int, int] | None) -> None:
     m = model(
         f"""m (float[6, 8] x, int64[1] computed) => (float y) <int64[1] four = {{4}},
         int64[1] eight = {{8}}, int64[1] last = {{-1}}, int64[1] minus = {{-4}},
+        int64[1] far = {{-9}}, int64[1] full = {{-8}},
         int64[1] one = {{1}}, int64[1] two = {{2}}, int64[2] ends2 = {{0, 4}},
         int64[2] size2 = {{6, 8}}, int64[2] back2 = {{-1, 4}}, int64[2] ends_back2 = {{-9, 8}},
         int64[2] both = {{0, 1}}, int64[2] steps2 = {{-1, 1}}, int64[2] halves = {{4, 4}}> {{

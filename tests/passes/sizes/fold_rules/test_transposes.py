@@ -12,7 +12,7 @@ from tests.passes.models import model, ops
 HEAD = """m (float[B, 3, T] x, float[B, T, 3] z, float[T] row,
     float[1, 1, 1] unit) => (float[A, C, D] y)
     <float half = {0.5}, float[3, 1] col = {1, 2, 3}, int64[1] one = {1}, int64[1] zero = {0},
-    int64[2] outer = {0, 3}>"""
+    int64 nought = {0}, int64[2] outer = {0, 3}>"""
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,22 @@ HEAD = """m (float[B, 3, T] x, float[B, T, 3] z, float[T] row,
             """t = Transpose <perm = [0, 2, 1]> (x) m = Mul (t, unit) n = Exp (m)
             u = Transpose <perm = [0, 2, 1]> (n) y = Neg (u)""",
             ["Mul", "Exp", "Neg"],
+        ),
+        # What another node reads too is not computed twice.
+        (
+            """t = Transpose <perm = [0, 2, 1]> (x) n = Exp (t)
+            u = Transpose <perm = [0, 2, 1]> (n) v = Mul (n, z) w = Transpose <perm = [0, 2, 1]> (v)
+            y = Add (u, w)""",
+            ["Transpose", "Exp", "Transpose", "Mul", "Transpose", "Add"],
+        ),
+        # Nor in a branch what is computed before it.
+        (
+            """t = Transpose <perm = [0, 2, 1]> (x) n = Exp (t) first = Gather (row, nought)
+            yes = Greater (first, half) y = If (yes) <
+                then_branch = a () => (float[A, C, D] p) {
+                    u = Transpose <perm = [0, 2, 1]> (n) p = Neg (u) },
+                else_branch = b () => (float[A, C, D] q) { q = Neg (x) }>""",
+            ["Transpose", "Exp", "Gather", "Greater", "If", "Transpose", "Neg", "Neg"],
         ),
         # Before dims of 1 are put in, or after they are taken out
         (
