@@ -87,12 +87,15 @@ class Resize:
 
         Returns:
             None if it is not the nearest that is taken, or if the runtimes may round a place to
-            either side: they compute places in float32, which is exact for powers of two only.
+            either side: they compute places in float32, which is exact for powers of two only. Also
+            if a factor such as 1.2 leaves the size as it is: ONNX Runtime then copies the input.
         """
         if self.mode != "nearest" or not old:
             return None
         scale = self.scale_along(axis)
         scale = new / old if scale is None else scale
+        if old == new:
+            return list(range(old)) if scale == 1.0 else None
         places = self.places(np.arange(new, dtype=np.float64), scale)
         if places is None or (self.coordinates == "pytorch_half_pixel" and new == 1):
             return None

@@ -151,11 +151,10 @@ def _evaluate_resize(
     if data is None or resize is None or dims is None:
         return None
     for axis, (old, new) in enumerate(zip(data.shape, dims, strict=True)):
-        if old != new or resize.scale_along(axis) not in (None, 1.0):
-            elements = resize.nearest_elements(axis, old, new)
-            if elements is None:
-                return None
-            data = np.take(data, elements, axis)
+        elements = resize.nearest_elements(axis, old, new)
+        if elements is None:
+            return None
+        data = np.take(data, elements, axis)
     return data
 
 
