@@ -124,6 +124,14 @@ class CaseMaker:
             full_scale=style.values in _FULL_SCALE,
         )
 
+    def element_count(self, groups: Mapping[str, int]) -> int:
+        """Return how many elements the inputs of a case have; 0 at impossible sizes."""
+        try:
+            sizes = self._signature.symbol_sizes(groups)
+            return sum(math.prod(item.shape_at(sizes)) for item in self._signature.inputs)
+        except FeedError:  # a dim such as T - 5 would be negative
+            return 0
+
     def _dims_of_case(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return the size of each dim by the user's names, those that the graph dictates too."""
         forced = {name: x.size for name, x in self._signature.forced.items()}

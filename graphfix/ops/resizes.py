@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -76,6 +77,36 @@ class Resize:
         before, behind = (1, 2) if self.mode == "cubic" else (0, 1)
         return np.floor(places) - before, np.floor(places) + behind
 
+    def nearest_elements(self, axis: int, old: int, new: int) -> list[int] | None:
+        """Return which element of the input each element along an axis is a copy of.
+
+        Args:
+            axis: The axis, counted from the front.
+            old: How many elements the input has along it.
+            new: How many the result has.
+
+        Returns:
+            None if it is not the nearest that is taken, or if the runtimes may round a place to
+            either side: they compute places in float32, which is exact for powers of two only. Also
+            if a factor such as 1.2 leaves the size as it is: ONNX Runtime then copies the input.
+        """
+        if self.mode != "nearest" or not old:
+            return None
+        scale = self.scale_along(axis)
+        scale = new / old if scale is None else scale
+        if old == new:
+            return list(range(old)) if scale == 1.0 else None
+        places = self.places(np.arange(new, dtype=np.float64), scale)
+        if places is None or (self.coordinates == "pytorch_half_pixel" and new == 1):
+            return None
+        nearest, _ = self.neighbours(places)
+        if math.frexp(scale)[0] != 0.5:  # no power of two
+            margin = _ROUNDED * (1 + np.abs(places))
+            low, high = (self.neighbours(x)[0] for x in (places - margin, places + margin))
+            if not np.array_equal(low, high):
+                return None
+        return [int(x) for x in np.clip(nearest, 0, old - 1)]
+
     def resized_dims(self, dims: tuple[int, ...]) -> tuple[int, ...] | None:
         """Return the shape of the result; None if it is not known or keeps an aspect ratio."""
         new = list(dims)
@@ -86,11 +117,15 @@ class Resize:
                 new[axis] = size
         elif self.scales is not None:
             for axis, scale in zip(self.axes, self.scales, strict=True):
-                new[axis] = int(dims[axis] * scale)
+                # In float32, as ONNX Runtime multiplies: 0.7 of 10 is 7.
+                new[axis] = int(np.float32(dims[axis]) * np.float32(scale))
         else:
             return None
         return tuple(new)
 
+
+# Far more than float32 rounds a place by, as a share of it.
+_ROUNDED = 1e-4
 
 _ROUNDINGS: dict[str, Callable[[Places], Places]] = {
     "floor": np.floor,

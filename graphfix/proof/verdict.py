@@ -101,7 +101,8 @@ class Verdict(Proof):
         if self.allowance:
             rows.append(Row("allowed", self.allowance))
         if self.not_tried:
-            rows.append(Row("not tried", f"{', '.join(self.not_tried)} (--dims)"))
+            option = " (--dims)" if any(self.dims.values()) else ""
+            rows.append(Row("not tried", f"{', '.join(self.not_tried)}{option}"))
         if self.dropped:
             count = plural(len(self.dropped), "case")
             rows.append(Row("dropped", f"{count} that the original cannot run{more}"))

@@ -499,6 +499,8 @@ class _Verification:
         compared = {name for name, diffs in diffs_by_case.items() if any(d.finite for d in diffs)}
         coverage = original.coverage_of(compared)
         over_budget = (str(original.budget),) if original.budget.over else ()
+        step_counts = {len(chain.cases) for chain in original.chains}
+        more_steps = (f"more than {max(step_counts)} steps",) if step_counts else ()
         too_large = tuple(f"{name} (too large)" for name in dict.fromkeys(original.left_out))
         return Verdict(
             ok,
@@ -510,7 +512,13 @@ class _Verification:
             dims=dims,
             covered=(*coverage.covered, *dict.fromkeys(map(str, original.chains))),
             forced=original.signature.forced,
-            not_tried=(*coverage.missing, *self._untaken, *too_large, *over_budget),
+            not_tried=(
+                *more_steps,
+                *coverage.missing,
+                *self._untaken,
+                *too_large,
+                *over_budget,
+            ),
         )
 
     def _repaired_feeds(self, case: Case) -> Feeds:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.errors import FeedError, ModelError
+from graphfix.feeds import case_search
 from graphfix.feeds.case import Case
 from graphfix.feeds.case_search import make_cases, search_cases
 from graphfix.runtime.run_errors import RunError
@@ -54,6 +55,35 @@ def test_images_grow_as_far_as_the_work_is_small(channels: int, longest: int) ->
     search_cases(model(text), run)
     assert len(set(ran)) >= 3
     assert max(ran) == longest
+
+
+VOLUME = "volume (float[B, D, H, W] x) => (float[B, D, H, W] y) { y = Relu (x) }"
+
+
+def test_a_model_that_refuses_every_size_is_soon_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(case_search, "_MOST_DRAWN", 1 << 18)
+    drawn: list[int] = []
+
+    def refuse(case: Case) -> None:
+        drawn.append(case.element_count)
+        raise RunError("no size is right")
+
+    with pytest.raises(
+        FeedError, match=r"size is right\. From B=. D=\d+ .* on the inputs are too large to try"
+    ):
+        search_cases(model(VOLUME), refuse)
+    assert max(drawn) <= 1 << 18
+
+
+def test_sizes_too_large_to_try_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(case_search, "_MOST_DRAWN", 1 << 16)
+
+    def run(case: Case) -> None:
+        if case.dims["D"] > 1:
+            raise RunError("too long")
+
+    cases = search_cases(model(VOLUME), run)
+    assert [x.split()[1] for x in cases.left_out] == ["D=32"]
 
 
 def test_a_model_of_fixed_shape():

@@ -96,6 +96,7 @@ def test_a_cache_grows_from_an_empty_one_and_from_another() -> None:
     for i in (0, 1, 2, 4, 5, 6):
         assert lengths[i + 1] == lengths[i] + tokens[i]
     assert any("4 steps with 1 state fed back" in text for text in verdict.covered)
+    assert "more than 4 steps" in verdict.not_tried
 
 
 def test_each_model_keeps_its_own_states() -> None:

@@ -12,6 +12,7 @@ from graphfix import ops
 from graphfix.facts.view import View
 from graphfix.graph.dims import static_dims
 from graphfix.graph.nodes import is_op
+from graphfix.ops.resizes import read_resize
 from graphfix.ops.slices import cuts_of_slice, python_slice
 
 from ...common.fold_view import LIMIT, Array, FoldView, Replacement, constant_of
@@ -24,6 +25,7 @@ _EXACT = (
     ops.MOVES_ELEMENTS
     | (ops.CORRECTLY_ROUNDED & ops.ELEMENTWISE) - ops.IDLE - ops.named("Clip Relu")
     | ops.named("Cast ConstantOfShape NonZero Trilu Where")
+    | ops.RESAMPLES  # the nearest alone, see _evaluate_resize
 )
 # Sums and steps are exact in integers only; extremes of floats may be NaN.
 _EXACT_IN_INTEGERS = ops.REDUCES_TO_EXTREME | ops.named("CumSum Mod Range ReduceProd ReduceSum")
@@ -104,6 +106,8 @@ def _evaluate(node: ir.Node, arrays: Mapping[ir.Value, Array], view: View) -> Ar
         feeds[value.name] = array
     if is_op(node, "Slice"):
         return _evaluate_slice(node, array_of)
+    if node in ops.RESAMPLES:
+        return _evaluate_resize(node, array_of, view)
     dtype = view.shapes.dtype(node.outputs[0])
     # A division of integers by zero, or beyond their range, ends the process of ONNX Runtime.
     on_error: Literal["raise", "ignore"] = "raise" if dtype in _INTEGERS else "ignore"
@@ -134,6 +138,24 @@ def _evaluate_slice(node: ir.Node, array_of: Callable[[ir.Value], Array | None])
     for axis, cut in cuts.items():
         index[axis] = python_slice(cut, data.shape[axis])
     return data[tuple(index)]
+
+
+def _evaluate_resize(
+    node: ir.Node, array_of: Callable[[ir.Value], Array | None], view: View
+) -> Array | None:
+    """Resize to the nearest elements; None for other modes, whose sums runtimes round alike not."""
+    source = node.inputs[0]
+    data = None if source is None else array_of(source)
+    resize = None if data is None else read_resize(node, data.ndim, view.opset_of_node(node))
+    dims = None if data is None or resize is None else resize.resized_dims(data.shape)
+    if data is None or resize is None or dims is None:
+        return None
+    for axis, (old, new) in enumerate(zip(data.shape, dims, strict=True)):
+        elements = resize.nearest_elements(axis, old, new)
+        if elements is None:
+            return None
+        data = np.take(data, elements, axis)
+    return data
 
 
 def _is_exact(node: ir.Node, view: View) -> bool:

@@ -13,7 +13,11 @@ CONSTANTS = """int64[2, 2] n = {3, -1, 0, 2}, int64[2, 2] at = {1, 0, 1, 1},
     int64[2, 1] rows = {1, 0}, int64[4] four = {4, 3, 2, 1}, bool[2] some = {0, 1},
     float[2, 2] f = {1.5, -2.5, 0.5, -0.0}, float[1, 4, 1, 1] deep = {1, 2, 3, 4},
     float[1, 1, 2, 2] wide = {1, 2, 3, 4}, int64[2] two = {1, 2}, float low = {-1},
-    float high = {1}, int64 three = {3}, int64[1] axis = {0}, int64[1] first = {-9},
+    float[1, 1, 1, 10] ten = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
+    float[4] halves = {1, 1, 0.5, 2}, float[4] doubles = {1, 1, 2, 4},
+    float[4] thirds = {1, 1, 3, 3}, int64[4] tall = {1, 1, 4, 8},
+    float[4] most = {1, 1, 1, 0.7}, float[4] little = {1, 1, 1.2, 1.2}, float high = {1},
+    int64 three = {3}, int64[1] axis = {0}, int64[1] first = {-9},
     int64[1] last = {9223372036854775807}, int64[1] back = {-1}"""
 
 
@@ -31,6 +35,15 @@ CONSTANTS = """int64[2, 2] n = {3, -1, 0, 2}, int64[2, 2] at = {1, 0, 1, 1},
         ("IsNaN (f)", 18),
         ("Mod (n, three)", 18),
         ("ReduceMax (n)", 18),
+        (
+            'Resize <coordinate_transformation_mode = "asymmetric", nearest_mode = "floor">'
+            ' (wide, "", "", tall)',
+            18,
+        ),
+        ('Resize (wide, "", halves)', 18),
+        ('Resize (wide, "", thirds)', 18),
+        ('Resize <coordinate_transformation_mode = "asymmetric"> (ten, "", most)', 18),
+        ("Upsample (wide, doubles)", 9),
         ("Slice (four, back, first, axis, back)", 18),
         ("Slice (four, axis, last)", 18),
         ("Slice <starts = [-3], ends = [9]> (four)", 9),
@@ -56,6 +69,11 @@ def test_it_is_folded_to_the_same_bits(node: str, opset: int) -> None:
         "Clip (f, low, high)",
         "Exp (f)",
         "RandomUniformLike (f)",
+        'Resize <mode = "linear"> (wide, "", halves)',  # sums of floats
+        'Resize <mode = "cubic"> (wide, "", thirds)',
+        'Resize (wide, "", little)',  # ONNX Runtime copies what stays as large
+        'Resize (ten, "", most)',  # a place half-way between two
+        'Resize <nearest_mode = "ceil"> (wide, "", thirds)',  # float32 may miss a whole place
     ],
 )
 def test_what_runtimes_may_compute_otherwise_stays(node: str) -> None:
