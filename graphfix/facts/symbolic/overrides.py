@@ -41,13 +41,9 @@ def register_rules() -> None:
     if _registered:
         return
     _registered = True
-    for version in registry.version_boundaries("", "Loop"):
-        _replace_rule("", "Loop", version, _wrap_loop_rule)
+    _replace_rules("Loop", _wrap_loop_rule)
     for op_type in sorted({*EVALUATORS, *_SHAPE_RULES}):
-        for version in registry.version_boundaries("", op_type):
-            _replace_rule(
-                "", op_type, version, partial(_wrap_rule, op_type, _SHAPE_RULES.get(op_type))
-            )
+        _replace_rules(op_type, partial(_wrap_rule, op_type, _SHAPE_RULES.get(op_type)))
     for op_type, added in _MICROSOFT_RULES.items():
         _replace_rule("com.microsoft", op_type, 1, partial(_wrap_rule, op_type, added))
     # ONNX Runtime has it in ONNX's domain at every opset.
@@ -56,8 +52,16 @@ def register_rules() -> None:
         registry.register("", "LayerNormalization", 1)(norm)
     register_contrib()
     registry.register("", "Slice", 1)(_infer_slice_by_attributes)
-    for version in registry.version_boundaries("", "Constant"):
-        _replace_rule("", "Constant", version, _wrap_constant_rule)
+    _replace_rules("Constant", _wrap_constant_rule)
+
+
+def _replace_rules(op_type: str, wrap: Callable[[Rule], Rule]) -> None:
+    """Replace the library's rule for each version of a standard operator, once.
+
+    A version of which the rule was replaced before is listed twice.
+    """
+    for version in sorted({*registry.version_boundaries("", op_type)}):
+        _replace_rule("", op_type, version, wrap)
 
 
 def _replace_rule(domain: str, op_type: str, version: int, wrap: Callable[[Rule], Rule]) -> None:
