@@ -47,7 +47,7 @@ _ALONE = CaseOutline(1, 64, 7, Style("none full"), other=66)
 OUTLINES = (
     CaseOutline(5, 12, 0, Style("all full", values="spikes", wide=True), other=1),
     CaseOutline(3, 18, 0, Style("first short", side="left"), other=11),
-    CaseOutline(9, 13, 70, Style("first short", values="bumps"), other=66),
+    CaseOutline(9, 13, 70, Style("first short", values="bumps"), other=24),
     CaseOutline(5, 67, 7, Style("none full", values="loud", wide=True), other=7),
     CaseOutline(1, 319, 1, Style("all full"), other=1),
     CaseOutline(2, 160, 0, Style("all full"), other=12),
