@@ -60,7 +60,7 @@ OUTLINES = (
 # Numbers that differ from those of the usual cases and of the larger sizes.
 _FIRST_STEP = 32
 # Rows times length of these cases together: at most this, or twice that of the usual ones.
-_FRAMES = 1800
+_FRAMES = 2400
 # Multiplications of these cases together, or those of the usual ones: some ten seconds on two
 # cores. A row of a model for images of a fixed size may take a tenth of them.
 _WORK = 200_000_000_000
@@ -130,7 +130,7 @@ class CoverSearch:
         self._usual = [signature.group_sizes(case.dims) for case in cases]
         usual = [self._frame_count(groups) for groups in self._usual]
         self._frames_left = max(_FRAMES, 2 * sum(usual))
-        self._most_frames = max(_FRAMES // 3, *usual) if usual else 0
+        self._most_frames = max(_FRAMES // 4, *usual) if usual else 0
         self._work = RunCost(signature)
         work = [self._work.multiplications_at(groups) for groups in self._usual]
         self._work_left = max(_WORK, sum(work))
