@@ -45,7 +45,7 @@ _ALONE = CaseOutline(1, 64, 7, Style("none full"), other=66)
 # and patches, of every residue modulo 2, 3, 4, 5 and 8, and multiples of 32; up to nine rows; one
 # length over 256; caches over 8 and over 64, and one token behind a cache.
 OUTLINES = (
-    CaseOutline(5, 12, 0, Style("all full", values="spikes", wide=True), other=1),
+    CaseOutline(5, 12, 20, Style("all full", values="spikes", wide=True), other=1),
     CaseOutline(3, 18, 0, Style("first short", side="left"), other=11),
     CaseOutline(9, 13, 70, Style("first short", values="bumps"), other=24),
     CaseOutline(5, 67, 7, Style("none full", values="loud", wide=True), other=7),
