@@ -69,10 +69,50 @@ def repeat_rows(values: Array, shape: Shape) -> Array:
     return np.resize(values, count).reshape(shape) if count else np.zeros(shape, values.dtype)
 
 
+def hide_by_query(mask: Array, item: Input) -> Array:
+    """Return a mask with an axis of queries, ``[B, T, T]``, in which each hides other elements.
+
+    A query sees itself, so that no row of scores is all hidden. Other masks come back as they are.
+    """
+    time = item.time
+    if time is None:
+        return mask
+    queries = [a for a, dim in enumerate(item.dims) if a != time and dim == item.dims[time]]
+    if not queries:
+        return mask
+    q, k = (index_along(mask.shape, axis) for axis in (queries[0], time))
+    row = index_along(mask.shape, item.rows) if item.rows is not None else 0
+    hidden = (k != q) & ((k + 2 * q + row) % 3 == 0)
+    return np.where(hidden, np.asarray(item.role.padded, mask.dtype), mask)
+
+
 def count_positions(shape: Shape, axis: int, role: Role, start: int = 0) -> Array:
-    """Return positions along ``axis``, bounded to what the role allows."""
+    """Return 0, 1, 2, ... along ``axis``, bounded to what the role allows."""
     count = index_along(shape, axis) if shape else np.zeros(shape, np.int64)
     return np.broadcast_to(np.minimum(count + role.low + start, role.high - 1), shape)
+
+
+def draw_positions(
+    rng: np.random.Generator, item: Input, shape: Shape, axis: int, start: int
+) -> Array:
+    """Return positions that start late, jump and repeat, and differ between rows.
+
+    Args:
+        rng: What they are drawn with.
+        item: The input; what is written at its positions is never written twice.
+        shape: Its shape.
+        axis: The axis of time.
+        start: The first position, in the first row.
+    """
+    role = item.role
+    if role.writes or not shape:
+        return count_positions(shape, axis, role, start)
+    steps = rng.choice([0, 1, 1, 1, 4], shape)
+    first = index_along(shape, item.rows) if item.rows is not None and item.rows != axis else 0
+    positions = role.low + start + 3 * first + np.cumsum(steps, axis)
+    # Past the end of a short table they wrap, so that rows differ there too.
+    span = max(role.high - role.low, 1)
+    return role.low + (positions - role.low) % span
 
 
 def draw_token_ids(rng: np.random.Generator, role: Role, shape: Shape) -> npt.NDArray[np.int64]:
@@ -90,6 +130,21 @@ def draw_token_ids(rng: np.random.Generator, role: Role, shape: Shape) -> npt.ND
             redrawn = rng.integers(role.low, role.high, shape)
             redrawn[np.isin(redrawn, role.choices)] = substitute
             ids = np.where(is_special, redrawn, ids)
+    return ids
+
+
+def add_rare_ids(ids: npt.NDArray[np.int64], item: Input) -> npt.NDArray[np.int64]:
+    """Return ids with each special one among them, and every fifth counted from the table's end.
+
+    Numbers below 0 only where the smallest is 0 and the table's size is known.
+    """
+    role, ids = item.role, ids.copy()
+    flat = ids.reshape(-1)
+    if not role.low and not role.below and np.dtype(item.dtype).kind == "i":
+        flat[1::5] -= role.high
+    count = min(len(role.choices), flat.size - 1)
+    if count > 0:
+        flat[1 : 1 + count] = role.choices[:count]
     return ids
 
 
@@ -234,7 +289,8 @@ def draw_content(
 ) -> Array:
     """Return the content of a data or token array; floats are above 0 if ``positive``."""
     if item.role.kind == "tokens":
-        return draw_token_ids(rng, item.role, shape).astype(item.dtype)
+        ids = draw_token_ids(rng, item.role, shape)
+        return (add_rare_ids(ids, item) if style.wide else ids).astype(item.dtype)
     if np.dtype(item.dtype).kind in "iub":
         return draw_integers(rng, item, shape, wide=style.wide, values=style.values)
     return draw_floats(rng, item, shape, style.values, positive=positive).astype(item.dtype)

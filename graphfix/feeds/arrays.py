@@ -225,7 +225,7 @@ class CaseMaker:
             case "cu-lengths":
                 return self._make_joined_lengths(item, plan)
             case "positions":
-                return self._make_positions(item, plan)
+                return self._make_positions(rng, item, plan)
             case _:
                 return self._make_content(rng, item, plan)
 
@@ -236,7 +236,8 @@ class CaseMaker:
         else:  # its length is a number: some rows are shorter all the same
             full_length = shape[item.time] if item.time is not None else 1
             valid = row_lengths(plan.style.ends, full_length, plan.rows, plan.step)
-        return array_fill.make_mask(item, shape, valid, full_length, plan.style.side)
+        mask = array_fill.make_mask(item, shape, valid, full_length, plan.style.side)
+        return array_fill.hide_by_query(mask, item) if plan.style.wide else mask
 
     def _make_lengths(self, item: Input, plan: _CasePlan) -> Array:
         """Return the length of each row, or its share of the full length."""
@@ -261,13 +262,17 @@ class CaseMaker:
         ends = np.linspace(0, full_length, math.prod(shape))
         return ends.reshape(shape).astype(item.dtype)
 
-    def _make_positions(self, item: Input, plan: _CasePlan) -> Array:
-        """Return 0, 1, 2, ... along time; of a wide style they start behind the cache."""
+    def _make_positions(self, rng: np.random.Generator, item: Input, plan: _CasePlan) -> Array:
+        """Return 0, 1, 2, ... along time; of a wide style they jump, repeat and differ by row.
+
+        Those of a wide style start behind the cache, in each row somewhere else.
+        """
         shape = item.shape_at(plan.sizes)
         axis = item.time if item.time is not None else len(shape) - 1
-        cache_lengths = [plan.sizes[t] for t in self._signature.past] if plan.style.wide else []
-        start = max(cache_lengths, default=0)
-        return array_fill.count_positions(shape, axis, item.role, start).astype(item.dtype)
+        if not plan.style.wide:
+            return array_fill.count_positions(shape, axis, item.role).astype(item.dtype)
+        start = max((plan.sizes[t] for t in self._signature.past), default=0)
+        return array_fill.draw_positions(rng, item, shape, axis, start).astype(item.dtype)
 
     def _make_content(self, rng: np.random.Generator, item: Input, plan: _CasePlan) -> Array:
         """Return data, tokens or the values of an input that selects, with padding behind them."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from graphfix.errors import FeedError
 from graphfix.facts.symbolic.expressions import Dim, compile_dim
-from graphfix.feeds.array_fill import is_wave
+from graphfix.feeds.array_fill import is_image, is_wave
 from graphfix.feeds.arrays import CaseMaker
 from graphfix.feeds.case import Case, PerRow
 from graphfix.feeds.case_style import Style
@@ -34,30 +34,33 @@ class CaseOutline:
     length: int
     past: int
     style: Style
+    other: int = 9
+    """The length along a second time, such as the text beside the audio."""
 
 
 # What DirectML is given: one clip in a container.
-_ALONE = CaseOutline(1, 20, 8, Style("none full"))
-# With 7, 1, 2, 23 and 40: lengths of every residue mod 2, 3, 4, 5 and 8, and multiples of 32; up
-# to nine rows; one length over 64 and one over 256; caches over 8, and one token behind a cache.
+_ALONE = CaseOutline(1, 64, 7, Style("none full"), other=66)
+# With 7, 1, 2, 23 and 40: the kinds of sizes (1, odd, even, over 64) of rows, lengths, caches and
+# second lengths in pairs; lengths of 0 and -1 modulo 7, 10, 16, 64 and 160, which are windows, hops
+# and patches, of every residue modulo 2, 3, 4, 5 and 8, and multiples of 32; up to nine rows; one
+# length over 256; caches over 8 and over 64, and one token behind a cache.
 OUTLINES = (
-    CaseOutline(5, 12, 20, Style("all full", values="spikes", wide=True)),
-    CaseOutline(4, 15, 3, Style("first short", values="bumps")),
-    CaseOutline(3, 18, 0, Style("first short", side="left")),
-    CaseOutline(9, 25, 6, Style("first short")),
-    CaseOutline(2, 96, 7, Style("none full", values="loud", wide=True)),
-    CaseOutline(1, 261, 33, Style("all full")),
-    CaseOutline(3, 14, 0, Style("an empty row")),
-    CaseOutline(9, 3, 12, Style("all full", values="silent")),
-    CaseOutline(6, 4, 1, Style("all full", values="positive")),
+    CaseOutline(5, 12, 20, Style("all full", values="spikes", wide=True), other=1),
+    CaseOutline(3, 18, 0, Style("first short", side="left"), other=11),
+    CaseOutline(9, 13, 70, Style("first short", values="bumps"), other=24),
+    CaseOutline(5, 67, 7, Style("none full", values="loud", wide=True), other=7),
+    CaseOutline(1, 319, 1, Style("all full"), other=1),
+    CaseOutline(2, 160, 0, Style("all full"), other=12),
+    CaseOutline(4, 14, 0, Style("an empty row"), other=8),
+    CaseOutline(6, 1, 12, Style("all full", values="positive"), other=1),
     _ALONE,
-    CaseOutline(2, 1, 17, Style("all full", wide=True)),
+    CaseOutline(5, 1, 70, Style("all full", values="silent", wide=True), other=66),
     CaseOutline(2, 9, 5, Style("all full", other=True)),
 )
 # Numbers that differ from those of the usual cases and of the larger sizes.
 _FIRST_STEP = 32
 # Rows times length of these cases together: at most this, or twice that of the usual ones.
-_FRAMES = 1800
+_FRAMES = 2400
 # Multiplications of these cases together, or those of the usual ones: some ten seconds on two
 # cores. A row of a model for images of a fixed size may take a tenth of them.
 _WORK = 200_000_000_000
@@ -69,7 +72,7 @@ _MULTIPLE = 32
 
 
 # One second of a waveform, and the length up to which the others have several frames of any hop.
-_SECOND, _FRAMED = 16_000, 261
+_SECOND, _FRAMED = 16_000, 319
 
 
 def frame_hop(signature: Signature) -> int:
@@ -127,7 +130,7 @@ class CoverSearch:
         self._usual = [signature.group_sizes(case.dims) for case in cases]
         usual = [self._frame_count(groups) for groups in self._usual]
         self._frames_left = max(_FRAMES, 2 * sum(usual))
-        self._most_frames = max(_FRAMES // 3, *usual) if usual else 0
+        self._most_frames = max(_FRAMES // 4, *usual) if usual else 0
         self._work = RunCost(signature)
         work = [self._work.multiplications_at(groups) for groups in self._usual]
         self._work_left = max(_WORK, sum(work))
@@ -161,7 +164,7 @@ class CoverSearch:
             return self._unsure
         if style.side == "left":
             return self._masks
-        if style.ends == "an empty row" or outline == _ALONE:
+        if style.ends == "an empty row":
             return bool(self._maker.governed_times)
         if style.values == "positive":
             return self._maker.has_floats
@@ -170,9 +173,10 @@ class CoverSearch:
 
     def _try_outline(self, number: int, outline: CaseOutline) -> None:
         step = next(self._step)
-        plain = replace(outline.style, values="usual", wide=False)
+        narrow = replace(outline.style, wide=False)
+        plain = replace(narrow, values="usual")
         dear: dict[str, int] = {}
-        for style in dict.fromkeys((outline.style, plain)):
+        for style in dict.fromkeys((outline.style, narrow, plain)):
             for groups in self._sizes_to_try(number, outline):
                 if not self._is_affordable(groups):
                     dear = dear or groups
@@ -205,8 +209,9 @@ class CoverSearch:
         signature = self._signature
         times = ([n for g, n in x.items() if g != signature.batch] for x in self._usual)
         ran = [max(sizes, default=1) for sizes in times]
-        least = min(ran, default=1)
-        lengths = [outline.length] if least < outline.length else [outline.length + least]
+        first = signature.fresh[:1] or signature.times[:1]
+        least = min((x[t] for x in self._usual for t in first), default=1)
+        lengths = [outline.length] if least <= outline.length else [outline.length + least]
         while lengths[-1] > _MULTIPLE * 2:
             lengths.append(lengths[-1] // 2)
         unit = math.gcd(*ran)
@@ -216,6 +221,10 @@ class CoverSearch:
         by_frames = sorted(self._usual, key=self._frame_count)
         fallback = by_frames[-1 if outline.length > _MULTIPLE else number % len(by_frames)]
         candidates = [self._time_sizes(n, outline.past) for n in lengths]
+        if unit == 1 and not any(map(is_image, signature.inputs)):
+            others = {t: outline.other + 2 * k for k, t in enumerate(signature.fresh[1:])}
+            if others:
+                candidates.insert(0, {**candidates[0], **others})
         candidates.append({t: n for t, n in fallback.items() if t != signature.batch})
         fewer = () if signature.batch is None else (min(2, outline.rows), 1)
         for candidate in candidates:

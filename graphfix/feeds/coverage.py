@@ -1,5 +1,6 @@
 """Coverage of a set of cases: the conditions their arrays met, and those they did not."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -18,6 +19,10 @@ _NUMBERS = ("tokens", "positions", "int", "data")
 _LARGE = 1e4
 # An input that was fed no more values than this, of more that it may have, was hardly tried.
 _FEW = 2
+# Sizes are of one kind from here on, below it they are odd or even, as kernels tell them apart.
+_LONG = 64
+# So many pairs of sizes are named.
+_MOST_PAIRS = 3
 
 
 @dataclass(frozen=True)
@@ -48,9 +53,39 @@ def measure_coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
             covered.append(f"{quote_name(name)} {span}")
             if signature.rules.allows_more(group, sizes[-1]):
                 missing.append(f"{quote_name(name)} > {sizes[-1]}")
+    pairs = _untried_pairs(cases, signature)
+    missing += pairs[:_MOST_PAIRS]
+    if len(pairs) > _MOST_PAIRS:
+        missing.append(f"{len(pairs) - _MOST_PAIRS} more pairs of sizes")
     if starts_at_one:  # graphs that need more than one element have no size of 0 either
         missing.append("sizes of 0")
     return Coverage(tuple(covered), tuple(missing))
+
+
+def _untried_pairs(cases: Sequence[Case], signature: Signature) -> list[str]:
+    """Return the kinds of sizes that were tried, of two dims, but never in one case."""
+    names = [signature.user_name(group) for group in signature.groups]
+    kinds = [
+        {name: _size_kind(case.dims[name]) for name in names if name in case.dims} for case in cases
+    ]
+    untried = []
+    for one, other in itertools.combinations(names, 2):
+        met = {(x[one], x[other]) for x in kinds if one in x and other in x}
+        firsts, seconds = (sorted({pair[k] for pair in met}) for k in (0, 1))
+        untried += [
+            f"{quote_name(one)} {a} with {quote_name(other)} {b}"
+            for a, b in itertools.product(firsts, seconds)
+            if (a, b) not in met
+        ]
+    return untried
+
+
+def _size_kind(size: int) -> str:
+    if size < 2:
+        return str(size)
+    if size > _LONG:
+        return f"over {_LONG}"
+    return "odd" if size % 2 else "even"
 
 
 def _check_conditions(cases: Sequence[Case], signature: Signature) -> Iterator[tuple[str, bool]]:

@@ -45,12 +45,14 @@ class IndexRange(NamedTuple):
         high: One more than the largest valid number.
         below: Symbolic sizes that the numbers stay below, too.
         node: The operator that takes the indices, and its name.
+        writes: Whether something is written at the indices, so that none may come twice.
     """
 
     low: int
     high: int
     below: tuple[ir.SymbolicDim, ...]
     node: str
+    writes: bool = False
 
 
 def find_index_range(start: ir.Value, dims: Dims) -> IndexRange | None:
@@ -70,7 +72,8 @@ def find_index_range(start: ir.Value, dims: Dims) -> IndexRange | None:
     high = 1 << 30 if below else 1
     if sizes := _smallest_sizes(limits):
         low, high = _valid_bounds(trail, sizes)
-    return IndexRange(low, max(high, low + 1), below, node_title(ends[0][0]))
+    writes = any(node in ops.SCATTERS for node, _ in ends)
+    return IndexRange(low, max(high, low + 1), below, node_title(ends[0][0]), writes)
 
 
 def _smallest_sizes(limits: Iterable[tuple[ir.Value, Dim]]) -> dict[ir.Value, int]:

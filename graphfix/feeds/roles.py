@@ -52,6 +52,7 @@ class Role:
         span: The lowest and highest number to feed to an input that is compared with a table.
         full_scale: How large the numbers of a wave or a picture are, if the graph shows it.
         free: Whether any other integer may be fed, as nothing bounds it.
+        writes: Whether something is written at these positions, so that none may come twice.
         sure: Whether the use proves the role; a gain is multiplied with data as a 0/1 mask is.
     """
 
@@ -66,6 +67,7 @@ class Role:
     span: tuple[float, float] | None = None
     full_scale: FullScale | None = None
     free: bool = False
+    writes: bool = False
     sure: bool = True
 
 
@@ -216,7 +218,7 @@ def _int_as_number_per_row(value: ir.Value, clues: Clues, table: IndexRange | No
 def _role_of_indices(value: ir.Value, clues: Clues, table: IndexRange) -> Role:
     low, high, reason = table.low, table.high, f"indices of {table.node}"
     if _name_matches(value, "position"):
-        return Role("positions", reason, low=low, high=high, below=table.below)
+        return Role("positions", reason, low=low, high=high, below=table.below, writes=table.writes)
     # Ids that the graph asks about, such as a padding id, are not content.
     special_ids = tuple(sorted({x for x in clues.compared_numbers if low <= x < high}))
     return Role("tokens", reason, low=low, high=high, below=table.below, choices=special_ids)

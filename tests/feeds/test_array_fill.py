@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -217,3 +218,27 @@ def test_other_readings_of_a_mask() -> None:
     assert gains.dtype == np.float32
     assert 0.3 <= gains.min() < 0.4
     assert 1.6 < gains.max() <= 1.7
+
+
+def test_positions_of_a_wide_case_jump_repeat_and_differ_by_row() -> None:
+    role = Role("positions", "a use", high=400)
+    made = Input("p", np.int64, (3, 40), role, rows=0, time=1)
+    rng = np.random.default_rng(0)
+    positions = array_fill.draw_positions(rng, made, (3, 40), 1, 5)
+    steps = np.diff(positions, axis=1)
+    assert (steps == 0).any()
+    assert (steps > 1).any()
+    assert (positions[0] != positions[1]).any()
+    assert positions.min() >= 5
+    written = replace(made, role=replace(role, writes=True))
+    kept = array_fill.draw_positions(rng, written, (3, 40), 1, 5)
+    assert (np.diff(kept, axis=1) == 1).all()
+
+
+def test_special_ids_come_together_and_others_from_the_end() -> None:
+    role = Role("tokens", "a use", high=9, choices=(2, 3))
+    made = Input("ids", np.int64, (1, 12), role, rows=0, time=1)
+    ids = array_fill.add_rare_ids(np.full((1, 12), 5), made)
+    assert {2, 3, -4} <= {*ids.reshape(-1)}
+    above = replace(made, role=replace(role, low=1))
+    assert array_fill.add_rare_ids(np.full((1, 12), 5), above).min() > 0

@@ -141,8 +141,8 @@ def test_what_whole_numbers_were_fed_is_said():
     text = """m (int64[B, T] a) => (float[B, T, 1] y) <float[5, 1] t = {1, 2, 3, 4, 5}>
         { y = Gather (t, a) }"""
     cases = covered(text)
-    assert "5 values of 'a' (0 to 4)" in measure_coverage(cases, cases.signature).covered
-    narrow = [replace(x, feeds={"a": np.minimum(x.feeds["a"], 1)}) for x in cases]
+    assert "10 values of 'a' (-5 to 4)" in measure_coverage(cases, cases.signature).covered
+    narrow = [replace(x, feeds={"a": np.clip(x.feeds["a"], 0, 1)}) for x in cases]
     told = measure_coverage(narrow, cases.signature)
     assert {"values of 'a' other than 0 to 1", "the last id of 'a'"} <= {*told.missing}
     assert not any("'a'" in x for x in told.covered)
@@ -229,3 +229,69 @@ def test_a_size_that_ran_is_not_too_much():
     found = search_cases(made, lambda case: None, dims={"T": [576], "T2": [576]}, cover=True)
     assert found
     assert not found.left_out
+
+
+def test_sizes_are_tried_in_pairs_and_at_both_ends_of_windows():
+    cases = covered("m (float[B, T] x) => (float[B, T] y) { y = Tanh (x) }")
+    assert len(cases) <= 14
+    lengths = {case.dims["T"] for case in cases}
+    for window in (7, 10, 16, 64, 160):
+        assert {0, window - 1} <= {n % window for n in lengths}
+    sizes = {(case.dims["B"], case.dims["T"]) for case in cases}
+    assert any(rows > 1 and length == 1 for rows, length in sizes)
+    assert any(rows >= 4 and length > 64 for rows, length in sizes)
+    assert not any(" with " in x for x in measure_coverage(cases, cases.signature).missing)
+
+
+def test_a_second_length_is_long_where_the_first_is_1_and_the_other_way_round():
+    cases = covered("""m (float[B, T, 2] x, float[B, S, 2] z) => (float[B, T, S] y)
+        { t = Transpose <perm = [0, 2, 1]> (z)  y = MatMul (x, t) }""")
+    sizes = [(case.dims["T"], case.dims["S"]) for case in cases]
+    assert any(length == 1 and other > 64 for length, other in sizes)
+    assert any(length > 64 and other == 1 for length, other in sizes)
+
+
+# Two models that differ in what only unusual numbers show.
+ONLY_UNUSUAL = {
+    "positions of the first row": (
+        "int64[B, T] position_ids",
+        "y = Gather (t, position_ids)",
+        "r = Gather <axis = 0> (position_ids, row)  o = Shape (position_ids)  e = Expand (r, o) "
+        "y = Gather (t, e)",
+    ),
+    "positions that are not looked at": (
+        "int64[B, T] position_ids",
+        "y = Gather (t, position_ids)",
+        "h = ConstantOfShape <value = int64[1] {1}> (o)  o2 = CumSum (h, last) "
+        "p = Sub (o2, i1)  m = Min (p, most)  z = Gather (t, m)  y = Identity (z)",
+    ),
+    "ids that count from the end": (
+        "int64[B, T] ids",
+        "y = Gather (t, ids)",
+        "m = Max (ids, zero)  y = Gather (t, m)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONLY_UNUSUAL)
+def test_numbers_that_only_a_wide_case_has(name: str):
+    taken, original, other = ONLY_UNUSUAL[name]
+    head = f"""m ({taken}) => (float[B, T] y) <int64 zero = {{0}}, int64[1] row = {{0}},
+        int64 last = {{1}}, int64 i1 = {{1}}, int64 most = {{399}}>"""
+    rest = (
+        "{ c0 = Constant <value_int = 0> ()  c4 = Constant <value_int = 400> () "
+        "c1 = Constant <value_int = 1> ()  n = Range (c0, c4, c1)  t = Cast <to = 1> (n) "
+    )
+    if "(o)" in other:
+        other = "o = Shape (position_ids) " + other
+    assert not verify(model(head + rest + other + " }"), model(head + rest + original + " }"))
+
+
+def test_masks_of_each_query_hide_other_elements():
+    text = """m (float[B, T, T] s, bool[B, 1, T, T] mask) => (float[B, 1, T, T] y)
+        <float fill = {-10000.0}, int64[1] ax = {1}>
+        { u = Unsqueeze (s, ax)  w = Where (mask, u, fill)  y = Softmax (w) }"""
+    masks = [case.feeds["mask"] for case in covered(text)]
+    large = [x for x in masks if x.shape[0] > 1 and x.shape[3] > 3]
+    assert any((x[:, :, :1] != x[:, :, 1:2]).any() and (x[0] != x[1]).any() for x in large)
+    assert all(x.any(axis=3).all() for x in large if (x[:, :, :1] != x[:, :, 1:2]).any())

@@ -80,3 +80,14 @@ def test_that_no_size_was_0_is_said() -> None:
     assert "sizes of 0" not in measure_coverage(fed, fed.signature).missing
     larger = search_cases(made, lambda case: None, dims={"B": [2], "T": [2], "P": [2]})
     assert "sizes of 0" not in measure_coverage(larger, larger.signature).missing
+
+
+def test_a_pair_of_sizes_that_no_case_had_is_said() -> None:
+    made = model("m (float[B, T] x) => (float[B, T] y) { y = Tanh (x) }")
+    cases = search_cases(made, lambda case: None, cover=True)
+    kept = [x for x in cases if x.dims["T"] > 1 or x.dims["B"] == 1]
+    missing = measure_coverage(kept, cases.signature).missing
+    assert "B even with T 1" in missing
+    few = [x for x in cases if (x.dims["B"] == 1) == (x.dims["T"] == 1)]
+    missing = measure_coverage(few, cases.signature).missing
+    assert sum(" with " in x for x in missing) <= 3
