@@ -93,7 +93,7 @@ def rows_of(dims: str) -> list[int]:
 def test_a_model_that_computes_much_gets_cases_of_few_rows() -> None:
     small, large = rows_of("[N, 64, 16, 16]"), rows_of("[N, 64, 128, 128]")
     assert max(small) == 9
-    assert sum(small) > 40
+    assert sum(small) >= 40
     assert large[:3] == [1, 2, 3]
     assert max(large) == 3
     assert sum(large) < 16

@@ -103,7 +103,7 @@ def test_what_was_not_compared_is_the_worst_and_counts_nothing() -> None:
     assert missing.excess_ratio == np.inf
     counts = (missing.nan_before, missing.nan_after, missing.inf_before, missing.inf_after)
     assert counts == (0, 0, 0, 0)
-    compared = replace(missing, reason="differs", compared=4, max_abs=1.0, allowed=2.0)
+    compared = replace(missing, reason="differs", compared=4, worst_abs=1.0, allowed=2.0)
     assert compared.excess_ratio == 0.5
     assert replace(compared, nan_after=1).excess_ratio == np.inf
     assert replace(compared, allowed=0.0).excess_ratio == 0
