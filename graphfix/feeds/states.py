@@ -2,8 +2,8 @@
 
 A decoder's cache, the hidden state of a recurrence, the left context of a streaming Conv. Nothing
 in a graph says which input belongs to which output; exporters say it in names, ``past`` and
-``present``, ``in_cache0`` and ``out_cache0``, ``conv_h`` and ``new_conv_h``. Names that agree but
-for such words are a pair, if types and shapes agree too.
+``present``, ``in_cache0`` and ``out_cache0``, ``conv_h`` and ``new_conv_h``. Names that agree in
+all other words are a pair, if types and shapes agree too.
 """
 
 import re

@@ -35,7 +35,7 @@ class Shipped(Proof):
         left: Bad places: repairs that spoiled a container, and what was done about each.
         searched: The result of the search for them, in a sentence; "" if there was none.
         unrounded: Why passes that round did not change a container; each reason once.
-        remarks: Which states were told by shape alone, and what looks like one and is none.
+        remarks: Which states were inferred from shape alone, and what looks like one and is none.
     """
 
     folder: Path | None

@@ -46,7 +46,7 @@ class StreamPlan:
         containers: The sizes of each container: small caches first, then few new entries.
         names: The model's own names of each dim.
         first: What only the first call of the original computes.
-        remarks: Which states were told by shape alone, and what looks like one and is none.
+        remarks: Which states were inferred from shape alone, and what looks like one and is none.
     """
 
     signature: Signature
@@ -171,12 +171,12 @@ def _no_states_message(model: ir.Model, inferred: Shapes) -> str:
 def _state_remarks(
     model: ir.Model, states: Sequence[GrowingState], by_shape: Sequence[GrowingState]
 ) -> tuple[str, ...]:
-    """Return which states were told by shape alone, and which inputs look like one and are none."""
+    """Return which states were inferred from shape alone, and which inputs only look like states."""
     remarks = []
     if by_shape:
         pairs = ", ".join(f"{x.input} from {x.output}" for x in by_shape)
         remarks.append(
-            f"states told by order and shape alone: {pairs}; if that is wrong, say "
+            f"states inferred from order and shape alone: {pairs}; if that is wrong, say "
             f"--state {quote_name(by_shape[0].input)}=OUTPUT"
         )
     free = unpaired_states(model, [StatePair(x.input, x.output) for x in states])

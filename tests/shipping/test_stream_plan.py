@@ -45,7 +45,7 @@ def test_states_that_only_shapes_tell_are_said() -> None:
     plan = plan_of(BY_SHAPE, "S=1,8")
     assert [(x.input, x.output) for x in plan.states] == [("aa", "r0"), ("bb", "r1")]
     (remark,) = plan.remarks
-    assert remark.startswith("states told by order and shape alone: aa from r0, bb from r1;")
+    assert remark.startswith("states inferred from order and shape alone: aa from r0, bb from r1;")
 
 
 def test_what_looks_like_a_state_and_is_fed_is_said() -> None:
