@@ -171,7 +171,7 @@ def _no_states_message(model: ir.Model, inferred: Shapes) -> str:
 def _state_remarks(
     model: ir.Model, states: Sequence[GrowingState], by_shape: Sequence[GrowingState]
 ) -> tuple[str, ...]:
-    """Return which states were inferred from shape alone, and which inputs only look like states."""
+    """Return which states were inferred from shape alone, and which inputs only look like one."""
     remarks = []
     if by_shape:
         pairs = ", ".join(f"{x.input} from {x.output}" for x in by_shape)
