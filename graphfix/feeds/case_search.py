@@ -15,6 +15,7 @@ enough:
     wishes      the usual sizes where something broadcasts, and those that a branch of an If wants
 """
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -122,16 +123,18 @@ def search_cases(
     plans: list[tuple[Tie, Wishes]] = [(tie, "usual") for tie in TIES]
     plans += ((tie, "branches") for tie in TIES if has_branches)
     plans.append((TIES[0], "none"))
-    by_wishes: dict[Wishes, Signature] = {}
+
+    @functools.cache
+    def signature_granting(wishes: Wishes) -> Signature:
+        return Signature(model, TIES[0], constants, length_input, granted=wishes)
+
     for tie, wishes in plans:
         if wishes != "usual" and usual is not None:
             break
-        if wishes not in by_wishes:
-            first_tied = Signature(model, TIES[0], constants, length_input, granted=wishes)
-            by_wishes[wishes] = first_tied
-        signature = by_wishes[wishes].with_tie(tie)
+        signature = signature_granting(wishes)
         if _asks_for_others(signature, sizes):
-            signature = signature.granting("none")
+            signature = signature_granting("none")
+        signature = signature.with_tie(tie)
         shape = _probe_sizes(signature)
         if shape in tried:
             continue

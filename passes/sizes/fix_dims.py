@@ -113,12 +113,16 @@ class FixDims(Pass):
 
     def sites(self, model: ir.Model) -> Iterator[ValueMatch | Skip]:
         """Yield the inputs that would be fixed, or nodes that cannot run at these sizes."""
-        input_sites = list(self._find_inputs(model))
+        yield from self._find_sites(model, self._sizes(model))
+
+    def _find_sites(self, model: ir.Model, sizes: Mapping[str, int]) -> Iterator[ValueMatch | Skip]:
+        """Yield what :meth:`sites` does, for sizes by the model's names of its dims."""
+        input_sites = list(self._find_inputs(model, sizes))
         if not self.dims and (names := input_dim_names(model)) and len(model.graph):
             example = ":".join(f"{quote_name(x)}=SIZE" for x in names)
             yield Skip(model.graph[0], f"no size is given; fix-dims:{example} would fix them all")
         if input_sites:
-            fixed, sizes = model.clone(), self._sizes(model)
+            fixed = model.clone()
             name_dims(fixed)
             spelling = DimSpelling(fixed)
             for value in fixed.graph.inputs:
@@ -131,11 +135,11 @@ class FixDims(Pass):
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Write the sizes, infer again, fold what became constant."""
-        sites = list(self.sites(model))
+        sizes = self._sizes(model)
+        sites = list(self._find_sites(model, sizes))
         yield from (x for x in sites if isinstance(x, Skip))
         if not sites or any(isinstance(x, Skip) for x in sites):
             return
-        sizes = self._sizes(model)
         self._name_dims(model, sizes)
         spelling = DimSpelling(model)
         for value in model.graph.inputs:
@@ -165,9 +169,9 @@ class FixDims(Pass):
         """Return the sizes by the model's names of its dims."""
         return sizes_by_name(model, self.dims, self.name, _sizes_fixed_before(model))
 
-    def _find_inputs(self, model: ir.Model) -> Iterator[ValueMatch]:
+    def _find_inputs(self, model: ir.Model, sizes: Mapping[str, int]) -> Iterator[ValueMatch]:
         """Yield the inputs with a dim that gets a size."""
-        fixed_sizes, sizes = _sizes_fixed_before(model), self._sizes(model)
+        fixed_sizes = _sizes_fixed_before(model)
         for name, size in sizes.items():
             if fixed_sizes.get(name, size) != size:
                 raise UsageError(f"{self.name}: {name} is fixed at {fixed_sizes[name]} already")

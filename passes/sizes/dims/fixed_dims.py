@@ -58,6 +58,7 @@ def sizes_by_name(
     """
     known_names, dim_names = input_dim_names(model), dims.dim_names(model)
     by_name: dict[str, int] = {}
+    signature: Signature | None = None  # of a copy with inferred shapes: only if it is needed
     for name, size in sizes:
         at = None if name in known_names else dims.find_input_axis(model, name)
         if at is not None:
@@ -69,15 +70,15 @@ def sizes_by_name(
                 continue
             name = dim_names[value.name or "", axis]
         elif name in SHORT_NAMES and name not in known_names and name not in fixed_before:
-            name = _full_dim_name(model, name)
+            signature = signature or Signature(model)
+            name = _full_dim_name(signature, name)
         if by_name.setdefault(name, size) != size:
             raise UsageError(f"{by}: {name} is given two sizes, {by_name[name]} and {size}")
     return by_name
 
 
-def _full_dim_name(model: ir.Model, short_name: str) -> str:
+def _full_dim_name(signature: Signature, short_name: str) -> str:
     """Return the model's own name of the dim that ``B`` or ``T`` stands for, if there is one."""
-    signature = Signature(model)
     symbol = signature.symbol_of(short_name)
     return short_name if symbol is None else signature.user_name(symbol)
 
