@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from graphfix.cli._compared_models import passes_between
 from graphfix.core import feeds_after, interface_changes_of, weakest_promise
 from graphfix.errors import GraphfixError
 from graphfix.feeds.case_search import make_cases
 from graphfix.files import io
 from graphfix.float16_search.trials import extreme_cases
+from graphfix.job.comparing import passes_between
 from graphfix.proof.verify import verify
 from graphfix.runtime import process
 
@@ -31,7 +31,7 @@ def main(source: Path, files: list[Path]) -> None:
     for path in files:
         found: dict[str, Any]
         try:
-            passes = passes_between(old, io.load(path), str(path))
+            passes = passes_between(old, io.load(path))
             verdict = verify(
                 source,
                 path,

@@ -1,4 +1,4 @@
-"""Prints a verdict in a few lines."""
+"""Prints a verdict in a few lines, and says how to allow what it is about."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from graphfix.cli import _terminal
 from graphfix.wording import format_number, one_line, reason_lines
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from graphfix.proof.compare import OutputDiff
     from graphfix.proof.verdict import Verdict
 
@@ -41,3 +43,12 @@ def is_numeric_difference(verdict: Verdict | None) -> bool:
 def failure_sentence(verdict: Verdict | None, subject: str) -> str:
     """Return the sentence for a verdict that is not ok."""
     return f"{subject} does not compute the same: {str(verdict).rstrip('.')}"
+
+
+def rounding_advice(before: ir.Model, after: ir.Model) -> str:
+    """Return how to allow the rounding of another tool, or ""."""
+    from graphfix.proof.compare import computes_in_half
+
+    if computes_in_half(before) or not computes_in_half(after):
+        return ""
+    return "; it computes in float16: --rtol 0.01 allows what that rounds"

@@ -124,14 +124,8 @@ def check(
             _page.display_name(model): list(_page_groups(findings))
             for model, findings in findings_by_model.items()
         }
-        page_values: dict[str, object] = {
-            "groups": groups,
-            "about": about,
-            "unread": unread,
-        }
-        _page.write_page(
-            page, "check.html", document, quiet=quiet, models=each, ep=ep, **page_values
-        )
+        values: dict[str, object] = {"groups": groups, "about": about, "unread": unread}
+        _page.write_page(page, "check.html", document, quiet=quiet, models=each, ep=ep, **values)
     return 2 if unread else int(_has_finding(findings_by_model, fail_on))
 
 

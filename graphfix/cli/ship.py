@@ -243,11 +243,7 @@ def _kernels_text(container: Container) -> str:
     before, after = container.kernels["before"], container.kernels["after"]
     if before is None or after is None:
         return "not predicted: ONNX Runtime does not load it here"
-    counts = (
-        {"directml": x["dispatches"], "cpu": x["cpu"], "recompiled": x["remade"]}
-        for x in (before, after)
-    )
-    return kernels_text(*counts)
+    return kernels_text(*({**x, "directml": x["dispatches"]} for x in (before, after)))
 
 
 def _size_text(size: int) -> str:

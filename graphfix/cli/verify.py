@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _options, _page, _terminal, _verdict
-from graphfix.cli._compared_models import rounding_advice
 
 if TYPE_CHECKING:
     from graphfix.core import Safety
@@ -66,10 +65,11 @@ def verify(
     options["tolerance"] = _options.build_tolerance(atol, rtol)
     if safety is not None:
         options["safety"] = safety
-    options = with_own_promise(old, new, options)
-    advised = rounding_advice(old, new) if options.get("tolerance") is None else ""
+    passes = passes_between(old, new)
+    options = with_own_promise(options, passes, new)
+    advised = _verdict.rounding_advice(old, new) if options.get("tolerance") is None else ""
     about = {
-        "spec": pipeline.spec_of(passes_between(old, new)),
+        "spec": pipeline.spec_of(passes),
         "ops_before": pipeline.count_ops(old),
         "ops_after": pipeline.count_ops(new),
     }

@@ -199,7 +199,7 @@ class Report(Proof):
             failing = self.directml["after"]["error"]
             rows.append(Row("DirectML", self.on_directml, "red" if failing else ""))
         if self.kernels is not None:
-            before, after = (_with_recompiled(self.kernels[x]) for x in ("before", "after"))
+            before, after = (self.kernels[x] or {} for x in ("before", "after"))
             rows.append(Row("kernels", kernels_text(before, after)))
         return rows
 
@@ -259,11 +259,6 @@ def endless_rows(passes: Iterable[str]) -> list[Row]:
     text = f"{' and '.join(names)} still changed something after {ROUNDS} rounds and were "
     text += "stopped: if they undo each other, leave one of them out; else run again"
     return [Row("unsettled", text, "yellow")]
-
-
-def _with_recompiled(counts: dict[str, int] | None) -> dict[str, int]:
-    """Return kernel counts under the names that :func:`kernels_text` has for them."""
-    return {} if counts is None else {**counts, "recompiled": counts["remade"]}
 
 
 def _directml_text(counts: dict[str, int], findings: Sequence[dict[str, str]]) -> str:

@@ -41,13 +41,13 @@ def verify(before: ModelLike, after: ModelLike, **options: Unpack[proof.Options]
     """
     refuse_unknown_options(options, proof.Options)
     before, after = as_path_or_model(before), as_path_or_model(after)
-    return proof.verify(before, after, **with_own_promise(before, after, options))
+    repaired = as_model(after)
+    passes = passes_between(as_model(before), repaired)
+    return proof.verify(before, after, **with_own_promise(options, passes, repaired))
 
 
-def with_own_promise(before: ModelLike, after: ModelLike, options: proof.Options) -> proof.Options:
-    """Return the options, completed by the passes that ``after`` went through since ``before``."""
-    old, new = as_model(before), as_model(after)
-    passes = passes_between(old, new)
+def with_own_promise(options: proof.Options, passes: list[Pass], after: ir.Model) -> proof.Options:
+    """Return the options, completed by the passes that ``after`` went through."""
     completed: proof.Options = {**options}
     completed.setdefault("safety", weakest_promise(x.safety for x in passes))
     if not passes:
@@ -57,7 +57,7 @@ def with_own_promise(before: ModelLike, after: ModelLike, options: proof.Options
         if completed.get("may_change") is None:
             completed["may_change"] = interface_changes_of(passes)
     if completed.get("tolerance") is None:
-        completed["tolerance"] = tolerance_between(passes, new)
+        completed["tolerance"] = tolerance_between(passes, after)
     return completed
 
 

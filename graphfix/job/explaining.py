@@ -166,28 +166,37 @@ def _explain_manual(manual: Manual | RuleManual, about: str) -> Explanation:
 
 def _explain_code(code: ErrorCode, text: str, model: ir.Model | None) -> Explanation:
     node_name = hresult.node_named_in(text)
-    names = dict.fromkeys(y for x in code.causes for y in x.rules)
     found_by = (f" Found by: {', '.join(x.rules)}." if x.rules else "" for x in code.causes)
     causes = [f"- {x.text} ({x.source}).{y}" for x, y in zip(code.causes, found_by, strict=True)]
     sections = [Section("Known causes", "\n".join(causes), "list")]
     sections += [Section("What to do", code.advice)] if code.advice else []
     findings, hint = None, f"What it is in a model: graphfix explain {code.key!r} MODEL"
     if model is not None:
-        hint = ""
-        if node_name is not None:
-            sections.append(Section("The node that it names", _node_text(model, node_name), "list"))
-        if not code.at_fault:
-            looked = check(model, ",".join(names)) if names else Findings()
-            findings = Findings(x for x in looked if x.fix is not None or x.severity == "error")
-            findings.sort(key=lambda x: x.severity != "error")
-        if code.at_fault == "array":
-            ports = "\n".join(map(_input_text, model.graph.inputs))
-            sections.append(Section("The inputs of this model", ports, "list"))
-        if code.at_fault:
-            sections.append(Section("In this model", f"Nothing: the {code.at_fault} is at fault."))
+        sections += _sections_about(model, code, node_name)
+        findings, hint = None if code.at_fault else _find_causes(model, code), ""
     data = {**asdict(code), "node": node_name}
     title = f"{code.key} ({code.title})"
     return Explanation(title, code.meaning, tuple(sections), findings, hint, data)
+
+
+def _sections_about(model: ir.Model, code: ErrorCode, node_name: str | None) -> Iterator[Section]:
+    """Yield what there is to say of a model without looking for causes in its graph."""
+    if node_name is not None:
+        yield Section("The node that it names", _node_text(model, node_name), "list")
+    if code.at_fault == "array":
+        ports = "\n".join(map(_input_text, model.graph.inputs))
+        yield Section("The inputs of this model", ports, "list")
+    if code.at_fault:
+        yield Section("In this model", f"Nothing: the {code.at_fault} is at fault.")
+
+
+def _find_causes(model: ir.Model, code: ErrorCode) -> Findings:
+    """Return what the rules of an error find in a model, errors first."""
+    names = dict.fromkeys(name for cause in code.causes for name in cause.rules)
+    looked = check(model, ",".join(names)) if names else Findings()
+    findings = Findings(x for x in looked if x.fix is not None or x.severity == "error")
+    findings.sort(key=lambda x: x.severity != "error")
+    return findings
 
 
 def _input_text(value: ir.Value) -> str:

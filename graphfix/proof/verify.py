@@ -109,22 +109,10 @@ class Options(TypedDict, total=False):
 
 @raises_own_errors
 def verify(before: given.ModelLike, after: given.ModelLike, **options: Unpack[Options]) -> Verdict:
-    """Run both models on the same inputs and compare every output.
+    """Compare two models as the options say, whatever the models say of themselves.
 
-    Both run on the CPU without ONNX Runtime's own graph optimizations, one after the other, so
-    that only one set of weights is in memory; then on two cases with all of them, as users open a
-    session. If a mask or length input says what is padding, cases are repeated with garbage there:
-    rows that the original keeps clean must stay clean.
-
-    Args:
-        before: The original: a path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
-        after: The repaired model.
-        options: See :class:`graphfix.proof.verify.Options`.
-
-    Raises:
-        ModelError: The original cannot be read, or ONNX Runtime rejects it.
-        FeedError: There are no inputs that the original runs.
-        UsageError: The provider that is asked for is unavailable.
+    :func:`graphfix.verify`, which has the same arguments and errors, completes the options by the
+    passes that ``after`` went through.
     """
     given.refuse_unknown_options(options, Options)
     ep, safety = options.get("ep", "cpu"), options.get("safety", "exact")

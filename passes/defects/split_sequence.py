@@ -54,8 +54,9 @@ class SplitSequence(NodePass[PartSite]):
 
     Why:
         DirectML has no kernel for a sequence: SplitToSequence and SequenceAt run on the CPU
-        (graphfix/directml/ops.csv), and each part is copied there and back. An encoder of 12
-        layers that is exported so has 12 of them with 36 SequenceAt.
+        (graphfix/directml/ops.csv), and each part is copied there and back. A module with calls of
+        ``chunk`` and ``split``, exported by torch 2.13 with ``optimize=False``, has 3
+        SplitToSequence and 6 SequenceAt.
 
     Before:
         <
