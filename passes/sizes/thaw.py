@@ -18,6 +18,7 @@ from graphfix.facts.symbolic.expressions import symbols_of
 from graphfix.facts.view import View
 from graphfix.graph.constants import ints_of
 from graphfix.graph.dim_spelling import DimSpelling
+from graphfix.graph.dims import is_nameless
 from graphfix.graph.nodes import input_at, is_op
 from graphfix.graph.walks import opset_of
 from graphfix.ops.reshapes import copies_zeros
@@ -96,7 +97,8 @@ class Thaw(NodePass[FrozenSite]):
     Safety:
         Exact at the one size at which the original runs; at the others it failed, and now gives
         what element counts force: each entry is a whole number times a power of the dim, and the
-        target holds the frozen size exactly as often as the data hold the dim. Skipped, with
+        target holds the frozen size exactly as often as the data hold the dim. A 1 follows a batch
+        at its place if an output declares that batch where it would be 1. Skipped, with
         the numbers: a target in which two entries could stand for the dim, as in [8, 8] of [T, 8];
         one that two different dims go into, such as a batch and a length; a -1 beside a frozen
         length; an Expand or a tensor of fixed size, such as positions, that is broadcast against
@@ -136,6 +138,8 @@ class Thaw(NodePass[FrozenSite]):
         if 0 in target and not copies_zeros(node):
             return None
         thawed = thaw_target(dims, target)
+        if isinstance(thawed, str) and 1 in target:
+            thawed = thaw_target(dims, target, _promised_symbols(view))
         if isinstance(thawed, str):
             return Skip(node, thawed)
         return None if thawed is None else FrozenSite(node, data, thawed)
@@ -196,6 +200,17 @@ class Thaw(NodePass[FrozenSite]):
         """Describe the dim and the size that it was frozen at."""
         assert isinstance(site, FrozenSite)
         return f"its target is frozen at {site.thawed.dim} = {site.thawed.size}"
+
+
+def _promised_symbols(view: View) -> set[str]:
+    """Return the symbols that the declared shapes of outputs have where inference gives 1."""
+    spelling, promised = DimSpelling(view.model), set[str]()
+    for output in view.model.graph.outputs:
+        dims = view.shapes.dims(output) or ()
+        for declared, inferred in zip(output.shape or (), dims, strict=False):
+            if inferred == 1 and not is_nameless(declared):
+                promised |= symbols_of(spelling.to_symbolic(declared))
+    return promised
 
 
 def _baked_elsewhere(model: ir.Model) -> Iterator[tuple[Skip, str]]:

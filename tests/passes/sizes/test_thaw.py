@@ -176,6 +176,32 @@ def test_fixed_sizes_that_a_dim_meets_are_findings(text: str, reason: str) -> No
     assert [why for _, why in report.skips] == [reason]
 
 
+FLAT = """m (float[N, 2, 3] x) => (float[%s, 4] y)
+    <float[6, 4] w = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2},
+     int64[%d] flat = {%s}> { f = Reshape (x, flat) y = MatMul (f, w) }"""
+
+
+def test_a_batch_of_1_follows_the_batch_that_an_output_declares() -> None:
+    after, report = thaw(model(FLAT % ("N", 2, "1, 6")))
+    assert targets(after) == [[0, 6]]
+    assert not report.skips
+    [y] = execute(after, {"x": np.ones((3, 2, 3), np.float32)})
+    assert y.tolist() == [[4, 4, 4, 4]] * 3
+    assert str(after.graph.outputs[0].shape) == "[N,4]"
+
+
+@pytest.mark.parametrize(
+    ("batch", "rank", "target"),
+    [("1", 2, "1, 6"), ("M", 2, "1, 6"), ("B", 3, "1, 1, 6")],
+)
+def test_a_batch_of_1_stays_where_it_may_be_meant(batch: str, rank: int, target: str) -> None:
+    before = model(FLAT % (batch, rank, target))
+    after, report = thaw(before)
+    assert data(after) == data(before)
+    [(_, reason)] = report.skips
+    assert "runs only where N is 1; fix-dims:N=1 says so" in reason
+
+
 def test_a_size_that_pads_hold_is_told_with_the_node_and_the_way_out() -> None:
     """As of relative positions that Python padded and cut for one length: T * 10 is 2 * T * T."""
     before = model("""m (float[1, 1, T, 4] x) => (float[1, N, M] y)
