@@ -22,6 +22,7 @@ from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
 from graphfix.runtime.provider import LABELS, Ep
+from graphfix.shipping.derived_dims import write_derived_dims
 from graphfix.shipping.model_facts import ModelFacts
 from graphfix.spec.quoting import quote_name
 
@@ -186,9 +187,10 @@ class ShipOrder:
         return model, replace(report, source=str(self.source))
 
     def load_original(self) -> ir.Model:
-        """Load the model as exported, with a name for each dim."""
+        """Load the model as exported, with a name or an expression for each dim."""
         model = io.load(self.source)
         name_dims(model)
+        write_derived_dims(model, self.facts.derived)
         return model
 
     def prove(self, candidate: Path | ir.Model, sizes: Sizes, name: str, ep: Ep) -> ContainerProof:
