@@ -36,12 +36,8 @@ def write_derived_dims(model: ir.Model, derived: Mapping[str, str]) -> None:
         return
     for value in model.graph.inputs:
         if value.shape is not None:
-            value.shape = ir.Shape(
-                [
-                    x if isinstance(x, int) or x.value not in derived else derived[x.value]
-                    for x in value.shape
-                ]
-            )
+            dims = (x if isinstance(x, int) else x.value for x in value.shape)
+            value.shape = ir.Shape([derived.get(x, x) if isinstance(x, str) else x for x in dims])
     drop_shapes(model)
 
 

@@ -11,25 +11,27 @@ import graphfix
 from graphfix.errors import UsageError
 from graphfix.shipped.manifest import Manifest
 
+WEIGHT = ", ".join(str(x % 7 / 8) for x in range(48))
+
 # Two frames of z for each of x; a window of z reaches past the end, so padding would leak.
-TWICE = """<ir_version: 8, opset_import: ["" : 17]>
+TWICE = f"""<ir_version: 8, opset_import: ["" : 17]>
 m (float[B, 4, T] x, float[B, 4, S] z) => (float[B, 4, S] y)
-<float[4, 4, 3] w = {%s}, float[3] twice = {1, 1, 2}>
-{
+<float[4, 4, 3] w = {{{WEIGHT}}}, float[3] twice = {{1, 1, 2}}>
+{{
     long = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric",
         nearest_mode = "floor"> (x, , twice)
     blurred = Conv <pads = [1, 1]> (z, w)
     y = Add (long, blurred)
-}""" % ", ".join(str(x % 7 / 8) for x in range(48))
+}}"""
 
 # A frame of x for each two of z, the last of which may have no second.
-HALF = """<ir_version: 8, opset_import: ["" : 17]>
+HALF = f"""<ir_version: 8, opset_import: ["" : 17]>
 m (float[B, 4, T] x, float[B, 4, S] z) => (float[B, 4, T] y)
-<float[4, 4, 3] w = {%s}>
-{
+<float[4, 4, 3] w = {{{WEIGHT}}}>
+{{
     short = Conv <pads = [1, 1], strides = [2]> (z, w)
     y = Add (x, short)
-}""" % ", ".join(str(x % 7 / 8) for x in range(48))
+}}"""
 
 
 def saved(text: str, folder: Path) -> Path:
