@@ -268,11 +268,13 @@ class ShipOrder:
 
     def _requested_passes(self, container: Sizes) -> Iterator[Check]:
         facts = self.facts
-        # One row first: it has one length, and no axis holds rows beside frames.
-        single_row_groups = [g for g in facts.names if g == facts.batch and container[g] == 1]
-        if single_row_groups or facts.forced:
-            yield _fix_dims_pass(facts, container, single_row_groups, facts.forced)
-        other_groups = [g for g in facts.names if g not in single_row_groups]
+        # What is not padded first: one row has one length, and no axis holds rows or the height of
+        # a picture beside frames.
+        rows = [facts.batch] if facts.batch is not None and container[facts.batch] > 1 else []
+        fixed_groups = [g for g in facts.names if g not in (facts.axis.dim, *rows)]
+        if fixed_groups or facts.forced:
+            yield _fix_dims_pass(facts, container, fixed_groups, facts.forced)
+        other_groups = [g for g in facts.names if g not in fixed_groups]
         for name, *options in _complete_items(pipeline.split_spec(self.spec)):
             if name == _MASK and not options:
                 place = f"{facts.axis.input}.{facts.axis.axis}"

@@ -158,8 +158,8 @@ def _size_containers(signature: Signature, spec: ContainerSpec, axis: str) -> Si
     time = find_padded_group(signature, axis, {signature.user_name(g): s for g, s in sizes.items()})
 
     def example_sizes(group: str) -> str:
-        seconds = " or in seconds, with --rate" if group == time else ""
-        return f"{signature.user_name(group)}=500,3000{seconds}"
+        name = quote_name(signature.user_name(group))
+        return f"{name}=500,3000 or in seconds, with --rate" if group == time else f"{name}=SIZE"
 
     require_sizes(signature, sizes, groups, time, example_sizes)
     fixed_sizes = {g: sizes[g][0] for g in groups}
@@ -179,6 +179,7 @@ def _one_size_message(signature: Signature) -> str:
     return (
         f"no dim may vary, so nothing can be padded: {forced}. What can be had is its repair: "
         f"graphfix run MODEL -p directml,fix-dims:{_sizes_text(signature, {})}"
+        f"{signature.thaw_hint}"
     )
 
 
@@ -191,7 +192,8 @@ def _only_batch_message(signature: Signature, batch: str, spec: ContainerSpec) -
     return (
         f"only {name}, the batch, may vary{forced}, so there is no clip to pad and no container to "
         f"make; what can be had is fixed sizes: graphfix run MODEL -p directml,fix-dims:{fixed} "
-        f"-o fixed.onnx. If {name} is no batch but what is padded, say --axis {quote_name(name)}"
+        f"-o fixed.onnx{signature.thaw_hint}. If {name} is no batch but what is padded, say --axis "
+        f"{quote_name(name)}"
     )
 
 
