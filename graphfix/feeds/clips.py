@@ -321,7 +321,9 @@ def feed_length_input(
     array: Array
     if length_input.kind == "mask":
         inside = np.arange(full_length) < ends[:, None]
-        array = inside.reshape((len(ends), *[1] * (rank - 2), full_length)[-max(rank, 1) :])
+        time = max((i for i in range(rank) if item.dims[i] != 1), default=rank - 1)
+        shape = [full_length if i == time else 1 for i in range(rank)]
+        array = inside.reshape([len(ends), *shape[1:]] if rank > 1 else shape)
     elif not item.dims:
         array = ends[0]
     else:
