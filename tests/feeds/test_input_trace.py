@@ -74,7 +74,8 @@ def test_data_in_a_where_stays_data() -> None:
 
 
 ADDEND = """m (float[B, T] a, float[B, T] s) => (float[B, T] y)
-    <float low = {-1e4}, float high = {1e4}, float shallow = {-1.0}, float one = {1.0}, int64 unit = {1}>
+    <float low = {-1e4}, float high = {1e4}, float shallow = {-1.0}, float one = {1.0},
+     int64 unit = {1}>
     { %s y = %s (t) }"""
 
 
@@ -138,6 +139,7 @@ GATE = """m (%s[B, T, 1] a, float[B, T, 4] s) => (float[B, T, 4] y, float[B, T, 
         ("g = Sub (one, a)", "Mul 'y'", [(0.0, 1.0)]),
         # 0 and 1 by a test: surely a mask.
         ("g = Floor (a)", "Mul 'y'", [(1.0, 0.0)]),
+        ("c = Cast <to = 9> (a) g = Cast <to = 1> (c)", "Mul 'y'", [(1.0, 0.0)]),
         ("c = Greater (a, half) g = Cast <to = 1> (c)", "Mul 'y'", [(1.0, 0.0)]),
         # Neither hides anything.
         ("g = Add (a, one)", "", []),
@@ -392,7 +394,8 @@ def test_a_mask_times_its_own_sum_is_unknown() -> None:
 def test_what_keeps_0_and_1_is_looked_through(node: str, follows: bool) -> None:
     seen = clues(f"""m (float[B, T] a, float[B, T] b, bool[B, T] q, float[B, T] s)
         => (float[B, T] y)
-        <float low = {{0.0}}, float high = {{1.0}}, float fill = {{-9.0}}, int64[2] shape = {{-1, 4}}>
+        <float low = {{0.0}}, float high = {{1.0}}, float fill = {{-9.0}},
+         int64[2] shape = {{-1, 4}}>
         {{ k = {node} c = Cast <to = 9> (k) y = Where (c, s, fill) }}""")
     assert seen.masks == ([(1.0, 0.0, "Where 'y'")] if follows else [])
 
