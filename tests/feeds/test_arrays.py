@@ -36,6 +36,14 @@ LENGTH_FLOATS = """m (float[B, T, 2] s, float[B] a) => (float[B, T, 2] y, bool[B
 LENGTH_NUMBERS = LENGTHS % ("int64", 7, 7)
 
 
+def test_the_schedule_begins_plainly_and_tries_short_odd_and_several_rows() -> None:
+    assert SCHEDULE[0] == (1, 7)
+    assert [rows for rows, _ in SCHEDULE] == [1, 1, 2, 2, 3]
+    lengths = [length for _, length in SCHEDULE]
+    assert {1, 2} < set(lengths)
+    assert {n % 2 for n in lengths if n > 2} == {0, 1}
+
+
 def test_the_same_seed_and_step_make_the_same_arrays() -> None:
     sizes = {"B": 2, "T": 5}
     same = (maker(DATA, 3).make_case(1, sizes).feeds["x"] for _ in range(2))
@@ -131,8 +139,9 @@ def test_the_only_row_is_padded_in_the_last_usual_case(
 
 
 def test_the_only_row_has_content_though_it_is_short() -> None:
-    made = case(ADDITIVE.replace("[B,", "[1,"), {"T": 1}, LAST)
-    assert made.valid == {"T": (1,)}
+    for length in (1, 0):
+        made = case(ADDITIVE.replace("[B,", "[1,"), {"T": length}, LAST)
+        assert made.valid == {"T": (length,)}
 
 
 def test_a_batch_of_two_in_a_fixed_model_is_ragged() -> None:
