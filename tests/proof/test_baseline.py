@@ -19,6 +19,7 @@ from graphfix.lengths.length_input import KEY
 from graphfix.proof import baseline as baselines
 from graphfix.proof.baseline import Baseline, BaselineCache
 from graphfix.proof.compare import Tolerance
+from graphfix.runtime.compared_session import open_original
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.run_errors import OverBudgetError, RunError
 
@@ -152,11 +153,16 @@ def test_loud_inputs_may_hide_what_quiet_ones_show() -> None:
     assert made.ignored_inputs == []
 
 
-def test_what_could_not_be_changed_is_not_called_ignored() -> None:
-    # Each input with another value fails to run: nothing is known of it.
-    text = "m (float[B, T] x, int64[1] n) => (float[B, N] y) { y = Tile (x, r) }"
-    text = text.replace("{ y =", "<int64[1] one = {1}> { r = Concat <axis = 0> (one, n) y =")
-    assert run(text).ignored_inputs == []
+def test_what_could_not_be_changed_is_not_called_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = run(IGNORED)
+
+    def refuse(*_: Any) -> Any:
+        raise RunError("no")
+
+    with open_original(made.graph) as session:
+        assert not made._affects_outputs(session, "z", 0)
+        monkeypatch.setattr(session, "run", refuse)
+        assert made._affects_outputs(session, "z", 0)
 
 
 def test_states_are_fed_back() -> None:
