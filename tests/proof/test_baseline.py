@@ -17,7 +17,7 @@ from graphfix.feeds.case import Case
 from graphfix.feeds.coverage import Coverage
 from graphfix.lengths.length_input import KEY
 from graphfix.proof import baseline as baselines
-from graphfix.proof.baseline import Baseline, BaselineCache
+from graphfix.proof.baseline import Baseline, BaselineCache, OriginalRun
 from graphfix.proof.compare import Tolerance
 from graphfix.runtime.compared_session import open_original
 from graphfix.runtime.local_session import Session
@@ -240,6 +240,32 @@ def test_which_cases_get_garbage_in_their_padding() -> None:
     ]
     assert {f"before, {x.case.name}" for x in made.runs} == set(told)
     assert not any(0 in rows for x in by_base for rows in cases[x].valid.values())
+
+
+def padded_case(name: str, *ends: int, side: Any = "right") -> OriginalRun:
+    return OriginalRun(Case(name, {"T": 5}, {}, {"T": ends}, side=side), {})
+
+
+def test_of_each_layout_only_the_last_cases_get_garbage() -> None:
+    made = prepared(MASKED)
+    full = [padded_case(f"full {n}", 5, n) for n in range(1, 4)]
+    short = [padded_case(f"short {n}", n, 5) for n in range(1, 4)]
+    left = [padded_case(f"left {n}", n, side="left") for n in range(1, 4)]
+    others = [padded_case("whole", 5, 5), padded_case("empty", 5, 0)]
+    everything = ("NaN", "large values", "other numbers")
+    made.runs = [*left, *full, *others, *short]
+    assert [(run.case.name, kinds) for run, kinds in made._cases_to_poison()] == [
+        ("full 2", everything[:2]),
+        ("full 3", everything),
+        ("short 3", everything[1:]),
+        ("left 3", everything[:1]),
+    ]
+    made.runs = [*others, *short]
+    assert [(run.case.name, kinds) for run, kinds in made._cases_to_poison()] == [
+        ("short 3", everything)
+    ]
+    made.runs = others
+    assert made._cases_to_poison() == []
 
 
 def test_without_a_full_row_the_short_ones_get_every_garbage() -> None:
