@@ -60,7 +60,7 @@ def test_a_type_that_nobody_knows_is_an_error() -> None:
     site = started()
     unknown = ir.Value(name="q")
     for value in (unknown, site.op.Neg(unknown), site.op.Resize(None, unknown)):
-        with pytest.raises(RuntimeError, match="the element type of .* is not known"):
+        with pytest.raises(RuntimeError, match=r"the element type of .* is not known"):
             site.lengths.dtype_of(value)
 
 
@@ -179,7 +179,8 @@ def test_a_measured_size_is_at_least_none() -> None:
     number = """k = Slice (x, from, far, ones)  m = Shape (k)  f = Gather (m, one)"""
     site = started(
         node=f"{number}  y = Identity (f)",
-        constants="int64[1] from = {3}, int64[1] far = {9999}, int64[1] ones = {1}, int64 one = {1}",
+        constants="int64[1] from = {3}, int64[1] far = {9999}, int64[1] ones = {1}, "
+        "int64 one = {1}",
     )
     value = site.lengths.recompute_on_lengths(site.value("f"), 0, 1)
     assert built(site, value).tolist() == [[0], [1]]
