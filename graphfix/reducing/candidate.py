@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graphfix.facts.shapes import shapes_of
 from graphfix.graph.walks import bodies_of, graphs_of, nodes_of, values_of
 from graphfix.runtime.port import Array
 
@@ -109,8 +110,26 @@ def drop_unused(candidate: Candidate) -> Candidate:
     return Candidate(candidate.model, feeds)
 
 
-def without_metadata(model: ir.Model) -> None:
-    """Remove what exporters note of a model and of its nodes, in place."""
+def with_types(model: ir.Model) -> ir.Model:
+    """Return a copy in which each tensor that may become an output has its element type."""
+    typed = model.clone()
+    shapes = shapes_of(typed)
+    for node in typed.graph:
+        for value in node.outputs:
+            if value.type is None and (dtype := shapes.dtype(value)) is not None:
+                value.type = ir.TensorType(dtype)
+    return typed
+
+
+def drop_notes(model: ir.Model) -> None:
+    """Remove what exporters note of a model and of its nodes, and lone types, in place.
+
+    Outputs without a shape get one of unnamed dims, which ONNX asks for.
+    """
+    shapes = shapes_of(model)
+    for value in model.graph.outputs:
+        if value.shape is None and (rank := shapes.rank(value)) is not None:
+            value.shape = ir.Shape([None] * rank)
     model.doc_string = model.producer_name = model.producer_version = None
     model.metadata_props.clear()
     for node in nodes_of(model.graph):
@@ -119,6 +138,8 @@ def without_metadata(model: ir.Model) -> None:
     for value in values_of(graphs_of(model.graph)):
         value.doc_string = None
         value.metadata_props.clear()
+        if value.shape is None and value.producer() and not value.is_graph_output():
+            value.type = None
 
 
 def _recorded_value(name: str, array: Array) -> ir.Value:

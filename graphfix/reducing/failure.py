@@ -1,7 +1,7 @@
 """How a model fails: with which error, with which difference, or after how long."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -63,6 +63,8 @@ class Trial:
         tolerance: The largest allowed difference.
         slower_than: A run that takes more seconds is a failure; None if no time is.
         needs_reference: Whether the reference must run a model, too.
+        takes_contradictions: Whether outputs may have other shapes than the file declares, which is
+            a fault of its own.
     """
 
     ep: Ep
@@ -71,6 +73,7 @@ class Trial:
     tolerance: Tolerance = Tolerance()  # noqa: RUF009  (it is frozen)
     slower_than: float | None = None
     needs_reference: bool = True
+    takes_contradictions: bool = False
 
     def observe(self, candidate: Candidate) -> Failure | None:
         """Return how a model fails; None if it does not, or if the reference does not run it.
@@ -81,6 +84,8 @@ class Trial:
         try:
             expected = self.reference_outputs(candidate) if self.needs_reference else {}
         except (ModelError, RunError):
+            return None
+        if not self.takes_contradictions and contradicts_declaration(candidate.model, expected):
             return None
         try:
             outputs, seconds = self._outputs(candidate)
@@ -146,6 +151,20 @@ class Trial:
         worst = max(failed, key=lambda x: x.excess_ratio)
         text = f"output {worst.output!r} {worst.reason}"
         return Failure("differs", "", text, expected[worst.output], outputs[worst.output])
+
+
+def contradicts_declaration(model: ir.Model, outputs: Mapping[str, Array]) -> bool:
+    """Return whether an output has another shape than the file declares."""
+    for value in model.graph.outputs:
+        array = outputs.get(value.name or "")
+        if array is None or value.shape is None:
+            continue
+        if value.shape.rank() != array.ndim:
+            return True
+        pairs = zip(value.shape, array.shape, strict=True)
+        if any(isinstance(dim, int) and dim != size for dim, size in pairs):
+            return True
+    return False
 
 
 def failure_code(text: str) -> str:

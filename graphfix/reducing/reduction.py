@@ -11,9 +11,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Check
-from graphfix.engine.pipeline import resolve_passes
+from graphfix.engine.pipeline import resolve_passes, spec_of
 from graphfix.errors import FeedError, UsageError
-from graphfix.feeds.case import Case
 from graphfix.feeds.case_search import search_cases
 from graphfix.feeds.user_feeds import read_feeds
 from graphfix.files import atomic_file, io
@@ -22,12 +21,13 @@ from graphfix.paths import StrPath
 from graphfix.proof.budget import SECONDS, SearchBudget
 from graphfix.proof.compare import Tolerance
 from graphfix.reducing.bug_report import render_report, repairing_passes
-from graphfix.reducing.candidate import Candidate, without_metadata
-from graphfix.reducing.failure import Failure, Trial
+from graphfix.reducing.candidate import Candidate, drop_notes, with_types
+from graphfix.reducing.failure import Failure, Trial, contradicts_declaration
 from graphfix.reducing.search import ReductionSearch
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.port import Array
 from graphfix.runtime.provider import LABELS, Ep
+from graphfix.runtime.run_errors import RunError
 from graphfix.wording import Displayable, Row, Tell, plural
 
 _MOST_TRIES = 2000
@@ -95,6 +95,7 @@ class Reduction(Displayable):
         io.save(self.model, model_path)
         with atomic_file.draft_file(feeds_path) as draft:
             draft.path.write_bytes(arrays.getvalue())
+            draft.keep()
         atomic_file.write_text(report_path, self.report)
         return [model_path, feeds_path, report_path]
 
@@ -134,14 +135,14 @@ def reduce(
         ModelError: It cannot be read.
     """
     tell = progress or (lambda _: None)
-    whole = as_model(model)
+    whole = with_types(as_model(model))
     trial = Trial(ep, against, resolve_passes(passes), tolerance or Tolerance(), slower_than)
     tell("looking for inputs with which it fails")
     candidate, failure, trial = _first_failure(whole, trial, feeds, dims)
     search = ReductionSearch(trial, candidate, failure, SearchBudget(_MOST_TRIES, budget), tell)
     with contextlib.suppress(KeyboardInterrupt):  # what was found by then is the result
         search.run()
-    without_metadata(search.best.model)
+    drop_notes(search.best.model)
     tell("asking whether graphfix repairs it")
     names = () if trial.passes else repairing_passes(search.best, trial)
     report = render_report(search.best, search.failure, trial, names)
@@ -160,9 +161,9 @@ def reduce(
 class _FoundError(Exception):
     """A case in which the model fails; no other is looked for."""
 
-    def __init__(self, candidate: Candidate, failure: Failure) -> None:
+    def __init__(self, candidate: Candidate, failure: Failure, trial: Trial) -> None:
         super().__init__(failure.text)
-        self.candidate, self.failure = candidate, failure
+        self.candidate, self.failure, self.trial = candidate, failure, trial
 
 
 def _first_failure(
@@ -170,28 +171,25 @@ def _first_failure(
 ) -> tuple[Candidate, Failure, Trial]:
     """Return the first inputs with which a model fails, how, and how smaller models are tried.
 
-    Where the model fails on the provider of the reference as well, no reference is needed.
+    Raises:
+        UsageError: It does not fail.
+        FeedError: It runs at no size that was tried.
     """
-    trials = [trial]
-    if trial.ep == trial.against and not trial.passes:
-        trials.append(replace(trial, needs_reference=False))
-    refusal: FeedError | None = None
-    for each in trials:
+    on_reference = trial.ep == trial.against and not trial.passes
+    try:
         try:
-            _run_cases(model, each, feeds, dims)
-        except _FoundError as found:
-            return found.candidate, found.failure, each
-        except FeedError as error:
-            refusal = error
-    if refusal is not None:
-        raise refusal
-    where = f"after {len(trial.passes)} passes" if trial.passes else f"on {LABELS[trial.ep]}"
-    given = (
-        "with these feeds"
-        if feeds is not None
-        else "with the inputs that were made; --feeds takes yours"
-    )
-    raise UsageError(f"the model does not fail {where} {given}")
+            _run_cases(model, trial, feeds, dims)
+        except (FeedError, RunError):
+            if not on_reference:
+                raise
+            # It fails wherever it is run: how others run it says nothing.
+            lone_trial = replace(trial, needs_reference=False, takes_contradictions=True)
+            _run_cases(model, lone_trial, feeds, dims)
+    except _FoundError as found:
+        return found.candidate, found.failure, found.trial
+    where = f"after {spec_of(trial.passes)}" if trial.passes else f"on {LABELS[trial.ep]}"
+    given = "these feeds" if feeds is not None else "inputs that were made; --feeds takes yours"
+    raise UsageError(f"the model does not fail {where} with {given}")
 
 
 def _run_cases(
@@ -202,19 +200,20 @@ def _run_cases(
     Raises:
         _FoundError: It fails.
         FeedError: No inputs could be made.
+        RunError: The reference does not run the user's inputs.
     """
 
     def run(arrays: Mapping[str, Array]) -> None:
         candidate = Candidate(model, arrays)
-        if (failure := trial.observe(candidate)) is not None:
-            raise _FoundError(candidate, failure)
-
-    def run_case(case: Case) -> None:
-        run(case.feeds)
+        case_trial = trial
         if trial.needs_reference:
-            trial.reference_outputs(Candidate(model, case.feeds))
+            outputs = trial.reference_outputs(candidate)
+            contradicts = contradicts_declaration(model, outputs)
+            case_trial = replace(trial, takes_contradictions=contradicts)
+        if (failure := case_trial.observe(candidate)) is not None:
+            raise _FoundError(candidate, failure, case_trial)
 
     if feeds is not None:
         run(read_feeds(feeds))
     else:
-        search_cases(model, run_case, dims=sizes_by_dim(dims))
+        search_cases(model, lambda case: run(case.feeds), dims=sizes_by_dim(dims))

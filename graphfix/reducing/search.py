@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from graphfix.directml import hresult
 from graphfix.errors import ModelError
 from graphfix.proof.budget import SearchBudget, SpentError
 from graphfix.reducing.candidate import Candidate, keep_nodes, keep_outputs
@@ -41,6 +42,9 @@ class ReductionSearch:
     def run(self) -> None:
         """Reduce the model as far as the budget goes; Ctrl-C ends it, too."""
         with suppress(SpentError):
+            if self._keep_named_node():
+                self._simplify()
+                return
             self._keep_one_output()
             self._cut_end()
             self._cut_start()
@@ -67,6 +71,19 @@ class ReductionSearch:
             return False
         self.best, self.failure = candidate, failure
         return True
+
+    def _keep_named_node(self) -> bool:
+        """Keep the node alone that the error names, with what it reads as inputs or constants."""
+        name = hresult.node_named_in(self.failure.text)
+        places = [i for i, x in enumerate(self.best.model.graph) if name and x.name == name]
+        if len(places) != 1 or self.best.node_count == 1:
+            return False
+        whole, place = self.best, places[0]
+        recorded = self._record(whole, range(place))
+        return any(
+            self._accepts(keep_nodes(whole, places, recorded, as_constants=as_constants))
+            for as_constants in (False, True)
+        )
 
     def _keep_one_output(self) -> None:
         """Keep the first output with which alone the model fails."""

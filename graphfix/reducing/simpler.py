@@ -23,11 +23,10 @@ def simpler_candidates(candidate: Candidate) -> Iterator[Candidate]:
     yield from _without_declared_shapes(candidate)
     yield from _with_fixed_sizes(candidate)
     for size in sorted(_sizes_of(candidate), reverse=True):
-        for smaller in _SMALLER:
+        for smaller in (*_SMALLER, size // 2):
             if smaller < size:
                 yield _with_size(candidate, size, smaller)
-        if size // 2 > _SMALLER[-1]:
-            yield _with_size(candidate, size, size // 2)
+                yield _with_size(candidate, size, smaller, cuts_lists=True)
     yield from _without_attributes(candidate)
     yield from _with_plain_numbers(candidate)
 
@@ -38,8 +37,6 @@ def _without_declared_shapes(candidate: Candidate) -> Iterator[Candidate]:
         part = candidate.copy()
         for value in _made_values(part.model):
             value.shape = None
-            if not value.is_graph_output():
-                value.type = None
         yield part
 
 
@@ -59,28 +56,33 @@ def _sizes_of(candidate: Candidate) -> set[int]:
     return {size for array in arrays for size in array.shape if size > 1}
 
 
-def _with_size(candidate: Candidate, size: int, smaller: int) -> Candidate:
+def _with_size(
+    candidate: Candidate, size: int, smaller: int, *, cuts_lists: bool = False
+) -> Candidate:
     """Return the model with a smaller size in place of a size, wherever that stands.
 
-    Along axes of that size the first elements stay; small integers of that value become the smaller
-    one, as they may be shapes or the ends of slices.
+    Along axes of that size the first elements stay. A few integers may be a shape or the ends of
+    slices: of these, numbers of that value become the smaller one instead, unless ``cuts_lists``.
     """
     part = candidate.copy()
+
+    def cut(array: Array) -> Array:
+        is_list = array.dtype.kind in "iu" and array.ndim <= 1 and array.size <= _MOST_SIZES
+        if is_list and not cuts_lists:
+            return np.where(array == size, array.dtype.type(smaller), array)
+        ends = (slice(smaller if d == size else d) for d in array.shape)
+        return np.ascontiguousarray(array[tuple(ends)]).reshape(
+            [smaller if d == size else d for d in array.shape]
+        )
+
     for constant in _constants_of(part.model):
-        constant.replace(_cut_array(constant.array, size, smaller))
+        constant.replace(cut(constant.array))
     for value in values_of(graphs_of(part.model.graph)):
         if value.shape is not None:
             dims = [smaller if d == size else d for d in value.shape]
             value.shape = ir.Shape(dims)
-    feeds = {name: _cut_array(array, size, smaller) for name, array in part.feeds.items()}
+    feeds = {name: cut(array) for name, array in part.feeds.items()}
     return Candidate(part.model, feeds)
-
-
-def _cut_array(array: Array, size: int, smaller: int) -> Array:
-    cut = array[tuple(slice(smaller if d == size else d) for d in array.shape)]
-    if cut.dtype.kind in "iu" and cut.size <= _MOST_SIZES:
-        return np.where(cut == size, cut.dtype.type(smaller), cut)
-    return np.ascontiguousarray(cut)
 
 
 def _without_attributes(candidate: Candidate) -> Iterator[Candidate]:
