@@ -142,7 +142,7 @@ def _part_of_split(match: PartSite, op: Builder) -> ir.Value:
         return op.make_outputs("Split", present, match.data, sizes, axis=axis)[0]
 
     sequence = match.node.inputs[0]
-    first = op.build_once(("parts", sequence), build, match.data)
+    first = op.build_once(("parts", sequence), build, sequence)
     split = first.producer()
     parts = (first,) if split is None else split.outputs
     for use in tuple(sequence.uses()) if sequence is not None else ():
