@@ -88,6 +88,7 @@ def search_kept_nodes(
     feeds: Feeds | None = None,
     safety: Safety = "conditional",
     budget: SearchBudget | None = None,
+    known: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> tuple[Pass, KeepSearchResult]:
     """Return the pass with the nodes that must stay in float32 in its ``keep``, and why.
@@ -101,6 +102,8 @@ def search_kept_nodes(
         feeds: The user's inputs for ``model``; by default they are made.
         safety: The promise of the passes before, see :func:`graphfix.proof.verify.verify`.
         budget: What may be spent. When it is, as much is kept as is known to be enough.
+        known: The reasons that a search with a larger margin found: what it keeps is not enough,
+            and the search goes on from there.
         progress: Called with a short text at each step.
     """
     if not any(isinstance(x, Match) for x in chosen.sites(model)):
@@ -112,9 +115,12 @@ def search_kept_nodes(
     budget = budget or SearchBudget(_TRIES)
     search = _KeepSearch(trials, strict, safety, cases, budget, known_dims)
     search.use_all_cases = feeds is None and margin < _USUAL_MARGIN
-    keep_set = search.run(loud=feeds is None)
+    keep_set = search.run(KeepSet(dict(known or {})), loud=feeds is None)
     if feeds is None:
-        reasons = {name: f"{reason} ({_MADE_UP})" for name, reason in keep_set.reasons.items()}
+        reasons = {
+            name: reason if name in (known or {}) else f"{reason} ({_MADE_UP})"
+            for name, reason in keep_set.reasons.items()
+        }
         keep_set = replace(keep_set, reasons=reasons)
     verdict = search.verdict
     met = None if verdict is None or verdict.worst is None else verdict.ok
@@ -163,25 +169,30 @@ class _KeepSearch:
             budget=self.budget.seconds,
         )
 
-    def run(self, *, loud: bool) -> KeepSet:
+    def run(self, known: KeepSet, *, loud: bool) -> KeepSet:
         """Return the nodes that must stay in float32.
 
         Args:
+            known: Those that a search before this one found; empty if there was none.
             loud: Whether to search the cases of verification, too, for overflows on a device, which
                 the CPU does not show: it keeps float32 between operators.
         """
         try:
-            Session(self.trials.build_candidate(KeepSet()), optimize=False).close()
+            Session(self.trials.build_candidate(known), optimize=False).close()
         except ModelError:
             return KeepSet()  # verification says why, and the model is not converted
-        keep_set = KeepSet()
-        keep_set = self._add_overflows(keep_set, extreme_cases(self.cases), _RANGES_SHARE)
-        if loud and (demanding := self._demanding_cases(keep_set)):
-            keep_set = self._add_overflows(keep_set, demanding, _DEMANDING_SHARE)
+        keep_set = known if known.reasons else self._find_all_overflows(loud=loud)
         if not self._passes_gate(keep_set):
             keep_set = self._bisect_stretch(keep_set)
         with contextlib.suppress(SpentError):
             keep_set = self._store_weights(keep_set)
+        return keep_set
+
+    def _find_all_overflows(self, *, loud: bool) -> KeepSet:
+        """Return what overflows in the cases of the search, and if ``loud`` in all."""
+        keep_set = self._add_overflows(KeepSet(), extreme_cases(self.cases), _RANGES_SHARE)
+        if loud and (demanding := self._demanding_cases(keep_set)):
+            keep_set = self._add_overflows(keep_set, demanding, _DEMANDING_SHARE)
         return keep_set
 
     def _add_overflows(self, keep_set: KeepSet, cases: Sequence[Case], share: float) -> KeepSet:

@@ -1,7 +1,7 @@
 """Repairs one model file into another."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -117,8 +117,9 @@ def _repair_and_write(
     computes is the same for each of them, and it is run once.
     """
     original_outputs = original_outputs or _original_outputs(task)
+    known: dict[str, Mapping[str, str]] = {}
     for margin in MARGINS if task.check and task.has_calibrated_passes else MARGINS[:1]:
-        model, report = repair_model(task, leave, margin, loaded.pop() if loaded else None)
+        model, report = repair_model(task, leave, margin, loaded.pop() if loaded else None, known)
         shapes.drop_shapes(model)  # saving needs none, and it is when most memory is held
         report = task.complete_report(report, need)
         with drafting(model, changed=report.changed) as draft:
