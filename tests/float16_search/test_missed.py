@@ -152,7 +152,7 @@ def test_a_search_that_meets_its_aim_in_no_way_is_not_begun_again(
     ) -> tuple[Pass, KeepSearchResult]:
         margins.append(margin)
         known_each_time.append(known)
-        return chosen, KeepSearchResult({"a": f"at {margin}"}, met=margin > least[-1])
+        return chosen, KeepSearchResult({"none": f"at {margin}"}, met=margin > least[-1])
 
     monkeypatch.setattr(keep_search, "search_kept_nodes", settle)
     for met, tried in ((1.0, [0.5]), (0.0, [0.5, 0.4, 0.2])):
@@ -162,7 +162,7 @@ def test_a_search_that_meets_its_aim_in_no_way_is_not_begun_again(
         assert [x.by for x in report.left] == ["float16"]
         assert margins == tried
     # Each goes on from what the one before has found.
-    assert known_each_time == [None, None, {"a": "at 0.5"}, {"a": "at 0.4"}]
+    assert known_each_time == [None, None, {"none": "at 0.5"}, {"none": "at 0.4"}]
 
 
 def test_what_has_nothing_to_convert_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
