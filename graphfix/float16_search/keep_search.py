@@ -183,7 +183,9 @@ class _KeepSearch:
             return KeepSet()  # verification says why, and the model is not converted
         keep_set = known if known.reasons else self._find_all_overflows(loud=loud)
         if not self._passes_gate(keep_set):
-            keep_set = self._bisect_stretch(keep_set)
+            missed = {x for x, reason in keep_set.reasons.items() if reason.startswith(_MISSED)}
+            overflows = {x: y for x, y in keep_set.reasons.items() if x not in missed}
+            keep_set = self._bisect_stretch(KeepSet(overflows), missed)
         with contextlib.suppress(SpentError):
             keep_set = self._store_weights(keep_set)
         return keep_set
@@ -260,10 +262,14 @@ class _KeepSearch:
 
     # The gate is missed
 
-    def _bisect_stretch(self, keep_set: KeepSet) -> KeepSet:
+    def _bisect_stretch(self, keep_set: KeepSet, too_few: Collection[str] = ()) -> KeepSet:
         """Add the shortest stretch of the graph that must stay, without the parts that need not.
 
         If no more may be tried, it is the shortest that was found to be enough.
+
+        Args:
+            keep_set: What stays in any case.
+            too_few: What a search before this one has added.
         """
         names = [first_tensor_name(x) for x in self.trials.float_nodes]
         shortest, verdict, reason = names, None, _MISSED
@@ -276,7 +282,7 @@ class _KeepSearch:
             return passes
 
         try:
-            self._shorten_stretch(names, passes_with)
+            self._drop_parts(self._find_stretch(names, too_few, passes_with), passes_with)
             if verdict is None:
                 passes_with(names)  # even that may miss it: inputs are rounded as well
         except SpentError:
@@ -284,16 +290,26 @@ class _KeepSearch:
         self.verdict = verdict or self.verdict
         return keep_set.with_reasons(dict.fromkeys(shortest, reason))
 
-    def _shorten_stretch(self, names: list[str], passes_with: Callable[[list[str]], bool]) -> None:
-        """Try ever shorter stretches of a graph, and then without parts of the shortest."""
-        scores = _score_node_names(self.trials.float_nodes)
-        if scores and passes_with(scores):
-            names = scores
-        else:
-            names = names[: _least_passing(len(names), lambda n: passes_with(names[:n]))]
-            names = names[
-                len(names) - _least_passing(len(names), lambda n: passes_with(names[-n:])) :
-            ]
+    def _find_stretch(
+        self,
+        names: list[str],
+        too_few: Collection[str],
+        passes_with: Callable[[list[str]], bool],
+    ) -> list[str]:
+        """Return the shortest stretch that is enough, with what was too few by itself."""
+
+        def with_known(stretch: Collection[str]) -> list[str]:
+            return [x for x in names if x in stretch or x in too_few]
+
+        scores = with_known(set(_score_node_names(self.trials.float_nodes)))
+        if len(scores) > len(too_few) and passes_with(scores):
+            return scores
+        end = _least_passing(len(names), lambda n: passes_with(with_known(set(names[:n]))))
+        size = _least_passing(end, lambda n: passes_with(with_known(set(names[end - n : end]))))
+        return with_known(set(names[end - size : end]))
+
+    def _drop_parts(self, names: list[str], passes_with: Callable[[list[str]], bool]) -> None:
+        """Try ever smaller parts of a stretch that is enough: it may be so without them."""
         size, least = len(names) // 2, len(names) // _MOST_PARTS
         while size > least:
             for start in reversed(range(0, len(names), size)):
