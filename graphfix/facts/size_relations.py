@@ -172,7 +172,8 @@ class _Reader:
 
     def _one_way(self, node: ir.Node) -> Iterator[SizeRelation]:
         """Yield that a slope or a bias is as long as the data along its axes, or 1."""
-        for x in _aligned(node, *self._operand_dims(node)[:2]):
+        operands = self._operand_dims(node)
+        for x in _aligned(node, *operands) if len(operands) == 2 else ():
             yield SizeRelation(x.a, x.b, node, not isinstance(x.b, int), x.witness)
 
     def _norm(self, node: ir.Node) -> Iterator[SizeRelation]:
@@ -218,7 +219,7 @@ class _Reader:
         weight, data = convolution_weight(node), self._dims(node.inputs[0])
         dims = self._dims(weight)
         axis, factor = channel_axis_of_weight(node)
-        if data and dims and len(data) > 1 and is_known_dim(dims[axis]):
+        if data and dims and len(data) == len(dims) > 1 and is_known_dim(dims[axis]):
             yield SizeRelation(data[1], multiply_dims(dims[axis], factor), node, witness=weight)
 
     def _recurrence(self, node: ir.Node) -> Iterator[SizeRelation]:
@@ -357,9 +358,7 @@ def _relation_of(
     return SizeRelation(a, b, node, broadcasts, one if isinstance(a, int) else other)
 
 
-def _aligned(
-    node: ir.Node, first: _Operand, second: _Operand = (None, ())
-) -> Iterator[SizeRelation]:
+def _aligned(node: ir.Node, first: _Operand, second: _Operand) -> Iterator[SizeRelation]:
     """Yield the dims of two operands that broadcast, the last ones first."""
     for a, b in zip(reversed(first[1]), reversed(second[1]), strict=False):
         if a != 1 and b != 1:
