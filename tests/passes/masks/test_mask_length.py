@@ -69,19 +69,7 @@ def test_a_container_of_it_is_safe_to_pad() -> None:
     ("given", "why"),
     [
         ({"limit": "one"}, None),
-        ({"step": "two"}, None),
         ({"use": "y = MatMul (column, column)"}, None),
-        (
-            {
-                "use": "a = Mul (x, column) b = Mul (z, column) c = ReduceSum (b) y = Add (a, c)",
-                "inputs": "float[B, T, 4] x, float[B, S, 4] z, int64[B] lengths",
-            },
-            "its mask meets axes of several sizes: S, T",
-        ),
-        (
-            {"use": "h = Concat <axis = 1> (x, x) y = Mul (h, column)"},
-            "no input is as long as what it masks, 2*T",
-        ),
     ],
 )
 def test_what_is_left_alone(given: dict[str, str], why: str | None) -> None:
