@@ -17,7 +17,8 @@ from graphfix.passes.fusions.attention.scores import (
 from tests.passes.models import model
 
 HEAD = """m (float[B, 2, T, 8] q, float[B, 2, 8, S] k, float[B, 2, S, 8] v, bool[B, 1, 1, S] hidden,
-    float[B, 1, T, S] bias, float[B, 1, T, U] other, float[1, B, 1, T, S] deep, float any) => (y)
+    float[B, 1, T, S] bias, float[B, 1, T, M] other, float[1, B, 1, T, S] deep, float any,
+    float[B, 2, R, 8] more) => (y)
     <float half = {0.5}, float two = {2}, float low = {-10000}, float high = {-10}, float nil = {0},
      int64[1] first = {0}, int64[1] second = {1}, int64[4] swap = {0, 0, -1, 8},
      int64[4] same = {0, 0, 0, -1}, float[8, 8] w = {WEIGHT}>""".replace(
@@ -25,9 +26,9 @@ HEAD = """m (float[B, 2, T, 8] q, float[B, 2, 8, S] k, float[B, 2, S, 8] v, bool
 )
 
 
-def graph(body: str, opset: int = 17) -> tuple[dict[str, ir.Node], View]:
+def graph(body: str) -> tuple[dict[str, ir.Node], View]:
     """Return the nodes by the name of their first output."""
-    m = model(f"{HEAD} {{ {body} }}", opset)
+    m = model(f"{HEAD} {{ {body} }}", 17)
     return {x.outputs[0].name or "": x for x in m.graph}, View(m)
 
 
@@ -111,9 +112,9 @@ def test_weights_that_something_chooses_from(body: str, reason: str) -> None:
 
 
 def scores(
-    body: str, softmax: str = "Softmax <axis = -1>", opset: int = 17
+    body: str, softmax: str = "Softmax <axis = -1>", values: str = "v"
 ) -> Scores | Skip | None:
-    nodes, view = graph(f"s = MatMul (q, k) {body} w0 = {softmax} (m) y = MatMul (w0, v)", opset)
+    nodes, view = graph(f"s = MatMul (q, k) {body} w0 = {softmax} (m) y = MatMul (w0, {values})")
     return scores_of(nodes["y"], nodes["w0"], view)
 
 
@@ -149,13 +150,20 @@ def test_scores_are_scaled_and_added_to(
     assert not found.may_add_keys
 
 
-def test_an_addend_of_other_keys_may_add_some() -> None:
-    found = scores("m = Add (other, s)")
+@pytest.mark.parametrize(
+    ("body", "values", "may"),
+    [
+        ("m = Add (s, other)", "more", True),
+        ("a = Add (s, other) m = Add (a, bias)", "more", True),
+        ("m = Add (s, bias)", "more", False),
+        # The product with as many values runs only if there are no more.
+        ("m = Add (s, other)", "v", False),
+    ],
+)
+def test_an_addend_of_another_length_may_add_keys(body: str, values: str, may: bool) -> None:
+    found = scores(body, values=values)
     assert isinstance(found, Scores)
-    assert found.may_add_keys
-    found = scores("a = Add (other, s) m = Add (a, bias)")
-    assert isinstance(found, Scores)
-    assert found.may_add_keys
+    assert found.may_add_keys == may
 
 
 def test_an_addend_may_have_more_dims() -> None:
