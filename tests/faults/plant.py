@@ -110,7 +110,7 @@ def make_operator(name: str) -> Operator:
 def own_tests(file: str) -> list[str]:
     """Return the test files that are named after a module, in the folder that mirrors its own."""
     parts = file.removeprefix("graphfix/").removesuffix(".py").split("/")
-    folder, stem = ROOT.joinpath("tests", *parts[:-1]), parts[-1]
+    folder, stem = ROOT.joinpath("tests", *parts[:-1]), parts[-1].removeprefix("_")
     if parts[0] == "passes":  # tests of a helper may stand in its family's folder
         folder = ROOT.joinpath("tests", *parts[:2])
     files = [*folder.rglob(f"test_{stem}.py"), *folder.rglob(f"test_{stem}_*.py")]

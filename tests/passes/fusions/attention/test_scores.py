@@ -21,7 +21,7 @@ HEAD = """m (float[B, 2, T, 8] q, float[B, 2, 8, S] k, float[B, 2, S, 8] v, bool
     float[B, 2, R, 8] more) => (y)
     <float half = {0.5}, float two = {2}, float low = {-10000}, float high = {-10}, float nil = {0},
      int64[1] first = {0}, int64[1] second = {1}, int64[4] swap = {0, 0, -1, 8},
-     int64[4] same = {0, 0, 0, -1}, float[8, 8] w = {WEIGHT}>""".replace(
+     int64[4] same = {0, 0, 0, -1}, float[1, 1, 8, 8] wide = {WEIGHT}>""".replace(
     "WEIGHT", ", ".join("1" * 64)
 )
 
@@ -210,7 +210,15 @@ def test_what_cannot_be_fused_is_named(body: str, softmax: str, reason: str) -> 
     "body",
     [
         "m = Relu (bias)",
-        "t = MatMul (v, w) m = Identity (t)",  # of a weight
+        "t = MatMul (v, wide) m = Identity (t)",  # of a weight
+        "t = MatMul (wide, k) m = Identity (t)",
+        " ".join(
+            [
+                "i0 = Identity (s)",
+                *(f"i{n} = Identity (i{n - 1})" for n in range(1, 24)),
+                "m = Identity (i23)",
+            ]
+        ),
         "r = Relu (s) m = Identity (r)",  # may be anything
     ],
 )
