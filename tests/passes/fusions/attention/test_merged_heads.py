@@ -98,6 +98,12 @@ def test_a_tensor_that_does_not(dims: str, roles: str, heads: int) -> None:
     assert plan is None or plan.shape == (0, 0, -1)
 
 
+@pytest.mark.parametrize(("dims", "is_known"), [("4 2 5 8", True), ("4 2 5 E", False)])
+def test_a_rotation_is_of_a_known_number_of_features(dims: str, is_known: bool) -> None:
+    assert operand(dims, "bhtd").plan(2) is not None
+    assert (operand(dims, "bhtd", rotation=object()).plan(2) is not None) == is_known
+
+
 def test_grouped_heads_are_repeated() -> None:
     shared = operand("B 2 1 S 8", "bhhsd", "B 2 3")
     plan = shared.plan(6)
