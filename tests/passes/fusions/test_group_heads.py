@@ -154,6 +154,11 @@ LEFT = {
     "a head is an output": (f"{SPLIT} {ROWS}", "q k v hk"),
     "parts of two sizes": (f"{SLICED} {ROWS} {LARGE}", "q k v l"),
     "a part from the middle of two": (OVERLAP, "q"),
+    "rows are in another order": (
+        f"""{SPLIT} n = Shape (x) b = Slice (n, start, one_row) t = Slice (n, one_row, two)
+        to = Concat <axis = 0> (t, b, four) q = Reshape (hq, to)""",
+        "q",
+    ),
     "what is added is computed": (f"m = Neg (x) c = MatMul (m, w2) {BIASED} {ROWS}", "q k v"),
     "rows are halved": (MIXED, "q"),
     "heads lie along two axes": (
