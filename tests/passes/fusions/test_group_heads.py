@@ -155,8 +155,8 @@ LEFT = {
     "parts of two sizes": (f"{SLICED} {ROWS} {LARGE}", "q k v l"),
     "a part from the middle of two": (OVERLAP, "q"),
     "rows are in another order": (
-        f"""{SPLIT} n = Shape (x) b = Slice (n, start, one_row) t = Slice (n, one_row, two)
-        to = Concat <axis = 0> (t, b, four) q = Reshape (hq, to)""",
+        f"""{SPLIT} n = Shape (x) rs = Slice (n, start, one_row) ts = Slice (n, one_row, two)
+        to = Concat <axis = 0> (ts, rs, four) q = Reshape (hq, to)""",
         "q",
     ),
     "what is added is computed": (f"m = Neg (x) c = MatMul (m, w2) {BIASED} {ROWS}", "q k v"),
