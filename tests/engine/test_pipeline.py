@@ -96,3 +96,26 @@ def test_passes_are_given_as_text_as_objects_or_as_several_of_them() -> None:
 def test_what_are_no_passes(passes: object) -> None:
     with pytest.raises(UsageError, match="is no pass; give names, as -p takes them, or passes"):
         pipeline.resolve_passes(passes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "specs"),
+    [
+        ("fix-dims:T=7,B=2", ["fix-dims:T=7:B=2"]),
+        ("float16:keep=a,b", ["float16:keep=a+b"]),
+        # The next pass, or profile, is no name of a node.
+        ("float16:keep=a,fold", ["float16:keep=a", "fold"]),
+        ("additive-mask:floor=-1e3,fold", ["additive-mask:floor=-1000", "fold"]),
+    ],
+)
+def test_a_comma_goes_on_with_values_where_an_option_takes_several(
+    text: str, specs: list[str]
+) -> None:
+    assert [x.spec() for x in pipeline.parse_passes(text)] == specs
+
+
+def test_a_word_behind_an_option_of_one_value_is_a_pass() -> None:
+    with pytest.raises(UsageError, match="T=7,40 are several sizes, and one model has one"):
+        pipeline.parse_passes("fix-dims:T=7,40")
+    with pytest.raises(UsageError, match="there is no pass 'no-such-pass'"):
+        pipeline.parse_passes("additive-mask:floor=-1e3,no-such-pass")
