@@ -66,6 +66,11 @@ def test_nothing_is_run_without_verification(capsys: Captured) -> None:
     assert "kernels" not in out
 
 
+def test_the_least_budget_is_a_second(capsys: Captured) -> None:
+    assert said(capsys, "run", "m.onnx", "--no-kernels", "--budget", "1")[0] == 0
+    assert said(capsys, "run", "m.onnx", "--budget", "0.9")[0] == 2
+
+
 def test_json_is_the_report(capsys: Captured) -> None:
     code, out, err = said(capsys, "run", "m.onnx", "--json", "--no-kernels")
     assert (code, err) == (0, "")

@@ -210,6 +210,31 @@ def test_what_is_as_long_as_the_past_is_filled_with_0() -> None:
     assert cache.padded == (("past_keys", 1, 0.0), ("weight", 1, 0.0))
 
 
+@pytest.mark.parametrize(
+    ("where", "hides"),
+    [
+        ("Where (wide, past_keys, nil)", True),
+        ("Where (wide, past_keys, unit)", False),
+        ("Where (wide, nil, past_keys)", False),
+    ],
+)
+def test_what_a_mask_of_the_model_makes_0_is_not_made_0_again(where: str, *, hides: bool) -> None:
+    text = f"""m (float[B, 1, 4] x, float[B, past, 4] past_keys, int64[B, past] mask)
+        => (float[B, 1, 4] y, float[B, total, 4] present_keys)
+        <int64[1] last = {{2}}, int64[1] one = {{1}}, float nil = {{0}}, float unit = {{1}}>
+    {{
+        present_keys = Concat <axis = 1> (past_keys, x)
+        shown = Cast <to = 9> (mask)
+        wide = Unsqueeze (shown, last)
+        clean = {where}
+        sums = ReduceSum <keepdims = 1> (clean, one)
+        y = Add (x, sums)
+    }}"""
+    after = model(text, 17)
+    pipeline.run(after, "static-cache:past=6")
+    assert ([x.op_type for x in after.graph].count("Where") == 1) == hides
+
+
 def test_axes_of_a_reduction_that_are_not_known_are_refused() -> None:
     text = """m (float[B, 1, 4] x, float[B, past, 4] past_keys, int64[1] axes)
         => (float[P, Q, R] y, float[B, total, 4] present_keys)
