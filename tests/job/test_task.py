@@ -30,7 +30,7 @@ def made(**options: Any) -> Task:
 
 def test_a_task_of_no_options() -> None:
     task = made()
-    assert task == Task(Path("m.onnx"), tell=task.tell)
+    assert task == Task(Path("m.onnx"), tell=task.tell, start=task.start)
     assert task.check
     assert (task.dims, task.exclude, task.ep, task.strict) == ({}, (), "cpu", False)
     task.tell("nobody hears")
@@ -119,3 +119,21 @@ def test_memory_is_estimated_for_a_proof_alone() -> None:
     assert report.source == "m.onnx"
     assert report.memory == need.to_json()
     assert made().complete_report(empty, None).memory is None
+
+
+def test_a_search_takes_half_of_what_is_left_and_a_proof_a_third_at_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(tasks.time, "monotonic", lambda: now[0])
+    work = Task(Path("m.onnx"), budget=30.0)
+    assert (work.proof_seconds, work.limit_search(7).seconds) == (30.0, 15.0)
+    now[0] += 12.0
+    later = work.with_passes((), None)  # type: ignore[arg-type]
+    assert (later.proof_seconds, later.limit_search(7).seconds) == (18.0, 9.0)
+    assert not later.is_late
+    now[0] += 9.0
+    assert (later.proof_seconds, later.limit_search(7).seconds) == (10.0, 5.0)
+    assert later.is_late
+    spending = later.limit_search(7)
+    assert (spending.most, spending.total) == (7, 30.0)
