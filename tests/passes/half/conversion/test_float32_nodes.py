@@ -6,6 +6,7 @@ import pytest
 
 from graphfix.facts.view import View
 from graphfix.passes.half.conversion.float32_nodes import Float32Nodes
+from graphfix.passes.half.conversion.name_patterns import NamePatterns
 from graphfix.passes.half.conversion.value_types import ElementTypes
 from tests.passes.half.test_float16 import HALF, add, agree, f, halved, parse, same_numbers
 
@@ -55,7 +56,8 @@ def test_a_cast_like_casts_to_the_type_that_its_second_input_gets() -> None:
 
 def kept_nodes(signature: str, body: str, **options: tuple[str, ...]) -> Float32Nodes:
     view = View(parse(signature, body))
-    return Float32Nodes(view, ElementTypes(view), **options)
+    patterns = {name: NamePatterns(x) for name, x in options.items()}
+    return Float32Nodes(view, ElementTypes(view), **patterns)
 
 
 def reasons(nodes: Float32Nodes) -> dict[str, str]:
@@ -120,11 +122,12 @@ def test_a_small_constant_of_two_types_stays(size: str, reader: str, half: bool)
     outputs = "float[B, 32] y" + (f", float{size} w" if reader == "output" else "")
     signature = f"(float[B, {rows}] x, float{size} w) => ({outputs})"
     view = View(add(parse(signature, body), w=f(int(rows), 32)))
-    nodes = Float32Nodes(view, ElementTypes(view), keep=("k",), store=())
+    kept, named = NamePatterns(("k",)), NamePatterns(("w",))
+    nodes = Float32Nodes(view, ElementTypes(view), keep=kept)
     (weight,) = view.model.graph.initializers.values()
     assert weight.const_value is not None
     assert nodes.becomes_half(weight, weight.const_value.size) == half
-    stored = Float32Nodes(view, ElementTypes(view), keep=("k",), store=("w",))
+    stored = Float32Nodes(view, ElementTypes(view), keep=kept, store=named)
     assert stored.becomes_half(weight, weight.const_value.size) == (reader != "output")
 
 
