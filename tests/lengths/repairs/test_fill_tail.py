@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from graphfix.lengths.repairs.fill_tail import (
-    MASK_FILTER,
-    STANDARD_MASK,
     HideKeys,
     HideTail,
     MaskKeys,
@@ -181,6 +179,8 @@ def test_tails_are_raised_to_numbers_of_their_own() -> None:
 
 # Keys
 
+# The input of ONNX's Attention that is its mask.
+MASK = 3
 MHA = "com.microsoft.MultiHeadAttention"
 
 
@@ -237,7 +237,8 @@ def test_a_mask_that_the_model_has_is_merged_into_an_addend(low: float | None) -
     addend = repaired_input(site, change, 5, m=own, **feeds())
     assert node.inputs[4] is None
     assert "mask_filter_value" not in node.attributes or low is not None
-    keys = np.where(own < 1, MASK_FILTER if low is None else low, 0) + np.where(WITHIN, 0, -100)
+    # The default of the operator is -10000.
+    keys = np.where(own < 1, -10000.0 if low is None else low, 0) + np.where(WITHIN, 0, -100)
     np.testing.assert_array_equal(addend, np.broadcast_to(keys[:, None, None], (2, 2, 5, 5)))
 
 
@@ -268,7 +269,7 @@ def test_standard_attention_gets_a_mask_for_each_query(
     state = state_with_tail(axes, FINITE)
     change = MaskKeys(site.node, "attention dilution", state, time_axis)
     z, q = np.zeros((2, 3, 5, 4), np.float32), np.zeros((2, 3, 4), np.float32)
-    mask = repaired_input(site, change, STANDARD_MASK, z=z, q=q, **feeds())
+    mask = repaired_input(site, change, MASK, z=z, q=q, **feeds())
     np.testing.assert_array_equal(mask, np.broadcast_to(WITHIN[:, None, None], shape))
 
 
@@ -283,7 +284,7 @@ def test_masks_are_shared_by_queries_of_one_size() -> None:
     for node in nodes:
         change = MaskKeys(node, "attention dilution", state, 1)
         site.op.repair(node, lambda change=change: change.rewrite(site.op, site.lengths))
-    first, second, other = (node.inputs[STANDARD_MASK] for node in nodes)
+    first, second, other = (node.inputs[MASK] for node in nodes)
     assert first is second
     assert first is not other
 
