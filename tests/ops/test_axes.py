@@ -1,6 +1,8 @@
 """The readers of axes compute with numpy what ONNX Runtime computes, at several opsets."""
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 import pytest
 
 from graphfix import ops
@@ -16,6 +18,7 @@ from graphfix.ops.axes import (
     written_axis,
 )
 from graphfix.ops.softmax import is_along_last_axis, softmax_axes, softmax_axis
+from graphfix.ops.table import row_of
 from tests.ops.nodes import node_of, nodes_in
 from tests.ops.samples import Array, Sample, floats, ints, labels, samples_of
 
@@ -215,3 +218,19 @@ def test_defaults_are_those_of_the_schemas() -> None:
 
 # Before opset 7 an axis said where the second input begins; sequences have no rank.
 _BROADCAST_AXIS = {"ConcatFromSequence", "SplitToSequence"}
+
+
+def test_axes_that_are_not_written_are_those_of_onnx() -> None:
+    """The default of each operator of ONNX that has one, at its newest version."""
+    seen = 0
+    for schema in onnx.defs.get_all_schemas():
+        attribute = schema.attributes.get("axis")
+        if schema.domain or attribute is None or not attribute.default_value.name:
+            continue
+        node = ir.Node("", schema.name, [None] * 3)
+        opset = onnx.defs.onnx_opset_version()
+        if row_of(schema.name, opset) is None or schema.name == "DFT":
+            continue
+        assert written_axis(node, opset) == attribute.default_value.i, schema.name
+        seen += 1
+    assert seen > 15

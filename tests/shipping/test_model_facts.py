@@ -66,7 +66,7 @@ def test_the_batch_is_one_unless_it_is_given(tmp_path: Path) -> None:
 
 
 def test_the_shortest_clip_fills_a_window(tmp_path: Path) -> None:
-    facts = facts_of(CONV, "T=40", tmp_path)
+    facts = facts_of(CONV, "T=60", tmp_path)
     assert facts.axis.shortest == 3
     assert facts.clips[0].length == 3
 

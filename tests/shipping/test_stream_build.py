@@ -1,0 +1,267 @@
+"""A model that continues its states: passes in their order, attempts, uses, the manifest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from graphfix.cache_axes.cache_input import CacheInput
+from graphfix.engine.report import Report
+from graphfix.errors import PaddingError
+from graphfix.proof.compare import Tolerance
+from graphfix.shipped.manifest import Cache, InputPort, StateLink, Streaming
+from graphfix.shipping import stream_build
+from graphfix.shipping.container_spec import parse_containers
+from graphfix.shipping.first_call import FirstCall
+from graphfix.shipping.stream_build import StreamOrder, ship_stream
+from tests.shipping.test_stream_steps import DECODER, RECURRENT, plan_of
+
+if TYPE_CHECKING:
+    from graphfix.shipping.stream_plan import StreamPlan
+
+
+def order_of(spec: str = "static-cache,fix-dims", plan: StreamPlan | None = None) -> StreamOrder:
+    return StreamOrder(
+        Path("decoder.onnx"), plan or plan_of(), spec, "past", Tolerance(), "cpu", lambda _: None
+    )
+
+
+# Passes
+
+
+def names(spec: str, fixed: tuple[str, ...] = ("E",)) -> list[str]:
+    return [x.name for x in order_of(spec).passes_at(order_of().plan.containers[0], fixed)]
+
+
+def test_passes_that_fix_sizes_get_those_of_the_container() -> None:
+    found = {x.name: dict(x.dims) for x in order_of().passes_at(plan_of().containers[0], ("E",))}  # type: ignore[attr-defined]
+    assert found == {"static-cache": {"P": 8, "E": 5}, "fix-dims": {"S": 1, "B": 2}}
+    found = {x.name: dict(x.dims) for x in order_of().passes_at(plan_of().containers[3], ())}  # type: ignore[attr-defined]
+    assert found == {"static-cache": {"P": 12}, "fix-dims": {"S": 3, "B": 2, "E": 5}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "order"),
+    [
+        ("static-cache,fix-dims", ["static-cache", "fix-dims"]),
+        # Where they are missing they come before the passes that want sizes.
+        ("additive-mask", ["additive-mask", "static-cache", "fix-dims"]),
+        ("additive-mask,float16", ["additive-mask", "static-cache", "fix-dims", "float16"]),
+        ("fuse-gelu,float16", ["static-cache", "fix-dims", "fuse-gelu", "float16"]),
+        ("fix-dims,float16", ["static-cache", "fix-dims", "float16"]),
+        ("static-cache,additive-mask,fuse-gelu",
+         ["static-cache", "additive-mask", "fix-dims", "fuse-gelu"]),
+        ("fuse-gelu,static-cache", ["fix-dims", "fuse-gelu", "static-cache"]),
+    ],
+)  # fmt: skip
+def test_passes_that_fix_sizes_come_before_the_late_ones(spec: str, order: list[str]) -> None:
+    assert names(spec) == order
+
+
+def test_options_of_other_passes_stay() -> None:
+    (fused, *_) = (
+        x
+        for x in order_of("fuse-gelu:approximate=yes").passes_at(plan_of().containers[0], ())
+        if x.name == "fuse-gelu"
+    )
+    assert fused.approximate is True  # type: ignore[attr-defined]
+
+
+def test_a_model_without_caches_has_none_to_fix() -> None:
+    plan = plan_of(RECURRENT, "S=1,3 B=2")
+    order = order_of("static-cache,fix-dims", plan)
+    assert [x.name for x in order.passes_at(plan.containers[0], ())] == ["fix-dims"]
+
+
+@pytest.mark.parametrize("fixed", [("E",), ()])
+def test_caches_of_one_size_that_cannot_be_analysed_stay(
+    fixed: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[tuple[str, ...]] = []
+
+    def repair(self: StreamOrder, container: object, caches: tuple[str, ...]) -> object:
+        tried.append(caches)
+        if caches == fixed:
+            raise PaddingError("no")
+        return "model", Report("", (), {}, {})
+
+    monkeypatch.setattr(StreamOrder, "_repair_with_caches", repair)
+    monkeypatch.setattr(stream_build, "require_sizes_applied", lambda *_: None)
+    order = order_of(plan=replace(plan_of(), fixed_caches=fixed))
+    if not fixed:
+        with pytest.raises(PaddingError):
+            order.repair_container({})
+        return
+    model, report = order.repair_container({})
+    assert (model, report.source) == ("model", "decoder.onnx")
+    assert tried == [("E",), ()]
+
+
+HIDDEN = InputPort("hidden", "tensor(float)", ("B", "F", 4), 0)
+FIRST = FirstCall("flag", {"encoded": "present"}, (HIDDEN,), {"B": "B", "F": "E"})
+
+
+def test_the_first_call_has_sizes_of_the_containers() -> None:
+    assert order_of().first_call_sizes(FIRST) == {"B": 2, "E": 5}
+
+
+# Attempts
+
+
+@pytest.mark.parametrize(
+    ("given", "oks", "specs"),
+    [
+        ({}, [True], ["directml,static-cache,fix-dims,fast"]),
+        ({}, [False, True], ["directml,static-cache,fix-dims,fast",
+                             "directml,static-cache,fix-dims"]),
+        ({"float16": True}, [False, False], ["directml,static-cache,fix-dims,fast,float16",
+                                             "directml,static-cache,fix-dims,float16"]),
+        ({"strict": True}, [False], ["directml,static-cache,fix-dims,fast"]),
+        ({"passes": "fast"}, [False], ["fast"]),
+    ],
+)  # fmt: skip
+def test_if_the_proof_fails_nothing_is_fused(
+    given: dict[str, Any], oks: list[bool], specs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[StreamOrder] = []
+    results = [SimpleNamespace(ok=ok) for ok in oks]
+
+    def ship_once(order: StreamOrder, folder: Path, uses: object) -> object:
+        made.append(order)
+        return results[len(made) - 1]
+
+    plan = plan_of()
+    monkeypatch.setattr(stream_build, "_ship_once", ship_once)
+    monkeypatch.setattr(stream_build, "choose_running_plan", lambda *_: (plan, {}, "past"))
+    monkeypatch.setattr(stream_build, "fix_and_fold_inputs", lambda model, spec: model)
+    monkeypatch.setattr(stream_build, "branch_input_of", lambda model: "")
+    monkeypatch.setattr(stream_build, "expand_state_globs", lambda model, states: states)
+    monkeypatch.setattr(stream_build, "computes_in_half", lambda model: False)
+    order = {"passes": "", "float16": False, "strict": False, "tolerance": None, **given}
+    result = ship_stream(
+        Path("m.onnx"), Path("out"), None, parse_containers(["S=1"]),  # type: ignore[arg-type]
+        cache=(8,), states=(), axis="", ep="cpu", tell=lambda _: None, **order,
+    )  # fmt: skip
+    assert [x.spec for x in made] == specs
+    # If all fail, the first is what is told.
+    assert result is (results[-1] if oks[-1] else results[0])
+    assert all(x.tie == "past" for x in made)
+
+
+def test_a_branch_is_chosen_and_a_tolerance_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    specs: list[str] = []
+    wanted = Tolerance(0.5)
+
+    def ship_once(order: StreamOrder, folder: Path, uses: object) -> object:
+        specs.append(order.spec)
+        assert order.tolerance is wanted
+        return SimpleNamespace(ok=True)
+
+    def fix_inputs(model: object, spec: str) -> object:
+        specs.append(spec)
+        return model
+
+    monkeypatch.setattr(stream_build, "_ship_once", ship_once)
+    monkeypatch.setattr(stream_build, "choose_running_plan", lambda *_: (plan_of(), {}, "past"))
+    monkeypatch.setattr(stream_build, "fix_and_fold_inputs", fix_inputs)
+    monkeypatch.setattr(stream_build, "branch_input_of", lambda model: "use cache")
+    monkeypatch.setattr(stream_build, "expand_state_globs", lambda model, states: states)
+    monkeypatch.setattr(stream_build, "computes_in_half", lambda model: False)
+    ship_stream(
+        Path("m.onnx"), Path("out"), None, parse_containers(["S=1"]),  # type: ignore[arg-type]
+        cache=(8,), states=(), axis="", passes="static-cache,fix-dims", float16=False, ep="cpu",
+        tolerance=wanted, strict=False, tell=lambda _: None,
+    )  # fmt: skip
+    assert specs[0] == specs[1]
+    assert specs[0].startswith("fix-input:")
+    assert specs[0].endswith("=true,static-cache,fix-dims")
+
+
+# Uses
+
+
+def uses(plan: StreamPlan, *, strict: bool = False, rolls: bool = True) -> list[tuple[bool, ...]]:
+    """Return what each use says: rolls, fills up in front, joins."""
+
+    def steps(joins: bool, may_roll: bool) -> tuple[tuple[()], bool]:
+        return (), rolls and may_roll
+
+    found = stream_build._possible_uses(plan, steps, strict=strict)  # type: ignore[arg-type]
+    return [(use.rolls, use.partial, use.joins) for use, _ in found]
+
+
+def all_growing(plan: StreamPlan) -> StreamPlan:
+    return replace(plan, states=tuple(x for x in plan.states if x.axis is not None))
+
+
+def test_the_most_useful_use_comes_first() -> None:
+    growing = all_growing(plan_of())
+    # Single steps join, and may be filled up in front where every state grows.
+    assert uses(growing) == [
+        (True, True, True),
+        (True, False, True),
+        (False, True, True),
+        (False, False, True),
+    ]
+    assert uses(growing, rolls=False) == [(False, True, True), (False, False, True)]
+    assert uses(growing, strict=True) == [(True, True, True)]
+    assert uses(growing, strict=True, rolls=False) == [(False, True, True)]
+
+
+def test_a_state_of_one_size_is_never_filled_up_in_front() -> None:
+    assert uses(plan_of(), rolls=False) == [(False, False, True), (False, False, False)]
+
+
+def test_steps_of_two_entries_do_not_join() -> None:
+    plan = all_growing(plan_of(containers="S=2,3 B=2 E=5"))
+    assert uses(plan, rolls=False) == [(False, False, False)]
+
+
+# The manifest
+
+
+def test_the_caches_of_the_manifest() -> None:
+    plan = plan_of()
+    states = (StateLink("past_key", "present_key", 1), StateLink("past_sum", "present_sum", None))
+    use = Streaming((), (), True, False, True)
+    told = CacheInput("valid", "P", 8, (), ())
+    stream = stream_build._complete_streaming(plan, [told], use)
+    assert stream == replace(use, caches=(Cache("P", "valid", True),), states=states)
+    fixed = CacheInput("frames", "E", 5, (), ())
+    stream = stream_build._complete_streaming(plan, [fixed], use)
+    assert stream.caches == (Cache("P", "", True), Cache("E", "frames", False))
+
+
+def test_names_of_sizes_and_files() -> None:
+    plan = replace(plan_of(), names={"P": ("past_len", "P"), "S": ("steps",)})
+    assert stream_build._sizes_text(plan, plan.containers[1]) == "past_len=8, steps=3"
+    assert stream_build._sizes_text(plan_of(), plan.containers[1]) == "P=8, S=3"
+    assert stream_build._file_name(Path("d.onnx"), plan, plan.containers[1]) == "d.8.3.onnx"
+    flat = plan_of(RECURRENT, "S=1,3 B=2")
+    assert stream_build._file_name(Path("d.onnx"), flat, flat.containers[1]) == "d.3.onnx"
+
+
+@pytest.mark.parametrize(
+    ("text", "containers", "axis"),
+    [(DECODER, "S=1,3 B=2 E=5", ("S", "input_ids", 1)), (RECURRENT, "S=1,3 B=2", ("S", "x", 1))],
+)
+def test_the_manifest_names_the_input_of_new_entries(
+    text: str,
+    containers: str,
+    axis: tuple[str, str, int],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(stream_build, "containers_with_kernels", lambda *_: ())
+    monkeypatch.setattr(stream_build, "provenance_of", lambda *_: {})
+    plan = plan_of(text, containers)
+    manifest = stream_build._build_manifest(order_of(plan=plan), [tmp_path / "m.onnx"], [])
+    assert (manifest.axis.dim, manifest.axis.input, manifest.axis.axis) == axis
+    assert (manifest.axis.rate, manifest.axis.shortest) == (None, 1)
+    assert manifest.batch == "B"
+    assert manifest.lengths is None
+    assert manifest.inputs == plan.inputs
