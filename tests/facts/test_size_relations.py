@@ -250,6 +250,52 @@ def test_channels_and_pictures_divide_into_blocks() -> None:
     assert told("y = SpaceToDepth <blocksize = 2> (x)", "float[1, 4, 4, 4] x") == []
 
 
+# What nobody knows
+
+MATRIX = weights("w", 3, 5)
+STACK = f"{weights('w', 1, 6, 3)}, {weights('r', 1, 6, 2)}"
+
+
+@pytest.mark.parametrize(
+    ("node", "constants"),
+    [
+        ("LayerNormalization ({0}, {1})", weights("w", 3)),
+        ("QuantizeLinear ({0}, {1})", weights("w", 3)),
+        ("MatMul ({0}, {1})", MATRIX),
+        ("Conv ({0}, {1})", weights("w", 5, 3, 1)),
+        ("GRU <hidden_size = 2> ({0}, {1}, r)", STACK),
+        ("com.microsoft.Attention <num_heads = 1> ({0}, {1})", weights("w", 3, 9)),
+        ("Add ({0}, {1})", weights("w", 3)),
+        ("PRelu ({0}, {1})", weights("w", 3)),
+        ("Concat <axis = 1> ({0}, {1})", weights("w", 2, 3, 5)),
+        ('Einsum <equation = "btc,cd->btd"> ({0}, {1})', MATRIX),
+        ("Expand ({0}, p)", weights("w", 3)),
+        ("Reshape ({0}, p)", weights("w", 3)),
+        ("Squeeze ({0}, at)", weights("w", 3)),
+        ("Split <axis = 1> ({0})", weights("w", 3)),
+        ("DepthToSpace <blocksize = 2> ({0})", weights("w", 3)),
+    ],
+)
+def test_of_a_shape_that_is_not_known_nothing_is_wanted(node: str, constants: str) -> None:
+    inputs, constants = f"{F}, int64[P] p", f"{constants}, int64[1] at = {{1}}"
+    y = f"y = {node}" if not node.startswith("Split") else f"z, y = {node}"
+    data = f"u = Reshape (x, p)  {y.replace('{0}', 'u').replace('{1}', 'w')}"
+    weight = f"u = Reshape (w, p)  {y.replace('{0}', 'x').replace('{1}', 'u')}"
+    reshapes = [x for x in (data, weight) if "{1}" in node or x is data]
+    for body in reshapes:
+        found, model = relations(body, inputs, constants)
+        assert [x for x in found.always if x.node is model.graph[-1]] == []
+
+
+def test_other_ranks_are_left_to_the_checker() -> None:
+    assert told("y = GRU <hidden_size = 2> (x, w, r)", "float[T, C] x", STACK) == []
+    node = "y = com.microsoft.Attention <num_heads = 1> (x, w)"
+    assert told(node, constants=weights("w", 3)) == []
+    assert told("y = DepthToSpace <blocksize = 2> (x)", "float[1, C, H] x") == []
+    inputs, constants = f"{F}, float[2, S] z", weights("w", 3)
+    assert told("y = Concat <axis = 1> (x, z)", inputs, constants) == []
+
+
 # Bodies
 
 
