@@ -1,69 +1,56 @@
 """Which input of an attention is what, as ONNX and ONNX Runtime name them."""
 
-from __future__ import annotations
-
-from dataclasses import asdict
-
-import onnx
 import onnx_ir as ir
 import pytest
+from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-from graphfix.ops.attention import AttentionSlots, attention_slots
+from graphfix import ops
+from graphfix.ops.attention import _SLOTS, AttentionSlots, attention_slots
 
-ROLES = {
-    "query": ("query", "input", "Q"),
-    "key": ("key", "input", "K"),
-    "value": ("value", "input", "V"),
-    "weights": ("weights", "weight"),
-    "bias": ("bias",),
-    "mask": ("mask_index", "key_padding_mask", "seqlens_k"),
-    "addend": ("attention_bias", "attn_mask"),
-    "past_key": ("past_key",),
-    "past_value": ("past_value",),
-    "past": ("past",),
+_NAMES = {
+    "query": {"query", "input", "Q"},
+    "key": {"key", "input", "K"},
+    "value": {"value", "input", "V"},
+    "weights": {"weights", "weight"},
+    "bias": {"bias"},
+    "mask": {"mask_index", "key_padding_mask", "seqlens_k"},
+    "addend": {"attention_bias", "attn_mask"},
+    "past_key": {"past_key"},
+    "past_value": {"past_value"},
+    "past": {"past"},
 }
-CONTRIB = (
-    *("Attention", "DecoderMaskedMultiHeadAttention", "GroupQueryAttention"),
-    *("MultiHeadAttention", "PackedAttention", "PackedMultiHeadAttention", "QAttention"),
-)
+_SCHEMAS = {
+    (f"{x.domain}." if x.domain else "") + x.name: x
+    for x in sorted(state.get_all_operator_schema(), key=lambda x: x.since_version)
+}
 
 
-def slots_of(op: str, domain: str = "com.microsoft") -> AttentionSlots | None:
-    return attention_slots(ir.Node(domain, op, []))
-
-
-def named_roles(names: list[str]) -> dict[str, int | None]:
-    """Return the place of each role, by the names of inputs."""
-    places = {name: i for i, name in enumerate(names)}
-    return {
-        role: next((places[x] for x in words if x in places), None) for role, words in ROLES.items()
+@pytest.mark.parametrize("operator", sorted(_SLOTS))
+def test_inputs_of_attention_are_called_so(operator: str) -> None:
+    slots, names = _SLOTS[operator], [x.name for x in _SCHEMAS[operator].inputs]
+    for role, allowed in _NAMES.items():
+        index = getattr(slots, role)
+        if index is None:
+            assert role in ("query", "key", "value") or not allowed & {*names}, role
+        else:
+            assert names[index] in allowed
+    assert {names[i] for i in slots.pasts} == {x for x in names if x.startswith("past")} - {
+        "past_sequence_length"
     }
 
 
-@pytest.mark.parametrize("op", CONTRIB)
-def test_inputs_of_onnx_runtime_are_where_it_says(op: str) -> None:
-    pybind = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
-    if not hasattr(pybind, "get_all_operator_schema"):
-        pytest.skip("this build of ONNX Runtime lists no schemas")
-    schemas = pybind.get_all_operator_schema()
-    schema = next((x for x in schemas if (x.domain, x.name) == ("com.microsoft", op)), None)
-    if schema is None:
-        pytest.skip("this version of ONNX Runtime has no such operator")
-    roles = named_roles([x.name for x in schema.inputs])
-    slots = slots_of(op)
-    assert slots is not None
-    # Older versions lack inputs at the end.
-    assert {k: x for k, x in asdict(slots).items() if roles[k] is not None} == {
-        k: x for k, x in roles.items() if x is not None
-    }
+def test_every_attention_is_read() -> None:
+    assert _SLOTS.keys() == ops.ATTENTIONS - {"LinearAttention"}
 
 
-def test_inputs_of_onnx_are_where_it_says() -> None:
-    slots = slots_of("Attention", "")
-    assert slots is not None
-    assert asdict(slots) == named_roles([x.name for x in onnx.defs.get_schema("Attention").inputs])
-    assert slots_of("Softmax", "") is None
-    assert slots_of("Attention", "own") is None
+def test_an_addend_is_found_by_the_operator() -> None:
+    values = [ir.Value(name=f"x{i}") for i in range(7)]
+    theirs = attention_slots(ir.Node("com.microsoft", "MultiHeadAttention", values))
+    own = attention_slots(ir.Node("", "Attention", values[:4]))
+    assert theirs is not None
+    assert own is not None
+    assert (theirs.addend, own.addend) == (5, 3)
+    assert attention_slots(ir.Node("", "MatMul", values[:2])) is None
 
 
 def test_pasts_are_those_that_there_are() -> None:
