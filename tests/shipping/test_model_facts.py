@@ -137,6 +137,14 @@ def test_what_has_no_container_is_told(
         facts_of(text, containers, tmp_path, axis)
 
 
+def test_another_size_than_the_graph_dictates_is_refused(tmp_path: Path) -> None:
+    numbers = ", ".join("1" * 20)
+    text = f"""forced (float[T, 4] x) => (float[5, 4] y) <float[5, 4] z = {{{numbers}}}> {{
+        y = Add (x, z) }}"""
+    with pytest.raises(FeedError, match="T is 5, as z wants it: the model seldom runs at"):
+        facts_of(text, "T=6", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "containers", "axis"), [("batch", "batch=8", "batch"), ("rows", "rows=8", "")]
 )
