@@ -12,12 +12,15 @@ import pytest
 from graphfix.cache_axes.cache_input import CacheInput
 from graphfix.engine.report import Report
 from graphfix.errors import PaddingError
+from graphfix.job.rounding_search import MARGINS, Calibration
 from graphfix.proof.compare import Tolerance
 from graphfix.shipped.manifest import Cache, InputPort, StateLink, Streaming
 from graphfix.shipping import stream_build
 from graphfix.shipping.container_spec import parse_containers
 from graphfix.shipping.first_call import FirstCall
 from graphfix.shipping.stream_build import StreamOrder, ship_stream
+from tests.feeds.small_models import HEAD
+from tests.shipping.conftest import saved
 from tests.shipping.test_stream_steps import DECODER, RECURRENT, plan_of
 
 if TYPE_CHECKING:
@@ -107,6 +110,31 @@ FIRST = FirstCall("flag", {"encoded": "present"}, (HIDDEN,), {"B": "B", "F": "E"
 
 def test_the_first_call_has_sizes_of_the_containers() -> None:
     assert order_of().first_call_sizes(FIRST) == {"B": 2, "E": 5}
+
+
+def test_the_original_has_one_name_for_equal_dims(tmp_path: Path) -> None:
+    text = DECODER.replace(
+        "float[B, E, 4] encoded", "float[B, E, 4] encoded, float[B, F, 4] hidden"
+    )
+    order = replace(order_of(), source=saved(HEAD + text, tmp_path / "decoder.onnx"))
+    inputs = {x.name: str(x.shape) for x in order.load_original().graph.inputs}
+    assert inputs["attention_mask"] == "[B,P + S]"
+    # What only the first call reads is none of its inputs.
+    order = replace(order, plan=replace(order.plan, first=FIRST))
+    assert {x.name for x in order.load_original().graph.inputs} == {*inputs} - {"hidden"}
+
+
+def test_a_pass_that_rounds_may_use_the_first_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def run(model: object, passes: object, *, settle: Any) -> object:
+        seen.append(settle)
+        return "report"
+
+    monkeypatch.setattr(stream_build.pipeline, "run", run)
+    order = order_of()
+    assert order._run_passes(None, ()) == "report"  # type: ignore[arg-type]
+    assert seen == [Calibration((), {}, None, order.tolerance, order.tell, MARGINS[0])]
 
 
 # Attempts
