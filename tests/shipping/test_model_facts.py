@@ -110,7 +110,7 @@ def test_a_container_at_which_the_model_does_not_run_is_refused(tmp_path: Path) 
         (
             "two (float[T, 4] x, float[U, 4] z) => (float[T, 4] y) {"
             " m = ReduceMean <axes = [0]> (z)  y = Add (x, m) }",
-            "T=8", "T", "U has none; say --container U=500,3000$",
+            "T=8", "T", "U has none; say --container U=SIZE$",
         ),
         (MEAN.replace("B, T", "2, 5").replace("B, 1", "2, 1"), "T=8", "",
          "no input has a dim 'T'; there are: |the model has no symbolic dim, so nothing can be"),

@@ -7,13 +7,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx_ir as ir
 import pytest
 
 from graphfix.core import Findings
 from graphfix.engine import registry
 from graphfix.engine.report import FailedRepair, PassReport, Report
+from graphfix.files import io
 from graphfix.job.remaining_findings import HazardComparison
 from graphfix.shipped.manifest import NAME, Axis, Container, InputPort, Manifest, Port
 from graphfix.shipping.end_to_end import SessionProof
@@ -169,18 +169,21 @@ def test_a_folder_that_is_not_proved_is_not_written(
 
 
 def test_models_share_a_file_of_weights(tmp_path: Path) -> None:
-    models = [ir.from_onnx_text(HEAD + TEXT.replace("Neg (x)", "MatMul (x, w)")) for _ in "ab"]
-    for model in models:
-        weights = ir.tensor(np.full((4, 40_000), 0.5, np.float32), name="w")
-        product = model.graph[0]
-        product.replace_input_with(1, ir.Value(name="w", const_value=weights))
-        model.graph.register_initializer(product.inputs[1])
+    weight = f"float[4, 4] w = {{{', '.join(['0.5'] * 16)}}}"
+    text = f"m (float[T, 4] x) => (float[T, 4] y) <{weight}> {{ y = MatMul (x, w) }}"
+    (tmp_path / "source").mkdir()
+    source = tmp_path / "source" / "m.onnx"
+    ir.save(ir.from_onnx_text(HEAD + text), source, external_data="m.data", size_threshold_bytes=0)
     paths = [tmp_path / "a.onnx", tmp_path / "b.onnx"]
-    write_models(models, paths, "a")
-    assert all(x.stat().st_size < 4096 for x in paths)
-    (shared,) = weight_files_of(paths)
-    assert (tmp_path / shared).stat().st_size == 4 * 4 * 40_000
-    assert weight_files_of([*paths, tmp_path / shared]) == ()
+    write_models([io.load(source) for _ in paths], paths, "a")
+    shared = [x for x in tmp_path.iterdir() if x.is_file() and x not in paths]
+    assert [x.stat().st_size for x in shared] == [4 * 16]
+    assert weight_files_of([*paths, source.parent]) == (shared[0].name,)
+    assert weight_files_of([*paths, *shared, source.parent]) == ()
+    for path in paths:
+        weights = ir.load(path).graph.initializers["w"].const_value
+        assert weights is not None
+        assert weights.numpy().tolist() == [[0.5] * 4] * 4
 
 
 def test_containers_tell_the_kernels_before_and_after(tmp_path: Path) -> None:

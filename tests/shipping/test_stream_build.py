@@ -12,7 +12,7 @@ import pytest
 from graphfix.cache_axes.cache_input import CacheInput
 from graphfix.engine.report import Report
 from graphfix.errors import PaddingError
-from graphfix.job.rounding_search import MARGINS, Calibration
+from graphfix.job.rounding_search import MARGINS
 from graphfix.proof.compare import Tolerance
 from graphfix.shipped.manifest import Cache, InputPort, StateLink, Streaming
 from graphfix.shipping import stream_build
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 
 def order_of(spec: str = "static-cache,fix-dims", plan: StreamPlan | None = None) -> StreamOrder:
     return StreamOrder(
-        Path("decoder.onnx"), plan or plan_of(), spec, "past", Tolerance(), "cpu", lambda _: None
+        Path("decoder.onnx"),
+        plan or plan_of(),
+        spec,
+        "past",
+        Tolerance(),
+        "cpu",
+        lambda _: None,
+        {},
+        False,
     )
 
 
@@ -134,7 +142,9 @@ def test_a_pass_that_rounds_may_use_the_first_margin(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(stream_build.pipeline, "run", run)
     order = order_of()
     assert order._run_passes(None, ()) == "report"  # type: ignore[arg-type]
-    assert seen == [Calibration((), {}, None, order.tolerance, order.tell, MARGINS[0])]
+    assert [(x.margin, x.tolerance, x.tell) for x in seen] == [
+        (MARGINS[0], order.tolerance, order.tell)
+    ]
 
 
 # Attempts
@@ -218,8 +228,9 @@ def uses(plan: StreamPlan, *, strict: bool = False, rolls: bool = True) -> list[
     def steps(joins: bool, may_roll: bool) -> tuple[tuple[()], bool]:
         return (), rolls and may_roll
 
-    found = stream_build._possible_uses(plan, steps, strict=strict)  # type: ignore[arg-type]
-    return [(use.rolls, use.partial, use.joins) for use, _ in found]
+    found = stream_build._possible_uses(order_of(plan=plan), steps, strict=strict)  # type: ignore[arg-type]
+    ways = [x.streaming for x in found]
+    return [(x.rolls, x.partial, x.joins) for x in ways]
 
 
 def all_growing(plan: StreamPlan) -> StreamPlan:
@@ -228,14 +239,20 @@ def all_growing(plan: StreamPlan) -> StreamPlan:
 
 def test_the_most_useful_use_comes_first() -> None:
     growing = all_growing(plan_of())
-    # Single steps join, and may be filled up in front where every state grows.
+    # Parts, the first filled up in front; parts that are containers; one container.
     assert uses(growing) == [
         (True, True, True),
         (True, False, True),
+        (True, False, False),
         (False, True, True),
         (False, False, True),
+        (False, False, False),
     ]
-    assert uses(growing, rolls=False) == [(False, True, True), (False, False, True)]
+    assert uses(growing, rolls=False) == [
+        (False, True, True),
+        (False, False, True),
+        (False, False, False),
+    ]
     assert uses(growing, strict=True) == [(True, True, True)]
     assert uses(growing, strict=True, rolls=False) == [(False, True, True)]
 
@@ -244,9 +261,29 @@ def test_a_state_of_one_size_is_never_filled_up_in_front() -> None:
     assert uses(plan_of(), rolls=False) == [(False, False, True), (False, False, False)]
 
 
-def test_steps_of_two_entries_do_not_join() -> None:
+def test_steps_of_two_entries_are_not_filled_up() -> None:
     plan = all_growing(plan_of(containers="S=2,3 B=2 E=5"))
-    assert uses(plan, rolls=False) == [(False, False, False)]
+    assert uses(plan, rolls=False) == [(False, False, True), (False, False, False)]
+
+
+def test_only_whole_containers_are_held_to_the_rounding_of_the_original(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def measure(self: StreamOrder, steps: Any, *, may_roll: bool) -> None:
+        asked.append((steps, may_roll))
+
+    monkeypatch.setattr(StreamOrder, "measure_own_rounding", measure)
+    order = order_of(plan=plan_of())
+    found = stream_build._possible_uses(order, lambda *_: ("steps", False), strict=False)  # type: ignore[arg-type,return-value]
+    for use in found:
+        use.measure()
+    assert asked == [("steps", True)]
+
+
+def test_a_tolerance_of_the_user_is_not_widened() -> None:
+    assert order_of().measure_own_rounding((), may_roll=True) is None
 
 
 # The manifest

@@ -169,6 +169,13 @@ def test_steps_that_do_not_join_have_sizes_of_containers() -> None:
     assert {name: counts_of(x) for name, x in played.items()} == {
         "to the end of the caches": [3, *[1] * 9],
         "each size": [1, 3, 3, 1],
+        "a prompt of 1": [1],
+        "steps behind a prompt of 1": [1, 1, 1],
+        "a prompt of 3": [3],
+        "steps behind a prompt of 3": [3, 1, 1],
+        "going on behind 7": [1, 1, 1],
+        "prompts filled up on the left": [3, 1, 1],
+        "shorter caches of the encoder": [1, 1],
     }
     assert played["to the end of the caches"].overflow_feeds["attention_mask"].shape == (2, 13)
     played = sequences(plan_of(containers="S=3,5 B=2 E=5", cache=(12,)), joins=False)
