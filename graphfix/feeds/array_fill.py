@@ -30,6 +30,7 @@ _LARGE_INTEGERS = {
     32: (2**24 + 1, 70_001, -(2**24) - 3),
 }
 _LARGE_FACTORS = (40_001, -30_001)
+_LARGE_SIZE = 1 << 16
 # On a coarse grid: halves of both parities of the whole part first, which are rounded to even.
 _HALVES = (0.5, 2.5, -1.5, 1.5, -0.5)
 _SHARE_OF_TIES, _SHARE_OF_GUARDED = 0.3, 0.15
@@ -238,8 +239,10 @@ def _add_large_integers(rng: np.random.Generator, array: Array, role: Role) -> A
 
 def _large_integers(role: Role) -> list[int]:
     """Return whole numbers that only an exact type holds, and those around a threshold."""
-    near = [int(x) + step for x in role.uses.thresholds for step in (-1, 0, 1)]
     bits = role.uses.exact_bits
+    # A number that may yet become a size is not a large one.
+    asked = (int(x) for x in role.uses.thresholds if bits or abs(x) < _LARGE_SIZE)
+    near = [x + step for x in asked for step in (-1, 0, 1)]
     if bits == 32 and role.uses.multiplied:
         return [*_LARGE_FACTORS, *near]
     return [*_LARGE_INTEGERS.get(bits, ()), *near]
