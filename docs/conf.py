@@ -33,6 +33,7 @@ CONTENTS = {
         "docs/ship",
         "docs/decoders",
         "docs/padding",
+        "docs/models",
         "docs/troubleshooting",
         "docs/check",
         "docs/directml",

@@ -154,7 +154,6 @@ DISPATCH = {
     "graphfix.facts.symbolic.integer_contents": {"EVALUATORS"},
     "graphfix.facts.symbolic.overrides": {"_DTYPE_RULES", "_SHAPE_RULES", "_READ_THEIR_INPUTS"},
     "graphfix.facts.symbolic.quotients": {"_EVALUATORS"},
-    "graphfix.facts.symbolic.rule_cache": {"_NEVER_CACHED"},
     "graphfix.feeds.laws": {"BINARY"},
     "graphfix.lengths.rules": {"_NAMESAKES"},
     "graphfix.lengths.rules.result_tail": {"_COMBINATIONS"},

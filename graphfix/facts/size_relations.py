@@ -57,6 +57,11 @@ class SizeRelation:
         name = self.node.name or self.node.outputs[0].name
         return _weight_above(self.witness) or f"{self.node.op_type} {name!r}"
 
+    @property
+    def is_of_weight(self) -> bool:
+        """Return whether a weight wants it, which :attr:`source` is the name of then."""
+        return bool(_weight_above(self.witness))
+
 
 @dataclass(frozen=True)
 class GraphRelations:

@@ -145,7 +145,7 @@ def _repair_and_write(
                     alternative.apply_to(task), target, drafting, alternative.leave, need
                 )
             )
-        if is_hopeless(report):
+        if is_hopeless(report) or task.is_late:
             break
     return report
 

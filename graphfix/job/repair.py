@@ -14,7 +14,7 @@ from graphfix.engine import pipeline
 from graphfix.engine.report import FailedRepair, Report
 from graphfix.errors import PassError
 from graphfix.files import io
-from graphfix.job.rounding_search import MARGINS, Calibration
+from graphfix.job.rounding_search import MARGINS, TRIES, Calibration
 from graphfix.job.task import Task
 
 
@@ -49,7 +49,13 @@ def repair_model(
         settle = None
         if task.check:
             settle = Calibration(
-                task.chosen, task.dims, task.feeds, task.tolerance, task.tell, margin
+                task.chosen,
+                task.dims,
+                task.feeds,
+                task.tolerance,
+                task.tell,
+                margin,
+                task.limit_search(TRIES),
             )
         try:
             report = pipeline.apply_passes(

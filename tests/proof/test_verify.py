@@ -566,3 +566,12 @@ def test_an_answer_to_nan_counts_where_it_is_a_number() -> None:
     diffs = verify(before, before).cases
     rows = {x.output: x.compared for name in diffs if "NaN" in name for x in diffs[name]}
     assert rows["y"] > rows["z"] > rows["i"] == 0
+
+
+def test_a_model_without_outputs_is_refused_before_any_size_is_tried() -> None:
+    nothing = ir.from_onnx_text(
+        '<ir_version: 8, opset_import: ["" : 17]> m (float[T] x) => (float[T] y) { y = Relu (x) }'
+    )
+    nothing.graph.outputs.clear()
+    with pytest.raises(ModelError, match="has no outputs, so there is nothing to compare"):
+        verify(nothing, nothing)
