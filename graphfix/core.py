@@ -390,13 +390,13 @@ class NodePass(Pass, Generic[M]):
         """Yield every match and near miss of the model."""
         view = View(model)
         for node in view.nodes(*self.anchors):
-            candidate = self._match_readable(node, view)
+            candidate = self._match_at_model_opset(node, view)
             if isinstance(candidate, Match):
                 yield self.exclusion_of(model, candidate.node) or candidate
             elif candidate is not None:
                 yield candidate
 
-    def _match_readable(self, node: ir.Node, view: View) -> M | Skip | None:
+    def _match_at_model_opset(self, node: ir.Node, view: View) -> M | Skip | None:
         """Return the match of a node, or a Skip in a local function of another opset.
 
         ONNX Runtime checks nodes there by the opset of the function, and runs them by the model's.
@@ -422,7 +422,7 @@ class NodePass(Pass, Generic[M]):
         for node in list(view.nodes(*self.anchors)):
             if node.graph is None:  # went with an earlier repair
                 continue
-            candidate = self._match_readable(node, view)
+            candidate = self._match_at_model_opset(node, view)
             if isinstance(candidate, Skip):
                 yield candidate
             elif (

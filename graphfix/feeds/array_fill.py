@@ -226,6 +226,8 @@ def draw_integers(
 
 def _add_large_integers(rng: np.random.Generator, array: Array, role: Role) -> Array:
     """Return whole numbers of which up to half are large, or near what the graph asks about."""
+    if array.dtype.kind == "b":
+        return array
     info = np.iinfo(array.dtype)
     large = [x for x in _large_integers(role) if info.min <= x <= info.max]
     if array.size == 1 and large:
@@ -274,7 +276,7 @@ def draw_floats(
     if values == "ties" and item.role.uses.ties:
         array = _round_to_ties(rng, array, item, positive=positive)
     elif values == "guarded" and item.role.uses.guarded:
-        is_guarded = rng.random(shape) < _SHARE_OF_GUARDED
+        is_guarded = np.asarray(rng.random(shape) < _SHARE_OF_GUARDED)
         is_guarded.reshape(-1)[:1] = True
         array = np.where(is_guarded, rng.choice(item.role.uses.guarded, shape), array)
     return array
@@ -285,7 +287,7 @@ def _round_to_ties(
 ) -> npt.NDArray[np.float64]:
     """Return elements on a coarse grid, many of them equal, some halves or thresholds."""
     step = np.where(rng.random(array.shape) < 0.5, 0.5, 0.125)
-    array = np.round(array / step) * step
+    array = np.array(np.round(array / step) * step)
     pairs = itertools.zip_longest(item.role.uses.thresholds, _HALVES)
     numbers = [x for pair in pairs for x in pair if x is not None and (x > 0 or not positive)]
     places = rng.permutation(array.size)[: math.ceil(array.size * _SHARE_OF_TIES)]

@@ -260,6 +260,18 @@ def test_ties_are_halves_equal_elements_and_thresholds() -> None:
     assert len(np.unique(usual)) == usual.size
 
 
+def test_a_single_number_is_a_tie_or_guarded_too() -> None:
+    tie = item(dims=(), rows=None, time=None, uses=NumberUses(thresholds=(0.1,), ties=True))
+    assert array_fill.draw_floats(rng(), tie, (), "ties") == 0.1
+    guarded = item(dims=(), rows=None, time=None, uses=NumberUses(guarded=(np.inf,)))
+    assert array_fill.draw_floats(rng(), guarded, (), "guarded") == np.inf
+    whole = item("int", (), "i8", rows=None, time=None, free=True, uses=NumberUses(exact_bits=64))
+    flag = item("mask", (2, 4), "?", sure=False, uses=NumberUses(exact_bits=64))
+    assert array_fill.draw_other_reading(rng(), flag, (2, 4)).dtype == np.bool_
+    fed = [array_fill.draw_integers(rng(), whole, (), wide=True) for _ in range(3)]
+    assert all(x.shape == () for x in fed)
+
+
 def test_only_what_is_guarded_is_nan_or_infinite() -> None:
     uses = NumberUses(guarded=(np.inf,))
     array = array_fill.draw_floats(rng(), item(uses=uses), (2, 8, 3), "guarded")
