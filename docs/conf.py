@@ -35,6 +35,7 @@ CONTENTS = {
         "docs/padding",
         "docs/models",
         "docs/troubleshooting",
+        "docs/reduce",
         "docs/check",
         "docs/directml",
         "docs/bench",

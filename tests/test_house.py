@@ -18,6 +18,7 @@ FLOORS = (
     "testing",
     "integrations",
     "shipping",
+    "reducing",
     "job",
     "show",
     "benchmark",

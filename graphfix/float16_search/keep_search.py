@@ -88,6 +88,7 @@ def search_kept_nodes(
     feeds: Feeds | None = None,
     safety: Safety = "conditional",
     budget: SearchBudget | None = None,
+    known: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> tuple[Pass, KeepSearchResult]:
     """Return the pass with the nodes that must stay in float32 in its ``keep``, and why.
@@ -101,6 +102,8 @@ def search_kept_nodes(
         feeds: The user's inputs for ``model``; by default they are made.
         safety: The promise of the passes before, see :func:`graphfix.proof.verify.verify`.
         budget: What may be spent. When it is, as much is kept as is known to be enough.
+        known: The reasons that a search with a larger margin found: what it keeps is not enough,
+            and the search goes on from there.
         progress: Called with a short text at each step.
     """
     if not any(isinstance(x, Match) for x in chosen.sites(model)):
@@ -112,9 +115,12 @@ def search_kept_nodes(
     budget = budget or SearchBudget(_TRIES)
     search = _KeepSearch(trials, strict, safety, cases, budget, known_dims)
     search.use_all_cases = feeds is None and margin < _USUAL_MARGIN
-    keep_set = search.run(loud=feeds is None)
+    keep_set = search.run(KeepSet(dict(known or {})), loud=feeds is None)
     if feeds is None:
-        reasons = {name: f"{reason} ({_MADE_UP})" for name, reason in keep_set.reasons.items()}
+        reasons = {
+            name: reason if name in (known or {}) else f"{reason} ({_MADE_UP})"
+            for name, reason in keep_set.reasons.items()
+        }
         keep_set = replace(keep_set, reasons=reasons)
     verdict = search.verdict
     met = None if verdict is None or verdict.worst is None else verdict.ok
@@ -163,25 +169,32 @@ class _KeepSearch:
             budget=self.budget.seconds,
         )
 
-    def run(self, *, loud: bool) -> KeepSet:
+    def run(self, known: KeepSet, *, loud: bool) -> KeepSet:
         """Return the nodes that must stay in float32.
 
         Args:
+            known: Those that a search before this one found; empty if there was none.
             loud: Whether to search the cases of verification, too, for overflows on a device, which
                 the CPU does not show: it keeps float32 between operators.
         """
         try:
-            Session(self.trials.build_candidate(KeepSet()), optimize=False).close()
+            Session(self.trials.build_candidate(known), optimize=False).close()
         except ModelError:
             return KeepSet()  # verification says why, and the model is not converted
-        keep_set = KeepSet()
-        keep_set = self._add_overflows(keep_set, extreme_cases(self.cases), _RANGES_SHARE)
-        if loud and (demanding := self._demanding_cases(keep_set)):
-            keep_set = self._add_overflows(keep_set, demanding, _DEMANDING_SHARE)
+        keep_set = known if known.reasons else self._find_all_overflows(loud=loud)
         if not self._passes_gate(keep_set):
-            keep_set = self._bisect_stretch(keep_set)
+            missed = {x for x, reason in keep_set.reasons.items() if reason.startswith(_MISSED)}
+            overflows = {x: y for x, y in keep_set.reasons.items() if x not in missed}
+            keep_set = self._bisect_stretch(KeepSet(overflows), missed)
         with contextlib.suppress(SpentError):
             keep_set = self._store_weights(keep_set)
+        return keep_set
+
+    def _find_all_overflows(self, *, loud: bool) -> KeepSet:
+        """Return what overflows in the cases of the search, and if ``loud`` in all."""
+        keep_set = self._add_overflows(KeepSet(), extreme_cases(self.cases), _RANGES_SHARE)
+        if loud and (demanding := self._demanding_cases(keep_set)):
+            keep_set = self._add_overflows(keep_set, demanding, _DEMANDING_SHARE)
         return keep_set
 
     def _add_overflows(self, keep_set: KeepSet, cases: Sequence[Case], share: float) -> KeepSet:
@@ -249,10 +262,14 @@ class _KeepSearch:
 
     # The gate is missed
 
-    def _bisect_stretch(self, keep_set: KeepSet) -> KeepSet:
+    def _bisect_stretch(self, keep_set: KeepSet, too_few: Collection[str] = ()) -> KeepSet:
         """Add the shortest stretch of the graph that must stay, without the parts that need not.
 
         If no more may be tried, it is the shortest that was found to be enough.
+
+        Args:
+            keep_set: What stays in any case.
+            too_few: What a search before this one has added.
         """
         names = [first_tensor_name(x) for x in self.trials.float_nodes]
         shortest, verdict, reason = names, None, _MISSED
@@ -265,7 +282,7 @@ class _KeepSearch:
             return passes
 
         try:
-            self._shorten_stretch(names, passes_with)
+            self._drop_parts(self._find_stretch(names, too_few, passes_with), passes_with)
             if verdict is None:
                 passes_with(names)  # even that may miss it: inputs are rounded as well
         except SpentError:
@@ -273,16 +290,26 @@ class _KeepSearch:
         self.verdict = verdict or self.verdict
         return keep_set.with_reasons(dict.fromkeys(shortest, reason))
 
-    def _shorten_stretch(self, names: list[str], passes_with: Callable[[list[str]], bool]) -> None:
-        """Try ever shorter stretches of a graph, and then without parts of the shortest."""
-        scores = _score_node_names(self.trials.float_nodes)
-        if scores and passes_with(scores):
-            names = scores
-        else:
-            names = names[: _least_passing(len(names), lambda n: passes_with(names[:n]))]
-            names = names[
-                len(names) - _least_passing(len(names), lambda n: passes_with(names[-n:])) :
-            ]
+    def _find_stretch(
+        self,
+        names: list[str],
+        too_few: Collection[str],
+        passes_with: Callable[[list[str]], bool],
+    ) -> list[str]:
+        """Return the shortest stretch that is enough, with what was too few by itself."""
+
+        def with_known(stretch: Collection[str]) -> list[str]:
+            return [x for x in names if x in stretch or x in too_few]
+
+        scores = with_known(set(_score_node_names(self.trials.float_nodes)))
+        if len(scores) > len(too_few) and passes_with(scores):
+            return scores
+        end = _least_passing(len(names), lambda n: passes_with(with_known(set(names[:n]))))
+        size = _least_passing(end, lambda n: passes_with(with_known(set(names[end - n : end]))))
+        return with_known(set(names[end - size : end]))
+
+    def _drop_parts(self, names: list[str], passes_with: Callable[[list[str]], bool]) -> None:
+        """Try ever smaller parts of a stretch that is enough: it may be so without them."""
         size, least = len(names) // 2, len(names) // _MOST_PARTS
         while size > least:
             for start in reversed(range(0, len(names), size)):

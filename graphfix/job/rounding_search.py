@@ -36,6 +36,8 @@ class Calibration:
         tell: Called with a short text at each step.
         margin: Which share of the gate may be used.
         budget: What the search may spend.
+        known: What searches with larger margins found, by the pass: why nodes stay. What this one
+            finds is added.
         met: Whether the result meets the aim.
     """
 
@@ -46,6 +48,7 @@ class Calibration:
     tell: pipeline.Progress
     margin: float
     budget: SearchBudget = dataclasses.field(default_factory=lambda: SearchBudget(TRIES))
+    known: dict[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     met: bool | None = None
 
     def __call__(self, check: Check, model: ir.Model, ran: tuple[PassReport, ...]) -> Check:
@@ -70,6 +73,7 @@ class Calibration:
                 feeds=arrays,
                 safety=weakest_promise([check.safety, *(p.safety for p in ran if p.changes)]),
                 budget=self.budget,
+                known=self.known.get(check.spec()),
                 progress=self.tell,
             )
         except ModelError:
@@ -77,6 +81,7 @@ class Calibration:
                 open_original(source).close()  # raises if the original itself does not load
             raise
         mark_reasons(model, search_result.reasons)
+        self.known[check.spec()] = search_result.reasons
         self.met = search_result.met
         return new
 

@@ -370,6 +370,30 @@ def test_a_search_ends_with_its_tries_and_keeps_what_is_enough() -> None:
     assert len(CANCELS.graph) == kept[0] > kept[1] >= kept[2]
 
 
+def test_a_search_goes_on_from_what_one_before_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, first = search_kept_nodes(CANCELS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
+    monkeypatch.setattr(keep_search, "find_overflows", None)  # it is known what overflows
+    spending = SearchBudget(60)
+    _, again = search_kept_nodes(
+        CANCELS.clone(),
+        graphfix.get_pass("float16"),
+        tolerance=HALF_GATE,
+        margin=0.4,
+        budget=spending,
+        known=first.reasons,
+    )
+    assert again.reasons == first.reasons
+    assert spending.tries == 1
+    # What is known is not enough: more is kept beside it.
+    _, more = search_kept_nodes(
+        CANCELS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE, known={"c": "known"}
+    )
+    assert more.reasons["c"] == "known"
+    assert "d" in more.reasons
+    assert more.verdict is not None
+    assert more.verdict.ok
+
+
 def test_without_time_one_candidate_is_tried_and_the_smallest_part_of_the_ranges(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
