@@ -242,9 +242,13 @@ def _mask_only_symbols(inputs: Iterable[Input]) -> set[str]:
 
 
 def _is_continued(model: ir.Model, name: str) -> bool:
-    """Return whether the graph appends something to an input, as it does to a cache."""
+    """Return whether the graph appends something to an input, as it does to a cache.
+
+    Rows of a cache may be chosen again first, by the beams that go on.
+    """
     value = next(x for x in model.graph.inputs if x.name == name)
-    return any(is_op(node, "Concat") and index == 0 for node, index in value.uses())
+    values = [value, *(x.outputs[0] for x, i in value.uses() if i == 0 and is_op(x, "Gather"))]
+    return any(is_op(x, "Concat") and i == 0 for value in values for x, i in value.uses())
 
 
 def _cache_kind(item: Input, *, grows: bool) -> tuple[object, ...] | None:

@@ -184,3 +184,35 @@ def test_an_encoder_that_cannot_be_filled_up_is_as_long_as_its_container(tmp_pat
     x, stream = np.ones((1, 5, WIDTH), np.float32), graphfix.Session(tmp_path / "out").stream()
     with pytest.raises(FeedError, match=r"'encoded' has shape \[1, 5, 4\], and \[1, 6, 4\]"):
         stream.run(None, {"x": x[:, :1], "encoded": x})
+
+
+# Beams choose rows of the caches again; positions of time, height and width.
+
+BEAMS = (
+    step(
+        before="""h = Identity (x) rk = Gather <axis = 0> (past_key, beam)
+        rv = Gather <axis = 0> (past_value, beam)""",
+        mask=CAUSAL,
+        inputs=", int64[B] beam",
+    )
+    .replace("(past_key, k)", "(rk, k)")
+    .replace("(past_value, v)", "(rv, v)")
+)
+THREE_AXES = step(
+    before="""angles = Cast <to = 1> (position_ids) waves = Sin (angles)
+    turn = ReduceSum <keepdims = 0> (waves, nought_1) turned_by = Unsqueeze (turn, last)
+    h = Add (x, turned_by)""",
+    mask=f"{HIDE} hidden = Add (scores, wide)",
+    inputs=f", int64[3, B, S] position_ids{MASK}",
+)
+
+
+@pytest.mark.parametrize("text", [BEAMS, THREE_AXES])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_rows_are_not_on_the_first_axis_of_every_input(
+    text: str, rows: int, tmp_path: Path
+) -> None:
+    source = saved(HEADER + text, tmp_path / "m.onnx")
+    spec = parse_containers(["S=1,4", f"B={rows}"])
+    done = ship_file(source, tmp_path / "out", spec, cache=12)
+    assert done.ok, str(done.whole)

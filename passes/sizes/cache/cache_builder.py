@@ -83,8 +83,15 @@ class CacheBuilder:
         self, value: ir.Value, cache_axis: CacheAxis, size: Dim, trailing_axes: int
     ) -> ir.Value:
         """Build ``value`` with zeros in place of invalid entries."""
+        return self.fill_invalid(value, cache_axis, size, trailing_axes, 0)
+
+    def fill_invalid(
+        self, value: ir.Value, cache_axis: CacheAxis, size: Dim, trailing_axes: int, fill: float
+    ) -> ir.Value:
+        """Build ``value`` with a number in place of invalid entries."""
+        op, dtype = self._op, self._op.view.shapes.dtype(value) or _INT64
         mask = self._append_unit_axes(self._invalid_mask(cache_axis, size), trailing_axes)
-        return self._op.Where(mask, self._zero_like(value), value)
+        return op.Where(mask, op.constant(np.array(fill, dtype.numpy())), value)
 
     def keep_above_diagonal(self, value: ir.Value, first: int, rows: Dim, columns: Dim) -> ir.Value:
         """Build ``value`` [.., rows, columns] above a diagonal counted from valid columns."""
