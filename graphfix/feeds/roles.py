@@ -195,8 +195,8 @@ def _float_as_gate(value: ir.Value, clues: Clues) -> Role | None:
 def _role_of_int(
     value: ir.Value, clues: Clues, table: IndexRange | None, *, counts_entries: bool
 ) -> Role:
-    # The length of a row is no place that is written, and no angle.
-    has_each_entry = counts_entries or clues.waves or (table is not None and table.writes)
+    # The length of a row is no angle.
+    has_each_entry = counts_entries or clues.waves
     if has_each_entry and _rank_of(value) == 1 and not _has_one_element(value):
         role = _int_as_places(value, clues, table)
         if role is not None:

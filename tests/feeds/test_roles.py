@@ -220,8 +220,6 @@ PLACES = """m (float[B, S, 2] x, int64[S] a, float[B, 8, 2] past) => (float[B, S
 def test_a_vector_with_a_number_for_each_entry_is_no_length_of_a_row():
     found = role(PLACES, "a")
     assert (found.kind, found.high, found.writes) == ("positions", 8, True)
-    alone = PLACES.replace("int64[S] a", "int64[R] a")  # where it is written says as much
-    assert role(alone, "a").kind == "positions"
     compared = PLACES.split("r = Reshape")[0] + "present = Identity (past) }"
     assert role(compared.replace("S] a", "R] a"), "a").kind == "lengths"
     assert role(compared.replace("S] a", "S] cache_position").replace("(a, ", "(cache_position, "),

@@ -47,11 +47,7 @@ class CacheBuilder:
 
     def rebuild_node(self, node: ir.Node) -> ir.Value:
         """Build the output of a node once more."""
-        output = self._op.clone_node(node, *node.inputs)
-        dtype = self._op.view.shapes.dtype(node.outputs[0])
-        if dtype is not None:
-            output.dtype = dtype
-        return output
+        return self._clone_typed(node, *node.inputs)
 
     def entries_to_positions(
         self, index: ir.Value, cache_axis: CacheAxis, factors: Sequence[int] | None = None
@@ -69,7 +65,7 @@ class CacheBuilder:
 
     def rebuild_cumsum(self, node: ir.Node, summed: ir.Value) -> ir.Value:
         """Build a CumSum once more, of another operand."""
-        return self._op.clone_node(node, summed, *node.inputs[1:])
+        return self._clone_typed(node, summed, *node.inputs[1:])
 
     def cumsum_positions(self, node: ir.Node, summed: ir.Value) -> ir.Value:
         """Build the positions that a CumSum counts, plus the entries that caches have dropped."""
@@ -160,6 +156,14 @@ class CacheBuilder:
         return op.Gather(table, op.Max(index, np.array(0, np.int64)), axis=axis)
 
     # Shared by all
+
+    def _clone_typed(self, node: ir.Node, *inputs: ir.Value | None) -> ir.Value:
+        """Build a node once more, with the type that its output had, which nothing else tells."""
+        output = self._op.clone_node(node, *inputs)
+        dtype = self._op.view.shapes.dtype(node.outputs[0])
+        if dtype is not None:
+            output.dtype = dtype
+        return output
 
     def _invalid_entries(self) -> ir.Value:
         """Build the number of invalid entries of a cache, int64 [1]."""
