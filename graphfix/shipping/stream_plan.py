@@ -91,6 +91,7 @@ def plan_stream(
     cache: Sequence[int],
     user_states: Iterable[StatePair] = (),
     axis: str = "",
+    declared: Mapping[str, tuple[Dim, ...]] | None = None,
 ) -> StreamPlan:
     """Read a model, and choose its containers.
 
@@ -100,6 +101,8 @@ def plan_stream(
         cache: The sizes of the caches.
         user_states: States that the user names.
         axis: The dim of the entries that each step adds, if several could be; "" if none is named.
+        declared: What the exporter says of the outputs, in the names of the model's dims: it counts
+            where nothing can be inferred, and is proved by running.
 
     Raises:
         UsageError: A size is missing, or the model continues no states.
@@ -142,7 +145,7 @@ def plan_stream(
         states=states,
         inputs=tuple(input_port_of(signature, x, rename) for x in signature.inputs),
         outputs=_output_ports(
-            model, inferred, signature, {x.output for x in states}, cache_dims, idle
+            model, inferred, signature, {x.output for x in states}, cache_dims, idle, declared or {}
         ),
         containers=_combine_sizes(sizes, new, _cache_levels(cache_dims, windows, cache)),
         names=names | ({new: (new,)} if step else {}),
@@ -426,6 +429,7 @@ def _output_ports(
     states: set[str],
     grows: Sequence[str],
     idle: set[str],
+    declared: Mapping[str, tuple[Dim, ...]],
 ) -> tuple[Port, ...]:
     names = set(signature.symbols())
     rename = {s: signature.group_of(s) for s in names}
@@ -437,6 +441,7 @@ def _output_ports(
         if value.name in idle:
             continue
         dims = repaired_dims.get(value.name or "", inferred.dims(value))
+        dims = _known_or_declared(dims, declared.get(value.name or ""), names)
         dims = _require_known_dims(value, dims, names)
         if value.name not in states and any(symbols_of(x) & set(grows) for x in dims):
             raise UsageError(
@@ -447,6 +452,18 @@ def _output_ports(
         kind = ort_type_of(value.dtype or ir.DataType.FLOAT)
         ports.append(Port(value.name or "", kind, tuple(dim_text(d, rename) for d in dims), rows))
     return tuple(ports)
+
+
+def _known_or_declared(
+    dims: tuple[Dim, ...] | None, declared: tuple[Dim, ...] | None, names: set[str]
+) -> tuple[Dim, ...] | None:
+    """Return the dims of an output, those that are not inferred as the exporter has them."""
+    if declared is None or (dims is not None and len(dims) != len(declared)):
+        return dims
+    return tuple(
+        dim if shapes.is_known_dim(dim) and symbols_of(dim) <= names else other
+        for dim, other in zip(dims or declared, declared, strict=True)
+    )
 
 
 def _require_known_dims(

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from graphfix.cache_axes.growth import unify_dims
 from graphfix.errors import FeedError, UsageError
+from graphfix.facts.symbolic.expressions import Dim, replace_symbols
 from graphfix.feeds.dim_groups import Tie
 from graphfix.feeds.input import Input
 from graphfix.feeds.states import StatePair
@@ -473,8 +474,18 @@ def choose_running_plan(
         copy = model.clone()
         signature = unify_dims(copy, tie)
         names = {x: signature.group_of(x) for x in signature.symbols()}
+        own_names: dict[str, Dim] = {
+            signature.user_name(x): ir.SymbolicDim(group)
+            for x, group in names.items()
+            if x not in signature.derived
+        }
+        declared = {
+            x.name or "": tuple(replace_symbols(dim, own_names) for dim in x.shape)
+            for x in model.graph.outputs
+            if x.shape is not None
+        }
         chosen = plan_stream(
-            copy, containers.rename_dims(names), cache, states, names.get(axis, axis)
+            copy, containers.rename_dims(names), cache, states, names.get(axis, axis), declared
         )
         if first is not None:
             renamed_first = first.rename_dims(names)

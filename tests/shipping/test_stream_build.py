@@ -175,7 +175,7 @@ def test_an_encoder_tells_how_long_it_is(tmp_path: Path) -> None:
 def test_an_encoder_that_cannot_be_filled_up_is_as_long_as_its_container(tmp_path: Path) -> None:
     text = step(
         mask=CAUSAL,
-        after="top = ReduceMax <axes = [1], keepdims = 1> (encoded) y = Add (inner, top)",
+        after="top = ReduceMean <axes = [1], keepdims = 1> (encoded) y = Add (inner, top)",
         inputs=f", float[B, E, {WIDTH}] encoded",
     )
     source = saved(HEADER + text, tmp_path / "m.onnx")
@@ -216,3 +216,23 @@ def test_rows_are_not_on_the_first_axis_of_every_input(
     spec = parse_containers(["S=1,4", f"B={rows}"])
     done = ship_file(source, tmp_path / "out", spec, cache=12)
     assert done.ok, str(done.whole)
+
+
+# Rows of a table from a place on that is a scalar: how many they are is known in a run only.
+OFFSET = f"""m (float[1, T, {WIDTH}] x, int64 offset, float[1, {WIDTH}] mem) =>
+    (float[1, T, {WIDTH}] y, float[1, {WIDTH}] new_mem)
+    <{table("rows", 60, WIDTH)}, int64[1] front = {{0}}> {{
+    n = Shape <start = 1, end = 2> (x) at = Unsqueeze (offset, front) until = Add (at, n)
+    places = Slice (rows, at, until, front) y = Add (x, places)
+    mean = ReduceMean <axes = [1], keepdims = 0> (y) new_mem = Add (mem, mean) }}"""
+
+
+def test_an_offset_counts_what_came_before_and_stays_a_scalar(tmp_path: Path) -> None:
+    source = saved(HEADER + OFFSET, tmp_path / "m.onnx")
+    done = ship_file(source, tmp_path / "out", parse_containers(["T=1,4"]), stream=True)
+    assert done.ok, str(done.whole)
+    assert done.manifest.outputs[0].dims == (1, "T", WIDTH)
+    stream, original = graphfix.Session(tmp_path / "out").stream(), opened(model(OFFSET, 17))
+    feeds = {"x": np.ones((1, 4, WIDTH), np.float32), "offset": np.array(7)}
+    wanted = original.run(["y"], {**feeds, "mem": np.zeros((1, WIDTH), np.float32)})[0]
+    np.testing.assert_allclose(stream.run(["y"], feeds)[0], wanted, rtol=0, atol=1e-6)
