@@ -389,7 +389,7 @@ class SequenceRunner:
     def _padding_per_row(self, port: InputPort, shape: Sequence[int], padded_entries: int) -> Array:
         """Return the padding of each row: none in the first of several, all of it in the others.
 
-        Its shape is 1 but for the axis of the rows.
+        Its shape is 1, except along the axis of the rows.
         """
         axes = [1] * len(shape)
         if port.rows is not None and len(shape) > 1:
