@@ -383,8 +383,8 @@ class NodePass(Pass, Generic[M]):
         """Return a Match if ``node`` is a site, a Skip if it nearly is, None if it is not."""
 
     @abc.abstractmethod
-    def rewrite(self, match: M, op: Builder) -> ir.Value:
-        """Build what replaces the first output of ``match.node`` and return it."""
+    def rewrite(self, match: M, op: Builder) -> ir.Value | tuple[ir.Value, ...]:
+        """Build what replaces the first output of ``match.node``, or all of them, and return it."""
 
     def sites(self, model: ir.Model) -> Iterator[M | Skip]:
         """Yield every match and near miss of the model."""
@@ -435,5 +435,7 @@ class NodePass(Pass, Generic[M]):
                 site = candidate.node
                 at, tensor = node_label(site), site.outputs[0].name or ""
                 builder.start_site(site)
-                lines = builder.replace_site(self.rewrite(candidate, builder))
+                built = self.rewrite(candidate, builder)
+                values = built if isinstance(built, tuple) else (built,)
+                lines = builder.replace_site(*values)
                 yield Change.later(self.name, at, tensor, lines, candidate.note)

@@ -30,7 +30,6 @@ _FULL = {
     "--container",
     "containers",
     multiple=True,
-    required=True,
     metavar="T=500,3000",
     help="Sizes of the dim that is padded, by name, or in seconds with --rate: T=5s,30s. Other "
     "dims with --container B=1; the batch is 1 unless it is said. T and B stand for the padded dim "

@@ -7,7 +7,7 @@ data that it masks.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -16,6 +16,7 @@ import onnx_ir as ir
 from graphfix.facts.shapes import Shapes
 from graphfix.facts.size_relations import relations_of
 from graphfix.facts.symbolic.expressions import Dim
+from graphfix.facts.symbolic.sums import subtract_dims
 from graphfix.feeds.input import Input, all_symbols, single_symbol, symbols
 from graphfix.feeds.name_groups import NameGroups
 from graphfix.feeds.states import find_states
@@ -123,7 +124,8 @@ class DimGroups:
 
         Dynamo gives the keys and values of one cache several names, at its own discretion; two
         names that recur are two caches, such as those of self- and cross-attention. The former are
-        continued, and the latter are not.
+        continued, and the latter are not. Keys and values that are continued by the same entries,
+        and not cut, are one length, since both begin with none.
         """
         self._caches: set[str] = set()
         kinds: dict[tuple[object, ...], list[str]] = {}
@@ -143,19 +145,41 @@ class DimGroups:
             if len(names) == 1:  # an image is joined to something, too
                 self._caches |= past & set(names) & state_symbols
             else:
-                self._tie_caches_of_kind(names, past)
+                self._tie_caches_of_kind(names, past, states)
 
-    def _tie_caches_of_kind(self, names: Sequence[str], past: set[str]) -> None:
+    def _tie_caches_of_kind(
+        self, names: Sequence[str], past: set[str], states: Mapping[str, str]
+    ) -> None:
         """Tie the lengths of two or more caches, given the symbols of those that are continued."""
         recurring = {s for s, n in Counter(names).items() if n > 1}
         self._caches |= recurring
         if len(recurring) > 1:
+            growths = {x: self._growth_of(x, states) for x in sorted(recurring & past)}
+            for name, growth in growths.items():
+                first = next(x for x, other in growths.items() if other == growth)
+                if growth is not None:
+                    self._groups.join(first, name)
             return
         alike = recurring | (past & set(names)) if recurring else set(names)
         self._caches |= alike
         for tied_symbols in (alike & past, alike - past):  # of self- and of cross-attention
             for name in tied_symbols:
                 self._groups.join(min(tied_symbols), name)
+
+    def _growth_of(self, symbol: str, states: Mapping[str, str]) -> Dim | None:
+        """Return by how many entries the caches of a length grow; None if not all by as many."""
+        outputs = {x.name: x for x in self._model.graph.outputs}
+        growths: list[Dim | None] = []
+        for item in self._inputs:
+            axis, output = item.time, states.get(item.name)
+            if axis is None or output is None or single_symbol(item.dims[axis]) != symbol:
+                continue
+            dims = self._shapes().dims(outputs[output])
+            known = dims is not None and len(dims) == len(item.dims)
+            growth = subtract_dims(dims[axis], item.dims[axis]) if dims and known else None
+            # A cache that the model cuts has its length in what it grows by.
+            growths.append(None if growth is None or symbol in symbols(growth) else growth)
+        return growths[0] if growths and all(x == growths[0] for x in growths) else None
 
     def _grows_by_step(self, item: Input, output: str | None) -> bool:
         """Return whether an input comes back longer: keys of ``[B * H, D, P]``, not Conv frames."""
@@ -207,9 +231,24 @@ class DimGroups:
         if tokens is None or past is None:
             return
         total = ir.SymbolicDim(past) + ir.SymbolicDim(tokens)
-        for symbol in _mask_only_symbols(self._inputs) - self._batch:
+        of_others = {
+            s
+            for x in self._inputs
+            if self._is_named_after_other(x, tokens)
+            for s in all_symbols([x])
+        }
+        for symbol in _mask_only_symbols(self._inputs) - self._batch - {*of_others}:
             if self.group_of(symbol) not in self._content_groups():
                 self.derived.setdefault(symbol, total)
+
+    def _is_named_after_other(self, item: Input, tokens: str) -> bool:
+        """Return whether a mask has its name from data beside the tokens: an encoder's output."""
+        partner = self.described_input(item) if item.role.kind == "mask" else None
+        if partner is None or partner.time is None or partner.name[:3] != item.name[:3]:
+            return False
+        return single_symbol(partner.dims[partner.time]) not in {
+            x for x in self.symbols if self.group_of(x) == tokens
+        }
 
     def described_input(self, item: Input) -> Input | None:
         """Return the data or token input that a mask or length describes, or None.
@@ -242,9 +281,13 @@ def _mask_only_symbols(inputs: Iterable[Input]) -> set[str]:
 
 
 def _is_continued(model: ir.Model, name: str) -> bool:
-    """Return whether the graph appends something to an input, as it does to a cache."""
+    """Return whether the graph appends something to an input, as it does to a cache.
+
+    Rows of a cache may be chosen again first, by the beams that go on.
+    """
     value = next(x for x in model.graph.inputs if x.name == name)
-    return any(is_op(node, "Concat") and index == 0 for node, index in value.uses())
+    values = [value, *(x.outputs[0] for x, i in value.uses() if i == 0 and is_op(x, "Gather"))]
+    return any(is_op(x, "Concat") and i == 0 for value in values for x, i in value.uses())
 
 
 def _cache_kind(item: Input, *, grows: bool) -> tuple[object, ...] | None:

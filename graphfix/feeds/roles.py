@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.facts.shapes import Shapes, shapes_of
-from graphfix.facts.symbolic.expressions import Dim
+from graphfix.facts.symbolic.expressions import Dim, symbols_of
 from graphfix.feeds.full_scale import FullScale, find_full_scale
 from graphfix.feeds.index_range import Dims, IndexRange, find_index_range
 from graphfix.feeds.input_trace import Clues, collect_clues
@@ -105,14 +105,26 @@ def roles_of(model: ir.Model, shapes: Callable[[], Shapes] | None = None) -> dic
     length_value = next(
         (x for x in inputs if length_input is not None and x.name == length_input.input), None
     )
-    roles = {value: _role_of(value, length_value, value_dims) for value in inputs}
+    later = {x for value in inputs for dim in (value.shape or ())[1:] for x in symbols_of(dim)}
+    roles = {
+        value: _role_of(
+            value, length_value, value_dims, counts_entries=bool(_first_symbols(value) & later)
+        )
+        for value in inputs
+    }
     return {value.name or "": _with_number_uses(value, role) for value, role in roles.items()}
 
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
 
 
-def _role_of(value: ir.Value, length_value: ir.Value | None, dims: Dims) -> Role:
+def _first_symbols(value: ir.Value) -> frozenset[str]:
+    return symbols_of(value.shape[0]) if value.shape else frozenset()
+
+
+def _role_of(
+    value: ir.Value, length_value: ir.Value | None, dims: Dims, *, counts_entries: bool
+) -> Role:
     if not value.uses():
         return _role_of_unused(value)
     clues = collect_clues(value, None if value is length_value else length_value)
@@ -120,7 +132,8 @@ def _role_of(value: ir.Value, length_value: ir.Value | None, dims: Dims) -> Role
         return _role_of_bool(value, clues)
     if value.dtype in _FLOATS:
         return _role_of_float(value, clues)
-    return _role_of_int(value, clues, find_index_range(value, dims))
+    table = find_index_range(value, dims)
+    return _role_of_int(value, clues, table, counts_entries=counts_entries)
 
 
 def _with_number_uses(value: ir.Value, role: Role) -> Role:
@@ -194,7 +207,15 @@ def _float_as_gate(value: ir.Value, clues: Clues) -> Role | None:
     return Role("mask", "its name", sure=False) if _name_matches(value, "mask") else None
 
 
-def _role_of_int(value: ir.Value, clues: Clues, table: IndexRange | None) -> Role:
+def _role_of_int(
+    value: ir.Value, clues: Clues, table: IndexRange | None, *, counts_entries: bool
+) -> Role:
+    # The length of a row is no angle.
+    has_each_entry = counts_entries or clues.waves
+    if has_each_entry and _rank_of(value) == 1 and not _has_one_element(value):
+        role = _int_as_places(value, clues, table)
+        if role is not None:
+            return role
     role = _int_as_number_per_row(value, clues, table) if _has_one_per_row(value) else None
     if role is not None:
         return role
@@ -211,6 +232,25 @@ def _role_of_int(value: ir.Value, clues: Clues, table: IndexRange | None) -> Rol
     return next(
         (role for role in roles if role is not None), Role("int", "a whole number", free=True)
     )
+
+
+def _int_as_places(value: ir.Value, clues: Clues, table: IndexRange | None) -> Role | None:
+    """Return the role of a vector that says at which place each entry is, or None."""
+    if table is not None and (table.writes or _name_matches(value, "position")):
+        reason = f"places at {table.node}"
+        return Role(
+            "positions",
+            reason,
+            low=table.low,
+            high=table.high,
+            below=table.below,
+            writes=table.writes,
+        )
+    if clues.waves:
+        return Role("positions", f"angles at {clues.waves}", high=1 << 30)
+    if _name_matches(value, "position"):
+        return Role("positions", "its name", high=1 << 30, sure=False)
+    return None
 
 
 def _int_as_number_per_row(value: ir.Value, clues: Clues, table: IndexRange | None) -> Role | None:

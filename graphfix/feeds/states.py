@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.feeds.input import single_symbol
+from graphfix.feeds.roles import roles_of
 from graphfix.graph.dims import contradicts_shape
 from graphfix.graph.nodes import is_op
 from graphfix.runtime.port import Array, Feeds
@@ -101,7 +102,13 @@ def find_states_by_shape(
     before = [x for x in candidates if _kind_of(x) in shared]
     after = [x for x in outputs if _kind_of(x) in shared]
     in_one_order = [*map(_kind_of, before)] == [*map(_kind_of, after)]
-    has_content = any(_is_content(x) for x in inputs if x not in before)
+    roles = roles_of(model)
+    # Embeddings of one entry look like the hidden state that comes out; masks are no content.
+    has_content = any(
+        _is_content(x) and roles[x.name or ""].kind not in ("mask", "positions", "lengths")
+        for x in inputs
+        if x not in before
+    )
     if not in_one_order or not has_content or len(after) == len(outputs):
         return ()
     return tuple(StatePair(x.name or "", y.name or "") for x, y in zip(before, after, strict=True))

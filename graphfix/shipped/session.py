@@ -182,7 +182,7 @@ class Session:
 
     def hold(self, array: Array) -> OrtValue:
         """Copy an array to the device that containers run on."""
-        return OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), self._device)
+        return OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"), self._device)
 
     def step(
         self,

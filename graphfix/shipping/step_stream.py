@@ -18,6 +18,7 @@ from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.shipped.chunks import largest_takeable
+from graphfix.shipped.dim_expression import names_in
 from graphfix.shipped.manifest import Container, Manifest, Streaming
 from graphfix.shipped.stream import Stream
 from graphfix.shipping import stream_cost
@@ -89,12 +90,13 @@ class TimedSteps:
         sizes = {
             names.get(dim, [dim])[0]: tuple(sorted({x.sizes[dim] for x in manifest.containers}))
             for dim in manifest.containers[0].sizes
-            if dim not in grows
+            if dim not in grows and any(dim in names_in(d) for x in manifest.inputs for d in x.dims)
         }
         cache = sorted({x.sizes[d] for x in manifest.containers for d in grows})
         states = [StatePair(x.input, x.output) for x in streaming.states]
         model = fix_and_fold_inputs(io.load(source), str(manifest.provenance.get("passes", "")))
         new = names.get(manifest.axis.dim, [manifest.axis.dim])[0]
+        new = new if new in sizes else ""  # each step adds as many
         plan, constants, _ = choose_running_plan(
             source, model, ContainerSpec(sizes), cache, states, new
         )

@@ -172,7 +172,8 @@ class StreamOrder:
         """Return the passes, with those that fix a container's sizes before the late passes."""
         sized = {*self.plan.caches, *fixed_caches}
         caches = tuple((x, n) for x, n in container.items() if x in sized)
-        other_sizes = tuple((x, n) for x, n in container.items() if x not in sized)
+        new = {self.plan.new} if self.plan.step_is_fixed else set()
+        other_sizes = tuple((x, n) for x, n in container.items() if x not in sized | new)
         items = pipeline.split_spec(self.spec)
         pass_names = [name for name, *_ in items]
         for name, default in ((_CACHE, _LATE), (_DIMS, _LATE[1:])):
@@ -184,9 +185,9 @@ class StreamOrder:
         for name, *options in items:
             if name == _CACHE and caches:
                 passes.append(registry.get_pass(_CACHE, dims=caches))
-            elif name == _DIMS:
+            elif name == _DIMS and other_sizes:
                 passes.append(registry.get_pass(_DIMS, dims=other_sizes))
-            elif name != _CACHE:
+            elif name not in (_CACHE, _DIMS):
                 passes += pipeline.parse_passes(":".join([name, *options]))
         return passes
 
@@ -269,6 +270,8 @@ def _possible_uses(
     smallest = min(x[plan.new] for x in plan.containers)
     partial = smallest == 1 and all(x.axis is not None for x in plan.states)
     options = [(True, True)] * partial + [(True, False), (False, False)]
+    if plan.step_is_fixed:
+        options = [(False, False)]
     for may_roll in (True, False):
         rolled = False
         for joined, filled in options[:1] if strict else options:
@@ -310,20 +313,21 @@ def _ship_once(order: StreamOrder, folder: Path, uses: Iterable[StreamUse]) -> S
             )
             opening = plan.first.to_opening(container)
         manifest = _build_manifest(order, paths, first)
+        sized = {x.dim for x in cache_inputs}
         for use in uses:
+            # What cannot be filled up in front is as long as the containers hold.
+            steps = [x for x in use.steps if not x.shorter or sized >= {*plan.fixed_caches}]
             streaming = _complete_streaming(plan, cache_inputs, use.streaming)
             stream = replace(streaming, opening=opening)
             manifest = replace(manifest, stream=stream)
             atomic_file.write_text(scratch / NAME, manifest.to_text())
             tell("proving what a stream gives")
-            proof = prove(scratch, use.steps, order.tolerance, use.measure)
+            proof = prove(scratch, steps, order.tolerance, use.measure)
             if proof.ok:
                 break
         if proof.ok and order.ep != "cpu":
             tell(f"proving what a stream gives on {LABELS[order.ep]}")
-            device_proof = prove_on_provider(
-                scratch, use.steps, order.tolerance, order.ep, use.measure
-            )
+            device_proof = prove_on_provider(scratch, steps, order.tolerance, order.ep, use.measure)
             proof = replace(device_proof, diffs=(*proof.diffs, *device_proof.diffs))
         return Shipped(
             folder=None,
@@ -361,11 +365,25 @@ def _file_name(source: Path, plan: StreamPlan, container: Mapping[str, int]) -> 
     return f"{source.stem}.{'.'.join(sizes)}.onnx"
 
 
+def _axis_of_new_entries(plan: StreamPlan) -> Axis:
+    """Return the axis of the entries that each step adds, of the first input that has them."""
+    states = {x.input for x in plan.states}
+    content = [
+        x
+        for kinds in (("tokens", "data"), ("positions", "mask", "lengths", "choice", "int"))
+        for x in plan.inputs
+        if x.kind in kinds and x.name not in states and x.dims
+    ]
+    for port in content:
+        if plan.new in port.dims:
+            return Axis(plan.new, port.name, port.dims.index(plan.new), None, 1)
+    return Axis(plan.new, content[0].name, len(content[0].dims) - 1, None, 1)
+
+
 def _build_manifest(order: StreamOrder, paths: Sequence[Path], first: Sequence[Path]) -> Manifest:
     plan, source = order.plan, order.source
-    tokens = next(x for x in plan.inputs if x.kind in ("tokens", "data") and plan.new in x.dims)
     return Manifest(
-        axis=Axis(plan.new, tokens.name, tokens.dims.index(plan.new), None, 1),
+        axis=_axis_of_new_entries(plan),
         batch=plan.batch,
         lengths=None,
         inputs=plan.inputs,

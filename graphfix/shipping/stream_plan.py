@@ -1,8 +1,8 @@
 """The plan of a model that continues its states: its dims, states and containers."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -12,8 +12,8 @@ from graphfix.errors import UsageError
 from graphfix.facts import shapes
 from graphfix.facts.shapes import Shapes
 from graphfix.facts.symbolic.expressions import Dim, equal_dims, symbols_of
-from graphfix.facts.symbolic.sums import window_limit
-from graphfix.feeds.input import all_symbols
+from graphfix.facts.symbolic.sums import subtract_dims, window_limit
+from graphfix.feeds.input import all_symbols, single_symbol
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.states import (
     StatePair,
@@ -27,6 +27,7 @@ from graphfix.shipping.first_call import FirstCall
 from graphfix.shipping.model_facts import input_port_of, require_sizes, sizes_by_group
 from graphfix.shipping.valid_sizes import dim_text, ort_type_of
 from graphfix.spec.quoting import quote_name
+from graphfix.wording import plural
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class StreamPlan:
 
     Attributes:
         signature: Its inputs, states among them.
-        new: The dim of the entries that each step adds.
+        new: The dim of the entries that each step adds; a name of its own where no input has such
+            a dim, since each step adds as many.
         batch: The dim of rows; None if there is none.
         caches: The dims that are lengths of growing caches.
         fixed_caches: The dims of caches that do not grow.
@@ -47,6 +49,8 @@ class StreamPlan:
         names: The model's own names of each dim.
         first: What only the first call of the original computes.
         remarks: Which states were inferred from shape alone, and what looks like one and is none.
+        counts_entries: Whether inputs that are told a place, as an offset, take the number of
+            earlier entries.
     """
 
     signature: Signature
@@ -62,6 +66,12 @@ class StreamPlan:
     names: Mapping[str, tuple[str, ...]]
     first: FirstCall | None = None
     remarks: tuple[str, ...] = ()
+    counts_entries: bool = True
+
+    @property
+    def step_is_fixed(self) -> bool:
+        """Return whether each step adds as many entries, since no dim of its inputs varies."""
+        return self.new not in self.signature.symbols()
 
 
 def has_growing_states(model: ir.Model) -> bool:
@@ -81,6 +91,7 @@ def plan_stream(
     cache: Sequence[int],
     user_states: Iterable[StatePair] = (),
     axis: str = "",
+    declared: Mapping[str, tuple[Dim, ...]] | None = None,
 ) -> StreamPlan:
     """Read a model, and choose its containers.
 
@@ -90,6 +101,8 @@ def plan_stream(
         cache: The sizes of the caches.
         user_states: States that the user names.
         axis: The dim of the entries that each step adds, if several could be; "" if none is named.
+        declared: What the exporter says of the outputs, in the names of the model's dims: it counts
+            where nothing can be inferred, and is proved by running.
 
     Raises:
         UsageError: A size is missing, or the model continues no states.
@@ -106,11 +119,21 @@ def plan_stream(
     if not states:
         raise UsageError(_no_states_message(model, inferred))
     cache_dims = tuple(dict.fromkeys(x.dim for x in states if x.dim))
-    new = _dim_of_new_entries(signature, states, cache_dims, axis)
+    outputs = {x.name: inferred.dims(x) for x in model.graph.outputs}
+    new = _dim_of_new_entries(signature, states, cache_dims, outputs, axis)
+    step = 0 if new else _fixed_step(signature, states, outputs)
+    new = new or _unused_name("step", signature)
     groups = tuple(dict.fromkeys(signature.group_of(s) for s in signature.symbols()))
     groups = tuple(x for x in groups if x not in signature.derived)
     windows = _cache_windows(model, inferred, states)
-    sizes = _step_sizes(signature, spec, new, [x for x in groups if x not in cache_dims])
+    other_groups = [x for x in groups if x not in cache_dims]
+    remarks = _state_remarks(model, states, by_shape)
+    if step:
+        spec, unmet = _without_steps(signature, spec, step)
+        remarks += unmet
+    sizes = _step_sizes(signature, spec, new, other_groups)
+    sizes |= {new: (step,)} if step else {}
+    names = {g: tuple(map(signature.user_name, signature.symbols_in(g))) for g in groups}
     rename = {s: signature.group_of(s) for s in signature.symbols()}
     return StreamPlan(
         signature=signature,
@@ -122,11 +145,11 @@ def plan_stream(
         states=states,
         inputs=tuple(input_port_of(signature, x, rename) for x in signature.inputs),
         outputs=_output_ports(
-            model, inferred, signature, {x.output for x in states}, cache_dims, idle
+            model, inferred, signature, {x.output for x in states}, cache_dims, idle, declared or {}
         ),
         containers=_combine_sizes(sizes, new, _cache_levels(cache_dims, windows, cache)),
-        names={g: tuple(map(signature.user_name, signature.symbols_in(g))) for g in groups},
-        remarks=_state_remarks(model, states, by_shape),
+        names=names | ({new: (new,)} if step else {}),
+        remarks=remarks,
     )
 
 
@@ -189,14 +212,19 @@ def _state_remarks(
 
 
 def _dim_of_new_entries(
-    signature: Signature, states: Sequence[GrowingState], cache_dims: Sequence[str], axis: str
+    signature: Signature,
+    states: Sequence[GrowingState],
+    cache_dims: Sequence[str],
+    outputs: Mapping[str | None, Sequence[Dim] | None],
+    axis: str,
 ) -> str:
-    """Return the dim of the entries that each step adds, which ``axis`` names if it is not "".
+    """Return the dim of the entries that each step adds; "" if each adds as many.
 
-    Token ids are new in each step; data beside them, as of an encoder, may stay as they are.
+    It is what caches grow by. Token ids are new in each step; data beside them, as of an encoder,
+    may stay as they are.
 
     Raises:
-        UsageError: No input besides the states has one, or not the one that is named.
+        UsageError: ``axis`` is not "", and names no such dim.
     """
     fed_back = {x.input for x in states}
     free = [x for x in signature.inputs if x.name not in fed_back]
@@ -212,15 +240,71 @@ def _dim_of_new_entries(
                 f"--axis {axis}: no step adds entries to that dim; these may be: {names}"
             )
         return str(group)
+    for growth in _growths(states, outputs):
+        if growth in candidates:
+            return str(growth)
+        if isinstance(growth, int) and growth > 0:
+            return ""
     ids = [x for x in tokens if x.role.kind == "tokens"]
     id_groups = {signature.group_of(s) for s in all_symbols(ids)}
-    new = next((x for x in candidates if x in id_groups), next(iter(candidates), None))
-    if new is None:
-        raise UsageError(
-            "no input besides the states has a symbolic dim, so nothing says how many entries a "
-            "step adds"
-        )
-    return new
+    of_ids = next((x for x in candidates if x in id_groups), None)
+    if of_ids is None and any(len(x.dims) > 1 for x in ids):
+        # Ids of a fixed number beside an encoder's output: only frames come out again as frames.
+        continued = {
+            signature.group_of(s)
+            for name, dims in outputs.items()
+            if name not in {x.output for x in states}
+            for dim in dims or ()
+            for s in symbols_of(dim) & {*signature.symbols()}
+        }
+        candidates = [x for x in candidates if x in continued]
+    return of_ids or next(iter(candidates), "")
+
+
+def _growths(
+    states: Sequence[GrowingState], outputs: Mapping[str | None, Sequence[Dim] | None]
+) -> Iterator[int | str | None]:
+    """Yield by how many entries each cache grows in a step: a number, or the name of a dim."""
+    for state in states:
+        dims = outputs.get(state.output)
+        if state.axis is not None and dims is not None:
+            size = dims[state.axis]
+            cut = window_limit(size, state.dim)
+            growth = subtract_dims(cut[0] if cut else size, ir.SymbolicDim(state.dim))
+            yield growth if isinstance(growth, int) else single_symbol(growth)
+
+
+def _fixed_step(
+    signature: Signature,
+    states: Sequence[GrowingState],
+    outputs: Mapping[str | None, Sequence[Dim] | None],
+) -> int:
+    """Return how many entries each step adds to a model that takes as many in each."""
+    growth = next((x for x in _growths(states, outputs) if isinstance(x, int) and x > 0), None)
+    ids = (x.dims[-1] for x in signature.inputs if x.role.kind == "tokens" and len(x.dims) > 1)
+    return growth or next((x for x in ids if isinstance(x, int)), 1)
+
+
+def _unused_name(name: str, signature: Signature) -> str:
+    while signature.symbol_of(name) is not None:
+        name += "_"
+    return name
+
+
+def _without_steps(
+    signature: Signature, spec: ContainerSpec, step: int
+) -> tuple[ContainerSpec, tuple[str, ...]]:
+    """Return the sizes without those of new entries, and what of them cannot be had."""
+    sizes = dict(spec.sizes)
+    remarks = []
+    for name in ("S", "T"):
+        if name in sizes and signature.symbol_of(name) is None:
+            wanted = ",".join(map(str, sizes.pop(name)))
+            remarks.append(
+                f"each step adds {plural(step, 'entry', 'entries')}, since no dim of what it takes "
+                f"varies: --container {name}={wanted} is one container"
+            )
+    return replace(spec, sizes=sizes), tuple(remarks)
 
 
 def _combine_sizes(
@@ -345,6 +429,7 @@ def _output_ports(
     states: set[str],
     grows: Sequence[str],
     idle: set[str],
+    declared: Mapping[str, tuple[Dim, ...]],
 ) -> tuple[Port, ...]:
     names = set(signature.symbols())
     rename = {s: signature.group_of(s) for s in names}
@@ -356,6 +441,7 @@ def _output_ports(
         if value.name in idle:
             continue
         dims = repaired_dims.get(value.name or "", inferred.dims(value))
+        dims = _known_or_declared(dims, declared.get(value.name or ""), names)
         dims = _require_known_dims(value, dims, names)
         if value.name not in states and any(symbols_of(x) & set(grows) for x in dims):
             raise UsageError(
@@ -366,6 +452,18 @@ def _output_ports(
         kind = ort_type_of(value.dtype or ir.DataType.FLOAT)
         ports.append(Port(value.name or "", kind, tuple(dim_text(d, rename) for d in dims), rows))
     return tuple(ports)
+
+
+def _known_or_declared(
+    dims: tuple[Dim, ...] | None, declared: tuple[Dim, ...] | None, names: set[str]
+) -> tuple[Dim, ...] | None:
+    """Return the dims of an output, those that are not inferred as the exporter has them."""
+    if declared is None or (dims is not None and len(dims) != len(declared)):
+        return dims
+    return tuple(
+        dim if shapes.is_known_dim(dim) and symbols_of(dim) <= names else other
+        for dim, other in zip(dims or declared, declared, strict=True)
+    )
 
 
 def _require_known_dims(

@@ -1,5 +1,6 @@
 """Sequences of steps of a model that continues its states, run on the original."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -10,7 +11,9 @@ import onnx_ir as ir
 
 from graphfix.cache_axes.growth import unify_dims
 from graphfix.errors import FeedError, UsageError
+from graphfix.facts.symbolic.expressions import Dim, replace_symbols
 from graphfix.feeds.dim_groups import Tie
+from graphfix.feeds.input import Input
 from graphfix.feeds.states import StatePair
 from graphfix.files import io
 from graphfix.files.model_input import PathOrModel
@@ -33,6 +36,8 @@ Run = Callable[[Feeds], Mapping[str, Array]]
 _TIES: tuple[Tie, ...] = ("past", "graph")
 # Single steps of the longest sequence, at least.
 SINGLE = 40
+# An input that says how much came before.
+_COUNTS_EARLIER = re.compile("offset|past|prev|start|pos|cache|seen|processed|history|step", re.I)
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class StepSequence:
         outputs: The original's outputs of each step, without states.
         padded_entries: How many of the first new entries of the first step are padding.
         overflow_feeds: The feeds of one more step, which full caches refuse; {} if they roll.
+        shorter: Whether caches that do not grow are shorter than containers hold.
     """
 
     name: str
@@ -54,6 +60,7 @@ class StepSequence:
     outputs: tuple[Feeds, ...]
     padded_entries: int = 0
     overflow_feeds: Feeds = field(default_factory=dict)
+    shorter: bool = False
 
 
 # Sequences of the original, and whether its full caches may roll.
@@ -136,17 +143,23 @@ class SequenceRunner:
         counts = self._counts_up_to_capacity(levels, capacity, rolls)
         if not joins:
             counts = [sizes[-1]] + [sizes[0]] * SINGLE
-        yield self._fill_caches(takeable(*counts), sizes[0], limit)
+        longest = self._fill_caches(takeable(*counts), sizes[0], limit)
+        yield longest
+        if len(longest.feeds) < len(takeable(*counts)) and not bounded:
+            # The original itself refuses more, as where it writes into caches of one size.
+            limit = _CacheLimit(sum(takeable(*counts)[: len(longest.feeds)]), bounded=True)
         if not joins:
             yield self.run_sequence("each size", limit.fitting_counts([*sizes, *reversed(sizes)]))
         for count in sorted({*takeable(1, sizes[-1] + 3, 2 * sizes[-1] - 1)}):
-            if count <= limit.entries or rolls:
+            if count <= limit.entries or not limit.bounded:
                 yield self.run_sequence(f"a prompt of {count}", [count])
                 steps = limit.fitting_counts(takeable(count, 1, 1))
                 yield self.run_sequence(f"steps behind a prompt of {count}", steps)
         if self._plan.caches:
             length = max(1, min(7, limit.entries - 4))
-            yield self._continue_prompt(length, limit.fitting_counts(takeable(1, 1, 1), length))
+            prompt_parts = [sizes[0]] if self._plan.step_is_fixed else [length]
+            counts = limit.fitting_counts(takeable(1, 1, 1), sum(prompt_parts))
+            yield self._continue_prompt(prompt_parts, counts)
         prompt = 4 if joins and sizes[0] <= 4 else sizes[-1]
         if self._has_cache_mask() and prompt > 2 and limit.entries > prompt + 2:
             counts = limit.fitting_counts(takeable(prompt, 1, 1))
@@ -164,10 +177,13 @@ class SequenceRunner:
         overflow_feeds = self._drop_first_call_outputs(self._make_feeds(sum(counts), step))
         return replace(sequence, overflow_feeds=overflow_feeds)
 
-    def _continue_prompt(self, length: int, counts: Sequence[int]) -> StepSequence:
-        """Return steps behind the states that a prompt on the original gives."""
-        outputs = self._run({**self._make_feeds(0, length), **self.empty_states()})
-        states = {x.input: outputs[x.output] for x in self._plan.states}
+    def _continue_prompt(self, parts: Sequence[int], counts: Sequence[int]) -> StepSequence:
+        """Return steps behind the states that a prompt, in these parts, gives on the original."""
+        states, length = self.empty_states(), 0
+        for count in parts:
+            outputs = self._run({**self._make_feeds(length, count), **states})
+            states = {x.input: outputs[x.output] for x in self._plan.states}
+            length += count
         return self.run_sequence(f"going on behind {length}", counts, states, length)
 
     def _cache_levels(self) -> list[int]:
@@ -217,7 +233,7 @@ class SequenceRunner:
 
         Raises:
             FeedError: The original does not run the first step.
-            UsageError: It does not run another.
+            UsageError: It does not run another, although caches are to hold as many.
         """
         state = dict(states or self.empty_states())
         feeds, outputs = [], []
@@ -236,6 +252,8 @@ class SequenceRunner:
                     first_call_feeds = {} if states else first.branch_feeds()
                 results = self._run({**step_feeds, **steady_feeds, **state, **first_call_feeds})
             except RunError as error:
+                if index and not self._plan.caches:
+                    break
                 raise self._step_error(error, length, count, first=not index) from error
             if not index:
                 steady_feeds = {
@@ -248,7 +266,9 @@ class SequenceRunner:
             length = next(cache_lengths, length + count)
             feeds.append(self._drop_first_call_outputs(step_feeds))
             outputs.append({k: results[k] for k in self._free_outputs})
-        return StepSequence(name, states or {}, tuple(feeds), tuple(outputs), padded_entries)
+        return StepSequence(
+            name, states or {}, tuple(feeds), tuple(outputs), padded_entries, shorter=shorter
+        )
 
     def _step_error(
         self, error: RunError, length: int, count: int, *, first: bool
@@ -317,28 +337,71 @@ class SequenceRunner:
             return self._random.standard_normal(shape).astype(DTYPES[port.type])
         item = self._plan.signature.input_named(port.name).bounded_by_sizes(sizes)
         role, dtype = item.role, np.dtype(item.dtype)
-        steps = shape[-1] if shape and self._plan.new in names_in(port.dims[-1]) else 0
         if role.kind == "tokens":
             return self._random.integers(role.low, role.high, shape).astype(dtype)
-        if role.kind == "positions" and steps:
+        if role.kind == "positions":
+            steps = np.arange(shape[-1]) if self._has_each_entry(port) else np.zeros(1, np.int64)
             # One position for all rows counts every entry.
-            padding = _padding_by_row(port, shape, padded_entries if len(shape) > 1 else 0)
-            positions = np.arange(length, length + steps) - padding
+            padding = padded_entries if len(shape) > 1 else 0
+            positions = length + steps - self._padding_per_row(port, shape, padding)
             return np.broadcast_to(np.maximum(positions, 0), shape).astype(dtype)
         if role.kind == "mask":
             mask = np.full(shape, role.valid, dtype)
-            if not self._covers_caches(port):
-                return mask
-            is_padded = np.arange(shape[-1]) < _padding_by_row(port, shape, padded_entries)
-            return np.where(is_padded, role.padded, mask).astype(dtype)
+            return self._mask_padding(mask, port, padded_entries, role.padded)
+        if role.kind == "relative-lengths":
+            return np.ones(shape, dtype)
         if role.kind in ("choice", "int", "lengths"):
             choices = [*role.choices] or [0, 1] if role.kind == "choice" else [role.low]
-            return np.full(shape, choices[-1 if last else 0], dtype)
+            number = choices[-1 if last else 0]
+            if role.kind != "choice":
+                number = self._number_for(item, sizes, length, number)
+            return np.full(shape, number, dtype)
         if dtype.kind == "b":
             return np.full(shape, last, dtype)
         if dtype.kind == "f":
             return self._random.standard_normal(shape).astype(dtype)
         return self._random.integers(role.low, max(role.low + 1, min(role.high, 2)), shape, dtype)
+
+    def _has_each_entry(self, port: InputPort) -> bool:
+        """Return whether the last axis of an input has the new entries."""
+        if not port.dims or len(port.dims) - 1 == port.rows:
+            return False
+        return self._plan.step_is_fixed or self._plan.new in names_in(port.dims[-1])
+
+    def _number_for(self, item: Input, sizes: Mapping[str, int], length: int, usual: int) -> int:
+        """Return what an input is fed that is one number, or one for each row.
+
+        The length of what it is beside, such as an encoder's output; where its name says that it
+        counts what came before, the number of earlier entries.
+        """
+        if self._plan.counts_entries and _COUNTS_EARLIER.search(item.name):
+            return length
+        group = self._plan.signature.time_of(item) if item.role.kind == "lengths" else None
+        return sizes.get(group or "", usual)
+
+    def _mask_padding(
+        self, mask: Array, port: InputPort, padded_entries: int, padded: float
+    ) -> Array:
+        """Set the padding in front to ``padded`` in a mask that is as long as the caches."""
+        if self._covers_caches(port) and padded_entries:
+            places = np.arange(mask.shape[-1])
+            is_padding = places < self._padding_per_row(port, mask.shape, padded_entries)
+            mask[np.broadcast_to(is_padding, mask.shape)] = padded
+        return mask
+
+    def _padding_per_row(self, port: InputPort, shape: Sequence[int], padded_entries: int) -> Array:
+        """Return the padding of each row: none in the first of several, all of it in the others.
+
+        Its shape is 1, except along the axis of the rows.
+        """
+        axes = [1] * len(shape)
+        rows = port.rows if port.rows is not None else 0
+        if len(shape) > 1:
+            axes[rows] = shape[rows]
+        pads = np.full(axes, padded_entries)
+        if pads.size > 1:
+            pads.reshape(-1)[0] = 0
+        return pads
 
     def _has_cache_mask(self) -> bool:
         return any(x.kind == "mask" and self._covers_caches(x) for x in self._free_ports)
@@ -386,24 +449,6 @@ class SequenceRunner:
             yield array if axis is None else last_entries(array, axis, size)
 
 
-def _padding_by_row(port: InputPort, shape: Sequence[int], padded_entries: int) -> Array:
-    """Return the padding of each row: none in the first of several, all of it in the others.
-
-    Args:
-        port: The input.
-        shape: Its shape.
-        padded_entries: The padding.
-
-    Returns:
-        An array of its rank, of size 1 along all axes but that of rows.
-    """
-    axis = port.rows if port.rows is not None or len(shape) < 2 else 0
-    pads = np.full([n if i == axis else 1 for i, n in enumerate(shape)], padded_entries)
-    if pads.size > 1:
-        pads.flat[0] = 0
-    return pads
-
-
 def choose_running_plan(
     source: Path,
     model: ir.Model,
@@ -433,16 +478,27 @@ def choose_running_plan(
         copy = model.clone()
         signature = unify_dims(copy, tie)
         names = {x: signature.group_of(x) for x in signature.symbols()}
+        own_names: dict[str, Dim] = {
+            signature.user_name(x): ir.SymbolicDim(group)
+            for x, group in names.items()
+            if x not in signature.derived
+        }
+        declared = {
+            x.name or "": tuple(replace_symbols(dim, own_names) for dim in x.shape)
+            for x in model.graph.outputs
+            if x.shape is not None
+        }
         chosen = plan_stream(
-            copy, containers.rename_dims(names), cache, states, names.get(axis, axis)
+            copy, containers.rename_dims(names), cache, states, names.get(axis, axis), declared
         )
         if first is not None:
             renamed_first = first.rename_dims(names)
             chosen = replace(
                 chosen, first=renamed_first, inputs=(*chosen.inputs, *renamed_first.input_ports())
             )
-        if _accepts_inputs(chosen, str(source), constants):
-            break
+        for plan in (chosen, replace(chosen, counts_entries=False)):
+            if _accepts_inputs(plan, str(source), constants):
+                return plan, constants, tie
     return chosen, constants, tie
 
 

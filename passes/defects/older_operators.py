@@ -10,7 +10,8 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.facts.shapes import Dim, same_dim
+from graphfix.facts.shapes import Dim, Shapes, same_dim
+from graphfix.facts.symbolic.sums import add_dims
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import attr_float, attr_int, input_at, value_before
@@ -26,8 +27,8 @@ class OlderOperators(NodePass[Match]):
     """Replaces operators that are new in opset 21 or 23 with those that DirectML has.
 
     Attention becomes two products, a mask and a Softmax, as torch writes it below opset 23, with a
-    guard for rows that are masked throughout; RMSNormalization becomes
-    SimplifiedLayerNormalization, and RotaryEmbedding what turns each half of the features.
+    guard for rows that are masked throughout, behind the Concats of its caches; RMSNormalization
+    becomes SimplifiedLayerNormalization, and RotaryEmbedding what turns each half of the features.
     GroupNormalization becomes an InstanceNormalization of groups, as torch writes it below opset
     21.
 
@@ -88,9 +89,9 @@ class OlderOperators(NodePass[Match]):
         Exact, except rounding, where all scores are numbers: a row of NaN, of which the guard knows
         nothing else than that it is one, becomes 0; and a row whose addends are all the least
         float, no infinity, is the mean, where ONNX Runtime's CPU has 0. Refused, with the reason:
-        attributes that only a newer opset has, such as a window; an Attention with a cache, a
-        softcap, scores as an output or a mask not seen to be as long as the keys; heads whose
-        number is not known, or that lie in three axes; a RotaryEmbedding with ids of positions, of
+        attributes that only a newer opset has, such as a window; an Attention with a softcap,
+        scores as an output, a number of keys for each row or a mask not seen to be as long as the
+        keys; heads whose number is not known; a RotaryEmbedding with ids of positions, of
         some features only, of pairs or of three axes; an RMSNormalization of several axes; a
         GroupNormalization of an unknown number of channels.
     """
@@ -115,7 +116,7 @@ class OlderOperators(NodePass[Match]):
         kind = site.node.op_type
         return f"{kind} is new in opset {_RECIPES[kind].first_opset}: DirectML does not have it"
 
-    def rewrite(self, match: Match, op: Builder) -> ir.Value:
+    def rewrite(self, match: Match, op: Builder) -> ir.Value | tuple[ir.Value, ...]:
         """Build the same from older operators."""
         return _RECIPES[match.node.op_type].build(match.node, op)
 
@@ -134,14 +135,15 @@ class _Recipe:
     first_opset: int
     attributes: AbstractSet[str]
     reason_against: Callable[[ir.Node, View], str | None]
-    build: Callable[[ir.Node, Builder], ir.Value]
+    build: Callable[[ir.Node, Builder], ir.Value | tuple[ir.Value, ...]]
 
 
 def _reason_against_attention(node: ir.Node, view: View) -> str | None:
     """Return why an Attention is kept, or None."""
-    extra_outputs = (x for x in node.outputs[1:] if x.uses() or x.is_graph_output())
-    if any(x is not None for x in node.inputs[4:]) or any(extra_outputs):
-        return "it has a cache, or gives its scores as well"
+    if any(x.uses() or x.is_graph_output() for x in node.outputs[3:]):
+        return "it gives its scores as well"
+    if any(x is not None for x in node.inputs[6:]):
+        return "it is told how many keys of each row count"
     if attr_float(node, "softcap", 0.0) or attr_int(node, "softmax_precision", 1) != 1:
         return "it has a softcap, or another precision for its Softmax"
     return _reason_against_heads(node, view) or _reason_against_mask(node, view)
@@ -149,12 +151,28 @@ def _reason_against_attention(node: ir.Node, view: View) -> str | None:
 
 def _reason_against_heads(node: ir.Node, view: View) -> str | None:
     """Return why the heads of an Attention are not known, or None."""
-    all_dims = [view.shapes.dims(x) or () for x in node.inputs[:3]]
-    if not all(len(dims) == 4 for dims in all_dims):
-        return "its queries, keys and values are not seen to have four axes"
-    if not all(isinstance(size, int) for dims in all_dims for size in (dims[1], dims[3])):
+    if not all(view.shapes.rank(x) in (3, 4) for x in node.inputs[:3]):
+        return "its queries, keys and values are not seen to have three or four axes"
+    if any(_head_dims(node, place, view.shapes) is None for place in range(3)):
         return "the number of its heads, or of their features, is not known"
     return None
+
+
+def _head_dims(node: ir.Node, place: int, known: Shapes) -> tuple[int, Dim, int] | None:
+    """Return the heads, rows and features of queries, keys or values; None if not known."""
+    dims = known.dims(node.inputs[place]) or ()
+    if len(dims) == 3:
+        heads = attr_int(node, "kv_num_heads" if place else "q_num_heads", 0)
+        width = dims[2]
+        if not heads or not isinstance(width, int) or width % heads:
+            return None
+        return heads, dims[1], width // heads
+    if len(dims) != 4:
+        return None
+    _, own_heads, rows, features = dims
+    if not isinstance(own_heads, int) or not isinstance(features, int):
+        return None
+    return own_heads, rows, features
 
 
 def _reason_against_mask(node: ir.Node, view: View) -> str | None:
@@ -162,28 +180,33 @@ def _reason_against_mask(node: ir.Node, view: View) -> str | None:
     mask = input_at(node, 3)
     if mask is None:
         return None
-    dims, keys = view.shapes.dims(mask), view.shapes.dims(node.inputs[1])
-    if not dims or not keys or not same_dim(dims[-1], keys[2]):
+    dims, keys, past = view.shapes.dims(mask), _head_dims(node, 1, view.shapes), input_at(node, 4)
+    past_dims = view.shapes.dims(past) if past is not None else (0, 0, 0, 0)
+    total = None if keys is None or past_dims is None else add_dims(past_dims[2], keys[1])
+    if not dims or total is None or not same_dim(dims[-1], total):
         return "its mask is not seen to be as long as its keys"
     fitting_types = (ir.DataType.BOOL, view.shapes.dtype(node.inputs[0]))
     has_fitting_type = view.shapes.dtype(mask) in fitting_types
     return None if has_fitting_type else "its mask is of another type than its queries"
 
 
-def _build_attention(node: ir.Node, op: Builder) -> ir.Value:
-    """Build two products, a mask and a Softmax, as torch does below opset 23."""
-    query, keys, values = node.inputs[:3]
+def _build_attention(node: ir.Node, op: Builder) -> tuple[ir.Value, ...]:
+    """Build two products, a mask and a Softmax, as torch does below opset 23, and the caches."""
     mask = input_at(node, 3)
     mask_array = const_of(value_before(mask, "Expand"))
     if mask_array is not None and mask_array.dtype == np.bool_ and mask_array.all():
         mask = None
     shapes = op.view.shapes
-    dims, key_dims = shapes.dims(query) or (), shapes.dims(keys) or ()
-    number = _NUMPY[shapes.dtype(query) or ir.DataType.FLOAT]
-    keys, values = (_repeat_heads(x, dims[1], key_dims[1], op) for x in (keys, values))
+    number = _NUMPY[shapes.dtype(node.inputs[0]) or ir.DataType.FLOAT]
+    query, new_keys, new_values = (_apart_by_head(node, place, op) for place in range(3))
+    caches = [
+        x if past is None else op.Concat(past, x, axis=2)
+        for past, x in ((input_at(node, 4), new_keys), (input_at(node, 5), new_values))
+    ]
+    heads, _, width = _head_dims(node, 0, shapes) or (1, 1, 1)
+    keys, values = (_repeat_heads(x, node, i + 1, heads, op) for i, x in enumerate(caches))
     scores = op.MatMul(query, op.Transpose(keys, perm=[0, 1, 3, 2]))
-    assert isinstance(dims[3], int)
-    scale = attr_float(node, "scale", 1 / math.sqrt(dims[3]))
+    scale = attr_float(node, "scale", 1 / math.sqrt(width))
     if scale != 1:
         scores = op.Mul(scores, np.array(scale, number))
     zero, low = np.array(0, number), np.array(-np.inf, number)
@@ -192,25 +215,52 @@ def _build_attention(node: ir.Node, op: Builder) -> ir.Value:
             mask = op.Where(mask, zero, low)
         scores = op.Add(scores, mask)
     if attr_int(node, "is_causal", 0):
-        sizes = op.Concat(*(op.Shape(x, start=2, end=3) for x in (query, node.inputs[1])), axis=0)
-        above = op.ConstantOfShape(sizes, value=ir.tensor(low.reshape(1)))
-        scores = op.Add(scores, op.Trilu(above, np.array(1, np.int64), upper=1))
+        scores = op.Add(scores, _causal_addend(query, caches[0], input_at(node, 4), low, op))
     weights = op.Softmax(scores, axis=-1)
     if mask is not None:
         weights = op.Where(op.IsNaN(weights), zero, weights)
-    return op.MatMul(weights, values)
+    result = op.MatMul(weights, values)
+    if shapes.rank(node.inputs[0]) == 3:
+        flat = np.array([0, 0, -1], np.int64)
+        result = op.Reshape(op.Transpose(result, perm=[0, 2, 1, 3]), flat)
+    return (result, *caches)
 
 
-def _repeat_heads(
-    value: ir.Value | None, heads: Dim, own_heads: Dim, op: Builder
-) -> ir.Value | None:
+def _apart_by_head(node: ir.Node, place: int, op: Builder) -> ir.Value:
+    """Build queries, keys or values with an axis of heads."""
+    value = node.inputs[place]
+    assert value is not None
+    if op.view.shapes.rank(value) == 4:
+        return value
+    heads, _, features = _head_dims(node, place, op.view.shapes) or (1, 1, 1)
+    apart = op.Reshape(value, np.array([0, 0, heads, features], np.int64))
+    return op.Transpose(apart, perm=[0, 2, 1, 3])
+
+
+def _causal_addend(
+    query: ir.Value | None,
+    keys: ir.Value | None,
+    past: ir.Value | None,
+    low: np.ndarray,
+    op: Builder,
+) -> ir.Value:
+    """Build what hides later keys; what is cached is before all queries."""
+    sizes = op.Concat(*(op.Shape(x, start=2, end=3) for x in (query, keys)), axis=0)
+    above = op.ConstantOfShape(sizes, value=ir.tensor(low.reshape(1)))
+    first: ir.Value | np.ndarray = np.array(1, np.int64)
+    if past is not None:
+        behind = op.Add(op.Shape(past, start=2, end=3), np.array([1], np.int64))
+        first = op.Reshape(behind, np.array([], np.int64))
+    return op.Trilu(above, first, upper=1)
+
+
+def _repeat_heads(value: ir.Value, node: ir.Node, place: int, heads: int, op: Builder) -> ir.Value:
     """Build keys or values with as many heads as the queries."""
-    if heads == own_heads or not isinstance(heads, int) or not isinstance(own_heads, int):
+    own_heads, _, features = _head_dims(node, place, op.view.shapes) or (heads, 1, 1)
+    if heads == own_heads:
         return value
     unsqueezed = op.Unsqueeze(value, np.array([2], np.int64))
     expanded = op.Expand(unsqueezed, np.array([1, 1, heads // own_heads, 1, 1], np.int64))
-    features = (op.view.shapes.dims(value) or (None,))[-1]
-    assert isinstance(features, int)
     return op.Reshape(expanded, np.array([0, heads, -1, features], np.int64))
 
 
@@ -275,7 +325,8 @@ _RECIPES = {
     ),
     "Attention": _Recipe(
         23,
-        {"scale", "is_causal", "softcap", "softmax_precision", "qk_matmul_output_mode"},
+        {"scale", "is_causal", "softcap", "softmax_precision", "qk_matmul_output_mode"}
+        | {"q_num_heads", "kv_num_heads"},
         _reason_against_attention,
         _build_attention,
     ),

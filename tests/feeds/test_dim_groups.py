@@ -102,6 +102,42 @@ def test_a_mask_over_a_cache_and_the_new_tokens():
         assert tuple(seen - case.dims["P"]) == case.valid["T"]
 
 
+KEYS_AND_VALUES = """m (float[B, 2, T, 4] q, float[B, 2, P, 4] past_k0, float[B, 2, Q, 4] past_v0,
+           float[B, 2, P, 4] past_k1, float[B, 2, Q, 4] past_v1) => (float[B, 2, K, 4] present_k0,
+           float[B, 2, L, 4] present_v0, float[B, 2, M, 4] present_k1, float[B, 2, N, 4] present_v1)
+    { present_k0 = Concat <axis = 2> (past_k0, q)  present_v0 = Concat <axis = 2> (past_v0, q)
+      present_k1 = Concat <axis = 2> (past_k1, q)  present_v1 = Concat <axis = 2> (past_v1, q) }"""
+
+
+def test_keys_and_values_that_grow_by_the_same_are_one_length():
+    signature = Signature(model(KEYS_AND_VALUES))
+    assert signature.group_of("P") == signature.group_of("Q")
+    # Values that are twice as many, or that the model cuts, are caches of their own.
+    twice = KEYS_AND_VALUES.replace("(past_v0, q)", "(past_v0, q, q)")
+    cut = KEYS_AND_VALUES.replace(
+        "present_v0 = Concat <axis = 2> (past_v0, q)",
+        """from = Constant <value_ints = [-3]> () end = Constant <value_ints = [99]> ()
+        two = Constant <value_ints = [2]> () joined = Concat <axis = 2> (past_v0, q)
+        present_v0 = Slice (joined, from, end, two)""",
+    )
+    for text in (twice, cut):
+        apart = Signature(model(text))
+        assert apart.group_of("P") != apart.group_of("Q")
+
+
+def test_a_mask_that_is_named_after_an_encoder_is_as_long_as_that():
+    text = """m (float[B, T, 4] x, int64[B, A] attention_mask, float[B, E, 4] encoder_out,
+           int64[B, M] encoder_mask, float[B, P, 4] past_k) =>
+           (float[B, T, 4] y, float[B, K, 4] present_k, int64[B] n, int64[B] m)
+        <int64[1] ax = {1}> {
+          present_k = Concat <axis = 1> (past_k, x) w = ReduceMean <axes = [1]> (encoder_out)
+          y = Add (x, w) n = ReduceSum <keepdims = 0> (attention_mask, ax)
+          m = ReduceSum <keepdims = 0> (encoder_mask, ax) }"""
+    signature = Signature(model(text), "past")
+    assert signature.group_of("M") == signature.group_of("E")
+    assert str(signature.derived["A"]) in ("P + T", "T + P")
+
+
 def stateful(tmp_path: Path) -> Path:
     """An LSTM whose state has a batch of another name; only the kernel knows that it is one."""
     rng = np.random.default_rng(0)

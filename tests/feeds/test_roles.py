@@ -207,3 +207,20 @@ def test_a_number_that_chooses_a_branch():
 def test_an_input_that_nothing_uses_is_fed_zeros():
     text = "m (float[T] s, int32[2] a) => (float[T] y) { y = Relu (s) }"
     assert not make_cases(model(text))[0].feeds["a"].any()
+
+
+PLACES = """m (float[B, S, 2] x, int64[S] a, float[B, 8, 2] past) => (float[B, S, 8] y,
+        float[B, 8, 2] present)
+    <int64[3] each = {1, -1, 1}, int64[2] place = {-1, 1}, int64[8] all = {0, 1, 2, 3, 4, 5, 6, 7}>
+    { c = Reshape (a, place)  seen = LessOrEqual (all, c)  y = Cast <to = 1> (seen)
+      r = Reshape (a, each)  s = Shape (x)  i = Expand (r, s)
+      present = ScatterElements <axis = 1> (past, i, x) }"""
+
+
+def test_a_vector_with_a_number_for_each_entry_is_no_length_of_a_row():
+    found = role(PLACES, "a")
+    assert (found.kind, found.high, found.writes) == ("positions", 8, True)
+    compared = PLACES.split("r = Reshape")[0] + "present = Identity (past) }"
+    assert role(compared.replace("S] a", "R] a"), "a").kind == "lengths"
+    assert role(compared.replace("S] a", "S] cache_position").replace("(a, ", "(cache_position, "),
+                "cache_position").kind == "positions"  # fmt: skip

@@ -210,3 +210,14 @@ def test_an_output_that_does_not_fit_is_not_fed() -> None:
     assert carry_states(states, model, {"present_values": np.zeros((2, 9, 5), np.float32)}) is None
     assert carry_states(states, model, {"present_values": np.zeros((2, 9, 4), np.float16)}) is None
     assert carry_states(states, model, {}) is None
+
+
+def test_embeddings_of_one_entry_are_no_state() -> None:
+    text = """m (float[1, 1, 4] embeds, int64[1, 1] positions, float[1, 3, 4] past_key) =>
+        (float[1, 1, 4] hidden, float[1, 1, 7] logits, float[1, 3, 4] present_key) {
+        hidden = Neg (embeds) present_key = Neg (past_key)
+        shift = Cast <to = 1> (positions) wave = Sin (shift) logits = Own (wave) }"""
+    model = ir.from_onnx_text(HEAD + text)
+    known = find_states(model)
+    assert [x.input for x in known] == ["past_key"]
+    assert find_states_by_shape(model, known, model.graph.outputs) == ()

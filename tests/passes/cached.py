@@ -52,6 +52,27 @@ CUT = """present_key = Slice (keys, kept, end, first)
 CROSSED = """ck = Transpose <perm = [0, 2, 1]> (cross_key) cs = MatMul (inner, ck)
     cw = Softmax (cs) y = MatMul (cw, cross_value)"""
 
+# A sink takes part of the weights, and is cut off behind the Softmax.
+SINKS = f"""{CAUSAL} ss = Shape (scores) s3 = Slice (ss, nought_1, two)
+    rows = Concat <axis = 0> (s3, first) sink = Expand (unit, rows)
+    wider = Concat <axis = 2> (hidden, sink) most_of = ReduceMax <axes = [2]> (wider)
+    lower = Sub (wider, most_of)
+    shares = Softmax <axis = -1> (lower) minus_1 = Neg (first)
+    weights = Slice (shares, nought_1, minus_1, two)"""
+# A latent cache: keys and values are products with it.
+LATENT = """q = Einsum <equation = "bsd,de->bse"> (h, wk)
+    near_by = Einsum <equation = "bsr,btr->bst"> (q, keys) seen_1 = Add (near_by, scores)"""
+MIXED = """inner_1 = Einsum <equation = "bst,btr->bsr"> (weights, values)
+    all_1 = Einsum <equation = "btr->br"> (keys) all_2 = Unsqueeze (all_1, first)
+    y = Add (inner_1, all_2)"""
+# ALiBi by sums of ones in float, as the mask that a model makes itself.
+ALIBI = f"""{CAUSAL} t_1 = Unsqueeze (t, nought_1)
+    ones = ConstantOfShape <value = float[1] {{1.0}}> (t_1) counts = CumSum (ones, nought)
+    far = Sub (counts, ones) biased = Add (hidden, far)"""
+# Rows that are routed: how many is known in a run only.
+ROUTED = """high = Greater (inner, nil) spots = NonZero (high) places_of = Shape (spots)
+    shown = Gather (places_of, one) count = Cast <to = 1> (shown) y = Add (inner, count)"""
+
 
 def step(
     before: str = "h = Identity (x)",
@@ -67,6 +88,7 @@ def step(
     <int64 nought = {{0}}, int64 one = {{1}}, int64 last = {{-1}}, int64[1] nought_1 = {{0}},
      int64[1] first = {{1}}, int64[1] kept = {{-{WINDOW}}}, int64[1] end = {{9223372036854775807}},
      int64 least = {{-3}}, int64 most = {{3}}, int64 window = {{{WINDOW}}},
+     int64[1] two = {{2}}, float nil = {{0.0}},
      float low = {{-10000.0}}, float unit = {{1.0}}, {table("wk", 4, 4)}, {table("wv_", 4, 4)},
      {table("positions", 40, 4)}, {table("biases", 4)},
      {table("slopes", 1, 40)}>
@@ -90,9 +112,13 @@ FORMS = {
     "table by gather": step("now = Range (p, t, one) l = Gather (positions, now) h = Add (x, l)"),
     "relative bias": step(mask=BIASED, scores="biased"),
     "last entries of a table": step(mask=SLOPED, scores="biased"),
+    "sums of ones in float": step(mask=ALIBI, scores="biased"),
     "window of the mask": step(mask=NEAR),
     "window of the mask by sums": step(mask=SUMMED),
     "window of the cache": step(mask=CAUSAL, out=CUT),
     "rolling": step(mask=NEAR, out=CUT),
+    "sinks": step(mask=SINKS).replace("weights = Softmax <axis = -1> (hidden)", ""),
+    "einsum": step(mask=f"{LATENT} hidden = Identity (seen_1)", after=MIXED),
+    "routed rows": step(mask=CAUSAL, after=ROUTED),
     "cross": step(mask=CAUSAL, after=CROSSED, inputs=CROSS),
 }

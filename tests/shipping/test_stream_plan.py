@@ -8,6 +8,7 @@ from graphfix.errors import UsageError
 from graphfix.shipping.container_spec import parse_containers
 from graphfix.shipping.stream_plan import StreamPlan, plan_stream
 from tests.feeds.small_models import HEAD
+from tests.passes.cached import table
 
 # An encoder's output beside new frames: both are data, and only the frames are new.
 TWO_TIMES = """two (float[1, E, 4] encoded, float[1, S, 4] x, float[1, 4] mem)
@@ -62,3 +63,46 @@ def test_a_model_without_states_is_told_what_may_be_one() -> None:
     text = text.replace("float[1, 4] r1", "float[2, 4] r1")
     with pytest.raises(UsageError, match=r"aa, bb may be; name them, --state aa=OUTPUT"):
         plan_of(text, "S=1,8")
+
+
+# Ids of one entry beside an encoder's output, and a state of one size.
+ONE_ID = f"""one (int64[B, 1] ids, float[B, E, 4] encoded, float[B, 4] h) =>
+    (float[B, 1, 4] y, float[B, 4] new_h) <{table("letters", 9, 4)}, int64[1] middle = {{1}}> {{
+    x = Gather (letters, ids) last = Squeeze (x, middle) new_h = Add (h, last)
+    wide = Unsqueeze (new_h, middle) turned = Transpose <perm = [0, 2, 1]> (encoded)
+    scores = MatMul (wide, turned) w = Softmax (scores) y = MatMul (w, encoded) }}"""
+
+
+def test_an_encoders_output_is_not_new_beside_ids_of_a_fixed_number() -> None:
+    plan = plan_of(ONE_ID, "E=20")
+    assert plan.step_is_fixed
+    assert (plan.new, plan.fixed_caches, plan.containers) == (
+        "step",
+        ("E",),
+        ({"B": 1, "E": 20, "step": 1},),
+    )
+
+
+def test_a_dim_of_new_entries_that_comes_out_again_is_new_beside_ids() -> None:
+    text = ONE_ID.replace("float[B, 1, 4] y", "float[B, E, 4] y")
+    text = text.replace("w = Softmax (scores) y = MatMul (w, encoded)", "y = Mul (encoded, wide)")
+    assert plan_of(text, "E=1,8").new == "E"
+
+
+def test_sizes_of_a_step_that_is_fixed_are_said_to_be_had_once() -> None:
+    text = ONE_ID.replace("[B, E, 4] encoded", "[B, 6, 4] encoded")
+    plan = plan_of(text, "S=1,8")
+    assert [x["step"] for x in plan.containers] == [1]
+    assert "--container S=1,8 is one container" in plan.remarks[-1]
+    with pytest.raises(UsageError, match="no input has a dim 'Q'"):
+        plan_of(text, "Q=4")
+
+
+def test_what_caches_grow_by_is_new() -> None:
+    text = """m (float[1, E, 4] encoded, float[1, S, 4] x, float[1, P, 4] past_key)
+        => (float[1, S, 4] y, float[1, N, 4] present_key) {
+        present_key = Concat <axis = 1> (past_key, x) weight = ReduceMean <axes = [1]> (encoded)
+        y = Mul (x, weight) }"""
+    model = ir.from_onnx_text(HEAD + text)
+    unify_dims(model)
+    assert plan_stream(model, parse_containers(["S=1,8", "E=20"]), (16,)).new == "S"

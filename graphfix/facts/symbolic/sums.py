@@ -5,6 +5,11 @@ import sympy
 from graphfix.facts.symbolic.expressions import Dim, dim_of, expr_of
 
 
+def add_dims(a: Dim, b: Dim) -> Dim:
+    """Return the sum of two dims."""
+    return dim_of(sympy.expand(expr_of(a) + expr_of(b)))
+
+
 def subtract_dims(a: Dim, b: Dim) -> Dim:
     """Return the difference of two dims."""
     return dim_of(sympy.expand(expr_of(a) - expr_of(b)))

@@ -49,11 +49,7 @@ class CacheBuilder:
 
     def rebuild_node(self, node: ir.Node) -> ir.Value:
         """Build the output of a node once more."""
-        output = self._op.clone_node(node, *node.inputs)
-        dtype = self._op.view.shapes.dtype(node.outputs[0])
-        if dtype is not None:
-            output.dtype = dtype
-        return output
+        return self._clone_typed(node, *node.inputs)
 
     def entries_to_positions(
         self, index: ir.Value, cache_axis: CacheAxis, factors: Sequence[int] | None = None
@@ -74,7 +70,7 @@ class CacheBuilder:
 
     def rebuild_cumsum(self, node: ir.Node, summed: ir.Value) -> ir.Value:
         """Build a CumSum once more, of another operand."""
-        return self._op.clone_node(node, summed, *node.inputs[1:])
+        return self._clone_typed(node, summed, *node.inputs[1:])
 
     def cumsum_positions(self, node: ir.Node, summed: ir.Value) -> ir.Value:
         """Build the positions that a CumSum counts, plus the entries that caches have dropped."""
@@ -86,8 +82,15 @@ class CacheBuilder:
         self, value: ir.Value, cache_axis: CacheAxis, size: Dim, trailing_axes: int
     ) -> ir.Value:
         """Build ``value`` with zeros in place of invalid entries."""
+        return self.fill_invalid(value, cache_axis, size, trailing_axes, 0)
+
+    def fill_invalid(
+        self, value: ir.Value, cache_axis: CacheAxis, size: Dim, trailing_axes: int, fill: float
+    ) -> ir.Value:
+        """Build ``value`` with a number in place of invalid entries."""
+        op, dtype = self._op, self._op.view.shapes.dtype(value) or _INT64
         mask = self._append_unit_axes(self._invalid_mask(cache_axis, size), trailing_axes)
-        return self._op.Where(mask, self._zero_like(value), value)
+        return op.Where(mask, op.constant(np.array(fill, dtype.numpy())), value)
 
     def keep_above_diagonal(self, value: ir.Value, first: int, rows: Dim, columns: Dim) -> ir.Value:
         """Build ``value`` [.., rows, columns] above a diagonal counted from valid columns."""
@@ -156,6 +159,14 @@ class CacheBuilder:
         return op.Gather(table, self.clamp_at_zero(index), axis=axis)
 
     # Shared by all
+
+    def _clone_typed(self, node: ir.Node, *inputs: ir.Value | None) -> ir.Value:
+        """Build a node once more, with the type that its output had, which nothing else tells."""
+        output = self._op.clone_node(node, *inputs)
+        dtype = self._op.view.shapes.dtype(node.outputs[0])
+        if dtype is not None:
+            output.dtype = dtype
+        return output
 
     def _invalid_entries(self) -> ir.Value:
         """Build the number of invalid entries of a cache, int64 [1]."""

@@ -8,11 +8,13 @@ an entry becomes its position along the axis; a sum over entries takes the valid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.core import Match, Skip
 from graphfix.facts.axis_factors import keeps_axis
+from graphfix.facts.shapes import is_known_dim
 from graphfix.facts.symbolic.expressions import Dim, equal_dims, expr_of
 from graphfix.facts.symbolic.signs import never_negative
 from graphfix.facts.symbolic.sums import subtract_dims
@@ -20,6 +22,7 @@ from graphfix.graph.constants import const_of, fill_value_of, ints_of, uniform_n
 from graphfix.graph.nodes import attr_int, is_op
 from graphfix.graph.walks import bodies_of, opset_of, values_read_in_bodies
 from graphfix.ops.axes import axis_of, mixed_axes, reduced_axes
+from graphfix.ops.einsums import axes_of_letters, equation_of
 from graphfix.ops.pads import pads_by_axis
 from graphfix.ops.slices import Cut, read_cuts
 from graphfix.ops.softmax import softmax_axes
@@ -55,7 +58,7 @@ _KEEPS_ENTRIES_APART = (
     _MOVES | ops.ELEMENTWISE | ops.READS_ONLY_SHAPE | ops.named("ConstantOfShape")
 )
 # A zero in one input gives a zero, in the first input, or in all of them. A FastGelu has a bias.
-_ZERO_IN_ANY = ops.ZERO_ABSORBS | ops.named("MatMul")
+_ZERO_IN_ANY = ops.ZERO_ABSORBS | ops.named("MatMul Einsum")
 _ZERO_IN_FIRST = (
     _MOVES
     | (ops.ZERO_TO_ZERO & ops.UNARY) - ops.named("com.microsoft.FastGelu")
@@ -134,7 +137,8 @@ class CacheEffects:
         if any(x in self._valid_counts for x in node.inputs):
             return False
         if is_op(node, "Shape", "Size"):
-            if self._shapes.known_elements(node.outputs[0]) is None:
+            known = self._shapes.known_elements(node.outputs[0]) is not None
+            if not known and not self._is_free_of_length(node.inputs[0]):
                 raise UnclearError("its input has a shape that is not known")
             return True
         if is_op(node, "Cast") and self._shapes.known_elements(node.outputs[0]) is None:
@@ -145,6 +149,27 @@ class CacheEffects:
         outputs = [x for x in node.outputs if x.name]
         all_known = all(self._shapes.known_elements(x) is not None for x in outputs)
         return all_known and not is_op(node, "Range", "CumSum")
+
+    def _is_free_of_length(self, value: ir.Value | None) -> bool:
+        """Return whether no size that the length of a cache is in leads to a shape.
+
+        A shape that is not known follows from those of the operands, and from contents: of those,
+        what counts entries is known. The rows of an expert follow from scores.
+        """
+        seen, queue = set[ir.Value | None](), [value]
+        while queue:
+            tensor = queue.pop()
+            if tensor is None or tensor in seen:
+                continue
+            seen.add(tensor)
+            node, dims = tensor.producer(), self._shapes.dims(tensor)
+            if self._depends_on_length(tensor) or (node is not None and bodies_of(node)):
+                return False
+            if dims is None or not all(map(is_known_dim, dims)):
+                if node is None:
+                    return False
+                queue.extend(node.inputs)
+        return True
 
     def _depends_on_length(self, value: ir.Value) -> bool:
         """Return whether the shape or a known content of a value depends on the cache length."""
@@ -223,9 +248,65 @@ class CacheEffects:
             raise UnclearError("which axes it reduces is not known")
         if axes is None or not any(axis in cache_axes for axis in axes):
             return
+        if node in ops.REDUCES_TO_EXTREME:
+            yield from self._extreme_edits(node, axes)
+            return
         if node not in ops.REDUCES_PAST_ZEROS:
             raise UnclearError(f"{node.op_type} goes over the entries of a cache")
         yield from self._zero_invalid_edits(node, axes)
+
+    def _extreme_edits(self, node: ir.Node, axes: Sequence[int]) -> Iterator[CacheEdit]:
+        """Yield the edit of a maximum or minimum over entries, such as that of scores and sinks."""
+        value = node.inputs[0]
+        dims, dtype = self._shapes.dims(value) or (), self._shapes.dtype(value)
+        ((axis, cache_axis), *more) = [
+            (a, x) for a, x in self._lengths.cache_axes(value).items() if a in axes
+        ]
+        if more:
+            raise UnclearError("it goes over the entries of a cache twice")
+        if dtype is None or not (dtype.is_floating_point() or dtype.is_integer()):
+            raise UnclearError("its type is not known, or has no lowest number")
+        fill = _least_of(dtype, lowest=is_op(node, "ReduceMax"))
+        behind = len(dims) - axis - 1
+        yield CacheEdit(
+            node,
+            "looks at valid entries",
+            {0: lambda op, x: op.fill_invalid(x, cache_axis, dims[axis], behind, fill)},
+        )
+
+    def _einsum_edits(self, node: ir.Node) -> Iterator[CacheEdit]:
+        equation = equation_of(node)
+        ranks = [self._shapes.rank(x) for x in node.inputs]
+        if equation is None or None in ranks or len(equation.terms) != len(ranks):
+            raise UnclearError("which axes it sums over is not known")
+        summed: dict[str, list[tuple[int, int]]] = {}
+        for place, (term, rank) in enumerate(zip(equation.terms, ranks, strict=True)):
+            cache_axes = self._lengths.cache_axes(node.inputs[place])
+            letters = axes_of_letters(term, rank or 0) or []
+            for letter, axis in letters:
+                if axis not in cache_axes:
+                    continue
+                if term.count(letter) > 1:
+                    raise UnclearError("it takes the diagonal of the entries of a cache")
+                if letter not in equation.result:
+                    summed.setdefault(letter, []).append((place, axis))
+        inputs: dict[int, Make] = {}
+        for places in summed.values():
+            if any(self._is_zero(node.inputs[place]) for place, _ in places):
+                continue
+            place, axis = places[0]
+            if place in inputs:
+                raise UnclearError("it sums over the entries of a cache twice")
+            inputs[place] = self._zeroed(node.inputs[place], axis)
+        if inputs:
+            yield CacheEdit(node, "sums valid entries", inputs)
+
+    def _zeroed(self, value: ir.Value | None, axis: int) -> Make:
+        """Return what builds a value with zeros in place of the invalid entries of an axis."""
+        cache_axis = self._lengths.cache_axes(value)[axis]
+        dims = self._shapes.dims(value) or ()
+        behind = len(dims) - axis - 1
+        return lambda op, x: op.zero_invalid(x, cache_axis, dims[axis], behind)
 
     def _matmul_edits(self, node: ir.Node) -> Iterator[CacheEdit]:
         a, b = node.inputs[:2]
@@ -241,13 +322,7 @@ class CacheEffects:
         if len(cache_axes) > 1:
             raise UnclearError("it sums over the entries of a cache twice")
         if cache_axes and not self._is_zero(value):
-            ((axis, cache_axis),) = cache_axes
-            dims = self._shapes.dims(value) or ()
-            behind = len(dims) - axis - 1
-            effect = "sums valid entries"
-            yield CacheEdit(
-                node, effect, {0: lambda op, x: op.zero_invalid(x, cache_axis, dims[axis], behind)}
-            )
+            yield CacheEdit(node, "sums valid entries", {0: self._zeroed(value, cache_axes[0][0])})
 
     def _softmax_edits(self, node: ir.Node) -> Iterator[CacheEdit]:
         value = node.inputs[0]
@@ -514,6 +589,13 @@ class CacheEffects:
         return any(x in self._zero_values for x in operands) and all(map(self._is_zero, operands))
 
 
+def _least_of(dtype: ir.DataType, *, lowest: bool) -> float:
+    """Return the lowest number of a type, or the highest."""
+    numpy_type = dtype.numpy()
+    info = np.finfo(numpy_type) if numpy_type.kind == "f" else np.iinfo(numpy_type)
+    return info.min if lowest else info.max
+
+
 def _offset_cumsum(node: ir.Node, summed: ir.Value, edit: CacheEdit) -> CacheEdit:
     """Return the edit of a CumSum, offset by dropped entries if it counts positions."""
     if not _is_all_ones(summed):
@@ -545,6 +627,7 @@ _EDITS_BY_OPERATOR: dict[str, Callable[[CacheEffects, ir.Node], Iterator[CacheEd
     "Range": CacheEffects._range_edits,
     "CumSum": CacheEffects._cumsum_edits,
     "MatMul": CacheEffects._matmul_edits,
+    "Einsum": CacheEffects._einsum_edits,
     "Softmax": CacheEffects._softmax_edits,
     "Concat": CacheEffects._concat_edits,
     **dict.fromkeys(("Gather", "GatherElements"), CacheEffects._gather_edits),

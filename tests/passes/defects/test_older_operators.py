@@ -48,6 +48,8 @@ def run(m: ir.Model) -> list[np.ndarray]:
         "y = Attention (q, k2, v2, m)",
         "n = Shape (m) w = Expand (all, n) y = Attention <softmax_precision = 1> (q, k, v, w)",
         "n = Shape (m) w = Expand (none, n) y = Attention (q, k, v, w)",
+        "y, k3, v3 = Attention <is_causal = 1> (q, k, v, , k, v)",
+        "both = Concat <axis = 3> (m, m) y, k3, v3 = Attention (q, k2, v2, both, k2, v2)",
         "y = RMSNormalization <epsilon = 0.1> (q, scale)",
         "y = RMSNormalization <axis = 3> (q, scale)",
         "y = GroupNormalization <num_groups = 2> (q, each, each)",
@@ -64,6 +66,30 @@ def test_the_numbers_stay(body: str, opset: int) -> None:
     np.testing.assert_allclose(*(run(x)[0] for x in (after, before)), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("attributes", ["", ", is_causal = 1", ", scale = 0.2"])
+def test_caches_are_joined_before_and_come_out(attributes: str) -> None:
+    head = """(float[B, T, 8] q, float[B, T, 4] k, float[B, T, 4] v, float[B, 1, P, 4] past_k,
+        float[B, 1, P, 4] past_v) => (float[B, T, 8] y, float[B, 1, N, 4] present_k,
+        float[B, 1, N, 4] present_v)"""
+    body = f"""y, present_k, present_v = Attention <q_num_heads = 2, kv_num_heads = 1{attributes}>
+        (q, k, v, , past_k, past_v)"""
+    before, after = model(body, head=head), model(body, head=head)
+    assert graphfix.run(after, "older-operators,opset-ceiling").changed
+    assert "Attention" not in ops(after)
+    random = np.random.default_rng(0)
+    for past in (0, 1, 6):
+        sizes = {"B": 2, "T": 3, "P": past}
+        feeds = {
+            x.name: random.standard_normal(
+                [n if isinstance(n, int) else sizes[n.value] for n in x.shape]
+            ).astype(np.float32)
+            for x in before.graph.inputs
+        }
+        wanted, actual = (opened(x).run(None, feeds) for x in (before, after))
+        for expected, array in zip(wanted, actual, strict=True):
+            np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_a_mask_that_hides_nothing_leaves_no_guard() -> None:
     after = model("n = Shape (m) w = Expand (all, n) y = Attention (q, k, v, w)")
     graphfix.run(after, "older-operators")
@@ -73,14 +99,15 @@ def test_a_mask_that_hides_nothing_leaves_no_guard() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("y, k3, v3 = Attention (q, k, v, , k, v)", "cache"),
+        ("y = Attention (q, k, v, , , , number)", "each row"),
         ("y, , , w = Attention (q, k, v) z = Relu (w)", "scores"),
         ("y = Attention <softcap = 2.0> (q, k, v)", "softcap"),
         ("y = Attention <window = 2> (q, k, v)", "attribute"),
         ("y = Attention (q, k, v, late)", "mask"),
-        ("y = Attention <q_num_heads = 1, kv_num_heads = 1> (c, c, c)", "attribute"),
-        ("y = Attention (c, c, c)", "four axes"),
-        ("y = Attention (q, k, c)", "four axes"),
+        ("y = Attention (c, c, c)", "number of its heads"),
+        ("y = Attention (q, k, c)", "number of its heads"),
+        ("y = Attention (q, k, flat)", "four axes"),
+        ("y = Attention (q, k, v, m, k, v)", "as long as its keys"),
         ("y = Attention (q, k2, wide)", "features"),
         ("y = Attention (q, k, v, h)", "another type"),
         ("y = RMSNormalization <axis = 2> (q, table)", "several axes"),
@@ -93,7 +120,8 @@ def test_a_mask_that_hides_nothing_leaves_no_guard() -> None:
 )
 def test_what_stays_and_why(body: str, why: str) -> None:
     more = """float[B, T, 3] c, bool[B, 1, T, L] late, int64[B, T] ids, float[9, 3] table2,
-        float[B, T, 2] c2, float[B, 2, S, W] wide, float[B, C, S] wide_c, float16[B, 1, T, S] h"""
+        float[B, T, 2] c2, float[B, 2, S, W] wide, float[B, C, S] wide_c, float16[B, 1, T, S] h,
+        int64[B] number, float[B, S] flat"""
     report = graphfix.run(
         model(body, head=HEAD.replace("float[B, T, 3] c", more)), "older-operators"
     )

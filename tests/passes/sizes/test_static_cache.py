@@ -95,6 +95,8 @@ def test_what_it_does_is_said_and_done_once(form: str) -> None:
     ("node", "told"),
     [
         ("c = Conv <pads = [1, 1]> (turned, kernel) k2 = ReduceMax <axes = [2]> (c)", "Conv"),
+        ("n = NonZero (values) s2 = Shape (n) k2 = Cast <to = 1> (s2)", "NonZero|Shape"),
+        ('d = MatMul (values, turned) k2 = Einsum <equation = "bii->b"> (d)', "Einsum.*diagonal"),
         ("k2 = ReduceMean <axes = [1]> (values)", "ReduceMean"),
         ("k2 = Gather <axis = 1> (values, nought_1)", "Gather"),
         ("k2 = Slice (values, nought_1, first, first)", "Slice"),
