@@ -4,6 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
@@ -24,16 +25,18 @@ from graphfix.files.model_input import PathOrModel
 from graphfix.graph.dims import newly_fixed_dims
 from graphfix.lengths.length_input import LengthInput
 from graphfix.paths import StrPath
+from graphfix.proof.allowance import ChannelScales, Floats
 from graphfix.proof.between_roundings import rounds_somewhere
 from graphfix.proof.branches import BranchRecord
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Array, Mask, Tolerance
 from graphfix.proof.content import ContentMasks
 from graphfix.proof.output_record import find_silent_outputs, positive_inputs_note
-from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
+from graphfix.proof.own_rounding import OwnRounding, measure_noise, measure_own_rounding
 from graphfix.proof.state_steps import StepChain, run_chains
 from graphfix.runtime.compared_session import Opened, open_default_session, open_original
 from graphfix.runtime.port import Feeds
+from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import OverBudgetError, RunError
 from graphfix.wording import group_pairs
 
@@ -43,6 +46,8 @@ Sizes = Mapping[str, Sequence[int]]
 
 # How many cases with a full first row get garbage in their padding.
 _POISONED = 2
+# How many samples of the noise of a channel are enough, and how many runs at least and at most.
+_NOISE_SAMPLES, _NOISE_RUNS = 12, (3, 8)
 # How many inputs are changed, one by one, to see whether an output changes; not dozens of caches.
 _MOST_CHANGED_INPUTS = 16
 
@@ -110,6 +115,7 @@ class Baseline:
         self._makes_cases = False
         self._default_outputs: dict[str, Outputs] | None = None
         self._own_rounding: dict[bool, OwnRounding | None] = {}
+        self._noisy_channels: dict[tuple[str, Ep, bool], dict[str, ChannelScales]] = {}
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
     def leak_notes(self, compared: Collection[Poison]) -> tuple[str, ...]:
@@ -158,8 +164,66 @@ class Baseline:
                 tolerance,
                 self.budget.part,
                 optimize=optimize,
+                channels=self.channels,
             )
         return self._own_rounding.get(optimize)
+
+    @cached_property
+    def channels(self) -> dict[str, ChannelScales]:
+        """Return the scales of the channels of each output of floats, over all cases."""
+        usual = [x for x in self.runs if not x.case.poison] or self.runs
+        named = [
+            (name, (array, self._content_mask(name, run)))
+            for run in usual
+            for name, array in run.outputs.items()
+            if array.dtype.kind in "fV"
+        ]
+        return {name: ChannelScales.of_output(x) for name, x in group_pairs(named).items()}
+
+    def noisy_channels(
+        self, run: OriginalRun, ep: Ep, *, in_half: bool
+    ) -> dict[str, ChannelScales]:
+        """Return the scales with how far the original differs from itself in a case.
+
+        Args:
+            run: The case.
+            ep: Where the repaired model runs.
+            in_half: Whether the repaired model may round to float16.
+        """
+        key = run.case.name, ep, in_half
+        if key not in self._noisy_channels:
+            self._tell(f"how far the original differs from itself, {run.case.name}")
+            noise = measure_noise(
+                self._source,
+                self.graph,
+                (run.case.feeds, run.outputs),
+                self._noise_runs(run),
+                self.budget.part,
+                ep,
+                in_half=in_half,
+            )
+            self._noisy_channels[key] = {
+                name: scales.with_noise(
+                    [_where(self._content_mask(name, run), x) for x in noise.get(name, ())]
+                )
+                for name, scales in self.channels.items()
+            }
+        return self._noisy_channels[key]
+
+    def _noise_runs(self, run: OriginalRun) -> int:
+        """Return how often a case is run again, for enough samples of noise in each channel."""
+        samples = (
+            scales.samples_in(run.outputs[name].shape)
+            for name, scales in self.channels.items()
+            if name in run.outputs
+        )
+        least = min((x for x in samples if x), default=1)
+        return min(max(_NOISE_SAMPLES // least, _NOISE_RUNS[0]), _NOISE_RUNS[1])
+
+    def _content_mask(self, name: str, run: OriginalRun) -> Mask | None:
+        if not run.case.is_ragged or name not in run.outputs:
+            return None
+        return self.content.mask_of_output(name, run.outputs[name].shape, run.case)
 
     def coverage_of(self, compared: Collection[str]) -> Coverage:
         """Return which conditions the made-up cases met; nothing for given cases.
@@ -373,6 +437,11 @@ class Baseline:
                     f"in case {case.name!r}",
                 )
         return masks
+
+
+def _where(mask: Mask | None, array: Floats) -> Floats:
+    """Return an array with NaN where a mask is false."""
+    return array if mask is None else np.where(mask, array, np.nan)
 
 
 def _padding_layout(case: Case) -> str:
