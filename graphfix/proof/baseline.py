@@ -17,6 +17,7 @@ from graphfix.feeds.case import Case, Cases, DroppedCase, Poison
 from graphfix.feeds.case_search import search_cases
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.coverage import Coverage, measure_coverage
+from graphfix.feeds.mask_holes import HOLES, punch_holes
 from graphfix.feeds.poison import poison_padding
 from graphfix.feeds.roles import UNUSED
 from graphfix.feeds.signature import Signature
@@ -236,7 +237,8 @@ class Baseline:
         cases = [run.case for run in self.runs if run.case.name in compared]
         met = measure_coverage(cases, self.signature)
         mute = tuple(f"a change of {name!r} that reaches an output" for name in self.ignored_inputs)
-        covered = (x for x in met.covered if not any(f"{n!r}" in x for n in self.ignored_inputs))
+        covered = [x for x in met.covered if not any(f"{n!r}" in x for n in self.ignored_inputs)]
+        covered += [HOLES] * any(HOLES in name for name in compared)
         return Coverage(tuple(covered), (*met.missing, *mute))
 
     def run_cases(
@@ -271,6 +273,8 @@ class Baseline:
                 self.content.learn_dims([(run.case, run.outputs) for run in self.runs])
                 self._find_isolated_rows(session, seed)
                 self._run_poisoned(session, seed)
+            if self._makes_cases and LengthInput.from_metadata(self._after()) is None:
+                self._run_holes(session, seed)
 
     def _repair_reads_lengths(self) -> bool:
         """Return whether a repair takes valid lengths from an input that the original has too.
@@ -386,6 +390,30 @@ class Baseline:
                     self.dropped.append(DroppedCase(case.name, str(error)))
                     continue
                 self.runs.append(OriginalRun(case, outputs, self._clean_masks(run, outputs, case)))
+
+    def _run_holes(self, session: Opened, seed: int) -> None:
+        """Run a case with holes in its masks, if the model takes one.
+
+        With other content in the holes: what follows from it is no content either.
+        """
+        usual = [x.case for x in self.runs if not (x.case.poison or x.case.empty_rows)]
+        usual.sort(key=lambda case: case.element_count)
+        from_the_middle = usual[len(usual) // 2 :] + usual[: len(usual) // 2][::-1]
+        pairs = (punch_holes(case, self.signature, seed) for case in from_the_middle)
+        if (pair := next(filter(None, pairs), None)) is None:
+            return
+        holed, other = pair
+        self._tell(f"before, {holed.name}")
+        try:
+            run = OriginalRun(holed, self._outputs_of(session, holed))
+            outputs = self._outputs_of(session, other)
+        except OverBudgetError:
+            return
+        except RunError as error:
+            self.dropped.append(DroppedCase(holed.name, str(error)))
+            return
+        masks = self._clean_masks(run, outputs, other, leaks=False)
+        self.runs.append(OriginalRun(other, outputs, masks))
 
     def _cases_to_poison(self) -> list[tuple[OriginalRun, tuple[Poison, ...]]]:
         """Return cases with padding, and the kinds of garbage to put into it."""
