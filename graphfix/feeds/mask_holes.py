@@ -40,7 +40,13 @@ def punch_holes(case: Case, signature: Signature, seed: int = 0) -> tuple[Case, 
             holes_by_time[signature.time_of(item)] = _by_row(item, holes)
     if not holes_by_time:
         return None
-    holed = replace(case, name=f"{case.name}, {HOLES}", feeds=feeds)
+    by_name = {
+        signature.user_name(symbol): rows
+        for time, rows in holes_by_time.items()
+        if time is not None
+        for symbol in signature.symbols_in(time)
+    }
+    holed = replace(case, name=f"{case.name}, {HOLES}", feeds=feeds, holes=by_name)
     rng = np.random.default_rng([seed, zlib.crc32(holed.name.encode())])
     sizes, other, has_floats = signature.key_by_symbol(case.dims), dict(feeds), False
     for item in signature.inputs:
