@@ -32,7 +32,8 @@ from graphfix.feeds.case_search import make_cases
 from graphfix.files import io
 from graphfix.float16_search.trials import extreme_cases
 from graphfix.graph.walks import nodes_of
-from graphfix.proof.compare import HALF_GATE, computes_in_half
+from graphfix.proof.compare import HALF_GATE
+from graphfix.proof.half_outputs import computes_in_half
 from graphfix.proof.verify import verify
 from graphfix.runtime.local_session import Session
 

@@ -35,7 +35,8 @@ from graphfix.files.model_input import (
     require_valid_choices,
 )
 from graphfix.paths import StrPath
-from graphfix.proof.compare import Tolerance, computes_in_half
+from graphfix.proof.compare import Tolerance
+from graphfix.proof.half_outputs import computes_in_half
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import Wanted, choose_provider, runner_for

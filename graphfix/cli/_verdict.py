@@ -47,7 +47,7 @@ def failure_sentence(verdict: Verdict | None, subject: str) -> str:
 
 def rounding_advice(before: ir.Model, after: ir.Model) -> str:
     """Return how to allow the rounding of another tool, or ""."""
-    from graphfix.proof.compare import computes_in_half
+    from graphfix.proof.half_outputs import computes_in_half
 
     if computes_in_half(before) or not computes_in_half(after):
         return ""

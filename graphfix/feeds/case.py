@@ -4,6 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from graphfix.feeds.case_style import Side
 from graphfix.feeds.roles import Role
 from graphfix.feeds.signature import Signature
@@ -31,6 +34,7 @@ class Case:
             numbers and ids as there are in content. Or NaN and infinity in the content itself,
             where the graph guards against them.
         side: On which side the padding lies.
+        holes: For each symbol, where its content has holes, as rows of times.
         base: For a poisoned case, the name of the case that it is otherwise equal to.
         large_caches: Whether caches hold numbers far larger than those that the model puts into
             them; such cases do not count for float16.
@@ -44,6 +48,7 @@ class Case:
     poison: Poison = ""
     base: str = ""
     side: Side = "right"
+    holes: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     large_caches: bool = False
     full_scale: bool = False
 

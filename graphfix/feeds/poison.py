@@ -39,7 +39,7 @@ def poison_padding(
     for kind in kinds:
         feeds = dict(case.feeds)
         for item, beyond in padded:
-            feeds[item.name] = _fill_garbage(
+            feeds[item.name] = fill_garbage(
                 feeds[item.name], beyond, item.bounded_by_sizes(sizes).role, kind, rng
             )
         name = f"{case.name}, {kind} in the padding"
@@ -57,9 +57,10 @@ def _padding_of_input(item: Input, case: Case, signature: Signature) -> Mask | N
     return beyond if beyond is not None and beyond.any() else None
 
 
-def _fill_garbage(
+def fill_garbage(
     array: Array, beyond: Mask, role: Role, kind: Poison, rng: np.random.Generator
 ) -> Array:
+    """Return a copy of an input with garbage of a kind at some places; of ids, other ids."""
     array = array.copy()
     if role.kind == "tokens":
         array[beyond] = draw_token_ids(rng, role, array.shape)[beyond]

@@ -12,7 +12,8 @@ from graphfix.errors import GraphfixError
 from graphfix.files.model_input import ModelLike, as_model, as_path_or_model, refuse_unknown_options
 from graphfix.job.rounding_search import rounding_tolerance
 from graphfix.proof import verify as proof
-from graphfix.proof.compare import Tolerance, computes_in_half
+from graphfix.proof.compare import Tolerance
+from graphfix.proof.half_outputs import computes_in_half
 from graphfix.proof.verdict import Verdict
 from graphfix.runtime.own_errors import raises_own_errors
 

@@ -108,9 +108,22 @@ def fix(
         report = repair_file(source, target, profile, **options)
         if not report.ok:
             raise VerificationError(report)
+        if not report.changed:
+            return _copy_of(model)
         fixed = io.load(target)
         ir.external_data.load_to_model(fixed)  # the folder goes
     if isinstance(model, ir.Model):
         return fixed
     proto = ir.to_proto(fixed)
     return proto.SerializeToString() if isinstance(model, bytes) else proto
+
+
+def _copy_of(model: given.ModelLike) -> ir.Model | onnx.ModelProto | bytes:
+    """Return a copy of a model in memory in the form it was given in, to the byte."""
+    if isinstance(model, ir.Model):
+        return model.clone()
+    if isinstance(model, bytes):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model if isinstance(model, onnx.ModelProto) else model.model_proto)
+    return copy

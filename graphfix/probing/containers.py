@@ -14,7 +14,8 @@ from graphfix.files import io
 from graphfix.files.model_input import PathOrModel
 from graphfix.probing.in_container import PaddedDiff, crop_to_clip
 from graphfix.probing.unpadded import Clip, ClipTable, UnpaddedRuns
-from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
+from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
+from graphfix.proof.half_outputs import computes_in_half
 from graphfix.proof.output_record import find_faults
 from graphfix.runtime.compared_session import Opened, open_original, open_session
 from graphfix.runtime.provider import Ep

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
@@ -16,6 +17,7 @@ from graphfix.feeds.case import Case, Cases, DroppedCase, Poison
 from graphfix.feeds.case_search import search_cases
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.coverage import Coverage, measure_coverage
+from graphfix.feeds.mask_holes import HOLES, punch_holes
 from graphfix.feeds.poison import poison_padding
 from graphfix.feeds.roles import UNUSED
 from graphfix.feeds.signature import Signature
@@ -24,16 +26,18 @@ from graphfix.files.model_input import PathOrModel
 from graphfix.graph.dims import newly_fixed_dims
 from graphfix.lengths.length_input import LengthInput
 from graphfix.paths import StrPath
+from graphfix.proof.allowance import ChannelScales, Floats
 from graphfix.proof.between_roundings import rounds_somewhere
 from graphfix.proof.branches import BranchRecord
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Array, Mask, Tolerance
 from graphfix.proof.content import ContentMasks
 from graphfix.proof.output_record import find_silent_outputs, positive_inputs_note
-from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
+from graphfix.proof.own_rounding import OwnRounding, measure_noise, measure_own_rounding
 from graphfix.proof.state_steps import StepChain, run_chains
 from graphfix.runtime.compared_session import Opened, open_default_session, open_original
 from graphfix.runtime.port import Feeds
+from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import OverBudgetError, RunError
 from graphfix.wording import group_pairs
 
@@ -43,6 +47,8 @@ Sizes = Mapping[str, Sequence[int]]
 
 # How many cases with a full first row get garbage in their padding.
 _POISONED = 2
+# How many samples of the noise of a channel are enough, and how many runs at least and at most.
+_NOISE_SAMPLES, _NOISE_RUNS = 12, (3, 8)
 # How many inputs are changed, one by one, to see whether an output changes; not dozens of caches.
 _MOST_CHANGED_INPUTS = 16
 
@@ -110,6 +116,7 @@ class Baseline:
         self._makes_cases = False
         self._default_outputs: dict[str, Outputs] | None = None
         self._own_rounding: dict[bool, OwnRounding | None] = {}
+        self._noisy_channels: dict[tuple[str, Ep, bool], dict[str, ChannelScales]] = {}
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
     def leak_notes(self, compared: Collection[Poison]) -> tuple[str, ...]:
@@ -158,8 +165,66 @@ class Baseline:
                 tolerance,
                 self.budget.part,
                 optimize=optimize,
+                channels=self.channels,
             )
         return self._own_rounding.get(optimize)
+
+    @cached_property
+    def channels(self) -> dict[str, ChannelScales]:
+        """Return the scales of the channels of each output of floats, over all cases."""
+        usual = [x for x in self.runs if not x.case.poison] or self.runs
+        named = [
+            (name, (array, self._content_mask(name, run)))
+            for run in usual
+            for name, array in run.outputs.items()
+            if array.dtype.kind in "fV"
+        ]
+        return {name: ChannelScales.of_output(x) for name, x in group_pairs(named).items()}
+
+    def noisy_channels(
+        self, run: OriginalRun, ep: Ep, *, in_half: bool
+    ) -> dict[str, ChannelScales]:
+        """Return the scales with how far the original differs from itself in a case.
+
+        Args:
+            run: The case.
+            ep: Where the repaired model runs.
+            in_half: Whether the repaired model may round to float16.
+        """
+        key = run.case.name, ep, in_half
+        if key not in self._noisy_channels:
+            self._tell(f"how far the original differs from itself, {run.case.name}")
+            noise = measure_noise(
+                self._source,
+                self.graph,
+                (run.case.feeds, run.outputs),
+                self._noise_runs(run),
+                self.budget.part,
+                ep,
+                in_half=in_half,
+            )
+            self._noisy_channels[key] = {
+                name: scales.with_noise(
+                    [_where(self._content_mask(name, run), x) for x in noise.get(name, ())]
+                )
+                for name, scales in self.channels.items()
+            }
+        return self._noisy_channels[key]
+
+    def _noise_runs(self, run: OriginalRun) -> int:
+        """Return how often a case is run again, for enough samples of noise in each channel."""
+        samples = (
+            scales.samples_in(run.outputs[name].shape)
+            for name, scales in self.channels.items()
+            if name in run.outputs
+        )
+        least = min((x for x in samples if x), default=1)
+        return min(max(_NOISE_SAMPLES // least, _NOISE_RUNS[0]), _NOISE_RUNS[1])
+
+    def _content_mask(self, name: str, run: OriginalRun) -> Mask | None:
+        if not run.case.is_ragged or name not in run.outputs:
+            return None
+        return self.content.mask_of_output(name, run.outputs[name].shape, run.case)
 
     def coverage_of(self, compared: Collection[str]) -> Coverage:
         """Return which conditions the made-up cases met; nothing for given cases.
@@ -172,7 +237,8 @@ class Baseline:
         cases = [run.case for run in self.runs if run.case.name in compared]
         met = measure_coverage(cases, self.signature)
         mute = tuple(f"a change of {name!r} that reaches an output" for name in self.ignored_inputs)
-        covered = (x for x in met.covered if not any(f"{n!r}" in x for n in self.ignored_inputs))
+        covered = [x for x in met.covered if not any(f"{n!r}" in x for n in self.ignored_inputs)]
+        covered += [HOLES] * any(HOLES in name for name in compared)
         return Coverage(tuple(covered), (*met.missing, *mute))
 
     def run_cases(
@@ -207,6 +273,8 @@ class Baseline:
                 self.content.learn_dims([(run.case, run.outputs) for run in self.runs])
                 self._find_isolated_rows(session, seed)
                 self._run_poisoned(session, seed)
+            if self._makes_cases and LengthInput.from_metadata(self._after()) is None:
+                self._run_holes(session, seed)
 
     def _repair_reads_lengths(self) -> bool:
         """Return whether a repair takes valid lengths from an input that the original has too.
@@ -326,6 +394,30 @@ class Baseline:
                     continue
                 self.runs.append(OriginalRun(case, outputs, self._clean_masks(run, outputs, case)))
 
+    def _run_holes(self, session: Opened, seed: int) -> None:
+        """Run a case with holes in its masks, if the model takes one.
+
+        With other content in the holes: what follows from it is no content either.
+        """
+        usual = [x.case for x in self.runs if not (x.case.poison or x.case.empty_rows)]
+        usual.sort(key=lambda case: case.element_count)
+        from_the_middle = usual[len(usual) // 2 :] + usual[: len(usual) // 2][::-1]
+        pairs = (punch_holes(case, self.signature, seed) for case in from_the_middle)
+        if (pair := next(filter(None, pairs), None)) is None:
+            return
+        holed, other = pair
+        self._tell(f"before, {holed.name}")
+        try:
+            run = OriginalRun(holed, self._outputs_of(session, holed))
+            outputs = self._outputs_of(session, other)
+        except OverBudgetError:
+            return
+        except RunError as error:
+            self.dropped.append(DroppedCase(holed.name, str(error)))
+            return
+        masks = self._clean_masks(run, outputs, other, leaks=False)
+        self.runs.append(OriginalRun(other, outputs, masks))
+
     def _cases_to_poison(self) -> list[tuple[OriginalRun, tuple[Poison, ...]]]:
         """Return cases with padding, and the kinds of garbage to put into it."""
         ragged = [run for run in self.runs if run.case.is_ragged and not run.case.empty_rows]
@@ -390,6 +482,11 @@ def _finite_masks(case: Case, outputs: Outputs) -> dict[str, Mask]:
     return {
         name: masks.get(name, np.full(array.shape, all_finite)) for name, array in outputs.items()
     }
+
+
+def _where(mask: Mask | None, array: Floats) -> Floats:
+    """Return an array with NaN where a mask is false."""
+    return array if mask is None else np.where(mask, array, np.nan)
 
 
 def _padding_layout(case: Case) -> str:

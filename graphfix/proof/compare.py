@@ -7,61 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
-import onnx_ir as ir
 
-from graphfix.graph.nodes import attr_int
-from graphfix.graph.walks import graphs_of, nodes_of, values_of
+from graphfix.proof.allowance import HALF_GATE as HALF_GATE
+from graphfix.proof.allowance import ChannelScales, Floats, allowed_differences
+from graphfix.proof.allowance import Mask as Mask
+from graphfix.proof.allowance import Tolerance as Tolerance
 from graphfix.runtime.port import Array as Array
 
-Mask = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 LeaveOut = Literal["", "NaN", "not finite"]
 
 # Below this an absolute difference is float32 rounding, and the cosine of what remains is noise.
 _ROUNDING = 1e-6
-# A number of at least this size that recurs is a fill; an axis of so many elements is a vector.
-_FILL, _VECTOR = 1e3, 8
 # An output that is small as a whole may differ by so many times the usual share of its size.
 _SMALL_SHARE = 100.0
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """The largest allowed difference of an output from the original's.
-
-    Attributes:
-        max_abs: The largest allowed difference of an element: absolute where the values around it
-            are at most 1, relative to them above, see :func:`local_scales`. An output whose largest
-            element is below 0.01 may differ by a hundred times that share of it.
-        cosine: The least cosine of the two outputs, taken as vectors.
-        half: The factor on ``max_abs`` and on ``1 - cosine`` for a model that computes in float16
-            or bfloat16: by default they become 0.01 and 0.9999.
-        least: The least scale around an element.
-        equal: The least share of equal elements in an output of whole numbers.
-        rms: The largest root mean square of the differences, as a share of that of the output.
-    """
-
-    max_abs: float = 1e-4
-    cosine: float = 0.999999
-    half: float = 100.0
-    least: float = 1.0
-    equal: float = 1.0
-    rms: float = math.inf
-
-    @property
-    def whole(self) -> bool:
-        """Return whether one scale holds for the whole output: the gate of float16."""
-        return self.least < 1.0
-
-    def for_half(self) -> Tolerance:
-        """Return the tolerance of a model that computes in float16."""
-        cosine = 1.0 - (1.0 - self.cosine) * self.half
-        return replace(self, max_abs=self.max_abs * self.half, cosine=cosine, half=1.0)
-
-
-# float32 against float16: a share of the largest element, however small that is.
-HALF_GATE = Tolerance(max_abs=1e-2, cosine=0.9999, half=1.0, least=1e-6, equal=0.99)
 
 
 @dataclass(frozen=True)
@@ -140,15 +98,6 @@ class OutputDiff:
         return f"the {kind} difference is {self.worst_abs:.3g} {where}"
 
 
-def computes_in_half(model: ir.Model) -> bool:
-    """Return whether the model computes in float16 or bfloat16 anywhere."""
-    half = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-    if any(x.dtype in half for x in values_of(graphs_of(model.graph))):
-        return True
-    casts = (node for node in nodes_of(model.graph) if node.op_type == "Cast")
-    return any(attr_int(node, "to", 0) in half for node in casts)
-
-
 def compare(
     output: str,
     case: str,
@@ -159,6 +108,7 @@ def compare(
     where: Mask | None = None,
     leave_out: LeaveOut = "",
     note: str = "",
+    channels: ChannelScales | None = None,
 ) -> OutputDiff:
     """Compare two arrays.
 
@@ -174,6 +124,7 @@ def compare(
         where: The elements to compare; all by default.
         leave_out: Elements that are this in the original are not compared.
         note: The note of the result.
+        channels: The scales of the output's channels, to hold each element to its own, too.
     """
     head = OutputDiff(output, case, ok=False, total=before.size, note=note)
     if before.dtype != after.dtype:
@@ -187,7 +138,7 @@ def compare(
     mask = np.ones(before.shape, np.bool_) if where is None else where
     if leave_out:
         mask = mask & (np.isfinite(before) if leave_out == "not finite" else ~np.isnan(before))
-    return _compare_floats(head, before, after, mask, tolerance)
+    return _compare_floats(head, before, after, mask, tolerance, channels)
 
 
 def _compare_exactly(
@@ -213,21 +164,22 @@ def _compare_exactly(
 
 
 def _compare_floats(
-    head: OutputDiff, before: Array, after: Array, where: Mask, tolerance: Tolerance
+    head: OutputDiff,
+    before: Array,
+    after: Array,
+    where: Mask,
+    tolerance: Tolerance,
+    channels: ChannelScales | None,
 ) -> OutputDiff:
     wide, repaired = before.astype(np.float64), after.astype(np.float64)
-    scales = local_scales(wide, where)[where]
+    allowed = allowed_differences(wide, where, tolerance, channels)[where]
     a, b = wide[where], repaired[where]
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     finite = np.isfinite(a) & np.isfinite(b)
     odd = int(np.count_nonzero(~same & ~finite))
-    x, y, scales = a[finite], b[finite], scales[finite]
+    x, y, allowed = a[finite], b[finite], allowed[finite]
     gap = np.abs(x - y)
     scale = float(np.max(np.abs(x), initial=0.0))
-    if tolerance.whole:
-        scales = np.full(x.shape, scale)
-    scales = np.maximum(tolerance.least, scales)
-    allowed = tolerance.max_abs * scales
     worst = int(np.argmax(gap / allowed if tolerance.max_abs else gap)) if gap.size else 0
     largest = float(np.max(gap, initial=0.0))
     cosine = _cosine_of(x, y)
@@ -242,7 +194,7 @@ def _compare_floats(
         reason = f"differs by {gap[worst]:.3g}, allowed {allowed[worst]:.3g}"
         if x[worst] and abs(x[worst]) < scale and allowed[worst] < tolerance.max_abs * scale:
             reason += f" where it is {x[worst]:.3g}"
-    elif cosine < tolerance.cosine and largest > _ROUNDING * float(scales.max()):
+    elif cosine < tolerance.cosine and largest > _ROUNDING * max(tolerance.least, scale):
         reason = f"has cosine {cosine:.9g}, allowed {tolerance.cosine:.9g}"
     elif rms > tolerance.rms:
         reason = f"differs by {rms:.3g} of its root mean square, allowed {tolerance.rms:.3g}"
@@ -292,33 +244,6 @@ def _top1_agreement(before: Floats, after: Floats, where: Mask) -> float:
     if not rows.any():
         return math.nan
     return float((before[rows].argmax(axis=-1) == after[rows].argmax(axis=-1)).mean())
-
-
-def local_scales(array: Floats, where: Mask) -> Floats:
-    """Return the magnitude around each element, with which rounding grows.
-
-    It is the largest element of the same row of the batch, or of the same vector along the last
-    axis if that is less; the element itself at least. A huge number that recurs, such as the -1e4
-    or -3.4e38 of a banned token, is a fill: it says nothing of the elements around it.
-
-    Args:
-        array: An output.
-        where: The elements that count; others set no scale.
-    """
-    size = np.abs(array)
-    around = np.where(where & np.isfinite(array), size, 0.0)
-    large = around >= _FILL
-    if large.any():
-        values, counts = np.unique(array[large], return_counts=True)
-        around[large & np.isin(array, values[counts > 1])] = 0.0
-    scale = np.full(array.shape, around.max(initial=0.0))
-    if array.ndim > 1 and array.shape[0] > 1:
-        axes = tuple(range(1, array.ndim))
-        scale = np.minimum(scale, around.max(axis=axes, keepdims=True, initial=0.0))
-    if array.ndim and array.shape[-1] >= _VECTOR:
-        scale = np.minimum(scale, around.max(axis=-1, keepdims=True))
-    scales: Floats = np.maximum(scale, np.where(np.isfinite(size), size, 0.0))
-    return scales
 
 
 def _rms_of(x: Floats) -> float:

@@ -68,6 +68,7 @@ class ContentMasks:
         if rows > 1 and {shape[a] for a in batch_axes} - {rows}:
             return None  # batch and heads are flattened into one axis
         row_axis = _row_axis(dims, batch_axes, rows)
+        holes = self._signature.key_by_symbol(case.holes)
         mask = np.ones(shape, np.bool_)
         for axis, dim in enumerate(dims):
             governing = symbols(dim) & lengths.keys()
@@ -78,6 +79,8 @@ class ContentMasks:
             ends = _valid_row_ends(dim, sizes, lengths, rows)
             if ends is None:
                 return None
+            for symbol in governing & holes.keys():
+                mask &= _mask_without_holes(holes[symbol], dim, axis, row_axis, shape)
             if case.side == "right":
                 mask &= _mask_before(ends, axis, row_axis, shape)
             else:
@@ -212,6 +215,19 @@ def _rows_with_content(lengths: PerRow, row_axis: int | None, shape: tuple[int, 
 def _mask_before(ends: list[int], axis: int, row_axis: int | None, shape: tuple[int, ...]) -> Mask:
     rows = ends[0] if row_axis is None else reshape_along(np.asarray(ends), row_axis, len(shape))
     return np.asarray(index_along(shape, axis) < rows)
+
+
+def _mask_without_holes(
+    holes: Mask, dim: ir.SymbolicDim, axis: int, row_axis: int | None, shape: tuple[int, ...]
+) -> Mask:
+    """Return a mask that is false in holes; of a shortened axis nothing is content for sure."""
+    if str(dim) not in symbols(dim) or holes.shape[1] != shape[axis]:
+        return np.zeros(shape, np.bool_)
+    if row_axis is None or len(holes) != shape[row_axis]:
+        return ~np.broadcast_to(reshape_along(holes.max(axis=0), axis, len(shape)), shape)
+    placed = holes if row_axis < axis else holes.T
+    around = [size if a in (row_axis, axis) else 1 for a, size in enumerate(shape)]
+    return ~np.broadcast_to(placed.reshape(around), shape)
 
 
 def _mask_behind_padding(

@@ -7,6 +7,7 @@ import numpy as np
 
 from graphfix.core import Safety
 from graphfix.feeds.case import ORDINARY, Array, Poison
+from graphfix.proof.allowance import ChannelScales
 from graphfix.proof.baseline import OriginalRun
 from graphfix.proof.compare import (
     LeaveOut,
@@ -27,7 +28,8 @@ class OutputJudge:
 
     Attributes:
         content: Masks of the content in the original's outputs.
-        tolerance: The largest allowed difference.
+        tolerance: The largest allowed difference; of outputs in float32.
+        roundings: How many nodes round to float16 on the way to each output, where any do.
         safety: The promise of the repair.
         caches: The cache axis of each output that a repair cuts to the last entries.
         may_narrow: Whether outputs may be float16 where the original's are wider.
@@ -39,6 +41,7 @@ class OutputJudge:
     safety: Safety
     caches: Mapping[str, int] = field(default_factory=dict)
     may_narrow: bool = False
+    roundings: Mapping[str, int] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -46,17 +49,34 @@ class OutputJudge:
         """Return the garbage in padding beside which every element must stay the same."""
         return () if self.safety == "valid-rows" else ORDINARY
 
-    def compare_case(self, run: OriginalRun, outputs: Mapping[str, Array]) -> Iterator[OutputDiff]:
-        """Yield the difference of each output of the original from that name in ``outputs``."""
+    def compare_case(
+        self,
+        run: OriginalRun,
+        outputs: Mapping[str, Array],
+        channels: Mapping[str, ChannelScales] | None = None,
+    ) -> Iterator[OutputDiff]:
+        """Yield the difference of each output of the original from that name in ``outputs``.
+
+        Args:
+            run: The original's run.
+            outputs: The repaired model's outputs for the same case.
+            channels: The scales of the channels of each output, to hold each to its own, too.
+        """
         for name, array in run.outputs.items():
             if name not in outputs:
                 reason = f"is missing{closest_name(name, outputs)}"
                 yield OutputDiff(name, run.case.name, ok=False, reason=reason)
                 continue
-            yield self._compare_output(name, run, array, outputs[name])
+            own = None if channels is None else channels.get(name)
+            yield self._compare_output(name, run, array, outputs[name], own)
 
     def _compare_output(
-        self, name: str, run: OriginalRun, before: Array, after: Array
+        self,
+        name: str,
+        run: OriginalRun,
+        before: Array,
+        after: Array,
+        channels: ChannelScales | None,
     ) -> OutputDiff:
         if self.may_narrow and after.dtype == np.float16:
             after = after.astype(before.dtype)
@@ -65,9 +85,17 @@ class OutputJudge:
             most = min(before.shape[axis], after.shape[axis])
             before, after = last_entries(before, axis, most), last_entries(after, axis, most)
             where = None if where is None else last_entries(where, axis, most)
-        gate, case = self.tolerance, run.case
+        gate, case = self.tolerance.for_half(self.roundings.get(name, 0)), run.case
         diff = compare(
-            name, case.name, before, after, gate, where=where, leave_out=leave_out, note=note
+            name,
+            case.name,
+            before,
+            after,
+            gate,
+            where=where,
+            leave_out=leave_out,
+            note=note,
+            channels=channels,
         )
         if not diff.ok or case.poison:
             return diff
@@ -86,7 +114,7 @@ class OutputJudge:
             diff.case,
             before,
             after,
-            self.tolerance,
+            self.tolerance.for_half(self.roundings.get(diff.output, 0)),
             where=excluded,
             leave_out="NaN",
         )

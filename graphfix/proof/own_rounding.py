@@ -1,9 +1,10 @@
-"""How far a quantized model differs from itself: what a repair of it may change.
+"""How far a model differs from itself: what a repair of it may change.
 
-A repair that is right to the last bits moves a few numbers across the border between two integers,
-and what follows from them by a hundredth. So does anything else: ONNX Runtime's optimizations, or a
-change of the last bit of a weight or an input. What those do to the original is measured, and a
-repaired model may do as much.
+In a quantized model, a repair that is right to the last bits moves a few numbers across the border
+between two integers, and what follows from them by a hundredth. So does anything else: ONNX
+Runtime's optimizations, or a change of the last bit of a weight or an input. What those do to the
+original is measured, and a repaired model may do as much. In any model it is the noise of each
+channel.
 """
 
 import contextlib
@@ -16,26 +17,24 @@ import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.files.model_input import PathOrModel
-from graphfix.graph.walks import all_graphs
+from graphfix.proof.allowance import ChannelScales, Floats
 from graphfix.proof.between_roundings import rounds_somewhere
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
+from graphfix.proof.other_roundings import change_last_bits, change_results, change_weights
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
+from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
 from graphfix.wording import plural
 
 Run = tuple[Feeds, Mapping[str, Array]]
 
-# How many cases are run again, how often each, and by how many units the last bits are changed.
-_MOST_CASES, _CHANGES, _MOST_UNITS = 8, 2, 4
+# How many cases are run again, and how often each.
+_MOST_CASES, _CHANGES = 8, 2
 # Another run of the same dice may throw higher: how many times the largest measured is allowed.
 _FACTOR, _RMS_FACTOR = 2.0, 1.5
 # A model that differs from itself by more is noise: nobody could tell a repair that is wrong.
 _MOST_DIFFERENCE, _MOST_RMS = 0.1, 0.05
-# Larger weights stay: they are slow to read, and small ones change all that follows.
-_MOST_ELEMENTS = 1 << 16
-# A number of at least this size is a fill, and not computed with.
-_FILL = 1e30
 
 
 @dataclass
@@ -45,24 +44,35 @@ class OwnRounding:
     Attributes:
         largest: The largest difference, as a share of the numbers around it, by what was changed.
         rms: The largest root mean square of the differences of a case, as a share of the output's.
+        channel: The largest difference of an element in units of what its channel allows.
         unequal: The largest share of elements that differ in an output of whole numbers.
         runs: How many runs were compared.
     """
 
     largest: dict[str, float] = field(default_factory=dict)
     rms: float = 0.0
+    channel: float = 0.0
     unequal: float = 0.0
     runs: int = 0
 
-    def add_run(self, cause: str, diffs: Sequence[OutputDiff], tolerance: Tolerance) -> None:
+    def add_run(
+        self,
+        cause: str,
+        diffs: Sequence[OutputDiff],
+        tolerance: Tolerance,
+        channel_diffs: Sequence[OutputDiff] = (),
+    ) -> None:
         """Count a run.
 
         Args:
             cause: What was changed, in words.
             diffs: How far its outputs are off.
             tolerance: The one that they were compared with.
+            channel_diffs: The same, compared with what their channels allow.
         """
         self.runs += 1
+        ratios = (x.excess_ratio for x in channel_diffs if x.allowed)
+        self.channel = max([self.channel, *filter(np.isfinite, ratios)])
         self.largest[cause] = max(self.largest.get(cause, 0.0), _largest_share(diffs, tolerance))
         for diff in diffs:
             if np.isfinite(diff.rms):
@@ -77,6 +87,7 @@ class OwnRounding:
         return replace(
             tolerance,
             max_abs=max(tolerance.max_abs, min(_FACTOR * largest, _MOST_DIFFERENCE)),
+            channel=tolerance.channel * max(1.0, _FACTOR * self.channel),
             cosine=min(tolerance.cosine, 1.0 - rms**2),
             rms=max(tolerance.max_abs, rms),
             equal=min(tolerance.equal, 1.0 - min(_FACTOR * self.unequal, _MOST_DIFFERENCE)),
@@ -99,6 +110,7 @@ def measure_own_rounding(
     seconds: float,
     *,
     optimize: bool,
+    channels: Mapping[str, ChannelScales] | None = None,
 ) -> OwnRounding | None:
     """Run the original in other ways that compute the same, and return how far it is off.
 
@@ -111,7 +123,19 @@ def measure_own_rounding(
         tolerance: The usual tolerance.
         seconds: After how long no other run begins.
         optimize: Whether it is about sessions with ONNX Runtime's optimizations.
+        channels: The scales of the channels of each output, where they count.
     """
+
+    def add_run(cause: str, outputs: Mapping[str, Array], rerun: Mapping[str, Array]) -> None:
+        diffs, channel_diffs = (
+            [
+                compare(name, "", x, rerun[name], tolerance, channels=scales.get(name))
+                for name, x in outputs.items()
+            ]
+            for scales in ({}, channels or {})
+        )
+        own.add_run(cause, diffs, tolerance, channel_diffs)
+
     if not rounds_somewhere(graph):
         return None
     end = time.monotonic() + seconds
@@ -120,26 +144,95 @@ def measure_own_rounding(
     if optimize:
         reruns = list(_rerun(source, [x for x, _ in runs], end, optimize=True))
         for (_, outputs), rerun in zip(runs, reruns, strict=False):
-            diffs = _compare_outputs(outputs, rerun, tolerance)
-            own.add_run("ONNX Runtime's optimizations", diffs, tolerance)
+            add_run("ONNX Runtime's optimizations", outputs, rerun)
         runs = [(x, rerun) for (x, _), rerun in zip(runs, reruns, strict=False)]
-    for seed in range(_CHANGES):
-        rng = np.random.default_rng(seed)
-        feeds = [{name: _change_last_bits(x, rng) for name, x in y.items()} for y, _ in runs]
-        changed = _rerun(change_weights(graph, rng), feeds, end, optimize=optimize)
-        for (_, outputs), rerun in zip(runs, changed, strict=False):
-            diffs = _compare_outputs(outputs, rerun, tolerance)
-            own.add_run("other last bits of its weights and inputs", diffs, tolerance)
+    changed = _rerun_changed(graph, runs, _CHANGES, end, optimize=optimize)
+    for outputs, rerun in changed:
+        add_run("other last bits of its weights and inputs", outputs, rerun)
     return own
 
 
+def measure_noise(
+    source: PathOrModel,
+    graph: ir.Model,
+    run: Run,
+    changes: int,
+    seconds: float,
+    ep: Ep,
+    *,
+    in_half: bool,
+) -> dict[str, list[Floats]]:
+    """Run the original in other ways that compute the same, and return how far it is off.
+
+    Args:
+        source: The original, to load.
+        graph: Its graph.
+        run: The feeds of a case, and what the original returns for them without optimizations.
+        changes: How often it is run with other last bits.
+        seconds: After how long no other run begins.
+        ep: Where the repaired model runs; if the original runs there too, that is one more way.
+        in_half: Whether last bits are those of float16, even where the original has float32.
+
+    Returns:
+        For each output of floats, the absolute differences in each of several runs; NaN where
+        that is no number, and no run of other shapes.
+    """
+    end = time.monotonic() + seconds
+    feeds, outputs = run
+    reruns = [
+        *_rerun_changed(graph, [run], changes, end, optimize=False, results=True, in_half=in_half),
+        *((outputs, x) for x in _rerun(source, [feeds], end, optimize=True)),
+    ]
+    if ep != "cpu":
+        reruns += [(outputs, x) for x in _rerun(source, [feeds], end, optimize=True, ep=ep)]
+    differences: dict[str, list[Floats]] = {}
+    for name, array in outputs.items():
+        if array.dtype.kind in "fV":
+            arrays = [x[name] for _, x in reruns if x[name].shape == array.shape]
+            differences[name] = [_absolute_difference(array, x) for x in arrays]
+    return differences
+
+
+def _absolute_difference(expected: Array, actual: Array) -> Floats:
+    with np.errstate(invalid="ignore"):
+        difference: Floats = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
+    return difference
+
+
+def _rerun_changed(
+    graph: ir.Model,
+    runs: Sequence[Run],
+    changes: int,
+    end: float,
+    *,
+    optimize: bool,
+    results: bool = False,
+    in_half: bool = False,
+) -> Iterator[tuple[Mapping[str, Array], Mapping[str, Array]]]:
+    """Yield the outputs of runs, each with what other last bits of weights and inputs make.
+
+    With ``results``, of the results of nodes, too; with ``in_half``, last bits of float16.
+    """
+    for seed in range(changes):
+        rng = np.random.default_rng(seed)
+        feeds = [
+            {name: change_last_bits(x, rng, in_half=in_half) for name, x in y.items()}
+            for y, _ in runs
+        ]
+        copy = change_weights(graph, rng, in_half=in_half)
+        if results:
+            change_results(graph, copy, rng, in_half=in_half)
+        reruns = _rerun(copy, feeds, end, optimize=optimize)
+        yield from zip((outputs for _, outputs in runs), reruns, strict=False)
+
+
 def _rerun(
-    model: PathOrModel, feeds: Sequence[Feeds], end: float, *, optimize: bool
+    model: PathOrModel, feeds: Sequence[Feeds], end: float, *, optimize: bool, ep: Ep = "cpu"
 ) -> Iterator[Mapping[str, Array]]:
     """Yield the outputs for each feeds, until the time has passed or a run fails."""
     with (
         contextlib.suppress(ModelError, RunError),
-        Session(model, optimize=optimize) as session,
+        Session(model, ep=ep, optimize=optimize) as session,
     ):
         for case_feeds in feeds:
             if time.monotonic() > end:
@@ -147,36 +240,7 @@ def _rerun(
             yield session.run(case_feeds)
 
 
-def _compare_outputs(
-    expected: Mapping[str, Array], actual: Mapping[str, Array], tolerance: Tolerance
-) -> list[OutputDiff]:
-    return [compare(name, "", x, actual[name], tolerance) for name, x in expected.items()]
-
-
 def _largest_share(diffs: Sequence[OutputDiff], tolerance: Tolerance) -> float:
     """Return the largest difference as a share of the numbers around the worst element."""
     finite = (x for x in diffs if x.allowed and np.isfinite(x.excess_ratio))
-    return max((x.max_abs / x.allowed * tolerance.max_abs for x in finite), default=0.0)
-
-
-def change_weights(graph: ir.Model, rng: np.random.Generator) -> ir.Model:
-    """Return a copy of a model in which the last bits of small float weights are others."""
-    model = graph.clone()
-    for inner in all_graphs(model):
-        for value in inner.initializers.values():
-            tensor = value.const_value
-            if tensor is None or not 1 < tensor.size <= _MOST_ELEMENTS:
-                continue
-            if tensor.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE):
-                changed = _change_last_bits(tensor.numpy(), rng)
-                value.const_value = ir.tensor(changed, name=tensor.name)
-    return model
-
-
-def _change_last_bits(array: Array, rng: np.random.Generator) -> Array:
-    """Return floats that are off by a few units in the last place; zeros and fills stay."""
-    if array.dtype.kind != "f" or not (np.abs(array) < _FILL).all():
-        return array
-    steps = rng.integers(-_MOST_UNITS, _MOST_UNITS + 1, array.shape).astype(array.dtype)
-    changed: Array = (array * (1 + steps * np.finfo(array.dtype).eps)).astype(array.dtype)
-    return changed
+    return max((x.excess_ratio * tolerance.max_abs for x in finite), default=0.0)

@@ -20,14 +20,16 @@ from graphfix.files import io
 from graphfix.files import model_input as given
 from graphfix.paths import StrPath
 from graphfix.proof import output_record
+from graphfix.proof.allowance import USUAL, ChannelScales
 from graphfix.proof.baseline import Baseline, BaselineCache, OriginalRun, Outputs
 from graphfix.proof.between_roundings import RoundingSegments
 from graphfix.proof.budget import SECONDS, Budget
-from graphfix.proof.compare import Array, Mask, OutputDiff, Tolerance, computes_in_half
+from graphfix.proof.compare import Array, Mask, OutputDiff, Tolerance
 from graphfix.proof.declared_shapes import DeclaredShapes, Place
 from graphfix.proof.default_session import DefaultSessionCheck
 from graphfix.proof.first_difference import Divergence, find_divergence
 from graphfix.proof.forced_branches import ForcedBranches
+from graphfix.proof.half_outputs import computes_in_half, count_half_roundings
 from graphfix.proof.inner_tensors import ModelRun
 from graphfix.proof.interface import list_interface_changes, list_unfit_feeds
 from graphfix.proof.judge import OutputJudge
@@ -208,8 +210,9 @@ class _Verification:
         if first_random_node(self._graph) is not None:
             self._before = self._graph = seed_model(self._graph)
             self._after = seed_model(after if isinstance(after, ir.Model) else io.load(after))
-        tolerance = options.get("tolerance") or Tolerance()
-        self._tolerance = tolerance.for_half() if computes_in_half(self._graph) else tolerance
+        self._gate = options.get("tolerance") or USUAL
+        in_half = computes_in_half(self._graph)
+        self._tolerance = self._gate.for_half() if in_half else self._gate
         self._safety = options.get("safety", "exact")
         self._map_feeds = options.get("map_feeds")
         self._progress = options.get("progress") or (lambda _: None)
@@ -253,7 +256,10 @@ class _Verification:
     @cached_property
     def _judge(self) -> OutputJudge:
         cut = {name: axis for x in self._fixed_caches for _, name, axis in x.states}
-        return OutputJudge(self._original.content, self._tolerance, self._safety, cut)
+        roundings = count_half_roundings(self._graph)
+        return OutputJudge(
+            self._original.content, self._gate, self._safety, cut, roundings=roundings
+        )
 
     @property
     def runs(self) -> Sequence[OriginalRun]:
@@ -266,9 +272,7 @@ class _Verification:
         """Run a loaded model on one case and compare its outputs."""
         run = self.runs[index]
         self._judge.may_narrow = True
-        return tuple(
-            self._judge.compare_case(run, session.run({**self._repaired_feeds(run.case), **more}))
-        )
+        return self._compare_channels(run, session.run({**self._repaired_feeds(run.case), **more}))
 
     def run_after(self) -> Verdict:
         """Run the repaired model on the same inputs and compare."""
@@ -410,7 +414,7 @@ class _Verification:
 
     def _compare_run(self, run: OriginalRun, outputs: Outputs) -> Diffs:
         """Compare outputs with the original's; in a quantized model also between its roundings."""
-        diffs = tuple(self._judge.compare_case(run, outputs))
+        diffs = self._compare_channels(run, outputs)
         worst = max((x for x in diffs if not x.ok), key=lambda x: x.excess_ratio, default=None)
         if worst is None or worst.reason.startswith("has shape"):
             return diffs
@@ -418,7 +422,7 @@ class _Verification:
             run.case.feeds, self._repaired_feeds(run.case)
         )
         if segments.outputs is not None:
-            segment_diffs = tuple(self._judge.compare_case(run, segments.outputs))
+            segment_diffs = self._compare_channels(run, segments.outputs)
             if all(x.ok for x in segment_diffs):
                 self._judge.notes[
                     f"output {worst.output!r} {worst.reason}, since what is quantized is rounded "
@@ -429,24 +433,56 @@ class _Verification:
             return diffs
         if segments.differing and (self._safety == "exact" or not run.case.is_ragged):
             return diffs  # no rounding is to blame: it differs before one
-        return self._compare_as_rounded(run, outputs)
+        return self._compare_as_rounded(run, outputs, diffs)
+
+    def _compare_channels(self, run: OriginalRun, outputs: Mapping[str, Array]) -> Diffs:
+        """Compare outputs, each channel with its own scale and with its noise, if that is due.
+
+        What only the scales of channels refuse is compared again with how far the original differs
+        from itself.
+        """
+        diffs = tuple(self._judge.compare_case(run, outputs, self._original.channels))
+        if all(x.ok for x in diffs):
+            return diffs
+        if not all(x.ok for x in self._judge.compare_case(run, outputs)):
+            return diffs
+        channels = self._noisy_channels(run)
+        return tuple(self._judge.compare_case(run, outputs, channels))
+
+    def _noisy_channels(self, run: OriginalRun) -> Mapping[str, ChannelScales]:
+        return self._original.noisy_channels(run, self._ep, in_half=self._gate.whole)
 
     def _compare_optimized(self, run: OriginalRun, outputs: Outputs) -> Diffs:
         """Compare outputs of sessions with all optimizations."""
         return self._compare_as_rounded(run, outputs, optimize=True)
 
     def _compare_as_rounded(
-        self, run: OriginalRun, outputs: Outputs, *, optimize: bool = False
+        self,
+        run: OriginalRun,
+        outputs: Outputs,
+        diffs: Diffs | None = None,
+        *,
+        optimize: bool = False,
     ) -> Diffs:
-        """Compare outputs; a quantized model may differ as far as the original from itself."""
-        diffs = tuple(self._judge.compare_case(run, outputs))
+        """Compare outputs; a quantized model may differ as far as the original from itself.
+
+        Args:
+            run: The original's run.
+            outputs: The repaired model's outputs.
+            diffs: What holding each channel to its own scale found, where that is done.
+            optimize: Whether the sessions have ONNX Runtime's optimizations.
+        """
+        with_channels = diffs is not None
+        if diffs is None:
+            diffs = tuple(self._judge.compare_case(run, outputs))
         if all(x.ok for x in diffs) or self._options.get("tolerance") is not None:
             return diffs
         own = self._original.own_rounding(self._tolerance, optimize=optimize)
         if own is None:
             return diffs
         judge = replace(self._judge, tolerance=own.widen(self._tolerance))
-        wide_diffs = tuple(judge.compare_case(run, outputs))
+        channels = self._noisy_channels(run) if with_channels else None
+        wide_diffs = tuple(judge.compare_case(run, outputs, channels))
         if all(x.ok for x in wide_diffs):
             self._allowance = str(own)
         return wide_diffs

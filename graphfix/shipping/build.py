@@ -24,7 +24,8 @@ from graphfix.job.remaining_findings import compare_hazards
 from graphfix.job.rounding_search import MARGINS, is_hopeless, rounding_tolerance
 from graphfix.lengths.length_input import LengthInput
 from graphfix.paths import StrPath, require_path
-from graphfix.proof.compare import Tolerance, computes_in_half
+from graphfix.proof.compare import Tolerance
+from graphfix.proof.half_outputs import computes_in_half
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require_provider

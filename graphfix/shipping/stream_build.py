@@ -21,7 +21,8 @@ from graphfix.feeds.states import StatePair, expand_state_globs
 from graphfix.files import atomic_file, io
 from graphfix.job.remaining_findings import compare_hazards
 from graphfix.job.rounding_search import MARGINS, Calibration, rounding_tolerance
-from graphfix.proof.compare import Tolerance, computes_in_half
+from graphfix.proof.compare import Tolerance
+from graphfix.proof.half_outputs import computes_in_half
 from graphfix.proof.own_rounding import OwnRounding
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import LABELS, Ep

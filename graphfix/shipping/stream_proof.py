@@ -11,7 +11,8 @@ from graphfix.errors import FeedError
 from graphfix.files import io
 from graphfix.proof.between_roundings import rounds_somewhere
 from graphfix.proof.compare import OutputDiff, Tolerance, compare
-from graphfix.proof.own_rounding import OwnRounding, change_weights
+from graphfix.proof.other_roundings import change_weights
+from graphfix.proof.own_rounding import OwnRounding
 from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.provider import LABELS, Ep

@@ -124,10 +124,12 @@ def _add_residual_tap(
     conv: ir.Node, residual: ir.Value, perm: tuple[int, ...] | None, view: View
 ) -> Array | None:
     """Return the weight plus 1 at the one tap that reads ``residual``, or None."""
-    weight, window = const_of(conv.inputs[1], _MAX_WEIGHT_SIZE), window_of(conv)
-    if weight is None or weight.dtype != np.float32 or window is None:
-        return None
-    if weight.shape[1] != 1 or window.group != weight.shape[0]:
+    kernel, window = conv.inputs[1], window_of(conv)
+    dims = view.shapes.dims(kernel)
+    if window is None or dims is None or dims[1] != 1 or window.group != dims[0]:
+        return None  # not one filter a channel: its weight is not even read
+    weight = const_of(kernel, _MAX_WEIGHT_SIZE)
+    if weight is None or weight.dtype != np.float32:
         return None
     if window.auto_pad != "NOTSET" or {*window.strides} != {1} or min(window.before) < 0:
         return None

@@ -23,7 +23,8 @@ from graphfix.graph.nodes import is_op
 from graphfix.job import checking, planning
 from graphfix.job.rounding_search import MARGINS
 from graphfix.job.rounding_search import rounding_tolerance as half_gate
-from graphfix.proof.compare import HALF_GATE, Tolerance, compare, computes_in_half
+from graphfix.proof.compare import HALF_GATE, Tolerance, compare
+from graphfix.proof.half_outputs import computes_in_half
 from graphfix.proof.interface import list_interface_changes
 from graphfix.runtime._results import flatten_output
 from graphfix.runtime.random_nodes import first_random_node, seed_model

@@ -21,7 +21,7 @@ from graphfix.engine.fixpoint import PassTurns
 from graphfix.errors import PaddingError, UsageError
 from graphfix.facts.view import index_nodes
 from graphfix.job import planning
-from graphfix.proof.compare import computes_in_half
+from graphfix.proof.half_outputs import computes_in_half
 
 _spec = importlib.util.spec_from_file_location("counts", Path(__file__).with_name("counts.py"))
 counts = importlib.util.module_from_spec(_spec)

@@ -115,6 +115,22 @@ def test_sizes_that_do_not_run_are_dropped_with_a_reason():
     assert all("Conv" in x.reason for x in cases.dropped)
 
 
+def test_a_model_of_waves_with_a_minimum_meets_every_residue_of_3_and_5() -> None:
+    text = """wave (float[B, T] x) => (float[B, 1, J] y)
+        <int64[1] one = {1}, int64[3] kernel = {1, 1, 40}>
+        { u = Unsqueeze (x, one) w = ConstantOfShape (kernel) y = Conv (u, w) }"""
+
+    def run(case: Case) -> None:
+        if case.dims["T"] < 40:
+            raise RunError("too short")
+
+    cases = search_cases(model(text), run, cover=True)
+    lengths = {case.dims["T"] for case in cases}
+    assert min(lengths) >= 40
+    for modulus in (2, 3, 5):
+        assert {n % modulus for n in lengths} == set(range(modulus))
+
+
 def test_larger_sizes_are_tried_for_a_model_with_a_minimum():
     cases = make_cases(model(LONG))
     assert len({c.dims["N"] for c in cases}) >= 3

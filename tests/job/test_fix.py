@@ -54,6 +54,25 @@ def test_the_bytes_of_a_model_become_bytes(proto: onnx.ModelProto) -> None:
     assert "Where" not in ops(onnx.load_model_from_string(fixed))
 
 
+def test_without_a_repair_no_byte_changes() -> None:
+    text = MASKED.replace("Where (hidden, low, scores)", "Add (scores, low)")
+    proto = onnx.parser.parse_model(text.replace(", bool[B, 1, T] hidden", ""))
+    proto.graph.node[0].doc_string, proto.producer_name = "unknown to nobody", "an exporter"
+    usual = proto.SerializeToString(deterministic=True)
+    # As exporters write: numbers one by one, not as raw bytes.
+    assert proto.graph.initializer[0].float_data
+    given = (proto, SimpleNamespace(model_proto=proto))
+    for fixed in [graphfix.fix(x, "additive-mask") for x in given]:
+        assert fixed is not proto
+        assert fixed.SerializeToString(deterministic=True) == usual
+    assert graphfix.fix(usual, "additive-mask") == usual
+    model = ir.from_proto(proto)
+    fixed = graphfix.fix(model, "additive-mask")
+    assert fixed is not model
+    before, after = (ir.to_proto(x).SerializeToString(deterministic=True) for x in (model, fixed))
+    assert before == after
+
+
 def test_bytes_of_something_else_are_refused() -> None:
     with pytest.raises(ModelError, match="the 11 bytes given are no ONNX model"):
         graphfix.fix(b"no protobuf")

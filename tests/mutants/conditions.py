@@ -174,6 +174,18 @@ def _rows(told: Input, main: Input, mask: Input | None) -> Iterator[Fault]:
             return bed.op("Greater", bed.reduce("ReduceMax", gap), bed.const(0.5, np.float32))
 
         yield _fault("padding on the left", first)
+        if len(held.dims) - (held.rows is not None) == 1:
+            yield _fault("a hole in the mask", lambda b: _has_hole(b, held))
+
+
+def _has_hole(bed: Bed, item: Input) -> ir.Value:
+    """Return whether padding stands between content in any row."""
+    inside, axis = _inside(bed, item), bed.const(item.time or 0, np.int64)
+    before = bed.op("CumSum", inside, axis)
+    behind = bed.op("CumSum", inside, axis, reverse=1)
+    outside = bed.op("Sub", bed.const(1, np.float32), inside)
+    within = bed.op("Mul", bed.op("Min", before, behind), outside)
+    return bed.op("Greater", bed.reduce("ReduceMax", within), bed.const(0.5, np.float32))
 
 
 def _inside(bed: Bed, item: Input) -> ir.Value:

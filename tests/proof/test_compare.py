@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from graphfix.proof.compare import OutputDiff, Tolerance, compare, local_scales
+from graphfix.proof.allowance import local_scales
+from graphfix.proof.compare import OutputDiff, Tolerance, compare
 
 RNG = np.random.default_rng(0)
 

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graphfix.proof.allowance import Tolerance
 from graphfix.proof.verify import verify
 from graphfix.runtime._results import flatten_output
 
@@ -60,7 +61,9 @@ def test_an_output_that_is_always_0():
 def test_an_output_that_stays_below_what_rounding_is():
     text = "m (float[B, T] x) => (float[B, T] y) <float c = {%s}> { t = Tanh (x)  y = Mul (t, c) }"
     assert verify(model(text % "1e-8"), model(text % "1e-8")).ok
-    verdict = verify(model(text % "1e-8"), model(text % "2e-8"))
+    assert not verify(model(text % "1e-8"), model(text % "1.002e-8")).ok
+    pair = model(text % "1e-8"), model(text % "2e-8")
+    verdict = verify(*pair, tolerance=Tolerance())
     assert not verdict.ok
     assert "never more than 1e-08" in str(verdict)
 

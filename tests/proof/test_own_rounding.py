@@ -89,7 +89,7 @@ def test_it_is_measured_in_both_kinds_of_sessions(optimize: bool) -> None:
 
 def test_what_is_allowed_has_an_end() -> None:
     own = OwnRounding()
-    diff = OutputDiff("y", "", ok=False, max_abs=5.0, allowed=1e-4, rms=3.0)
+    diff = OutputDiff("y", "", ok=False, max_abs=5.0, worst_abs=5.0, allowed=1e-4, rms=3.0)
     integers = OutputDiff("n", "", ok=False, differing=9, compared=10)
     own.add_run("that", [diff, integers], Tolerance())
     usual = Tolerance()

@@ -35,7 +35,7 @@ def test_a_model_is_the_same_as_itself():
     assert verdict.ok
     assert verdict.worst is not None
     assert verdict.worst.max_abs < 1e-6  # on most machines 0
-    assert re.match("(identical|the same) in 23 cases", str(verdict))
+    assert re.match("(identical|the same) in 24 cases", str(verdict))
     assert verdict.first_divergence is None
 
 
