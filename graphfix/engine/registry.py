@@ -39,7 +39,9 @@ _REPAIRS = (
     *("pad-amounts", "pad-slice"),
     *("mask-lookup", "table-rows", "log-buckets", "additive-mask", "finite-mask", "drop-nan-guard"),
     *("scatter-mask", "centre-variance", "cumsum-index", "matmul-vector", "matmul-4d"),
-    *("reverse-2d", "unflatten-heads", "gather-int64", "convtranspose-2d", "pool-pads"),
+    *("logsumexp-shift", "nbits-inputs", "resize-4d"),
+    *("reverse-2d", "unflatten-heads", "gather-int64"),
+    *("convtranspose-pads", "convtranspose-2d", "pool-pads"),
     *("opset-ceiling", "quantize-axis", "slice-start", "slice-gather", "gemm-bias"),
     *("slice-gate", "keep-output", "host-output", "fold", "reshape-allowzero"),
 )

@@ -9,7 +9,6 @@ from graphfix import ops
 from graphfix.directml.operator_facts import MAX_DIMS, MOST_DIMS
 from graphfix.directml.placement import PlacementRules
 from graphfix.facts.view import View
-from graphfix.graph.nodes import attr_ints, attr_text
 from graphfix.graph.text import size_text
 from graphfix.rules.rule import Hazard, Rule, is_fixed, is_folded
 
@@ -75,7 +74,7 @@ class KernelRank(Rule):
         }
     """
 
-    matched_by = "matmul-4d"
+    matched_by = ("matmul-4d", "resize-4d")
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Flag each node of too many dims that has a kernel on DirectML."""
@@ -95,38 +94,6 @@ def _counted_dims(node: ir.Node, view: View) -> int:
         return max(shapes.rank(x) or 0 for x in (*node.inputs[:2], node.outputs[0]))
     in_dims, out_dims = (shapes.dims(x[0]) if x else () for x in (node.inputs, node.outputs))
     return sum(a != 1 or b != 1 for a, b in zip_longest(in_dims or (), out_dims or ()))
-
-
-class SamePadding(Rule):
-    """Flags a strided ConvTranspose with auto_pad=SAME, whose length differs on DirectML.
-
-    Why:
-        Run on onnxruntime-directml 1.24.4: in a dynamic model the length is another one than ONNX
-        says, in silence; in a static one the session fails. Neither 1-D nor 2-D helps. Written as
-        pads, the same convolution is right.
-
-    Flagged:
-        <ir_version: 8, opset_import: ["" : 17]>
-        upsample (float[B, 4, T] x, float[4, 3, 4] w) => (float[B, 3, U] y)
-        {
-            y = ConvTranspose <strides = [2], auto_pad = "SAME_UPPER"> (x, w)
-        }
-
-    Clean:
-        <ir_version: 8, opset_import: ["" : 17]>
-        upsample (float[B, 4, T] x, float[4, 3, 4] w) => (float[B, 3, U] y)
-        {
-            y = ConvTranspose <strides = [2], pads = [1, 1]> (x, w)
-        }
-    """
-
-    def find_hazards(self, view: View) -> Iterator[Hazard]:
-        """Flag each strided ConvTranspose with auto_pad=SAME."""
-        for node in view.nodes("ConvTranspose"):
-            auto, strides = attr_text(node, "auto_pad", ""), attr_ints(node, "strides")
-            if auto.startswith("SAME") and max(strides or (1,)) > 1:
-                message = f"auto_pad={auto} with a stride: another length than"
-                yield Hazard(node, f"{message} ONNX says, in silence; write pads", "error")
 
 
 class SkipBroadcast(Rule):
