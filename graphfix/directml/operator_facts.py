@@ -19,7 +19,8 @@ saturates
 overflows
     In float16 it computes squares beyond 65504, so that the result is wrong; from edges.csv, too.
 wrong_when_empty
-    Over no elements it returns what happened to lie in memory; from edges.csv and ONNX's own tests.
+    Where its input is empty and its result is not, it returns what happened to lie in memory; from
+    edges.csv, ONNX's own tests and runs of each.
 """
 
 import csv
@@ -71,4 +72,4 @@ SATURATES_IN_FLOAT16 = _operators_with("saturates")
 OVERFLOWS_IN_FLOAT16 = _operators_with("overflows")
 """In float16 their squares pass 65504, and the result is wrong."""
 WRONG_WHEN_EMPTY = _operators_with("wrong_when_empty")
-"""Over no elements they return what happened to lie in memory."""
+"""Of an empty input they return what happened to lie in memory."""

@@ -28,7 +28,7 @@ _ONLY_ON_DIRECTML = frozenset(
     | {"slice-start", "pad-slice", "clip-minmax", "matmul-4d", "matmul-vector", "quantize-axis"}
     | {"reverse-2d", "keep-output", "host-output", "gemm-bias", "pad-amounts", "pool-pads"}
     | {"slice-gather", "slice-gate", "opset-ceiling", "logsumexp-shift", "nbits-inputs"}
-    | {"resize-4d", "convtranspose-pads"}
+    | {"resize-4d", "convtranspose-pads", "lp-norm", "pad-empty", "roi-size"}
 )
 
 # An element of the result is one of the data inputs, here of a shape tensor.

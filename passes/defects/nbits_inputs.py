@@ -102,7 +102,7 @@ class NbitsInputs(NodePass[NBitsSite]):
 
     Safety:
         Exact, up to rounding: the same weights times the same data. A weight whose columns are
-        sorted is written anew, as large as it was; a group that is no multiple of the block is
+        sorted is written again, as large as it was; a group that is no multiple of the block is
         filled up with columns of weight 0. Zero points of float cost two small products each.
         Refused, with the reason: weights, scales, zero points or g_idx that are known only in a
         run, where their values are needed.
