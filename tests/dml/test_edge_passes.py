@@ -310,7 +310,8 @@ MISREAD = {
     "a pad of nothing": (
         "pad-empty",
         "(float[N, 4] x, bool[N] k) => (float[U, 4] y) <int64[4] pads = {0, 0, 6, 0}, "
-        "int64[1] zero = {0}> { a = NonZero (k) b = Squeeze (a, zero) c = Gather (x, b) y = Pad (c, pads) }",
+        "int64[1] zero = {0}> { a = NonZero (k) b = Squeeze (a, zero) c = Gather (x, b) "
+        "y = Pad (c, pads) }",
         17,
         {"x": np.ones((3, 4), np.float32), "k": np.zeros(3, bool)},
     ),
