@@ -10,7 +10,7 @@ import bisect
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import onnx_ir as ir
 
@@ -33,6 +33,7 @@ from graphfix.float16_search.trials import (
 )
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import nodes_of, reachable_from
+from graphfix.proof.budget import SearchBudget, SpentError
 from graphfix.proof.compare import OutputDiff
 from graphfix.proof.verify import LoadedOriginal, Tolerance, Verdict
 from graphfix.runtime.local_session import Session
@@ -43,6 +44,11 @@ from graphfix.runtime.run_errors import RunError
 _USUAL_MARGIN = 0.5
 # Into how many parts a stretch that must stay is cut at most, to find those that need not.
 _MOST_PARTS = 16
+# How many candidates are tried at most, unless a budget says so.
+_TRIES = 60
+# The shares of the time after which no other case is searched for overflows: of the usual cases, of
+# all. The rest is for candidates.
+_RANGES_SHARE, _DEMANDING_SHARE = 0.3, 0.5
 # How many cases in which numbers are lost are searched for overflows.
 _MOST_LOSING_CASES = 4
 # Weights of more elements than this may be stored in float16 even if their node stays in float32.
@@ -51,6 +57,7 @@ _LARGE_WEIGHT = 1024
 _WORK = 20_000_000_000
 # Reasons of nodes that the user keeps in float32.
 _USER_REASONS = ("keep=", "it is not among only=")
+_MISSED = "the gate is missed otherwise"
 _MADE_UP = "on made-up inputs; --feeds uses yours"
 
 
@@ -80,6 +87,8 @@ def search_kept_nodes(
     dims: Mapping[str, Sequence[int]] | None = None,
     feeds: Feeds | None = None,
     safety: Safety = "conditional",
+    budget: SearchBudget | None = None,
+    known: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> tuple[Pass, KeepSearchResult]:
     """Return the pass with the nodes that must stay in float32 in its ``keep``, and why.
@@ -92,6 +101,9 @@ def search_kept_nodes(
         dims: Sizes to try, by the name of the symbolic dim; unknown names are ignored.
         feeds: The user's inputs for ``model``; by default they are made.
         safety: The promise of the passes before, see :func:`graphfix.proof.verify.verify`.
+        budget: What may be spent. When it is, as much is kept as is known to be enough.
+        known: The reasons that a search with a larger margin found: what it keeps is not enough,
+            and the search goes on from there.
         progress: Called with a short text at each step.
     """
     if not any(isinstance(x, Match) for x in chosen.sites(model)):
@@ -100,11 +112,15 @@ def search_kept_nodes(
     strict = replace(tolerance, max_abs=margin * tolerance.max_abs)
     known_dims = _known_dims(trials.before, dims or {})
     cases = _trial_cases(trials.before, known_dims, feeds)
-    search = _KeepSearch(trials, strict, safety, cases, known_dims)
+    budget = budget or SearchBudget(_TRIES)
+    search = _KeepSearch(trials, strict, safety, cases, budget, known_dims)
     search.use_all_cases = feeds is None and margin < _USUAL_MARGIN
-    keep_set = search.run(loud=feeds is None)
+    keep_set = search.run(KeepSet(dict(known or {})), loud=feeds is None)
     if feeds is None:
-        reasons = {name: f"{reason} ({_MADE_UP})" for name, reason in keep_set.reasons.items()}
+        reasons = {
+            name: reason if name in (known or {}) else f"{reason} ({_MADE_UP})"
+            for name, reason in keep_set.reasons.items()
+        }
         keep_set = replace(keep_set, reasons=reasons)
     verdict = search.verdict
     met = None if verdict is None or verdict.worst is None else verdict.ok
@@ -122,6 +138,7 @@ class _KeepSearch:
         tolerance: The largest allowed difference.
         safety: The promise of the passes before.
         cases: Inputs to try.
+        budget: What may be spent.
         dims: Sizes of all cases, by the name of the symbolic dim.
         use_all_cases: Whether candidates are run on all cases of verification instead, which has
             more, garbage in the padding among them.
@@ -132,6 +149,7 @@ class _KeepSearch:
     tolerance: Tolerance
     safety: Safety
     cases: list[Case]
+    budget: SearchBudget
     dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
     use_all_cases: bool = False
     verdict: Verdict | None = None
@@ -148,25 +166,41 @@ class _KeepSearch:
             dims=self.dims or None,
             tolerance=self.tolerance,
             safety=self.safety,
+            budget=self.budget.seconds,
         )
 
-    def run(self, *, loud: bool) -> KeepSet:
+    def run(self, known: KeepSet, *, loud: bool) -> KeepSet:
         """Return the nodes that must stay in float32.
 
         Args:
+            known: Those that a search before this one found; empty if there was none.
             loud: Whether to search the cases of verification, too, for overflows on a device, which
                 the CPU does not show: it keeps float32 between operators.
         """
         try:
-            Session(self.trials.build_candidate(KeepSet()), optimize=False).close()
+            Session(self.trials.build_candidate(known), optimize=False).close()
         except ModelError:
             return KeepSet()  # verification says why, and the model is not converted
-        keep_set = KeepSet(find_overflows(self.trials, KeepSet(), extreme_cases(self.cases)))
-        if loud and (demanding := self._demanding_cases(keep_set)):
-            keep_set = keep_set.with_reasons(find_overflows(self.trials, keep_set, demanding))
+        keep_set = known if known.reasons else self._find_all_overflows(loud=loud)
         if not self._passes_gate(keep_set):
-            keep_set = self._bisect_stretch(keep_set)
-        return self._store_weights(keep_set)
+            missed = {x for x, reason in keep_set.reasons.items() if reason.startswith(_MISSED)}
+            overflows = {x: y for x, y in keep_set.reasons.items() if x not in missed}
+            keep_set = self._bisect_stretch(KeepSet(overflows), missed)
+        with contextlib.suppress(SpentError):
+            keep_set = self._store_weights(keep_set)
+        return keep_set
+
+    def _find_all_overflows(self, *, loud: bool) -> KeepSet:
+        """Return what overflows in the cases of the search, and if ``loud`` in all."""
+        keep_set = self._add_overflows(KeepSet(), extreme_cases(self.cases), _RANGES_SHARE)
+        if loud and (demanding := self._demanding_cases(keep_set)):
+            keep_set = self._add_overflows(keep_set, demanding, _DEMANDING_SHARE)
+        return keep_set
+
+    def _add_overflows(self, keep_set: KeepSet, cases: Sequence[Case], share: float) -> KeepSet:
+        """Add what overflows in some cases, as far as a share of the time is enough."""
+        has_time = partial(self.budget.has_time, share)
+        return keep_set.with_reasons(find_overflows(self.trials, keep_set, cases, has_time))
 
     # Candidates
 
@@ -181,6 +215,8 @@ class _KeepSearch:
         losing_cases: list[Case] = []
         with contextlib.suppress(RunError):
             for case, diffs in self._diff_cases(model, original):
+                if not self.budget.has_time(_DEMANDING_SHARE):
+                    break
                 if any(x.nan_after > x.nan_before or x.inf_after > x.inf_before for x in diffs):
                     losing_cases.append(case)
         full_scale = [x for x in original.cases if x.full_scale and not x.poison]
@@ -189,7 +225,12 @@ class _KeepSearch:
         return [*losing_cases[:_MOST_LOSING_CASES], *more]
 
     def _passes_gate(self, keep_set: KeepSet) -> bool:
-        """Return whether a candidate meets the gate, as a device rounds and as the CPU does."""
+        """Return whether a candidate meets the gate, as a device rounds and as the CPU does.
+
+        Raises:
+            SpentError: No other candidate may be tried.
+        """
+        self.budget.take_try()
         self.trials.tell(f"converting to float16: trying with {len(keep_set)} kept")
         candidate = self.trials.build_candidate(keep_set)
         self.verdict = self._judge_model(emulate_float16(candidate))
@@ -221,24 +262,54 @@ class _KeepSearch:
 
     # The gate is missed
 
-    def _bisect_stretch(self, keep_set: KeepSet) -> KeepSet:
-        """Add the shortest stretch of the graph that must stay, without the parts that need not."""
-        names = [first_tensor_name(x) for x in self.trials.float_nodes]
+    def _bisect_stretch(self, keep_set: KeepSet, too_few: Collection[str] = ()) -> KeepSet:
+        """Add the shortest stretch of the graph that must stay, without the parts that need not.
 
-        def with_stretch(stretch: list[str]) -> KeepSet:
-            return keep_set.with_reasons(dict.fromkeys(stretch, "the gate is missed otherwise"))
+        If no more may be tried, it is the shortest that was found to be enough.
+
+        Args:
+            keep_set: What stays in any case.
+            too_few: What a search before this one has added.
+        """
+        names = [first_tensor_name(x) for x in self.trials.float_nodes]
+        shortest, verdict, reason = names, None, _MISSED
 
         def passes_with(stretch: list[str]) -> bool:
-            return self._passes_gate(with_stretch(stretch))
+            nonlocal shortest, verdict
+            passes = self._passes_gate(keep_set.with_reasons(dict.fromkeys(stretch, _MISSED)))
+            if passes:
+                shortest, verdict = stretch, self.verdict
+            return passes
 
-        scores = _score_node_names(self.trials.float_nodes)
-        if scores and passes_with(scores):
-            names = scores
-        else:
-            names = names[: _least_passing(len(names), lambda n: passes_with(names[:n]))]
-            names = names[
-                len(names) - _least_passing(len(names), lambda n: passes_with(names[-n:])) :
-            ]
+        try:
+            self._drop_parts(self._find_stretch(names, too_few, passes_with), passes_with)
+            if verdict is None:
+                passes_with(names)  # even that may miss it: inputs are rounded as well
+        except SpentError:
+            reason = f"{_MISSED}, as far as was tried: the search ended after {self.budget.spent}"
+        self.verdict = verdict or self.verdict
+        return keep_set.with_reasons(dict.fromkeys(shortest, reason))
+
+    def _find_stretch(
+        self,
+        names: list[str],
+        too_few: Collection[str],
+        passes_with: Callable[[list[str]], bool],
+    ) -> list[str]:
+        """Return the shortest stretch that is enough, with what was too few by itself."""
+
+        def with_known(stretch: Collection[str]) -> list[str]:
+            return [x for x in names if x in stretch or x in too_few]
+
+        scores = with_known(set(_score_node_names(self.trials.float_nodes)))
+        if len(scores) > len(too_few) and passes_with(scores):
+            return scores
+        end = _least_passing(len(names), lambda n: passes_with(with_known(set(names[:n]))))
+        size = _least_passing(end, lambda n: passes_with(with_known(set(names[end - n : end]))))
+        return with_known(set(names[end - size : end]))
+
+    def _drop_parts(self, names: list[str], passes_with: Callable[[list[str]], bool]) -> None:
+        """Try ever smaller parts of a stretch that is enough: it may be so without them."""
         size, least = len(names) // 2, len(names) // _MOST_PARTS
         while size > least:
             for start in reversed(range(0, len(names), size)):
@@ -246,8 +317,6 @@ class _KeepSearch:
                 if fewer and passes_with(fewer):
                     names = fewer
             size //= 2
-        self._passes_gate(with_stretch(names))
-        return with_stretch(names)
 
     # Weights
 

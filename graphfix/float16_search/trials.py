@@ -140,10 +140,15 @@ class Trials:
 
 
 def extreme_cases(cases: Sequence[Case]) -> list[Case]:
-    """Return the largest case, and the shortest: padding is most of a row there."""
+    """Return the largest case, and the shortest: padding is most of a row there.
+
+    One of them where all are as large, and none has padding.
+    """
     clean = [x for x in cases if not x.poison] or list(cases)
     by_size = sorted(clean, key=lambda case: case.element_count)
-    return by_size[-1:] if len(by_size) == 1 else [by_size[-1], by_size[0]]
+    one_size = by_size[0].element_count == by_size[-1].element_count
+    alike = one_size and not any(x.is_ragged for x in clean)
+    return by_size[-1:] if len(by_size) == 1 or alike else [by_size[-1], by_size[0]]
 
 
 def first_tensor_name(node: ir.Node) -> str:

@@ -5,7 +5,6 @@ fails, it tries half of its places, and half of those, until it has found each p
 a pass names a fallback, that is tried before any of its places is skipped.
 """
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +13,7 @@ from graphfix.editing.exclusions import WHOLE_PASS, Exclusions, Place
 from graphfix.engine.fixpoint import spec_of_check
 from graphfix.engine.pipeline import Progress
 from graphfix.engine.report import FailedRepair, PassReport, Report
-from graphfix.proof.budget import SECONDS
+from graphfix.proof.budget import SearchBudget, SpentError
 
 Places = frozenset[Place]
 Proves = Callable[[Sequence[Check], Exclusions, bool], str]
@@ -48,10 +47,6 @@ class Culprits:
         return replace(report, left=(*report.left, *self.left), searched=self.searched)
 
 
-class _SpentError(Exception):
-    """No more tries."""
-
-
 class CulpritSearch:
     """Searches for the places that spoil a repaired model.
 
@@ -63,7 +58,8 @@ class CulpritSearch:
             if it is proved. The last argument is whether a single place is to blame if it fails,
             so that locating the first difference is worth it.
         tell: Called with a short text at each step.
-        seconds: After how long no other model is tried; what is proved by then is kept.
+        budget: What may be spent; what is proved by then is kept. By default :data:`TRIES` and the
+            usual time.
     """
 
     def __init__(
@@ -73,7 +69,7 @@ class CulpritSearch:
         tensors: frozenset[str],
         proves: Proves,
         tell: Progress,
-        seconds: float = SECONDS,
+        budget: SearchBudget | None = None,
     ) -> None:
         self._chosen, self._tensors = tuple(chosen), tensors
         self._proves, self._tell = proves, tell
@@ -95,9 +91,7 @@ class CulpritSearch:
         self._proved: tuple[Places, dict[str, Pass]] = frozenset(), {}
         self._blamed: dict[Place, str] = {}
         self._tried_fallbacks = set[str]()
-        self._tries, self._seconds = 0, seconds
-        self._end = time.monotonic() + seconds
-        self._spent = ""
+        self._budget = budget or SearchBudget(TRIES)
 
     def run(self, reason: str, *, proves_unrepaired: bool) -> Culprits:
         """Search, and return the culprits.
@@ -117,7 +111,7 @@ class CulpritSearch:
             if isinstance(base, str):
                 return Culprits(searched=base)
             self._add_places(base, [x for x in everything if x not in base])
-        except _SpentError:
+        except SpentError:
             pass
         return self._build_result(everything)
 
@@ -128,13 +122,10 @@ class CulpritSearch:
         repaired = frozenset(places)
         key = repaired, tuple(x.spec() for x in self._stand_ins.values())
         if key not in self._reasons:
-            if self._tries >= TRIES or time.monotonic() > self._end:
-                many_tries = self._tries >= TRIES
-                self._spent = f"{TRIES} tries" if many_tries else f"--budget {self._seconds:g}"
-                raise _SpentError
-            self._tries += 1
+            self._budget.take_try()
             count, all_of_it = len(repaired), len(self._nodes_at)
-            self._tell(f"searching: try {self._tries}, {count} of {all_of_it} places repaired")
+            tries = self._budget.tries
+            self._tell(f"searching: try {tries}, {count} of {all_of_it} places repaired")
             passes = [self._stand_ins.get(spec_of_check(x), x) for x in self._chosen]
             leave = Exclusions(
                 only_repaired=self._allowed_tensors(repaired, self._stand_ins),
@@ -169,7 +160,7 @@ class CulpritSearch:
             remaining = frozenset(x for x in everything if x[0] != spec)
             if not self._failure_of(remaining):
                 return remaining
-        count = self._tries
+        count = self._budget.tries
         return (
             f"in {count} tries no single pass was found to be to blame: with none of them {reason}"
         )
@@ -213,9 +204,9 @@ class CulpritSearch:
     def _build_result(self, everything: Sequence[Place]) -> Culprits:
         proved, stand_ins = self._proved
         if not proved:
-            tries = f"in {self._tries} tries nothing was found that can be repaired"
+            tries = f"in {self._budget.tries} tries nothing was found that can be repaired"
             return Culprits(searched=tries)
-        untried = f"it was not tried: the search ended after {self._spent}"
+        untried = f"it was not tried: the search ended after {self._budget.spent}"
         reasons = {x: self._blamed.get(x, untried) for x in everything if x not in proved}
         denied = {
             x: f"left as it is, since with this repair {reason}" for x, reason in reasons.items()
@@ -245,10 +236,8 @@ class CulpritSearch:
         )
 
     def _search_sentence(self, bad: int) -> str:
-        verb = "is" if bad == 1 else "are"
-        return (
-            f"{bad} of {len(self._nodes_at)} places {verb} to blame, found in {self._tries} tries"
-        )
+        verb, tries = "is" if bad == 1 else "are", self._budget.tries
+        return f"{bad} of {len(self._nodes_at)} places {verb} to blame, found in {tries} tries"
 
 
 def _specs_of(places: Iterable[Place]) -> list[str]:

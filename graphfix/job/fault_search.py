@@ -11,11 +11,10 @@ from graphfix.engine.report import FailedRepair, Report
 from graphfix.errors import GraphfixError
 from graphfix.files import io
 from graphfix.graph.walks import all_nodes
-from graphfix.job.culprits import Culprits, CulpritSearch
+from graphfix.job.culprits import TRIES, Culprits, CulpritSearch
 from graphfix.job.prove import failure_reason, prove
 from graphfix.job.repair import repair_model
 from graphfix.job.task import Task
-from graphfix.proof.budget import SECONDS
 from graphfix.proof.verify import BaselineCache
 
 
@@ -95,8 +94,8 @@ def find_culprits(
     pass_reports = [x for x in report.passes if x.name in {check.name for check in chosen}]
     reason = "" if rounds else failure_reason(report)
     tensors = tensors_of(io.load(task.source))
-    seconds = task.budget or SECONDS
-    search = CulpritSearch(chosen, pass_reports, tensors, failure_with, task.tell, seconds)
+    budget = task.limit_search(TRIES)
+    search = CulpritSearch(chosen, pass_reports, tensors, failure_with, task.tell, budget)
     return search.run(reason, proves_unrepaired=proves_unrepaired)
 
 

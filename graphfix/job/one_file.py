@@ -1,7 +1,7 @@
 """Repairs one model file into another."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Unpack
 
 import onnx_ir as ir
 
-from graphfix.core import Check
+from graphfix.core import Check, calibrated_passes
 from graphfix.editing.exclusions import NO_EXCLUSIONS, Exclusions
 from graphfix.engine import pipeline
 from graphfix.engine.report import Report
@@ -117,13 +117,23 @@ def _repair_and_write(
     computes is the same for each of them, and it is run once.
     """
     original_outputs = original_outputs or _original_outputs(task)
+    known: dict[str, Mapping[str, str]] = {}
+    rounds = calibrated_passes(task.chosen)
     for margin in MARGINS if task.check and task.has_calibrated_passes else MARGINS[:1]:
-        model, report = repair_model(task, leave, margin, loaded.pop() if loaded else None)
+        model, report = repair_model(task, leave, margin, loaded.pop() if loaded else None, known)
         shapes.drop_shapes(model)  # saving needs none, and it is when most memory is held
         report = task.complete_report(report, need)
         with drafting(model, changed=report.changed) as draft:
             if task.check:
-                report = prove(task, draft.path, model, report, original_outputs=original_outputs)
+                report = prove(
+                    task,
+                    draft.path,
+                    model,
+                    report,
+                    # Where a rounding is too coarse, less is rounded: no tensor is to blame.
+                    locate=not rounds or not all(x.optional for x in rounds),
+                    original_outputs=original_outputs,
+                )
             if report.ok:
                 if not task.has_calibrated_passes:
                     draft.keep()
@@ -145,7 +155,7 @@ def _repair_and_write(
                     alternative.apply_to(task), target, drafting, alternative.leave, need
                 )
             )
-        if is_hopeless(report):
+        if is_hopeless(report) or task.is_late:
             break
     return report
 

@@ -12,6 +12,7 @@ from graphfix.job.rounding_search import has_rounded
 from graphfix.job.task import Task
 from graphfix.lengths.length_input import LengthInput
 from graphfix.probing.padded import PaddedVerdict, padded
+from graphfix.proof.budget import Budget
 from graphfix.proof.verify import BaselineCache, Tolerance, verify
 
 
@@ -49,7 +50,7 @@ def prove(
         locate=locate,
         held=original_outputs,
         brief=brief,
-        budget=task.budget,
+        budget=Budget(task.proof_seconds, task.total_seconds),
         progress=lambda step: task.tell(f"verifying {step}"),
     )
     report = dataclasses.replace(report, verdict=verdict)

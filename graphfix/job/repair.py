@@ -1,6 +1,7 @@
 """Loads and repairs a model; nothing is written before the proof."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
@@ -14,7 +15,7 @@ from graphfix.engine import pipeline
 from graphfix.engine.report import FailedRepair, Report
 from graphfix.errors import PassError
 from graphfix.files import io
-from graphfix.job.rounding_search import MARGINS, Calibration
+from graphfix.job.rounding_search import MARGINS, TRIES, Calibration
 from graphfix.job.task import Task
 
 
@@ -23,6 +24,7 @@ def repair_model(
     leave: Exclusions = NO_EXCLUSIONS,
     margin: float = MARGINS[0],
     loaded: ir.Model | None = None,
+    known: dict[str, Mapping[str, str]] | None = None,
 ) -> tuple[ir.Model, Report]:
     """Repair the task's model; return it with the report of the passes.
 
@@ -33,6 +35,7 @@ def repair_model(
         leave: What is to be skipped.
         margin: Which share of the gate a pass that rounds may use.
         loaded: The model, if it was loaded already; it is repaired in place.
+        known: What passes that round left in float32 with larger margins, by the pass.
 
     Raises:
         PassError: A pass raises that the result cannot do without, or any if ``task.strict``.
@@ -49,7 +52,14 @@ def repair_model(
         settle = None
         if task.check:
             settle = Calibration(
-                task.chosen, task.dims, task.feeds, task.tolerance, task.tell, margin
+                task.chosen,
+                task.dims,
+                task.feeds,
+                task.tolerance,
+                task.tell,
+                margin,
+                task.limit_search(TRIES),
+                {} if known is None else known,
             )
         try:
             report = pipeline.apply_passes(

@@ -13,12 +13,15 @@ from graphfix.feeds.signature import Signature
 from graphfix.feeds.user_feeds import case_from_feeds
 from graphfix.files import io
 from graphfix.paths import StrPath
+from graphfix.proof.budget import SearchBudget
 from graphfix.proof.compare import HALF_GATE, Tolerance
 from graphfix.runtime.compared_session import open_original
 
 # The shares of the gate that a pass that rounds may use on the inputs of its search, since other
 # inputs may do worse. Below a half, the search tries as many inputs as verification.
 MARGINS = (0.5, 0.4, 0.2)
+# How many candidates a search tries at most.
+TRIES = 60
 
 
 @dataclasses.dataclass
@@ -32,6 +35,9 @@ class Calibration:
         tolerance: The gate.
         tell: Called with a short text at each step.
         margin: Which share of the gate may be used.
+        budget: What the search may spend.
+        known: What searches with larger margins found, by the pass: why nodes stay. What this one
+            finds is added.
         met: Whether the result meets the aim.
     """
 
@@ -41,6 +47,8 @@ class Calibration:
     tolerance: Tolerance | None
     tell: pipeline.Progress
     margin: float
+    budget: SearchBudget = dataclasses.field(default_factory=lambda: SearchBudget(TRIES))
+    known: dict[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     met: bool | None = None
 
     def __call__(self, check: Check, model: ir.Model, ran: tuple[PassReport, ...]) -> Check:
@@ -64,6 +72,8 @@ class Calibration:
                 dims=self.dims,
                 feeds=arrays,
                 safety=weakest_promise([check.safety, *(p.safety for p in ran if p.changes)]),
+                budget=self.budget,
+                known=self.known.get(check.spec()),
                 progress=self.tell,
             )
         except ModelError:
@@ -71,6 +81,7 @@ class Calibration:
                 open_original(source).close()  # raises if the original itself does not load
             raise
         mark_reasons(model, search_result.reasons)
+        self.known[check.spec()] = search_result.reasons
         self.met = search_result.met
         return new
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from graphfix.files.model_input import Dims, refuse_unknown_options, sizes_by_di
 from graphfix.files.weights import Placement
 from graphfix.job.rounding_search import rounding_tolerance
 from graphfix.paths import StrPath, require_path
+from graphfix.proof.budget import SECONDS, SearchBudget
 from graphfix.proof.verify import Tolerance
 from graphfix.runtime import memory_need
 from graphfix.runtime.port import Feeds
@@ -46,7 +48,8 @@ class Options(TypedDict, total=False):
             searched for, and nothing is written.
         page: Where a page about the result is going to be; one that is there is about the model
             that is replaced, and is removed with it.
-        budget: How many seconds a proof may take, about; see :func:`graphfix.proof.verify.verify`.
+        budget: How many seconds searches and proofs may take together, about; see
+            :func:`graphfix.proof.verify.verify`.
         progress: Called with a short text at each step.
     """
 
@@ -79,9 +82,10 @@ class Task:
         ep: Where the repaired model is run.
         kernels: Whether to count kernels; None: if it is verified and not huge.
         strict: Whether a failed verdict is the end, and no search for bad places begins.
-        budget: How many seconds a proof may take.
+        budget: How many seconds searches and proofs may take together, about.
         exclude: Nodes to repair nothing at.
         tell: Called with a short text at each step.
+        start: When the work began, on the clock of :func:`time.monotonic`.
     """
 
     source: Path
@@ -96,6 +100,7 @@ class Task:
     budget: float | None = None
     exclude: Sequence[str] = ()
     tell: Progress = lambda _: None
+    start: float = field(default_factory=lambda: time.monotonic())
 
     @classmethod
     def from_options(cls, source: StrPath, options: Options) -> Task:
@@ -117,6 +122,26 @@ class Task:
     def has_calibrated_passes(self) -> bool:
         """Return whether a pass rounds, and so is calibrated by running the model."""
         return bool(calibrated_passes(self.chosen))
+
+    @property
+    def total_seconds(self) -> float:
+        """Return how many seconds all searches and proofs may take."""
+        return self.budget or SECONDS
+
+    @property
+    def proof_seconds(self) -> float:
+        """Return how many seconds the next proof may take: what is left, a third at least."""
+        spent = time.monotonic() - self.start
+        return max(self.total_seconds - spent, self.total_seconds / 3)
+
+    @property
+    def is_late(self) -> bool:
+        """Return whether no more than the least is left for a proof."""
+        return self.proof_seconds <= self.total_seconds / 3
+
+    def limit_search(self, most: int) -> SearchBudget:
+        """Return what a search may spend: tries, and half of the time; a proof follows it."""
+        return SearchBudget(most, self.proof_seconds / 2, self.total_seconds)
 
     def with_passes(self, chosen: Sequence[Check], model: ir.Model) -> Task:
         """Return the task with these passes, at the sizes that ``model`` and the result run at."""

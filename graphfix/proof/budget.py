@@ -1,4 +1,4 @@
-"""Time budget of a proof: how long it may run the original, and the cases it left untried."""
+"""Budgets: how long a proof may run the original, and how much a search may try."""
 
 import time
 from collections.abc import Callable
@@ -23,10 +23,12 @@ class Budget:
 
     Attributes:
         seconds: How long the whole proof may take.
+        total: The budget that this is a part of, as users know it.
         over: The cases that were not tried.
     """
 
     seconds: float = SECONDS
+    total: float | None = None
     over: list[str] = field(default_factory=list)
     _spent: float = 0.0
     _largest: tuple[int, float] = (0, 0.0)  # elements fed, seconds taken
@@ -65,4 +67,46 @@ class Budget:
 
     def __str__(self) -> str:
         more = plural(len(dict.fromkeys(self.over)), "more case")
-        return f"{more}, such as {self.over[0]!r} (over --budget {self.seconds:g})"
+        return f"{more}, such as {self.over[0]!r} (over --budget {self.total or self.seconds:g})"
+
+
+class SpentError(Exception):
+    """A search may try no more."""
+
+
+@dataclass
+class SearchBudget:
+    """What a search may spend: so many tries, and about so many seconds.
+
+    Attributes:
+        most: How many tries.
+        seconds: How long, from now on; the first try, and one that has begun, may take longer.
+        total: The budget that this is a part of, as users know it.
+        tries: How many there were.
+        spent: What ended the search, in a few words; empty while it may go on.
+    """
+
+    most: int
+    seconds: float = SECONDS
+    total: float | None = None
+    tries: int = 0
+    spent: str = ""
+    _start: float = field(default_factory=lambda: time.monotonic())
+
+    def has_time(self, share: float = 1.0) -> bool:
+        """Return whether less than a share of the time has passed."""
+        return time.monotonic() - self._start < share * self.seconds
+
+    def take_try(self) -> None:
+        """Count one more try.
+
+        Raises:
+            SpentError: There may be no more.
+        """
+        if self.tries >= self.most:
+            self.spent = plural(self.most, "try", "tries")
+        elif self.tries and not self.has_time():
+            self.spent = f"--budget {self.total or self.seconds:g}"
+        if self.spent:
+            raise SpentError
+        self.tries += 1

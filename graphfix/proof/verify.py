@@ -86,8 +86,9 @@ class Options(TypedDict, total=False):
         seed: The same seed makes the same inputs.
         held: Stores what the original computed, so that the next call need not run it again.
         brief: Whether to stop at the first case that differs.
-        budget: About how many seconds it may take, a minute by default. Of a slow model fewer and
-            smaller cases are tried, and the verdict names those that were not.
+        budget: About how many seconds it may take, a minute by default, or a
+            :class:`graphfix.proof.budget.Budget`. Of a slow model fewer and smaller cases are
+            tried, and the verdict names those that were not.
         progress: Called with a short text at each step.
     """
 
@@ -103,7 +104,7 @@ class Options(TypedDict, total=False):
     seed: int
     held: BaselineCache | None
     brief: bool
-    budget: float | None
+    budget: float | Budget | None
     progress: Progress | None
 
 
@@ -143,6 +144,7 @@ class LoadedOriginal:
         dims: Sizes to use where cases are made, by the name of the symbolic dim.
         tolerance: The largest allowed difference.
         safety: As for :func:`verify`.
+        budget: As for :func:`verify`.
 
     Raises:
         FeedError: There are no inputs that it runs.
@@ -157,12 +159,16 @@ class LoadedOriginal:
         dims: Mapping[str, Sequence[int]] | None = None,
         tolerance: Tolerance,
         safety: Safety,
+        budget: float | None = None,
     ) -> None:
-        self._job = _Verification(
-            model,
-            model,
-            {"cases": cases, "dims": dims, "tolerance": tolerance, "safety": safety},
-        )
+        options: Options = {
+            "cases": cases,
+            "dims": dims,
+            "tolerance": tolerance,
+            "safety": safety,
+            "budget": budget,
+        }
+        self._job = _Verification(model, model, options)
         self._job.run_before()
         self.cases = [run.case for run in self._job.runs]
 
@@ -178,6 +184,10 @@ class LoadedOriginal:
             RunError: An operator failed.
         """
         return self._job.compare_case(session, index, more or {})
+
+
+def _as_budget(budget: float | Budget | None) -> Budget:
+    return budget if isinstance(budget, Budget) else Budget(budget or SECONDS)
 
 
 class _RepairedFailedError(Exception):
@@ -215,7 +225,7 @@ class _Verification:
             lambda: self._repaired_model,
             self._tolerance,
             self._report_progress,
-            Budget(options.get("budget") or SECONDS),
+            _as_budget(options.get("budget")),
         )
 
     def load_from(self, cache: BaselineCache) -> bool:

@@ -142,10 +142,11 @@ def _part_of_split(match: PartSite, op: Builder) -> ir.Value:
         return op.make_outputs("Split", present, match.data, sizes, axis=axis)[0]
 
     sequence = match.node.inputs[0]
-    first = op.build_once(("parts", sequence), build, match.data)
+    assert sequence is not None  # or it would be no site
+    first = op.build_once(("parts", sequence), build, sequence)
     split = first.producer()
     parts = (first,) if split is None else split.outputs
-    for use in tuple(sequence.uses()) if sequence is not None else ():
+    for use in tuple(sequence.uses()):
         index = sequence_index(use.node, ints_of)
         if index is None or not -len(parts) <= index < len(parts):
             continue  # its own site says so

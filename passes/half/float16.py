@@ -22,6 +22,7 @@ from .conversion.constants import constants_of
 from .conversion.edit import Float16Conversion
 from .conversion.float32_nodes import Float32Nodes
 from .conversion.gain import IN_INT8, explain_no_gain, is_quantized, is_worth_converting
+from .conversion.name_patterns import NamePatterns
 from .conversion.value_types import ElementTypes
 
 # So many constants that lose numbers are named, in a report; check names all.
@@ -178,9 +179,10 @@ class Float16(Pass):
 
     def _find_float32_nodes(self, model: ir.Model) -> Float32Nodes:
         """Return the float32 nodes, with the reasons of those that stay."""
-        keep, only = _split_names(self.keep), _split_names(self.only)
+        keep, only, store = map(_split_names, (self.keep, self.only, self.store))
         view = View(model)
-        kept_nodes = Float32Nodes(view, ElementTypes(view), keep, only, _split_names(self.store))
+        patterns = map(NamePatterns, (keep, only, store))
+        kept_nodes = Float32Nodes(view, ElementTypes(view), *patterns)
         if not only and is_quantized(kept_nodes):
             for node in kept_nodes.nodes:
                 kept_nodes.keep_node(node, IN_INT8)
@@ -189,7 +191,7 @@ class Float16(Pass):
         if (name := _first_unknown((*keep, *only), names)) is not None:
             raise UsageError(f"float16: there is no node, tensor or operator {name!r} to keep")
         constant_names = {x.name for x, _ in constants_of(model.graph)}
-        if (name := _first_unknown(kept_nodes.store, constant_names)) is not None:
+        if (name := _first_unknown(store, constant_names)) is not None:
             raise UsageError(f"float16: there is no constant {name!r} to store")
         return kept_nodes
 

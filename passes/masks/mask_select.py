@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import Array, const_of
@@ -16,6 +16,8 @@ from ..common.fusible import FLOATS, only_user
 
 # Numbers that a constant may be expanded to: heads, and not places.
 _MAX_EXPANDED_SIZE = 1024
+# The opset that Where begins with.
+_WHERE = 9
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,12 @@ class MaskSelect(NodePass[SelectSite]):
     sentence = "a mask is cast, multiplied or expanded, where one Where of two constants would do"
     anchors = ("Mul", "Expand")
 
-    def match(self, node: ir.Node, view: View) -> SelectSite | None:
+    def match(self, node: ir.Node, view: View) -> SelectSite | Skip | None:
         """Return the site if one Where of two constants can make the addend."""
-        return _match_expanded(node) if is_op(node, "Expand") else _match_product(node, view)
+        site = _match_expanded(node) if is_op(node, "Expand") else _match_product(node, view)
+        if site is not None and view.opset_of_node(node) < _WHERE:
+            return Skip(node, f"Where begins with opset {_WHERE}: convert the model to it")
+        return site
 
     def rewrite(self, match: SelectSite, op: Builder) -> ir.Value:
         """Build ``Where(truth, when_true, when_false)``."""

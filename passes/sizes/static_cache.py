@@ -19,6 +19,7 @@ from graphfix.facts.symbolic.expressions import replace_symbols, symbols_of
 from graphfix.facts.symbolic.sums import window_limit
 from graphfix.facts.view import View
 from graphfix.graph.text import describe_node, node_label
+from graphfix.graph.walks import opset_of
 from graphfix.spec.options import Sizes
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import did_you_mean
@@ -27,6 +28,8 @@ from .cache.cache_builder import CacheBuilder
 from .cache.cache_effects import CacheEdit, CacheEffects
 from .cache.length_dependence import LengthDependence
 
+# A Range of integers, and a Slice whose ends are inputs.
+_LEAST_OPSET = 11
 _MAX_LISTED = 3
 _PROFILE_HINT = ". What the profile makes plain may be analysed: -p directml,static-cache"
 
@@ -185,6 +188,9 @@ class _SharedLengthCaches:
     def sites(self) -> Iterator[CacheEdit | Skip]:
         """Yield each node that changes, in order."""
         graph = self._model.graph
+        if len(graph) and opset_of(self._model) < _LEAST_OPSET:
+            yield Skip(graph[0], f"it takes opset {_LEAST_OPSET}: convert the model to it")
+            return
         inputs_by_name = {x.name: x for x in graph.inputs}
         caches = [x for x in graph.inputs if x.name in {s.input for s in self._states}]
         masks = [

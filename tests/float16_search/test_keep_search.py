@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,9 @@ from graphfix.float16_search import float16_range, keep_search
 from graphfix.float16_search.emulate import emulate_float16
 from graphfix.float16_search.keep_search import search_kept_nodes
 from graphfix.float16_search.trials import KeepSet, Trials
+from graphfix.proof.budget import SearchBudget
 from graphfix.proof.compare import HALF_GATE
+from graphfix.proof.inner_tensors import TensorPairs
 from graphfix.proof.verify import LoadedOriginal, Verdict
 from graphfix.runtime.local_session import Session
 
@@ -312,9 +314,11 @@ def test_what_is_run_dozens_of_times_costs_little(monkeypatch: pytest.MonkeyPatc
     rows: list[list[int]] = []
     looked = keep_search.find_overflows
 
-    def seen(trials: Trials, kept: KeepSet, cases: Sequence[Case]) -> dict[str, str]:
+    def seen(
+        trials: Trials, kept: KeepSet, cases: Sequence[Case], has_time: Callable[[], bool]
+    ) -> dict[str, str]:
         rows.append([x.feeds["x"].shape[0] for x in cases])
-        return looked(trials, kept, cases)
+        return looked(trials, kept, cases, has_time)
 
     monkeypatch.setattr(keep_search, "find_overflows", seen)
     search_kept_nodes(HEAVY.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
@@ -340,6 +344,73 @@ def test_a_candidate_that_misses_the_gate_is_run_no_further(
     search_kept_nodes(CANCELS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
     assert any(not x[-1] for x in runs)
     assert all(all(x[:-1]) for x in runs)
+
+
+def test_a_search_ends_with_its_tries_and_keeps_what_is_enough() -> None:
+    kept: list[int] = []
+    for most in (1, 4, 6):
+        told: list[str] = []
+        spending = SearchBudget(most)
+        chosen, result = search_kept_nodes(
+            CANCELS.clone(),
+            graphfix.get_pass("float16"),
+            tolerance=HALF_GATE,
+            budget=spending,
+            progress=told.append,
+        )
+        assert spending.tries == sum("trying with" in x for x in told) == most
+        assert "d" in result.reasons
+        ended = f"the search ended after {spending.spent} ("
+        assert all(ended in reason for reason in result.reasons.values())
+        after = CANCELS.clone()
+        graphfix.run(after, chosen)
+        assert graphfix.verify(CANCELS, emulate_float16(after), tolerance=HALF_GATE).ok
+        kept.append(len(result.reasons))
+    # What was not found to be right in float16 stays in float32: all, after a single try.
+    assert len(CANCELS.graph) == kept[0] > kept[1] >= kept[2]
+
+
+def test_a_search_goes_on_from_what_one_before_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, first = search_kept_nodes(CANCELS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
+    monkeypatch.setattr(keep_search, "find_overflows", None)  # it is known what overflows
+    spending = SearchBudget(60)
+    _, again = search_kept_nodes(
+        CANCELS.clone(),
+        graphfix.get_pass("float16"),
+        tolerance=HALF_GATE,
+        margin=0.4,
+        budget=spending,
+        known=first.reasons,
+    )
+    assert again.reasons == first.reasons
+    assert spending.tries == 1
+    # What is known is not enough: more is kept beside it.
+    _, more = search_kept_nodes(
+        CANCELS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE, known={"c": "known"}
+    )
+    assert more.reasons["c"] == "known"
+    assert "d" in more.reasons
+    assert more.verdict is not None
+    assert more.verdict.ok
+
+
+def test_without_time_one_candidate_is_tried_and_the_smallest_part_of_the_ranges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    streamed: list[str] = []
+    stream = Trials.stream_tensors
+
+    def seen(self: Trials, candidate: ir.Model, case: Case) -> TensorPairs:
+        streamed.append(case.name)
+        return stream(self, candidate, case)
+
+    monkeypatch.setattr(Trials, "stream_tensors", seen)
+    spending = SearchBudget(60, -1.0, 9.0)
+    _, result = search_kept_nodes(
+        OVERFLOWS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE, budget=spending
+    )
+    assert spending.tries == len(streamed) == 1
+    assert {"c", "d"} <= set(result.reasons)
 
 
 def test_what_a_candidate_computes_is_inferred_once_for_all(

@@ -144,13 +144,15 @@ def test_a_search_that_meets_its_aim_in_no_way_is_not_begun_again(
 ) -> None:
     """With less of the gate it would find as little, and take as long."""
     source, margins, least = tmp_path / "m.onnx", list[float](), [1.0]
+    known_each_time: list[object] = []
     ir.save(OVERFLOWS.clone(), source)
 
     def settle(
-        model: ir.Model, chosen: Pass, *, margin: float, **_: object
+        model: ir.Model, chosen: Pass, *, margin: float, known: object, **_: object
     ) -> tuple[Pass, KeepSearchResult]:
         margins.append(margin)
-        return chosen, KeepSearchResult(met=margin > least[-1])
+        known_each_time.append(known)
+        return chosen, KeepSearchResult({"none": f"at {margin}"}, met=margin > least[-1])
 
     monkeypatch.setattr(keep_search, "search_kept_nodes", settle)
     for met, tried in ((1.0, [0.5]), (0.0, [0.5, 0.4, 0.2])):
@@ -159,6 +161,8 @@ def test_a_search_that_meets_its_aim_in_no_way_is_not_begun_again(
         report = job.repair_file(source, tmp_path / "out.onnx", "float16", kernels=False)
         assert [x.by for x in report.left] == ["float16"]
         assert margins == tried
+    # Each goes on from what the one before has found.
+    assert known_each_time == [None, None, {"none": "at 0.5"}, {"none": "at 0.4"}]
 
 
 def test_what_has_nothing_to_convert_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:

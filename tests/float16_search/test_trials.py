@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graphfix.feeds.case import Case
+from graphfix.feeds.case import Case, Poison
 from graphfix.float16_search.trials import KeepSet, Trials, extreme_cases, first_tensor_name
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]> g (float[T, 4] x, int64[1] i) => (y) {
@@ -83,8 +83,10 @@ def test_the_name_of_a_node_is_its_first_tensor() -> None:
     assert first_tensor_name(node) == ""
 
 
-def case(size: int, poison: str = "") -> Case:
-    return Case(f"{size}{poison}", {}, {"x": np.zeros(size), "y": np.zeros(1)}, poison=poison)
+def case(size: int, poison: Poison = "", content: int | None = None) -> Case:
+    feeds = {"x": np.zeros(size), "y": np.zeros(1)}
+    valid = {} if content is None else {"T": (content,)}
+    return Case(f"{size}{poison}", {"T": size}, feeds, valid, poison=poison)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,8 @@ def case(size: int, poison: str = "") -> Case:
         ([case(3), case(9, "NaN"), case(5)], ["5", "3"]),
         ([case(3, "NaN"), case(9, "NaN")], ["9NaN", "3NaN"]),
         ([case(3), case(9, "NaN")], ["3"]),
+        ([case(3), case(3)], ["3"]),
+        ([case(3), case(3, content=1)], ["3", "3"]),
     ],
 )
 def test_the_largest_and_the_shortest_case(cases: list[Case], names: list[str]) -> None:

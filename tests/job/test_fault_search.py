@@ -19,6 +19,8 @@ from graphfix.engine import pipeline, registry
 from graphfix.engine.report import PassReport
 from graphfix.errors import PassError
 from graphfix.job import culprits
+from graphfix.proof import budget
+from graphfix.proof.budget import SearchBudget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -499,7 +501,8 @@ def searched(
         return "it differs" if there(spoiled) or there(needed) < len(needed) else ""
 
     tensors = frozenset(f"t{j}" for j in range(max(sizes, default=0)))
-    found = culprits.CulpritSearch(chosen, done, tensors, proves, lambda _: None, seconds)
+    spending = SearchBudget(culprits.TRIES, seconds)
+    found = culprits.CulpritSearch(chosen, done, tensors, proves, lambda _: None, spending)
     return found.run("it differs", proves_unrepaired=alone), tries
 
 
@@ -548,8 +551,8 @@ def test_a_search_that_is_given_up_leaves_what_it_has_not_tried(
 def test_a_search_ends_with_its_budget_and_keeps_what_is_proved(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seconds = iter(range(100))  # one at the beginning and one before each try
-    monkeypatch.setattr(culprits.time, "monotonic", lambda: float(next(seconds)))
+    seconds = iter(range(100))  # one at the beginning, one before each other try
+    monkeypatch.setattr(budget.time, "monotonic", lambda: float(next(seconds)))
     found, tries = searched([8, 8], {("p0", "t5"), ("p1", "t5")}, seconds=5)
     assert tries[0] == 5
     deny, only = found.exclusions

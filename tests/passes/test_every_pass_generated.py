@@ -86,7 +86,7 @@ def failure(proto: onnx.ModelProto, before: ir.Model, spec: str) -> tuple[str, i
     except GraphfixError:  # a sentence about the model or the options
         return "it refuses, and has changed the model" if data(before) != bytes_before else "", None
     if any(x.raised for x in report.left):
-        return report.left[0].reason, None
+        return report.left[0].why, None
     if not report.changed:
         return "it has changed bytes, no node" if data(before) != bytes_before else "", None
     text = kept(proto, before, check)

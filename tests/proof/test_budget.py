@@ -9,7 +9,7 @@ import pytest
 
 from graphfix.feeds.case import Case
 from graphfix.proof import budget
-from graphfix.proof.budget import Budget
+from graphfix.proof.budget import Budget, SearchBudget, SpentError
 from graphfix.proof.verify import verify
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.run_errors import OverBudgetError, StoppedError
@@ -85,3 +85,25 @@ def test_a_slow_model_is_verified_at_what_fits(
     assert not any("reaches an output" in x for x in found.not_tried)
     assert time is budget.time
     assert len(verify(model, model, budget=6000.0).cases) > 10
+
+
+def test_a_search_ends_with_its_tries_or_its_time_and_says_which(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(budget.time, "monotonic", clock)
+    few = SearchBudget(2, 5.0)
+    few.take_try()
+    few.take_try()
+    with pytest.raises(SpentError):
+        few.take_try()
+    assert (few.tries, few.spent) == (2, "2 tries")
+    short = SearchBudget(9, 5.0, 60.0)
+    clock.now = 3.0
+    assert short.has_time(0.7)
+    assert not short.has_time(0.6)
+    clock.now = 6.0
+    short.take_try()  # one always is
+    with pytest.raises(SpentError):
+        short.take_try()
+    assert (short.tries, short.spent) == (1, "--budget 60")

@@ -1,8 +1,7 @@
 """Nodes that stay in float32, and why, by what the graph and its constants show."""
 
-import fnmatch
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
@@ -16,6 +15,7 @@ from graphfix.ops.signatures import OpSignature
 from .constant_range import find_hiding_inputs, keep_unfit_constants
 from .constants import WEIGHT, has_weights
 from .kept_nodes import KeptNodes
+from .name_patterns import NamePatterns
 from .number_kinds import find_counting_nodes
 from .sums import keep_running_sums, keep_statistics
 
@@ -39,9 +39,9 @@ class Float32Nodes(KeptNodes):
         store: Patterns of constants that are stored in float16 whatever reads them.
     """
 
-    keep: Sequence[str] = ()
-    only: Sequence[str] = ()
-    store: Sequence[str] = ()
+    keep: NamePatterns = field(default_factory=NamePatterns)
+    only: NamePatterns = field(default_factory=NamePatterns)
+    store: NamePatterns = field(default_factory=NamePatterns)
 
     def __post_init__(self) -> None:
         for node in self.nodes:
@@ -103,14 +103,15 @@ class Float32Nodes(KeptNodes):
         return takes_half or not kernel.accepts_type(variable, ir.DataType.FLOAT)
 
     def _requested_reason(self, node: ir.Node) -> str:
-        if self.only and not _matching_pattern(node, self.only):
+        names = (node.op_type, node.name or "", *(x.name or "" for x in node.outputs))
+        if self.only.patterns and not self.only.first_match(names):
             return "it is not among only="
-        pattern = _matching_pattern(node, self.keep)
+        pattern = self.keep.first_match(names)
         return f"keep={pattern}" if pattern else ""
 
     def is_stored_half(self, value: ir.Value) -> bool:
         """Return whether a constant is stored in float16 whatever reads it."""
-        return any(fnmatch.fnmatchcase(value.name or "", x) for x in self.store)
+        return bool(self.store.first_match([value.name or ""]))
 
     def becomes_half(self, value: ir.Value, size: int) -> bool:
         """Return whether a constant becomes float16; small ones stay for float32 readers."""
@@ -186,13 +187,6 @@ class Float32Nodes(KeptNodes):
             ends = (producer, *(x.node for x in value.uses() if self._is_typed(x.node)))
             count += len({x in self.reasons or x in also_kept for x in ends}) > 1
         return count
-
-
-def _matching_pattern(node: ir.Node, patterns: Iterable[str]) -> str:
-    """Return the first pattern that matches a node, or ""."""
-    own_names = (node.op_type, node.name or "", *(x.name or "" for x in node.outputs))
-    matching = (x for x in patterns if any(fnmatch.fnmatchcase(name, x) for name in own_names))
-    return next(matching, "")
 
 
 def _reason_of_operator(node: ir.Node) -> str:

@@ -14,6 +14,8 @@ from .length_dependence import CacheAxis
 
 _INT64 = ir.DataType.INT64
 _SCALAR = np.array([], np.int64)
+# From this opset on Max takes integers.
+_MAX_TAKES_INTEGERS = 12
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,14 @@ class CacheBuilder:
         shift = self._invalid_along(cache_axis)
         if factors is not None:
             shift = op.Mul(shift, np.array(factors, np.int64))
-        return op.Max(op.Add(index, self._cast_like(shift, index)), self._zero_like(index))
+        return self.clamp_at_zero(op.Add(index, self._cast_like(shift, index)))
 
     def clamp_at_zero(self, index: ir.Value) -> ir.Value:
         """Build row numbers with negative ones, those of invalid rows, set to 0."""
-        return self._op.Max(index, self._zero_like(index))
+        op, zero = self._op, self._zero_like(index)
+        if op.view.opset_of_node(op.site) < _MAX_TAKES_INTEGERS:
+            return op.Where(op.Less(index, zero), zero, index)
+        return op.Max(index, zero)
 
     def rebuild_cumsum(self, node: ir.Node, summed: ir.Value) -> ir.Value:
         """Build a CumSum once more, of another operand."""
@@ -74,9 +79,7 @@ class CacheBuilder:
     def cumsum_positions(self, node: ir.Node, summed: ir.Value) -> ir.Value:
         """Build the positions that a CumSum counts, plus the entries that caches have dropped."""
         op, positions = self._op, self.rebuild_cumsum(node, summed)
-        dropped = op.Max(
-            op.Sub(self._valid_count, np.array([self._size], np.int64)), np.array(0, np.int64)
-        )
+        dropped = self.clamp_at_zero(op.Sub(self._valid_count, np.array([self._size], np.int64)))
         return op.Add(positions, self._cast_like(dropped, positions))
 
     def zero_invalid(
@@ -150,7 +153,7 @@ class CacheBuilder:
             if follows_cache
             else op.Sub(index, self._invalid_entries())
         )
-        return op.Gather(table, op.Max(index, np.array(0, np.int64)), axis=axis)
+        return op.Gather(table, self.clamp_at_zero(index), axis=axis)
 
     # Shared by all
 

@@ -108,6 +108,20 @@ def test_a_part_that_is_read_twice_and_is_an_output_keeps_both_names() -> None:
     assert [x.op_type for x in after.graph if x.op_type.startswith("Seq")] == ["SequenceAt"]
 
 
+def test_branches_with_tensors_of_one_name_have_a_split_each() -> None:
+    """One in the graph around both would have to take over the names of both."""
+    branch = """() => (float[C, D, E] q) { s = SplitToSequence <axis = 2> (x, two)
+        a = SequenceAt (s, zero) b = SequenceAt (s, one) q = Mul (a, b) }"""
+    body = f"y = If (c) <then_branch = t {branch}, else_branch = e {branch}>"
+    before = model(text(body, "float[B, T, 6] x, bool c"))
+    after = before.clone()
+    report = graphfix.run(after, "split-sequence")
+    assert not report.left
+    assert sorted(ops(after)) == ["If", "Mul", "Mul", "Split", "Split"]
+    feeds = {"x": np.arange(48, dtype=np.float32).reshape(2, 4, 6), "c": np.array(True)}
+    np.testing.assert_array_equal(execute(after, feeds)[0], execute(before, feeds)[0])
+
+
 def test_a_sequence_that_is_made_of_tensors_is_no_split() -> None:
     made = model(text("s = SequenceConstruct (x, x) y = SequenceAt (s, one)"))
     assert not graphfix.run(made, "split-sequence").passes[0].skips

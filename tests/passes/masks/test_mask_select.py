@@ -8,7 +8,7 @@ import pytest
 import graphfix
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.verify import verify
-from tests.passes.models import ops
+from tests.passes.models import ops, refusals
 
 CONSTANTS = """<float floor = {-10000.0}, float endless = {-inf}, float16 low = {61666},
     int64[4] heads = {1, 4, 1, 1}, int64[4] many = {1, 4, 32, 32}>"""
@@ -93,3 +93,9 @@ def test_a_where_of_the_floor_is_an_addend_already() -> None:
     for floor, changed in (("-10000.0", False), ("-inf", True)):
         m = ir.from_onnx_text(text.replace("FLOOR", floor))
         assert graphfix.run(m, "additive-mask").changed is changed
+
+
+def test_before_there_is_a_where_nothing_is_made_of_it() -> None:
+    made = model(f"{CAST} addend = Mul (n, floor)")
+    made.graph.opset_imports[""] = 8
+    assert "convert the model" in refusals(made, "mask-select")[0]

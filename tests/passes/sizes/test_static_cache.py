@@ -174,6 +174,36 @@ def test_sums_over_a_cache_leave_out_what_is_not_valid(opset: int, reduction: st
     assert verdict.ok, str(verdict)
 
 
+@pytest.mark.parametrize("opset", [10, 11, 12])
+def test_rows_of_a_table_are_taken_at_each_opset_that_can(opset: int) -> None:
+    """Max takes integers from opset 12 on, and Range begins with 11."""
+    table = ", ".join(str(x / 8) for x in range(48))
+    text = f"""m (float[B, 1, 4] x, float[B, past, 4] past_keys)
+        => (float[B, 1, 4] y, float[B, total, 4] present_keys)
+        <float[12, 4] table = {{{table}}}, int64[1] zero = {{0}}, int64[1] one = {{1}}>
+    {{
+        present_keys = Concat <axis = 1> (past_keys, x)
+        s = Shape (present_keys)
+        length = Gather (s, one)
+        rows = Slice (table, zero, length, zero)
+        placed = Add (present_keys, rows)
+        turned = Transpose <perm = [0, 2, 1]> (placed)
+        scores = MatMul (x, turned)
+        weights = Softmax <axis = -1> (scores)
+        y = MatMul (weights, placed)
+    }}"""
+    before, after = model(text, opset), model(text, opset)
+    passes = pipeline.resolve_passes("static-cache:past=6")
+    if opset < 11:
+        with pytest.raises(PaddingError, match="it takes opset 11: convert the model to it"):
+            pipeline.run(after, passes)
+        return
+    pipeline.run(after, passes)
+    dims = {"past": [0, 2, 6], "B": [1, 2]}
+    verdict = verify(before, after, dims=dims, may_change=interface_changes_of(passes))
+    assert verdict.ok, str(verdict)
+
+
 def test_axes_of_a_reduction_that_are_not_known_are_refused() -> None:
     text = """m (float[B, 1, 4] x, float[B, past, 4] past_keys, int64[1] axes)
         => (float[P, Q, R] y, float[B, total, 4] present_keys)
