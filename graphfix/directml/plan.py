@@ -95,7 +95,7 @@ class DirectMLPlan(Displayable):
         dynamic: Whether the model runs at more than one size.
         forced: Those of ``dims`` that can have one size only, and that size.
         notes: What else there is to know.
-        memory: The most memory that tensors take at a time, estimated; None if a size is open.
+        memory: The most memory that tensors take at a time, estimated; None with symbolic dims.
     """
 
     places: tuple[NodePlacement, ...]
