@@ -22,6 +22,8 @@ from ..common.blocks import BlockOrder, pack_bits, unpack_bits
 
 Ints = npt.NDArray[np.int64]
 
+_CPU_IGNORES = "beside a g_idx the CPU takes no packed zero points, so nothing says what is meant"
+
 
 @dataclass(frozen=True)
 class NBitsSite(Match):
@@ -105,7 +107,8 @@ class NbitsInputs(NodePass[NBitsSite]):
         sorted is written again, as large as it was; a group that is no multiple of the block is
         filled up with columns of weight 0. Zero points of float cost two small products each.
         Refused, with the reason: weights, scales, zero points or g_idx that are known only in a
-        run, where their values are needed.
+        run, where their values are needed; and uint8 zero points beside a g_idx, which ONNX
+        Runtime's CPU does not read (run: it takes the middle of the range).
     """
 
     anchors = ("com.microsoft.MatMulNBits",)
@@ -125,6 +128,8 @@ class NbitsInputs(NodePass[NBitsSite]):
             return None
         reorders = False
         if product.group_index is not None:
+            if product.zero_points is not None and not moves_zero_points:
+                return Skip(node, f"{_CPU_IGNORES}: {problem}", severity="error")
             groups = const_of(product.group_index, sys.maxsize)
             if groups is None:
                 return Skip(node, f"its g_idx is known only in a run: {problem}", severity="error")
@@ -153,12 +158,8 @@ class NbitsInputs(NodePass[NBitsSite]):
         if match.reorders:
             order = BlockOrder.of_groups(_array_of(product.group_index), product.block_size)
             data = op.Gather(data, order.columns, axis=-1)
-            weight = _sorted_weight(product, order, keeps_zero_points=zero_points is not None)
+            weight = _sorted_weight(product, order)
             scales = _by_block(product.scales, product)[:, order.groups].reshape(-1)
-            if zero_points is not None:
-                zero_points = pack_bits(
-                    _packed_zero_points(product)[:, order.groups], product.bits
-                ).reshape(-1)
         result = op.clone_node(
             match.node, data, weight, scales, *([] if zero_points is None else [zero_points]),
             K=len(order.columns),
@@ -223,15 +224,11 @@ def _zero_points(product: MatMulNBits) -> npt.NDArray[np.float64]:
     return stored.astype(np.float64)
 
 
-def _sorted_weight(
-    product: MatMulNBits, order: BlockOrder, *, keeps_zero_points: bool
-) -> npt.NDArray[np.uint8]:
+def _sorted_weight(product: MatMulNBits, order: BlockOrder) -> npt.NDArray[np.uint8]:
     """Return the packed weight with its columns by block; filler columns stand for 0."""
     rows = _array_of(product.weight).reshape(product.n, -1)
     columns = unpack_bits(rows, product.bits)[:, order.columns]
-    middle = np.full((product.n, len(order.groups)), 1 << (product.bits - 1))
-    zeros = _packed_zero_points(product)[:, order.groups] if keeps_zero_points else middle
-    columns = np.where(order.is_filler, np.repeat(zeros, product.block_size, axis=1), columns)
+    columns[:, order.is_filler] = 1 << (product.bits - 1)
     return pack_bits(columns, product.bits).reshape(product.n, len(order.groups), -1)
 
 
