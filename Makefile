@@ -10,7 +10,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo times counts headline kernels mutants faults bench rent compare dml windows edges wheel clean
+.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo times counts headline kernels mutants faults bench rent compare dml windows edges survey wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -129,6 +129,9 @@ windows: $(STAMP)  ## Run the tests natively in the Windows Python of make dml (
 
 edges: $(STAMP)  ## Run every operator at edge values on the real DirectML (half an hour)
 	$(BIN)/python tests/dml/edges.py
+
+survey: $(STAMP)  ## Run a case of each kind of each operator on the real DirectML (two hours)
+	$(BIN)/python tests/dml/survey/run.py
 
 wheel: $(STAMP)  ## Build a wheel into dist/ and check what is in it
 	rm -rf build/lib build/bdist.* dist

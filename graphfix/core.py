@@ -95,10 +95,17 @@ class ValueMatch(Match):
 
 @dataclass(frozen=True)
 class Skip:
-    """A near miss: it looks like a site and is skipped, for a reason that a user can act on."""
+    """A near miss: it looks like a site and is skipped, for a reason that a user can act on.
+
+    Attributes:
+        node: The node.
+        reason: Why it is skipped.
+        severity: How bad it is on DirectML that it stays as it is.
+    """
 
     node: ir.Node
     reason: str
+    severity: Severity = field(default="note", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -245,7 +252,7 @@ class Check(abc.ABC):
         """Return one site or near miss as a line for ``check``."""
         at, module = node_label(site.node), ".".join(module_path(site.node))
         if isinstance(site, Skip):
-            return Finding(self.name, "note", at, site.reason, None, module)
+            return Finding(self.name, site.severity, at, site.reason, None, module)
         return Finding(self.name, "warning", at, self.message(site), self.fix(), module)
 
     def message(self, site: Match) -> str:

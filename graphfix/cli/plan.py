@@ -32,6 +32,7 @@ def plan(model: str, dims: _options.Sizes | None, as_json: bool, verbose: bool) 
         from graphfix.job import planning
 
         prediction = planning.plan(model, dims=dims, progress=tell)
+        prediction = planning.note_errors(prediction, model)
     if as_json:
         _terminal.print_json(_terminal.with_header(source=model, plan=prediction.to_json()))
     else:

@@ -22,10 +22,10 @@ from graphfix.graph.walks import bodies_of
 
 # Sizes that may be 0 although all inputs are long: T - 4 * floor(T / 4). A size that is 0 for short
 # inputs only belongs to a window that is longer than its input.
-_LARGE = np.arange(960, 1024)
+LARGE_SIZES = np.arange(960, 1024)
 # Axes decide which dims there are, never that one of them is 0.
 _TAKES_AXES = ops.REDUCES | ops.named("Squeeze Unsqueeze")
-_APART = 1024  # no two names have one size: A - B is not always 0
+APART = 1024  # no two names have one size: A - B is not always 0
 
 
 def find_empty_outputs(view: View) -> Iterator[ir.Value]:
@@ -52,7 +52,7 @@ def _empty_outputs_of(view: View) -> Iterator[ir.Value]:
     # Constants are on the host when the model is loaded: run, they do no harm.
     outputs = [x for x in dict.fromkeys(graph.outputs) if x not in view.constant_values]
     counted: set[ir.Value] = set()
-    _mark_counted(graph, {*graph.inputs}, counted)
+    mark_counted(graph, {*graph.inputs}, counted)
     input_names = frozenset(input_dim_symbols(view.model))
     empty = [x for x in outputs if _may_be_empty(x, view, counted, input_names)]
     if not empty:
@@ -94,11 +94,11 @@ def _may_be_zero(dim: Dim, input_names: frozenset[str], *, counted: bool) -> boo
     names = sorted(symbols_of(dim))
     if dim.value is None or not input_names.issuperset(names):
         return counted  # if not, only inference does not know it
-    at = {name: _LARGE + _APART * i for i, name in enumerate(names)}
+    at = {name: LARGE_SIZES + APART * i for i, name in enumerate(names)}
     return bool((compile_dim(dim)(at) == 0).any())
 
 
-def _mark_counted(graph: ir.Graph, numbers: set[ir.Value], counted: set[ir.Value]) -> None:
+def mark_counted(graph: ir.Graph, numbers: set[ir.Value], counted: set[ir.Value]) -> None:
     """Add the tensors whose sizes depend on the contents of another, and all that follow from them.
 
     Args:
@@ -108,7 +108,7 @@ def _mark_counted(graph: ir.Graph, numbers: set[ir.Value], counted: set[ir.Value
     """
     for node in graph:
         for body in bodies_of(node):
-            _mark_counted(body, numbers, counted)
+            mark_counted(body, numbers, counted)
         inputs = [x for x in node.inputs if x is not None]
         places = () if node in _TAKES_AXES else ops.size_inputs(node)
         sizes = [node.inputs[i] for i in places if i < len(node.inputs)]

@@ -21,7 +21,8 @@ overflows
 adds_in_float16
     In float16 it adds up in float16, where ONNX Runtime's CPU adds up in float32.
 wrong_when_empty
-    Over no elements it returns what happened to lie in memory; from edges.csv and ONNX's own tests.
+    Where its input is empty and its result is not, it returns what happened to lie in memory; from
+    edges.csv, ONNX's own tests and runs of each.
 """
 
 import csv
@@ -75,4 +76,4 @@ OVERFLOWS_IN_FLOAT16 = _operators_with("overflows")
 ADDS_IN_FLOAT16 = _operators_with("adds_in_float16")
 """In float16 their sums are of float16, where ONNX Runtime's CPU computes them in float32."""
 WRONG_WHEN_EMPTY = _operators_with("wrong_when_empty")
-"""Over no elements they return what happened to lie in memory."""
+"""Of an empty input they return what happened to lie in memory."""

@@ -8,7 +8,7 @@ looked at by itself.
 """
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
@@ -17,6 +17,7 @@ from graphfix.directml.kernel_table import Kernel, standard_domain
 from graphfix.directml.support_queries import refusal_reason
 from graphfix.facts.shapes import Shapes
 from graphfix.ops.schemas import schema_of
+from graphfix.ops.signatures import op_signature
 
 SHAPE_WORK = "computes a shape, from values that are on the CPU"
 
@@ -76,12 +77,13 @@ class PlacementRules:
         """Return the type that a kernel is not registered for."""
         schema = schema_of(node.op_type, self._opset_of(node), node.domain)
         if schema is None:
-            every = frozenset().union(*kernel.types.values())
-            types = map(self.shapes.dtype, (*node.inputs, *node.outputs))
-            unfit = (x for x in types if every and x is not None and x not in every)
+            typed = _contrib_types(node, self.shapes)
+            unfit = (x for variable, x in typed if not kernel.accepts_type(variable, x))
         else:
-            typed = kernel_table.typed_values(node, schema, self.shapes.dtype)
-            unfit = (x for formal, _, x in typed if not kernel.accepts_type(formal.type_str, x))
+            typed_values = kernel_table.typed_values(node, schema, self.shapes.dtype)
+            unfit = (
+                x for formal, _, x in typed_values if not kernel.accepts_type(formal.type_str, x)
+            )
         return next((x.name.lower() for x in unfit), None)
 
     def _missing_kernel_reason(self, node: ir.Node) -> str:
@@ -107,6 +109,21 @@ class PlacementRules:
             if dtype is not None and dtype not in _KNOWN:
                 return f"DirectML has no tensors of {dtype.name.lower()}"
         return None
+
+
+def _contrib_types(node: ir.Node, shapes: Shapes) -> Iterator[tuple[str, ir.DataType]]:
+    """Yield the type variable and the type of each input and output of com.microsoft's."""
+    signature = op_signature(node.op_type, node.domain, 1)
+    if signature is None:
+        return
+    for values, variable_at in (
+        (node.inputs, signature.input_variable),
+        (node.outputs, signature.output_variable),
+    ):
+        for i, value in enumerate(values):
+            variable, dtype = variable_at(i), shapes.dtype(value)
+            if variable is not None and dtype is not None:
+                yield variable, dtype
 
 
 def _cpu_preferred_nodes(

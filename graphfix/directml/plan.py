@@ -15,6 +15,7 @@ import onnx_ir as ir
 from graphfix.directml import fusing, node_tracing, visit_order
 from graphfix.directml.copies import find_copies
 from graphfix.directml.kernel_table import Kernel, kernel_for, kernel_versions
+from graphfix.directml.memory import GIB, PeakMemory, peak_memory_of
 from graphfix.directml.placement import PlacementRules
 from graphfix.facts.shapes import Shapes, is_known_dim
 from graphfix.graph.text import node_label
@@ -94,6 +95,7 @@ class DirectMLPlan(Displayable):
         dynamic: Whether the model runs at more than one size.
         forced: Those of ``dims`` that can have one size only, and that size.
         notes: What else there is to know.
+        memory: The most memory that tensors take at a time, estimated; None with symbolic dims.
     """
 
     places: tuple[NodePlacement, ...]
@@ -103,6 +105,7 @@ class DirectMLPlan(Displayable):
     dynamic: bool = False
     notes: tuple[str, ...] = ()
     forced: Mapping[str, int] = field(default_factory=dict)
+    memory: PeakMemory | None = None
 
     @property
     def line(self) -> str:
@@ -178,6 +181,7 @@ class DirectMLPlan(Displayable):
                 "copies": self.steps_on("copy"),
                 "remade": self.remade,
             },
+            "memory": None if self.memory is None else asdict(self.memory),
             "notes": list(self.notes),
             "steps": [asdict(x) for x in self.steps],
             "places": [asdict(x) for x in self.places],
@@ -235,7 +239,12 @@ class _Planner:
             if not all(map(is_known_dim, value.shape or ())):
                 notes += (_UNNAMED.format(value.name),)
         steps, notes = (*self._steps, *copied), (*notes, *self._lost)
-        return DirectMLPlan(places, steps, dict(sizes), tuple(self._dims), dynamic, notes)
+        memory = peak_memory_of(self._run_order(self._final.graph), inputs)
+        if memory is not None and memory.size >= GIB:
+            notes += (memory.note,)
+        return DirectMLPlan(
+            places, steps, dict(sizes), tuple(self._dims), dynamic, notes, memory=memory
+        )
 
     def _place_all(self) -> None:
         """Place all nodes, as ONNX Runtime does between its basic and extended optimizations."""

@@ -36,10 +36,12 @@ _HELPERS = "common"  # the folder of passes/ that holds no pass
 _TRUE_SHAPES = "fresh-shapes"
 _REPAIRS = (
     *("loadable", "split-sequence", "older-operators", "bool-cast", "clip-minmax", "skew-gather"),
-    *("pad-amounts", "pad-slice"),
+    *("pad-amounts", "pad-slice", "pad-empty"),
     *("mask-lookup", "table-rows", "log-buckets", "additive-mask", "finite-mask", "drop-nan-guard"),
     *("scatter-mask", "centre-variance", "cumsum-index", "matmul-vector", "matmul-4d"),
-    *("reverse-2d", "unflatten-heads", "gather-int64", "convtranspose-2d", "pool-pads"),
+    *("logsumexp-shift", "lp-norm", "nbits-inputs", "resize-4d", "roi-size"),
+    *("reverse-2d", "unflatten-heads", "gather-int64"),
+    *("convtranspose-pads", "convtranspose-2d", "pool-pads"),
     *("opset-ceiling", "quantize-axis", "slice-start", "slice-gather", "gemm-bias"),
     *("slice-gate", "keep-output", "host-output", "fold", "reshape-allowzero"),
 )

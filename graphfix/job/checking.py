@@ -7,7 +7,7 @@ from typing import get_args
 import onnx_ir as ir
 
 from graphfix import rules
-from graphfix.core import Check, Finding, Findings, Match, Pass
+from graphfix.core import Check, Finding, Findings, Match, Pass, Skip
 from graphfix.engine import pipeline
 from graphfix.errors import UsageError
 from graphfix.facts.view import View, drop_node_index, index_nodes
@@ -70,9 +70,9 @@ def check(
     finally:
         drop_node_index(model)
     # What a rule says of a node in its own words, naming the pass, the pass does not say again.
-    repairs = {x.name: x.repaired_by or x.matched_by for x in selected if isinstance(x, Rule)}
+    repairs = {x.name: (x.repaired_by, *x.matched_by) for x in selected if isinstance(x, Rule)}
     reported = {
-        (x.fix, x.at) for x in findings if x.fix is not None and x.fix == repairs.get(x.rule)
+        (x.fix, x.at) for x in findings if x.fix is not None and x.fix in repairs.get(x.rule, ())
     }
     return Findings(x for x in findings if (x.rule, x.at) not in reported)
 
@@ -167,6 +167,8 @@ def _findings_of(
         finding = pass_or_rule.finding(site)
         if finding.fix is None and finding.at in matched:
             finding = dataclasses.replace(finding, fix=matched[finding.at])
+        if isinstance(site, Skip) and ep != "dml":
+            finding = dataclasses.replace(finding, severity="note")
         if isinstance(pass_or_rule, Pass) and isinstance(site, Match):
             severity = pass_severity.site_severity(pass_or_rule.name, site, view, ep)
             finding = dataclasses.replace(finding, severity=severity)
@@ -174,12 +176,12 @@ def _findings_of(
 
 
 def _repairs_by_place(rule: Check, model: ir.Model) -> Mapping[str, str]:
-    """Return the pass that repairs what a rule flags, by the places where it would."""
-    if not isinstance(rule, Rule) or rule.matched_by is None:
+    """Return the passes that repair what a rule flags, by the places where it would."""
+    if not isinstance(rule, Rule) or not rule.matched_by:
         return {}
-    (matching_pass,) = pipeline.parse_passes(rule.matched_by)
     return {
         node_label(x.node): matching_pass.name
+        for matching_pass in pipeline.parse_passes(",".join(rule.matched_by))
         for x in matching_pass.sites(model)
         if isinstance(x, Match)
     }

@@ -20,9 +20,11 @@ from graphfix.feeds.signature import Signature
 from graphfix.files import io, stand_in
 from graphfix.files.model_input import Dims, ModelLike, as_model, one_size_by_dim
 from graphfix.graph.walks import nodes_of
+from graphfix.job.checking import check
 from graphfix.runtime.load_check import lacks_kernel
 from graphfix.runtime.optimizer import Optimizer
 from graphfix.runtime.own_errors import raises_own_errors
+from graphfix.wording import plural
 
 
 @raises_own_errors
@@ -67,6 +69,24 @@ def plan(
     prediction = planner.predict_plan(model, basic, extended, sizes=sizes, notes=notes)
     forced = forced_sizes_of(model) if prediction.dims else {}
     return replace(prediction, forced={name: x.size for name, x in forced.items()})
+
+
+def note_errors(prediction: DirectMLPlan, model: ModelLike) -> DirectMLPlan:
+    """Return the plan with a note if ``check`` finds errors: the nodes are placed all the same.
+
+    Args:
+        prediction: The plan of the model.
+        model: The model, or its file.
+    """
+    errors = [x for x in check(model) if x.severity == "error"]
+    if not errors:
+        return prediction
+    first = errors[0]
+    note = (
+        f"check finds {plural(len(errors), 'error')}, so a run fails or is wrong: {first.message} "
+        f"(at {first.at})"
+    )
+    return replace(prediction, notes=(*prediction.notes, note))
 
 
 _TOO_MANY = 20_000

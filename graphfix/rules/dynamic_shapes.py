@@ -9,8 +9,9 @@ from graphfix import ops
 from graphfix.directml.operator_facts import MAX_DIMS, MOST_DIMS
 from graphfix.directml.placement import PlacementRules
 from graphfix.facts.view import View
-from graphfix.graph.nodes import attr_ints, attr_text
+from graphfix.graph.nodes import input_at
 from graphfix.graph.text import size_text
+from graphfix.ops.attention import attention_slots
 from graphfix.rules.rule import Hazard, Rule, is_fixed, is_folded
 
 
@@ -72,7 +73,7 @@ class KernelRank(Rule):
         }
     """
 
-    matched_by = "matmul-4d"
+    matched_by = ("matmul-4d", "resize-4d")
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Flag each node of too many dims that has a kernel on DirectML."""
@@ -93,38 +94,6 @@ def _counted_dims(node: ir.Node, view: View) -> int:
         return max(shapes.rank(x) or 0 for x in (*node.inputs[:2], node.outputs[0]))
     in_dims, out_dims = (shapes.dims(x[0]) if x else () for x in (node.inputs, node.outputs))
     return sum(a != 1 or b != 1 for a, b in zip_longest(in_dims or (), out_dims or ()))
-
-
-class SamePadding(Rule):
-    """Flags a strided ConvTranspose with auto_pad=SAME, whose length differs on DirectML.
-
-    Why:
-        Run on onnxruntime-directml 1.24.4: in a dynamic model the length is another one than ONNX
-        says, in silence; in a static one the session fails. Neither 1-D nor 2-D helps. Written as
-        pads, the same convolution is right.
-
-    Flagged:
-        <ir_version: 8, opset_import: ["" : 17]>
-        upsample (float[B, 4, T] x, float[4, 3, 4] w) => (float[B, 3, U] y)
-        {
-            y = ConvTranspose <strides = [2], auto_pad = "SAME_UPPER"> (x, w)
-        }
-
-    Clean:
-        <ir_version: 8, opset_import: ["" : 17]>
-        upsample (float[B, 4, T] x, float[4, 3, 4] w) => (float[B, 3, U] y)
-        {
-            y = ConvTranspose <strides = [2], pads = [1, 1]> (x, w)
-        }
-    """
-
-    def find_hazards(self, view: View) -> Iterator[Hazard]:
-        """Flag each strided ConvTranspose with auto_pad=SAME."""
-        for node in view.nodes("ConvTranspose"):
-            auto, strides = attr_text(node, "auto_pad", ""), attr_ints(node, "strides")
-            if auto.startswith("SAME") and max(strides or (1,)) > 1:
-                message = f"auto_pad={auto} with a stride: another length than"
-                yield Hazard(node, f"{message} ONNX says, in silence; write pads", "error")
 
 
 class SkipBroadcast(Rule):
@@ -166,6 +135,48 @@ class SkipBroadcast(Rule):
                     f"DirectML does not repeat its skip of [{small}] for [{large}], in silence"
                 )
                 yield Hazard(node, f"{message}; Add and LayerNormalization are right", "error")
+
+
+class LostPast(Rule):
+    """Flags a GroupQueryAttention with a past, which DirectML reads in place.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4: DirectML writes the new keys and values into the
+        present and takes the old ones to be there, so past and present must be one buffer, bound by
+        IOBinding. Run with session.run, the past is lost: what lay in memory takes its place, off
+        by up to 1.3e4, whether the past grows or has a fixed size. Without a past it is right, and
+        so is MultiHeadAttention with one.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        step (float[B, S, 32] q, float[B, S, 16] k, float[B, S, 16] v, float[B, 2, P, 8] pk,
+            float[B, 2, P, 8] pv, int32[B] last, int32 total)
+            => (float[B, S, 32] y, float[B, 2, Q, 8] nk, float[B, 2, Q, 8] nv)
+        {
+            y, nk, nv = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2>
+                (q, k, v, pk, pv, last, total)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        step (float[B, S, 32] q, float[B, S, 32] k, float[B, S, 32] v, float[B, 4, P, 8] pk,
+            float[B, 4, P, 8] pv)
+            => (float[B, S, 32] y, float[B, 4, Q, 8] nk, float[B, 4, Q, 8] nv)
+        {
+            y, nk, nv = com.microsoft.MultiHeadAttention <num_heads = 4>
+                (q, k, v, , , , pk, pv)
+        }
+    """
+
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each one that has a past, which may have elements."""
+        for node in view.nodes("com.microsoft.GroupQueryAttention"):
+            slots = attention_slots(node)
+            pasts = [input_at(node, i) for i in slots.pasts] if slots is not None else []
+            past = next((x for x in pasts if x is not None), None)
+            if past is not None and 0 not in (view.shapes.dims(past) or ()):
+                message = f"its past {past.name!r} is lost, unless past and present are one buffer"
+                yield Hazard(node, f"{message} (IOBinding)", "error")
 
 
 class DataDependent(Rule):

@@ -27,7 +27,8 @@ _ONLY_ON_DIRECTML = frozenset(
     {"reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index", "gather-int64"}
     | {"slice-start", "pad-slice", "clip-minmax", "matmul-4d", "matmul-vector", "quantize-axis"}
     | {"reverse-2d", "keep-output", "host-output", "gemm-bias", "pad-amounts", "pool-pads"}
-    | {"slice-gather", "slice-gate", "opset-ceiling"}
+    | {"slice-gather", "slice-gate", "opset-ceiling", "logsumexp-shift", "nbits-inputs"}
+    | {"resize-4d", "convtranspose-pads", "lp-norm", "pad-empty", "roi-size"}
 )
 
 # An element of the result is one of the data inputs, here of a shape tensor.
@@ -143,7 +144,9 @@ _wrong_if_it_runs = _if_it_runs(_always_wrong)
 _JUDGES: dict[str, Judge] = {
     "reshape-allowzero": _if_it_runs(_allowzero_severity),
     **dict.fromkeys(("convtranspose-2d", "matmul-4d", "matmul-vector"), _wrong_if_it_runs),
-    **dict.fromkeys(("reverse-2d", "slice-start"), _wrong_if_it_runs),
+    **dict.fromkeys(("reverse-2d", "slice-start", "resize-4d"), _wrong_if_it_runs),
+    **dict.fromkeys(("logsumexp-shift", "nbits-inputs"), _wrong_if_it_runs),
+    "convtranspose-pads": _wrong_if_it_runs,
     **dict.fromkeys(("slice-gather", "keep-output", "gemm-bias", "clip-minmax"), _always_wrong),
     "quantize-axis": _scale_severity,
     "slice-gate": _slice_gate_severity,

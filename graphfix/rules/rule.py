@@ -46,8 +46,8 @@ class Rule(Check):
 
     repaired_by: ClassVar[str | None] = None
     """The pass that finds the same sites; if both are selected, only the rule reports."""
-    matched_by: ClassVar[str | None] = None
-    """The pass that repairs some of the flagged nodes; a report names it where it has a site."""
+    matched_by: ClassVar[tuple[str, ...]] = ()
+    """The passes that repair some of the flagged nodes; a report names one where it has a site."""
 
     @abc.abstractmethod
     def find_hazards(self, view: View) -> Iterator[Hazard]:

@@ -88,8 +88,7 @@ class Convtranspose2d(NodePass[LineSite]):
         is loaded. Refused, with the reason: attributes that are parameters of a local function;
         output_padding that is not below the stride, which ONNX Runtime 1.24.4 runs in 1-D, and in
         2-D with other numbers (1.32 refuses it); and auto_pad=SAME_UPPER or SAME_LOWER with a
-        stride, in any rank: there DirectML gives another length than ONNX, in silence where the
-        model is dynamic, and 2-D does not help. Write pads.
+        stride, of which convtranspose-pads writes the pads.
     """
 
     name = "convtranspose-2d"
@@ -106,7 +105,7 @@ class Convtranspose2d(NodePass[LineSite]):
         ):
             return Skip(node, "its attributes are parameters of the local function it is in")
         if _has_same_auto_pad(node) and max(attr_ints(node, "strides") or (1,)) > 1:
-            return Skip(node, "auto_pad=SAME with a stride makes another length there: write pads")
+            return Skip(node, "auto_pad=SAME with a stride: convtranspose-pads comes first")
         padding = attr_ints(node, "output_padding")
         if padding is None or len(padding) != 1:
             return None

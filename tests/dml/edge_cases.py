@@ -176,8 +176,16 @@ def _rows() -> Iterator[Graph]:
         cubes = {k: {"x": v["x"].reshape(1, 2, 4)} for k, v in {**rows, **equal}.items()}
         two = {"s": np.array([1, 2], dtype), "b": np.array([0, 1], dtype)}
         yield Graph("InstanceNormalization", name_of(dtype), cubes, {}, two, ["x", "s", "b"])
-    for op in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2"):
-        for dtype in FLOATS if op in ("ReduceMean", "ReduceL2") else NUMBERS:
+    for op in (
+        "ReduceMean",
+        "ReduceSum",
+        "ReduceMax",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceL2",
+        "ReduceSumSquare",
+    ):
+        for dtype in FLOATS if op in ("ReduceMean", "ReduceL2", "ReduceSumSquare") else NUMBERS:
             found = {k: {"x": x.reshape(2, -1)} for k, x in values(dtype).items()}
             if op in ("ReduceMax", "ReduceMin", "ReduceMean"):
                 del found["empty"]

@@ -111,6 +111,14 @@ WRONG: dict[str, tuple[str, ir.Model, Feeds]] = {
         {"x": np.array([[1, -7, 5, 2, 0.5, -3, 4, 9]], np.float16) * np.float16(1e-4),
          "s": np.ones(8, np.float16)},
     ),
+    "exponentials beyond float32": (
+        "logsumexp-shift",
+        model(
+            "(float[A, B] x) => (float[A, C] y) <int64[1] axes = {1}> "
+            "{ y = ReduceLogSumExp (x, axes) }"
+        ),
+        {"x": np.array([[300, -1, 2, 5], [-200, -300, -100, -150]], np.float32)},
+    ),
     "a truth beyond 32 bits": (
         "bool-cast",
         model(
@@ -223,6 +231,100 @@ def test_a_product_of_five_dims(case: str) -> None:
     with pytest.raises((ModelError, RunError), match="80070057"):
         agrees(before, feeds)
     assert agrees(repaired(before, "matmul-4d"), feeds)
+
+
+REFUSED = {
+    "a bias of few bits": (
+        "nbits-inputs",
+        "(float[A, 16] x) => (float[A, 1] y) <uint8[1, 1, 8] w = {1, 35, 69, 103, 137, 171, 205, "
+        "239}, float[1] s = {0.5}, float[1] b = {1}> { y = com.microsoft.MatMulNBits "
+        "<K = 16, N = 1, bits = 4, block_size = 16> (x, w, s, , , b) }",
+        (3, 16),
+    ),
+    "a group index": (
+        "nbits-inputs",
+        "(float[A, 16] x) => (float[A, 1] y) <uint8[1, 1, 8] w = {1, 35, 69, 103, 137, 171, 205, "
+        "239}, float[1] s = {0.5}, int32[16] g = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}> "
+        "{ y = com.microsoft.MatMulNBits <K = 16, N = 1, bits = 4, block_size = 16> "
+        "(x, w, s, , g) }",
+        (3, 16),
+    ),
+    "a volume": (
+        "resize-4d",
+        "(float[B, C, D, H, W] x) => (float[P, Q, R, S, T] y) <float[5] s = {1, 1, 2, 2, 2}> "
+        '{ y = Resize <mode = "nearest"> (x, , s) }',
+        (2, 3, 2, 3, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_before_and_right_after(case: str) -> None:
+    name, body, shape = REFUSED[case]
+    before = ir.from_onnx_text(
+        f'<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> m {body}'
+    )
+    feeds = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+    with pytest.raises((ModelError, RunError), match="80070057"):
+        agrees(before, feeds)
+    assert agrees(repaired(before, name), feeds)
+
+
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("kernel", [3, 4])
+def test_as_long_as_the_stride_says(auto: str, kernel: int) -> None:
+    before = model(
+        f"(float[B, 1, T] x, float[1, 1, {kernel}] w) => (float[B, 1, U] y) "
+        f'{{ y = ConvTranspose <auto_pad = "{auto}", strides = [2]> (x, w) }}'
+    )
+    feeds = {"x": np.ones((2, 1, 5), np.float32), "w": np.ones((1, 1, kernel), np.float32)}
+    assert not agrees(before, feeds)
+    assert agrees(repaired(before, "convtranspose-pads"), feeds)
+
+
+MISREAD = {
+    "a length that is small": (
+        "lp-norm",
+        "(float[A, B] x) => (float[A, B] y) { y = LpNormalization <axis = 1> (x) }",
+        17,
+        {"x": np.array([[1e-4, -2e-4, 3e-4]], np.float32)},
+    ),
+    "a length that is large in float16": (
+        "lp-norm",
+        "(float16[A, B] x) => (float16[A, B] y) { y = LpNormalization <axis = 1, p = 2> (x) }",
+        17,
+        {"x": np.array([[1000, -2000, 300]], np.float16)},
+    ),
+    "a region below a cell": (
+        "roi-size",
+        "(float[1, 1, 8, 8] x, float[N, 4] r, int64[N] i) => (float[N, 1, 2, 2] y) { y = RoiAlign "
+        '<coordinate_transformation_mode = "output_half_pixel", output_height = 2, '
+        "output_width = 2, sampling_ratio = 2> (x, r, i) }",
+        16,
+        {
+            "x": np.arange(64, dtype=np.float32).reshape(1, 1, 8, 8),
+            "r": np.array([[1, 1, 6, 6], [2, 2, 2.5, 2.5]], np.float32),
+            "i": np.zeros(2, np.int64),
+        },
+    ),
+    "a pad of nothing": (
+        "pad-empty",
+        "(float[N, 4] x, bool[N] k) => (float[U, 4] y) <int64[4] pads = {0, 0, 6, 0}, "
+        "int64[1] zero = {0}> { a = NonZero (k) b = Squeeze (a, zero) c = Gather (x, b) "
+        "y = Pad (c, pads) }",
+        17,
+        {"x": np.ones((3, 4), np.float32), "k": np.zeros(3, bool)},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISREAD)
+def test_misread_before_and_right_after(case: str) -> None:
+    name, body, opset, feeds = MISREAD[case]
+    before = model(body, opset)
+    if name != "pad-empty":  # what lay in memory may be right by chance
+        assert not agrees(before, feeds)
+    assert agrees(repaired(before, name), feeds)
 
 
 BACKWARDS = {

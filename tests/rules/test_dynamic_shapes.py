@@ -70,3 +70,22 @@ class TestDataDependent:
         )
         cut = text.replace("float[P] a", "float[P, T] a") % "Slice (x, z, n, z)"
         assert len(findings(cut, "data-dependent")) == 1
+
+
+class TestLostPast:
+    @pytest.mark.parametrize(
+        ("past", "wires", "wanted"),
+        [
+            ("2, P, 8", "pk, pv", ["error"]),
+            ("2, 16, 8", "pk, pv", ["error"]),
+            ("2, 0, 8", "pk, pv", []),
+            ("2, 16, 8", ", ", []),
+        ],
+    )
+    def test_a_past_with_elements(self, past: str, wires: str, wanted: list[str]) -> None:
+        body = f"""(float[B, S, 32] q, float[B, S, 16] k, float[B, S, 16] v, float[B, {past}] pk,
+            float[B, {past}] pv, int32[B] last, int32 total) => (float[B, S, 32] y)
+            {{ y = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2>
+            (q, k, v, {wires}, last, total) }}"""
+        text = graph(body).replace('"" : ', '"com.microsoft" : 1, "" : ')
+        assert severities(text, "lost-past") == wanted

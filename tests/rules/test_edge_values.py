@@ -51,12 +51,11 @@ class TestLoneDft:
         assert severities(graph(body, opset), "lone-dft") == wanted
 
 
-class TestEmptyReduction:
+class TestEmptyInput:
     @pytest.mark.parametrize("kind", ["Max", "Min", "Prod", "Sum", "LogSum", "LogSumExp", "Mean"])
     def test_reductions_of_nothing(self, kind: str) -> None:
         text = f"(float[2, 0] x) => (float[2, 1] y) {{ y = Reduce{kind} <axes = [1]> (x) }}"
-        # A mean of nothing is no number anywhere.
-        assert severities(graph(text, 12), "empty-reduction") == ["error"] * (kind != "Mean")
+        assert severities(graph(text, 12), "empty-input") == ["error"]
 
     @pytest.mark.parametrize(
         ("kind", "dims", "made", "flagged"),
@@ -68,12 +67,65 @@ class TestEmptyReduction:
     )
     def test_what_comes_of_nothing(self, kind: str, dims: str, made: str, flagged: bool) -> None:
         text = f"({kind}[{dims}] x) => ({kind}[{made}] y) {{ y = ReduceSum <axes = [0]> (x) }}"
-        assert severities(graph(text, 12), "empty-reduction") == ["error"] * flagged
+        assert severities(graph(text, 12), "empty-input") == ["error"] * flagged
+
+    @pytest.mark.parametrize(
+        ("node", "flagged"),
+        [
+            ("Pad (found, pads)", True),
+            ("Pad (boxes, pads)", False),
+            ("Concat <axis = 0> (found, rest)", False),
+            ("ReduceMax <axes = [0]> (found)", True),
+            ("ReduceMax <axes = [1]> (found)", False),
+            ("Relu (found)", False),
+        ],
+    )
+    def test_what_counts_data(self, node: str, *, flagged: bool) -> None:
+        text = f"""(float[N, 4] boxes, bool[N] keep) => (float[P, Q] y)
+            <int64[4] pads = {{0, 0, 6, 0}}, float[1, 4] rest = {{0, 0, 0, 0}}>
+            {{ found = Compress <axis = 0> (boxes, keep)  y = {node} }}"""
+        assert severities(graph(text), "empty-input") == ["warning"] * flagged
+
+    def test_a_remainder_may_be_nothing(self) -> None:
+        text = """(float[T, 4] x) => (float[P, 4] y) <int64[1] zero = {0}, int64[1] four = {4},
+            int64[4] pads = {0, 0, 6, 0}> { t = Shape <end = 1> (x) whole = Div (t, four)
+            used = Mul (whole, four) rest = Slice (x, used, t, zero) y = Pad (rest, pads) }"""
+        assert severities(graph(text), "empty-input") == ["warning"]
+
+    def test_odd_names_of_sizes(self) -> None:
+        body = '(float["batch size", 4] x) => (float[P, 1] y) { y = ReduceMax <axes = [1]> (x) }'
+        assert not severities(graph(body.replace('"batch size"', "N"), 12), "empty-input")
 
     def test_a_constant_of_nothing_is_folded(self) -> None:
         text = """(float[N] x) => (float[1, 1] y, float[N] z) <int64[2] none = {0, 3}>
             { e = ConstantOfShape (none)  y = ReduceSum (e)  z = Neg (x) }"""
-        assert not severities(graph(text, 12), "empty-reduction")
+        assert not severities(graph(text, 12), "empty-input")
+
+
+class TestMovedRegions:
+    @pytest.mark.parametrize(
+        ("opset", "attributes", "wanted"),
+        [
+            (10, "sampling_ratio = 2", ["error"]),
+            (16, "sampling_ratio = 2", []),
+            (16, "sampling_ratio = 0", ["note"]),
+            (16, 'mode = "max"', ["error"]),
+            (16, 'coordinate_transformation_mode = "output_half_pixel"', ["warning"]),
+            (22, "sampling_ratio = 0", []),  # on the CPU
+        ],
+    )
+    def test_each_kind(self, opset: int, attributes: str, wanted: list[str]) -> None:
+        body = f"""(float[1, 2, 8, 8] x, float[N, 4] r, int64[N] i) => (float[N, 2, 3, 3] y)
+            {{ y = RoiAlign <output_height = 3, output_width = 3, {attributes}> (x, r, i) }}"""
+        assert severities(graph(body, opset), "moved-regions") == wanted
+
+
+class TestLargeEpsilon:
+    @pytest.mark.parametrize(("kind", "flagged"), [("float", 1), ("float16", 1), ("double", 0)])
+    def test_types(self, kind: str, flagged: int) -> None:
+        body = f"""({kind}[A, B, C, D] x) => ({kind}[A, B, C, D] y)
+            {{ y = MeanVarianceNormalization (x) }}"""
+        assert severities(graph(body, 13), "large-epsilon") == ["warning"] * flagged
 
 
 class TestNegativePads:

@@ -1,0 +1,110 @@
+"""Estimate of the memory that the tensors of a run take, where all sizes are known."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import onnx_ir as ir
+
+from graphfix.graph.nodes import attr_int
+from graphfix.graph.text import node_label
+from graphfix.ops.attention import attention_slots
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class PeakMemory:
+    """The most memory that tensors take at a time.
+
+    Attributes:
+        size: All tensors that are needed at that time, in bytes; weights are not counted.
+        at: The path of the node that runs then.
+        largest: The largest of them, or the scores inside an attention.
+        largest_size: Its size in bytes.
+    """
+
+    size: int
+    at: str
+    largest: str
+    largest_size: int
+
+    @property
+    def note(self) -> str:
+        """Return what takes so much, as a sentence."""
+        return (
+            f"an estimated {self.size / GIB:.1f} GiB of tensors at {self.at!r}, of which "
+            f"{self.largest} takes {self.largest_size / GIB:.1f} GiB: one kernel is no promise "
+            "that it fits; shorter inputs or a smaller batch take less"
+        )
+
+
+def peak_memory_of(nodes: Sequence[ir.Node], inputs: Sequence[ir.Value]) -> PeakMemory | None:
+    """Return the most memory that a graph takes at a time; None if a size is not known.
+
+    A tensor is there from the node that makes it to the last that reads it; a node's own inputs
+    and outputs are there together.
+
+    Args:
+        nodes: The nodes of the graph, in the order of a run.
+        inputs: The inputs of the graph, which are there all the time.
+    """
+    last_use = {x: i for i, node in enumerate(nodes) for x in node.inputs if x is not None}
+    live: dict[ir.Value, int] = {}
+    for value in inputs:
+        if (size := _byte_size(value)) is None:
+            return None
+        live[value] = size
+    peak: PeakMemory | None = None
+    for i, node in enumerate(nodes):
+        for value in node.outputs:
+            if not value.name:
+                continue
+            if (size := _byte_size(value)) is None:
+                return None
+            live[value] = size
+        parts = {repr(x.name): size for x, size in live.items()}
+        parts |= dict(_inner_sizes(node))
+        total = sum(parts.values())
+        if parts and (peak is None or total > peak.size):
+            largest = max(parts, key=lambda x: parts[x])
+            peak = PeakMemory(total, node_label(node), largest, parts[largest])
+        for value in [x for x in live if last_use.get(x, -1) <= i and x not in inputs]:
+            if not value.is_graph_output():
+                del live[value]
+    return peak
+
+
+def _inner_sizes(node: ir.Node) -> Iterator[tuple[str, int]]:
+    """Yield what a node that computes attention makes inside: the scores of each head."""
+    slots, heads = attention_slots(node), attr_int(node, "num_heads", 0)
+    if slots is None or not heads:
+        return
+    query, key = _dims_of(node, slots.query), _dims_of(node, slots.key)
+    if query is None or key is None or not 3 <= len(query) <= 5:
+        return
+    length = query[1] if len(query) != 4 else query[2]
+    keys = key[1] if len(key) != 4 else key[2]
+    for place in slots.pasts[:1]:
+        past = _dims_of(node, place)
+        keys += past[-2] if past is not None and len(past) >= 4 else 0
+    queries = node.inputs[slots.query]
+    width = 4 if queries is None or queries.dtype is None else queries.dtype.itemsize
+    yield f"the scores of {node.op_type}", int(query[0] * heads * length * keys * width)
+
+
+def _dims_of(node: ir.Node, index: int) -> tuple[int, ...] | None:
+    value = node.inputs[index] if index < len(node.inputs) else None
+    if value is None or value.shape is None:
+        return None
+    dims = tuple(x for x in value.shape if isinstance(x, int))
+    return dims if len(dims) == len(value.shape) else None
+
+
+def _byte_size(value: ir.Value) -> int | None:
+    if value.shape is None or value.dtype is None:
+        return None
+    dims = [x for x in value.shape if isinstance(x, int)]
+    if len(dims) < len(value.shape):
+        return None
+    return int(prod(dims) * value.dtype.itemsize)

@@ -1,0 +1,76 @@
+"""Element by element: every type, every rank, every opset, and numbers at the edges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from edge_cases import values
+
+from graphfix.directml import kernel_table
+from graphfix.ops.table import rows
+from tests.dml.survey.case import Case, fractions, kernel_types, numbers, shapes_of_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Their other inputs or attributes make them cases of other modules.
+_NOT_HERE = ("Cast", "CastLike", "Clip", "Dropout", "Identity")
+_COMPARES = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Mod", "Pow", "PRelu", "Mean", "Sum")
+_BITS = ("And", "Or", "Xor", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
+_EDGES = ("negative", "fractional", "large", "nan", "inf", "tiny", "over32")
+
+
+def cases() -> Iterator[Case]:
+    """Unary and binary operators."""
+    for op in sorted({x.operator for x in rows() if x.kind == "unary"}):
+        if "." not in op and op not in _NOT_HERE:
+            yield from _unary(op)
+    for op in (*_ARITHMETIC, *_COMPARES, *_BITS):
+        yield from _binary(op)
+
+
+def _unary(op: str) -> Iterator[Case]:
+    first = "X" if op == "BitwiseNot" else "T"
+    for opset in kernel_table.kernel_versions(op):
+        for dtype in kernel_types(op, opset) or kernel_types(op, opset, "T1") or [first]:
+            if dtype == first:
+                continue
+            x = fractions(dtype, 2, 3) if "float" in dtype else numbers(dtype, 2, 3)
+            yield Case(op, "type", (x + (op == "Acosh"),), opset=opset)
+    for dtype in kernel_types(op) or kernel_types(op, constraint="T1"):
+        for edge, x in _edges(dtype):
+            yield Case(op, f"value {edge}", (x,))
+    for shape in shapes_of_rank():
+        for dtype in (kernel_types(op) or ["float32"])[:1]:
+            x = fractions(dtype, *shape) if "float" in dtype else numbers(dtype, *shape)
+            yield Case(op, f"rank {len(shape)}", (x + (op == "Acosh") if "float" in dtype else x,))
+
+
+def _binary(op: str) -> Iterator[Case]:
+    attributes = {"direction": "LEFT"} if op == "BitShift" else {}
+    for opset in kernel_table.kernel_versions(op):
+        for dtype in kernel_types(op, opset):
+            given = {**attributes, **({"fmod": 1} if op == "Mod" and "float" in dtype else {})}
+            a, b = numbers(dtype, 2, 3), numbers(dtype, 2, 3, seed=1)
+            if dtype != "bool":
+                a, b = abs(a) + 1, abs(b) % 3 + 1
+            a, b = np.asarray(a, dtype), np.asarray(b, dtype)
+            yield Case(op, "type", (a, b), given, opset=opset)
+    dtype = (kernel_types(op) or ["float32"])[0]
+    given = {**attributes, **({"fmod": 1} if op == "Mod" and "float" in dtype else {})}
+    for shape in shapes_of_rank():
+        a, b = (abs(numbers(dtype, *shape)) + 1 if dtype != "bool" else numbers(dtype, *shape),) * 2
+        a, b = np.asarray(a, dtype), np.asarray(b, dtype)
+        yield Case(op, f"rank {len(shape)}", (a, b), given)
+        if shape:
+            yield Case(op, "broadcast to the right", (a, b[:1]), given)
+            if op != "PRelu":
+                yield Case(op, "broadcast to the left", (a[..., :1], b), given)
+                yield Case(op, "broadcast of fewer dims", (a[0], b), given)
+
+
+def _edges(dtype: str) -> Iterator[tuple[str, np.ndarray]]:
+    if dtype in ("float32", "float16", "int64"):
+        yield from ((k, x) for k, x in values(np.dtype(dtype).type).items() if k in _EDGES)
