@@ -1,6 +1,7 @@
 """The readers of axes compute with numpy what ONNX Runtime computes, at several opsets."""
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from graphfix import ops
@@ -145,6 +146,25 @@ def test_a_transpose_is_this_permutation(sample: Sample) -> None:
     np.testing.assert_array_equal(np.transpose(x, perm), sample.first())
     back = inverse_permutation(perm)
     np.testing.assert_array_equal(np.transpose(sample.first(), back), x)
+
+
+@pytest.mark.parametrize(
+    ("perm", "rank", "axes"),
+    [
+        ((1, 0), 2, (1, 0)),
+        ((1, 0), 0, (1, 0)),  # of unknown rank
+        ((1, 0), 3, ()),
+        ((0, 0, 1), 3, ()),
+        ((0, 2, 3), 0, ()),
+        (None, 3, (2, 1, 0)),
+        (None, 0, ()),
+    ],
+)
+def test_a_permutation_fits_the_rank_or_is_none(
+    perm: tuple[int, ...] | None, rank: int, axes: tuple[int, ...]
+) -> None:
+    node = ir.node("Transpose", [], {} if perm is None else {"perm": perm})
+    assert permutation_of(node, rank) == axes
 
 
 @pytest.mark.parametrize("operator", ["Gather", "GatherElements", "Concat", "Split", "TopK"])
