@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -168,17 +169,19 @@ def _attentions(one: Json) -> tuple[int, int]:
 
 
 def _wrong(data: Json) -> Iterator[str]:
+    """The lines that say what went wrong; a file that no tool makes load has one."""
     for row in data["rows"]:
-        for tool in data["tools"]:
-            one = row["tools"][tool]
-            for why in dict.fromkeys(
-                (
-                    one.get("why", ""),
-                    one.get("verify", {}).get("why", ""),
-                    one.get("plan", {}).get("why", ""),
-                    one.get("time", {}).get("why", ""),
-                )
-            ):
-                if why:
-                    text = " ".join(why.split()).replace("|", "\\|")
-                    yield f"- {row['name']}, {tool}: {text[:240]}"
+        reasons = {tool: _reasons(row["tools"][tool]) for tool in data["tools"]}
+        if reasons["exported"] and all(reasons.values()):
+            yield f"- {row['name']}, as exported and after every tool: {reasons['exported'][0]}"
+            continue
+        for tool, texts in reasons.items():
+            yield from (f"- {row['name']}, {tool}: {text}" for text in texts)
+
+
+def _reasons(result: Json) -> list[str]:
+    """What went wrong with a tool's file, once each, without the folders of this machine."""
+    stages = (result.get(stage, {}) for stage in ("verify", "plan", "time"))
+    texts = [result.get("why", ""), *(stage.get("why", "") for stage in stages)]
+    short = (re.sub(r"\S*[/\\]([^\s/\\]+\.onnx)\b", r"\1", " ".join(x.split())) for x in texts)
+    return list(dict.fromkeys(x.replace("|", "\\|")[:240] for x in short if x))

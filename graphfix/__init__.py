@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from graphfix.probing.padded import PaddedVerdict, padded
     from graphfix.proof.compare import Tolerance
     from graphfix.proof.verdict import Verdict
+    from graphfix.reducing.reduction import Reduction, reduce
     from graphfix.shipped.session import Session
     from graphfix.shipped.stream import Stream
     from graphfix.shipping.build import ship, ship_file
@@ -74,6 +75,7 @@ _HOMES = {
     "graphfix.engine.pipeline": "run",
     "graphfix.engine.registry": "get_pass load_plugin",
     "graphfix.engine.report": "PassReport Report",
+    "graphfix.reducing.reduction": "Reduction reduce",
     "graphfix.shipping.build": "ship ship_file",
     "graphfix.shipping.result": "Shipped",
     "graphfix.shipped.session": "Session",
@@ -86,12 +88,22 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names.spli
 _MODULES = frozenset({"graph", "integrations", "ops", "testing"})
 
 # Verbs; files; passes of one's own; results; deployment; errors.
-__all__ = ["bench", "check", "explain", "fix", "padded", "plan", "run", "ship", "verify", "zoo"]
+__all__ = ["bench", "check", "explain", "fix", "padded", "plan", "reduce", "run", "ship"]
+__all__ += ["verify", "zoo"]
 __all__ += ["load", "repair_file", "save", "ship_file"]
 __all__ += ["Builder", "Check", "Match", "NodePass", "Pass", "Skip", "View"]
 __all__ += ["get_pass", "load_plugin"]
 __all__ += ["Benchmark", "Change", "DirectMLPlan", "Explanation", "Finding", "Findings"]
-__all__ += ["PaddedVerdict", "PassReport", "Report", "Result", "Shipped", "Tolerance", "Verdict"]
+__all__ += [
+    "PaddedVerdict",
+    "PassReport",
+    "Reduction",
+    "Report",
+    "Result",
+    "Shipped",
+    "Tolerance",
+    "Verdict",
+]
 __all__ += ["Session", "Stream", "Zoo", "__version__"]
 __all__ += ["FaultError", "FeedError", "GraphfixError", "ModelError", "PaddingError", "PassError"]
 __all__ += ["PluginError", "UsageError", "VerificationError"]

@@ -1,14 +1,17 @@
 """The setups of a benchmark: at which shapes models are timed, with which sessions."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from graphfix.benchmark.bench_result import AS_IT_IS, FIXED, Setup
 from graphfix.benchmark.candidate import Entrant
+from graphfix.benchmark.usual_sizes import usual_sizes
 from graphfix.errors import FeedError
 from graphfix.facts.fixed_inputs import fixed_input_arrays
 from graphfix.feeds.case import Case, Cases
 from graphfix.feeds.case_search import make_cases
+from graphfix.feeds.signature import Signature
 from graphfix.graph.dims import newly_fixed_dims
 from graphfix.paths import StrPath
 from graphfix.runtime.port import Array
@@ -78,26 +81,66 @@ def _choose_cases(
 ) -> tuple[Case, Case | None]:
     """Return the inputs to time at, and those of another shape if the model takes one."""
     cases = _cases_at(make, dims)
+    signature = cases.signature
     # One row, as in use, and as long as the model takes it among what was tried.
-    first = min(cases, key=lambda c: (_row_count(c), c.is_ragged, -sum(c.dims.values())))
+    longest_case = min(cases, key=lambda c: (_row_count(c), c.is_ragged, -sum(c.dims.values())))
+    first = _usual_case(make, signature, longest_case.dims, dims) or longest_case
     if other_dims:
         return first, _single_row_case(make, {**first.dims, **other_dims})
     shorter = [c for c in cases if _input_shapes(c) != _input_shapes(first) and not c.is_ragged]
-    if shorter:
+    if shorter and first is longest_case:
         return first, max(shorter, key=lambda c: (-_row_count(c), sum(c.dims.values())))
     if not first.dims:
         return first, None
-    free = {name: size for name, size in first.dims.items() if name not in cases.signature.forced}
+    settled = {*signature.forced, *map(signature.user_name, signature.derived)}
+    free = {name: size for name, size in first.dims.items() if name not in settled}
     if not free:
         return first, None
     longest = max(free, key=lambda n: free[n])
+    sizes = _with_size(signature, first.dims, longest, max(1, free[longest] * 3 // 4))
     try:
-        second = _single_row_case(
-            make, {**first.dims, longest: max(1, first.dims[longest] * 3 // 4)}
-        )
+        second = _single_row_case(make, sizes)
     except FeedError:
         return first, None  # a model of one size
     return first, second if _input_shapes(second) != _input_shapes(first) else None
+
+
+def _usual_case(
+    make: Callable[..., Cases],
+    signature: Signature,
+    tried: Mapping[str, int],
+    dims: Mapping[str, int],
+) -> Case | None:
+    """Return the inputs of a usual clip or sentence, or of a half, quarter or eighth of it.
+
+    None where the model takes none of these, or where it is not known what its dims count.
+
+    Args:
+        make: Makes inputs at sizes.
+        signature: The inputs of the first model.
+        tried: Sizes that it takes.
+        dims: The sizes that the user names.
+    """
+    usual = {name: size for name, size in usual_sizes(signature).items() if name not in dims}
+    for share in (1, 2, 4, 8) if usual else ():
+        sizes = {name: size // share for name, size in usual.items()}
+        with contextlib.suppress(FeedError):
+            return _single_row_case(make, {**tried, **sizes, **dims})
+    return None
+
+
+def _with_size(
+    signature: Signature, dims: Mapping[str, int], name: str, size: int
+) -> dict[str, int]:
+    """Return the sizes of a case where a dim, and all that are one with it, has another size.
+
+    Sizes that follow from others are left out.
+    """
+    derived = {signature.user_name(x) for x in signature.derived}
+    symbol = signature.symbol_of(name)
+    members = signature.symbols_in(signature.group_of(symbol)) if symbol else ()
+    changed = {name, *map(signature.user_name, members)}
+    return {k: size if k in changed else x for k, x in dims.items() if k not in derived}
 
 
 def _single_row_case(make: Callable[..., Cases], sizes: Mapping[str, int]) -> Case:

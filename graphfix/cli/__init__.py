@@ -22,6 +22,7 @@ from graphfix.cli.explain import explain
 from graphfix.cli.padded import padded
 from graphfix.cli.passes import passes
 from graphfix.cli.plan import plan
+from graphfix.cli.reduce import reduce
 from graphfix.cli.run import run
 from graphfix.cli.ship import ship
 from graphfix.cli.verify import verify
@@ -116,7 +117,7 @@ def group(context: click.Context) -> None:
 
 
 _READING = (check, plan, verify, padded, bench, zoo, passes, explain, completion)
-for _verb in (run, ship, demo, *_READING):
+for _verb in (run, ship, demo, reduce, *_READING):
     group.add_command(_options.quiet(_verb))
 
 

@@ -40,9 +40,11 @@ def fused_activations(
     """
     fused_into: dict[ir.Node, ir.Node] = {}
     for node in nodes:
-        activations = ACTIVATIONS_TAKEN.get(operator_of(node)) if node in on_dml else None
-        reader = _only_reader(node) if activations else None
-        if reader is None or reader not in on_dml or reader not in (activations or ()):
+        activations = ACTIVATIONS_TAKEN.get(operator_of(node))
+        if activations is None or node not in on_dml:
+            continue
+        reader = _only_reader(node)
+        if reader is None or reader not in on_dml or reader not in activations:
             continue
         takes_all = not is_op(node, "Sum") or len(node.inputs) == 2
         if takes_all and reader.graph is node.graph and len(reader.inputs) == 1:

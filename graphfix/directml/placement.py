@@ -49,11 +49,10 @@ class PlacementRules:
 
     def kernel_of(self, node: ir.Node) -> Kernel | None:
         """Return the kernel for the node's version and types, which may still refuse it."""
-        opset = self.opsets.get(standard_domain(node.domain), 1)
-        kernel = kernel_table.kernel_at(node.op_type, node.domain, opset)
-        return (
-            kernel if kernel is not None and self._unsupported_type(node, kernel) is None else None
-        )
+        kernel = kernel_table.kernel_at(node.op_type, node.domain, self._opset_of(node))
+        if kernel is None or self._unsupported_type(node, kernel) is not None:
+            return None
+        return kernel
 
     def cpu_nodes(self, graph: ir.Graph) -> dict[ir.Node, str]:
         """Return the nodes of one graph that stay on the CPU, each with the reason."""
@@ -69,11 +68,13 @@ class PlacementRules:
                 reasons[node] = reason
         return reasons
 
+    def _opset_of(self, node: ir.Node) -> int:
+        """Return the opset of a node's domain; 1 if the model does not say."""
+        return self.opsets.get(standard_domain(node.domain), 1)
+
     def _unsupported_type(self, node: ir.Node, kernel: Kernel) -> str | None:
         """Return the type that a kernel is not registered for."""
-        schema = schema_of(
-            node.op_type, self.opsets.get(standard_domain(node.domain), 1), node.domain
-        )
+        schema = schema_of(node.op_type, self._opset_of(node), node.domain)
         if schema is None:
             every = frozenset().union(*kernel.types.values())
             types = map(self.shapes.dtype, (*node.inputs, *node.outputs))
@@ -84,8 +85,7 @@ class PlacementRules:
         return next((x.name.lower() for x in unfit), None)
 
     def _missing_kernel_reason(self, node: ir.Node) -> str:
-        op, domain = node.op_type, standard_domain(node.domain)
-        opset = self.opsets.get(domain, 1)
+        op, domain, opset = node.op_type, node.domain, self._opset_of(node)
         since = kernel_table.since_version(op, domain, opset)
         if not kernel_table.kernel_versions(op, domain) or since is None:
             return f"DirectML has no kernel for {op}"

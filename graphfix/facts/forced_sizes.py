@@ -66,6 +66,11 @@ class ForcedSize:
     source: str
     sure: bool = True
 
+    @property
+    def may_be_thawed(self) -> bool:
+        """Return whether a node wants it and no weight, so that a trace may have fixed it."""
+        return self.source.endswith("'")
+
     def __str__(self) -> str:
         return f"{self.size}, from {self.source}" + ("" if self.sure else "; others may run")
 

@@ -14,11 +14,18 @@ import onnx_ir as ir
 from graphfix import ops
 from graphfix.facts.mask_lookups import identity_lookup
 from graphfix.facts.shapes import Shapes, is_known_dim
-from graphfix.facts.symbolic.expressions import Dim, multiply_dims, product_of_dims, rounded_down
+from graphfix.facts.symbolic.expressions import (
+    Dim,
+    dim_of,
+    expr_of,
+    multiply_dims,
+    product_of_dims,
+    rounded_down,
+)
 from graphfix.graph.constants import const_of, const_tensor, ints_of
 from graphfix.graph.nodes import attr_int, input_at, is_op
 from graphfix.graph.walks import bodies_of
-from graphfix.ops.attention import attention_slots
+from graphfix.ops.attention import AttentionSlots, attention_slots
 from graphfix.ops.axes import axis_of, squeezed_axes
 from graphfix.ops.einsums import axes_of_letters, equation_of
 from graphfix.ops.norms import scale_of, scaled_axes
@@ -30,6 +37,9 @@ from graphfix.ops.windows import channel_axis_of_weight, convolution_weight
 _LONGEST_WAY = 8
 # What lies between a weight and the node that takes it.
 _KEEPS_WEIGHTS = ops.MOVES_FIRST_INPUT | ops.CASTS | ops.IDLE | ops.QUANTIZES
+_SKIP_NORMS = ops.named("com.microsoft.SkipLayerNormalization") | ops.named(
+    "com.microsoft.SkipSimplifiedLayerNormalization"
+)
 _Operand = tuple[ir.Value | None, Sequence[Dim]]
 
 
@@ -56,6 +66,11 @@ class SizeRelation:
         """Return the name of the weight that wants it, else a label of the node."""
         name = self.node.name or self.node.outputs[0].name
         return _weight_above(self.witness) or f"{self.node.op_type} {name!r}"
+
+    @property
+    def is_of_weight(self) -> bool:
+        """Return whether a weight wants it, which :attr:`source` is the name of then."""
+        return bool(_weight_above(self.witness))
 
 
 @dataclass(frozen=True)
@@ -221,11 +236,40 @@ class _Reader:
         """Yield that an attention with projections takes what their weight has as rows."""
         slots = attention_slots(node)
         if slots is None or slots.weights is None:
+            if slots is not None and slots.bias is not None:
+                yield from self._biased_attention(node, slots)
             return
         weight = input_at(node, slots.weights)
         data, dims = self._dims(node.inputs[slots.query]), self._dims(weight)
         if data and dims and len(dims) == 2:
             yield SizeRelation(data[-1], dims[0], node, witness=weight)
+
+    def _biased_attention(self, node: ir.Node, slots: AttentionSlots) -> Iterator[SizeRelation]:
+        """Yield that keys are as wide as queries, and a bias as wide as all three together."""
+        query, key, value = (
+            self._dims(input_at(node, x)) for x in (slots.query, slots.key, slots.value)
+        )
+        if not (query and key and value and len(query) == len(key) == len(value) == 3):
+            return
+        yield SizeRelation(query[2], key[2], node)
+        bias = input_at(node, slots.bias or 0)
+        if dims := self._dims(bias):
+            together = dim_of(2 * expr_of(query[2]) + expr_of(value[2]))
+            yield SizeRelation(together, dims[0], node, witness=bias)
+
+    def _skip(self, node: ir.Node) -> Iterator[SizeRelation]:
+        """Yield that what is added before a norm is as long and as wide as the data."""
+        data, skip = self._dims(node.inputs[0]), self._dims(node.inputs[1])
+        for a, b in zip((data or ())[-2:], (skip or ())[-2:], strict=False):
+            yield SizeRelation(a, b, node)
+
+    def _rotary(self, node: ir.Node) -> Iterator[SizeRelation]:
+        """Yield that a head is twice as wide as the table of cosines."""
+        table = input_at(node, 2 if node.domain else 1)
+        data, dims = self._dims(node.inputs[0]), self._dims(table)
+        heads = 1 if data and len(data) == 4 else attr_int(node, "num_heads", 0)
+        if data and dims and heads and not attr_int(node, "rotary_embedding_dim", 0):
+            yield SizeRelation(data[-1], multiply_dims(dims[-1], 2 * heads), node, witness=table)
 
     def _concat(self, node: ir.Node) -> Iterator[SizeRelation]:
         operands = self._operand_dims(node)
@@ -282,7 +326,9 @@ class _Reader:
 
     _READERS: Sequence[tuple[ops.OpSet, Callable[["_Reader", ir.Node], Iterator[SizeRelation]]]] = (
         (ops.BROADCASTS, _broadcast),
-        (ops.named("PRelu com.microsoft.BiasGelu"), _one_way),
+        (ops.named("PRelu com.microsoft.BiasGelu com.microsoft.FastGelu"), _one_way),
+        (_SKIP_NORMS, _skip),
+        (ops.named("RotaryEmbedding com.microsoft.RotaryEmbedding"), _rotary),
         (ops.NORMS | ops.named("BatchNormalization"), _norm),
         (ops.PRODUCTS, _product),
         (ops.named("com.microsoft.MatMulNBits"), _packed_product),

@@ -301,4 +301,4 @@ def _times_with_lengths(signature: Signature) -> list[str]:
 
 def _only_row_length(full_length: int, step: int) -> tuple[int, ...]:
     """Return the length of the only row, which is padded in the last usual case."""
-    return (max(1, round(full_length * 0.7)),) if step == len(SCHEDULE) - 1 else (full_length,)
+    return (round(full_length * 0.7),) if step == len(SCHEDULE) - 1 else (full_length,)

@@ -89,10 +89,12 @@ def _group_of_named_axis(signature: Signature, axis: str) -> str:
 def _groups_that_may_be_padded(
     signature: Signature, sizes: Mapping[str, Sequence[int]]
 ) -> list[str]:
-    """Return the times, no caches if there are others; those with sizes first."""
+    """Return the times, no caches if there are others; those with sizes, or several, first."""
     sized_times = [t for t in sizes if t != signature.batch]
-    if len(sized_times) == 1:
-        return sized_times
+    several = [t for t in sized_times if len(sizes[t]) > 1]
+    for times in (sized_times, several):
+        if len(times) == 1:
+            return times
     return [t for t in signature.fresh if t in sized_times] or signature.fresh
 
 
@@ -104,7 +106,7 @@ def _no_padded_dim_message(signature: Signature) -> str:
     hint = f"; if {batch} is no batch but time, name it: --axis {batch}" if batch else ""
     if signature.forced:
         forced = "; ".join(forced_texts(signature.forced))
-        return f"the model has no dim that could be padded: {forced}{hint}"
+        return f"the model has no dim that could be padded: {forced}{signature.thaw_hint}{hint}"
     return (
         "the model has no dim that could be padded; the symbolic dims are: "
         f"{_dim_names(signature)}. Export it with a dynamic time axis, or try "
@@ -319,7 +321,9 @@ def feed_length_input(
     array: Array
     if length_input.kind == "mask":
         inside = np.arange(full_length) < ends[:, None]
-        array = inside.reshape((len(ends), *[1] * (rank - 2), full_length)[-max(rank, 1) :])
+        time = max((i for i in range(rank) if item.dims[i] != 1), default=rank - 1)
+        shape = [full_length if i == time else 1 for i in range(rank)]
+        array = inside.reshape([len(ends), *shape[1:]] if rank > 1 else shape)
     elif not item.dims:
         array = ends[0]
     else:

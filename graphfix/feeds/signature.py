@@ -211,9 +211,15 @@ class Signature:
             runs_at = f"does not run at {other}" if forced.sure else "seldom runs at another size"
             raise FeedError(
                 f"{quote_name(name)} is {forced.size}, as {forced.source} wants it: the model "
-                f"{runs_at}"
+                f"{runs_at}{self.thaw_hint}"
             )
         return True
+
+    @property
+    def thaw_hint(self) -> str:
+        """Return what to try where a trace may have fixed a size, or an empty string."""
+        thawable = any(x.may_be_thawed for x in self.forced.values())
+        return "; graphfix run MODEL -p thaw frees it or says why not" if thawable else ""
 
     def key_by_symbol(self, by_name: Mapping[str, T]) -> dict[str, T]:
         """Return a mapping by the user's names, keyed by symbols instead."""

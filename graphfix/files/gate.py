@@ -51,6 +51,11 @@ def check_model_proto(proto: onnx.ModelProto) -> bool:
     _require_texts(proto.graph, but=("node", "initializer", "sparse_initializer", "value_info"))
     for function in proto.functions:
         _require_texts(function, but=("node", "value_info"))
+    if not proto.graph.output:
+        raise MalformedError(
+            "the graph has no outputs, so it computes nothing; name the tensors that it is for in "
+            "graph.output"
+        )
     graphs = _GraphChecker(opsets, functions)
     graphs.check_graph(proto.graph, ())
     ordered = graphs.ordered

@@ -26,7 +26,7 @@ class LengthInput:
         input: Its name.
         axis: The axis that it counts along, such as ``audio.2``.
         kind: ``lengths`` for int64 [B] or [1], in units of that axis; ``mask`` for [B, T], or with
-            dims of 1 between as in [B, 1, T]: 1 where a frame is valid, then 0.
+            dims of 1 as in [B, 1, T] or [B, T, 1]: 1 where a frame is valid, then 0.
     """
 
     input: str

@@ -136,7 +136,7 @@ class LengthNodes:
             numbers = length_input if is_int64 else op.Cast(length_input, to=ir.DataType.INT64)
             if not is_mask:
                 return numbers
-            mask_axes = range(1, len(self.source.shapes.dims(length_input) or (0, 0)))
+            mask_axes = range(1, len(self.source.shapes.dims(length_input) or ()))
             return self.squeeze(self.reduce_sum(numbers, mask_axes), mask_axes)
 
         return op.build_once(("lengths",), build, length_input)

@@ -4,6 +4,7 @@ It is made from the rows' JSON, which it carries, so its numbers are those of th
 shows of a row, and where, is said by the template ``zoo.html``.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,6 +49,7 @@ def render_page(rows: Sequence[Json]) -> str:
         missed=html.group_by_reason,
         places={"dml": "DirectML", "cpu": "the CPU"},
         skipped=_skipped_by_reason,
+        skipped_in_all=_count_skipped,
     )
 
 
@@ -66,6 +68,15 @@ def figure_cell(name: str, values: Figure) -> str:
         return " → ".join(_RUNS[None if x is None else int(x)] for x in (before, after))
     number = html.format_number if name == "padding" else "{:g}".format
     return " → ".join("-" if x is None else number(x) for x in (before, after))
+
+
+def _count_skipped(rows: Sequence[Json]) -> dict[str, Counter[str]]:
+    """Return of how many models each stage was skipped, by reason."""
+    counts: dict[str, Counter[str]] = {}
+    for row in rows:
+        for why, stages in _skipped_by_reason(row["stages"]).items():
+            counts.setdefault(why, Counter()).update(stages)
+    return counts
 
 
 def _skipped_by_reason(stages: Json) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.graph.constants import const_of, ints_of
-from graphfix.graph.nodes import attr_int, attr_ints, attr_text, input_at
+from graphfix.graph.nodes import attr_float, attr_int, attr_ints, attr_text, input_at
 from graphfix.ops.operands import normalize_axes
 
 Places = npt.NDArray[np.float64]
@@ -31,6 +31,7 @@ class Resize:
         aspect: Whether sizes stretch, or bound a resize that keeps the aspect ratio.
         antialias: Whether an axis that becomes shorter is smoothed first.
         excludes_outside: Whether the weights of a cubic leave out what is outside of the input.
+        cubic_coefficient: The ``a`` of a cubic.
     """
 
     axes: tuple[int, ...]
@@ -42,6 +43,7 @@ class Resize:
     aspect: str
     antialias: bool
     excludes_outside: bool
+    cubic_coefficient: float
 
     def scale_along(self, axis: int) -> float | None:
         """Return the factor of an axis, 1 where none is given; None if sizes decide it."""
@@ -107,6 +109,52 @@ class Resize:
                 return None
         return [int(x) for x in np.clip(nearest, 0, old - 1)]
 
+    def weights(self, axis: int, old: int, new: int) -> Places | None:
+        """Return the weight of each element of the input in each of the result, along an axis.
+
+        A linear or cubic resize is a product with such a matrix along one axis after the other.
+
+        Args:
+            axis: The axis, counted from the front.
+            old: How many elements the input has along it.
+            new: How many the result has.
+
+        Returns:
+            [new, old], float64. None if the nearest is taken, if places are cut out by ``roi``, or
+            if a factor such as 1.2 leaves the size as it is: ONNX Runtime then copies the input.
+        """
+        scale = self.scale_along(axis)
+        scale = new / old if scale is None and old else scale
+        places = None if not scale else self._all_places(old, new, scale)
+        is_copy = old == new and scale != 1.0
+        if self.mode not in _KERNELS or places is None or scale is None or is_copy:
+            return None
+        kernel, reach = _KERNELS[self.mode]
+        shrunk = min(scale, 1.0) if self.antialias else 1.0
+        steps = math.ceil(reach / shrunk) + 1
+        elements = np.floor(places)[:, None] + np.arange(-steps, steps + 1)
+        weights = kernel((elements - places[:, None]) * shrunk, self.cubic_coefficient)
+        if self.excludes_outside:
+            weights[(elements < 0) | (elements >= old)] = 0
+        weights /= weights.sum(axis=1, keepdims=True)
+        matrix = np.zeros((new, old))
+        rows = np.broadcast_to(np.arange(new)[:, None], weights.shape)
+        # What lies outside of the input is its first or last element.
+        np.add.at(matrix, (rows, np.clip(elements, 0, old - 1).astype(np.int64)), weights)
+        return matrix
+
+    def _all_places(self, old: int, new: int, scale: float) -> Places | None:
+        """Return the place of each element of a result, also where it depends on the sizes."""
+        index = np.arange(new, dtype=np.float64)
+        match self.coordinates:
+            case "align_corners":
+                return index * (old - 1) / max(new - 1, 1)
+            case "pytorch_half_pixel" if new == 1:
+                return index
+            case "half_pixel_symmetric":
+                return old / 2 - new / (2 * scale) + (index + 0.5) / scale - 0.5
+        return self.places(index, scale)
+
     def resized_dims(self, dims: tuple[int, ...]) -> tuple[int, ...] | None:
         """Return the shape of the result; None if it is not known or keeps an aspect ratio."""
         new = list(dims)
@@ -123,6 +171,23 @@ class Resize:
             return None
         return tuple(new)
 
+
+def _triangle(distance: Places, _: float) -> Places:
+    """Return the weights of a linear resize."""
+    weights: Places = np.maximum(1 - np.abs(distance), 0.0)
+    return weights
+
+
+def _cubic(distance: Places, a: float) -> Places:
+    """Return the weights of a cubic resize."""
+    x = np.abs(distance)
+    inner = ((a + 2) * x - (a + 3)) * x * x + 1
+    outer = ((x - 5) * x + 8) * a * x - 4 * a
+    return np.where(x <= 1, inner, np.where(x < 2, outer, 0))
+
+
+# The weight at a distance, and how far it reaches.
+_KERNELS = {"linear": (_triangle, 1), "cubic": (_cubic, 2)}
 
 # Far more than float32 rounds a place by, as a share of it.
 _ROUNDED = 1e-4
@@ -161,6 +226,7 @@ def read_resize(node: ir.Node, rank: int, opset: int) -> Resize | None:
         aspect=attr_text(node, "keep_aspect_ratio_policy", "stretch"),
         antialias=bool(attr_int(node, "antialias", 0)),
         excludes_outside=bool(attr_int(node, "exclude_outside", 0)),
+        cubic_coefficient=attr_float(node, "cubic_coeff_a", -0.75),
     )
 
 

@@ -139,7 +139,9 @@ ATTENTIONS = operators_of_kind("attention")
 """Attention in one node; see ``attention_slots``."""
 SCATTERS = operators_of_kind("scatter")
 """They write updates into a copy of the data."""
-RESAMPLES = operators_of_kind("resample")
+RESIZES = operators_of_kind("resize")
+"""They read between places of a grid that scales or sizes give: Resize and Upsample."""
+RESAMPLES = RESIZES | operators_of_kind("resample")
 """They read between places."""
 
 # --- What shapes and runs depend on ---------------------------------------------------------------

@@ -126,7 +126,7 @@ def measure_own_rounding(
     for seed in range(_CHANGES):
         rng = np.random.default_rng(seed)
         feeds = [{name: _change_last_bits(x, rng) for name, x in y.items()} for y, _ in runs]
-        changed = _rerun(_change_weights(graph, rng), feeds, end, optimize=optimize)
+        changed = _rerun(change_weights(graph, rng), feeds, end, optimize=optimize)
         for (_, outputs), rerun in zip(runs, changed, strict=False):
             diffs = _compare_outputs(outputs, rerun, tolerance)
             own.add_run("other last bits of its weights and inputs", diffs, tolerance)
@@ -159,7 +159,7 @@ def _largest_share(diffs: Sequence[OutputDiff], tolerance: Tolerance) -> float:
     return max((x.max_abs / x.allowed * tolerance.max_abs for x in finite), default=0.0)
 
 
-def _change_weights(graph: ir.Model, rng: np.random.Generator) -> ir.Model:
+def change_weights(graph: ir.Model, rng: np.random.Generator) -> ir.Model:
     """Return a copy of a model in which the last bits of small float weights are others."""
     model = graph.clone()
     for inner in all_graphs(model):

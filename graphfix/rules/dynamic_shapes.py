@@ -13,9 +13,6 @@ from graphfix.graph.nodes import attr_ints, attr_text
 from graphfix.graph.text import size_text
 from graphfix.rules.rule import Hazard, Rule, is_fixed, is_folded
 
-# Of how many dims their kernels run, without those of 1.
-_DROPS_ONES = ops.RESAMPLES - ops.named("GridSample")
-
 
 class ReshapeRank(Rule):
     """Flags a Reshape to more than 8 dims.
@@ -84,14 +81,15 @@ class KernelRank(Rule):
             most = MOST_DIMS[ops.qualified_name(node)]
             rank = _counted_dims(node, view)
             if rank > most and rules.kernel_of(node) is not None and not is_folded(node, view):
-                but = " that are not 1" if node in _DROPS_ONES else ""
+                # Their kernels count the dims alone that are not 1.
+                but = " that are not 1" if node in ops.RESIZES else ""
                 message = f"{node.op_type} of {rank} dims{but}, and DirectML takes {most}"
                 yield Hazard(node, message, "error")
 
 
 def _counted_dims(node: ir.Node, view: View) -> int:
     shapes = view.shapes
-    if node not in _DROPS_ONES:
+    if node not in ops.RESIZES:
         return max(shapes.rank(x) or 0 for x in (*node.inputs[:2], node.outputs[0]))
     in_dims, out_dims = (shapes.dims(x[0]) if x else () for x in (node.inputs, node.outputs))
     return sum(a != 1 or b != 1 for a, b in zip_longest(in_dims or (), out_dims or ()))

@@ -77,6 +77,8 @@ def open_original(model: PathOrModel, extra_outputs: Sequence[str] = ()) -> Open
     What ONNX Runtime refuses and what changes no number, the passes ``loadable`` and
     ``fresh-shapes`` repair; here it is repaired in a copy.
     """
+    if isinstance(model, ir.Model) and not model.graph.outputs:
+        raise ModelError(f"{subject_of(model)} has no outputs, so there is nothing to compare")
     try:
         return open_session(model, extra_outputs=extra_outputs)
     except ModelError as error:

@@ -21,6 +21,22 @@ class Chunk:
     size: int
 
 
+def largest_takeable(count: int, sizes: Sequence[int], *, joins: bool = True) -> int:
+    """Return the most entries up to ``count`` that containers take; the smallest size at least.
+
+    Args:
+        count: How many entries there may be.
+        sizes: What containers take, the smallest first.
+        joins: Whether there may be several parts.
+    """
+    if not joins:
+        return next((x for x in reversed(sizes) if x <= count), sizes[0])
+    rest = count
+    for size in reversed(sizes):
+        rest %= size
+    return max(count - rest, sizes[0])
+
+
 def split_into_chunks(
     count: int, sizes: Sequence[int], *, partial: bool, joins: bool = True
 ) -> list[Chunk]:

@@ -22,6 +22,7 @@ from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
 from graphfix.runtime.provider import LABELS, Ep
+from graphfix.shipping.derived_dims import write_derived_dims
 from graphfix.shipping.model_facts import ModelFacts
 from graphfix.spec.quoting import quote_name
 
@@ -186,9 +187,10 @@ class ShipOrder:
         return model, replace(report, source=str(self.source))
 
     def load_original(self) -> ir.Model:
-        """Load the model as exported, with a name for each dim."""
+        """Load the model as exported, with a name or an expression for each dim."""
         model = io.load(self.source)
         name_dims(model)
+        write_derived_dims(model, self.facts.derived)
         return model
 
     def prove(self, candidate: Path | ir.Model, sizes: Sizes, name: str, ep: Ep) -> ContainerProof:
@@ -266,11 +268,13 @@ class ShipOrder:
 
     def _requested_passes(self, container: Sizes) -> Iterator[Check]:
         facts = self.facts
-        # One row first: it has one length, and no axis holds rows beside frames.
-        single_row_groups = [g for g in facts.names if g == facts.batch and container[g] == 1]
-        if single_row_groups or facts.forced:
-            yield _fix_dims_pass(facts, container, single_row_groups, facts.forced)
-        other_groups = [g for g in facts.names if g not in single_row_groups]
+        # What is not padded first: one row has one length, and no axis holds rows or the height of
+        # a picture beside frames.
+        rows = [facts.batch] if facts.batch is not None and container[facts.batch] > 1 else []
+        fixed_groups = [g for g in facts.names if g not in (facts.axis.dim, *rows)]
+        if fixed_groups or facts.forced:
+            yield _fix_dims_pass(facts, container, fixed_groups, facts.forced)
+        other_groups = [g for g in facts.names if g not in fixed_groups]
         for name, *options in _complete_items(pipeline.split_spec(self.spec)):
             if name == _MASK and not options:
                 place = f"{facts.axis.input}.{facts.axis.axis}"

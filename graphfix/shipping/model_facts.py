@@ -24,6 +24,11 @@ from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import RunError
 from graphfix.shipped.manifest import Axis, InputPort, Port
 from graphfix.shipping.container_spec import ContainerSpec
+from graphfix.shipping.derived_dims import (
+    drop_derived_sizes,
+    find_derived_dims,
+    write_derived_dims,
+)
 from graphfix.shipping.valid_sizes import Sizing, dim_text, ort_type_of, output_ports_of
 from graphfix.spec.quoting import quote_name
 
@@ -47,6 +52,7 @@ class ModelFacts:
         clips: Single clips, for the proof.
         dropped: Lengths that the original does not run at, with ONNX Runtime's reason.
         forced: The sizes of dims that can have one only, by the model's own names.
+        derived: Expressions of dims that follow from others, by the model's own names.
     """
 
     axis: Axis
@@ -59,6 +65,7 @@ class ModelFacts:
     clips: tuple[Clip, ...]
     dropped: tuple[str, ...]
     forced: Mapping[str, int] = field(default_factory=dict)
+    derived: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_facts(
@@ -71,7 +78,8 @@ def read_facts(
     """Read a model, and run clips of several lengths on it.
 
     Args:
-        model: The model, with names for all dims of its inputs.
+        model: The model, with names for all dims of its inputs; expressions are written into it
+            for dims that follow from others.
         source: Its file.
         spec: The sizes of the containers.
         axis: The dim that is padded, by name or as ``audio.2``, if several could be.
@@ -83,13 +91,19 @@ def read_facts(
         ModelError: The shape of an output cannot be inferred.
     """
     reasons: dict[str, str] = {}
+    first = Signature(model)
+    derived = find_derived_dims(first)
+    if derived:
+        spec = drop_derived_sizes(spec, derived)
+        write_derived_dims(model, derived)
+        first = Signature(model)
     with open_original(source) as session:
 
         def run_with_constants(feeds: Feeds) -> Feeds:
             return session.run({**feeds, **(constants or {})})
 
         for tie in TIES:
-            signature = Signature(model, tie)
+            signature = first.with_tie(tie)
             sizing = _size_containers(signature, spec, axis)
             maker = _clip_maker(signature, sizing)
             clips = _run_clips(signature, sizing, maker, run_with_constants, reasons)
@@ -117,6 +131,7 @@ def read_facts(
         clips=clips,
         dropped=tuple(f"{name}: {reason}" for name, reason in reasons.items()),
         forced={name: x.size for name, x in signature.forced.items()},
+        derived=derived,
     )
 
 
@@ -143,8 +158,8 @@ def _size_containers(signature: Signature, spec: ContainerSpec, axis: str) -> Si
     time = find_padded_group(signature, axis, {signature.user_name(g): s for g, s in sizes.items()})
 
     def example_sizes(group: str) -> str:
-        seconds = " or in seconds, with --rate" if group == time else ""
-        return f"{signature.user_name(group)}=500,3000{seconds}"
+        name = quote_name(signature.user_name(group))
+        return f"{name}=500,3000 or in seconds, with --rate" if group == time else f"{name}=SIZE"
 
     require_sizes(signature, sizes, groups, time, example_sizes)
     fixed_sizes = {g: sizes[g][0] for g in groups}
@@ -164,6 +179,7 @@ def _one_size_message(signature: Signature) -> str:
     return (
         f"no dim may vary, so nothing can be padded: {forced}. What can be had is its repair: "
         f"graphfix run MODEL -p directml,fix-dims:{_sizes_text(signature, {})}"
+        f"{signature.thaw_hint}"
     )
 
 
@@ -176,7 +192,8 @@ def _only_batch_message(signature: Signature, batch: str, spec: ContainerSpec) -
     return (
         f"only {name}, the batch, may vary{forced}, so there is no clip to pad and no container to "
         f"make; what can be had is fixed sizes: graphfix run MODEL -p directml,fix-dims:{fixed} "
-        f"-o fixed.onnx. If {name} is no batch but what is padded, say --axis {quote_name(name)}"
+        f"-o fixed.onnx{signature.thaw_hint}. If {name} is no batch but what is padded, say --axis "
+        f"{quote_name(name)}"
     )
 
 

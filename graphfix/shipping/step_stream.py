@@ -17,6 +17,7 @@ from graphfix.runtime.compared_session import open_original
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
+from graphfix.shipped.chunks import largest_takeable
 from graphfix.shipped.manifest import Container, Manifest, Streaming
 from graphfix.shipped.stream import Stream
 from graphfix.shipping import stream_cost
@@ -58,10 +59,10 @@ def _usual_counts(manifest: Manifest, capacity: int, limit: int, steps: int) -> 
         steps: How many steps follow the prompt at most.
     """
     assert manifest.stream is not None
-    new = [x.sizes[manifest.axis.dim] for x in manifest.containers]
+    new = sorted({x.sizes[manifest.axis.dim] for x in manifest.containers})
     joins = manifest.stream.joins
-    prompt = min(_PROMPT, max(1, capacity // 2)) if joins and capacity else max(new)
-    step = 1 if joins else min(new)
+    prompt = min(_PROMPT, max(1, capacity // 2)) if joins and capacity else new[-1]
+    prompt, step = largest_takeable(prompt, new, joins=joins), new[0]
     count = min(steps, (limit - prompt) // step) if limit else steps
     return [prompt] + [step] * count
 

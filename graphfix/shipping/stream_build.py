@@ -22,6 +22,8 @@ from graphfix.files import atomic_file, io
 from graphfix.job.remaining_findings import compare_hazards
 from graphfix.job.rounding_search import MARGINS, Calibration, rounding_tolerance
 from graphfix.proof.compare import Tolerance, computes_in_half
+from graphfix.proof.own_rounding import OwnRounding
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.shipped.manifest import NAME, Axis, Cache, Manifest, StateLink, Streaming
 from graphfix.shipping.chosen_inputs import fix_and_fold_inputs
@@ -38,7 +40,12 @@ from graphfix.shipping.result import (
     write_models,
 )
 from graphfix.shipping.stream_plan import StreamPlan
-from graphfix.shipping.stream_proof import prove, prove_on_provider
+from graphfix.shipping.stream_proof import (
+    Measure,
+    measure_own_rounding,
+    prove,
+    prove_on_provider,
+)
 from graphfix.shipping.stream_steps import (
     PlayedSequences,
     StepSequence,
@@ -50,8 +57,20 @@ from graphfix.spec.quoting import quote_name
 _CACHE, _DIMS, _FAST, _ROUND, _BRANCH = "static-cache", "fix-dims", "fast", "float16", "fix-input"
 _LATE = (_DIMS, _FAST, _ROUND, *(x.partition(":")[0] for x in registry.FUSIONS))
 
-# How a stream uses the containers, and the steps to prove it by.
-Use = tuple[Streaming, tuple[StepSequence, ...]]
+
+@dataclass(frozen=True)
+class StreamUse:
+    """How a stream uses the containers, and the steps to prove it by.
+
+    Attributes:
+        streaming: How, without caches and states.
+        steps: The steps, with the original's outputs.
+        measure: Returns how far a quantized original differs from itself in these steps.
+    """
+
+    streaming: Streaming
+    steps: tuple[StepSequence, ...]
+    measure: Measure = lambda: None
 
 
 @dataclass(frozen=True)
@@ -66,6 +85,8 @@ class StreamOrder:
         tolerance: The tolerance of the proof.
         ep: Where the containers are proved besides the CPU.
         tell: Called with a short text at each step.
+        constants: What the original is fed in each step besides.
+        allows_own_rounding: Whether a quantized model may differ as far as it does from itself.
     """
 
     source: Path
@@ -75,6 +96,8 @@ class StreamOrder:
     tolerance: Tolerance
     ep: Ep
     tell: pipeline.Progress
+    constants: Feeds
+    allows_own_rounding: bool
 
     def load_original(self) -> ir.Model:
         """Load the model, with one name for equal dims, and without inputs that are constants."""
@@ -120,6 +143,30 @@ class StreamOrder:
     def _run_passes(self, model: ir.Model, passes: Sequence[Check]) -> Report:
         settle = Calibration(passes, {}, None, self.tolerance, self.tell, MARGINS[0])
         return pipeline.run(model, passes, settle=settle)
+
+    def play_original(self, joins: bool, may_roll: bool) -> PlayedSequences:
+        """Run the original step by step."""
+        self.tell("running the original step by step")
+        return run_sequences(
+            self.plan, str(self.source), self.constants, joins=joins, may_roll=may_roll
+        )
+
+    def measure_own_rounding(
+        self, steps: Sequence[StepSequence], *, may_roll: bool
+    ) -> OwnRounding | None:
+        """Return how far a quantized original differs from itself in steps of whole containers.
+
+        None if it does not round, if a pass rounds, or if the user says what may differ.
+        """
+        if not self.allows_own_rounding:
+            return None
+
+        def run_copy(model: ir.Model) -> Sequence[StepSequence]:
+            return run_sequences(self.plan, model, self.constants, joins=False, may_roll=may_roll)[
+                0
+            ]
+
+        return measure_own_rounding(self.source, steps, self.tolerance, run_copy)
 
     def passes_at(self, container: Mapping[str, int], fixed_caches: Sequence[str]) -> list[Check]:
         """Return the passes, with those that fix a container's sizes before the late passes."""
@@ -189,25 +236,20 @@ def ship_stream(
     states = expand_state_globs(model, states)
     plan, constants, tie = choose_running_plan(source, model, containers, cache, states, axis)
     usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
-    order = StreamOrder(source, plan, spec, tie, usual, ep, tell)
-    allowed = (
-        tolerance
-        or rounding_tolerance(order.passes_at(plan.containers[0], plan.fixed_caches))
-        or usual
+    order = StreamOrder(source, plan, spec, tie, usual, ep, tell, constants, tolerance is None)
+    rounds = rounding_tolerance(order.passes_at(plan.containers[0], plan.fixed_caches))
+    order = replace(
+        order,
+        tolerance=tolerance or rounds or usual,
+        allows_own_rounding=tolerance is None and rounds is None,
     )
-    order = replace(order, tolerance=allowed)
-
-    @functools.cache
-    def play_original(joins: bool, may_roll: bool) -> PlayedSequences:
-        tell("running the original step by step")
-        return run_sequences(plan, str(source), constants, joins=joins, may_roll=may_roll)
-
+    play_original = functools.cache(order.play_original)
     plain = ",".join(":".join(x) for x in pipeline.split_spec(spec) if x != [_FAST])
     attempts = [order] if passes or strict else [order, replace(order, spec=plain)]
     tried: list[Shipped] = []
     for attempt in attempts:
         tried.append(
-            _ship_once(attempt, folder, _possible_uses(plan, play_original, strict=strict))
+            _ship_once(attempt, folder, _possible_uses(order, play_original, strict=strict))
         )
         if tried[-1].ok:
             return tried[-1]
@@ -215,23 +257,34 @@ def ship_stream(
 
 
 def _possible_uses(
-    plan: StreamPlan, steps: Callable[[bool, bool], PlayedSequences], *, strict: bool
-) -> Iterator[Use]:
-    """Yield how a stream may use the containers, the most useful first, with steps to prove it."""
-    joins = min(x[plan.new] for x in plan.containers) == 1  # sums of them are any number
-    partial = joins and all(x.axis is not None for x in plan.states)
-    options = [(joins, partial), *([(partial, False)] if joins and not strict else [])]
+    order: StreamOrder, play: Callable[[bool, bool], PlayedSequences], *, strict: bool
+) -> Iterator[StreamUse]:
+    """Yield how a stream may use the containers, the most useful first, with steps to prove it.
+
+    Parts of a prompt, the first filled up in front while the caches are empty; parts that are
+    containers; one container, where parts do not give what the whole does: its numbers are rounded
+    by the largest of them, or pooled, or each new entry sees those behind it.
+    """
+    plan = order.plan
+    smallest = min(x[plan.new] for x in plan.containers)
+    partial = smallest == 1 and all(x.axis is not None for x in plan.states)
+    options = [(True, True)] * partial + [(True, False), (False, False)]
     for may_roll in (True, False):
         rolled = False
-        for joined, filled in options:
-            played, rolls = steps(joined, may_roll)
-            yield Streaming((), (), rolls, filled, joined), played
+        for joined, filled in options[:1] if strict else options:
+            steps, rolls = play(joined, may_roll)
+            streaming = Streaming((), (), rolls, filled, joined)
+            if joined:
+                yield StreamUse(streaming, steps)
+            else:  # the same numbers are rounded together
+                measure = functools.partial(order.measure_own_rounding, steps, may_roll=may_roll)
+                yield StreamUse(streaming, steps, measure)
             rolled = rolled or rolls
         if not rolled or strict:
             return
 
 
-def _ship_once(order: StreamOrder, folder: Path, uses: Iterable[Use]) -> Shipped:
+def _ship_once(order: StreamOrder, folder: Path, uses: Iterable[StreamUse]) -> Shipped:
     """Repair, write, prove, and give the folder its name."""
     source, plan, tell = order.source, order.plan, order.tell
     repaired = []
@@ -257,17 +310,20 @@ def _ship_once(order: StreamOrder, folder: Path, uses: Iterable[Use]) -> Shipped
             )
             opening = plan.first.to_opening(container)
         manifest = _build_manifest(order, paths, first)
-        for use, steps in uses:
-            stream = replace(_complete_streaming(plan, cache_inputs, use), opening=opening)
+        for use in uses:
+            streaming = _complete_streaming(plan, cache_inputs, use.streaming)
+            stream = replace(streaming, opening=opening)
             manifest = replace(manifest, stream=stream)
             atomic_file.write_text(scratch / NAME, manifest.to_text())
             tell("proving what a stream gives")
-            proof = prove(scratch, steps, order.tolerance)
+            proof = prove(scratch, use.steps, order.tolerance, use.measure)
             if proof.ok:
                 break
         if proof.ok and order.ep != "cpu":
             tell(f"proving what a stream gives on {LABELS[order.ep]}")
-            device_proof = prove_on_provider(scratch, steps, order.tolerance, order.ep)
+            device_proof = prove_on_provider(
+                scratch, use.steps, order.tolerance, order.ep, use.measure
+            )
             proof = replace(device_proof, diffs=(*proof.diffs, *device_proof.diffs))
         return Shipped(
             folder=None,

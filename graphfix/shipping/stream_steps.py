@@ -13,9 +13,11 @@ from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.dim_groups import Tie
 from graphfix.feeds.states import StatePair
 from graphfix.files import io
+from graphfix.files.model_input import PathOrModel
 from graphfix.runtime.compared_session import open_original
 from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.run_errors import RunError
+from graphfix.shipped.chunks import largest_takeable
 from graphfix.shipped.container_fit import DTYPES
 from graphfix.shipped.dim_expression import names_in
 from graphfix.shipped.in_front import last_entries
@@ -122,29 +124,35 @@ class SequenceRunner:
 
     def iter_sequences(self, *, rolls: bool, joins: bool) -> Iterator[StepSequence]:
         """Yield each sequence; if steps cannot be split, every step has a container's size."""
-        sizes = sorted({x[self._plan.new] for x in self._plan.containers})
         levels = self._cache_levels()
         bounded = bool(self._plan.caches) and not rolls
         limit = _CacheLimit(levels[-1] if bounded else 4 * SINGLE, bounded)
+        sizes = sorted({x[self._plan.new] for x in self._plan.containers})
+
+        def takeable(*counts: int) -> list[int]:
+            return [largest_takeable(x, sizes, joins=joins) for x in counts]
+
+        counts = self._counts_up_to_capacity(levels, limit.entries, rolls)
         if not joins:
-            yield self._fill_caches([sizes[-1]] + [sizes[0]] * SINGLE, sizes[0], limit)
+            counts = [sizes[-1]] + [sizes[0]] * SINGLE
+        yield self._fill_caches(takeable(*counts), sizes[0], limit)
+        if not joins:
             yield self.run_sequence("each size", limit.fitting_counts([*sizes, *reversed(sizes)]))
-            return
-        yield self._fill_caches(self._counts_up_to_capacity(levels, limit.entries, rolls), 1, limit)
-        for count in sorted({1, sizes[-1] + 3, 2 * sizes[-1] - 1}):
+        for count in sorted({*takeable(1, sizes[-1] + 3, 2 * sizes[-1] - 1)}):
             if count <= limit.entries or rolls:
                 yield self.run_sequence(f"a prompt of {count}", [count])
-                yield self.run_sequence(
-                    f"steps behind a prompt of {count}", limit.fitting_counts([count, 1, 1])
-                )
+                steps = limit.fitting_counts(takeable(count, 1, 1))
+                yield self.run_sequence(f"steps behind a prompt of {count}", steps)
         if self._plan.caches:
-            yield self._continue_prompt(max(1, min(7, limit.entries - 4)), limit)
-        if self._has_cache_mask() and limit.entries > 6:
-            yield self.run_sequence("prompts filled up on the left", [4, 1, 1], padded_entries=2)
+            length = max(1, min(7, limit.entries - 4))
+            yield self._continue_prompt(length, limit.fitting_counts(takeable(1, 1, 1), length))
+        prompt = 4 if joins and sizes[0] <= 4 else sizes[-1]
+        if self._has_cache_mask() and prompt > 2 and limit.entries > prompt + 2:
+            counts = limit.fitting_counts(takeable(prompt, 1, 1))
+            yield self.run_sequence("prompts filled up on the left", counts, padded_entries=2)
         if any(names_in(d) & {*self._plan.fixed_caches} for x in self._free_ports for d in x.dims):
-            yield self.run_sequence(
-                "shorter caches of the encoder", limit.fitting_counts([2, 1]), shorter=True
-            )
+            counts = limit.fitting_counts(takeable(2, 1))
+            yield self.run_sequence("shorter caches of the encoder", counts, shorter=True)
 
     def _fill_caches(self, counts: Sequence[int], step: int, limit: _CacheLimit) -> StepSequence:
         """Return the sequence that fills the caches, and one more step that they must refuse."""
@@ -155,11 +163,10 @@ class SequenceRunner:
         overflow_feeds = self._drop_first_call_outputs(self._make_feeds(sum(counts), step))
         return replace(sequence, overflow_feeds=overflow_feeds)
 
-    def _continue_prompt(self, length: int, limit: _CacheLimit) -> StepSequence:
+    def _continue_prompt(self, length: int, counts: Sequence[int]) -> StepSequence:
         """Return steps behind the states that a prompt on the original gives."""
         outputs = self._run({**self._make_feeds(0, length), **self.empty_states()})
         states = {x.input: outputs[x.output] for x in self._plan.states}
-        counts = limit.fitting_counts([1, 1, 1], length)
         return self.run_sequence(f"going on behind {length}", counts, states, length)
 
     def _cache_levels(self) -> list[int]:
@@ -447,13 +454,18 @@ def _accepts_inputs(plan: StreamPlan, source: str, constants: Feeds) -> bool:
 
 
 def run_sequences(
-    plan: StreamPlan, source: str, constants: Feeds, *, joins: bool = True, may_roll: bool = True
+    plan: StreamPlan,
+    source: PathOrModel,
+    constants: Feeds,
+    *,
+    joins: bool = True,
+    may_roll: bool = True,
 ) -> PlayedSequences:
     """Run all sequences on the original; return them, and whether full caches may roll.
 
     Args:
         plan: What is known of the model.
-        source: Its file.
+        source: Its file, or a copy that takes the same.
         constants: What the file is fed besides.
         joins: Whether many new entries are run in parts.
         may_roll: Whether full caches roll if nothing of the original reads what falls out.

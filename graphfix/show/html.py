@@ -4,7 +4,9 @@ The page is made from the report's JSON, which it carries, so its numbers are th
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path, PurePath
 from typing import Any
@@ -43,7 +45,7 @@ def render_page(data: Data) -> str:
         data,
         kernels={when: counts for when, counts in (data.get("kernels") or {}).items() if counts},
         strips=data.get("strips", {}),
-        missed=group_by_reason(data["passes"]),
+        busy=group_by_pass(data["passes"]),
     )
 
 
@@ -63,7 +65,8 @@ def changed_operators(
     before: Mapping[str, int], after: Mapping[str, int]
 ) -> list[tuple[str, int, int, int]]:
     """Return the operators whose count changed: before, after, the larger; removed first."""
-    pairs = ((op, before.get(op, 0), after.get(op, 0)) for op in {*before, *after})
+    names = {*before, *after} - {"Constant"}  # a constant runs nowhere, however it is stored
+    pairs = ((op, before.get(op, 0), after.get(op, 0)) for op in names)
     changes = ((op, a, b, max(a, b)) for op, a, b in pairs if a != b)
     return sorted(changes, key=lambda x: (x[2] - x[1], x[0]))
 
@@ -82,7 +85,9 @@ def render_template(template: str, **values: object) -> str:
         finalize=_show_controls,
     )
     environment.globals.update(ops=changed_operators, drawing=draw_nodes)
-    environment.filters.update(number=format_number, title=file_title, anchor=link_anchor)
+    environment.filters.update(
+        number=format_number, title=file_title, anchor=link_anchor, headings=list_headings
+    )
     return environment.get_template(template).render(values)
 
 
@@ -95,6 +100,60 @@ def _show_controls(value: object) -> object:
 def link_anchor(name: str) -> str:
     """Return a name as a link to a part of the page has it; it may be in no encoding."""
     return quote(name, errors="backslashreplace")  # as the page is written
+
+
+def list_headings(body: str) -> list[tuple[Markup, Markup]]:
+    """Return the headings of a page's body, each with what a link to it names."""
+    headings = re.findall(r'<h2 id="([^"]*)">(.*?)</h2>', body, re.DOTALL)
+    return [(Markup(anchor), Markup(title)) for anchor, title in headings]
+
+
+@dataclass(frozen=True)
+class PassSummary:
+    """What a pass did in all the times that it ran.
+
+    Attributes:
+        name: The pass.
+        specs: How it was asked for, each way once.
+        safety: What it promises.
+        changes: Its repairs.
+        reasons: The places that it skipped or only reports, by reason.
+        skipped: How many places it skipped.
+        findings: How many it only reports.
+        seconds: The time that it took.
+    """
+
+    name: str
+    specs: list[str]
+    safety: str
+    changes: list[Mapping[str, Any]]
+    reasons: Mapping[str, list[str]]
+    skipped: int
+    findings: int
+    seconds: float
+
+
+def group_by_pass(passes: Iterable[Mapping[str, Any]]) -> list[PassSummary]:
+    """Return what each pass did that found something, in the order in which they began."""
+    passes = list(passes)
+    reasons = group_by_reason(passes)
+    runs_by_name: dict[str, list[Mapping[str, Any]]] = {}
+    for run in passes:
+        runs_by_name.setdefault(run["name"], []).append(run)
+    summaries = (
+        PassSummary(
+            name,
+            list(dict.fromkeys(run["spec"] for run in runs)),
+            runs[0]["safety"],
+            [change for run in runs for change in run["changes"]],
+            reasons.get(name, {}),
+            sum(len(run["skips"]) for run in runs),
+            sum(len(run["findings"]) for run in runs),
+            sum(run["seconds"] for run in runs),
+        )
+        for name, runs in runs_by_name.items()
+    )
+    return [x for x in summaries if x.changes or x.reasons]
 
 
 def group_by_reason(passes: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:

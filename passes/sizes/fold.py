@@ -140,11 +140,13 @@ class Fold(Pass):
         halves without a gap, up to 2^23, before and after.
 
         Constants are worked out in integers, by operators that move data, and in float32 and
-        float64 by those that IEEE 754 rounds alike everywhere. No sum of floats is, so of a Resize
-        of a constant only one that takes the nearest elements. ONNX Runtime may then fuse what it
-        did not fuse before. Nothing of more than 4096 elements is made, and of what lies in a file
-        beside the model only integers are read. What a shape tensor holds is believed only if it
-        also holds where sizes are 0; two inputs whose dims have one name have one size.
+        float64 by those that IEEE 754 rounds alike everywhere. A sum of floats is not one of them,
+        except a Resize of a constant: a linear or cubic one is the same up to rounding, as ONNX
+        Runtime, which resizes a constant when it loads the model, rounds it in another order. ONNX
+        Runtime may then fuse what it did not fuse before. Nothing of more than 4096 elements is
+        made (a resized constant may have 2^21), and of what lies in a file beside the model only
+        integers are read, and constants that are resized. What a shape tensor holds is believed
+        only if it also holds where sizes are 0; two inputs whose dims have one name have one size.
         Random operators, other domains, and graphs inside nodes are never taken for equal; nothing
         is moved out of a branch. An initializer that is also an input is no constant, and an output
         of the graph keeps its name.

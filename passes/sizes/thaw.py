@@ -11,13 +11,18 @@ from graphfix import ops
 from graphfix.core import Change, Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.facts import shapes
+from graphfix.facts.forced_sizes import solve_sizes
 from graphfix.facts.shapes import Dim, input_dim_symbols
+from graphfix.facts.size_relations import relations_of
 from graphfix.facts.symbolic.expressions import symbols_of
 from graphfix.facts.view import View
 from graphfix.graph.constants import ints_of
 from graphfix.graph.dim_spelling import DimSpelling
+from graphfix.graph.dims import is_nameless
 from graphfix.graph.nodes import input_at, is_op
+from graphfix.graph.walks import opset_of
 from graphfix.ops.reshapes import copies_zeros
+from graphfix.spec.quoting import quote_name
 
 from .dims.fixed_dims import renew_shape
 from .dims.frozen import ThawedTarget, dims_text, thaw_target, why_pinned
@@ -92,12 +97,14 @@ class Thaw(NodePass[FrozenSite]):
     Safety:
         Exact at the one size at which the original runs; at the others it failed, and now gives
         what element counts force: each entry is a whole number times a power of the dim, and the
-        target holds the frozen size exactly as often as the data hold the dim. Skipped, with
+        target holds the frozen size exactly as often as the data hold the dim. A 1 follows a batch
+        at its place if an output declares that batch where it would be 1. Skipped, with
         the numbers: a target in which two entries could stand for the dim, as in [8, 8] of [T, 8];
         one that two different dims go into, such as a batch and a length; a -1 beside a frozen
         length; an Expand or a tensor of fixed size, such as positions, that is broadcast against
-        a symbolic dim: it runs at two sizes, 1 and its own, and nobody can extend its numbers. A
-        Slice is never taken for frozen: it may be meant.
+        a symbolic dim: it runs at two sizes, 1 and its own, and nobody can extend its numbers; a
+        node that fits at one size because of pads or slices, which Python computed from it. A Slice
+        is never taken for frozen: it may be meant.
     """
 
     anchors = ("Reshape", "Expand", *sorted(ops.BROADCASTS))
@@ -131,6 +138,8 @@ class Thaw(NodePass[FrozenSite]):
         if 0 in target and not copies_zeros(node):
             return None
         thawed = thaw_target(dims, target)
+        if isinstance(thawed, str) and 1 in target:
+            thawed = thaw_target(dims, target, _promised_symbols(view))
         if isinstance(thawed, str):
             return Skip(node, thawed)
         return None if thawed is None else FrozenSite(node, data, thawed)
@@ -144,6 +153,18 @@ class Thaw(NodePass[FrozenSite]):
             isinstance(x, int) or (x.value and symbols_of(x) <= view.dim_symbols) for x in dims
         )
         return dims if all(follow) else None
+
+    def sites(self, model: ir.Model) -> Iterator[FrozenSite | Skip]:
+        """Yield the sites and near misses, and then what else dictates the size of a dim."""
+        told, thawed = set[ir.Node](), set[str]()
+        for site in super().sites(model):
+            told.add(site.node)
+            if isinstance(site, FrozenSite):
+                thawed |= symbols_of(site.thawed.dim)
+            yield site
+        for skip, dim in _baked_elsewhere(model):
+            if skip.node not in told and dim not in thawed:
+                yield skip
 
     def rewrite(self, match: FrozenSite, op: Builder) -> ir.Value:
         """Build the same Reshape with a target that fits at every size."""
@@ -159,6 +180,8 @@ class Thaw(NodePass[FrozenSite]):
             yield from changes
             if not changes:
                 yield from events
+                told = {x.node for x in events if isinstance(x, Skip)}
+                yield from (x for x, _ in _baked_elsewhere(model) if x.node not in told)
                 break
             changed = True
             shapes.drop_shapes(model)
@@ -177,6 +200,40 @@ class Thaw(NodePass[FrozenSite]):
         """Describe the dim and the size that it was frozen at."""
         assert isinstance(site, FrozenSite)
         return f"its target is frozen at {site.thawed.dim} = {site.thawed.size}"
+
+
+def _promised_symbols(view: View) -> set[str]:
+    """Return the symbols that the declared shapes of outputs have where inference gives 1."""
+    spelling, promised = DimSpelling(view.model), set[str]()
+    for output in view.model.graph.outputs:
+        dims = view.shapes.dims(output) or ()
+        for declared, inferred in zip(output.shape or (), dims, strict=False):
+            if inferred == 1 and not is_nameless(declared):
+                promised |= symbols_of(spelling.to_symbolic(declared))
+    return promised
+
+
+def _baked_elsewhere(model: ir.Model) -> Iterator[tuple[Skip, str]]:
+    """Yield nodes that run at one size of a dim although no weight wants it, and the dim.
+
+    Constants hold that size where only Python computed with it, as in the pads and slices of a
+    relative position; nothing in the graph says which of them follow the dim.
+    """
+    symbols = input_dim_symbols(model)
+    if not symbols:
+        return
+    relations = relations_of(model.graph, shapes.shapes_of(model), opset_of(model))
+    nodes = {x.source: x for x in reversed(relations.always) if not x.is_of_weight}
+    for symbol, forced in solve_sizes(relations, symbols).forced.items():
+        if (relation := nodes.get(forced.source)) is not None:
+            name = DimSpelling(model).name_of(symbol)
+            reason = (
+                f"it wants {relation.a} = {relation.b}, which runs only where {name} is "
+                f"{forced.size}: constants before it hold this size, and none of them is an entry "
+                f"of a shape; export the model with a dynamic {name}, or run fix-dims:"
+                f"{quote_name(name)}={forced.size}"
+            )
+            yield Skip(relation.node, reason), symbol
 
 
 def _outputs_with_dims(model: ir.Model) -> list[tuple[ir.Value, tuple[Dim, ...]]]:

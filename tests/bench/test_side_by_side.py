@@ -176,6 +176,17 @@ def test_a_tool_that_fails_and_one_that_is_wrong_are_results(
     assert "- relu, crashes: exit code 1: no such thing" in page
 
 
+def test_a_file_that_nothing_makes_load_has_one_line_without_its_folder(scripts: Any) -> None:
+    bad = {"made": False, "why": "/home/me/zoo/a.onnx failed: no kernel"}
+    row = {"name": "a", "tools": {"exported": bad, "slim": bad}}
+    wrong = part(scripts, "side_by_side_page")._wrong
+    said = list(wrong({"rows": [row], "tools": ["exported", "slim"]}))
+    assert said == ["- a, as exported and after every tool: a.onnx failed: no kernel"]
+    row["tools"]["exported"] = {"made": True}
+    said = list(wrong({"rows": [row], "tools": ["exported", "slim"]}))
+    assert said == ["- a, slim: a.onnx failed: no kernel"]
+
+
 def test_what_an_earlier_source_found_is_taken_if_that_is_asked_for(
     scripts: Any, tmp_path: Path
 ) -> None:

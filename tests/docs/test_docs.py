@@ -52,6 +52,7 @@ TESTED = {
     "library",
     "tutorial",
     "square.py",
+    "wrong.py",
     "entry-point",
     "recipe",
     "session",

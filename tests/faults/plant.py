@@ -5,9 +5,9 @@ Run as ``python -m tests.faults.plant [--count 200] [--seed N] [--only PREFIX]``
 or less, ``or`` for ``and``, ``any`` for ``all``, another number. Each is planted in a copy of the
 repository, and the tests that stand where the module stands are run there:
 ``tests/proof/test_budget*.py`` for ``graphfix/proof/budget.py``, for a pass also what its manual
-leaves alone; if there are none, those of a few modules that import it, or all of the folder.
-Survivors are listed, to be looked at: a condition
-whose loss no test notices is tested, or deleted.
+leaves alone; if there are none, those of a few modules that import it, or all of the folder, where
+these take a minute at most. Survivors are listed, to be looked at: a condition whose loss no test
+notices is tested, or deleted. What :func:`is_no_fault` names is not planted.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from cosmic_ray.plugins import get_operator
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from parso.tree import NodeOrLeaf
+
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(
     x.relative_to(ROOT).as_posix()
@@ -50,8 +52,14 @@ OPERATORS = (
 )
 # Where the code is only words, a fault is a wrong word.
 UNTESTED = ("graphfix/wording.py", "graphfix/version.py")
+# How long the tests may take without a fault: those of the module, and those of others.
 SECONDS = 240.0
+SECONDS_OF_OTHERS = 60.0
+# With a fault they may take a multiple, and some more: a loop may have no end now.
+PATIENCE, MORE_SECONDS = 4.0, 20.0
 MOST_FILES = 4  # tests of modules that import the one in question
+# Arguments that guard against mistakes of a programmer; right code does the same without.
+GUARDS = ("frozen=True", "strict=True")
 
 
 class SwapAnyAll(Operator):
@@ -97,9 +105,38 @@ def find_faults(file: Path) -> Iterator[Fault]:
     tree = trees.get_ast(file.read_text(encoding="utf-8"))
     for name in (*OPERATORS, "SwapAnyAll"):
         operator = make_operator(name)
-        places = [x for node in trees.ast_nodes(tree) for x in operator.mutation_positions(node)]
-        for occurrence, (start, _) in enumerate(places):
-            yield Fault(file.relative_to(ROOT).as_posix(), name, occurrence, start[0])
+        places = (
+            (node, index, start)
+            for node in trees.ast_nodes(tree)
+            for index, (start, _) in enumerate(operator.mutation_positions(node))
+        )
+        for occurrence, (node, index, start) in enumerate(places):
+            if not is_no_fault(name, node, index):
+                yield Fault(file.relative_to(ROOT).as_posix(), name, occurrence, start[0])
+
+
+def is_no_fault(operator: str, node: NodeOrLeaf, index: int) -> bool:
+    """Return whether code that is right stays right with a change, so that no test can tell.
+
+    - ``x[0]`` as ``x[-1]``: the same element where there is one alone. The other change of that
+      number, ``x[1]``, asks the same of the tests: whether they see which element is taken.
+    - ``frozen=True`` and ``strict=True`` as ``False``: what they guard against does not happen.
+    - ``if TYPE_CHECKING`` as ``if not TYPE_CHECKING``: its imports are for types alone.
+
+    Args:
+        operator: What makes the change.
+        node: Where.
+        index: Which of its changes there; for a number, 0 is one more and 1 is one less.
+    """
+    around = node.parent
+    if operator == "core/NumberReplacer":
+        is_whole_index = around is not None and around.type == "trailer"
+        return is_whole_index and node.get_code(include_prefix=False) == "0" and index == 1
+    if operator == "core/ReplaceTrueWithFalse":
+        return around is not None and around.get_code(include_prefix=False) in GUARDS
+    if operator == "core/AddNot":
+        return node.type == "if_stmt" and node.children[1].get_code().strip() == "TYPE_CHECKING"
+    return False
 
 
 def make_operator(name: str) -> Operator:
@@ -153,16 +190,17 @@ def copy_repository(folder: Path) -> None:
 
 
 @functools.cache
-def pass_without_fault(folder: Path, tests: tuple[str, ...]) -> bool:
-    """Return whether tests pass in the copy as it is, in time."""
-    return run_tests(folder, tests)
+def seconds_without_fault(folder: Path, tests: tuple[str, ...], most: float) -> float | None:
+    """Return how long tests take in the copy as it is; None if they fail, or take too long."""
+    begin = time.monotonic()
+    return time.monotonic() - begin if run_tests(folder, tests, most) else None
 
 
-def run_tests(folder: Path, tests: tuple[str, ...]) -> bool:
-    """Return whether the tests pass in a copy; tests that take too long do not."""
+def run_tests(folder: Path, tests: tuple[str, ...], most: float) -> bool:
+    """Return whether tests pass in a copy; those that take more seconds than ``most`` do not."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
-        result = subprocess.run(command, cwd=folder, capture_output=True, timeout=SECONDS)
+        result = subprocess.run(command, cwd=folder, capture_output=True, timeout=most)
     except subprocess.TimeoutExpired:
         return False
     return result.returncode in (0, 5)
@@ -174,11 +212,13 @@ def plant_fault(fault: Fault, folder: Path) -> tuple[bool | None, str]:
     None stands for tests that fail, or take too long, without a fault.
     """
     path, tests = folder / fault.file, nearest_tests(fault.file)
-    if not pass_without_fault(folder, tests):
-        return None, f"its tests do not pass without a fault: {' '.join(tests)}"
+    most = SECONDS if own_tests(fault.file) else SECONDS_OF_OTHERS
+    seconds = seconds_without_fault(folder, tests, most)
+    if seconds is None:
+        return None, f"without a fault its tests fail or take {most:.0f} s: {' '.join(tests)}"
     with mutating.use_mutation(path, make_operator(fault.operator), fault.occurrence) as codes:
         before, after = codes
-        noticed = not run_tests(folder, tests)
+        noticed = not run_tests(folder, tests, PATIENCE * seconds + MORE_SECONDS)
     lines = difflib.unified_diff(before.splitlines(), (after or "").splitlines(), lineterm="", n=0)
     return noticed, "\n".join(x for x in lines if x[:3] not in ("---", "+++") and x[:2] != "@@")
 

@@ -165,6 +165,42 @@ SURE = {
         ),
         {"F": 10},
     ),
+    "a skip with a dim of its own": (
+        model(
+            "float[B, T, F] x, float[B, T, G] z",
+            "float[B, T, F] y",
+            (weight("w", 9),),
+            "y = com.microsoft.SkipLayerNormalization (x, z, w)",
+        ),
+        {"F": 9, "G": 9},
+    ),
+    "RotaryEmbedding": (
+        model(
+            "float[B, T, F] x, int64[B, T] p",
+            "float[B, T, F] y",
+            (weight("c", 50, 4), weight("s", 50, 4)),
+            "y = com.microsoft.RotaryEmbedding <num_heads = 2> (x, p, c, s)",
+        ),
+        {"F": 16},
+    ),
+    "MultiHeadAttention": (
+        model(
+            "float[B, T, F] q",
+            "float[B, T, F] y",
+            (weight("b", 24),),
+            "y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, q, q, b)",
+        ),
+        {"F": 8},
+    ),
+    "FastGelu": (
+        model(
+            "float[B, T, F] x",
+            "float[B, T, F] y",
+            (weight("b", 12),),
+            "y = com.microsoft.FastGelu (x, b)",
+        ),
+        {"F": 12},
+    ),
     "a quantized weight": (
         model(
             "float[B, F] x",

@@ -37,6 +37,10 @@ def refusal(proto: onnx.ModelProto, folder: Path) -> str:
     return told
 
 
+def no_graph_output(proto: onnx.ModelProto) -> None:
+    del proto.graph.output[:]
+
+
 def wrong_attribute(proto: onnx.ModelProto) -> None:
     proto.graph.node[0].attribute[0].CopyFrom(helper.make_attribute("axis", "one"))
 
@@ -174,6 +178,7 @@ def opset(version: int) -> object:
         (named("floor()"), "is no size"),
         (metadata, "a text among its metadata is not in UTF-8"),
         (opset(2**31), "version 2147483648 of the operator set ''"),
+        (no_graph_output, "the graph has no outputs, so it computes nothing"),
         (opset(-1), "version -1 of the operator set ''"),
     ],
 )

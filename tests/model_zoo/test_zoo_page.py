@@ -197,6 +197,14 @@ def test_a_failed_model_comes_first_in_the_verdict(row: dict[str, Any]) -> None:
     assert "its process died, exit code -9" in text
 
 
+def test_what_was_not_tried_stands_in_the_verdict(row: dict[str, Any]) -> None:
+    skipped = {**row, "id": "b", "stages": {**row["stages"], "bench": {"skipped": "no device"}}}
+    text = read(skipped).text
+    assert "All 1 models are as they should be where they were tried Not tried:" in text
+    assert "Not tried: bench; no device." in text
+    assert "Not tried: bench of 1 model; no device." in read(row, skipped).text
+
+
 def test_nothing_in_it_is_markup_but_ours(row: dict[str, Any]) -> None:
     spoiled = evil(row)
     seen = read(spoiled)

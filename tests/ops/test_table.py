@@ -92,7 +92,8 @@ _KINDS = {
     "reduce": "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin"
     " ReduceProd ReduceSum ReduceSumSquare",
     "repeat": "Expand Tile",
-    "resample": "GridSample Resize Upsample",
+    "resample": "GridSample",
+    "resize": "Resize Upsample",
     "scatter": "Scatter ScatterElements ScatterND TensorScatter",
     "select": "Compress Gather GatherElements GatherND Slice Split",
     "shape": "Shape Size",

@@ -550,3 +550,12 @@ def test_a_brief_verdict_begins_with_the_case_that_failed_before():
     assert list(verdict.cases) == [names[3]]
     assert not verdict.ok
     assert next(iter(verify(before, wrong, held=cache, locate=False).cases)) == names[0]
+
+
+def test_a_model_without_outputs_is_refused_before_any_size_is_tried() -> None:
+    nothing = ir.from_onnx_text(
+        '<ir_version: 8, opset_import: ["" : 17]> m (float[T] x) => (float[T] y) { y = Relu (x) }'
+    )
+    nothing.graph.outputs.clear()
+    with pytest.raises(ModelError, match="has no outputs, so there is nothing to compare"):
+        verify(nothing, nothing)

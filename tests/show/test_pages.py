@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +13,15 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.cli import main
+from graphfix.core import Change
 from graphfix.engine import registry
+from graphfix.engine.report import PassReport, Report
 from graphfix.show import html
 from graphfix.spec.manual import manual_of
 from tests import browser
 from tests.show.test_html import EVIL, Reader, evil
 
-ASKED = ["What was wrong", "What was changed", "Is it right", "Is it faster"]
+ASKED = ["What was wrong", "What was changed", "Is it right", "Is it faster", "What next"]
 LONG = "encoder/layers.0/" + "attention_" * 20
 BAD = f"""<ir_version: 8, opset_import: ["" : 17]>
     m (bool[T, 4] hidden, float[T, 4] x) => (float[T, 4] y) <float low = {{-1e4}}>
@@ -45,8 +49,8 @@ def page(*arguments: str, code: int = 0) -> Reader:
     text = Path("page.html").read_text(encoding="utf-8")
     reader = Reader(text)
     assert not reader.open
-    places = [reader.text.index(x) for x in ASKED]
-    assert places == sorted(places)
+    assert all(answers(reader).values())
+    assert "ot measured" not in reader.text
     ids = [a["id"] for _, a in reader.seen if "id" in a]
     assert len(ids) == len(set(ids))
     assert {str(a["href"])[1:] for _, a in reader.seen if "href" in a} <= set(ids)
@@ -55,11 +59,13 @@ def page(*arguments: str, code: int = 0) -> Reader:
     return reader
 
 
-def answers(reader: Reader) -> list[str]:
-    """The four answers."""
-    places = [reader.text.index(x) for x in ASKED]
-    ends = [*places[1:], len(reader.text)]
-    return [reader.text[a:b] for a, b in zip(places, ends, strict=True)]
+def answers(reader: Reader) -> dict[str, str]:
+    """The answers, by question, in their order; a question without an answer is not asked."""
+    ends = [m.start() for m in re.finditer("|".join(ASKED), reader.text)] + [len(reader.text)]
+    texts = [reader.text[a:b] for a, b in pairwise(ends)]
+    by_question = {q: t.removeprefix(q).strip() for t in texts for q in ASKED if t.startswith(q)}
+    assert list(by_question) == [x for x in ASKED if x in by_question]
+    return by_question
 
 
 def tone(reader: Reader) -> str:
@@ -76,7 +82,8 @@ class TestCheck:
         count = found["count"]["warning"]
         assert f"{count} warnings on DirectML, predicted" in reader.text
         assert tone(reader) == "verdict"
-        wrong, changed, *_ = answers(reader)
+        said = answers(reader)
+        wrong, changed = said["What was wrong"], said["What was changed"]
         for one in found["findings"]:
             if one["severity"] == "warning":
                 assert one["rule"] in wrong
@@ -109,12 +116,13 @@ class TestVerify:
         assert "m.onnx → fixed.onnx" in reader.text
         assert "Computes the same" in reader.text
         assert tone(reader) == "verdict good"
-        _, changed, right, faster = answers(reader)
+        said = answers(reader)
+        changed, right = said["What was changed"], said["Is it right"]
         assert "passes went over it, as the second model says" in changed
         assert "nodes became" in changed
         verdict = json.loads(reader.embedded)
         assert verdict["summary"].lower()[:-1] in right.lower()
-        assert "graphfix bench m.onnx fixed.onnx measures the time" in faster
+        assert "graphfix bench m.onnx fixed.onnx measures the time" in said["What next"]
         assert all(case["name"] in reader.text for case in verdict["cases"])
         capsys.readouterr()
         page("verify", "m.onnx", "fixed.onnx", "--json")
@@ -136,11 +144,12 @@ class TestBench:
     def test_what_was_timed(self, capsys: pytest.CaptureFixture[str]) -> None:
         reader = self.bench("m.onnx", "m.onnx")
         assert "B: the ratio cannot be inferred" in reader.text
-        wrong, changed, right, faster = answers(reader)
-        assert "No model failed on the CPU." in wrong
+        said = answers(reader)
+        changed, right = said["What was changed"], said["Is it right"]
+        assert "No model failed on the CPU." in said["What was wrong"]
         assert "A is m.onnx ; B is m.onnx ." in changed
         assert "B computes what A computes on the CPU; the largest difference is 0." in right
-        assert "it cannot be inferred: 1 of" in faster
+        assert "it cannot be inferred: 1 of" in said["Is it faster"]
         data = json.loads(reader.embedded)
         for one in data["models"]:
             for phase in one["setups"]["any shape"]["phases"].values():
@@ -151,12 +160,12 @@ class TestBench:
         reader = self.bench("m.onnx", "other.onnx", code=1)
         assert "Failed: other.onnx" in reader.text
         assert tone(reader) == "verdict bad"
-        assert "B, any shape: output y" in answers(reader)[2]
+        assert "B, any shape: output y" in answers(reader)["Is it right"]
 
     def test_one_model(self) -> None:
         reader = self.bench("m.onnx")
         assert "ms per run on the CPU" in reader.text
-        assert "There is no other model to compare with." in answers(reader)[3]
+        assert "There is no other model to compare with." in answers(reader)["Is it faster"]
 
     @pytest.mark.parametrize(
         ("low", "high", "says"), [(0.7, 0.9, "0.80 of the time of A"), (0.7, 1.1, "no difference")]
@@ -179,12 +188,13 @@ class TestPadded:
         reader = page("padded", "leak.onnx", code=1)
         assert "Padding changes the results" in reader.text
         assert tone(reader) == "verdict bad"
-        wrong, changed, right, _ = answers(reader)
+        said = answers(reader)
+        wrong, changed = said["What was wrong"], said["What was changed"]
         verdict = json.loads(reader.embedded)
         failed = sum(not x["ok"] for x in verdict["checks"])
         assert f"{failed} of {len(verdict['checks'])} comparisons differ" in wrong
         assert "graphfix run leak.onnx -p ilens-mask repairs leaks" in changed
-        assert verdict["summary"][1:] in right
+        assert verdict["summary"][1:] in said["Is it right"]
 
     def test_what_it_leaves(self) -> None:
         reader = page("padded", "safe.onnx")
@@ -199,10 +209,11 @@ class TestShip:
         assert "2 graphs of fixed sizes are in shipped" in reader.text
         data = json.loads(reader.embedded)
         assert all(x["file"] in reader.text for x in data["manifest"]["containers"])
-        _, changed, right, faster = answers(reader)
+        said = answers(reader)
+        changed, right = said["What was changed"], said["Is it right"]
         assert data["manifest"]["provenance"]["passes"] in changed
         assert data["whole"]["summary"] in right
-        assert "graphfix bench safe.onnx --ship shipped measures the time" in faster
+        assert "graphfix bench safe.onnx --ship shipped measures the time" in said["What next"]
 
 
 @pytest.mark.parametrize("verb", ["check", "verify", "bench", "padded", "ship"])
@@ -247,8 +258,24 @@ def test_text_of_a_model_is_no_markup() -> None:
         html.render_data_page("verify.html", verdict, before=EVIL, after=EVIL, spec=EVIL, **ops),
     ):
         reader = Reader(text)
-        assert [tag for tag, _ in reader.seen].count("script") == 1
+        assert reader.embedded
         assert "img" not in {tag for tag, _ in reader.seen}
+
+
+@browser.needed
+def test_the_filter_leaves_what_its_words_name(tmp_path: Path) -> None:
+    changes = tuple(Change("fold", f"/layer.{i}/Where", "t", ("a",), ("b",)) for i in range(40))
+    report = Report("fold", (PassReport("fold", "fold", "exact", changes),), {"Add": 1}, {"Add": 1})
+    text = html.render_page(report.to_json())
+    typed = """<script>document.body.dataset.before = box.closest("p").hidden;
+        box.value = WORDS; box.dispatchEvent(new Event("input"));
+        document.body.dataset.shown = places.filter((x) => x.checkVisibility()).length;
+        document.body.dataset.kept = places.filter((x) => !x.hidden).length</script></body>"""
+    for word, count in (("where LAYER.1", 11), ("no such node", 0)):
+        asked = text.replace("</body>", typed.replace("WORDS", json.dumps(word)))
+        (tmp_path / "filter.html").write_text(asked, encoding="utf-8")
+        document, _ = browser.dumped(tmp_path / "filter.html")
+        assert f'data-before="false" data-shown="{count}" data-kept="{count}"' in document
 
 
 @browser.needed

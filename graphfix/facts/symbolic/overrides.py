@@ -195,7 +195,7 @@ _SHAPE_RULES: dict[str, ShapeRule] = {
     "Conv": windows.infer_conv,
     "ConvTranspose": windows.infer_conv_transpose,
     **dict.fromkeys(ops.POOLS, windows.infer_pool),
-    **dict.fromkeys(("Resize", "Upsample"), windows.infer_resize),
+    **dict.fromkeys(ops.RESIZES, windows.infer_resize),
     "STFT": windows.infer_stft,
     "Reshape": layout.infer_reshape,
     "Slice": layout.infer_slice,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext
 
+from graphfix import ops
 from graphfix.facts.symbolic.expressions import Array, Dim
 from graphfix.facts.symbolic.inferred import FLOATS, MAX_SHAPE_ELEMENTS, Facts
 from graphfix.graph.nodes import producer_of
@@ -21,7 +22,7 @@ Rule = Callable[[ShapeInferenceContext, ir.Node], None]
 
 # Operators whose rules look at more than attributes and inputs, or read floats. What has bodies is
 # left out by its attributes, and what only mints names by these.
-_NEVER_CACHED = frozenset({"Constant", "OneHot", "Range", "Resize", "Upsample"})
+_NEVER_CACHED = ops.RESIZES | ops.named("Constant OneHot Range")
 # Types whose elements may be sizes, indices or axes.
 _READABLE_TYPES = frozenset(
     {ir.DataType.INT64, ir.DataType.INT32, ir.DataType.INT16, ir.DataType.INT8, ir.DataType.BOOL}

@@ -46,12 +46,16 @@ def infer_gemm(site: RuleSite) -> TensorState:
     gemm = read_gemm(site.node)
     lhs = ["k", "m"] if gemm.trans_a else ["m", "k"]
     rhs = ["n", "k"] if gemm.trans_b else ["k", "n"]
-    state = infer_contraction(site, [lhs, rhs], ["m", "n"])
-    if not site.has_input(2):
-        return state
-    if site.input_state(2).time_axes:
+    return _add_bias(site, infer_contraction(site, [lhs, rhs], ["m", "n"]), 2)
+
+
+def _add_bias(site: RuleSite, product: TensorState, index: int) -> TensorState:
+    """Return the state of a product to which an input is added, if it is there."""
+    if not site.has_input(index):
+        return product
+    if site.input_state(index).time_axes:
         raise RefusedError("what it adds carries time")
-    return dataclasses.replace(state, tails=state.tails_after_arithmetic())
+    return dataclasses.replace(product, tails=product.tails_after_arithmetic())
 
 
 def infer_einsum(site: RuleSite) -> TensorState:
@@ -114,13 +118,39 @@ def _require_zero_addends(site: RuleSite, terms: Sequence[Sequence[str]], letter
         site.require_finite_tails(i, "sum pollution")
 
 
-def infer_matmul_integer(site: RuleSite) -> TensorState:
-    """Infer a MatMul of quantized numbers, whose zeros are zero points."""
-    for i in (0, 1):
-        if site.has_input(2 + i) and site.input_state(2 + i).time_axes:
-            raise RefusedError("its zero point carries time")
-        subtract_zero_point(site, i, 2 + i)
+def infer_matmul_integer(site: RuleSite, points: Sequence[int] = (2, 3)) -> TensorState:
+    """Infer a MatMul of quantized numbers, whose zeros are zero points.
+
+    Args:
+        site: The node.
+        points: Which inputs are the zero points of the factors.
+    """
+    for i, at in enumerate(points):
+        _check_without_time(site, at, "zero point")
+        subtract_zero_point(site, i, at)
     return infer_matmul(site)
+
+
+def infer_matmul_integer_to_float(site: RuleSite) -> TensorState:
+    """Infer a MatMul of quantized numbers, times a scale of each factor, plus a bias."""
+    for i in (2, 3):
+        _check_without_time(site, i, "scale")
+    return _add_bias(site, infer_matmul_integer(site, (4, 5)), 6)
+
+
+def infer_dynamic_quantize_matmul(site: RuleSite) -> TensorState:
+    """Require zeros in the tail of the data: the range taken from it holds 0 in any case."""
+    _check_without_time(site, 2, "scale")
+    _check_without_time(site, 3, "zero point")
+    for axis in site.input_state().time_axes:
+        site.require_zero_tail(0, axis, "maximum pollution")
+    subtract_zero_point(site, 1, 3)
+    return _add_bias(site, infer_matmul(site), 4)
+
+
+def _check_without_time(site: RuleSite, index: int, role: str) -> None:
+    if site.has_input(index) and site.input_state(index).time_axes:
+        raise RefusedError(f"its {role} carries time")
 
 
 def infer_matmul_nbits(site: RuleSite) -> TensorState:
@@ -147,10 +177,12 @@ def infer_fused_matmul(site: RuleSite) -> TensorState:
 
 
 RULES = {
+    "com.microsoft.DynamicQuantizeMatMul": PaddingRule(infer_dynamic_quantize_matmul),
     "Einsum": PaddingRule(infer_einsum),
     "com.microsoft.FusedMatMul": PaddingRule(infer_fused_matmul),
     "Gemm": PaddingRule(infer_gemm),
     "com.microsoft.MatMulNBits": PaddingRule(infer_matmul_nbits),
     "MatMul": PaddingRule(infer_matmul),
     "MatMulInteger": PaddingRule(infer_matmul_integer),
+    "com.microsoft.MatMulIntegerToFloat": PaddingRule(infer_matmul_integer_to_float),
 }

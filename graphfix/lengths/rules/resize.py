@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 import sympy
 
+from graphfix import ops
 from graphfix.facts.symbolic.trials import size_at_trials
 from graphfix.lengths import tail_state as facts
 from graphfix.lengths.joint_axes import RefusedError, require_sole_time
@@ -220,6 +221,4 @@ def _request_first_frame(
     site.request_repair(FirstFrame(site.node, "boundary leak", axis, size, state))
 
 
-RULES = dict.fromkeys(
-    ("Resize", "Upsample"), PaddingRule(infer_resize, AcceptedInputs.SIZES_BEHIND)
-)
+RULES = dict.fromkeys(ops.RESIZES, PaddingRule(infer_resize, AcceptedInputs.SIZES_BEHIND))

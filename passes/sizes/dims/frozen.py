@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from graphfix.facts.shapes import Dim, same_dim
+from graphfix.facts.symbolic.expressions import symbols_of
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,20 @@ class ThawedTarget:
     size: int
 
 
-def thaw_target(dims: Sequence[Dim], target: Sequence[int]) -> ThawedTarget | str | None:
+def thaw_target(
+    dims: Sequence[Dim], target: Sequence[int], promised: Collection[str] = ()
+) -> ThawedTarget | str | None:
     """Return what a constant target of a Reshape stands for, or a reason if that is not provable.
 
     Each entry is, at every size, an integer times a power of the frozen dim. The product of all
     entries is that of ``dims``, so it contains the dim as often as they do; if the entries as
     written do not contain its frozen size more often than that, each must contain the dim as often
     as it can. None if the target fits at every size as it is, or at none.
+
+    Args:
+        dims: The dims of the data.
+        target: The target.
+        promised: The symbols that the declared outputs have where inference gives 1.
     """
     if any(x == 0 and i >= len(dims) for i, x in enumerate(target)):
         return None
@@ -46,6 +54,8 @@ def thaw_target(dims: Sequence[Dim], target: Sequence[int]) -> ThawedTarget | st
     if not all(same_dim(balance.open_dims[0], x) for x in balance.open_dims):
         return balance.different_dims_reason()
     size = balance.frozen_size
+    if size == 1 and symbols_of(balance.open_dims[0]) <= {*promised}:
+        return balance.thaw_one() or balance.thaw(size)
     return None if size is None else balance.thaw(size)
 
 
@@ -109,6 +119,16 @@ class _Balance:
             f"{self.description}, which runs only where {self.open_product} is {quotient}; "
             "fix-dims of all but one of them tells them apart"
         )
+
+    def thaw_one(self) -> ThawedTarget | None:
+        """Return the target whose only 1 that is no dim of the data copies the one open dim."""
+        ones = [i for i, x in enumerate(self.target) if x == 1 and self.dims[i : i + 1] != (1,)]
+        if len(self.open_dims) > 1 or len(ones) != 1 or ones[0] >= len(self.dims):
+            return None
+        if not same_dim(self.dims[ones[0]], self.open_dims[0]):
+            return None
+        target = (*self.target[: ones[0]], 0, *self.target[ones[0] + 1 :])
+        return ThawedTarget(target, self.open_dims[0], 1)
 
     def thaw(self, size: int) -> ThawedTarget | str:
         """Return the target with the one open dim in place of its size, or why it has no place."""

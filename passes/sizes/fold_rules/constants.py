@@ -10,8 +10,9 @@ from onnx.reference import ReferenceEvaluator
 
 from graphfix import ops
 from graphfix.facts.view import View
+from graphfix.graph.constants import const_of
 from graphfix.graph.dims import static_dims
-from graphfix.graph.nodes import is_op
+from graphfix.graph.nodes import attr_text, is_op
 from graphfix.ops.resizes import read_resize
 from graphfix.ops.slices import cuts_of_slice, python_slice
 
@@ -25,10 +26,14 @@ _EXACT = (
     ops.MOVES_ELEMENTS
     | (ops.CORRECTLY_ROUNDED & ops.ELEMENTWISE) - ops.IDLE - ops.named("Clip Relu")
     | ops.named("Cast ConstantOfShape NonZero Trilu Where")
-    | ops.RESAMPLES  # the nearest alone, see _evaluate_resize
+    | ops.RESAMPLES  # sums of floats too, see _resized_constant
 )
 # Sums and steps are exact in integers only; extremes of floats may be NaN.
 _EXACT_IN_INTEGERS = ops.REDUCES_TO_EXTREME | ops.named("CumSum Mod Range ReduceProd ReduceSum")
+# Elements of a resized constant, such as the position embedding of a vision transformer: 8 MB.
+_RESIZED_LIMIT = 2**21
+# Nodes in a row that move the elements of a constant before it is resized: a handful in exports.
+_MAX_MOVES = 16
 FOLDABLE = _EXACT | _EXACT_IN_INTEGERS
 """The operators that :func:`fold_constant` computes."""
 
@@ -48,6 +53,8 @@ def fold_constant(node: ir.Node, look: FoldView) -> Replacement | None:
     """Replace a node that computes the same of constants in each run by its result."""
     if is_op(node, "Identity") or len(node.outputs) != 1 or not node.inputs:
         return None
+    if node in ops.RESAMPLES:
+        return _constant_replacement(_resized_constant(node, look.view))
     if any(x is not None and constant_of(x, LIMIT) is None for x in node.inputs):
         return None
     return (
@@ -143,19 +150,57 @@ def _evaluate_slice(node: ir.Node, array_of: Callable[[ir.Value], Array | None])
 def _evaluate_resize(
     node: ir.Node, array_of: Callable[[ir.Value], Array | None], view: View
 ) -> Array | None:
-    """Resize to the nearest elements; None for other modes, whose sums runtimes round alike not."""
+    """Resize along one axis after the other; a sum of floats is right up to rounding."""
     source = node.inputs[0]
     data = None if source is None else array_of(source)
     resize = None if data is None else read_resize(node, data.ndim, view.opset_of_node(node))
     dims = None if data is None or resize is None else resize.resized_dims(data.shape)
     if data is None or resize is None or dims is None:
         return None
+    dtype = data.dtype
     for axis, (old, new) in enumerate(zip(data.shape, dims, strict=True)):
-        elements = resize.nearest_elements(axis, old, new)
-        if elements is None:
+        if resize.mode == "nearest":
+            elements = resize.nearest_elements(axis, old, new)
+            if elements is None:
+                return None
+            data = np.take(data, elements, axis)
+        elif (weights := resize.weights(axis, old, new)) is None:
             return None
-        data = np.take(data, elements, axis)
-    return data
+        elif old != new or not np.array_equal(weights, np.eye(old)):
+            rows = np.moveaxis(data, axis, -1).astype(np.float64)
+            data = np.moveaxis(rows @ weights.T, -1, axis)
+    return data.astype(dtype)
+
+
+def _resized_constant(node: ir.Node, view: View) -> Array | None:
+    """Return what a Resize makes of a constant, or of one whose elements are moved first."""
+    source = node.inputs[0]
+    is_sum = attr_text(node, "mode", "nearest") != "nearest"
+    dtypes = _FLOATS if is_sum else (*_INTEGERS, *_FLOATS)
+    if source is None or view.shapes.dtype(source) not in dtypes:
+        return None
+    if not _is_small(node, view, _RESIZED_LIMIT):
+        return None
+    arrays: dict[ir.Value, Array] = {}
+    return _evaluate_resize(node, arrays.get, view) if _move(source, arrays, view) else None
+
+
+def _move(
+    value: ir.Value, arrays: dict[ir.Value, Array], view: View, depth: int = _MAX_MOVES
+) -> bool:
+    """Put the array of a constant, or of one whose elements are moved, into ``arrays``."""
+    if value in arrays or not depth:
+        return value in arrays
+    node = value.producer()
+    array = const_of(value, _RESIZED_LIMIT)
+    if array is None and node is not None and node in ops.MOVES_ELEMENTS:
+        if not _is_small(node, view, _RESIZED_LIMIT):
+            return False
+        if all(x is None or _move(x, arrays, view, depth - 1) for x in node.inputs):
+            array = _evaluate(node, arrays, view)
+    if array is not None:
+        arrays[value] = array
+    return array is not None
 
 
 def _is_exact(node: ir.Node, view: View) -> bool:
@@ -168,12 +213,12 @@ def _is_exact(node: ir.Node, view: View) -> bool:
     return dtypes <= set(_INTEGERS)
 
 
-def _is_small(node: ir.Node, view: View) -> bool:
-    """Return whether ``node`` has one output of at most LIMIT elements and no parameter."""
+def _is_small(node: ir.Node, view: View, limit: int = LIMIT) -> bool:
+    """Return whether ``node`` has one output of at most ``limit`` elements and no parameter."""
     if len(node.outputs) != 1 or any(x.is_ref() for x in node.attributes.values()):
         return False
     sizes = static_dims(view.shapes.dims(node.outputs[0]))
-    return sizes is not None and math.prod(sizes) <= LIMIT
+    return sizes is not None and math.prod(sizes) <= limit
 
 
 def inline_if(node: ir.Node, look: FoldView) -> Replacement | None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
 import pytest
 
+import graphfix
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.rule_site import RuleSite
 from graphfix.lengths.rules.matmul import RULES
@@ -14,9 +18,10 @@ from tests.lengths.sites import asked_leaks, site_of
 INPUTS = (
     "float[B, T, 4] x, float[B, T, 4] z, float[B, 4, T] h, float[4, 4] w, float[4] v, float[T] t, "
     "uint8[4, 4] u, uint8 p, uint8[T] r, float[T, 4] m, float[4, 6] n, float[B, 4, 4] g, "
-    "uint8[6, 1, 16] q, float[6] s, uint8[6] e, int32[4] i, float[6] b"
+    "uint8[6, 1, 16] q, float[6] s, uint8[6] e, int32[4] i, float[6] b, float k"
 )
 BITS = "com.microsoft.MatMulNBits <K = 4, N = 6, bits = 4, block_size = 32>"
+TO_FLOAT, DYNAMIC = "com.microsoft.MatMulIntegerToFloat", "com.microsoft.DynamicQuantizeMatMul"
 INNER = "Einsum <equation = 'bti,btj->bij'>"
 
 
@@ -81,6 +86,12 @@ def test_axes_and_what_is_masked(node: str, sizes: str, masked: list[int]) -> No
         ("MatMul (h, t)", "it has no batch axis"),
         ("MatMulInteger (x, u, p, r)", "its zero point carries time"),
         ("MatMulInteger (x, u, r)", "its zero point carries time"),
+        (f"{TO_FLOAT} (x, u, t, k)", "its scale carries time"),
+        (f"{TO_FLOAT} (x, u, k, k, , r)", "its zero point carries time"),
+        (f"{TO_FLOAT} (x, u, k, k, , , t)", "what it adds carries time"),
+        (f"{DYNAMIC} (x, u, t)", "its scale carries time"),
+        (f"{DYNAMIC} (x, u, k, r)", "its zero point carries time"),
+        (f"{DYNAMIC} (x, u, k, , t)", "what it adds carries time"),
         ("Gemm (m, w, m)", "what it adds carries time"),
         (f"{BITS} (h, q, s)", "time is its feature axis"),
         (f"{BITS} (x, q, t)", "its weights carry time"),
@@ -156,3 +167,48 @@ def test_integers_count_from_their_zero_points() -> None:
 def test_each_integer_factor_has_a_zero_point_of_its_own() -> None:
     site, _ = infer("MatMulInteger (x, u, p)")
     assert site.zero_points == {0: site.node.inputs[2], 1: None}
+
+
+def test_a_scaled_product_of_integers_counts_from_their_zero_points() -> None:
+    constants = "uint8 three = {3}"
+    for rest, expected in ((", three", ZERO), ("", FINITE), (", three, , v", FINITE)):
+        node = f"{TO_FLOAT} (x, u, k, k{rest})"
+        site, state = infer(node, constants=constants, x=Tail("number", 3.0))
+        assert state.tails == (None, expected, None)
+        assert site.zero_points == {0: site.node.inputs[4] if rest else None, 1: None}
+
+
+@pytest.mark.parametrize(
+    ("node", "tail", "asked", "expected"),
+    [
+        (f"{DYNAMIC} (x, u, k, p)", FINITE, ["maximum pollution"], ZERO),
+        (f"{DYNAMIC} (x, u, k)", ZERO, [], ZERO),
+        (f"{DYNAMIC} (x, u, k, p, v)", ANY, ["maximum pollution"], FINITE),
+    ],
+)
+def test_the_range_of_the_data_is_taken_over_zeros(
+    node: str, tail: Tail, asked: list[str], expected: Tail
+) -> None:
+    site, state = infer(node, x=tail)
+    assert asked_leaks(site) == asked
+    assert state.tails == (None, expected, None)
+
+
+@pytest.mark.parametrize("rest", ["", ", p", ", p, b"])
+def test_garbage_behind_a_clip_reaches_no_quantized_product(rest: str) -> None:
+    integers = ", ".join(str((7 * i) % 23) for i in range(24))
+    quantized = f"q, s, z = DynamicQuantizeLinear (c) y = {TO_FLOAT} (q, u, s, k, z"
+    for product in (f"y = {DYNAMIC} (c, u, k{rest})", f"{quantized}{rest})"):
+        model = ir.from_onnx_text(
+            f"""<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+            g (float[B, T, 4] x) => (float[B, T, 6] y)
+            <uint8[4, 6] u = {{{integers}}}, float k = {{0.1}}, uint8 p = {{11}},
+             float[6] b = {{1, 2, 3, 4, 5, 6}}> {{ c = Cos (x) {product} }}"""
+        )
+        graphfix.run(model, "ilens-mask:axis=x.1")
+        session = ort.InferenceSession(ir.to_proto(model).SerializeToString())
+        x = np.random.default_rng(0).normal(size=(1, 9, 4)).astype(np.float32)
+        native = session.run(["y"], {"x": x[:, :5], "ilens": np.array([5])})[0]
+        x[:, 5:] = np.inf
+        padded = session.run(["y"], {"x": x, "ilens": np.array([5])})[0]
+        np.testing.assert_array_equal(padded[:, :5], native)

@@ -176,6 +176,61 @@ def test_fixed_sizes_that_a_dim_meets_are_findings(text: str, reason: str) -> No
     assert [why for _, why in report.skips] == [reason]
 
 
+FLAT = """m (float[N, 2, 3] x) => (float[%s, 4] y)
+    <float[6, 4] w = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2},
+     int64[%d] flat = {%s}> { f = Reshape (x, flat) y = MatMul (f, w) }"""
+
+
+def test_a_batch_of_1_follows_the_batch_that_an_output_declares() -> None:
+    after, report = thaw(model(FLAT % ("N", 2, "1, 6")))
+    assert targets(after) == [[0, 6]]
+    assert not report.skips
+    [y] = execute(after, {"x": np.ones((3, 2, 3), np.float32)})
+    assert y.tolist() == [[4, 4, 4, 4]] * 3
+    assert str(after.graph.outputs[0].shape) == "[N,4]"
+
+
+@pytest.mark.parametrize(
+    ("batch", "rank", "target"),
+    [("1", 2, "1, 6"), ("M", 2, "1, 6"), ("B", 3, "1, 1, 6")],
+)
+def test_a_batch_of_1_stays_where_it_may_be_meant(batch: str, rank: int, target: str) -> None:
+    before = model(FLAT % (batch, rank, target))
+    after, report = thaw(before)
+    assert data(after) == data(before)
+    [(_, reason)] = report.skips
+    assert "runs only where N is 1; fix-dims:N=1 says so" in reason
+
+
+def test_a_size_that_pads_hold_is_told_with_the_node_and_the_way_out() -> None:
+    """As of relative positions that Python padded and cut for one length: T * 10 is 2 * T * T."""
+    before = model("""m (float[1, 1, T, 4] x) => (float[1, N, M] y)
+    <float[4, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}, int64[1] one = {1},
+     int64[8] one_more = {0, 0, 0, 0, 0, 0, 0, 7}, int64[1] two = {2}, int64[1] three = {3}> {
+        scores = MatMul (x, w)
+        padded = Pad (scores, one_more)
+        shape = Shape (x)
+        t = Slice (shape, two, three)
+        double = Mul (t, two)
+        target = Concat <axis = 0> (one, double, t)
+        y = Reshape (padded, target)
+    }""")
+    before.graph[-1].name = "skew"
+    after, report = thaw(before)
+    assert data(after) == data(before)
+    [(at, reason)] = report.skips
+    assert at == "skew"
+    assert "runs only where T is 5" in reason
+    assert "run fix-dims:T=5" in reason
+    assert [x.message for x in graphfix.check(before, "thaw")] == [reason]
+
+
+def test_what_a_weight_wants_is_no_frozen_size() -> None:
+    before = model("""m (float[B, F] x) => (float[B, 2] y)
+        <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { y = MatMul (x, w) }""")
+    assert not thaw(before)[1].skips
+
+
 QUIET = {
     "a bias": "m (float[B, T] x) => (float[B, T] y) <float[1] b = {2}> { y = Add (x, b) }",
     "a width": "m (float[T, 2] x) => (float[T, 2] y) <float[2] b = {2, 3}> { y = Mul (x, b) }",

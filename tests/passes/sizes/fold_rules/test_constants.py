@@ -69,8 +69,7 @@ def test_it_is_folded_to_the_same_bits(node: str, opset: int) -> None:
         "Clip (f, low, high)",
         "Exp (f)",
         "RandomUniformLike (f)",
-        'Resize <mode = "linear"> (wide, "", halves)',  # sums of floats
-        'Resize <mode = "cubic"> (wide, "", thirds)',
+        'Resize <mode = "linear"> (wide, "", little)',
         'Resize (wide, "", little)',  # ONNX Runtime copies what stays as large
         'Resize (ten, "", most)',  # a place half-way between two
         'Resize <nearest_mode = "ceil"> (wide, "", thirds)',  # float32 may miss a whole place
@@ -80,6 +79,78 @@ def test_what_runtimes_may_compute_otherwise_stays(node: str) -> None:
     m = _model(node, 18)
     graphfix.run(m, "fold")
     assert node.split()[0] in ops(m)
+
+
+_SUMS = ["linear", "cubic"]
+_COORDINATES = ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"]
+
+
+@pytest.mark.parametrize("mode", _SUMS)
+@pytest.mark.parametrize("coordinates", [*_COORDINATES, "half_pixel_symmetric"])
+@pytest.mark.parametrize("more", ["", ", antialias = 1", ", cubic_coeff_a = -0.5"])
+@pytest.mark.parametrize("to", ['"", "", sizes', '"", shares'])
+def test_a_resize_that_sums_is_folded_up_to_rounding(
+    mode: str, coordinates: str, more: str, to: str
+) -> None:
+    attributes = f'mode = "{mode}", coordinate_transformation_mode = "{coordinates}"{more}'
+    m = model(
+        f"""m (float[N] x) => (float[N] z, y) <float[1, 1, 3, 4] data = {{{_NUMBERS}}},
+        int64[4] sizes = {{1, 1, 7, 2}}, float[4] shares = {{1, 1, 0.7, 1.6}}>
+        {{ z = Neg (x) y = Resize <{attributes}> (data, {to}) }}""",
+        19,
+    )
+    _, wanted = execute(m, {"x": np.zeros(1, np.float32)}, optimized=False)
+    assert graphfix.run(m, "fold").changed
+    _, folded = execute(m, {"x": np.zeros(1, np.float32)}, optimized=False)
+    assert set(ops(m)) <= {"Neg", "Identity"}
+    assert folded.dtype == wanted.dtype
+    np.testing.assert_allclose(folded, wanted, atol=1e-5)
+
+
+_NUMBERS = ", ".join(str(x) for x in (4, -1, 0.5, 7, 2, 2, -3, 1, 9, 0, -6, 5))
+
+
+def test_a_large_constant_that_is_moved_first_is_resized() -> None:
+    """As the position embedding of a vision transformer is: more than fold makes otherwise."""
+    numbers = np.random.default_rng(0).standard_normal(5120).round(3)
+    m = model(
+        f"""m (float[1, 512, 4, 4] x) => (float[1, 512, 4, 4] y)
+        <float[1, 10, 512] embedding = {{{", ".join(map(str, numbers))}}}, int64[1] one = {{1}},
+         int64[1] last = {{10}}, int64[4] grid = {{1, 3, 3, 512}},
+         int64[4] sizes = {{1, 512, 4, 4}}>
+        {{
+            patches = Slice (embedding, one, last, one)
+            square = Reshape (patches, grid)
+            channels = Transpose <perm = [0, 3, 1, 2]> (square)
+            resized = Resize <mode = "cubic"> (channels, "", "", sizes)
+            y = Add (x, resized)
+        }}"""
+    )
+    feed = {"x": np.zeros((1, 512, 4, 4), np.float32)}
+    (wanted,) = execute(m, feed, optimized=False)
+    graphfix.run(m, "fold")
+    assert ops(m) == ["Add"]
+    np.testing.assert_allclose(execute(m, feed, optimized=False)[0], wanted, atol=1e-5)
+
+
+def test_a_resize_of_a_picture_stays() -> None:
+    m = model(
+        """m (float[1, 1, 2, 2] x) => (y) <float[4] doubles = {1, 1, 2, 2}>
+        {
+            moved = Transpose <perm = [0, 1, 3, 2]> (x)
+            y = Resize <mode = "linear"> (moved, "", doubles)
+        }"""
+    )
+    assert not graphfix.run(m, "fold").changed
+
+
+def test_a_resize_to_more_than_eight_megabytes_stays() -> None:
+    m = model(
+        """m (float[N] x) => (float[N] z, y) <float[1, 1, 1, 1] dot = {1},
+        int64[4] sizes = {1, 1, 2048, 1025}>
+        { z = Neg (x) y = Resize <mode = "linear"> (dot, "", "", sizes) }"""
+    )
+    assert not graphfix.run(m, "fold").changed
 
 
 def _model(node: str, opset: int) -> ir.Model:

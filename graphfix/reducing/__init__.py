@@ -1,0 +1,1 @@
+"""The smallest model that still fails: what ``graphfix reduce`` does."""

@@ -1,0 +1,166 @@
+"""A model that may still fail, with its feeds; and smaller ones that are cut out of it."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from graphfix.facts.shapes import shapes_of
+from graphfix.graph.walks import bodies_of, graphs_of, nodes_of, values_of
+from graphfix.runtime.port import Array
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model and an array for each of its inputs.
+
+    Attributes:
+        model: The model; it is not changed.
+        feeds: The arrays, by the name of the input.
+    """
+
+    model: ir.Model
+    feeds: Mapping[str, Array]
+
+    @property
+    def node_count(self) -> int:
+        """Return how many nodes the main graph has."""
+        return len(self.model.graph)
+
+    def copy(self) -> "Candidate":
+        """Return one whose model may be changed; the weights are shared."""
+        return Candidate(self.model.clone(), dict(self.feeds))
+
+
+def keep_nodes(
+    candidate: Candidate,
+    kept: Collection[int],
+    recorded: Mapping[str, Array],
+    *,
+    as_constants: bool = False,
+) -> Candidate | None:
+    """Return the part of a model with some of its nodes.
+
+    What they read of others becomes an input, and what others read of them an output.
+
+    Args:
+        candidate: The model.
+        kept: The places of the nodes in the graph.
+        recorded: The values of tensors, by name.
+        as_constants: Whether what they read of others becomes a constant instead.
+
+    Returns:
+        None if no node is left, or if the value of a tensor that they read is not known.
+    """
+    part = candidate.copy()
+    graph = part.model.graph
+    nodes = list(graph)
+    inside = _with_bodies(nodes[i] for i in kept)
+    removed = [x for i, x in enumerate(nodes) if i not in kept]
+    ends = [x for x in _ends(nodes, kept, inside) if x.name]
+    cut_values = [
+        value
+        for node in removed
+        for value in node.outputs
+        if any(use.node in inside for use in value.uses())
+    ]
+    if not ends or any(x.name not in recorded for x in cut_values):
+        return None
+    feeds = dict(part.feeds)
+    graph.outputs.clear()
+    for value in cut_values:
+        name = value.name or ""
+        new = _recorded_value(name, recorded[name])
+        value.name = None
+        ir.convenience.replace_all_uses_with(value, new)
+        if as_constants:
+            new.const_value = ir.tensor(recorded[name], name=name)
+            graph.initializers.add(new)
+        else:
+            graph.inputs.append(new)
+            feeds[name] = recorded[name]
+    for node in removed:
+        for i in range(len(node.inputs)):
+            node.replace_input_with(i, None)
+    graph.remove(removed, safe=False)
+    graph.outputs.extend(ends)
+    return drop_unused(Candidate(part.model, feeds))
+
+
+def keep_outputs(candidate: Candidate, names: Collection[str]) -> Candidate:
+    """Return the model with some of its outputs; nodes that only others need stay."""
+    part = candidate.copy()
+    kept = [x for x in part.model.graph.outputs if x.name in names]
+    part.model.graph.outputs.clear()
+    part.model.graph.outputs.extend(kept)
+    return part
+
+
+def drop_unused(candidate: Candidate) -> Candidate:
+    """Remove the inputs, initializers and declared functions that nothing uses, in place."""
+    graph = candidate.model.graph
+    unused = [x for x in graph.inputs if not x.uses() and not x.is_graph_output()]
+    for value in unused:
+        graph.inputs.remove(value)
+    for name, value in list(graph.initializers.items()):
+        if not value.uses() and not value.is_graph_output():
+            del graph.initializers[name]
+    names = {x.name for x in graph.inputs}
+    feeds = {name: array for name, array in candidate.feeds.items() if name in names}
+    return Candidate(candidate.model, feeds)
+
+
+def with_types(model: ir.Model) -> ir.Model:
+    """Return a copy in which each tensor that may become an output has its element type."""
+    typed = model.clone()
+    shapes = shapes_of(typed)
+    for node in typed.graph:
+        for value in node.outputs:
+            if value.type is None and (dtype := shapes.dtype(value)) is not None:
+                value.type = ir.TensorType(dtype)
+    return typed
+
+
+def drop_notes(model: ir.Model) -> None:
+    """Remove what exporters note of a model and of its nodes, and lone types, in place.
+
+    Outputs without a shape get one of unnamed dims, which ONNX asks for.
+    """
+    shapes = shapes_of(model)
+    for value in model.graph.outputs:
+        if value.shape is None and (rank := shapes.rank(value)) is not None:
+            value.shape = ir.Shape([None] * rank)
+    model.doc_string = model.producer_name = model.producer_version = None
+    model.metadata_props.clear()
+    for node in nodes_of(model.graph):
+        node.doc_string = None
+        node.metadata_props.clear()
+    for value in values_of(graphs_of(model.graph)):
+        value.doc_string = None
+        value.metadata_props.clear()
+        if value.shape is None and value.producer() and not value.is_graph_output():
+            value.type = None
+
+
+def _recorded_value(name: str, array: Array) -> ir.Value:
+    dtype = ir.DataType.from_numpy(array.dtype)
+    return ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(dtype))
+
+
+def _with_bodies(nodes: Iterable[ir.Node]) -> set[ir.Node]:
+    """Return nodes with those of their bodies."""
+    inside: set[ir.Node] = set()
+    for node in nodes:
+        inside.add(node)
+        inside.update(inner for body in bodies_of(node) for inner in nodes_of(body))
+    return inside
+
+
+def _ends(nodes: list[ir.Node], kept: Collection[int], inside: set[ir.Node]) -> list[ir.Value]:
+    """Return the values of kept nodes that others read, that are outputs, or that nobody reads."""
+    values = [value for i in sorted(kept) for value in nodes[i].outputs]
+    return [
+        x
+        for x in values
+        if x.is_graph_output() or not x.uses() or any(use.node not in inside for use in x.uses())
+    ]

@@ -1,0 +1,174 @@
+"""How a model fails: with which error, with which difference, or after how long."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import onnx_ir as ir
+
+from graphfix.core import Check
+from graphfix.directml import hresult
+from graphfix.engine.pipeline import run as run_passes
+from graphfix.errors import GraphfixError, ModelError
+from graphfix.proof.compare import Tolerance, compare
+from graphfix.reducing.candidate import Candidate
+from graphfix.runtime.compared_session import open_session
+from graphfix.runtime.local_session import Session
+from graphfix.runtime.port import Array
+from graphfix.runtime.provider import Ep
+from graphfix.runtime.run_errors import (
+    LoadDiedError,
+    NoAnswerError,
+    RunDiedError,
+    RunError,
+    StoppedError,
+)
+
+Kind = Literal["dies", "fails", "differs", "slow"]
+# What two errors of one kind do not share: names, numbers and the folder of a file.
+_OWN_WORDS = re.compile(r"'[^']*'|\"[^\"]*\"|\([^)]*\)|\{[^}]*\}|\S*/\S*|-?\d[\w.]*")
+_CODE_LENGTH = 60
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a model fails.
+
+    Attributes:
+        kind: The process ``dies``, the model ``fails`` with an error, an output ``differs`` from
+            the reference, or a run is ``slow``.
+        code: What the same failure of another model has, too: an HRESULT such as ``80070057``, or
+            the words of the error without names and numbers.
+        text: The error, or the difference, in a sentence.
+        expected: The output of the reference that is off most, if one differs.
+        got: What came instead.
+    """
+
+    kind: Kind
+    code: str
+    text: str
+    expected: Array | None = None
+    got: Array | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a model is tried.
+
+    Attributes:
+        ep: Where it is run, with all of ONNX Runtime's optimizations.
+        against: The provider of the reference; the CPU runs without optimizations.
+        passes: What goes over it before it is run; then the reference is the model without them.
+        tolerance: The largest allowed difference.
+        slower_than: A run that takes more seconds is a failure; None if no time is.
+        needs_reference: Whether the reference must run a model, too.
+        takes_contradictions: Whether outputs may have other shapes than the file declares, which is
+            a fault of its own.
+    """
+
+    ep: Ep
+    against: Ep = "cpu"
+    passes: Sequence[Check] = ()
+    tolerance: Tolerance = Tolerance()  # noqa: RUF009  (it is frozen)
+    slower_than: float | None = None
+    needs_reference: bool = True
+    takes_contradictions: bool = False
+
+    def observe(self, candidate: Candidate) -> Failure | None:
+        """Return how a model fails; None if it does not, or if the reference does not run it.
+
+        Raises:
+            UsageError: The provider is not there.
+        """
+        try:
+            expected = self.reference_outputs(candidate) if self.needs_reference else {}
+        except (ModelError, RunError):
+            return None
+        if not self.takes_contradictions and contradicts_declaration(candidate.model, expected):
+            return None
+        try:
+            outputs, seconds = self._outputs(candidate)
+        except (LoadDiedError, RunDiedError) as error:
+            return Failure("dies", failure_code(str(error)), str(error))
+        except (NoAnswerError, StoppedError) as error:
+            return Failure("slow", "", str(error))
+        except (ModelError, RunError) as error:
+            return Failure("fails", failure_code(str(error)), str(error))
+        if self.slower_than is not None:
+            text = f"a run takes {seconds:.3g} s"
+            return Failure("slow", "", text) if seconds > self.slower_than else None
+        return self._worst_difference(expected, outputs)
+
+    def is_same(self, first: Failure, other: Failure | None) -> bool:
+        """Return whether two models fail in the same way.
+
+        What passes have spoilt is one fault, whether an error comes of it or another number.
+        """
+        if other is None or self.passes:
+            return other is not None
+        return (first.kind, first.code) == (other.kind, other.code)
+
+    def reference_outputs(self, candidate: Candidate) -> dict[str, Array]:
+        """Return what the reference computes.
+
+        Raises:
+            ModelError: It does not load the model.
+            RunError: It does not run it.
+        """
+        with open_session(candidate.model, self.against, repeatable=False) as session:
+            return session.run(candidate.feeds)
+
+    def _outputs(self, candidate: Candidate) -> tuple[dict[str, Array], float]:
+        model = self._with_passes(candidate.model)
+        optimize = not self.passes or self.ep != "cpu"
+        with Session(model, ep=self.ep, optimize=optimize) as session:
+            outputs = session.run(candidate.feeds)
+            if self.slower_than is not None:  # the first run compiles
+                outputs = session.run(candidate.feeds)
+            return outputs, session.run_seconds
+
+    def _with_passes(self, model: ir.Model) -> ir.Model:
+        if not self.passes:
+            return model
+        repaired = model.clone()
+        try:
+            run_passes(repaired, list(self.passes))
+        except GraphfixError as error:
+            raise ModelError(str(error)) from error
+        return repaired
+
+    def _worst_difference(
+        self, expected: dict[str, Array], outputs: dict[str, Array]
+    ) -> Failure | None:
+        missing = expected.keys() - outputs.keys()
+        if missing:
+            return Failure("fails", "missing output", f"there is no output {min(missing)!r}")
+        diffs = [compare(x, "", y, outputs[x], self.tolerance) for x, y in expected.items()]
+        failed = [x for x in diffs if not x.ok]
+        if not failed:
+            return None
+        worst = max(failed, key=lambda x: x.excess_ratio)
+        text = f"output {worst.output!r} {worst.reason}"
+        return Failure("differs", "", text, expected[worst.output], outputs[worst.output])
+
+
+def contradicts_declaration(model: ir.Model, outputs: Mapping[str, Array]) -> bool:
+    """Return whether an output has another shape than the file declares."""
+    for value in model.graph.outputs:
+        array = outputs.get(value.name or "")
+        if array is None or value.shape is None:
+            continue
+        if value.shape.rank() != array.ndim:
+            return True
+        pairs = zip(value.shape, array.shape, strict=True)
+        if any(isinstance(dim, int) and dim != size for dim, size in pairs):
+            return True
+    return False
+
+
+def failure_code(text: str) -> str:
+    """Return what an error has in common with the same error of another model."""
+    if (code := hresult.find_code(text)) is not None:
+        return code.key
+    return " ".join(_OWN_WORDS.sub("", text).split())[:_CODE_LENGTH]
