@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     "--budget",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help="Time for verification, about. A slow model is verified at fewer and smaller sizes, and "
+    help="Time for searches and verification, about. A slow model is verified at fewer and smaller sizes, and "
     "the report lists what was not tried. Default: 60.",
 )
 @_options.exclude
