@@ -73,8 +73,9 @@ def runs_on_cpu(node: ir.Node, opset: int, dtype: TypeReader) -> bool | None:
         return True
     typed = [(x, y) for x, _, y in kernel_table.typed_values(node, schema, dtype)]
     kernels = kernels_of(node.op_type, int(schema.since_version))
-    # ONNX Runtime puts Casts around a node of float16 that has only a kernel for float.
-    widened = [(x, _FLOAT if y == _FLOAT16 else y) for x, y in typed]
+    # ONNX Runtime puts Casts around a node that reads float16 and has only a kernel for float.
+    reads_half = any(dtype(x) == _FLOAT16 for x in node.inputs if x is not None)
+    widened = [(x, _FLOAT if reads_half and y == _FLOAT16 else y) for x, y in typed]
     return any(all(x.accepts(*y) for y in z) for x in kernels for z in (typed, widened))
 
 

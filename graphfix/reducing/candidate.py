@@ -70,7 +70,7 @@ def keep_nodes(
     graph.outputs.clear()
     for value in cut_values:
         name = value.name or ""
-        new = _recorded_value(name, recorded[name])
+        new = _as_input(value, recorded[name])
         value.name = None
         ir.convenience.replace_all_uses_with(value, new)
         if as_constants:
@@ -142,9 +142,12 @@ def drop_notes(model: ir.Model) -> None:
             value.type = None
 
 
-def _recorded_value(name: str, array: Array) -> ir.Value:
+def _as_input(value: ir.Value, array: Array) -> ir.Value:
+    """Return an input in place of a value; a size that may be another one in each run stays so."""
     dtype = ir.DataType.from_numpy(array.dtype)
-    return ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(dtype))
+    fits = value.shape is not None and value.shape.rank() == array.ndim
+    shape = value.shape if fits else ir.Shape([None] * array.ndim)
+    return ir.Value(name=value.name, shape=shape, type=ir.TensorType(dtype))
 
 
 def _with_bodies(nodes: Iterable[ir.Node]) -> set[ir.Node]:

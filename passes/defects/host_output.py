@@ -50,6 +50,29 @@ class HostOutput(Pass):
             places = OptionalGetElement (held)
         }
 
+    Left alone:
+        An output of as many elements as an input has:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        sizes (float[N] x) => (float[N] y, float[N] z)
+        {
+            y = Relu (x)
+            z = Neg (y)
+        }
+
+        What may be empty and is the only output:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        only (float[N] x) => (int64[1, M] places)
+        {
+            y = Relu (x)
+            places = NonZero (y)
+        }
+
     Safety:
         Exact. An output whose size follows from those of the inputs is skipped, unless it is 0 at
         some of their large sizes; so is one that is made on the CPU, and the only one that is made

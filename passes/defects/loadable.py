@@ -48,6 +48,31 @@ class Loadable(Pass):
             [same_1] y = Neg (h)
         }
 
+    Left alone:
+        Nodes without a name:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        nameless (float[N] x) => (float[N] y)
+        {
+            h = Relu (x)
+            y = Neg (h)
+        }
+
+        A body that repeats a name of the graph around it:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        bodies (bool c, float[N] x) => (float[N] y)
+        {
+            [same] y = If (c) <
+                then_branch = yes () => (float[N] p) { [same] p = Relu (x) },
+                else_branch = no () => (float[N] q) { [same] q = Neg (x) }
+            >
+        }
+
     Safety:
         Exact: no node reads a name of a node, and a constant keeps its numbers. Verification
         repairs both in a copy of the original, since that cannot be run as it is. Bodies of an If

@@ -87,6 +87,56 @@ class SplitSequence(NodePass[PartSite]):
             y = Mul (scores, v)
         }
 
+    Left alone:
+        A part whose index is "known only in a run":
+        <
+            ir_version: 8,
+            opset_import: ["" : 18]
+        >
+        index (float[B, T, 6] x, int64 i) => (float[B, T, 2] y)
+        <int64 two = {2}>
+        {
+            parts = SplitToSequence <axis = 2> (x, two)
+            y = SequenceAt (parts, i)
+        }
+
+        Where "there are 3 parts, and it reads number 9":
+        <
+            ir_version: 8,
+            opset_import: ["" : 18]
+        >
+        beyond (float[B, T, 6] x) => (float[B, T, 2] y)
+        <int64 two = {2}, int64 nine = {9}>
+        {
+            parts = SplitToSequence <axis = 2> (x, two)
+            y = SequenceAt (parts, nine)
+        }
+
+        Where "how many parts there are follows the size D":
+        <
+            ir_version: 8,
+            opset_import: ["" : 18]
+        >
+        unknown (float[B, T, D] x) => (float[B, T, 2] y)
+        <int64 two = {2}, int64 one = {1}>
+        {
+            parts = SplitToSequence <axis = 2> (x, two)
+            y = SequenceAt (parts, one)
+        }
+
+        Where "SequenceLength reads the sequence 'parts' as a whole":
+        <
+            ir_version: 8,
+            opset_import: ["" : 18]
+        >
+        counted (float[B, T, 6] x) => (float[B, T, 2] y, int64 count)
+        <int64 two = {2}, int64 one = {1}>
+        {
+            parts = SplitToSequence <axis = 2> (x, two)
+            y = SequenceAt (parts, one)
+            count = SequenceLength (parts)
+        }
+
     Safety:
         Exact: the same elements. Refused, with the reason: an index that is known only in a run, an
         axis whose size is, where that says how many parts there are, and a sequence that is read as

@@ -96,6 +96,64 @@ class FuseAttention(NodePass[Attention]):
                 <num_heads = 2, scale = 0.25, mask_filter_value = -10000.0> (q, k, v, , mask)
         }
 
+    Left alone:
+        Scores that are "neither a constant scale nor an addend" away from their product:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        bounded (float[B, 2, T, 8] q, float[B, 2, S, 8] k, float[B, 2, S, 8] v)
+            => (float[B, 2, T, 8] y)
+        {
+            keys = Transpose <perm = [0, 1, 3, 2]> (k)
+            products = MatMul (q, keys)
+            scores = Tanh (products)
+            weights = Softmax <axis = -1> (scores)
+            y = MatMul (weights, v)
+        }
+
+        Weights that somebody else reads, as what is "also an output":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        read (float[B, 2, T, 8] q, float[B, 2, S, 8] k, float[B, 2, S, 8] v)
+            => (float[B, 2, T, 8] y, float[B, 2, T, S] weights)
+        {
+            keys = Transpose <perm = [0, 1, 3, 2]> (k)
+            products = MatMul (q, keys)
+            weights = Softmax <axis = -1> (products)
+            y = MatMul (weights, v)
+        }
+
+        A Softmax that "does not go along the last axis":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        columns (float[B, 2, T, 8] q, float[B, 2, S, 8] k, float[B, 2, S, 8] v)
+            => (float[B, 2, T, 8] y)
+        {
+            keys = Transpose <perm = [0, 1, 3, 2]> (k)
+            products = MatMul (q, keys)
+            weights = Softmax <axis = -2> (products)
+            y = MatMul (weights, v)
+        }
+
+        Heads that lie apart already, so that the layout "takes more kernels than it saves":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        apart (float[B, 2, T, 8] q, float[B, 2, S, 8] k, float[B, 2, S, 8] v)
+            => (float[B, 2, T, 8] y)
+        {
+            keys = Transpose <perm = [0, 1, 3, 2]> (k)
+            products = MatMul (q, keys)
+            weights = Softmax <axis = -1> (products)
+            y = MatMul (weights, v)
+        }
+
     Safety:
         Equal to rounding in every row that has a key to look at: the same products, sums and
         Softmax, in another order. A Mul after the Softmax that sets hidden weights to 0 once more

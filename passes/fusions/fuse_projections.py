@@ -121,6 +121,72 @@ class FuseProjections(NodePass[ProjectedSite | BiasSite]):
             y = com.microsoft.Attention <num_heads = 2> (x, weights, none, seen)
         }
 
+    Left alone:
+        An attention that "has a past":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17, "com.microsoft" : 1]
+        >
+        cached (float[B, T, 4] x, float[B, 2, P, 2] keys, float[B, 2, P, 2] values)
+            => (float[B, T, 4] y, float[B, 2, N, 2] k2, float[B, 2, N, 2] v2)
+        <float[4, 4] wq = {1, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1},
+         float[4, 4] wk = {2, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1},
+         float[4, 4] wv = {3, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1}>
+        {
+            q = MatMul (x, wq)
+            k = MatMul (x, wk)
+            v = MatMul (x, wv)
+            y, k2, v2 = com.microsoft.MultiHeadAttention <num_heads = 2>
+                (q, k, v, , , , keys, values)
+        }
+
+        Where "the weight 'wk' is an input":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17, "com.microsoft" : 1]
+        >
+        fed (float[B, T, 4] x, float[4, 4] wk) => (float[B, T, 4] y)
+        <float[4, 4] wq = {1, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1},
+         float[4, 4] wv = {3, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1}>
+        {
+            q = MatMul (x, wq)
+            k = MatMul (x, wk)
+            v = MatMul (x, wv)
+            y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v)
+        }
+
+        An attention that "is unidirectional":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17, "com.microsoft" : 1]
+        >
+        causal (float[B, T, 4] x) => (float[B, T, 4] y)
+        <float[4, 4] wq = {1, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1},
+         float[4, 4] wk = {2, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1},
+         float[4, 4] wv = {3, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1}>
+        {
+            q = MatMul (x, wq)
+            k = MatMul (x, wk)
+            v = MatMul (x, wv)
+            y = com.microsoft.MultiHeadAttention <num_heads = 2, unidirectional = 1> (q, k, v)
+        }
+
+        Keys and values of another tensor than the queries:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17, "com.microsoft" : 1]
+        >
+        cross (float[B, T, 4] x, float[B, S, 4] memory) => (float[B, T, 4] y)
+        <float[4, 4] wq = {1, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1},
+         float[4, 4] wk = {2, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1},
+         float[4, 4] wv = {3, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1}>
+        {
+            q = MatMul (x, wq)
+            k = MatMul (memory, wk)
+            v = MatMul (memory, wv)
+            y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v)
+        }
+
     Safety:
         Exact, except rounding: the same products and sums. Without any optimization ONNX Runtime
         copies the weights in each run. A quantizer keeps a weight of which a part is cut for

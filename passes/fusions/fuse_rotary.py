@@ -90,6 +90,49 @@ class FuseRotary(NodePass[RotarySite]):
             y = Transpose <perm = [0, 2, 1, 3]> (heads)
         }
 
+    Left alone:
+        A table whose halves differ:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        table (float[B, T, 2, 8] x, float[T, 4] angles) => (float[B, 2, T, 8] y)
+        <int64[1] start = {0}, int64[1] half = {4}, int64[1] end = {8}, int64[1] last = {3}>
+        {
+            others = Neg (angles)
+            both = Concat <axis = -1> (angles, others)
+            cos = Cos (both)
+            sin = Sin (both)
+            t = Transpose <perm = [0, 2, 1, 3]> (x)
+            first = Slice (t, start, half, last)
+            second = Slice (t, half, end, last)
+            negated = Neg (second)
+            rotated = Concat <axis = -1> (negated, first)
+            a = Mul (t, cos)
+            b = Mul (rotated, sin)
+            y = Add (a, b)
+        }
+
+        Halves that change places with no sign between them:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        swapped (float[B, T, 2, 8] x, float[T, 4] angles) => (float[B, 2, T, 8] y)
+        <int64[1] start = {0}, int64[1] half = {4}, int64[1] end = {8}, int64[1] last = {3}>
+        {
+            both = Concat <axis = -1> (angles, angles)
+            cos = Cos (both)
+            sin = Sin (both)
+            t = Transpose <perm = [0, 2, 1, 3]> (x)
+            first = Slice (t, start, half, last)
+            second = Slice (t, half, end, last)
+            rotated = Concat <axis = -1> (second, first)
+            a = Mul (t, cos)
+            b = Mul (rotated, sin)
+            y = Add (a, b)
+        }
+
     Safety:
         Exact, except rounding: the same products and sums. Tables hold each number twice, which is
         proved from the graph; otherwise nothing is done. No tokens are turned to none; but a batch

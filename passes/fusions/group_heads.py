@@ -113,6 +113,59 @@ class GroupHeads(NodePass[GroupedSite]):
             y = Mul (q, keys)
         }
 
+    Left alone:
+        A product that something else reads too:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        read (float[B, T, 2] x) => (float[B, T, 4] y, float[B, T, 8] z)
+        <float[2, 8] w = {1, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1},
+         int64[4] apart = {0, 0, 2, 4}, int64[3] rows = {0, 0, 4}>
+        {
+            both = MatMul (x, w)
+            z = Neg (both)
+            heads = Reshape (both, apart)
+            first, second = Split <axis = 3> (heads)
+            q = Reshape (first, rows)
+            k = Reshape (second, rows)
+            y = Mul (q, k)
+        }
+
+        A weight that is an input:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        fed (float[B, T, 2] x, float[2, 8] w) => (float[B, T, 4] y)
+        <int64[4] apart = {0, 0, 2, 4}, int64[3] rows = {0, 0, 4}>
+        {
+            both = MatMul (x, w)
+            heads = Reshape (both, apart)
+            first, second = Split <axis = 3> (heads)
+            q = Reshape (first, rows)
+            k = Reshape (second, rows)
+            y = Mul (q, k)
+        }
+
+        A weight that goes into another product too:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        twice (float[B, T, 2] x) => (float[B, T, 4] y, float[B, T, 8] z)
+        <float[2, 8] w = {1, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1},
+         int64[4] apart = {0, 0, 2, 4}, int64[3] rows = {0, 0, 4}>
+        {
+            both = MatMul (x, w)
+            z = MatMul (x, w)
+            heads = Reshape (both, apart)
+            first, second = Split <axis = 3> (heads)
+            q = Reshape (first, rows)
+            k = Reshape (second, rows)
+            y = Mul (q, k)
+        }
+
     Safety:
         Exact: each number is the same sum. Only where as many parts of all heads are put together
         in rows again as are read as heads, which are then cut from the rows. A weight that is an

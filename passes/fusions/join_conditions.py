@@ -146,6 +146,66 @@ class JoinConditions(NodePass[ConditionsSite]):
             y = Add (active, more)
         }
 
+    Left alone:
+        One product alone:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        single (float[B, 4, T] x, float[B, 3] style) => (float[B, 4, T] y)
+        <float[8, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6},
+         float[8] b = {1, 2, 3, 4, 5, 6, 7, 8}, int64[1] last = {2}>
+        {
+            first = Gemm <transB = 1> (style, w, b)
+            wide = Unsqueeze (first, last)
+            gain, shift = Split <axis = 1> (wide)
+            scaled = Mul (x, gain)
+            y = Add (scaled, shift)
+        }
+
+        Products with a factor:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        factors (float[B, 4, T] x, float[B, 3] style) => (float[B, 4, T] y)
+        <float[8, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6},
+         float[8] b = {1, 2, 3, 4, 5, 6, 7, 8}, int64[1] last = {2},
+         float[4, 3] v = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}, float[4] c = {1, 2, 3, 4}>
+        {
+            first = Gemm <alpha = 2.0, transB = 1> (style, w, b)
+            wide = Unsqueeze (first, last)
+            scale, shift = Split <axis = 1> (wide)
+            scaled = Mul (x, scale)
+            shifted = Add (scaled, shift)
+            active = Relu (shifted)
+            second = Gemm <alpha = 2.0, transB = 1> (style, v, c)
+            more = Unsqueeze (second, last)
+            y = Add (active, more)
+        }
+
+        Products of which only a part is read:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        parts (float[B, 4, T] x, float[B, 3] style) => (float[B, 4, T] y)
+        <float[8, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6},
+         float[8] b = {1, 2, 3, 4, 5, 6, 7, 8}, int64[1] last = {2}, int64[1] axis = {1},
+         float[8, 3] v = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6},
+         float[8] c = {1, 2, 3, 4, 5, 6, 7, 8}, int64[1] start = {0}, int64[1] half = {4}>
+        {
+            first = Gemm <transB = 1> (style, w, b)
+            wide = Unsqueeze (first, last)
+            scale = Slice (wide, start, half, axis)
+            scaled = Mul (x, scale)
+            active = Relu (scaled)
+            second = Gemm <transB = 1> (style, v, c)
+            more = Unsqueeze (second, last)
+            shift = Slice (more, start, half, axis)
+            y = Add (active, shift)
+        }
+
     Safety:
         Exact, except rounding. Without any optimization ONNX Runtime copies the weights in each
         run; what is put side by side has 1 GB at most. A quantizer that runs after it does not see

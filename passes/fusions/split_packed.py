@@ -86,6 +86,53 @@ class SplitPacked(NodePass[PackedSite]):
             q, k, v = Split <axis = 2> (x, sizes)
         }
 
+    Left alone:
+        Parts that lie at the end of the last axis, feature by feature:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        inside (float[T, B, 12] x) => (float[T, B, 4] q, float[T, B, 4] k, float[T, B, 4] v)
+        <int64[4] apart = {0, 0, 4, 3}, int64 first = {0}, int64 second = {1}, int64 third = {2}>
+        {
+            each = Reshape (x, apart)
+            front = Transpose <perm = [3, 0, 1, 2]> (each)
+            q = Gather <axis = 0> (front, first)
+            k = Gather <axis = 0> (front, second)
+            v = Gather <axis = 0> (front, third)
+        }
+
+        A part that nobody takes:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        some (float[T, B, 12] x) => (float[T, B, 4] q, float[T, B, 4] k)
+        <int64[4] apart = {0, 0, 3, 4}, int64 first = {0}, int64 second = {1}>
+        {
+            each = Reshape (x, apart)
+            front = Transpose <perm = [2, 0, 1, 3]> (each)
+            q = Gather <axis = 0> (front, first)
+            k = Gather <axis = 0> (front, second)
+        }
+
+        All parts together read by something else:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        whole (float[T, B, 12] x)
+            => (float[T, B, 4] q, float[T, B, 4] k, float[T, B, 4] v, float[3, T, B, 4] all)
+        <int64[4] apart = {0, 0, 3, 4}, int64 first = {0}, int64 second = {1}, int64 third = {2}>
+        {
+            each = Reshape (x, apart)
+            front = Transpose <perm = [2, 0, 1, 3]> (each)
+            all = Relu (front)
+            q = Gather <axis = 0> (front, first)
+            k = Gather <axis = 0> (front, second)
+            v = Gather <axis = 0> (front, third)
+        }
+
     Safety:
         Exact: numbers are moved, and each comes to where it was. Where the axes of a part lie is
         followed through Reshapes and Transposes by symbolic shapes. Left as it is: what is packed

@@ -70,6 +70,31 @@ class Float16(Pass):
             y = Cast <to = 1> (y_half)
         }
 
+    Left alone:
+        A model of little else than "a sum that grows with length":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        sums (float[B, T] x) => (float[B, T] y)
+        <int64 axis = {1}>
+        {
+            total = CumSum (x, axis)
+            y = Identity (total)
+        }
+
+        Numbers that were quantized, of which "scales of quantized numbers are float32":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        quantized (float[B, T, 4] x) => (float[B, T, 4] y)
+        <float scale = {0.1}, int8 zero = {0}>
+        {
+            q = QuantizeLinear (x, scale, zero)
+            y = DequantizeLinear (q, scale, zero)
+        }
+
     Safety:
         A promise of its own: what verification states. No element is off by more than 1e-2 of the
         largest, the cosine is 0.9999 at least, and there is no NaN or infinity where float32 has a

@@ -77,6 +77,27 @@ class GatherInt64(NodePass[IndexSite]):
             z = Gather (swapped, gf_gather_int64_0)
         }
 
+    Left alone:
+        Indices that are int64, whatever the data:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        wide (int32[N, 8] table, int64[B, T] ids) => (int32[B, T, 8] y)
+        {
+            y = Gather (table, ids)
+        }
+
+        What no Cast may make an index of, since "ONNX allows only int32 or int64":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        floats (float[N, 8] table, float[B, T] ids) => (float[B, T, 8] y)
+        {
+            y = Gather (table, ids)
+        }
+
     Safety:
         Exact: int64 holds every int32, negative indices included. The inputs of the graph keep
         their type.

@@ -92,6 +92,32 @@ class SkewGather(NodePass[SkewSite]):
             y = GatherElements <axis = 2> (products, index)
         }
 
+    Left alone:
+        A single shift without a table, "the only one":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        shift (float[B, T, T] p) => (float[B, T, T] y)
+        <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2},
+         int64[1] end = {9223372036854775807}>
+        {
+            n = Shape <start = 0, end = 1> (p)
+            t = Shape <start = 1, end = 2> (p)
+            again = Slice (p, one, end, two)
+            x = Concat <axis = -1> (p, again)
+            column = Concat <axis = 0> (n, t, one)
+            zeros = ConstantOfShape (column)
+            longer = Concat <axis = -1> (zeros, x)
+            twice = Add (t, t)
+            sizes = Concat <axis = 0> (n, twice, t)
+            turned = Reshape (longer, sizes)
+            rest = Slice (turned, one, end, one)
+            shape = Shape (x)
+            back = Reshape (rest, shape)
+            y = Slice (back, zero, t, two)
+        }
+
     Safety:
         Exact: each element is a copy, proved from the symbolic shapes, pads and starts for every T
         but 0. Where positions are cut from a table in the file, as FastSpeech 2 and fairseq's

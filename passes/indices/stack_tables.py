@@ -105,6 +105,64 @@ class StackTables(NodePass[TablesSite]):
             y = ReduceSum <keepdims = 0> (found, front)
         }
 
+    Left alone:
+        Two tables, of which one lookup takes as many kernels:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        two (int64[B, 2, T] ids) => (float[B, T, 2] y)
+        <float[4, 2] a = {1, 2, 3, 4, 5, 6, 7, 8}, float[4, 2] b = {2, 2, 3, 4, 5, 6, 7, 8},
+         int64 first = {0}, int64 second = {1}>
+        {
+            i = Gather <axis = 1> (ids, first)
+            rows = Gather (a, i)
+            j = Gather <axis = 1> (ids, second)
+            more = Gather (b, j)
+            y = Add (rows, more)
+        }
+
+        Tables of several sizes:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        sizes (int64[B, 3, T] ids) => (float[B, T, 2] y)
+        <float[4, 2] a = {1, 2, 3, 4, 5, 6, 7, 8}, float[4, 2] b = {2, 2, 3, 4, 5, 6, 7, 8},
+         float[3, 2] c = {3, 2, 3, 4, 5, 6}, int64 first = {0}, int64 second = {1},
+         int64 third = {2}>
+        {
+            i = Gather <axis = 1> (ids, first)
+            rows = Gather (a, i)
+            j = Gather <axis = 1> (ids, second)
+            more = Gather (b, j)
+            both = Add (rows, more)
+            k = Gather <axis = 1> (ids, third)
+            last = Gather (c, k)
+            y = Add (both, last)
+        }
+
+        A table that something else reads, too:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        read (int64[B, 3, T] ids) => (float[B, T, 2] y, float[B, T, 2] z)
+        <float[4, 2] a = {1, 2, 3, 4, 5, 6, 7, 8}, float[4, 2] b = {2, 2, 3, 4, 5, 6, 7, 8},
+         float[4, 2] c = {3, 2, 3, 4, 5, 6, 7, 8}, int64 first = {0}, int64 second = {1},
+         int64 third = {2}>
+        {
+            i = Gather <axis = 1> (ids, first)
+            rows = Gather (a, i)
+            j = Gather <axis = 1> (ids, second)
+            more = Gather (b, j)
+            both = Add (rows, more)
+            k = Gather <axis = 1> (ids, third)
+            last = Gather (c, k)
+            y = Add (both, last)
+            z = Gather (c, i)
+        }
+
     Safety:
         Exact, except rounding: the same rows in another order of sums; an id that counts from the
         end finds the same row. All rows are in memory at once before they are summed. Left as they

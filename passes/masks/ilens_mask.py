@@ -90,6 +90,19 @@ class IlensMask(Pass):
             pooled = Squeeze (mean, one)
         }
 
+    Left alone:
+        What computes each frame from itself alone:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        frames (float[B, T, 4] x, float[4, 4] w) => (float[B, T, 4] y)
+        {
+            h = MatMul (x, w)
+            active = Relu (h)
+            y = Softmax <axis = -1> (active)
+        }
+
     Safety:
         With `ilens` equal to the padded size the model computes what it did, up to rounding where a
         mean has become a sum and a quotient; that is verified. With less, the first valid-length

@@ -87,6 +87,61 @@ class MaskLength(NodePass[LongestSite]):
             y = Mul (x, column)
         }
 
+    Left alone:
+        Where "its mask meets axes of several sizes: S, T":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        two (float[B, T, 4] x, float[B, S, 4] z, int64[B] lengths)
+            => (float[B, T, 4] y, float[B, S, 4] w)
+        <int64 zero = {0}, int64 one = {1}, int64[1] last = {-1}>
+        {
+            longest = ReduceMax <keepdims = 0> (lengths)
+            index = Range (zero, longest, one)
+            ends = Unsqueeze (lengths, last)
+            valid = Less (index, ends)
+            mask = Cast <to = 1> (valid)
+            column = Unsqueeze (mask, last)
+            y = Mul (x, column)
+            w = Mul (z, column)
+        }
+
+        Where "no input is as long as what it masks, 2*T":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        twice (float[B, T, 4] x, int64[B] lengths) => (float[B, P, 4] y)
+        <int64 zero = {0}, int64 one = {1}, int64[1] last = {-1}>
+        {
+            longest = ReduceMax <keepdims = 0> (lengths)
+            index = Range (zero, longest, one)
+            ends = Unsqueeze (lengths, last)
+            valid = Less (index, ends)
+            mask = Cast <to = 1> (valid)
+            column = Unsqueeze (mask, last)
+            doubled = Concat <axis = 1> (x, x)
+            y = Mul (doubled, column)
+        }
+
+        A Range in other steps than 1:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        steps (float[B, T, 4] x, int64[B] lengths) => (float[B, P, 4] y)
+        <int64 zero = {0}, int64 two = {2}, int64[1] last = {-1}>
+        {
+            longest = ReduceMax <keepdims = 0> (lengths)
+            index = Range (zero, longest, two)
+            ends = Unsqueeze (lengths, last)
+            valid = Less (index, ends)
+            mask = Cast <to = 1> (valid)
+            column = Unsqueeze (mask, last)
+            y = Mul (x, column)
+        }
+
     Safety:
         Exact in every run in which a row is full; all others the original refuses, except those
         where all lengths are 1, whose mask of one frame it spreads over all. There the repaired

@@ -85,6 +85,77 @@ class MaskLookup(NodePass[LookupSite]):
             y = Unsqueeze (mask, middle)
         }
 
+    Left alone:
+        Where "the axes of the mask are looked up in another order":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        turned (int64[B, T] mask) => (int64[T, 1, 1, B] y)
+        <int64 zero = {0}, int64 one = {1}, int64[3] ones = {1, 2, 3}, int64[3] front = {0, 1, 2},
+         int64[1] all = {-1}>
+        {
+            flat = Reshape (mask, all)
+            rows = Shape <start = 0, end = 1> (mask)
+            cols = Shape <start = 1, end = 2> (mask)
+            b = Squeeze (rows)
+            t = Squeeze (cols)
+            at_b = Range (zero, b, one)
+            at_t = Range (zero, t, one)
+            per_b = Unsqueeze (at_b, front)
+            per_t = Unsqueeze (at_t, ones)
+            begin = Mul (per_b, cols)
+            place = Add (begin, per_t)
+            y = Gather (flat, place)
+        }
+
+        Where "the mask is looked up several times over":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        heads (int64[B, T] mask) => (int64[B, 2, 1, T] y)
+        <int64 zero = {0}, int64 one = {1}, int64[3] ones = {1, 2, 3}, int64[3] front = {0, 1, 2},
+         int64[1] all = {-1}, int64[4] two = {1, 2, 1, 1}>
+        {
+            flat = Reshape (mask, all)
+            rows = Shape <start = 0, end = 1> (mask)
+            cols = Shape <start = 1, end = 2> (mask)
+            b = Squeeze (rows)
+            t = Squeeze (cols)
+            at_b = Range (zero, b, one)
+            at_t = Range (zero, t, one)
+            per_b = Unsqueeze (at_b, ones)
+            per_t = Unsqueeze (at_t, front)
+            begin = Mul (per_b, cols)
+            each = Add (begin, per_t)
+            place = Expand (each, two)
+            y = Gather (flat, place)
+        }
+
+        Every other element:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        some (int64[B, T] mask) => (int64[B, 1, 1, P] y)
+        <int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[3] ones = {1, 2, 3},
+         int64[3] front = {0, 1, 2}, int64[1] all = {-1}>
+        {
+            flat = Reshape (mask, all)
+            rows = Shape <start = 0, end = 1> (mask)
+            cols = Shape <start = 1, end = 2> (mask)
+            b = Squeeze (rows)
+            t = Squeeze (cols)
+            at_b = Range (zero, b, one)
+            at_t = Range (zero, t, two)
+            per_b = Unsqueeze (at_b, ones)
+            per_t = Unsqueeze (at_t, front)
+            begin = Mul (per_b, cols)
+            place = Add (begin, per_t)
+            y = Gather (flat, place)
+        }
+
     Safety:
         Exact: proved from the symbolic shapes of table and indices, that each index counts the axis
         it is for, from 0 to the end. Reshapes to one dim and back, after a lookup, go with it.

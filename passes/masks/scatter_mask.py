@@ -84,6 +84,48 @@ class ScatterMask(NodePass[ScatterSite]):
             y = Cast <to = 7> (inside)
         }
 
+    Left alone:
+        A sum from the front, which is a mask of what comes behind:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        front (int64[B, 1] last, float[B, T] x) => (int64[B, T] y)
+        <int64 zero = {0}, int64 one = {1}, int64[1] column = {1}, int64 axis = {1}>
+        {
+            shape = Shape (x)
+            b = Gather (shape, zero)
+            rows = Range (zero, b, one)
+            row = Unsqueeze (rows, column)
+            at = Concat <axis = 1> (row, last)
+            zeros = ConstantOfShape <value = int64[1] {0}> (shape)
+            many = Shape <start = 0, end = 1> (x)
+            ones = Expand (one, many)
+            marked = ScatterND (zeros, at, ones)
+            y = CumSum (marked, axis)
+        }
+
+        Twos in place of ones:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        twos (int64[B, 1] last, float[B, T] x) => (int64[B, T] y)
+        <int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] column = {1},
+         int64 axis = {1}>
+        {
+            shape = Shape (x)
+            b = Gather (shape, zero)
+            rows = Range (zero, b, one)
+            row = Unsqueeze (rows, column)
+            at = Concat <axis = 1> (row, last)
+            zeros = ConstantOfShape <value = int64[1] {0}> (shape)
+            many = Shape <start = 0, end = 1> (x)
+            marks = Expand (two, many)
+            marked = ScatterND (zeros, at, marks)
+            y = CumSum <reverse = 1> (marked, axis)
+        }
+
     Safety:
         Exact: the same zeros and ones. The zeros, the ones, the rows that count from 0 and as many
         of them as there are rows of zeros are proved; anything else stays as it is. A place that is

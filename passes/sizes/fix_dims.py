@@ -78,6 +78,18 @@ class FixDims(Pass):
             late = Identity (late_now)
         }
 
+    Left alone:
+        A Reshape to a length of its export, which "cannot run at these sizes":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        frozen (float[1, T, 4] x) => (float[1, 5, 4] y)
+        <int64[3] frozen = {1, 5, 4}>
+        {
+            y = Reshape (x, frozen)
+        }
+
     Safety:
         Exact at the given sizes, at which it is verified; the model runs at no others. Only
         integers, booleans and what moves data are folded, and float32 and float64 arithmetic that

@@ -73,6 +73,30 @@ class FreshShapes(Pass):
             y = Reshape (r, heads)
         }
 
+    Left alone:
+        A name of its own for a dim that inference does not know:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        found (float[N] x) => (int64[1, M] y)
+        <int64[1, count] places>
+        {
+            places = NonZero (x)
+            y = Neg (places)
+        }
+
+        The name of a dim that the graph lets be that number only:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        forced (float[N, 64] x) => (float[N, 64] y)
+        <int64[2] row = {1, 64}>
+        {
+            y = Reshape (x, row)
+        }
+
     Safety:
         Exact: no node changes, only what the file says of shapes, outputs included: a false number
         in the shape of an output is that same 80070057. A name stays where the graph lets that dim

@@ -10,7 +10,8 @@ import pytest
 from onnx import helper
 
 import graphfix
-from graphfix.engine import registry
+from graphfix.engine import pipeline, registry
+from graphfix.errors import UsageError
 from graphfix.feeds.signature import Signature
 
 WHISPER = Path(__file__).parents[2] / "models" / "whisper" / "model.onnx"
@@ -76,3 +77,45 @@ def test_no_verb_changes_a_model_that_it_is_given() -> None:
     graphfix.plan(proto)
     assert graphfix.verify(proto, graphfix.fix(proto, "fast"))
     assert proto.SerializeToString(deterministic=True) == wanted
+
+
+def test_passes_are_given_as_text_as_objects_or_as_several_of_them() -> None:
+    made = registry.get_pass("additive-mask", floor=-1e3)
+    assert pipeline.resolve_passes("fold,bool-cast") == [
+        registry.get_pass("fold"),
+        registry.get_pass("bool-cast"),
+    ]
+    assert pipeline.resolve_passes(made) == [made]
+    several = pipeline.resolve_passes(["fold,bool-cast", made])
+    assert [x.name for x in several] == ["fold", "bool-cast", "additive-mask"]
+    assert several[2] is made
+    assert pipeline.resolve_passes([]) == []
+
+
+@pytest.mark.parametrize("passes", [3, [3], ["fold", None], None])
+def test_what_are_no_passes(passes: object) -> None:
+    with pytest.raises(UsageError, match="is no pass; give names, as -p takes them, or passes"):
+        pipeline.resolve_passes(passes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "specs"),
+    [
+        ("fix-dims:T=7,B=2", ["fix-dims:T=7:B=2"]),
+        ("float16:keep=a,b", ["float16:keep=a+b"]),
+        # The next pass, or profile, is no name of a node.
+        ("float16:keep=a,fold", ["float16:keep=a", "fold"]),
+        ("additive-mask:floor=-1e3,fold", ["additive-mask:floor=-1000", "fold"]),
+    ],
+)
+def test_a_comma_goes_on_with_values_where_an_option_takes_several(
+    text: str, specs: list[str]
+) -> None:
+    assert [x.spec() for x in pipeline.parse_passes(text)] == specs
+
+
+def test_a_word_behind_an_option_of_one_value_is_a_pass() -> None:
+    with pytest.raises(UsageError, match="T=7,40 are several sizes, and one model has one"):
+        pipeline.parse_passes("fix-dims:T=7,40")
+    with pytest.raises(UsageError, match="there is no pass 'no-such-pass'"):
+        pipeline.parse_passes("additive-mask:floor=-1e3,no-such-pass")

@@ -5,7 +5,7 @@ Run as ``python -m tests.faults.plant [--count 200] [--seed N] [--only PREFIX]``
 or less, ``or`` for ``and``, ``any`` for ``all``, another number. Each is planted in a copy of the
 repository, and the tests that stand where the module stands are run there:
 ``tests/proof/test_budget*.py`` for ``graphfix/proof/budget.py``, for a pass also what its manual
-leaves alone; if there are none, those of a few modules that import it, or all of the folder, where
+shows; if there are none, those of a few modules that import it, or all of the folder, where
 these take a minute at most. Survivors are listed, to be looked at: a condition whose loss no test
 notices is tested, or deleted. What :func:`is_no_fault` names is not planted.
 """
@@ -147,7 +147,7 @@ def make_operator(name: str) -> Operator:
 def own_tests(file: str) -> list[str]:
     """Return the test files that are named after a module, in the folder that mirrors its own."""
     parts = file.removeprefix("graphfix/").removesuffix(".py").split("/")
-    folder, stem = ROOT.joinpath("tests", *parts[:-1]), parts[-1]
+    folder, stem = ROOT.joinpath("tests", *parts[:-1]), parts[-1].removeprefix("_")
     if parts[0] == "passes":  # tests of a helper may stand in its family's folder
         folder = ROOT.joinpath("tests", *parts[:2])
     files = [*folder.rglob(f"test_{stem}.py"), *folder.rglob(f"test_{stem}_*.py")]
@@ -155,13 +155,17 @@ def own_tests(file: str) -> list[str]:
 
 
 def manual_tests(file: str) -> list[str]:
-    """Return the test of what the manual of a pass leaves alone; [] for other modules."""
-    has_examples = "\n    Left alone:\n" in (ROOT / file).read_text(encoding="utf-8")
-    if not has_examples or not file.startswith("passes/"):
-        return []
+    """Return what every pass owes, of this one: what its manual shows; [] for other modules."""
     name = Path(file).stem.replace("_", "-")
-    test = "test_what_it_leaves_alone_stays_for_the_reason"
-    return [f"tests/passes/test_every_pass.py::{test}[{name}]"]
+    if not re.fullmatch(r"passes/(?!common/)\w+/[a-z]\w*\.py", file):
+        return []
+    tests = (
+        f"test_before_becomes_after[{name}]",
+        f"test_what_it_leaves_alone_stays_for_the_reason[{name}]",
+        *(f"test_a_graph_that_says_no_sizes_gives_a_result_or_a_sentence[{name}-{x}]"
+          for x in ("rank", "nothing")),
+    )  # fmt: skip
+    return [f"tests/passes/test_every_pass.py::{test}" for test in tests]
 
 
 @functools.cache

@@ -400,6 +400,7 @@ def fed(kind: Any, dims: tuple[Any, ...], lengths: tuple[int, ...] = (2, 3)) -> 
         ("lengths", ("B", 1), [[2], [3]]),
         ("mask", ("B", "T"), [[1, 1, 0, 0], [1, 1, 1, 0]]),
         ("mask", ("B", 1, "T"), [[[1, 1, 0, 0]], [[1, 1, 1, 0]]]),
+        ("mask", ("B", "T", 1), [[[1], [1], [0], [0]], [[1], [1], [1], [0]]]),
     ],
 )
 def test_lengths_as_the_input_takes_them(kind: Any, dims: tuple[Any, ...], value: object) -> None:

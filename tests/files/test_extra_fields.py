@@ -166,3 +166,18 @@ def test_a_text_that_is_edited_is_not_the_one_of_the_file() -> None:
     file.producer_version = "1"
     new, _ = restored(file, lambda model: setattr(model.graph, "name", "edited"))
     assert (new.graph.name, new.producer_version) == ("edited", "1")
+
+
+def test_a_type_that_an_edit_adds_stays() -> None:
+    file = onnx.parser.parse_model(TEXT)
+    file.graph.output[0].ClearField("type")
+
+    def add_type(model: ir.Model) -> None:
+        model.graph.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+
+    new, is_same = restored(file, add_type)
+    assert new.graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    assert not is_same
+    new, is_same = restored(file)
+    assert not new.graph.output[0].HasField("type")
+    assert is_same

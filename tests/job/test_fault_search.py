@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 import graphfix
 from graphfix.cli import main
 from graphfix.core import Change, Match, NodePass, Safety
+from graphfix.editing.exclusions import NO_EXCLUSIONS
 from graphfix.engine import pipeline, registry
-from graphfix.engine.report import PassReport
+from graphfix.engine.report import PassReport, Report
 from graphfix.errors import PassError
-from graphfix.job import culprits
+from graphfix.job import culprits, fault_search
+from graphfix.job.task import Task
 from graphfix.proof import budget
 from graphfix.proof.budget import SearchBudget
+from graphfix.proof.verify import BaselineCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -614,3 +617,38 @@ def test_a_pass_that_fails_is_said_and_with_strict_its_traceback(
     assert "Traceback" in err
     assert "the pass planted failed: NameError" in err
     assert not (tmp_path / "s.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "shared"),
+    [("fold", True, True), ("fold", False, False), ("fold,float16", True, False)],
+)
+def test_the_originals_outputs_are_shared_by_all_trials_unless_a_pass_rounds(
+    spec: str, given: bool, shared: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    onnx.save(onnx.parser.parse_model(stack(1)), tmp_path / "m.onnx")
+    task = Task(tmp_path / "m.onnx", tuple(pipeline.resolve_passes(spec)))
+    seen: list[object] = []
+
+    class Search:
+        def __init__(self, *arguments: object) -> None:
+            self.failure_with = arguments[3]
+
+        def run(self, *_: object, **__: object) -> culprits.Culprits:
+            for _i in range(2):
+                self.failure_with((), NO_EXCLUSIONS, False)  # type: ignore[operator]
+            return culprits.Culprits()
+
+    def trial(_: object, __: object, outputs: object, *, locate: bool) -> str:
+        assert not locate
+        seen.append(outputs)
+        return ""
+
+    monkeypatch.setattr(fault_search, "CulpritSearch", Search)
+    monkeypatch.setattr(fault_search, "_failure_of_trial", trial)
+    outputs = BaselineCache() if given else None
+    fault_search.find_culprits(task, Report("", (), {}, {}), outputs)
+    first, second = seen
+    assert first is second
+    assert isinstance(first, BaselineCache)
+    assert (first is outputs) == shared

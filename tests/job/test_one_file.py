@@ -14,9 +14,13 @@ import pytest
 
 import graphfix
 from graphfix.core import Match, NodePass, Safety
+from graphfix.editing.exclusions import NO_EXCLUSIONS
+from graphfix.engine.report import Report
 from graphfix.errors import FeedError, GraphfixError, ModelError, UsageError
 from graphfix.files import io
 from graphfix.job import one_file, planning
+from graphfix.job.culprits import Culprits
+from graphfix.proof.verdict import Verdict
 from graphfix.runtime import provider, python
 
 if TYPE_CHECKING:
@@ -442,3 +446,57 @@ def test_inputs_are_checked_before_anything_is_repaired(
     onnx.save(onnx.parser.parse_model(ATTENTION), tmp_path / "m.onnx")
     with pytest.raises(FeedError, match=reason):
         graphfix.fix(tmp_path / "m.onnx", "directml", tmp_path / "o.onnx", **options)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "tried", "ok"),
+    [
+        ([True], 1, True),
+        ([False, True], 2, True),
+        # An alternative that fails as well is followed by the next.
+        ([False, False, True], 3, True),
+        ([False, False, False], 3, False),
+    ],
+)
+def test_alternatives_are_tried_until_one_is_proved(
+    outcomes: list[bool], tried: int, ok: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    onnx.save(onnx.parser.parse_model(ATTENTION), tmp_path / "m.onnx")
+    results: list[Report] = []
+
+    def repair(*_: Any, **__: Any) -> Report:
+        proved = outcomes[len(results)]
+        verdict = Verdict(ok=proved, cases={}, reason="" if proved else "it differs")
+        results.append(Report("", (), {}, {}, output="o" if proved else None, verdict=verdict))
+        return results[-1]
+
+    two = Culprits(exclusions=(NO_EXCLUSIONS, NO_EXCLUSIONS), searched="all of it")
+    monkeypatch.setattr(one_file, "_repair_and_write", repair)
+    monkeypatch.setattr(one_file, "find_culprits", lambda *_: two)
+    report = one_file.repair_file(tmp_path / "m.onnx", None, "fold")
+    assert len(results) == tried
+    assert report.ok == ok
+    assert report.output == ("o" if ok else None)
+    assert (report.searched == "all of it") == (tried > 1)
+
+
+def test_no_alternative_is_tried_where_a_failure_is_the_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    onnx.save(onnx.parser.parse_model(ATTENTION), tmp_path / "m.onnx")
+    failed = Report("", (), {}, {}, verdict=Verdict(ok=False, cases={}, reason="it differs"))
+    monkeypatch.setattr(one_file, "_repair_and_write", lambda *_, **__: failed)
+    assert one_file.repair_file(tmp_path / "m.onnx", None, "fold", strict=True) is failed
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("m.onnx", "m.fixed.onnx"),
+        ("a/m", "a/m.fixed.onnx"),
+        ("a.b/m.x.pb", "a.b/m.x.fixed.pb"),
+        (".", ".fixed.onnx"),
+    ],
+)
+def test_the_default_target_stands_beside_the_model(source: str, target: str) -> None:
+    assert one_file.default_target(Path(source)) == Path(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import graphfix
 from graphfix.core import Pass, interface_changes_of
 from graphfix.engine import pipeline, registry
+from graphfix.errors import PaddingError, UsageError
 from graphfix.facts import shapes
 from graphfix.graph.nodes import is_op
 from graphfix.graph.text import node_text, operand_text
@@ -123,6 +125,18 @@ def test_what_it_leaves_alone_stays_for_the_reason(name: str) -> None:
         reasons = refusals(ir.from_onnx_text(example.model), manual.spec or name)
         assert bool(reasons) == bool(example.reason), (example.why, reasons)
         assert not reasons or any(example.reason in x for x in reasons), (example.why, reasons)
+
+
+@pytest.mark.parametrize("known", ["rank", "nothing"])
+def test_a_graph_that_says_no_sizes_gives_a_result_or_a_sentence(name: str, known: str) -> None:
+    manual = manual_of(registry.pass_class(name))
+    for text in (manual.before, *(x.model for x in manual.left_alone)):
+        model = ir.from_onnx_text(text)
+        for value in (*model.graph.inputs, *model.graph.outputs):
+            rank = len(value.shape) if value.shape is not None else 0
+            value.shape = ir.Shape([None] * rank) if known == "rank" else None
+        with contextlib.suppress(UsageError, PaddingError):
+            graphfix.run(model, manual.spec or name)
 
 
 def test_new_nodes_say_who_made_them(name: str) -> None:

@@ -20,6 +20,7 @@ def graph(body: str, opset: int = 17) -> ir.Model:
 NODES = [
     ("(float[N, M] x) => (bool[N, M] y)", "EyeLike <dtype = 9> (x)"),
     ("(float[N, M] x) => (int8[N, M] y)", "EyeLike <dtype = 3, k = 1> (x)"),
+    ("(float[N, M] x) => (float16[N, M] y)", "EyeLike <dtype = 10> (x)"),
     ("(int8[N, M] x) => (int8[N, M] y)", "Trilu (x)"),
     ("(uint16[N, M] x) => (uint16[N, M] y)", "Max (x, x)"),
     ("(bool[N, M] c, int16[N, M] x) => (int16[N, M] y)", "Where (c, x, x)"),

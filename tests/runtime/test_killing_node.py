@@ -57,6 +57,13 @@ def test_a_node_without_a_name_is_told_by_what_it_makes() -> None:
     assert str(found) == "at the Neg that makes 'y'"
 
 
+def test_a_node_of_two_outputs_is_told_by_the_first() -> None:
+    text = """<ir_version: 8, opset_import: ["": 18]> g (float[4] x) => (float[2] y, float[2] z)
+        { y, z = Split <num_outputs = 2> (x) }"""
+    found = find_killing_node(ir.from_onnx_text(text), dies_of(""))
+    assert str(found) == "at the Split that makes 'y'"
+
+
 def test_what_does_not_die_again_is_nobodys() -> None:
     model = ir.from_onnx_text(MODEL)
     assert find_killing_node(model, dies_of()) is None

@@ -135,6 +135,11 @@ def _remainder_of_split(
 
 def _traced_length_hint(factor: facts.Factor, size: sympy.Expr) -> str:
     """Return what a user can do if tracing has fixed a length there; or ""."""
+    if factor.size.is_Integer and size.free_symbols:
+        return (
+            f"; {factor.size} is the same for every clip, so few lengths run: graphfix run MODEL "
+            "-p thaw frees it or says why not"
+        )
     clip = (
         facts.longest_clip_of_size(factor.size, size)
         if isinstance(factor, facts.TimeFactor) and size != 1

@@ -44,7 +44,7 @@ class Addend:
     value: ir.Value
     axes: tuple[tuple[Atom, ...], ...]
     bits: tuple[BitTensor, ...]
-    factor: float = 1.0
+    factor: float
 
 
 @dataclass(frozen=True)

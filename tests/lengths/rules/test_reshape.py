@@ -144,6 +144,7 @@ def test_factors_are_dealt_out_in_order(factors: Any, out: Any, places: Any) -> 
         ([TIME], [sympy.floor(T / 3), W], "it splits an axis of size T into"),
         ([ROWS], [2, 3], "it splits an axis of size B into 2 and the rest$"),
         ([other(6)], [4, 2], "it splits an axis of size 6 into 4"),
+        ([other(40)], [2 * T, T], "it splits an axis of size 40 into 2\\*T .*-p thaw frees it"),
     ],
 )
 def test_what_cannot_be_dealt_out(factors: Any, out: Any, reason: str) -> None:

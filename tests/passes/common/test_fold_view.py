@@ -29,6 +29,8 @@ from tests.passes.models import model
         ("y = Min (b, t)", True),
         ("d = Div (b, two) y = Sub (d, t)", True),
         ("c = Cast <to = 9> (b) y = Cast <to = 7> (c)", False),  # true, unless b is 0
+        ("c = Cast <to = 9> (b) y = Where (c, two, one)", False),
+        ("m = Mul (b, nought) c = Cast <to = 9> (m) y = Where (c, one, two)", True),
         ("g = Gather (b, nought) y = Neg (g)", True),
         ("y = Identity (two)", True),
         ("y = Identity (fed)", False),

@@ -264,3 +264,14 @@ def test_what_readers_would_broadcast_shrinks(steps: str, *, shrinks: bool) -> N
     assert bool(tensors.touched) == shrinks
     if shrinks:  # until shapes are inferred again
         assert tensors.shrink(node, look) is None
+
+
+@pytest.mark.parametrize(("count", "expected"), [(15, 5), (30, None)])
+def test_a_number_is_followed_through_so_many_nodes(count: int, expected: int | None) -> None:
+    chain = " ".join(f"i{n + 1} = Mul (i{n}, one)" for n in range(count))
+    m = model(
+        f"""m (int64[2] size) => (float y) <int64 five = {{5}}, int64 one = {{1}}> {{
+        i0 = Expand (five, size) {chain} y = Mul (i{count}, one) }}"""
+    )
+    number = UniformTensors(FoldView(View(m))).uniform_number(m.graph[-1].outputs[0])
+    assert number == expected

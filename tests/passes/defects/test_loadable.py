@@ -64,10 +64,6 @@ class TestNames:
         assert loads(tmp_path / "m.onnx")
         assert not graphfix.run(ir.from_onnx_text(text), "loadable").changed
 
-    def test_nodes_without_a_name_have_none(self) -> None:
-        text = f"{HEAD} (float[N] x) => (float[N] y) {{ h = Relu (x) y = Neg (h) }}"
-        assert not graphfix.run(ir.from_onnx_text(text), "loadable").changed
-
     def test_in_functions_too(self) -> None:
         text = """<ir_version: 8, opset_import: ["" : 17, "f" : 1]>
             m (float[N] x) => (float[N] y) { y = f.g (x) }

@@ -192,16 +192,10 @@ def test_no_weight_is_read_or_moved(tmp_path: Path) -> None:
 STAYS = {
     "q and v, which it reads, are outputs or go elsewhere": (
         f"{PLAIN} n = Relu (v)", {"out": f"{Y}, float[B, T, 8] n, float[B, T, 8] q"}),
-    "it has a past": (
-        f"{PRODUCTS} y, a, c = {MHA} <num_heads = 2> (q, k, v, , , , pk, pv)",
-        {"signature": f"{X}, float[B, 2, S, 4] pk, float[B, 2, S, 4] pv"}),
     "its keys and values are outputs": (
         f"{PRODUCTS} y, a, c = {MHA} <num_heads = 2> (q, k, v)",
         {"out": f"{Y}, float[B, 2, T, 4] a, float[B, 2, T, 4] c"}),
-    "it is unidirectional": (
-        f"{PRODUCTS} y = {MHA} <num_heads = 2, unidirectional = 1> (q, k, v)", {}),
     "it is in double": (PLAIN, {"dtype": "double", "out": "double[B, T, 8] y"}),
-    "the weight 'wk' is an input": (PLAIN, {"signature": f"{X}, float[8, 8] wk"}),
     "the weight 'wq', which goes into an Add too": (
         f"{PLAIN} n = Add (wq, wq)", {"out": f"{Y}, float[8, 8] n"}),
     "the weight 'wk', which goes into a Reshape too, would be held twice": (
@@ -230,10 +224,6 @@ def test_a_weight_that_a_caller_may_give_anew_stays() -> None:
 
 
 NONE = {
-    "cross-attention": (
-        PLAIN.replace("k = MatMul (x", "k = MatMul (m").replace("v = MatMul (x", "v = MatMul (m"),
-        {"signature": f"{X}, float[B, S, 8] m"},
-    ),
     "a weight on the left": (
         PLAIN.replace("(x, wq)", "(wq, x)"), {"signature": "float[B, 8, 8] x",
         "out": "float[B, 8, 8] y"},

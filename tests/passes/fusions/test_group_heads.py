@@ -150,13 +150,15 @@ LEFT = {
     ),
     "a Shape reads how many features there are": (f"{SPLIT} {ROWS} z = Shape (h)", "q k v"),
     "all parts go elsewhere at once": (f"{SPLIT} {ROWS} n = Neg (h)", "q k v"),
-    "the product goes elsewhere too": (f"{SPLIT} {ROWS} n = Neg (p)", "q k v n"),
     "the product is an output": (f"{SPLIT} {ROWS}", "q k v p"),
     "a head is an output": (f"{SPLIT} {ROWS}", "q k v hk"),
     "parts of two sizes": (f"{SLICED} {ROWS} {LARGE}", "q k v l"),
     "a part from the middle of two": (OVERLAP, "q"),
-    "a weight that a caller may give": (f"{SPLIT.replace('(x, w)', '(x, given)')} {ROWS}", "q k v"),
-    "a weight that is used twice": (f"{SPLIT} {ROWS} n = MatMul (x, w)", "q k v n"),
+    "rows are in another order": (
+        f"""{SPLIT} n = Shape (x) rs = Slice (n, start, one_row) ts = Slice (n, one_row, two)
+        to = Concat <axis = 0> (ts, rs, four) q = Reshape (hq, to)""",
+        "q",
+    ),
     "what is added is computed": (f"m = Neg (x) c = MatMul (m, w2) {BIASED} {ROWS}", "q k v"),
     "rows are halved": (MIXED, "q"),
     "heads lie along two axes": (

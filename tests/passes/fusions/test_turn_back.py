@@ -211,6 +211,25 @@ def test_a_reshape_that_mixes_rows_stays() -> None:
     assert not graphfix.run(m, "turn-back").changed
 
 
+@pytest.mark.parametrize(
+    ("dims", "turns"),
+    [
+        # Only between an axis of 1 and another a Reshape is a Transpose.
+        (("1", "3", "4"), True),
+        (("3", "1", "4"), True),
+        (("2", "3", "1"), False),
+        (("3", "3", "4"), False),
+    ],
+)
+def test_a_reshape_is_a_transpose_of_an_axis_of_1(dims: tuple[str, ...], turns: bool) -> None:
+    a, b, c = dims
+    node = model(
+        f"""m (float[{a}, {b}, {c}] x) => (float[{b}, {a}, {c}] y)
+        <int64[3] there = {{{b}, {a}, {c}}}> {{ y = Reshape (x, there) }}"""
+    )
+    assert turn_back._leading_perm(node.graph[0], View(node)) == ((1, 0) if turns else ())
+
+
 def test_what_is_added_to_heads_comes_before_their_transpose() -> None:
     text = """m (float[B, T, 2, 4] x, float[B, 2, T, 4] k) =>
         (float[B, 2, T, 4] y, float[B, 2, T, 4] z)

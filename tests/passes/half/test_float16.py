@@ -394,6 +394,20 @@ def test_a_weight_that_float16_does_not_hold_is_named() -> None:
     assert initializers["w"] == HALF
 
 
+@pytest.mark.parametrize(("count", "more"), [(5, ""), (6, "1 more constants lose some")])
+def test_few_weights_that_lose_digits_are_named(count: int, more: str) -> None:
+    weights = {f"w{n}": f(8, 8) for n in range(count)}
+    for array in weights.values():
+        array[0, 0] = 1e-9
+    inputs = ", ".join(f"float[8, 8] {name}" for name in weights)
+    steps = " ".join(f"h{n + 1} = MatMul (h{n}, w{n})" for n in range(count))
+    body = f"h0 = Identity (x) {steps} y = Tanh (h{count})"
+    model = add(parse(f"(float[B, 8] x, {inputs}) => (float[B, 8] y)", body), **weights)
+    (change,) = graphfix.run(model, "float16").passes[0].changes
+    assert change.note.count("become 0") == 5
+    assert change.note.endswith(more or "become 0")
+
+
 def test_a_mask_gets_a_floor_that_float16_holds_twice() -> None:
     signature, body, _, _ = GRAPHS["a mask of the float minimum"]
     model = add(parse(signature, body), w=f(8, 8))

@@ -168,7 +168,6 @@ def test_an_index_computed_in_a_branch_is_cast_there() -> None:
     "text",
     [
         "(float[4, 6] x, int64[2] i) => (float[2, 6] y) { y = Gather (x, i) }",
-        "(int32[4, 6] x, int64[2] i) => (int32[2, 6] y) { y = Gather (x, i) }",
         "(float[4, 6] x, int32[2] i) => (int32[2] y) { y = Neg (i) }",
     ],
 )

@@ -220,14 +220,6 @@ def test_positions_that_are_cut_from_a_table_are_taken_to_be_in_it() -> None:
     agree(before, after, (2, 3), range(1, 6))
 
 
-def test_a_single_shift_is_a_near_miss() -> None:
-    _, _, report = both(text(f"{WIDE} {shifted('x', 'y')}", lead=("B", "H")))
-    assert not report.changed
-    assert report.passes[0].skips[0][1] == (
-        "it is the only one, and its indices take as many kernels"
-    )
-
-
 KEYS = layer("y", 2, "dynamo", 1)
 
 

@@ -107,8 +107,6 @@ def test_what_else_is_summed_stays(end: str) -> None:
         (f"{SUM} z = Neg (r0) v = Neg (r1)", "float[B, T, 2] y, float[N, M, 2] z, "
          "float[N, M, 2] v"),
         (SUM, "float[B, T, 2] y, float[B, T, 2] r0, float[B, T, 2] r1"),
-        (f"{SUM} z = Gather (t0, i1) v = Gather (t1, i2)", "float[B, T, 2] y, float[B, T, 2] z, "
-         "float[B, T, 2] v"),
     ],
 )  # fmt: skip
 def test_what_only_looks_so_stays(end: str, made: str) -> None:
@@ -116,7 +114,7 @@ def test_what_only_looks_so_stays(end: str, made: str) -> None:
 
 
 def test_tables_of_several_sizes_are_not_stacked() -> None:
-    assert not graphfix.run(lookups(SUM, rows=(5, 6, 5, 6)), "stack-tables").changed
+    assert not graphfix.run(lookups(SUM, rows=(5, 6, 5, 6)), "stack-tables").changed  # two and two
     before, after = (lookups(SUM, rows=(5, 6, 5, 5)) for _ in range(2))
     assert graphfix.run(after, "stack-tables").changed
     same(before, after, 2)

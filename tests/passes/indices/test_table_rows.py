@@ -101,3 +101,21 @@ def test_below_opset_13_the_axes_are_an_attribute() -> None:
     before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
     assert graphfix.run(after, "table-rows").changed
     np.testing.assert_array_equal(run(after, 7), run(before, 7))
+
+
+@pytest.mark.parametrize(("most", "changes"), [(24, True), (23, False)])
+def test_a_buffer_of_positions_is_read_up_to_so_many(
+    most: int, monkeypatch: pytest.MonkeyPatch, *, changes: bool
+) -> None:
+    monkeypatch.setattr("graphfix.passes.indices.table_rows._MAX_ROWS", most)
+    m = model(FORMS["a buffer of positions"])
+    assert graphfix.run(m, "table-rows").changed == changes
+
+
+def test_a_buffer_of_several_rows_is_no_count() -> None:
+    m = ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[B, T, 2] x) => (float y)
+        <int64[1] at = {{1}}, int64[1] front = {{0}}, int64 second = {{1}},
+         float[2, 2] table = {{0, 1, 2, 3}}, int64[2, 2] pairs = {{0, 1, 2, 3}}>
+        {{ {SIZE} r = Slice (pairs, front, t1, at) y = Gather (table, r) }}""")
+    assert not refusals(m, "table-rows")

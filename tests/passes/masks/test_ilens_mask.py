@@ -17,7 +17,6 @@ from graphfix.cli import main
 from graphfix.errors import PaddingError, UsageError
 from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.repairs.fill_tail import HideTail
-from tests.passes.models import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -228,12 +227,6 @@ def test_the_same_mask_is_made_once() -> None:
     assert sum(node.op_type == "CumSum" for node in model.graph) == 1
     assert sum(node.op_type == "Less" for node in model.graph) == 1
     assert sum(node.op_type == "Not" for node in model.graph) == 1
-
-
-def test_what_does_not_mix_along_time_is_left_alone() -> None:
-    body = "{ h = MatMul (x, w) r = Relu (h) y = Softmax <axis = -1> (r) }"
-    model = weighted(body)
-    refusals(model, SPEC)
 
 
 def test_a_mask_that_is_there_already_says_what_is_valid() -> None:

@@ -72,11 +72,9 @@ def test_the_mask_has_the_type_of_the_zeros() -> None:
 @pytest.mark.parametrize(
     "parts",
     [
-        {"mask": "y = CumSum (marked, axis)"},
         {"mask": "y = CumSum <reverse = 1, exclusive = 1> (marked, axis)"},
         {"mask": "y = CumSum <reverse = 1> (marked, zero)"},
         {"zeros": "zeros = ConstantOfShape <value = int64[1] {2}> (shape)"},
-        {"ones": "ones = Expand (two, many)"},
         {"rows": "n = Sub (b, one) rows = Range (back, n, one) row = Unsqueeze (rows, column)"},
         {"rows": f"{ROWS.replace('row =', 'r =')} row = Mul (r, back)"},
         {"at": "at = Concat <axis = 1> (last, row)"},

@@ -174,6 +174,67 @@ def test_sums_over_a_cache_leave_out_what_is_not_valid(opset: int, reduction: st
     assert verdict.ok, str(verdict)
 
 
+DECODER = """m (float[B, 1, 4] x, float[B, past, 4] past_keys%s)
+    => (float[B, 1, 4] y, float[B, total, 4] present_keys)
+    <float[4] gain = {1, 2, 3, 4}, float nil = {0}>
+    {
+        present_keys = Concat <axis = 1> (past_keys, x)
+        %s
+        turned = Transpose <perm = [0, 2, 1]> (keys)
+        scores = MatMul (x, turned)
+        weights = Softmax <axis = -1> (scores)
+        y = MatMul (weights, keys)
+    }"""
+
+
+@pytest.mark.parametrize(("axis", "is_refused"), [(-1, False), (2, False), (1, True), (-2, True)])
+def test_a_norm_of_each_entry_keeps_them_apart(axis: int, *, is_refused: bool) -> None:
+    norm = f"keys = LayerNormalization <axis = {axis}> (present_keys, gain)"
+    before, after = (model(DECODER % ("", norm), 17) for _ in range(2))
+    passes = pipeline.resolve_passes("static-cache:past=6")
+    if is_refused:
+        with pytest.raises(PaddingError, match="LayerNormalization may mix the entries"):
+            pipeline.run(after, passes)
+        return
+    pipeline.run(after, passes)
+    dims = {"past": [0, 2, 6], "B": [1, 2]}
+    verdict = verify(before, after, dims=dims, may_change=interface_changes_of(passes))
+    assert verdict.ok, str(verdict)
+
+
+def test_what_is_as_long_as_the_past_is_filled_with_0() -> None:
+    body = "keys = Identity (present_keys) unused = Neg (weight)"
+    after = model(DECODER % (", float[B, past] weight", body), 17)
+    pipeline.run(after, "static-cache:past=6")
+    (cache,) = CacheInput.all_from_metadata(after)
+    assert cache.padded == (("past_keys", 1, 0.0), ("weight", 1, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("where", "hides"),
+    [
+        ("Where (wide, past_keys, nil)", True),
+        ("Where (wide, past_keys, unit)", False),
+        ("Where (wide, nil, past_keys)", False),
+    ],
+)
+def test_what_a_mask_of_the_model_makes_0_is_not_made_0_again(where: str, *, hides: bool) -> None:
+    text = f"""m (float[B, 1, 4] x, float[B, past, 4] past_keys, int64[B, past] mask)
+        => (float[B, 1, 4] y, float[B, total, 4] present_keys)
+        <int64[1] last = {{2}}, int64[1] one = {{1}}, float nil = {{0}}, float unit = {{1}}>
+    {{
+        present_keys = Concat <axis = 1> (past_keys, x)
+        shown = Cast <to = 9> (mask)
+        wide = Unsqueeze (shown, last)
+        clean = {where}
+        sums = ReduceSum <keepdims = 1> (clean, one)
+        y = Add (x, sums)
+    }}"""
+    after = model(text, 17)
+    pipeline.run(after, "static-cache:past=6")
+    assert ([x.op_type for x in after.graph].count("Where") == 1) == hides
+
+
 @pytest.mark.parametrize("opset", [10, 11, 12])
 def test_rows_of_a_table_are_taken_at_each_opset_that_can(opset: int) -> None:
     """Max takes integers from opset 12 on, and Range begins with 11."""

@@ -110,7 +110,7 @@ def test_weights_that_are_zero_where_an_addend_hides(weights: str, hides: bool) 
     dims = view.shapes.dims(value)
     assert dims is not None
     axes = ((Atom("batch", dims[0]),), (), (), (Atom("key", dims[-1]),))
-    addend = Addend(hiding, axes, tuple(bit_tensors_of(hiding, axes, view)))
+    addend = Addend(hiding, axes, tuple(bit_tensors_of(hiding, axes, view)), 1.0)
     bit = find_hiding_bit(value, axes, [addend], view)
     assert (bit is not None) == hides
     assert find_hiding_bit(value, axes, [], view) is None

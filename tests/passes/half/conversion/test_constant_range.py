@@ -110,3 +110,28 @@ def test_what_a_fused_attention_hides_keys_with_is_a_number_too() -> None:
     assert node.attributes["mask_filter_value"].as_float() < -3e38
     keys = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]], np.int32)
     agree(before, after, {"x": f(2, 5, 8), "keys": keys})
+
+
+@pytest.mark.parametrize(
+    ("op", "stays"),
+    [
+        ("Clip (h, low, large)", False),
+        ("Min (h, large)", False),
+        ("Max (h, large)", False),
+        ("Add (h, large)", True),
+        ("Mul (h, large)", True),
+    ],
+)
+def test_a_bound_beyond_float16_keeps_nothing(op: str, stays: bool) -> None:
+    before = add(
+        parse(
+            "(float[B, 8] x, float[8, 8] w) => (float[B, 8] y)",
+            f"""low = Constant <value_float = 0.0> () large = Constant <value_float = 1e6> ()
+            h = MatMul (x, w) k = {op} g = Sigmoid (k) y = MatMul (g, w)""",
+        ),
+        w=f(8, 8),
+    )
+    after = halved(before)
+    node = next(x for x in after.graph if x.outputs[0].name == "k")
+    assert (node.outputs[0].dtype != HALF) == stays
+    agree(before, after, {"x": f(2, 8)})

@@ -9,6 +9,7 @@ import pytest
 import graphfix
 from graphfix.errors import UsageError
 from graphfix.graph.walks import graphs_of
+from graphfix.passes.half.conversion import constants
 from graphfix.passes.half.float16 import Float16
 from tests.passes.half.test_float16 import (
     FLOAT,
@@ -140,3 +141,47 @@ def test_a_weight_to_store_that_is_not_there_is_refused() -> None:
     )
     with pytest.raises(UsageError, match="no constant 'v' to store"):
         graphfix.run(model, Float16(store="v"))
+
+
+def test_a_weight_has_two_dims_and_more_than_a_thousand_elements() -> None:
+    for shape, is_weight in (((33, 32), True), ((32, 32), False), ((2000,), False)):
+        dims = ", ".join(map(str, shape))
+        text = f"(float[B, 8] x, float[{dims}] w) => (float[B, 8] y, float[{dims}] z)"
+        model = add(parse(text, "y = Relu (x) z = Relu (w)"), w=f(*shape))
+        node = next(x for x in model.graph if x.outputs[0].name == "z")
+        assert constants.has_weights(node) == is_weight
+        (value,) = model.graph.initializers.values()
+        assert not constants.is_weight_input(value)
+        assert constants.is_constant(value)
+        # Listed among the inputs it is a setting, or a weight that nobody feeds.
+        model.graph.inputs.append(value)
+        assert constants.is_weight_input(value) == is_weight
+        assert constants.is_constant(value) == is_weight
+        assert [x.name for x, _ in constants.constants_of(model.graph)] == ["w"] * is_weight
+
+
+def test_what_is_fed_or_computed_is_no_constant() -> None:
+    model = parse("(float[B, 8] x) => (float[B, 8] y)", "h = Relu (x) y = Relu (h)")
+    assert not constants.is_constant(None)
+    for value in (*model.graph.inputs, *(x.outputs[0] for x in model.graph)):
+        assert not constants.is_constant(value)
+        assert not constants.is_weight_input(value)
+
+
+@pytest.mark.parametrize(
+    ("node", "numbers"),
+    [
+        ("Constant <value_float = 2.5> ()", [2.5]),
+        ("Constant <value_floats = [2.5, 3.0]> ()", [2.5, 3.0]),
+        ("Constant <value = float[1] {4}> ()", [4.0]),
+        ("Constant <value_int = 2> ()", None),
+        ("ConstantOfShape <value = float[1] {5}> (size)", [5.0]),
+        ("ConstantOfShape (size)", None),
+    ],
+)
+def test_constants_in_nodes(node: str, numbers: list[float] | None) -> None:
+    model = parse("(int64[1] size) => (y)", f"y = {node}")
+    found = [(x.name, tensor.numpy().reshape(-1).tolist()) for x, tensor in
+             constants.constants_of(model.graph)]  # fmt: skip
+    assert found == ([] if numbers is None else [("y", numbers)])
+    assert constants.is_constant(model.graph[0].outputs[0]) == node.startswith("Constant <")

@@ -7,9 +7,10 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
+from graphfix.files.half_weights import KEPT_IN_FLOAT32_KEY
 from graphfix.float16_search.emulate import emulate_float16
 from graphfix.runtime.local_session import Session
-from tests.passes.half.test_float16 import HALF, add, agree, f, halved, same_numbers
+from tests.passes.half.test_float16 import HALF, add, agree, f, halved, parse, same_numbers
 
 __all__ = ["same_numbers"]  # a fixture
 
@@ -95,3 +96,112 @@ def test_what_graphfix_fuses_in_each_opset_is_float16_too() -> None:
         made = {x.op_type: x.outputs[0].dtype for x in after.graph if x.op_type != "Cast"}
         assert made["MatMul"] == HALF, opset
         assert made.get("MultiHeadAttention", HALF) == HALF, opset
+
+
+BRANCHES = """h = MatMul (x, w) y = If (c) <
+    then_branch = yes () => (float[B, 8] a) { a = %s (h) },
+    else_branch = no () => (float[B, 8] d) { d = Neg (h) }>"""
+OF_BRANCHES = "(float[B, 8] x, bool c, float[8, 8] w) => (float[B, 8] y)"
+
+
+def dtypes(model: ir.Model) -> dict[str, ir.DataType | None]:
+    return {x.outputs[0].name or "": x.outputs[0].dtype for x in model.graph.all_nodes()}
+
+
+@pytest.mark.parametrize(("spec", "half"), [("float16", True), ("float16:keep=y", False)])
+def test_what_a_branch_returns_has_the_type_of_its_if(spec: str, half: bool) -> None:
+    before = add(parse(OF_BRANCHES, BRANCHES % "Relu"), w=f(8, 8))
+    after = halved(before, spec)
+    (branches,) = (x for x in after.graph if x.op_type == "If")
+    for name in ("then_branch", "else_branch"):
+        (output,) = branches.attributes[name].as_graph().outputs
+        assert (output.dtype == HALF) == half
+    for taken in (True, False):
+        agree(before, after, {"x": f(2, 8), "c": np.array(taken)})
+
+
+def test_the_reason_is_written_on_what_stays_but_not_on_casts() -> None:
+    before = add(
+        parse(
+            "(float[B, 8] x, float[8, 8] w) => (float[B, 8] y)",
+            "h = MatMul (x, w) k = Cast <to = 11> (h) n = Neg (k) g = Cast <to = 1> (n) "
+            "s = Softplus (g) y = MatMul (s, w)",
+        ),
+        w=f(8, 8),
+    )
+    after = halved(before, "float16:keep=s+g+k")
+    noted = {x.outputs[0].name: x.metadata_props.get(KEPT_IN_FLOAT32_KEY) for x in after.graph}
+    assert noted["s"] == "keep=s"
+    assert not any(noted[x] for x in ("k", "g", "h"))
+
+
+def test_a_tensor_is_cast_once_for_all_who_read_it() -> None:
+    before = add(
+        parse(
+            "(float[B, 8] x, float[8, 8] w) => (float[B, 8] y)",
+            "a = MatMul (x, w) b = MatMul (x, w) c = Sub (x, a) d = Add (b, c) y = MatMul (d, w)",
+        ),
+        w=f(8, 8),
+    )
+    after = halved(before)
+    assert [x.inputs[0].name for x in after.graph if x.op_type == "Cast"] == ["x", "y_float16"]
+
+
+def test_casts_that_change_nothing_any_more_go() -> None:
+    text = "h = MatMul (x, w) k = Cast <to = %d> (h) %s y = MatMul (b, w)"
+    of = "(float[B, 8] x, float[8, 8] w) => (float[B, 8] y)"
+    there = add(parse(of, text % (10, "n = Neg (k) b = Cast <to = 1> (n)")), w=f(8, 8))
+    assert [x.outputs[0].name for x in halved(there).graph if x.op_type == "Cast"] == [
+        "x_float16",
+        "k",  # of the model's own float16
+        "y",
+    ]
+    whole = add(parse(of, text % (7, "n = Neg (k) b = Cast <to = 1> (n)")), w=f(8, 8))
+    assert {"k", "b"} <= dtypes(halved(whole)).keys()
+
+
+def test_an_output_keeps_its_name_and_says_who_made_it() -> None:
+    before = add(
+        parse(
+            "(float[B, 8] x, float[8, 8] w) => (float[B, 8] y, float[B, 8] y_float16)",
+            "y = MatMul (x, w) y_float16 = Relu (y)",
+        ),
+        w=f(8, 8),
+    )
+    before.graph.outputs[0].doc_string = "scores"
+    after = halved(before)
+    assert [x.name for x in after.graph.outputs] == ["y", "y_float16"]
+    assert after.graph.outputs[0].doc_string == "scores"
+    assert {"y_float16_2", "y_float16_float16"} <= dtypes(after).keys()
+    casts = [x for x in after.graph if x.op_type == "Cast" and x.outputs[0].is_graph_output()]
+    assert [x.name for x in casts] == ["y", "y_float16"]
+    agree(before, after, {"x": f(2, 8)})
+
+
+@pytest.mark.parametrize(("io", "dtype"), [("keep", ir.DataType.FLOAT), ("half", HALF)])
+def test_inputs_and_outputs(io: str, dtype: ir.DataType) -> None:
+    before = add(
+        parse(
+            "(float[B, 8] x, float[B] gain, float[8, 8] w) => (float[B, 8] y, float[B] z)",
+            "y = MatMul (x, w) z = Relu (gain)",
+        ),
+        w=f(8, 8),
+    )
+    after = halved(before, f"float16:io={io}")
+    assert [x.dtype for x in after.graph.inputs] == [dtype, ir.DataType.FLOAT]
+    assert [x.dtype for x in after.graph.outputs] == [dtype, ir.DataType.FLOAT]
+
+
+def test_what_fills_a_shape_is_of_the_type_of_the_node() -> None:
+    before = add(
+        parse(
+            "(float[B, 8] x, float[8, 8] w) => (float[B, 8] y)",
+            "h = MatMul (x, w) s = Shape (h) z = ConstantOfShape (s) a = Add (h, z) "
+            "o = ConstantOfShape <value = float[1] {2}> (s) m = Mul (a, o) y = MatMul (m, w)",
+        ),
+        w=f(8, 8),
+    )
+    after = halved(before)
+    made = dtypes(after)
+    assert (made["z"], made["o"]) == (HALF, HALF)
+    agree(before, after, {"x": f(2, 8)})

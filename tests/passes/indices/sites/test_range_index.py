@@ -19,7 +19,7 @@ from tests.passes.models import model
 HEAD = """m (int64 n, int64 past, int64[1] v, int32 k, int64[2] pair, float f, float[B, T] x)
     => (int64[A] y) <int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64 minus = {-1},
     int64[1] vone = {1}, int64[2] steps = {1, 2}, int32 kone = {1}, int32 kzero = {0},
-    float fone = {1}, int64 five = {5}, int64 down = {-3}>"""
+    float fone = {1}, int64 five = {5}, int64 down = {-3}, int64[1, 1] wide = {2}>"""
 
 
 def count_of(steps: str, opset: int = 18) -> RangeCount | Skip:
@@ -160,6 +160,8 @@ def test_the_axis_of_an_index(step: str, expected: tuple[int, int, tuple[int, ..
         ("y = Unsqueeze (r, vone)", True, False),
         ("a = Add (r, one) y = Unsqueeze (a, vone)", True, True),
         ("a = Mul (two, r) y = Reshape (a, pair)", True, True),
+        ("a = Mul (vone, r) y = Reshape (a, pair)", True, True),
+        ("a = Mul (r, wide) y = Reshape (a, pair)", False, False),  # it gets a dim in front
         ("a = Cast <to = 6> (r) y = Expand (a, pair)", True, True),
         ("a = Add (r, r) y = Reshape (a, pair)", False, False),
         ("a = Neg (r) y = Reshape (a, pair)", False, False),
@@ -196,3 +198,20 @@ def test_a_cumsum_that_a_repair_made(shape: str, by: str, *, is_source: bool) ->
     source = range_source_of(m.graph[1].outputs[0], "cumsum-index", View(m))
     assert (source is m.graph[1]) == is_source
     assert range_source_of(None, "cumsum-index", View(m)) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_source"),
+    [("vone", True), ("steps", False), ("v", True), ("both", False)],
+)
+def test_a_cumsum_of_an_unknown_rank(
+    shape: str, monkeypatch: pytest.MonkeyPatch, *, is_source: bool
+) -> None:
+    m = model(f"""{HEAD} {{ both = Concat <axis = 0> (v, v)
+        o = ConstantOfShape <value = int64[1] {{1}}> ({shape})
+        r = CumSum (o, zero) y = Add (r, one) }}""")
+    m.graph[2].metadata_props[PASS_KEY] = "cumsum-index"
+    view = View(m)
+    monkeypatch.setattr(view.shapes, "rank", lambda _: None)
+    source = range_source_of(m.graph[2].outputs[0], "cumsum-index", view)
+    assert (source is m.graph[2]) == is_source

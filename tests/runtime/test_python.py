@@ -1,0 +1,133 @@
+"""Pythons that have an execution provider."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphfix.errors import UsageError
+from graphfix.runtime import python
+from graphfix.runtime.process import SESSIONS
+
+
+@pytest.fixture(autouse=True)
+def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in (python.COMMAND, python.PATHS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(python.HOME, str(tmp_path / "none"))
+    monkeypatch.setattr(python, "available_providers", lambda: ("CPUExecutionProvider",))
+
+
+def with_providers(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    monkeypatch.setattr(python, "available_providers", lambda: names)
+
+
+def program(folder: Path, name: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_this_python_runs_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = python.runner_for("cpu")
+    assert cpu.command == (sys.executable,)
+    assert cpu.sessions == 200
+    assert cpu.provider == "CPUExecutionProvider"
+    with_providers(monkeypatch, "DmlExecutionProvider")
+    assert python.has_directml()
+    dml = python.runner_for("dml")
+    assert (dml.command, dml.sessions) == ((sys.executable,), SESSIONS)
+    assert python.choose_provider("auto") == ("dml", "")
+    python.require_provider("dml")
+
+
+def test_a_provider_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not python.has_directml()
+    python.require_provider("cpu")
+    with pytest.raises(UsageError, match="DirectML is unavailable here"):
+        python.require_provider("dml")
+    with pytest.raises(UsageError, match="CUDA is unavailable here"):
+        python.require_provider("cuda")
+    with_providers(monkeypatch, "CUDAExecutionProvider")
+    python.require_provider("cuda")
+
+
+def test_where_something_runs() -> None:
+    assert python.choose_provider("cpu") == ("cpu", "")
+    ep, remark = python.choose_provider("auto")
+    assert ep == "cpu"
+    assert remark.startswith("on the CPU, not on DirectML: DirectML is unavailable here")
+    with pytest.raises(UsageError):
+        python.choose_provider("dml")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="programs have other names there")
+@pytest.mark.parametrize(
+    ("name", "paths", "prefix"),
+    [
+        ("dml-python", None, "Z:\\host"),
+        ("wine", None, "Z:"),
+        ("my-wine64", None, "Z:"),
+        ("python3", None, ""),
+        ("python3", "Y:", "Y:"),
+        ("dml-python", "", ""),
+    ],
+)
+def test_a_python_of_the_environment(
+    name: str, paths: str | None, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = program(tmp_path, name)
+    monkeypatch.setenv(python.COMMAND, f" {path} -X utf8 ")
+    if paths is not None:
+        monkeypatch.setenv(python.PATHS, paths)
+    runner = python.find_directml_python()
+    assert runner.command == (str(path), "-X", "utf8")
+    assert runner.prefix == prefix
+    assert python.runner_for("dml") == runner
+    python.require_provider("dml")
+
+
+def test_a_python_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(python.COMMAND, "no-such-program -x")
+    with pytest.raises(UsageError, match="there is no program 'no-such-program'"):
+        python.find_directml_python()
+    monkeypatch.setenv(python.COMMAND, "  ")
+    with pytest.raises(UsageError, match="no other Python is known"):
+        python.find_directml_python()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="every file may be run there")
+def test_a_python_that_make_has_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = program(tmp_path, "home/dml-python")
+    monkeypatch.setenv(python.HOME, str(path.parent))
+    runner = python.find_directml_python()
+    assert (runner.command, runner.prefix) == ((str(path),), "Z:\\host")
+    monkeypatch.setenv(python.PATHS, "Y:")
+    assert python.find_directml_python().prefix == "Y:"
+    path.chmod(0o644)
+    with pytest.raises(UsageError):
+        python.find_directml_python()
+
+
+def test_a_command_line_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Windows:
+        name, X_OK = "nt", os.X_OK
+
+        @staticmethod
+        def access(path: str, _: Any) -> bool:
+            return path == r"C:\my python\python.exe"
+
+    monkeypatch.setattr(python, "os", Windows)
+    assert python._split_command(r"C:\my python\python.exe") == (r"C:\my python\python.exe",)
+    assert python._split_command(r'"C:\a b\python.exe" -X utf8') == (
+        r"C:\a b\python.exe", "-X", "utf8",
+    )  # fmt: skip
+    monkeypatch.undo()
+    if os.name != "nt":
+        assert python._split_command("'/a b/python' -X") == ("/a b/python", "-X")
