@@ -21,6 +21,7 @@ from graphfix.facts import shapes
 from graphfix.facts.view import View, drop_node_index, restore_node_index
 from graphfix.graph import names
 from graphfix.graph.text import NodeText, module_path, node_label
+from graphfix.graph.walks import opset_of
 from graphfix.spec import options
 from graphfix.wording import Displayable, Row, group_pairs, kebab_case, plural
 
@@ -389,11 +390,26 @@ class NodePass(Pass, Generic[M]):
         """Yield every match and near miss of the model."""
         view = View(model)
         for node in view.nodes(*self.anchors):
-            candidate = self.match(node, view)
+            candidate = self._match_at_model_opset(node, view)
             if isinstance(candidate, Match):
                 yield self.exclusion_of(model, candidate.node) or candidate
             elif candidate is not None:
                 yield candidate
+
+    def _match_at_model_opset(self, node: ir.Node, view: View) -> M | Skip | None:
+        """Return the match of a node, or a Skip in a local function of another opset.
+
+        ONNX Runtime checks nodes there by the opset of the function, and runs them by the model's.
+        """
+        candidate = self.match(node, view)
+        opset, own = opset_of(view.model), view.opset_of_node(node)
+        if not isinstance(candidate, Match) or own == opset:
+            return candidate
+        return Skip(
+            node,
+            f"its local function is of opset {own} and the model of {opset}: ONNX Runtime reads "
+            "new nodes there by both",
+        )
 
     def supports_site_exclusion(self) -> bool:
         """Return True: single sites can be excluded."""
@@ -406,7 +422,7 @@ class NodePass(Pass, Generic[M]):
         for node in list(view.nodes(*self.anchors)):
             if node.graph is None:  # went with an earlier repair
                 continue
-            candidate = self.match(node, view)
+            candidate = self._match_at_model_opset(node, view)
             if isinstance(candidate, Skip):
                 yield candidate
             elif (

@@ -18,6 +18,8 @@ saturates
     In float16 a sum beyond 65504 stays 65504, where ONNX says infinity; from edges.csv, too.
 overflows
     In float16 it computes squares beyond 65504, so that the result is wrong; from edges.csv, too.
+adds_in_float16
+    In float16 it adds up in float16, where ONNX Runtime's CPU adds up in float32.
 wrong_when_empty
     Over no elements it returns what happened to lie in memory; from edges.csv and ONNX's own tests.
 """
@@ -70,5 +72,7 @@ SATURATES_IN_FLOAT16 = _operators_with("saturates")
 """In float16 their sums stop at 65504."""
 OVERFLOWS_IN_FLOAT16 = _operators_with("overflows")
 """In float16 their squares pass 65504, and the result is wrong."""
+ADDS_IN_FLOAT16 = _operators_with("adds_in_float16")
+"""In float16 their sums are of float16, where ONNX Runtime's CPU computes them in float32."""
 WRONG_WHEN_EMPTY = _operators_with("wrong_when_empty")
 """Over no elements they return what happened to lie in memory."""

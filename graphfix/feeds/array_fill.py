@@ -1,5 +1,8 @@
 """Contents of one array of a case: a mask, positions, token ids, choices or data."""
 
+import itertools
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,8 +22,18 @@ _IMAGE_RANK = 4
 # A voice at 16 kHz: the pitch in Hz, syllables a second, and where noise begins to fall.
 _RATE, _PITCH, _SYLLABLES, _CORNER = 16_000, 125, 4, 500
 _HARMONICS = range(1, 13)
-# Integers that nothing bounds, in a wide case: the range of most of them, and one outlier.
+# Integers that nothing bounds, in a wide case: the range of most of them, and outliers; where only
+# whole numbers follow, those that float32 and int32 cannot hold, whose products fit their own type.
 _WIDE_RANGE, _OUTLIER = (-3, 10), 120
+_LARGE_INTEGERS = {
+    64: (70_001, 2**24 + 1, 2**31 + 7, -(2**24) - 3, -(2**31) - 9),
+    32: (2**24 + 1, 70_001, -(2**24) - 3),
+}
+_LARGE_FACTORS = (40_001, -30_001)
+_LARGE_SIZE = 1 << 16
+# On a coarse grid: halves of both parities of the whole part first, which are rounded to even.
+_HALVES = (0.5, 2.5, -1.5, 1.5, -0.5)
+_SHARE_OF_TIES, _SHARE_OF_GUARDED = 0.3, 0.15
 # A table of at most so many rows, of which a clip takes one, is a choice: a language, a speaker.
 _MOST_OPTIONS = 64
 
@@ -43,12 +56,31 @@ def padding_mask(item: Input, shape: Shape, valid: Shape, side: Side = "right") 
     return None if item.time is None else _mark_padding(item.time, item.rows, shape, valid, side)
 
 
+def rows_with_content(item: Input, shape: Shape, valid: Shape) -> Mask:
+    """Return which rows have any content, with size 1 in every dim but that of the rows."""
+    rows = tuple(n if axis == item.rows else 1 for axis, n in enumerate(shape))
+    return repeat_rows(np.asarray(valid) > 0, rows)
+
+
 def _mark_padding(
     time: int, rows: int | None, shape: Shape, valid: npt.ArrayLike, side: Side
 ) -> Mask:
     ends = repeat_rows(np.asarray(valid), tuple(n if a == rows else 1 for a, n in enumerate(shape)))
     count = index_along(shape, time)
     return np.broadcast_to(count < shape[time] - ends if side == "left" else count >= ends, shape)
+
+
+def add_other_true(mask: Array, item: Input) -> Array:
+    """Return a mask in which every third number is a 2, where that is the same to the graph.
+
+    The same as a 1, or as a 0. Masks of booleans and additive ones come back as they are.
+    """
+    uses = item.role.uses
+    if item.role.is_addend or mask.dtype.kind == "b":
+        return mask
+    same = [number for number, is_same in ((1, uses.as_one), (0, uses.as_zero)) if is_same]
+    is_third = np.arange(mask.size).reshape(mask.shape) % 3 == 1
+    return np.where(np.isin(mask, same) & is_third, np.asarray(2, mask.dtype), mask)
 
 
 def reshape_along(values: Array, axis: int, rank: int) -> Array:
@@ -111,7 +143,7 @@ def draw_positions(
     first = index_along(shape, item.rows) if item.rows is not None and item.rows != axis else 0
     positions = role.low + start + 3 * first + np.cumsum(steps, axis)
     # Past the end of a short table they wrap, so that rows differ there too.
-    span = max(role.high - role.low, 1)
+    span = max(role.high - role.low, 1) * (2 if role.wraps else 1)
     return role.low + (positions - role.low) % span
 
 
@@ -136,10 +168,13 @@ def draw_token_ids(rng: np.random.Generator, role: Role, shape: Shape) -> npt.ND
 def add_rare_ids(ids: npt.NDArray[np.int64], item: Input) -> npt.NDArray[np.int64]:
     """Return ids with each special one among them, and every fifth counted from the table's end.
 
-    Numbers below 0 only where the smallest is 0 and the table's size is known.
+    Numbers below 0 only where the smallest is 0 and the table's size is known; past the end where
+    the graph brings them back.
     """
     role, ids = item.role, ids.copy()
     flat = ids.reshape(-1)
+    if role.wraps:
+        flat[flat.size // 2 :: 4] += role.high - role.low
     if not role.low and not role.below and np.dtype(item.dtype).kind == "i":
         flat[1::5] -= role.high
     count = min(len(role.choices), flat.size - 1)
@@ -164,7 +199,8 @@ def selector_values(item: Input) -> tuple[int, ...]:
         and is_one_per_row
         and role.high - role.low <= _MOST_OPTIONS
     ):
-        return tuple(range(role.low, role.high))
+        past = (role.high, role.high + 1) if role.wraps else ()
+        return (role.low, *past, *range(role.low + 1, role.high))
     return ()
 
 
@@ -182,9 +218,36 @@ def draw_integers(
     if dtype.itemsize == 1:
         return rng.integers(info.min, info.max + 1, shape).astype(dtype)
     array = rng.integers(max(_WIDE_RANGE[0], info.min), _WIDE_RANGE[1], shape).astype(dtype)
+    array = _add_large_integers(rng, array, role)
     if array.size > 1:
         array[_spike_index(item, shape)] = _OUTLIER
     return array
+
+
+def _add_large_integers(rng: np.random.Generator, array: Array, role: Role) -> Array:
+    """Return whole numbers of which up to half are large, or near what the graph asks about."""
+    if array.dtype.kind == "b":
+        return array
+    info = np.iinfo(array.dtype)
+    large = [x for x in _large_integers(role) if info.min <= x <= info.max]
+    if array.size == 1 and large:
+        return np.full(array.shape, rng.choice([*array.reshape(-1), *large]), array.dtype)
+    array = array.copy()
+    places = rng.permutation(array.size)[: array.size // 2]
+    for place, number in zip(places, rng.permutation(large), strict=False):
+        array.reshape(-1)[place] = number
+    return array
+
+
+def _large_integers(role: Role) -> list[int]:
+    """Return whole numbers that only an exact type holds, and those around a threshold."""
+    bits = role.uses.exact_bits
+    # A number that may yet become a size is not a large one.
+    asked = (int(x) for x in role.uses.thresholds if bits or abs(x) < _LARGE_SIZE)
+    near = [x + step for x in asked for step in (-1, 0, 1)]
+    if bits == 32 and role.uses.multiplied:
+        return [*_LARGE_FACTORS, *near]
+    return [*_LARGE_INTEGERS.get(bits, ()), *near]
 
 
 def draw_floats(
@@ -195,7 +258,8 @@ def draw_floats(
         return rng.uniform(*item.role.span, shape)
     scale = item.role.full_scale
     array = rng.standard_normal(shape) * (1.0 if scale is None else scale.usual)
-    if is_image(item) and (values == "pixels" or (scale is not None and values == "usual")):
+    is_usual = values in ("usual", "ties", "guarded")
+    if is_image(item) and (values == "pixels" or (scale is not None and is_usual)):
         array = draw_picture(rng, shape)
     elif values == "recording" and is_wave(item):
         array = draw_recording(rng, item, shape)
@@ -207,7 +271,28 @@ def draw_floats(
         array = np.zeros(shape)
     elif values in _LARGE and array.size > 1:
         _add_spikes(array, item, *_LARGE[values])
-    return np.abs(array) + 0.2 if positive or values == "positive" else array
+    if positive or values == "positive":
+        array = np.abs(array) + 0.2
+    if values == "ties" and item.role.uses.ties:
+        array = _round_to_ties(rng, array, item, positive=positive)
+    elif values == "guarded" and item.role.uses.guarded:
+        is_guarded = np.asarray(rng.random(shape) < _SHARE_OF_GUARDED)
+        is_guarded.reshape(-1)[:1] = True
+        array = np.where(is_guarded, rng.choice(item.role.uses.guarded, shape), array)
+    return array
+
+
+def _round_to_ties(
+    rng: np.random.Generator, array: npt.NDArray[np.float64], item: Input, *, positive: bool
+) -> npt.NDArray[np.float64]:
+    """Return elements on a coarse grid, many of them equal, some halves or thresholds."""
+    step = np.where(rng.random(array.shape) < 0.5, 0.5, 0.125)
+    array = np.array(np.round(array / step) * step)
+    pairs = itertools.zip_longest(item.role.uses.thresholds, _HALVES)
+    numbers = [x for pair in pairs for x in pair if x is not None and (x > 0 or not positive)]
+    places = rng.permutation(array.size)[: math.ceil(array.size * _SHARE_OF_TIES)]
+    array.reshape(-1)[places] = np.resize(numbers, len(places))
+    return np.maximum(array, 0.125) if positive else array
 
 
 def draw_picture(rng: np.random.Generator, shape: Shape) -> npt.NDArray[np.float64]:
@@ -280,7 +365,7 @@ def _add_spikes(array: npt.NDArray[np.float64], item: Input, high: float, low: f
 def draw_other_reading(rng: np.random.Generator, item: Input, shape: Shape) -> Array:
     """Return values for an input taken for a mask or a length that may be a gain."""
     if np.dtype(item.dtype).kind in "iub":
-        return rng.integers(0, 9, shape).astype(item.dtype)
+        return _add_large_integers(rng, rng.integers(0, 9, shape).astype(item.dtype), item.role)
     return rng.uniform(0.3, 1.7, shape).astype(item.dtype)
 
 

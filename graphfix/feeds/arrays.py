@@ -58,6 +58,8 @@ class CaseMaker:
     Attributes:
         governed_times: The times along which a mask or a length says what is content.
         has_floats: Whether some input takes floats of any size.
+        has_ties: Whether the graph decides by equal or half-way floats of some input.
+        has_guards: Whether it guards against NaN or infinity in some input.
         options: The values of each input that selects.
     """
 
@@ -66,9 +68,14 @@ class CaseMaker:
         self._seed = seed
         self._positive = positive
         self.governed_times = _times_with_lengths(signature)
-        self.has_floats = any(
-            x.role.kind == "data" and np.dtype(x.dtype).kind in "fV" for x in signature.inputs
-        )
+        floats = [
+            x.role
+            for x in signature.inputs
+            if x.role.kind == "data" and np.dtype(x.dtype).kind in "fV"
+        ]
+        self.has_floats = bool(floats)
+        self.has_ties = any(role.uses.ties for role in floats)
+        self.has_guards = any(role.uses.guarded for role in floats)
         self._images = any(map(array_fill.is_image, signature.inputs))
         self._scaled_waves = any(
             x.role.full_scale is not None and array_fill.is_wave(x) for x in signature.inputs
@@ -122,6 +129,7 @@ class CaseMaker:
             side=style.side,
             large_caches=bool(self._signature.past) and style.values in _LARGE,
             full_scale=style.values in _FULL_SCALE,
+            poison="guarded numbers" if style.values == "guarded" else "",
         )
 
     def element_count(self, groups: Mapping[str, int]) -> int:
@@ -139,6 +147,8 @@ class CaseMaker:
 
     def _suitable_style(self, style: Style) -> Style:
         """Return the style with values that suit the inputs: images have no values over 255."""
+        if style.values == "ties" and not self.has_ties:
+            return replace(style, values="usual")
         if self._images and style.values in _LARGE:
             return replace(style, values="pixels")
         if self._scaled_waves and style.values == "loud":
@@ -237,7 +247,9 @@ class CaseMaker:
             full_length = shape[item.time] if item.time is not None else 1
             valid = row_lengths(plan.style.ends, full_length, plan.rows, plan.step)
         mask = array_fill.make_mask(item, shape, valid, full_length, plan.style.side)
-        return array_fill.hide_by_query(mask, item) if plan.style.wide else mask
+        if not plan.style.wide:
+            return mask
+        return array_fill.add_other_true(array_fill.hide_by_query(mask, item), item)
 
     def _make_lengths(self, item: Input, plan: _CasePlan) -> Array:
         """Return the length of each row, or its share of the full length."""
@@ -288,7 +300,9 @@ class CaseMaker:
             return array
         valid = plan.lengths.get(self._signature.time_of(item) or "")
         beyond = array_fill.padding_mask(item, shape, valid, style.side) if valid else None
-        if beyond is not None:
+        if valid and beyond is not None:
+            # An empty row keeps its numbers, so that what is taken for content shows.
+            beyond = beyond & array_fill.rows_with_content(item, shape, valid)
             array[beyond] = choices[0] if choices else max(item.role.low, 0)
         return array
 

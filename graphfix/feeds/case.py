@@ -12,7 +12,7 @@ from graphfix.runtime.port import Array as Array
 T = TypeVar("T")
 # A number for each row of the batch, by the name of a dim or of an input.
 PerRow = Mapping[str, tuple[int, ...]]
-Poison = Literal["", "NaN", "large values", "other numbers", "other ids"]
+Poison = Literal["", "NaN", "large values", "other numbers", "other ids", "guarded numbers"]
 # Padding that could be content: unless only valid rows are promised, no element may change.
 ORDINARY: tuple[Poison, ...] = ("other numbers", "other ids")
 
@@ -28,7 +28,8 @@ class Case:
         valid: For each symbol that a mask or length input governs, how much of it is content in
             each row of the batch. Empty if the model has no such input.
         poison: What lies beyond the valid length of the data: nothing special, NaN, 1e4, or
-            numbers and ids as there are in content.
+            numbers and ids as there are in content. Or NaN and infinity in the content itself,
+            where the graph guards against them.
         side: On which side the padding lies.
         base: For a poisoned case, the name of the case that it is otherwise equal to.
         large_caches: Whether caches hold numbers far larger than those that the model puts into

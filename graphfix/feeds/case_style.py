@@ -6,7 +6,17 @@ from typing import Literal
 Ends = Literal["first full", "all full", "first short", "none full", "an empty row"]
 Side = Literal["right", "left"]
 Values = Literal[
-    "usual", "bumps", "spikes", "positive", "loud", "quiet", "silent", "pixels", "recording"
+    "usual",
+    "bumps",
+    "spikes",
+    "positive",
+    "loud",
+    "quiet",
+    "silent",
+    "pixels",
+    "recording",
+    "ties",
+    "guarded",
 ]
 _VALUE_LABELS: dict[Values, str] = {
     "bumps": "values over 1e3",
@@ -17,6 +27,8 @@ _VALUE_LABELS: dict[Values, str] = {
     "silent": "all zeros",
     "pixels": "values from 0 to 255",
     "recording": "a loud recording",
+    "ties": "equal and half-way values",
+    "guarded": "NaN and infinity",
 }
 
 
@@ -30,9 +42,10 @@ class Style:
         side: On which side the padding of a mask lies.
         values: What floats are: normal numbers; the same with a few over 1e3, or over 1e4, in one
             frame of one row; all above 0; thirty times as large; as small as speech in a recording;
-            all 0; those of an image; or a wave as loud as it can be.
-        wide: Whether whole numbers that nothing bounds go beyond 0 and 1, and positions start
-            behind the cache.
+            all 0; those of an image; a wave as loud as it can be; on a coarse grid, with the
+            numbers at which the graph decides; or with NaN and infinity, against which it guards.
+        wide: Whether whole numbers that nothing bounds go beyond 0 and 1, positions start behind
+            the cache, and masks hold a 2 where that is the same to the graph.
         other: Whether inputs whose use does not prove what they are get their other reading, and
             inputs with a default get a value.
     """

@@ -47,15 +47,16 @@ _ALONE = CaseOutline(1, 64, 7, Style("none full"), other=66)
 OUTLINES = (
     CaseOutline(5, 12, 20, Style("all full", values="spikes", wide=True), other=1),
     CaseOutline(3, 18, 0, Style("first short", side="left"), other=11),
-    CaseOutline(9, 13, 70, Style("first short", values="bumps"), other=24),
+    CaseOutline(9, 13, 66, Style("first short", values="bumps"), other=24),
     CaseOutline(5, 67, 7, Style("none full", values="loud", wide=True), other=7),
     CaseOutline(1, 319, 1, Style("all full"), other=1),
-    CaseOutline(2, 160, 0, Style("all full"), other=12),
+    CaseOutline(2, 160, 0, Style("all full", values="ties"), other=12),
     CaseOutline(4, 14, 0, Style("an empty row"), other=8),
     CaseOutline(6, 1, 12, Style("all full", values="positive"), other=1),
     _ALONE,
     CaseOutline(5, 1, 70, Style("all full", values="silent", wide=True), other=66),
     CaseOutline(2, 9, 5, Style("all full", other=True)),
+    CaseOutline(3, 9, 5, Style("all full", values="guarded")),
 )
 # Numbers that differ from those of the usual cases and of the larger sizes.
 _FIRST_STEP = 32
@@ -166,8 +167,12 @@ class CoverSearch:
             return self._masks
         if style.ends == "an empty row":
             return bool(self._maker.governed_times)
+        if style.values == "guarded":
+            return self._maker.has_guards
         if style.values == "positive":
             return self._maker.has_floats
+        if style.values == "ties" and not self._maker.has_ties:
+            style = replace(style, values="usual")
         new = style.values != "usual" or style.wide
         return bool(self._signature.symbols()) or bool(self._maker.governed_times) or new
 
@@ -176,7 +181,9 @@ class CoverSearch:
         narrow = replace(outline.style, wide=False)
         plain = replace(narrow, values="usual")
         dear: dict[str, int] = {}
-        for style in dict.fromkeys((outline.style, narrow, plain)):
+        # Without NaN and infinity, the case that has them would be another usual one.
+        plainer = () if outline.style.values == "guarded" else (narrow, plain)
+        for style in dict.fromkeys((outline.style, *plainer)):
             for groups in self._sizes_to_try(number, outline):
                 if not self._is_affordable(groups):
                     dear = dear or groups

@@ -95,6 +95,7 @@ def _check_conditions(cases: Sequence[Case], signature: Signature) -> Iterator[t
         yield from _check_row_conditions(plain, signature)
     for item in signature.inputs:
         yield from _check_input_conditions(item, plain, signature)
+        yield from _check_number_uses(item, cases)
     for name in signature.defaults:
         yield f"another value of {name!r}", any(name in case.feeds for case in plain)
 
@@ -168,6 +169,31 @@ def _check_values(item: Input, arrays: Sequence[Array]) -> Iterator[tuple[str, b
             full_scale = item.role.full_scale.largest
             span, least = f"at full scale ({full_scale:,.0f})", full_scale / 2
         yield f"{item.name!r} {span}", largest > least
+
+
+def _check_number_uses(item: Input, cases: Sequence[Case]) -> Iterator[tuple[str, bool]]:
+    """Yield the conditions on numbers that are seldom met by chance, where they may matter."""
+    uses, kind = item.role.uses, np.dtype(item.dtype).kind
+    arrays = [array for case in cases if (array := case.feeds.get(item.name)) is not None]
+    if item.role.kind == "data" and kind in "fV":
+        if uses.ties:
+            yield f"halves and equal elements of {item.name!r}", any(map(_has_ties, arrays))
+        if uses.guarded:
+            guarded = any(not np.isfinite(x).all() for x in arrays)
+            yield f"NaN or infinity in {item.name!r}", guarded
+    elif item.role.kind == "int" and item.role.free and np.dtype(item.dtype).itemsize > 2:
+        largest = max((int(np.abs(x).max(initial=0)) for x in arrays), default=0)
+        power = 31 if np.dtype(item.dtype).itemsize > 4 else 24
+        yield f"{item.name!r} over 2^{power}", largest > 2**power
+    elif item.role.kind == "mask" and item.role.sure and kind in "iuf" and not item.role.is_addend:
+        yield f"{item.name!r} other than 0 and 1", _has_other_values(arrays, item.role)
+
+
+def _has_ties(array: Array) -> bool:
+    """Return whether an array has halves, and equal elements other than 0."""
+    doubled = 2 * array.astype(np.float64).reshape(-1)
+    doubled = doubled[np.isfinite(doubled) & (doubled != 0)]
+    return bool((doubled % 2 == 1).any()) and len(np.unique(doubled)) < len(doubled)
 
 
 def _has_other_values(arrays: Sequence[Array], role: Role) -> bool:

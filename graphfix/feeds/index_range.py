@@ -46,6 +46,7 @@ class IndexRange(NamedTuple):
         below: Symbolic sizes that the numbers stay below, too.
         node: The operator that takes the indices, and its name.
         writes: Whether something is written at the indices, so that none may come twice.
+        wraps: Whether twice as many numbers are valid, as a Mod or a Clip brings them to an index.
     """
 
     low: int
@@ -53,6 +54,7 @@ class IndexRange(NamedTuple):
     below: tuple[ir.SymbolicDim, ...]
     node: str
     writes: bool = False
+    wraps: bool = False
 
 
 def find_index_range(start: ir.Value, dims: Dims) -> IndexRange | None:
@@ -69,11 +71,12 @@ def find_index_range(start: ir.Value, dims: Dims) -> IndexRange | None:
         return None
     limits = [(indices, limit) for node, indices in ends for limit in _index_limits(node, dims)]
     low, below = _symbolic_bounds(limits, values)
-    high = 1 << 30 if below else 1
+    high, end = 1 << 30 if below else 1, 0
     if sizes := _smallest_sizes(limits):
-        low, high = _valid_bounds(trail, sizes)
+        low, high, end = _valid_bounds(trail, sizes)
     writes = any(node in ops.SCATTERS for node, _ in ends)
-    return IndexRange(low, max(high, low + 1), below, node_title(ends[0][0]), writes)
+    wraps = not below and end >= 2 * high - low
+    return IndexRange(low, max(high, low + 1), below, node_title(ends[0][0]), writes, wraps)
 
 
 def _smallest_sizes(limits: Iterable[tuple[ir.Value, Dim]]) -> dict[ir.Value, int]:
@@ -116,8 +119,11 @@ def _shift_of(values: Numbers) -> int | None:
     return 0 if np.isnan(at_zero) else int(at_zero)
 
 
-def _valid_bounds(trail: _Trail, sizes: dict[ir.Value, int]) -> tuple[int, int]:
-    """Return the lowest valid number and one past the highest that reaches a new index."""
+def _valid_bounds(trail: _Trail, sizes: dict[ir.Value, int]) -> tuple[int, int, int]:
+    """Return the lowest valid number, one past the highest that reaches a new index, and the end.
+
+    The end is one past the highest valid number, of those that were tried.
+    """
     grid = np.arange(
         -_ZERO, min(2 * max(sizes.values()) + _ZERO, _MOST_IDS_TRIED), dtype=np.float64
     )
@@ -129,7 +135,7 @@ def _valid_bounds(trail: _Trail, sizes: dict[ir.Value, int]) -> tuple[int, int]:
     fits = [(f >= 0) & (f < size) for f, size in zip(indices, sizes.values(), strict=True)]
     fit = np.logical_and.reduce([x.all(axis=1) for x in fits])
     if not fit[_ZERO:].any():
-        return 0, 1
+        return 0, 1, 1
     first = _ZERO + int(np.argmax(fit[_ZERO:]))
     last = first + int(np.argmin(np.append(fit[first:], False))) - 1
     while first and fit[first - 1] and all((f[first - 1] < f[first]).all() for f in indices):
@@ -137,10 +143,10 @@ def _valid_bounds(trail: _Trail, sizes: dict[ir.Value, int]) -> tuple[int, int]:
     low, high = first - _ZERO, last - _ZERO + 1
     top = [f[first : last + 1].max(axis=1) for f in indices]
     if first < last and all((f == f[0]).all() for f in top):
-        return max(low, 0), min(sizes.values())
+        return max(low, 0), min(sizes.values()), high
     # Past the largest index nothing new is reached: of x % 5 no more than 0 to 4 are fed.
     reach = max(low + int(np.argmax(f)) for f in top)
-    return low, high if reach == high - 1 else reach + 1
+    return low, high if reach == high - 1 else reach + 1, high
 
 
 def _index_limits(node: ir.Node, dims: Dims) -> Iterator[Dim]:

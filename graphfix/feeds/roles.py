@@ -8,7 +8,7 @@ number that is compared with positions is a length. Names count only where use s
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.full_scale import FullScale, find_full_scale
 from graphfix.feeds.index_range import Dims, IndexRange, find_index_range
 from graphfix.feeds.input_trace import Clues, collect_clues
+from graphfix.feeds.number_uses import NO_USES, NumberUses, find_number_uses
 from graphfix.lengths.length_input import LengthInput
 
 Kind = Literal[
@@ -53,7 +54,9 @@ class Role:
         full_scale: How large the numbers of a wave or a picture are, if the graph shows it.
         free: Whether any other integer may be fed, as nothing bounds it.
         writes: Whether something is written at these positions, so that none may come twice.
+        wraps: Whether indices from ``high`` on, as many again, are brought into range by the graph.
         sure: Whether the use proves the role; a gain is multiplied with data as a 0/1 mask is.
+        uses: What its numbers meet in the graph, element by element.
     """
 
     kind: Kind
@@ -68,7 +71,14 @@ class Role:
     full_scale: FullScale | None = None
     free: bool = False
     writes: bool = False
+    wraps: bool = False
     sure: bool = True
+    uses: NumberUses = NO_USES
+
+    @property
+    def is_addend(self) -> bool:
+        """Return whether a mask is added to scores, rather than holding 0 and 1."""
+        return self.kind == "mask" and {self.valid, self.padded} != {0.0, 1.0}
 
 
 UNUSED = "unused"
@@ -95,7 +105,8 @@ def roles_of(model: ir.Model, shapes: Callable[[], Shapes] | None = None) -> dic
     length_value = next(
         (x for x in inputs if length_input is not None and x.name == length_input.input), None
     )
-    return {value.name or "": _role_of(value, length_value, value_dims) for value in inputs}
+    roles = {value: _role_of(value, length_value, value_dims) for value in inputs}
+    return {value.name or "": _with_number_uses(value, role) for value, role in roles.items()}
 
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
@@ -110,6 +121,10 @@ def _role_of(value: ir.Value, length_value: ir.Value | None, dims: Dims) -> Role
     if value.dtype in _FLOATS:
         return _role_of_float(value, clues)
     return _role_of_int(value, clues, find_index_range(value, dims))
+
+
+def _with_number_uses(value: ir.Value, role: Role) -> Role:
+    return role if role.why == UNUSED else replace(role, uses=find_number_uses(value))
 
 
 def _rank_of(value: ir.Value) -> int:
@@ -217,11 +232,12 @@ def _int_as_number_per_row(value: ir.Value, clues: Clues, table: IndexRange | No
 
 def _role_of_indices(value: ir.Value, clues: Clues, table: IndexRange) -> Role:
     low, high, reason = table.low, table.high, f"indices of {table.node}"
-    if _name_matches(value, "position"):
-        return Role("positions", reason, low=low, high=high, below=table.below, writes=table.writes)
     # Ids that the graph asks about, such as a padding id, are not content.
     special_ids = tuple(sorted({x for x in clues.compared_numbers if low <= x < high}))
-    return Role("tokens", reason, low=low, high=high, below=table.below, choices=special_ids)
+    role = Role("tokens", reason, low=low, high=high, below=table.below, wraps=table.wraps)
+    if _name_matches(value, "position"):
+        return replace(role, kind="positions", writes=table.writes)
+    return replace(role, choices=special_ids)
 
 
 def _int_as_condition(value: ir.Value, clues: Clues) -> Role | None:

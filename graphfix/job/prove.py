@@ -6,7 +6,10 @@ from pathlib import Path
 import onnx_ir as ir
 
 from graphfix.core import Pass, feeds_after, interface_changes_of
+from graphfix.directml.operator_facts import ADDS_IN_FLOAT16
 from graphfix.engine.report import Report
+from graphfix.facts.view import View
+from graphfix.feeds.graph_uses import node_title
 from graphfix.files import io
 from graphfix.job.rounding_search import has_rounded
 from graphfix.job.task import Task
@@ -53,6 +56,8 @@ def prove(
         budget=Budget(task.proof_seconds, task.total_seconds),
         progress=lambda step: task.tell(f"verifying {step}"),
     )
+    if verdict.ok and task.ep == "cpu" and (note := _float16_note(model)):
+        verdict = dataclasses.replace(verdict, notes=(*verdict.notes, note))
     report = dataclasses.replace(report, verdict=verdict)
     if verdict.ok and _must_pad(task, model):
         report = dataclasses.replace(report, padded=_check_padding(task, candidate, model, report))
@@ -63,6 +68,23 @@ def failure_reason(report: Report) -> str:
     """Return what a report's proof found against the model; "" if nothing."""
     failed = (x for x in (report.verdict, report.padded) if x is not None and not x)
     return next((str(x).rstrip(".") for x in failed), "")
+
+
+def _float16_note(model: ir.Model) -> str:
+    """Return a note on what DirectML adds up in float16, and the CPU does not; "" if nothing."""
+    view = View(model)
+    sums = (
+        node
+        for node in view.nodes(*ADDS_IN_FLOAT16)
+        if view.shapes.dtype(node.inputs[0]) == ir.DataType.FLOAT16
+    )
+    node = next(sums, None)
+    if node is None:
+        return ""
+    return (
+        f"float16 was verified on the CPU, which computes {node_title(node)} in float32: DirectML "
+        "adds up in float16 there; verify with --ep dml"
+    )
 
 
 def _allowed_tolerance(task: Task, report: Report) -> Tolerance | None:

@@ -158,6 +158,8 @@ class LengthNodes:
         """
         op = self._op
         size = self._size_expr_of(value)
+        if size is not None and size.is_Integer:  # the same at every length
+            return value
         if size is not None and (never_negative(size) or not self._is_made_of_numbers(value)):
             rows = self.row_lengths(size)
             if self.dtype_of(value) != ir.DataType.INT64:
@@ -187,7 +189,7 @@ class LengthNodes:
     def _is_made_of_numbers(self, value: ir.Value) -> bool:
         """Return whether a value is computed from single numbers, so that it may be below 0."""
         node = value.producer()
-        if node is None or node in ops.MEASURES:
+        if node is None:
             return False
         inputs = node.inputs[:1] if node in ops.MOVES_FIRST_INPUT else node.inputs
         return all(x is None or self._size_expr_of(x) is not None for x in inputs)

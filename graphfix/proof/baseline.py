@@ -54,7 +54,7 @@ class OriginalRun:
     case: Case
     outputs: Outputs
     clean_masks: dict[str, Mask] = field(default_factory=dict)
-    """Where garbage in the padding does not change the original's output, in a poisoned case."""
+    """Where garbage does not change the original's output, in a poisoned case."""
     isolated_masks: dict[str, Mask] = field(default_factory=dict)
     """Where a row without content does not change the original's output, in a case with one."""
 
@@ -243,7 +243,10 @@ class Baseline:
                 cases, outputs = positive_cases, positive_outputs
                 self.notes.append(positive_inputs_note(silent))
         self.signature = cases.signature
-        self.runs = [OriginalRun(case, outputs[case.name]) for case in cases]
+        self.runs = [
+            OriginalRun(case, outputs[case.name], _finite_masks(case, outputs[case.name]))
+            for case in cases
+        ]
         self.dropped, self.left_out = cases.dropped, cases.left_out
 
     def _try_cases(
@@ -279,7 +282,7 @@ class Baseline:
     def _affects_outputs(self, session: Opened, name: str, seed: int) -> bool:
         """Return whether changing one input alone changes an output."""
         maker = CaseMaker(self.signature, seed + 1)
-        fed = (x for x in self.runs if x.case.feeds[name].size)
+        fed = (x for x in self.runs if x.case.feeds[name].size and not x.case.poison)
         runs = sorted(fed, key=lambda x: x.case.element_count)
         tried = False
         # Noise may drive each gate of a model to its end, whatever it is: try quiet inputs too.
@@ -373,6 +376,20 @@ class Baseline:
                     f"in case {case.name!r}",
                 )
         return masks
+
+
+def _finite_masks(case: Case, outputs: Outputs) -> dict[str, Mask]:
+    """Return where the original's answer to NaN and infinity counts: where it is a number.
+
+    Whole numbers count where every float is one: the largest of NaN is anywhere.
+    """
+    if case.poison != "guarded numbers":
+        return {}
+    masks = {name: np.isfinite(x) for name, x in outputs.items() if x.dtype.kind in "fV"}
+    all_finite = all(mask.all() for mask in masks.values())
+    return {
+        name: masks.get(name, np.full(array.shape, all_finite)) for name, array in outputs.items()
+    }
 
 
 def _padding_layout(case: Case) -> str:

@@ -6,6 +6,7 @@ Both models keep their own states; all other inputs are the same.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
@@ -20,6 +21,8 @@ from graphfix.wording import plural
 Outputs = Mapping[str, Array]
 
 STEPS = 4
+# Steps before a counter wraps, and how many numbers at which one does are tried.
+_BEFORE_WRAP, _MOST_WRAPS = 2, 2
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,9 @@ def run_chains(
 ) -> Iterator[StepChain]:
     """Run the original step by step, once from empty caches and once from filled ones.
 
+    And from where a counter among the states is about to wrap, as that of a ring of ten does in its
+    tenth step.
+
     Args:
         model: The graph of the original.
         signature: The inputs of the original.
@@ -63,7 +69,9 @@ def run_chains(
         return
     maker = CaseMaker(signature, seed)
     empty = {**start, **dict.fromkeys(_cache_length_groups(signature, states), 0)}
-    for first in (empty, start) if empty != start else (start,):
+    firsts = [(x, dict[str, int]()) for x in ((empty, start) if empty != start else (start,))]
+    firsts += [(start, counts) for counts in _counts_before_wraps(signature, states)]
+    for first, counts in firsts:
         groups, cases, step_outputs = dict(first), [], []
         fed_states: dict[str, Array] = {}
         for step in range(STEPS):
@@ -71,7 +79,11 @@ def run_chains(
                 rows = maker.row_count(signature.symbol_sizes(groups))
                 full = {time: (groups[time],) * rows for time in maker.governed_times}
                 case = maker.make_case(step, groups, full)
-                name = f"{case.name}, step {step + 1}"
+                if not step:
+                    fed_states = {n: np.full_like(case.feeds[n], x) for n, x in counts.items()}
+                name = ", ".join(
+                    [case.name, *(f"{n} from {x}" for n, x in counts.items()), f"step {step + 1}"]
+                )
                 case = replace(case, feeds={**case.feeds, **fed_states}, name=name)
                 outputs = run(case)
             except (FeedError, RunError):
@@ -85,6 +97,24 @@ def run_chains(
             groups |= _state_sizes(signature, fed_states)
         if len(cases) > 1:
             yield StepChain(states, tuple(cases), tuple(step_outputs))
+
+
+def _counts_before_wraps(
+    signature: Signature, states: tuple[StatePair, ...]
+) -> list[dict[str, int]]:
+    """Return what to set counters to, by name, so that they wrap within a few steps."""
+    names = {state.input for state in states}
+    wraps: dict[str, list[int]] = {}
+    for item in signature.inputs:
+        role = item.role
+        if item.name in names and np.dtype(item.dtype).kind in "iu" and role.kind != "mask":
+            numbers = {int(x) for x in role.uses.thresholds if x == int(x)}
+            if role.kind in ("tokens", "positions") and not role.below:
+                numbers.add(role.high)
+            wraps[item.name] = sorted(x - _BEFORE_WRAP for x in numbers if x > _BEFORE_WRAP)
+    wraps = {name: numbers for name, numbers in wraps.items() if numbers}
+    count = min(max(map(len, wraps.values()), default=0), _MOST_WRAPS)
+    return [{name: x[min(k, len(x) - 1)] for name, x in wraps.items()} for k in range(count)]
 
 
 def _cache_length_groups(signature: Signature, states: tuple[StatePair, ...]) -> set[str]:

@@ -132,7 +132,8 @@ class SequenceRunner:
         def takeable(*counts: int) -> list[int]:
             return [largest_takeable(x, sizes, joins=joins) for x in counts]
 
-        counts = self._counts_up_to_capacity(levels, limit.entries, rolls)
+        capacity = levels[-1] if self._plan.caches else limit.entries
+        counts = self._counts_up_to_capacity(levels, capacity, rolls)
         if not joins:
             counts = [sizes[-1]] + [sizes[0]] * SINGLE
         yield self._fill_caches(takeable(*counts), sizes[0], limit)
@@ -320,12 +321,16 @@ class SequenceRunner:
         if role.kind == "tokens":
             return self._random.integers(role.low, role.high, shape).astype(dtype)
         if role.kind == "positions" and steps:
-            padding = self._padding_per_row(shape, padded_entries)
+            # One position for all rows counts every entry.
+            padding = _padding_by_row(port, shape, padded_entries if len(shape) > 1 else 0)
             positions = np.arange(length, length + steps) - padding
             return np.broadcast_to(np.maximum(positions, 0), shape).astype(dtype)
         if role.kind == "mask":
             mask = np.full(shape, role.valid, dtype)
-            return self._mask_padding(mask, port, padded_entries, role.padded)
+            if not self._covers_caches(port):
+                return mask
+            is_padded = np.arange(shape[-1]) < _padding_by_row(port, shape, padded_entries)
+            return np.where(is_padded, role.padded, mask).astype(dtype)
         if role.kind in ("choice", "int", "lengths"):
             choices = [*role.choices] or [0, 1] if role.kind == "choice" else [role.low]
             return np.full(shape, choices[-1 if last else 0], dtype)
@@ -334,24 +339,6 @@ class SequenceRunner:
         if dtype.kind == "f":
             return self._random.standard_normal(shape).astype(dtype)
         return self._random.integers(role.low, max(role.low + 1, min(role.high, 2)), shape, dtype)
-
-    def _mask_padding(
-        self, mask: Array, port: InputPort, padded_entries: int, padded: float
-    ) -> Array:
-        """Set the padding in front to ``padded`` in a mask that is as long as the caches."""
-        if self._covers_caches(port):
-            pads = self._padding_per_row(mask.shape, padded_entries)[:, 0]
-            for row, pad in zip(np.atleast_2d(mask), pads, strict=True):
-                row[..., :pad] = padded
-        return mask
-
-    def _padding_per_row(self, shape: Sequence[int], padded_entries: int) -> Array:
-        """Return the padding of each row: none in the first of several, all of it in the others."""
-        rows = shape[0] if len(shape) > 1 else 1
-        pads = np.full((rows, 1), padded_entries)
-        if rows > 1:
-            pads[0] = 0
-        return pads
 
     def _has_cache_mask(self) -> bool:
         return any(x.kind == "mask" and self._covers_caches(x) for x in self._free_ports)
@@ -397,6 +384,24 @@ class SequenceRunner:
         for name, array in outputs.items():
             axis = axes.get(name)
             yield array if axis is None else last_entries(array, axis, size)
+
+
+def _padding_by_row(port: InputPort, shape: Sequence[int], padded_entries: int) -> Array:
+    """Return the padding of each row: none in the first of several, all of it in the others.
+
+    Args:
+        port: The input.
+        shape: Its shape.
+        padded_entries: The padding.
+
+    Returns:
+        An array of its rank, of size 1 along all axes but that of rows.
+    """
+    axis = port.rows if port.rows is not None or len(shape) < 2 else 0
+    pads = np.full([n if i == axis else 1 for i, n in enumerate(shape)], padded_entries)
+    if pads.size > 1:
+        pads.flat[0] = 0
+    return pads
 
 
 def choose_running_plan(

@@ -89,14 +89,14 @@ class FuseNorm(Pass):
         }
 
     Safety:
-        Exact, except rounding. Casts around a norm stay: in float16 DirectML's mean of squares
-        goes no further than 65504 (float-norm), and float32 was chosen for that. Refused, with the
+        Exact, except rounding. Casts around a norm stay: in float16 DirectML's mean of squares goes
+        no further than 65504 (float-norm), and float32 was chosen for that. Refused, with the
         reason: a mean over other than one axis or the last ones, or that loses them (keepdims=0);
         parts that are used elsewhere or are outputs, which would have to stay; types other than
         float and float16, and those of a local function, which are not known; a sum of tensors of
         two shapes, of 4 dims, or one used elsewhere where the scale is computed; a norm whose mean
-        or deviation is used. A norm without a scale gets one of ones, for which its dims have to be
-        numbers.
+        or deviation is used; an epsilon below 0. A norm without a scale gets one of ones, for which
+        its dims have to be numbers.
 
     Options:
         residual: Whether the sum before a norm goes into it. That is a kernel or two less on

@@ -87,16 +87,17 @@ class CumsumIndex(NodePass[IndexSite]):
         }
 
     Safety:
-        Exact, element for element and in type. A constant step other than 1, or below 0, is what
-        is added up; a start other than 0, constant or not, is added; a limit that may lie below
-        the start, such as one computed from data, is counted through a Max with 0, since there a
-        Range is empty. Refused, with the reason: a step that is not constant, a length that needs
-        a Max below opset 12, other types than int64 and int32. A Range that is all constant is
-        left to constant folding. Where nothing but one Reshape or Unsqueeze uses a Range, the
-        index is counted in its final shape, all ones except the axis of the index; else the Range
-        itself is replaced, for all its users at once, and each Reshape of it becomes an Unsqueeze.
-        So does the Reshape of a Range that is refused. A Reshape that may split the index stays.
-        A frozen target that does not fit the index fails at run time, and no longer does.
+        Exact, element for element and in type. A constant step other than 1, or below 0, is what is
+        added up; a start other than 0, constant or not, is added; a limit that may lie below the
+        start, such as one computed from data, is counted through a Max with 0, since there a Range
+        is empty. Refused, with the reason: a step that is not constant, a length that needs a Max
+        below opset 12, a step that no size fits, other types than int64 and int32. A Range that is
+        all constant is left to constant folding. Where nothing but one Reshape or Unsqueeze uses a
+        Range, the index is counted in its final shape, all ones except the axis of the index; else
+        the Range itself is replaced, for all its users at once, and each Reshape of it becomes an
+        Unsqueeze. So does the Reshape of a Range that is refused. A Reshape that may split the
+        index stays. A frozen target that does not fit the index fails at run time, and no longer
+        does.
 
     Options:
         style: cumsum counts with ConstantOfShape and CumSum; unsqueeze keeps every Range and

@@ -129,8 +129,9 @@ class SkewGather(NodePass[SkewSite]):
         columns that the table has are picked before: what was multiplied with a zero is left out,
         and a NaN or an infinity there no longer shows. Indices are made of T once for all layers.
         Skipped: a T that is a number, local functions, and, with the reason, opsets below 12, a
-        single skew without a table, which would take more kernels than before, and what is moved
-        back to its distances for another use than a table.
+        table with an infinity or a NaN that may meet such a zero, a single skew without a table,
+        which would take more kernels than before, and what is moved back to its distances for
+        another use than a table.
     """
 
     sentence = "each row is moved by one more than the last, with Pads and Reshapes"

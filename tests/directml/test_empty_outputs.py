@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from graphfix.directml.empty_outputs import find_empty_outputs
+from graphfix.directml.empty_outputs import _is_on_device, find_empty_outputs
 from graphfix.facts.view import View
 
 
@@ -68,3 +68,16 @@ def test_functions_are_looked_into() -> None:
         t = Shape <start = 1, end = 2> (v) q = Div (t, c4) f = Mul (q, c4)
         e = Slice (v, f, t, c0) r = Relu (e) }"""
     assert empty("float[B, T] a, float[B, R] y", body, functions=function) == ["y"]
+
+
+def test_what_a_made_optional_holds_stays_on_the_cpu() -> None:
+    model = ir.from_onnx_text(
+        """<ir_version: 8, opset_import: ["" : 17]> m (float[T] x, optional(float[T]) given) =>
+        (float[T] y, float[T] z, float[T] r) {
+        r = Relu (x)  o = Optional (r)  y = OptionalGetElement (o)
+        z = OptionalGetElement (given) }"""
+    )
+    values = {x.name: x for node in model.graph for x in node.outputs}
+    assert [_is_on_device(values[name], []) for name in "rzy"] == [True, True, False]
+    assert not _is_on_device(values["r"], [model.graph[0]])
+    assert not _is_on_device(model.graph.inputs[0], [])

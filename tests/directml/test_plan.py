@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import graphfix
 from graphfix.cli import main
 from graphfix.directml import node_tracing
+from graphfix.directml.plan import DirectMLPlan, NodePlacement, Step
 from graphfix.errors import FeedError, ModelError, UsageError
 from graphfix.files import stand_in
 from graphfix.job import planning
@@ -488,3 +489,19 @@ def test_a_strip_is_where_the_nodes_run_in_order(tmp_path: Path) -> None:
     assert planning.placement_strip(path) == [("fused", 1), ("dml", 1), ("fused", 1)]
     path.write_bytes(onnx.parser.parse_model(REJECTED).SerializeToString())
     assert planning.placement_strip(path) == []
+
+
+@pytest.mark.parametrize(
+    ("graphs", "text"),
+    [
+        (1, "9 nodes in 1 graph"),
+        (2, "9 nodes in 2 graphs of 2, 1"),
+        (6, "9 nodes in 6 graphs of 6, 5, 4, 3, 2, 1"),
+        (7, "9 nodes in 7 graphs of 7, 6, 5, 4, 3, 2, ..."),
+    ],
+)
+def test_the_largest_graphs_are_listed(graphs: int, text: str) -> None:
+    steps = tuple(Step(f"graph {n}", "graph", n, False) for n in range(1, graphs + 1))
+    fused = NodePlacement("n", "Relu", "fused", "", 0)
+    (row, *_) = DirectMLPlan((fused,) * 9, steps).rows()
+    assert text in str(row)

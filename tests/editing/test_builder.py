@@ -95,6 +95,15 @@ def test_a_clone_keeps_attributes_metadata_and_absent_outputs() -> None:
     assert op.clone_node(site, *site.inputs).producer() is not site
 
 
+def test_a_clone_of_one_output_keeps_its_attributes() -> None:
+    m = model("m (float[N] x) => (float[N] y) { y = Elu <alpha = 0.5> (x) }")
+    op, site = start(m, "Elu")
+    clone = op.clone_node(site, *site.inputs).producer()
+    assert clone is not None
+    assert clone.attributes["alpha"].as_float() == 0.5
+    assert op.clone_node(site, *site.inputs, alpha=2.0).producer().attributes["alpha"].value == 2
+
+
 def test_constants_are_shared_if_type_shape_and_bytes_are_equal() -> None:
     m = chain()
     op, _ = start(m)
@@ -215,6 +224,44 @@ def test_a_value_is_replaced_under_its_name() -> None:
     assert m.graph[1].inputs[0] is a  # kept
     assert site.inputs[1] is a  # the site's own
     assert new.producer().metadata_props[PASS_KEY] == "test"
+
+
+def test_what_is_replaced_is_told_as_it_was() -> None:
+    m = chain()
+    op, _ = start(m, "Abs")
+    y = m.graph[1].outputs[0]
+    new = op.Exp(m.graph.inputs[0])
+    op.replace_value(y, new)
+    removed, _ = op.replace_site_as_text(op.Sin(new))
+    # The Relu made y before it was made by another node.
+    assert removed == ("a = Neg (x)", "y = Relu (a)", "z = Abs (y)")
+
+
+def test_an_input_is_replaced_for_its_readers() -> None:
+    m = model("m (float[N] x) => (float[N] y, float[N] z) { y = Relu (x) z = Abs (x) }")
+    op, _ = start(m, "Relu")
+    x = m.graph.inputs[0]
+    new = op.Exp(x)
+    name = x.name
+    op.replace_value(x, new)
+    assert new.name == name
+    assert m.graph[-1].inputs[0] is new
+
+
+def test_a_node_of_the_same_operator_keeps_the_name_of_its_site() -> None:
+    m = chain()
+    op, site = start(m)
+    site.name = "own"
+    op.replace_site(op.Relu(m.graph.inputs[0]))
+    assert [x.name for x in m.graph if x.op_type == "Relu"] == ["own"]
+    m = chain()
+    op, site = start(m)
+    site.name = "own"
+    # Another operator has another name, and so has what stands for another tensor.
+    neg = m.graph[0].outputs[0]
+    op.replace_value(neg, op.Relu(m.graph.inputs[0]))
+    op.replace_site(op.Exp(neg))
+    assert "own" not in [x.name for x in m.graph]
 
 
 def test_readers_move_behind_what_they_read() -> None:

@@ -717,3 +717,13 @@ def test_a_lp_pool_whose_last_window_hangs_over_the_end(length: int) -> None:
     (y,) = session.run(None, {"x": np.ones((1, 1, length), np.float32)})
     computed = expressions.compile_dim(dim)({"T": np.array([length])})
     assert computed.tolist() == [y.shape[2]]
+
+
+def test_dims_are_known_that_follow_from_the_inputs() -> None:
+    body = """(float[B, T] x, int64[2] shape) => (float[B, T] y) {
+        y = Neg (x)  n = NonZero (x)  r = Reshape (x, shape)  k = Transpose (n) }"""
+    model, shapes = look(body)
+    assert shapes.has_known_dims(value(model, "y"))
+    assert not shapes.has_known_dims(value(model, "n"))
+    assert not shapes.has_known_dims(value(model, "k"))
+    assert not shapes.has_known_dims(ir.Value(name="other"))

@@ -11,6 +11,7 @@ import pytest
 from graphfix.feeds import array_fill
 from graphfix.feeds.case_style import Style, Values
 from graphfix.feeds.input import Input
+from graphfix.feeds.number_uses import NumberUses
 from graphfix.feeds.roles import Role
 
 
@@ -242,3 +243,87 @@ def test_special_ids_come_together_and_others_from_the_end() -> None:
     assert {2, 3, -4} <= {*ids.reshape(-1)}
     above = replace(made, role=replace(role, low=1))
     assert array_fill.add_rare_ids(np.full((1, 12), 5), above).min() > 0
+
+
+def test_ties_are_halves_equal_elements_and_thresholds() -> None:
+    uses = NumberUses(thresholds=(0.1,), ties=True)
+    array = array_fill.draw_floats(rng(), item(dims=(4, 10, 3), uses=uses), (4, 10, 3), "ties")
+    assert {0.1, 0.5, 2.5} <= {*array.reshape(-1).tolist()}
+    on_grid = array[array != 0.1]
+    np.testing.assert_array_equal(on_grid * 8, np.round(on_grid * 8))
+    assert len(np.unique(array)) < array.size / 2
+    above = array_fill.draw_floats(
+        rng(), item(dims=(4, 10, 3), uses=uses), (4, 10, 3), "ties", positive=True
+    )
+    assert above.min() > 0
+    usual = array_fill.draw_floats(rng(), item(dims=(4, 10, 3)), (4, 10, 3), "ties")
+    assert len(np.unique(usual)) == usual.size
+
+
+def test_a_single_number_is_a_tie_or_guarded_too() -> None:
+    tie = item(dims=(), rows=None, time=None, uses=NumberUses(thresholds=(0.1,), ties=True))
+    assert array_fill.draw_floats(rng(), tie, (), "ties") == 0.1
+    guarded = item(dims=(), rows=None, time=None, uses=NumberUses(guarded=(np.inf,)))
+    assert array_fill.draw_floats(rng(), guarded, (), "guarded") == np.inf
+    whole = item("int", (), "i8", rows=None, time=None, free=True, uses=NumberUses(exact_bits=64))
+    flag = item("mask", (2, 4), "?", sure=False, uses=NumberUses(exact_bits=64))
+    assert array_fill.draw_other_reading(rng(), flag, (2, 4)).dtype == np.bool_
+    fed = [array_fill.draw_integers(rng(), whole, (), wide=True) for _ in range(3)]
+    assert all(x.shape == () for x in fed)
+
+
+def test_only_what_is_guarded_is_nan_or_infinite() -> None:
+    uses = NumberUses(guarded=(np.inf,))
+    array = array_fill.draw_floats(rng(), item(uses=uses), (2, 8, 3), "guarded")
+    assert np.isposinf(array).any()
+    assert np.isfinite(array).sum() > array.size / 2
+    assert np.isfinite(array_fill.draw_floats(rng(), item(), (2, 8, 3), "guarded")).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "uses", "expected"),
+    [
+        ("i8", NumberUses(exact_bits=64), {2**31 + 7, 2**24 + 1, 70_001}),
+        ("i8", NumberUses(exact_bits=32), {2**24 + 1}),
+        ("i4", NumberUses(exact_bits=32), {2**24 + 1}),
+        ("i4", NumberUses(exact_bits=32, multiplied=True), {40_001}),
+        ("i8", NumberUses(thresholds=(500.0,)), {499, 500, 501}),
+        ("i8", NumberUses(), set()),
+    ],
+)
+def test_whole_numbers_that_only_an_exact_type_holds(
+    dtype: str, uses: NumberUses, expected: set[int]
+) -> None:
+    role = item("int", (2, 40), dtype, free=True, uses=uses)
+    fed = {*array_fill.draw_integers(rng(), role, (2, 40), wide=True).reshape(-1).tolist()}
+    assert expected <= fed
+    assert expected or max(fed) == 120
+    narrow = array_fill.draw_integers(rng(), role, (2, 40), wide=False)
+    assert narrow.max() < 3
+    if uses.multiplied:
+        assert max(abs(x) for x in fed) ** 2 < 2**31
+    other = {*array_fill.draw_other_reading(rng(), role, (2, 40)).reshape(-1).tolist()}
+    assert expected <= other
+
+
+def test_a_2_in_a_mask_stands_where_it_is_the_same() -> None:
+    mask = np.array([[1, 1, 1, 0, 0, 0]])
+    as_one = item("mask", (1, 6), "i8", uses=NumberUses(as_one=True))
+    assert array_fill.add_other_true(mask, as_one).tolist() == [[1, 2, 1, 0, 0, 0]]
+    as_zero = item("mask", (1, 6), "i8", uses=NumberUses(as_zero=True))
+    assert array_fill.add_other_true(mask, as_zero).tolist() == [[1, 1, 1, 0, 2, 0]]
+    for other in (item("mask", (1, 6), "i8"), item("mask", (1, 6), "i8", valid=0.0, padded=-9.0)):
+        assert array_fill.add_other_true(mask, other).tolist() == mask.tolist()
+
+
+def test_ids_past_the_end_where_the_graph_brings_them_back() -> None:
+    ids = np.zeros((1, 8), np.int64)
+    fed = array_fill.add_rare_ids(ids, item("tokens", (1, 8), "u8", high=10, wraps=True))
+    assert fed.max() == 10
+    assert array_fill.add_rare_ids(ids, item("tokens", (1, 8), "u8", high=10)).max() == 0
+    ring = item("tokens", (1,), "i8", time=None, high=3, wraps=True)
+    assert array_fill.selector_values(ring) == (0, 3, 4, 1, 2)
+    places = array_fill.draw_positions(
+        rng(), item("positions", (2, 40), "i8", high=8, wraps=True), (2, 40), 1, 0
+    )
+    assert 8 <= places.max() < 16

@@ -295,3 +295,14 @@ def test_masks_of_each_query_hide_other_elements():
     large = [x for x in masks if x.shape[0] > 1 and x.shape[3] > 3]
     assert any((x[:, :, :1] != x[:, :, 1:2]).any() and (x[0] != x[1]).any() for x in large)
     assert all(x.any(axis=3).all() for x in large if (x[:, :, :1] != x[:, :, 1:2]).any())
+
+
+@pytest.mark.parametrize(
+    ("body", "label"),
+    [("y = Round (x)", "equal and half-way"), ("y = Max (x, low)", "NaN and infinity")],
+)
+def test_a_case_of_rare_numbers_is_made_where_they_matter(body: str, label: str) -> None:
+    made = "m (float[B, T] x) => (float[B, T] y) <float low = {-1.0}> { %s }"
+    labels = [x.name for x in covered(made % body) if label in x.name]
+    assert len(labels) == 1
+    assert not any(label in x.name for x in covered(made % "y = Tanh (x)"))

@@ -91,3 +91,34 @@ def test_a_pair_of_sizes_that_no_case_had_is_said() -> None:
     few = [x for x in cases if (x.dims["B"] == 1) == (x.dims["T"] == 1)]
     missing = measure_coverage(few, cases.signature).missing
     assert sum(" with " in x for x in missing) <= 3
+
+
+NUMBERS = {
+    "halves and equal elements of 'x'": ("float[B, T] x", "y = Round (x)", [0.5, 0.5], [0.3, 0.2]),
+    "NaN or infinity in 'x'": ("float[B, T] x", "y = Max (x, low)", [np.inf, 1.0], [0.0, 1.0]),
+    "'x' over 2^31": ("int64[B, T] x", "y = Add (x, one)", [2**31 + 1, 0], [2**24 + 1, 0]),
+    "'x' over 2^24": ("int32[B, T] x", "y = Neg (x)", [2**24 + 1, 0], [9, 0]),
+}
+
+
+@pytest.mark.parametrize("condition", NUMBERS)
+def test_numbers_that_chance_seldom_meets_are_said(condition: str) -> None:
+    given, body, met, missed = NUMBERS[condition]
+    output = given.replace(" x", " y")
+    made = model(f"m ({given}) => ({output}) <float low = {{-1}}, int64 one = {{1}}> {{ {body} }}")
+    signature = Signature(made)
+    for numbers, is_met in ((met, True), (missed, False)):
+        array = np.array([numbers], signature.inputs[0].dtype)
+        coverage = measure_coverage([Case("", {"B": 1, "T": 2}, {"x": array})], signature)
+        assert (condition in coverage.covered) == is_met
+        assert (condition in coverage.missing) != is_met
+
+
+def test_other_numbers_in_a_mask_are_said() -> None:
+    signature, mask = Signature(model(ADDITIVE)), np.array([[1, 0, 1, 0]])
+    condition = "'a' other than 0 and 1"
+    feeds = {"a": mask, "s": np.ones((1, 4, 4), np.float32)}
+    case = Case("", {"B": 1, "T": 4}, feeds, {"T": (4,)})
+    assert condition in measure_coverage([case], signature).missing
+    feeds["a"] = 2 * mask
+    assert condition in measure_coverage([case], signature).covered

@@ -43,9 +43,8 @@ class Site:
     def state(self, index: int = 0, tail: Tail = FINITE) -> TensorState:
         """Return what is known of an input whose tails are all of one kind."""
         site = RuleSite(self.node, [], self.lengths.source, opset_of(self.model))
-        value = self.node.inputs[index]
-        dims = self.lengths.source.shapes.dims(value) if value is not None else ()
-        return state_with_tail([site.axis_of_size(x) for x in dims or ()], tail)
+        dims = site.dims_of(self.node.inputs[index]) or ()
+        return state_with_tail([site.axis_of_size(x) for x in dims], tail)
 
     def value(self, name: str) -> ir.Value:
         """Return the value of that name."""
@@ -97,6 +96,16 @@ def rewrite(site: Site, build: Callable[[], ir.Value | None]) -> ir.Model:
 def repair(site: Site, change: Repair) -> ir.Model:
     """Make a repair of the node, and return the model."""
     return rewrite(site, lambda: change.rewrite(site.op, site.lengths))
+
+
+def repaired_input(site: Site, change: Repair, index: int, **feeds: object) -> Array:
+    """Make a repair, and return what the node reads then in one of its inputs."""
+    repair(site, change)
+    value = site.node.inputs[index]
+    assert value is not None
+    site.model.graph.outputs[:] = [value]
+    site.model.graph.remove(site.node)
+    return run(site.model, **feeds)
 
 
 def run(model: ir.Model, **feeds: object) -> Array:

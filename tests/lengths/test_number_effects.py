@@ -107,3 +107,26 @@ def test_it_may_make_an_infinity_or_nan(operator: str) -> None:
 def test_powers(exponent: float | None, sign: Sign, finite: bool) -> None:
     power = TensorState((), (), fill=exponent)
     assert keeps_finite("Pow", [TensorState((), (), sign=sign), power]) is finite
+
+
+@pytest.mark.parametrize(
+    ("exponent", "signs"),
+    [
+        # Of a base that is 0 or anything, not below 0, above 0; numbers may underflow to 0.
+        (None, (0, 1, 1)),
+        (0.0, (1, 1, 2)),
+        (0.5, (0, 1, 2)),
+        (1.0, (0, 1, 2)),
+        (1.5, (0, 1, 1)),
+        (2.0, (1, 1, 1)),
+        (3.0, (0, 1, 1)),
+        (-1.0, (0, 1, 2)),
+        (-1.5, (0, 1, 1)),
+        (-2.0, (0, 1, 1)),
+    ],
+)
+def test_the_sign_of_a_power(exponent: float | None, signs: tuple[Sign, Sign, Sign]) -> None:
+    power = TensorState((), (), fill=exponent)
+    bases: tuple[Sign, Sign, Sign] = (0, 1, 2)
+    found = [result_sign("Pow", [TensorState((), (), sign=x), power]) for x in bases]
+    assert tuple(found) == signs

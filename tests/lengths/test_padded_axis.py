@@ -133,3 +133,20 @@ def test_a_name_with_a_plus_is_one_name() -> None:
     m = model("float[B, T, 4] x")
     m.graph.inputs[0].name = "a+b"
     assert parse_axes(m, "a+b.1") == [(m.graph.inputs[0], 1)]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "advice"),
+    [
+        # A mask or lengths of the rows of another input.
+        ("float[B, T, 4] x, int64[B, S] mask", "if mask is 1 for what is valid"),
+        # No input tells of itself, and one of a single axis has no rows.
+        ("int64[B, T, S] x, int64[B, U] mask", "if mask is 1 for what is valid"),
+        ("float[B, T, S] mask", None),
+        ("float[T] x, int64[S] lens", None),
+    ],
+)
+def test_what_may_tell_the_lengths_of_rows(inputs: str, advice: str | None) -> None:
+    message = refusal(inputs, "y = Relu (x)" if " x" in inputs else "y = Relu (mask)")
+    assert ("from=" in message) == (advice is not None)
+    assert (advice or "") in message

@@ -27,3 +27,12 @@ def node_of(sample: Sample) -> ir.Node:
 def nodes_in(text: str) -> list[ir.Node]:
     """Return the nodes of a model in ONNX's text."""
     return list(ir.from_proto(onnx.parser.parse_model(text)).graph)
+
+
+def node_in_text(text: str) -> ir.Node:
+    """Return a node in text, with inputs x, w and v."""
+    (node,) = nodes_in(
+        f"""<ir_version: 8, opset_import: ["" : 21, "com.microsoft" : 1]>
+        m (float x, float w, float v) => (float y) {{ y = {text} }}"""
+    )
+    return node

@@ -62,3 +62,16 @@ def test_inputs_that_repeat_have_the_last_ones_type() -> None:
 
 def test_what_nobody_knows() -> None:
     assert op_signature("Strange", "com.example", 1) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "opset", "variable", "alone"),
+    [("Identity", 13, "T", True), ("Identity", 16, "V", False), ("Add", 14, "T", True)],
+)
+def test_what_may_be_a_sequence_is_no_tensor_alone(
+    op: str, opset: int, variable: str, alone: bool
+) -> None:
+    formals = op_signature(op, "", opset)
+    assert formals is not None
+    assert (variable in formals.tensor_only) == alone
+    assert formals.allows_dtype(variable, ir.DataType.FLOAT)

@@ -122,3 +122,24 @@ def test_what_a_cache_and_a_mask_beside_it_are_together_is_found() -> None:
     assert all(dims["M"] == dims["P"] + dims["T"] for dims in verdict.dims.values())
     assert "every value of 'last'" in verdict.covered
     assert any("step 4" in name for name in verdict.cases)
+
+
+def test_a_counter_starts_where_it_is_about_to_wrap() -> None:
+    """A ring of 500: the step in which it wraps comes in none of the usual ones."""
+    ring = (
+        HEAD
+        + """
+    ring (float[1, 4] x, int64[1] past_count) => (float[1, 4] y, int64[1] present_count)
+    <int64[1] one = {1}, int64[1] most = {500}> {
+        present_count = Add (past_count, one)
+        place = Mod (present_count, most)
+        slope = Cast <to = 1> (place)
+        y = Mul (x, slope)
+    }
+    """
+    )
+    before = ir.from_onnx_text(ring)
+    verdict = verify(before, before)
+    assert any("past_count from 497, step 4" in name for name in verdict.cases)
+    after = ir.from_onnx_text(ring.replace("Mod (present_count", "Min (present_count"))
+    assert not verify(before, after)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -10,11 +12,13 @@ import pytest
 import graphfix
 from graphfix.cli import main
 from graphfix.engine import registry
+from graphfix.errors import UsageError
+from graphfix.proof.compare import Tolerance
+from graphfix.shipped.manifest import Axis
 from graphfix.shipping.build import ship_file
+from graphfix.shipping.container_repair import ShipOrder
 from graphfix.shipping.container_spec import parse_containers
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from graphfix.shipping.model_facts import ModelFacts
 
 LAYERS = """<ir_version: 8, opset_import: ["" : 17]>
     m (float[B, T, 8] x) => (float[B, T, 8] y)
@@ -97,3 +101,56 @@ def test_with_strict_nothing_is_shipped(source: Path, capsys: pytest.CaptureFixt
     assert not out.exists()
     assert main(given) == 0
     assert "left out  shifted at Softmax of w1: with it" in capsys.readouterr().out
+
+
+# The passes at the sizes of a container
+
+FACTS = ModelFacts(
+    axis=Axis("T", "x", 1),
+    batch="B",
+    inputs=(),
+    outputs=(),
+    validity_input="mask",
+    names={"B": ("B", "rows"), "T": ("T",)},
+    containers=({"B": 1, "T": 8},),
+    clips=(),
+    dropped=(),
+)
+
+
+def order_of(spec: str = "ilens-mask,fix-dims", **facts: Any) -> ShipOrder:
+    usual = Tolerance()
+    changed = replace(FACTS, **facts)
+    return ShipOrder(Path("m.onnx"), changed, spec, usual, usual, "cpu", lambda _: None)
+
+
+def fixed(order: ShipOrder, rows: int) -> list[dict[str, int] | str]:
+    passes = order.passes_at({"B": rows, "T": 8})
+    return [dict(x.dims) if x.name == "fix-dims" else x.name for x in passes]  # type: ignore[attr-defined]
+
+
+def test_one_row_and_forced_sizes_are_fixed_first() -> None:
+    assert fixed(order_of(), 1) == [{"B": 1, "rows": 1}, "ilens-mask", {"T": 8}]
+    assert fixed(order_of(), 2) == ["ilens-mask", {"B": 2, "rows": 2, "T": 8}]
+    forced = order_of(forced={"C": 3})
+    assert fixed(forced, 1) == [{"B": 1, "rows": 1, "C": 3}, "ilens-mask", {"T": 8}]
+    assert fixed(forced, 2) == [{"C": 3}, "ilens-mask", {"B": 2, "rows": 2, "T": 8}]
+
+
+def test_lengths_are_asked_for_at_the_padded_axis() -> None:
+    (mask, _) = order_of().passes_at({"B": 2, "T": 8})
+    assert (mask.axis, mask.from_) == ("x.1", "mask")  # type: ignore[attr-defined]
+    (mask, _) = order_of("ilens-mask:axis=z.2,fix-dims").passes_at({"B": 2, "T": 8})
+    assert (mask.axis, mask.from_) == ("z.2", "")  # type: ignore[attr-defined]
+
+
+def test_sizes_are_those_of_containers() -> None:
+    with pytest.raises(UsageError, match="fix-dims gets its sizes from --container"):
+        order_of("ilens-mask,fix-dims:T=5").passes_at({"B": 2, "T": 8})
+
+
+def test_rounding_is_measured_where_the_usual_tolerance_holds() -> None:
+    order = order_of()
+    assert order.own_rounding() is None
+    other = replace(order, allows_own_rounding=True, tolerance=Tolerance(0.5))
+    assert other.own_rounding() is None

@@ -44,3 +44,22 @@ def test_a_quantized_model_is_allowed_what_it_differs_from_itself(
     assert proof.ok is ok
     assert (str(OWN) in str(proof)) is (ok and own is not None)
     assert proof.to_json()["clips"] == 2
+
+
+@pytest.mark.parametrize("lengths", [(), (3, 5)])
+def test_what_need_not_be_allowed_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]
+) -> None:
+    """Where all is equal, and where nothing was compared."""
+    array = np.linspace(-1, 1, 40, dtype=np.float32)
+
+    @contextmanager
+    def session(_: Path) -> Iterator[object]:
+        yield lambda *_: {"y": array}
+
+    def measure() -> OwnRounding:
+        raise AssertionError("nothing differs")
+
+    monkeypatch.setattr(end_to_end, "open_isolated_session", session)
+    clips = [Clip(n, {}, {"y": array}) for n in lengths]
+    assert prove_end_to_end(tmp_path, clips, Tolerance(), measure).ok is bool(lengths)

@@ -1,12 +1,35 @@
-"""How many entries each timed step adds, if the user does not say."""
+"""How many entries each timed step adds, if the user does not say, and what both sides run."""
+
+from __future__ import annotations
 
 import dataclasses
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from graphfix.errors import UsageError
-from graphfix.shipped.manifest import Axis, Cache, Container, InputPort, Manifest, Port, Streaming
-from graphfix.shipping.step_stream import choose_counts
+from graphfix.feeds.states import StatePair
+from graphfix.runtime.process import Runner
+from graphfix.shipped.manifest import (
+    Axis,
+    Cache,
+    Container,
+    InputPort,
+    Manifest,
+    Port,
+    StateLink,
+    Streaming,
+)
+from graphfix.shipping import step_stream
+from graphfix.shipping.step_stream import TimedSteps, choose_counts
+from graphfix.shipping.stream_cost import StreamCost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SIZES = ((1, 64), (16, 64), (1, 256), (16, 256))
 
@@ -56,3 +79,100 @@ def test_a_prompt_fills_half_of_small_caches() -> None:
 def test_other_counts_are_an_error(counts: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match="all together 256 at most, as the caches hold"):
         choose_counts(manifest(), counts, 0)
+
+
+# The steps on both sides
+
+Y = np.ones((2, 3), np.float32)
+
+
+def timed(
+    monkeypatch: pytest.MonkeyPatch, first: object = None, **changes: Any
+) -> tuple[TimedSteps, list[Any]]:
+    """Return the steps of a manifest, and what its plan was asked with."""
+    asked: list[Any] = []
+    plan = SimpleNamespace(first=first)
+
+    def choose_plan(*args: Any) -> Any:
+        asked.extend(args)
+        return plan, {"k": Y}, "past"
+
+    @contextmanager
+    def opened(source: Path) -> Iterator[Any]:
+        yield SimpleNamespace(run=None)
+
+    class Sequences:
+        def __init__(self, *args: Any) -> None:
+            asked.append(args[2])
+
+        def run_sequence(self, name: str, counts: Any) -> Any:
+            return SimpleNamespace(feeds=tuple({"x": np.full(n, n, np.float32)} for n in counts))
+
+        def initial_feeds(self) -> dict[str, Any]:
+            return {"past": Y}
+
+    monkeypatch.setattr(step_stream, "choose_running_plan", choose_plan)
+    monkeypatch.setattr(step_stream, "open_original", opened)
+    monkeypatch.setattr(step_stream, "SequenceRunner", Sequences)
+    monkeypatch.setattr(step_stream, "fix_and_fold_inputs", lambda model, spec: (model, spec))
+    monkeypatch.setattr(step_stream.io, "load", lambda path: "model")
+    base = manifest()
+    assert base.stream is not None
+    links = (StateLink("past", "present", 0),)
+    stream = dataclasses.replace(base.stream, states=links)
+    whole = dataclasses.replace(base, stream=stream, **changes)
+    return TimedSteps(Path("m.onnx"), whole, (2, 1), 7), asked
+
+
+def test_the_plan_is_asked_for_by_the_names_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, asked = timed(monkeypatch)
+    source, model, spec, cache, states, new, seed = asked
+    assert (source, model) == (Path("m.onnx"), ("model", ""))
+    assert spec.sizes == {"S": (1, 16)}
+    assert (cache, states, new, seed) == ([64, 256], [StatePair("past", "present")], "S", 7)
+    provenance = {"names": {"S": ["steps", "S"]}, "passes": "fast"}
+    _, asked = timed(monkeypatch, provenance=provenance)
+    assert asked[1] == ("model", "fast")
+    assert asked[2].sizes == {"steps": (1, 16)}
+    assert asked[5] == "steps"
+
+
+@pytest.mark.parametrize("first", [None, SimpleNamespace(gives={"cross": "present_cross"})])
+def test_the_original_is_fed_its_states(first: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[dict[str, Any]] = []
+    traffic: list[Any] = []
+
+    class OneSession:
+        open_seconds, run_seconds = 3.0, 0.5
+
+        def __init__(self, runs: Path, runner: Any) -> None:
+            assert runner.sessions == 1
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def run(self, feeds: dict[str, Any], *, bind: bool) -> dict[str, Any]:
+            assert bind
+            runs.append(dict(feeds))
+            return {"present": np.full(4, len(runs), np.float32), "present_cross": Y}
+
+    monkeypatch.setattr(step_stream, "RemoteSession", OneSession)
+    monkeypatch.setattr(
+        step_stream.stream_cost, "record_traffic", lambda *args: traffic.append(args[2])
+    )
+    monkeypatch.setattr(step_stream.stream_cost, "cost_of_original", lambda *_: StreamCost(9))
+    steps, _ = timed(monkeypatch, first)
+    work = steps.original_workload(Path("m.onnx"), Runner(("python",)))
+    assert work.cost.launched == 9
+    phases = work.run({})
+    assert sorted(sum(phases.values(), ())) == [0.5, 1.0, 3.0]
+    one, two = runs
+    assert {*one} == {"past", "x", "k"}
+    np.testing.assert_array_equal(one["past"], Y)
+    np.testing.assert_array_equal(two["past"], np.ones(4))
+    assert ("cross" in two) == (first is not None)
+    # Bytes of float32: what went in and what came back, in both steps.
+    sizes = [x.nbytes for feeds in runs for x in feeds.values()]
+    assert traffic == [sum(sizes) + 2 * (4 * 4 + Y.nbytes)]

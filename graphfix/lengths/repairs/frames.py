@@ -156,7 +156,7 @@ class AppendCopies(FrameRepair):
         if not self.has_full_shape:
             is_axis = np.array([i == self.axis for i in range(self.state.rank)])
             unit_shape = np.ones(self.state.rank, np.int64)
-            frame = op.Expand(frame, op.Where(is_axis, unit_shape, op.Shape(front[-1])))
+            frame = op.Expand(frame, op.Where(is_axis, unit_shape, op.Shape(front[0])))
         at = lengths.unsqueeze(lengths.positions(self.size), [0])
         valid = lengths.unsqueeze(lengths.row_lengths(self.before), [1])
         at = op.Where(op.Less(at, valid), at, lengths.padded_size(self.before))

@@ -189,9 +189,8 @@ class SequenceLens(Repair):
         x = required_input(self.node, 0)
         rows = op.Cast(lengths.row_lengths(self.size), to=ir.DataType.INT32)
         axis = 0 if attr_int(self.node, "layout", 0) else 1
-        batch = self.state.factors_of(axis)
-        if len(batch) > 1:  # each row as often as it occurs
-            rows = lengths.align_row_values(rows, state_without_time((batch,)))
+        batch = state_without_time((self.state.factors_of(axis),))
+        rows = lengths.align_row_values(rows, batch)  # each row as often as it occurs
         if not any(map(holds_rows, self.state.axes or ())):
             rows = op.Expand(rows, lengths.axis_size(x, axis))
         op.set_input(4, rows)

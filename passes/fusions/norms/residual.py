@@ -136,6 +136,11 @@ def _why_parameters(site: ResidualSite, _view: View) -> str | None:
     return None
 
 
+def _why_negative_epsilon(site: ResidualSite, _view: View) -> str | None:
+    epsilon = epsilon_of(site.node)
+    return f"its epsilon is {epsilon:g}: a Skip norm takes none below 0" if epsilon < 0 else None
+
+
 def _why_other_type(site: ResidualSite, view: View) -> str | None:
     dtype = view.shapes.dtype(site.total)
     if dtype not in FLOATS:
@@ -163,7 +168,14 @@ def _why_other_scale(site: ResidualSite, view: View) -> str | None:
     return None
 
 
-_GUARDS = (_why_statistics, _why_parameters, _why_other_type, _why_other_axes, _why_other_scale)
+_GUARDS = (
+    _why_statistics,
+    _why_parameters,
+    _why_negative_epsilon,
+    _why_other_type,
+    _why_other_axes,
+    _why_other_scale,
+)
 
 
 def _shape_text(value: ir.Value | None, view: View) -> str:

@@ -17,6 +17,8 @@ from graphfix.graph.walks import reachable_from
 from graphfix.ops.operands import read_ints
 
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
+# What may be added to a size without leaving the type.
+_MOST_COUNTED = {ir.DataType.INT64: 1 << 62, ir.DataType.INT32: 1 << 30}
 # Shape arithmetic is a handful of nodes deep; what lies deeper is taken as unknown.
 _MAX_DEPTH = 12
 
@@ -91,6 +93,8 @@ def range_count_of(node: ir.Node, view: View) -> RangeCount | Skip:
     if step < 0:
         first, last = last, first
     plus = last.offset - first.offset + abs(step) - 1
+    if max(abs(plus), abs(step)) > _MOST_COUNTED[dtype]:
+        return Skip(node, f"it counts in steps of {step}: its length would be out of range")
     may_be_negative = _may_be_negative(first, last, plus, view)
     if may_be_negative and view.opset_of_node(node) < 12:
         return Skip(

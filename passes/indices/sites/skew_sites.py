@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, Skip
@@ -69,6 +70,9 @@ def unskew_site_of(node: ir.Node, view: View) -> SkewSite | Skip | None:
     table = padded_rows_of(node.inputs[1], -2, shifted.rows, view)
     if table is None or not _can_reorder(table):
         return Skip(node, "what is moved is not multiplied with the rows of a table, 0 around them")
+    array = const_of(table.table, MAX_TABLE_SIZE)
+    if array is not None and not np.isfinite(array).all():
+        return Skip(node, "its table has an infinity or a NaN, which a 0 does not take out")
     first = as_integer(shifted.shift - table.shift)
     if first is None or not _covers_all_rows(operand, shifted, view):
         return Skip(node, "its table goes with other distances than those that it is moved by")

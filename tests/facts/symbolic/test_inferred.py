@@ -7,7 +7,7 @@ import onnxruntime as ort
 import pytest
 import sympy
 
-from graphfix.facts.shapes import Shapes, same_dim, shapes_of
+from graphfix.facts.shapes import Shapes, infer, same_dim, shapes_of
 from graphfix.facts.symbolic import expressions, inference, inferred, signs
 from graphfix.files import gate
 
@@ -136,3 +136,27 @@ def test_a_branch_is_not_inferred_apart_where_no_sign_was_asked_for(
     monkeypatch.setattr(inference, "infer_shapes", counting)
     shapes_of(model)
     assert len(runs) == 1
+
+
+def known(body: str, name: str = "y") -> list[str] | None:
+    model = ir.from_onnx_text(
+        f"""<ir_version: 8, opset_import: ["" : 17]> m (float[B, T] x, int64[P] p) => (y)
+        <float half = {{0.5}}, int64[1] at = {{0}}, int64[2] flat = {{-1, 1}}> {{ {body} }}"""
+    )
+    values = {x.name or "": x for n in model.graph for x in n.outputs}
+    elements = infer(model, usual=True).known_elements(values[name])
+    return None if elements is None else [str(x) for x in elements]
+
+
+def test_floats_between_sizes_are_followed() -> None:
+    halves = """s = Shape <start = 1> (x)  f = Cast <to = 1> (s)  h = Mul (f, half)
+        g = Floor (h)"""
+    assert known(f"{halves}  y = Cast <to = 7> (g)") == ["floor(T/2)"]
+    # Of numbers that nobody knows nothing is known behind them, either.
+    halves = halves.replace("Shape <start = 1> (x)", "Neg (p)")
+    assert known(f"{halves}  y = Cast <to = 7> (g)") is None
+
+
+def test_a_table_of_sizes_is_no_shape() -> None:
+    assert known("s = Shape (x)  y = Reshape (s, flat)") is None
+    assert known("s = Shape (x)  t = Reshape (s, flat)  y = Squeeze (t)") == ["B", "T"]

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from graphfix.lengths.tail_state import Tail
+from graphfix.lengths.rules.elementwise import _result_length, is_integer_cast
+from graphfix.lengths.tail_state import (
+    FINITE,
+    BatchFactor,
+    Tail,
+    TensorState,
+    TimeFactor,
+    size_expr,
+)
 from tests.lengths.analysed import analysis_of, reasons, state_of
+from tests.lengths.sites import site_of
 
 
 @pytest.mark.parametrize(("dtype", "sign"), [(7, 1), (10, 1), (1, 2), (11, 2), (9, 2)])
@@ -149,3 +158,69 @@ def test_positions_step_only_by_whole_numbers(number: float, steps: tuple[int, i
     state = state_of(analysis_of(body, constants=constants), "p")
     assert state is not None
     assert state.steps == steps
+
+
+@pytest.mark.parametrize(
+    ("node", "is_cast"),
+    [
+        ("y = Cast <to = 6> (n)", True),
+        ("y = CastLike (n, k)", True),
+        ("y = Cast <to = 1> (n)", False),
+        ("y = Cast <to = 7> (x)", False),
+        ("y = Neg (n)", False),
+        ("y = Identity (n)", False),
+    ],
+)
+def test_a_cast_of_integers_to_integers(node: str, is_cast: bool) -> None:
+    inputs = "float[B, T, 4] x, int64[B] n, int32[B] k"
+    assert is_integer_cast(site_of(node, inputs=inputs)) == is_cast
+
+
+ROWS, TIME = ((BatchFactor(size_expr("B")),), (TimeFactor(size_expr("T")),))
+LENGTH = TensorState((ROWS,), (None,), length=size_expr("T"))
+
+
+def number(fill: float | None) -> TensorState:
+    return TensorState((), (), fill=fill, fixed=True)
+
+
+TWO = number(2.0)
+
+
+@pytest.mark.parametrize(
+    ("node", "states", "length"),
+    [
+        ("y = Identity (n)", [LENGTH], "T"),
+        ("y = Cast <to = 6> (n)", [LENGTH], "T"),
+        ("y = Neg (n)", [LENGTH], None),
+        ("y = Add (n, k)", [LENGTH, TWO], "T + 2"),
+        ("y = Add (n, k)", [TWO, LENGTH], "T + 2"),
+        ("y = Mul (n, k)", [LENGTH, TWO], "2*T"),
+        ("y = Div (n, k)", [LENGTH, TWO], "floor(T/2)"),
+        ("y = Add (n, k)", [TWO, TWO], None),
+        ("y = Sum (n, k, n)", [LENGTH, TWO, LENGTH], None),
+        ("y = Sub (n, k)", [LENGTH, TWO], "T - 2"),
+        ("y = Sub (n, k)", [TWO, LENGTH], "2 - T"),
+        ("y = Pow (n, k)", [LENGTH, TWO], None),
+        ("y = Div (n, k)", [LENGTH, number(0.0)], None),
+        ("y = Div (n, k)", [LENGTH, number(-2.0)], None),
+        ("y = Div (n, k)", [LENGTH, number(1.0)], "T"),
+        ("y = Div (n, k)", [TWO, LENGTH], None),
+        ("y = Add (n, k)", [LENGTH, number(2.5)], None),
+        ("y = Add (n, k)", [LENGTH, number(None)], None),
+        ("y = Add (n, k)", [LENGTH, number(0.0)], "T"),
+        # A length is not below 0.
+        ("y = Max (n, k)", [LENGTH, number(0.0)], "T"),
+        ("y = Max (n, k)", [number(-1.0), LENGTH], "T"),
+        ("y = Max (n, k)", [LENGTH, number(1.0)], None),
+        ("y = Max (n, k)", [LENGTH, number(None)], None),
+        ("y = Max (n, k)", [number(0.0), number(0.0)], None),
+        ("y = Add (n, k)", [LENGTH, TensorState((TIME,), (FINITE,), fill=2.0)], None),
+    ],
+)
+def test_lengths_that_are_computed_with(
+    node: str, states: list[TensorState], length: str | None
+) -> None:
+    site = site_of(node, inputs="float[B, T, 4] x, int64[B] n, int64[B] k")
+    found = _result_length(site, states)
+    assert found == (None if length is None else size_expr(length))

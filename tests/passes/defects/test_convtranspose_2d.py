@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
-from tests.passes.models import execute, ops, refusals
+from tests.passes.models import execute, opened, ops, refusals
 
 HEAD = '<ir_version: 8, opset_import: ["" : {opset}{more}]>\n'
 
@@ -126,6 +126,19 @@ def test_attributes_that_a_call_decides_are_left_alone() -> None:
         { y = ConvTranspose <strides = [2], output_padding: ints = @more> (x, w) }"""
     after = ir.from_onnx_text(HEAD.format(opset=17, more=', "f" : 1') + text)
     assert refusals(after, "convtranspose-2d")[0].startswith("its attributes are parameters")
+
+
+@pytest.mark.parametrize(("opset", "repaired"), [(11, False), (13, False), (17, True)])
+def test_a_function_of_another_opset_is_left_alone(opset: int, repaired: bool) -> None:
+    """ONNX Runtime would take an Unsqueeze with axes for one of the model's opset."""
+    text = f"""m (float[B, 4, T] x, float[4, 6, 4] w) => (float[B, 6, U] y) {{ y = f.up (x, w) }}
+        <domain: "f", opset_import: ["" : {opset}]>
+        up (x, w) => (y) {{ y = ConvTranspose <strides = [2], output_padding = [1]> (x, w) }}"""
+    after = ir.from_onnx_text(HEAD.format(opset=17, more=', "f" : 1') + text)
+    report = graphfix.run(after, "convtranspose-2d")
+    assert bool(report.changed) == repaired
+    assert repaired or f"is of opset {opset}" in report.passes[0].skips[0][1]
+    assert opened(after)
 
 
 def test_a_weight_is_never_copied_and_unsqueezed_once() -> None:

@@ -391,6 +391,11 @@ def test_residual(case: str) -> None:
     assert "LayerNormalization" not in ops(after)
 
 
+def test_a_skip_norm_takes_no_epsilon_below_0() -> None:
+    reasons = left(f"h = Add (x, r) {LN.replace('0.001', '-0.001')}")
+    assert "its epsilon is -0.001: a Skip norm takes none below 0" in reasons
+
+
 SUMS_OF_THREE = {
     "the bias in the first": "p = Add (x, b) q = Add (p, wide) h = Add (q, r)",
     "in the second": "p = Add (b, wide) q = Add (x, p) h = Add (r, q)",

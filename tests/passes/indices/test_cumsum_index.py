@@ -307,9 +307,12 @@ REFUSED = {
     "a step of a half": ("f = Cast <to = 1> (t) r = Range (fz, f, half)" + VIEW, "counts in float"),
     "a step computed": ("r = Range (zero, t, t)" + VIEW, "step 't' is not a constant"),
     "a step of zero": ("r = Range (zero, t, zero)" + VIEW, "is 0"),
+    "the largest step": ("r = Range (zero, t, huge)" + VIEW, "its length would be out of range"),
+    "the least step": ("r = Range (t, zero, least)" + VIEW, "its length would be out of range"),
     "int16": ("i = Cast <to = 5> (t) r = Range (sz, i, so)" + VIEW, "int16"),
 }
-FLOATS = ", float fz = {0}, float fo = {1}, float half = {0.5}, int16 sz = {0}, int16 so = {1}"
+FLOATS = """, float fz = {0}, float fo = {1}, float half = {0.5}, int16 sz = {0}, int16 so = {1},
+    int64 huge = {9223372036854775807}, int64 least = {-9223372036854775807}"""
 
 
 @pytest.mark.parametrize(("body", "reason"), REFUSED.values(), ids=REFUSED)

@@ -327,6 +327,24 @@ def test_a_nan_far_from_a_key_no_longer_shows() -> None:
     assert not np.isnan(opened(after).run(None, feed)[0]).any()
 
 
+@pytest.mark.parametrize(("row", "repaired"), [(0.0, True), (np.inf, False), (np.nan, False)])
+def test_an_infinity_in_a_row_that_is_not_read_is_not_multiplied(
+    row: float, repaired: bool
+) -> None:
+    """At a T below the window it would be multiplied by 0, which is NaN."""
+    source = text(f"{cut('e', 4, 'dynamo')} {unskew('p', 'z', 1)} y = MatMul (z, e)", 4)
+    before = ir.from_onnx_text(source)
+    weights = before.graph.initializers["table"]
+    rows = np.array(weights.const_value.numpy())
+    rows[0, 0] = row
+    weights.const_value = ir.tensor(rows, name="table")
+    after = before.clone()
+    report = graphfix.run(after, "skew-gather")
+    assert bool(report.changed) == repaired
+    assert repaired or "a 0 does not take out" in report.passes[0].skips[0][1]
+    agree(before, after, (1,), range(1, 4))
+
+
 def random_skew(pick: random.Random, name: str) -> str:
     """Pads, Reshapes and Slices as in a skew, some of them with another number."""
 
