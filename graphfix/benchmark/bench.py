@@ -10,6 +10,7 @@ measurably from the model, no ratio is reported. Outputs are compared in runs of
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import get_args
 
 from graphfix.benchmark.bench_result import (
@@ -210,7 +211,10 @@ def _fitting_entrants(
 def _read_entrants(
     models: Sequence[StrPath], map_feeds: Sequence[MapFeeds | None] | None
 ) -> tuple[list[Entrant | None], list[dict[str, Result]]]:
-    """Read the models; an unreadable one, unless it is the first, becomes a result."""
+    """Read the models; an unreadable one, unless it is the first, becomes a result.
+
+    A file that is not there is a slip, and ends it before anything is timed.
+    """
     entrants: list[Entrant | None] = []
     results: list[dict[str, Result]] = []
     for i, model in enumerate(models):
@@ -218,7 +222,7 @@ def _read_entrants(
         try:
             entrants.append(read_entrant(model, map_feeds[i] if map_feeds else None))
         except ModelError as error:
-            if not i:
+            if not i or not Path(model).exists():
                 raise
             results[i][AS_IT_IS] = Result(error=f"does not load: {error}")
             entrants.append(None)

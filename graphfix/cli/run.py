@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     "--budget",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help="Time for verification, about. A slow model is verified at fewer and smaller sizes, and "
-    "the report lists what was not tried. Default: 60.",
+    help="Time for searches and verification, about. A slow model is verified at fewer and smaller "
+    "sizes, and the report lists what was not tried. Default: 60.",
 )
 @_options.exclude
 @_options.feeding

@@ -101,6 +101,8 @@ class _RowWalk:
         """Take a node into account; return whether it changes nothing but rows."""
         if is_op(node, "Transpose"):
             perm = permutation_of(node, len(self.order))
+            if not perm:
+                return False
             self.order, self.axis = [perm[x] for x in self.order], perm[self.axis]
             return True
         if is_op(node, "Slice"):

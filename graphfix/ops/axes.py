@@ -129,9 +129,12 @@ def keeps_dims(node: ir.Node) -> bool:
 def permutation_of(node: ir.Node, rank: int) -> tuple[int, ...]:
     """Return the permutation of a Transpose: axis ``i`` of the result is ``perm[i]`` of the input.
 
-    Without the attribute the axes are reversed.
+    Without the attribute the axes are reversed. Nothing of one that does not fit the rank, 0 where
+    that is unknown: such a node fails in a run, if it ever runs.
     """
-    return attr_ints(node, "perm") or tuple(reversed(range(rank)))
+    perm = attr_ints(node, "perm") or tuple(reversed(range(rank)))
+    fits = sorted(perm) == list(range(rank or len(perm)))
+    return perm if fits else ()
 
 
 def inverse_permutation(perm: tuple[int, ...]) -> tuple[int, ...]:

@@ -499,7 +499,7 @@ def _moved_sizes(
         return None
     if is_op(step, "Transpose"):
         padded = [1] * (len(dims) - len(sizes)) + sizes
-        return [padded[i] for i in permutation_of(step, len(dims))]
+        return [padded[i] for i in permutation_of(step, len(dims))] or None
     return _reshaped_sizes(sizes, dims, new_dims)
 
 

@@ -187,7 +187,7 @@ def _product_before_transposes(
             return node, tuple(steps)
         source = node.inputs[0] if is_op(node, "Transpose") else None
         rank = view.shapes.rank(source)
-        if source is None or rank is None or permutation_of(node, rank)[-1] != rank - 1:
+        if source is None or rank is None or permutation_of(node, rank)[-1:] != (rank - 1,):
             return None
         steps.append((node, 0))
         value, user = source, node

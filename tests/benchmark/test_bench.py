@@ -31,6 +31,7 @@ from graphfix.benchmark.timed_process import Trial
 from graphfix.benchmark.timing import Claim, Ratio, Timing
 from graphfix.cli import main
 from graphfix.cli._benchmark import print_benchmark
+from graphfix.errors import ModelError
 from graphfix.runtime import process, provider, python
 
 HEAD = '<ir_version: 8, opset_import: ["": 18]>\n'
@@ -272,6 +273,17 @@ def test_a_graph_that_kills_the_process_is_a_result_and_the_others_are_timed() -
     assert len(good.phases["steady"].seconds) == 2
     assert "the process died while running the model" in bad.error
     assert bad.error.endswith("it dies at node 'fatal' (Div)")
+
+
+def test_a_file_that_is_not_there_ends_it_before_anything_is_timed(
+    tmp_path: Path, processes: list[list[str]]
+) -> None:
+    with pytest.raises(ModelError, match=r"gone\.onnx: no such file"):
+        timed("one", "gone")
+    (tmp_path / "text.onnx").write_text("no model", encoding="utf-8")
+    _, unreadable = timed("one", "text").models
+    assert unreadable.results[AS_IT_IS].error.startswith("does not load: ")
+    assert processes == [["one"]]
 
 
 @pytest.mark.parametrize("ep", ["dml", "cuda"])

@@ -90,6 +90,25 @@ def test_a_transpose_is_this_permutation(sample: Sample) -> None:
     np.testing.assert_array_equal(np.transpose(sample.first(), back), x)
 
 
+@pytest.mark.parametrize(
+    ("perm", "rank", "axes"),
+    [
+        ((1, 0), 2, (1, 0)),
+        ((1, 0), 0, (1, 0)),  # of unknown rank
+        ((1, 0), 3, ()),
+        ((0, 0, 1), 3, ()),
+        ((0, 2, 3), 0, ()),
+        (None, 3, (2, 1, 0)),
+        (None, 0, ()),
+    ],
+)
+def test_a_permutation_fits_the_rank_or_is_none(
+    perm: tuple[int, ...] | None, rank: int, axes: tuple[int, ...]
+) -> None:
+    node = ir.node("Transpose", [], {} if perm is None else {"perm": perm})
+    assert permutation_of(node, rank) == axes
+
+
 @pytest.mark.parametrize("operator", ["Gather", "GatherElements", "Concat", "Split", "TopK"])
 def test_one_axis_is_that(operator: str) -> None:
     for sample in samples_of(operator):

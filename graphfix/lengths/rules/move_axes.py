@@ -24,7 +24,10 @@ from graphfix.ops.splits import read_sequence_part, sequence_data
 def infer_transpose(site: RuleSite) -> TensorState:
     """Move the axes to their new places."""
     state = site.input_state()
-    return state.rearrange_axes(permutation_of(site.node, state.rank))
+    perm = permutation_of(site.node, state.rank)
+    if len(perm) != state.rank:
+        raise RefusedError(f"it permutes other axes than the {state.rank} of its input")
+    return state.rearrange_axes(perm)
 
 
 def infer_unsqueeze(site: RuleSite) -> TensorState:

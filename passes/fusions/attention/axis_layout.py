@@ -112,7 +112,10 @@ def layout_before(node: ir.Node, layout: Layout, view: View) -> Layout | None:
         return None
     if is_op(node, "Transpose"):
         axes: list[tuple[Atom, ...]] = [()] * len(dims)
-        for axis, source_axis in zip(layout.axes, permutation_of(node, len(dims)), strict=True):
+        perm = permutation_of(node, len(dims))
+        if len(perm) != len(layout.axes):
+            return None
+        for axis, source_axis in zip(layout.axes, perm, strict=True):
             axes[source_axis] = axis
         return Layout(tuple(axes), layout.order, layout.repeated)
     if node in ops.RESHAPES:
@@ -128,8 +131,11 @@ def layout_after(node: ir.Node, layout: Layout, view: View) -> Layout | None:
     if dims is None:
         return None
     if is_op(node, "Transpose"):
-        axes = tuple(layout.axes[source_axis] for source_axis in permutation_of(node, len(dims)))
-        return Layout(axes, layout.order, layout.repeated)
+        perm = permutation_of(node, len(dims))
+        if len(perm) != len(layout.axes):
+            return None
+        moved_axes = tuple(layout.axes[source_axis] for source_axis in perm)
+        return Layout(moved_axes, layout.order, layout.repeated)
     return regroup_atoms(layout, dims) if node in ops.RESHAPES else None
 
 

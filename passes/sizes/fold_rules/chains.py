@@ -232,9 +232,9 @@ def _simplify_gather_nd(node: ir.Node, source: ir.Value, look: FoldView) -> Repl
 def _build_row(source: ir.Value, index: int, look: FoldView, op: Builder) -> list[ir.Value]:
     """Build one row, cut before a Transpose that brings its axis first, as dynamo writes it."""
     transpose, cut = source.producer(), (index, index + 1 or 2**63 - 1, 1)
-    if not is_op(transpose, "Transpose"):
+    perm = perm_of(transpose, look) if is_op(transpose, "Transpose") else ()
+    if transpose is None or not perm:
         return [build_slice(source, {0: cut}, op)]
-    perm = perm_of(transpose, look)
     return [op.Transpose(build_slice(transpose.inputs[0], {perm[0]: cut}, op), perm=perm)]
 
 

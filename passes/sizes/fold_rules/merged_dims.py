@@ -321,6 +321,8 @@ class MergedRegions:
             return None
         if is_op(node, "Transpose"):
             perm = perm_of(node, self._look)
+            if place >= len(perm):
+                return None
             if value is output:
                 return [(value, place), (first, perm[place])]
             return [(value, place), (output, perm.index(place))]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 import graphfix
+from graphfix.engine import pipeline
 from graphfix.job import planning
 from tests.passes.models import opened, ops
 
@@ -606,3 +607,14 @@ def test_lengths_that_something_needs_as_a_list(body: str, out: str) -> None:
     m = lengths(body, out)
     graphfix.run(m, "fold")
     assert views(m) == 1
+
+
+@pytest.mark.parametrize("perm", ["[0]", "[1, 0]", "[0, 0, 1]", "[0, 2, 3]"])
+def test_a_transpose_that_does_not_fit_its_input_is_left(perm: str) -> None:
+    """ONNX Runtime loads it where it does not know the rank, such as behind an LSTM."""
+    made = model(
+        f"""(float[T, 1, B, 8] x) => (y) <int64[1] axis = {{1}}>
+        {{ r = Relu (x) s = Squeeze (r, axis) y = Transpose <perm = {perm}> (s) }}"""
+    )
+    (fold,) = pipeline.resolve_passes("fold")
+    assert not list(fold.sites(made))
