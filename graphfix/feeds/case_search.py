@@ -45,9 +45,9 @@ from graphfix.spec.quoting import quote_name
 # The usual cases where the user gives the lengths: batches of one, two and three rows come first.
 _WITH_GIVEN = ((1, 7), (2, 23), (3, 40), (1, 1), (2, 2))
 # Beyond them, until three lengths run: for models that need a minimum or a multiple, the frames of
-# a second (98, 101), the sides of an image (224) or a window of samples (480, 512, 576); and 99, a
+# a second (98, 101), the sides of an image (224) or a window of samples (480, 512, 576); and 162, a
 # multiple of 3 before the lengths are enough.
-_SHORT = (5, 12, 32, 64, 98, 99, 101, 160, 161, 224, 256, 400, 480, 512, 576, 720, 1600, 3200)
+_SHORT = (5, 12, 32, 64, 98, 101, 160, 162, 224, 256, 400, 480, 512, 576, 720, 1600, 3200)
 _GROWTH = (*_SHORT, 6400, 12800, 25600, 51200)
 _ENOUGH = 3
 # The longest that is tried of what is not a waveform: attention takes the square of it in memory.

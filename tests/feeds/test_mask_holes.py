@@ -87,7 +87,7 @@ def test_what_is_computed_from_holes_is_no_content() -> None:
     zeros = MODEL % "m = Cast <to = 9> (mask)"
     zeros = zeros.replace(
         "y = MatMul (p, x)",
-        "z = MatMul (p, x) c = Cast <to = 1> (mask) w = Unsqueeze (c, last) y = Mul (z, w)",
+        "z = MatMul (p, x) c = Cast <to = 1> (m) w = Unsqueeze (c, last) y = Mul (z, w)",
     )
     pair = ir.from_onnx_text(RIGHT), ir.from_onnx_text(zeros)
     assert graphfix.verify(*pair, safety="valid-rows").ok
