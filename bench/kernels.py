@@ -37,7 +37,7 @@ def count_kernels() -> dict[str, dict[str, list[int]]]:
             if spec:
                 pipeline.run(model, spec)
             run = graphfix.plan(model).to_json()["run"]
-            counts[path.parent.name][name] = [run["dispatches"], run["cpu"], run["remade"]]
+            counts[path.parent.name][name] = [run["dispatches"], run["cpu"], run["recompiled"]]
     return counts
 
 

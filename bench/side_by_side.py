@@ -135,7 +135,7 @@ class Study:
             said = run([*_CLI, "plan", str(path), "--json", *sizes], SECONDS) if sizes else said
             found = {} if said.why else json.loads(said.out)["plan"]["nodes"]
             inside = sum(found[x] for x in ("fused", "dml", "cpu")) if found else None
-            kernels = {"kernels": took["dispatches"], "remade": took["remade"]}
+            kernels = {"kernels": took["dispatches"], "recompiled": took["recompiled"]}
             return {**kernels, "inside": inside, "why": ""}
 
         def counted() -> Json:

@@ -91,7 +91,7 @@ def plural(count: int, singular: str, many: str | None = None) -> str:
 
 
 KernelCounts = Mapping[str, int]
-"""Kernels of one run: on ``directml``, on the ``cpu``, and how many a new length has ``remade``."""
+"""Kernels of one run: on ``directml``, on the ``cpu``, and those ``recompiled`` at a new length."""
 
 
 def kernels_text(before: KernelCounts, after: KernelCounts) -> str:
@@ -105,7 +105,7 @@ def kernels_text(before: KernelCounts, after: KernelCounts) -> str:
 
     return (
         f"{count_pair('directml')} on DirectML, {count_pair('cpu')} on the CPU; "
-        f"{count_pair('remade')} recompiled per new length"
+        f"{count_pair('recompiled')} recompiled per new length"
     )
 
 

@@ -107,6 +107,6 @@ def _kernels_text(side: StreamSide) -> str:
     if count.launched is None:
         return "unknown: ONNX Runtime does not load it here"
     return (
-        f"{count.launched:,} on DirectML, {count.remade:,} of them recompiled; "
+        f"{count.launched:,} on DirectML, {count.recompiled:,} of them recompiled; "
         f"{count.on_cpu:,} on the CPU; predicted"
     )

@@ -191,13 +191,14 @@ def _print_container(result: Shipped, container: Container, *, verbose: bool) ->
 def _print_step_cost(containers: Sequence[Container]) -> None:
     """Print what the dearest step runs, if any of it is recompiled or runs on the CPU."""
     counts = [x for container in containers if (x := container.kernels["after"]) is not None]
-    dearest = max(counts, key=lambda x: (x["remade"], x["cpu"], x["dispatches"]), default=None)
-    if dearest is None or not (dearest["remade"] or dearest["cpu"]):
+    dearest = max(counts, key=lambda x: (x["recompiled"], x["cpu"], x["dispatches"]), default=None)
+    if dearest is None or not (dearest["recompiled"] or dearest["cpu"]):
         return
     _terminal.print_row(
         "step",
-        f"{plural(dearest['dispatches'], 'kernel')} a step on DirectML, {dearest['remade']:,} of "
-        f"them recompiled, and {dearest['cpu']:,} on the CPU; predicted",
+        f"{plural(dearest['dispatches'], 'kernel')} a step on DirectML, "
+        f"{dearest['recompiled']:,} of them recompiled, "
+        f"and {dearest['cpu']:,} on the CPU; predicted",
         colour="yellow",
     )
 

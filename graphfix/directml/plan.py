@@ -74,13 +74,13 @@ class Step:
         name: What it is called: the operator and node, or the graph.
         on: ``graph`` for a fused graph, ``dml``, ``cpu``, or ``copy``.
         nodes: How many nodes it computes, as ONNX Runtime counts them after its optimizer.
-        remade: Whether it is recompiled in each run at a size other than the first.
+        recompiled: Whether it is recompiled in each run at a size other than the first.
     """
 
     name: str
     on: Literal["graph", "dml", "cpu", "copy"]
     nodes: int
-    remade: bool
+    recompiled: bool
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,7 +111,7 @@ class DirectMLPlan(Displayable):
     def line(self) -> str:
         """Return the kernels per run."""
         kernels = f"{self.steps_on('graph', 'dml')} kernels on DirectML"
-        return f"{kernels}, {self.remade} recompiled; {self.steps_on('cpu')} on the CPU"
+        return f"{kernels}, {self.recompiled} recompiled; {self.steps_on('cpu')} on the CPU"
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
         """Return where the nodes are, what a run takes, and what another length costs."""
@@ -146,11 +146,11 @@ class DirectMLPlan(Displayable):
             return f"fixed at {fixed}; another length needs another session"
         if not self.dynamic:
             return "all sizes are fixed; another length needs another model"
-        if not self.remade:
+        if not self.recompiled:
             return f"no kernel depends on a size that varies{open_dims}"
         return (
-            f"{self.remade} of the {self.steps_on('graph', 'dml')} kernels are recompiled in each "
-            f"run at another size than the first one{open_dims}"
+            f"{self.recompiled} of the {self.steps_on('graph', 'dml')} kernels are recompiled "
+            f"in each run at another size than the first one{open_dims}"
         )
 
     def count(self, where: Where) -> int:
@@ -162,9 +162,9 @@ class DirectMLPlan(Displayable):
         return sum(x.on in on for x in self.steps)
 
     @property
-    def remade(self) -> int:
+    def recompiled(self) -> int:
         """Return how many DirectML kernels each run at another size than the first recompiles."""
-        return sum(x.remade for x in self.steps)
+        return sum(x.recompiled for x in self.steps)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON has it."""
@@ -179,7 +179,7 @@ class DirectMLPlan(Displayable):
                 "dml": self.steps_on("dml"),
                 "cpu": self.steps_on("cpu"),
                 "copies": self.steps_on("copy"),
-                "remade": self.remade,
+                "recompiled": self.recompiled,
             },
             "memory": None if self.memory is None else asdict(self.memory),
             "notes": list(self.notes),
@@ -230,7 +230,7 @@ class _Planner:
         graphs = node_tracing.graphs_with_paths(self._final)
         transfers = (x for _, graph in graphs for x in find_copies(graph, self._kernels))
         copied = [
-            Step(f"{value.name} {direction}", "copy", 0, remade=False)
+            Step(f"{value.name} {direction}", "copy", 0, recompiled=False)
             for value, direction in transfers
         ]
         inputs = [x for x in self._final.graph.inputs if not x.is_initializer()]
@@ -326,12 +326,12 @@ class _Planner:
         kernel = self._kernels.get(node)
         name = f"{node.op_type} {node.name}"
         if kernel is None:
-            return Step(name, "cpu", 1, remade=False)
+            return Step(name, "cpu", 1, recompiled=False)
         varies = any(not fusing.is_static(x) for x in (*node.inputs, *outputs_of(node)))
         cpu_values = (node.inputs[i] for i in kernel.cpu_inputs if i < len(node.inputs))
         varies |= any(x is not None and not x.is_initializer() for x in cpu_values)
         # What makes no tensor on the device has no operator there that could be recompiled.
-        return Step(name, "dml", 1, remade=varies and not kernel.cpu_outputs)
+        return Step(name, "dml", 1, recompiled=varies and not kernel.cpu_outputs)
 
     def _placement_of(self, node: ir.Node, fate: node_tracing.Fate) -> NodePlacement:
         at, op = node_label(node), node.op_type

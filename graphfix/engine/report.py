@@ -231,7 +231,7 @@ class Report(Proof):
         before, after = (self.kernels or {}).get("before"), (self.kernels or {}).get("after")
         if before and after:
             counts.append(("kernels", before["all"], after["all"]))
-            counts.append(("recompiled per new length", before["remade"], after["remade"]))
+            counts.append(("recompiled per new length", before["recompiled"], after["recompiled"]))
         return ", ".join(f"{kind} {a} -> {b}" for kind, a, b in counts if b > a)
 
     @property

@@ -116,14 +116,14 @@ def kernels_per_run(model: ir.Model) -> dict[str, int] | None:
 
     Returns:
         How many there are in ``all``, how many of them on ``directml`` and on the ``cpu``, and how
-        many are ``remade`` where another length comes.
+        many are ``recompiled`` where another length comes.
     """
     try:
         prediction = plan(model)
     except ModelError:
         return None
     on = {"directml": prediction.steps_on("graph", "dml"), "cpu": prediction.steps_on("cpu")}
-    return {"all": sum(on.values()), **on, "remade": prediction.remade}
+    return {"all": sum(on.values()), **on, "recompiled": prediction.recompiled}
 
 
 def placement_strip(path: str | Path) -> list[tuple[str, int]]:

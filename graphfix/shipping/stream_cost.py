@@ -51,7 +51,7 @@ class StreamCost:
 
     Attributes:
         launched: Kernels that DirectML runs, as predicted; None where that is not known.
-        remade: Of these, how many it recompiles, since sizes are others than before.
+        recompiled: Of these, how many it recompiles, since sizes are others than before.
         on_cpu: Kernels on the CPU.
         moved: Bytes of inputs that go to the device, and of outputs that come back.
         copies: Tensors that are copied from the device to the CPU or back in a run; predicted.
@@ -59,7 +59,7 @@ class StreamCost:
     """
 
     launched: int | None = None
-    remade: int | None = None
+    recompiled: int | None = None
     on_cpu: int | None = None
     moved: int = 0
     copies: int | None = None
@@ -224,7 +224,7 @@ def cost_of_original(model: Path, runs: int, other_lengths: int) -> StreamCost:
         return StreamCost()
     run = glance["run"]
     launched, on_cpu, copies = (run[x] * runs for x in ("dispatches", "cpu", "copies"))
-    return StreamCost(launched, run["remade"] * other_lengths, on_cpu, copies=copies)
+    return StreamCost(launched, run["recompiled"] * other_lengths, on_cpu, copies=copies)
 
 
 def cost_of_containers(containers: Sequence[Container]) -> StreamCost:

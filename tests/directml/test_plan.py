@@ -280,8 +280,8 @@ def test_an_output_that_directml_loses_is_told() -> None:
 def test_a_size_makes_it_one_graph() -> None:
     model = CASES["a dim is symbolic"].model()
     before, after = planning.plan(model), planning.plan(model, dims={"T": 7})
-    assert (before.steps_on("dml"), before.remade, before.dims) == (2, 2, ("T",))
-    assert (after.steps_on("graph"), after.remade, after.dims) == (1, 0, ())
+    assert (before.steps_on("dml"), before.recompiled, before.dims) == (2, 2, ("T",))
+    assert (after.steps_on("graph"), after.recompiled, after.dims) == (1, 0, ())
     assert after.steps_on("dml") == 0
 
 

@@ -133,13 +133,13 @@ def test_what_directml_does_with_it(before: int, after: int, text: str, worse: s
 
 
 def test_kernels() -> None:
-    before = {"all": 9, "directml": 7, "cpu": 2, "remade": 4}
+    before = {"all": 9, "directml": 7, "cpu": 2, "recompiled": 4}
     kernels: Kernels = {"before": before, "after": {**before, "all": 10}}
     found = replace(report(BUSY), kernels=kernels)
     text = "7 -> 7 on DirectML, 2 -> 2 on the CPU; 4 -> 4 recompiled per new length"
     assert texts(found, "kernels") == [text]
     assert found.worse == "kernels 9 -> 10"
-    recompiled = replace(found, kernels={"before": before, "after": {**before, "remade": 5}})
+    recompiled = replace(found, kernels={"before": before, "after": {**before, "recompiled": 5}})
     assert recompiled.worse == "recompiled per new length 4 -> 5"
     same = replace(found, kernels={"before": before, "after": before})
     assert same.worse == ""

@@ -129,7 +129,7 @@ def a_profile_adds_no_kernel_and_leaves_nothing(row: dict[str, Any], profile: st
     if before is not None:  # one of them does not load as it was exported
         assert after["all"] <= before["all"]
         assert after["directml"] <= before["directml"]
-        assert after["remade"] <= before["remade"]
+        assert after["recompiled"] <= before["recompiled"]
 
 
 def looking_keeps_every_byte(row: dict[str, Any]) -> None:

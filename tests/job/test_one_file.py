@@ -230,7 +230,7 @@ def test_the_kernels_of_a_run_are_counted_before_and_after(file: Path) -> None:
     assert before["cpu"] == wanted.steps_on("cpu")
     assert before["all"] == before["directml"] + before["cpu"]
     assert after["all"] != before["all"]
-    assert before["remade"] == wanted.remade
+    assert before["recompiled"] == wanted.recompiled
     assert report.to_json()["kernels"] == counted
 
 

@@ -35,7 +35,7 @@ def planned(model: ir.Model) -> DirectMLPlan | None:
 def kernels(plan: DirectMLPlan) -> tuple[int, int, int]:
     """Of a run, on the device, and recompiled at another length."""
     device = plan.steps_on("graph", "dml")
-    return device + plan.steps_on("cpu"), device, plan.remade
+    return device + plan.steps_on("cpu"), device, plan.recompiled
 
 
 @pytest.mark.parametrize("seed", range(QUICK))

@@ -31,10 +31,10 @@ def test_both_get_through_in_every_phase(done: object) -> None:
 def test_what_is_launched_and_made_anew_is_counted(mean: Pair, done: object) -> None:
     plan = planning.plan_summary(mean[0])["run"]
     assert done.original.count.launched == 4 * plan["dispatches"]
-    assert done.original.count.remade == 2 * plan["remade"]  # 5 and 20 are not 8
+    assert done.original.count.recompiled == 2 * plan["recompiled"]  # 5 and 20 are not 8
     small, large = (x.kernels["after"]["dispatches"] for x in Manifest.read(mean[1]).containers)
     assert done.shipped.count.launched == 3 * small + large
-    assert done.shipped.count.remade == 0
+    assert done.shipped.count.recompiled == 0
 
 
 def test_padding_moves_more(done: object) -> None:

@@ -148,8 +148,8 @@ def test_four_questions_are_answered_first(data: dict[str, Any]) -> None:
     had = [{"rule": "r", "severity": "error", "at": "here", "message": "DirectML refuses it"}]
     counts = {"error": 1, "warning": 2}
     found = {"before": counts, "after": {"error": 0, "warning": 2}, "had": had, "left": []}
-    kernels = dict.fromkeys(("all", "directml", "cpu", "remade"), 7)
-    both = {"before": kernels, "after": {**kernels, "directml": 3, "remade": 1}}
+    kernels = dict.fromkeys(("all", "directml", "cpu", "recompiled"), 7)
+    both = {"before": kernels, "after": {**kernels, "directml": 3, "recompiled": 1}}
     text = read({**data, "directml": found, "kernels": both}).text
     assert "1 error on DirectML, predicted; 2 warnings: 1 × r : DirectML refuses it" in text
     assert "On DirectML, predicted: 0 errors left, 2 warnings." in text

@@ -73,7 +73,7 @@ def folded(m: ir.Model, spec: str = "fold", **sizes: int) -> ir.Model:
         for old, new in zip(run(m, given_ | sizes), run(after, given_ | sizes), strict=True):
             np.testing.assert_array_equal(old, new)
     before, now = planning.count_kernels(m, after).values()
-    for where in ("all", "directml", "remade"):
+    for where in ("all", "directml", "recompiled"):
         assert now[where] <= before[where]
     return after
 
