@@ -1,6 +1,6 @@
 """Estimate of the memory that the tensors of a run take, where all sizes are known."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -50,29 +50,30 @@ def peak_memory_of(nodes: Sequence[ir.Node], inputs: Sequence[ir.Value]) -> Peak
         inputs: The inputs of the graph, which are there all the time.
     """
     last_use = {x: i for i, node in enumerate(nodes) for x in node.inputs if x is not None}
-    live: dict[ir.Value, int] = {}
-    for value in inputs:
-        if (size := _byte_size(value)) is None:
-            return None
-        live[value] = size
+    sizes = _byte_sizes([*inputs, *(value for node in nodes for value in node.outputs)])
+    if sizes is None:
+        return None
+    live = {value: sizes[value] for value in inputs}
     peak: PeakMemory | None = None
     for i, node in enumerate(nodes):
-        for value in node.outputs:
-            if not value.name:
-                continue
-            if (size := _byte_size(value)) is None:
-                return None
-            live[value] = size
+        live |= {value: sizes[value] for value in node.outputs if value in sizes}
         parts = {repr(x.name): size for x, size in live.items()}
         parts |= dict(_inner_sizes(node))
         total = sum(parts.values())
         if parts and (peak is None or total > peak.size):
             largest = max(parts, key=lambda x: parts[x])
             peak = PeakMemory(total, node_label(node), largest, parts[largest])
-        for value in [x for x in live if last_use.get(x, -1) <= i and x not in inputs]:
-            if not value.is_graph_output():
-                del live[value]
+        done = [x for x in live if last_use.get(x, -1) <= i and not x.is_graph_output()]
+        for value in {*done} - {*inputs}:
+            del live[value]
     return peak
+
+
+def _byte_sizes(values: Iterable[ir.Value]) -> dict[ir.Value, int] | None:
+    """Return the bytes of each tensor that has a name; None if a size is not known."""
+    sizes = {value: _byte_size(value) for value in values if value.name}
+    known = {value: size for value, size in sizes.items() if size is not None}
+    return known if len(known) == len(sizes) else None
 
 
 def _inner_sizes(node: ir.Node) -> Iterator[tuple[str, int]]:

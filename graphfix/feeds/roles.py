@@ -100,11 +100,8 @@ def roles_of(model: ir.Model, shapes: Callable[[], Shapes] | None = None) -> dic
             return [int(d) for d in value.const_value.shape]  # type: ignore[arg-type]
         return (shapes() if shapes is not None else shapes_of(model)).dims(value)
 
-    length_input = LengthInput.from_metadata(model)
     inputs = [x for x in model.graph.inputs if not x.is_initializer()]
-    length_value = next(
-        (x for x in inputs if length_input is not None and x.name == length_input.input), None
-    )
+    length_value = _length_value(model, inputs)
     later = {x for value in inputs for dim in (value.shape or ())[1:] for x in symbols_of(dim)}
     roles = {
         value: _role_of(
@@ -113,6 +110,13 @@ def roles_of(model: ir.Model, shapes: Callable[[], Shapes] | None = None) -> dic
         for value in inputs
     }
     return {value.name or "": _with_number_uses(value, role) for value, role in roles.items()}
+
+
+def _length_value(model: ir.Model, inputs: Sequence[ir.Value]) -> ir.Value | None:
+    """Return the input that a repair added to say the valid lengths."""
+    length_input = LengthInput.from_metadata(model)
+    name = None if length_input is None else length_input.input
+    return next((x for x in inputs if name is not None and x.name == name), None)
 
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)

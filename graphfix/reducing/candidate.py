@@ -1,6 +1,6 @@
 """A model that may still fail, with its feeds; and smaller ones that are cut out of it."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -58,12 +58,7 @@ def keep_nodes(
     inside = _with_bodies(nodes[i] for i in kept)
     removed = [x for i, x in enumerate(nodes) if i not in kept]
     ends = [x for x in _ends(nodes, kept, inside) if x.name]
-    cut_values = [
-        value
-        for node in removed
-        for value in node.outputs
-        if any(use.node in inside for use in value.uses())
-    ]
+    cut_values = _values_read_by(inside, removed)
     if not ends or any(x.name not in recorded for x in cut_values):
         return None
     feeds = dict(part.feeds)
@@ -79,12 +74,22 @@ def keep_nodes(
         else:
             graph.inputs.append(new)
             feeds[name] = recorded[name]
-    for node in removed:
-        for i in range(len(node.inputs)):
-            node.replace_input_with(i, None)
-    graph.remove(removed, safe=False)
+    _remove_nodes(graph, removed)
     graph.outputs.extend(ends)
     return drop_unused(Candidate(part.model, feeds))
+
+
+def _values_read_by(readers: Collection[ir.Node], makers: Iterable[ir.Node]) -> list[ir.Value]:
+    """Return what some nodes make that others read."""
+    values = (value for node in makers for value in node.outputs)
+    return [x for x in values if any(use.node in readers for use in x.uses())]
+
+
+def _remove_nodes(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
+    for node in nodes:
+        for i in range(len(node.inputs)):
+            node.replace_input_with(i, None)
+    graph.remove(nodes, safe=False)
 
 
 def keep_outputs(candidate: Candidate, names: Collection[str]) -> Candidate:

@@ -232,14 +232,7 @@ def _dim_of_new_entries(
     token_groups = {signature.group_of(s) for s in all_symbols(tokens)} - {*cache_dims}
     candidates = [x for x in signature.times if x in token_groups]
     if axis:
-        symbol = signature.symbol_of(axis)
-        group = None if symbol is None else signature.group_of(symbol)
-        if group not in candidates:
-            names = ", ".join(map(signature.user_name, candidates)) or "none"
-            raise UsageError(
-                f"--axis {axis}: no step adds entries to that dim; these may be: {names}"
-            )
-        return str(group)
+        return _named_group(signature, axis, candidates)
     for growth in _growths(states, outputs):
         if growth in candidates:
             return str(growth)
@@ -250,15 +243,35 @@ def _dim_of_new_entries(
     of_ids = next((x for x in candidates if x in id_groups), None)
     if of_ids is None and any(len(x.dims) > 1 for x in ids):
         # Ids of a fixed number beside an encoder's output: only frames come out again as frames.
-        continued = {
-            signature.group_of(s)
-            for name, dims in outputs.items()
-            if name not in {x.output for x in states}
-            for dim in dims or ()
-            for s in symbols_of(dim) & {*signature.symbols()}
-        }
+        continued = _groups_of_outputs(signature, states, outputs)
         candidates = [x for x in candidates if x in continued]
     return of_ids or next(iter(candidates), "")
+
+
+def _named_group(signature: Signature, axis: str, candidates: Sequence[str]) -> str:
+    """Return the group of the dim that the user names as that of the new entries.
+
+    Raises:
+        UsageError: It is none of the candidates.
+    """
+    symbol = signature.symbol_of(axis)
+    group = None if symbol is None else signature.group_of(symbol)
+    if group is None or group not in candidates:
+        names = ", ".join(map(signature.user_name, candidates)) or "none"
+        raise UsageError(f"--axis {axis}: no step adds entries to that dim; these may be: {names}")
+    return group
+
+
+def _groups_of_outputs(
+    signature: Signature,
+    states: Sequence[GrowingState],
+    outputs: Mapping[str | None, Sequence[Dim] | None],
+) -> set[str]:
+    """Return the groups of the dims of what comes out besides the states."""
+    state_outputs = {x.output for x in states}
+    dims = [d for name, dims in outputs.items() if name not in state_outputs for d in dims or ()]
+    names = {s for d in dims for s in symbols_of(d)} & {*signature.symbols()}
+    return {signature.group_of(s) for s in names}
 
 
 def _growths(

@@ -1,5 +1,6 @@
 """pad-empty: the manual is the docstring of the class."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,20 +109,27 @@ class PadEmpty(NodePass[EmptyPadSite]):
             return Skip(node, "its pads may be below 0: pad-slice comes first", severity="warning")
         if view.opset_of_node(node) < _PADS_ARE_AN_INPUT:
             return Skip(node, "below opset 11 its pads are no input", severity="warning")
-        dims, dtype = view.shapes.dims(data) or (), view.shapes.dtype(data)
-        (axis, *others) = place.axes
-        rest = [1 if i == axis else size for i, size in enumerate(dims)]
-        sizes = [size for size in rest if isinstance(size, int) and size]
-        if others or len(sizes) < len(rest) or dtype is None:
+        dtype, sizes = view.shapes.dtype(data), _filler_sizes(view, data, place.axes)
+        if sizes is None or dtype is None:
             return Skip(node, "the sizes of its other axes are not known", severity="warning")
         fill = input_at(node, 2)
         number = 0 if fill is None else scalar_of(fill)
         if number is None:
             return Skip(node, "what it pads with is computed in a run", severity="warning")
-        return EmptyPadSite(node, data, axis, np.full(sizes, number, dtype.numpy()))
+        return EmptyPadSite(node, data, place.axes[0], np.full(sizes, number, dtype.numpy()))
 
     def rewrite(self, match: EmptyPadSite, op: Builder) -> ir.Value:
         """Build ``Slice(Pad(Concat(x, filler)))``."""
         longer = op.Concat(match.data, match.filler, axis=match.axis)
         padded = op.clone_node(match.node, longer, *match.node.inputs[1:])
         return build_slice(padded, {match.axis: (0, -1, 1)}, op)
+
+
+def _filler_sizes(view: View, data: ir.Value, axes: Sequence[int]) -> list[int] | None:
+    """Return the shape of one element along the axis that may be empty.
+
+    None if several axes may be, or if the size of another is not a number above 0.
+    """
+    sizes = [1 if i in axes else size for i, size in enumerate(view.shapes.dims(data) or ())]
+    known = [size for size in sizes if isinstance(size, int) and size]
+    return known if len(axes) == 1 and len(known) == len(sizes) else None
