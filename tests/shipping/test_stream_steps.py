@@ -405,6 +405,7 @@ def test_positions_go_on_behind_the_padding() -> None:
     assert lone.tolist() == [[0, 0, 0]]
     # One position for all rows counts every entry.
     assert fed(("S",), role, counts=[3], padded_entries=2)[0].tolist() == [0, 1, 2]
+    assert fed((), role, counts=[3], length=5)[0].tolist() == 5
     # One for each row is that of the first new entry.
     assert fed(("B",), role, counts=[3], length=5)[0].tolist() == [5, 5]
 
