@@ -340,7 +340,7 @@ class SequenceRunner:
         if role.kind == "tokens":
             return self._random.integers(role.low, role.high, shape).astype(dtype)
         if role.kind == "positions":
-            steps = np.arange(shape[-1]) if self._has_each_entry(port) else np.zeros(1, np.int64)
+            steps = np.arange(shape[-1]) if self._has_each_entry(port) else np.int64(0)
             # One position for all rows counts every entry.
             padding = padded_entries if len(shape) > 1 else 0
             positions = length + steps - self._padding_per_row(port, shape, padding)
