@@ -223,13 +223,18 @@ class Report(Proof):
 
     @property
     def worse(self) -> str:
-        """Return what DirectML would have more of than with the original, or an empty string."""
+        """Return what DirectML would have more of than with the original, or an empty string.
+
+        More kernels are not worse than an error: an original with one does not run right.
+        """
         counts = []
+        repairs_error = False
         if self.directml is not None:
-            counted = self.directml
-            counts.append(("errors", counted["before"]["error"], counted["after"]["error"]))
+            errors = (self.directml["before"]["error"], self.directml["after"]["error"])
+            counts.append(("errors", *errors))
+            repairs_error = errors[1] < errors[0]
         before, after = (self.kernels or {}).get("before"), (self.kernels or {}).get("after")
-        if before and after:
+        if before and after and not repairs_error:
             counts.append(("kernels", before["all"], after["all"]))
             counts.append(("recompiled per new length", before["recompiled"], after["recompiled"]))
         return ", ".join(f"{kind} {a} -> {b}" for kind, a, b in counts if b > a)

@@ -139,6 +139,9 @@ def test_kernels() -> None:
     text = "7 -> 7 on DirectML, 2 -> 2 on the CPU; 4 -> 4 recompiled per new length"
     assert texts(found, "kernels") == [text]
     assert found.worse == "kernels 9 -> 10"
+    errors = {"before": {"error": 1, "warning": 0}, "after": {"error": 0, "warning": 0}}
+    mended = replace(found, directml={**errors, "had": [], "left": []})
+    assert mended.worse == ""
     recompiled = replace(found, kernels={"before": before, "after": {**before, "recompiled": 5}})
     assert recompiled.worse == "recompiled per new length 4 -> 5"
     same = replace(found, kernels={"before": before, "after": before})
