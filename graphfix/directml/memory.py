@@ -6,7 +6,8 @@ from math import prod
 
 import onnx_ir as ir
 
-from graphfix.graph.nodes import attr_int
+from graphfix.graph.dims import static_dims
+from graphfix.graph.nodes import attr_int, input_at
 from graphfix.graph.text import node_label
 from graphfix.ops.attention import attention_slots
 
@@ -94,18 +95,13 @@ def _inner_sizes(node: ir.Node) -> Iterator[tuple[str, int]]:
     yield f"the scores of {node.op_type}", int(query[0] * heads * length * keys * width)
 
 
-def _dims_of(node: ir.Node, index: int) -> tuple[int, ...] | None:
-    value = node.inputs[index] if index < len(node.inputs) else None
-    if value is None or value.shape is None:
-        return None
-    dims = tuple(x for x in value.shape if isinstance(x, int))
-    return dims if len(dims) == len(value.shape) else None
+def _dims_of(node: ir.Node, index: int) -> list[int] | None:
+    value = input_at(node, index)
+    return None if value is None else static_dims(value.shape)
 
 
 def _byte_size(value: ir.Value) -> int | None:
-    if value.shape is None or value.dtype is None:
-        return None
-    dims = [x for x in value.shape if isinstance(x, int)]
-    if len(dims) < len(value.shape):
+    dims = static_dims(value.shape)
+    if dims is None or value.dtype is None:
         return None
     return int(prod(dims) * value.dtype.itemsize)

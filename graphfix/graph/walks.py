@@ -1,6 +1,6 @@
 """Walks through a graph from some nodes or values."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import TypeVar
 
 import onnx_ir as ir
@@ -95,6 +95,26 @@ def bodies_of(node: ir.Node) -> tuple[ir.Graph, ...]:
         elif kind == _GRAPHS and not attribute.is_ref():
             bodies += tuple(attribute.as_graphs())
     return bodies
+
+
+def with_bodies(nodes: Iterable[ir.Node]) -> set[ir.Node]:
+    """Return nodes with those of their bodies, at any depth."""
+    return {x for node in nodes for x in (node, *(y for b in bodies_of(node) for y in nodes_of(b)))}
+
+
+def values_that_leave(nodes: Iterable[ir.Node], inside: Collection[ir.Node]) -> list[ir.Value]:
+    """Return what nodes make that is an output, that others read, or that nobody reads.
+
+    Args:
+        nodes: The nodes.
+        inside: These, with those of their bodies.
+    """
+    values = (value for node in nodes for value in node.outputs if value.name)
+    return [
+        x
+        for x in values
+        if x.is_graph_output() or not x.uses() or any(y.node not in inside for y in x.uses())
+    ]
 
 
 def values_read_in_bodies(node: ir.Node) -> list[ir.Value]:

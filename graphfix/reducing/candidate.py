@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.facts.shapes import shapes_of
-from graphfix.graph.walks import bodies_of, graphs_of, nodes_of, values_of
+from graphfix.graph.walks import graphs_of, nodes_of, values_of, values_that_leave, with_bodies
 from graphfix.runtime.port import Array
 
 
@@ -55,9 +55,10 @@ def keep_nodes(
     part = candidate.copy()
     graph = part.model.graph
     nodes = list(graph)
-    inside = _with_bodies(nodes[i] for i in kept)
+    kept_nodes = [nodes[i] for i in sorted(kept)]
+    inside = with_bodies(kept_nodes)
     removed = [x for i, x in enumerate(nodes) if i not in kept]
-    ends = [x for x in _ends(nodes, kept, inside) if x.name]
+    ends = values_that_leave(kept_nodes, inside)
     cut_values = _values_read_by(inside, removed)
     if not ends or any(x.name not in recorded for x in cut_values):
         return None
@@ -153,22 +154,3 @@ def _as_input(value: ir.Value, array: Array) -> ir.Value:
     fits = value.shape is not None and value.shape.rank() == array.ndim
     shape = value.shape if fits else ir.Shape([None] * array.ndim)
     return ir.Value(name=value.name, shape=shape, type=ir.TensorType(dtype))
-
-
-def _with_bodies(nodes: Iterable[ir.Node]) -> set[ir.Node]:
-    """Return nodes with those of their bodies."""
-    inside: set[ir.Node] = set()
-    for node in nodes:
-        inside.add(node)
-        inside.update(inner for body in bodies_of(node) for inner in nodes_of(body))
-    return inside
-
-
-def _ends(nodes: list[ir.Node], kept: Collection[int], inside: set[ir.Node]) -> list[ir.Value]:
-    """Return the values of kept nodes that others read, that are outputs, or that nobody reads."""
-    values = [value for i in sorted(kept) for value in nodes[i].outputs]
-    return [
-        x
-        for x in values
-        if x.is_graph_output() or not x.uses() or any(use.node not in inside for use in x.uses())
-    ]

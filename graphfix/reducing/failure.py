@@ -11,6 +11,7 @@ from graphfix.core import Check
 from graphfix.directml import hresult
 from graphfix.engine.pipeline import run as run_passes
 from graphfix.errors import GraphfixError, ModelError
+from graphfix.graph.dims import contradicts_shape
 from graphfix.proof.compare import Tolerance, compare
 from graphfix.reducing.candidate import Candidate
 from graphfix.runtime.compared_session import open_session
@@ -87,6 +88,17 @@ class Trial:
             return None
         if not self.takes_contradictions and contradicts_declaration(candidate.model, expected):
             return None
+        return self.observe_against(candidate, expected)
+
+    def observe_against(
+        self, candidate: Candidate, expected: Mapping[str, Array]
+    ) -> Failure | None:
+        """Return how a model fails; None if it does not.
+
+        Args:
+            candidate: The model and its feeds.
+            expected: What the reference computes.
+        """
         try:
             outputs, seconds = self._outputs(candidate)
         except (LoadDiedError, RunDiedError) as error:
@@ -139,7 +151,7 @@ class Trial:
         return repaired
 
     def _worst_difference(
-        self, expected: dict[str, Array], outputs: dict[str, Array]
+        self, expected: Mapping[str, Array], outputs: Mapping[str, Array]
     ) -> Failure | None:
         missing = expected.keys() - outputs.keys()
         if missing:
@@ -155,16 +167,8 @@ class Trial:
 
 def contradicts_declaration(model: ir.Model, outputs: Mapping[str, Array]) -> bool:
     """Return whether an output has another shape than the file declares."""
-    for value in model.graph.outputs:
-        array = outputs.get(value.name or "")
-        if array is None or value.shape is None:
-            continue
-        if value.shape.rank() != array.ndim:
-            return True
-        pairs = zip(value.shape, array.shape, strict=True)
-        if any(isinstance(dim, int) and dim != size for dim, size in pairs):
-            return True
-    return False
+    declared = {x.name or "": x.shape for x in model.graph.outputs if x.shape is not None}
+    return any(contradicts_shape(declared[k], x.shape) for k, x in outputs.items() if k in declared)
 
 
 def failure_code(text: str) -> str:

@@ -183,7 +183,7 @@ def _first_failure(
             if not on_reference:
                 raise
             # It fails wherever it is run: how others run it says nothing.
-            lone_trial = replace(trial, needs_reference=False, takes_contradictions=True)
+            lone_trial = replace(trial, needs_reference=False)
             _run_cases(model, lone_trial, feeds, dims)
     except _FoundError as found:
         return found.candidate, found.failure, found.trial
@@ -205,12 +205,10 @@ def _run_cases(
 
     def run(arrays: Mapping[str, Array]) -> None:
         candidate = Candidate(model, arrays)
-        case_trial = trial
-        if trial.needs_reference:
-            outputs = trial.reference_outputs(candidate)
-            contradicts = contradicts_declaration(model, outputs)
+        expected = trial.reference_outputs(candidate) if trial.needs_reference else {}
+        if (failure := trial.observe_against(candidate, expected)) is not None:
+            contradicts = contradicts_declaration(model, expected)
             case_trial = replace(trial, takes_contradictions=contradicts)
-        if (failure := case_trial.observe(candidate)) is not None:
             raise _FoundError(candidate, failure, case_trial)
 
     if feeds is not None:

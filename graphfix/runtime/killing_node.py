@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.graph.walks import bodies_of, nodes_of
+from graphfix.graph.walks import values_that_leave, with_bodies
 from graphfix.runtime.run_errors import LoadDiedError, RunDiedError, RunError
 
 Run = Callable[[ir.Model], object]
@@ -70,19 +70,11 @@ def cut_after(model: ir.Model, count: int) -> ir.Model:
     copy = model.clone()
     nodes = list(copy.graph)
     first_nodes, later_nodes = nodes[:count], nodes[count:]
-    bodies = (body for node in first_nodes for body in bodies_of(node))
-    inside = {*first_nodes, *(inner for body in bodies for inner in nodes_of(body))}
-    outputs = (value for node in first_nodes for value in node.outputs if value.name)
-    ends = [x for x in outputs if x.is_graph_output() or not _is_used_only_by(x, inside)]
+    ends = values_that_leave(first_nodes, with_bodies(first_nodes))
     copy.graph.outputs.clear()
     copy.graph.remove(later_nodes, safe=False)
     copy.graph.outputs.extend(ends)
     return copy
-
-
-def _is_used_only_by(value: ir.Value, inside: set[ir.Node]) -> bool:
-    """Return whether a value is used, and only by these nodes."""
-    return bool(value.uses()) and all(use.node in inside for use in value.uses())
 
 
 def _kills_process(model: ir.Model, run: Run) -> bool:

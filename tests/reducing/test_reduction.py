@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -73,7 +74,7 @@ def test_a_model_that_does_not_fail_is_told() -> None:
 def test_a_model_without_inputs_that_run_is_told_on_another_provider(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Trial, "observe", lambda *_: None)
+    monkeypatch.setattr(Trial, "observe_against", lambda *_: None)
     with pytest.raises(FeedError):
         graphfix.reduce(model(KILLED), ep="dml")
 
@@ -81,11 +82,11 @@ def test_a_model_without_inputs_that_run_is_told_on_another_provider(
 def test_a_repair_that_graphfix_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A provider that refuses allowzero, as DirectML does."""
 
-    def observe(_: Trial, candidate: module.Candidate) -> Failure | None:
+    def observe(_: Trial, candidate: module.Candidate, __: object) -> Failure | None:
         refused = any("allowzero" in x.attributes for x in candidate.model.graph)
         return Failure("fails", "8007023E", "8007023E") if refused else None
 
-    monkeypatch.setattr(Trial, "observe", observe)
+    monkeypatch.setattr(Trial, "observe_against", observe)
     text = (
         HEAD
         + """m (float[2, 12] x) => (float[2, 3, 4] y) <int64[3] target = {2, -1, 4}> {
@@ -98,15 +99,15 @@ def test_a_repair_that_graphfix_has_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_ctrl_c_keeps_the_smallest_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    observed, calls = Trial.observe, []
+    observed, calls = Trial.observe_against, []
 
-    def observe(trial: Trial, candidate: module.Candidate) -> Failure | None:
+    def observe(trial: Trial, candidate: module.Candidate, expected: Any) -> Failure | None:
         calls.append(candidate)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return observed(trial, candidate)
+        return observed(trial, candidate, expected)
 
-    monkeypatch.setattr(Trial, "observe", observe)
+    monkeypatch.setattr(Trial, "observe_against", observe)
     found = graphfix.reduce(model(), ep="cpu", passes=WrongAdd())
     assert found.failure.kind == "differs"
     assert len(found.model.graph) < 4
