@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _options, _terminal
+from graphfix.wording import ALIASES
 
 if TYPE_CHECKING:
     from graphfix.runtime.provider import Ep
@@ -67,13 +68,17 @@ def reduce(
     Exit code 0 if one was written, 2 if the model does not fail.
     """
     _options.load_plugins()
+    if output is None and model in ALIASES:
+        raise click.UsageError("-: name the output with -o FILE.")
+    _options.require_name(output)
     target = Path(output or Path(model).with_suffix(".small.onnx"))
-    from graphfix.files import atomic_file
+    from graphfix.files.byte_ranges import refuse_overwrite
+    from graphfix.reducing.reduction import output_files
     from graphfix.reducing.reduction import reduce as reduced
     from graphfix.runtime.python import require_provider
 
-    for suffix in (".onnx", ".npz", ".md"):
-        atomic_file.require_writable(target.with_suffix(suffix))
+    for file in output_files(target):
+        refuse_overwrite([Path(model)], file, [feeds, *_options.plugin_files()])
     require_provider(ep)
     tolerance = _options.build_tolerance(atol)
     with _terminal.show_progress(quiet=as_json) as tell:

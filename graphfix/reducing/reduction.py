@@ -2,6 +2,7 @@
 
 import contextlib
 import io as streams
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from graphfix.engine.pipeline import resolve_passes, spec_of
 from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.case_search import search_cases
 from graphfix.feeds.user_feeds import read_feeds
-from graphfix.files import atomic_file, io
+from graphfix.files import atomic_file, byte_ranges, io
 from graphfix.files.model_input import Dims, ModelLike, as_model, sizes_by_dim
 from graphfix.paths import StrPath
 from graphfix.proof.budget import SECONDS, SearchBudget
@@ -46,6 +47,7 @@ class Reduction(Displayable):
         spent: What ended the search, or empty if nothing smaller was left to try.
         passes: The passes of graphfix that repair it; empty if none do.
         report: A text for a bug report, as Markdown.
+        read_files: What was read for it, and is not overwritten.
     """
 
     model: ir.Model
@@ -56,6 +58,7 @@ class Reduction(Displayable):
     spent: str
     passes: tuple[str, ...]
     report: str
+    read_files: tuple[Path, ...] = ()
 
     @property
     def line(self) -> str:
@@ -86,10 +89,12 @@ class Reduction(Displayable):
         """Write the model, its feeds beside it as ``.npz``, and the report as ``.md``.
 
         Raises:
+            UsageError: One of these was read for this work.
             ModelError: The folder or the disk does not allow it.
         """
-        model_path = Path(path)
-        feeds_path, report_path = (model_path.with_suffix(x) for x in (".npz", ".md"))
+        model_path, feeds_path, report_path = output_files(path)
+        for target in (model_path, feeds_path, report_path):
+            byte_ranges.refuse_overwrite((), target, self.read_files)
         arrays = streams.BytesIO()
         np.savez(arrays, **dict(self.feeds))  # type: ignore[arg-type]
         io.save(self.model, model_path)
@@ -98,6 +103,22 @@ class Reduction(Displayable):
             draft.keep()
         atomic_file.write_text(report_path, self.report)
         return [model_path, feeds_path, report_path]
+
+
+def output_files(path: StrPath) -> list[Path]:
+    """Return where a reduced model, its feeds and its report go, checked before any work is done.
+
+    Raises:
+        UsageError: The name of the model is that of one of the others.
+        ModelError: The folder or the disk does not allow it.
+    """
+    model_path = Path(path)
+    files = [model_path, *(model_path.with_suffix(x) for x in (".npz", ".md"))]
+    if model_path in files[1:]:
+        raise UsageError(f"{model_path}: the feeds and the report end so; name a file.onnx")
+    for file in files:
+        atomic_file.require_writable(file)
+    return files
 
 
 @raises_own_errors
@@ -135,7 +156,10 @@ def reduce(
         ModelError: It cannot be read.
     """
     tell = progress or (lambda _: None)
-    whole = with_types(as_model(model))
+    given = as_model(model)
+    read_files = io.input_files(given)
+    read_files += [Path(feeds)] if isinstance(feeds, (str, os.PathLike)) else []
+    whole = with_types(given)
     trial = Trial(ep, against, resolve_passes(passes), tolerance or Tolerance(), slower_than)
     tell("looking for inputs with which it fails")
     candidate, failure, trial = _first_failure(whole, trial, feeds, dims)
@@ -155,6 +179,7 @@ def reduce(
         search.budget.spent,
         names,
         report,
+        tuple(read_files),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 
@@ -42,6 +43,27 @@ def test_a_model_that_does_not_fail_is_no_result(capsys: pytest.CaptureFixture[s
     assert main(["reduce", "fine.onnx", "--ep", "cpu"]) == 2
     assert "the model does not fail on the CPU" in capsys.readouterr().err
     assert not list(Path().glob("*.small.*"))
+
+
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        ("killed.onnx", "killed.onnx is the input itself"),
+        ("feeds.onnx", "feeds.npz is read for this work"),
+        ("small.npz", "name a file.onnx"),
+        ("small.md", "name a file.onnx"),
+        ("-", "only graphfix run writes to stdout"),
+    ],
+)
+def test_what_is_read_is_not_overwritten(
+    output: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez("feeds.npz", x=np.ones((2, 4), np.float32))
+    before = {x.name: x.read_bytes() for x in Path().iterdir()}
+    words = ["reduce", "killed.onnx", "--ep", "cpu", "--feeds", "feeds.npz", "-o", output]
+    assert main(words) == 2
+    assert says in capsys.readouterr().err
+    assert {x.name: x.read_bytes() for x in Path().iterdir()} == before
 
 
 def test_a_folder_that_is_not_there_is_refused_first(capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,6 +113,19 @@ def test_ctrl_c_keeps_the_smallest_so_far(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(found.model.graph) < 4
 
 
+def test_what_was_read_is_not_overwritten(tmp_path: Path) -> None:
+    path, feeds = tmp_path / "m.onnx", tmp_path / "small.npz"
+    ir.save(model(), path)
+    np.savez(feeds, x=np.ones((2, 4), np.float32))
+    before = path.read_bytes(), feeds.read_bytes()
+    found = graphfix.reduce(path, ep="cpu", passes=WrongAdd(), feeds=feeds)
+    for target in (path, tmp_path / "small.onnx"):
+        with pytest.raises(UsageError, match="is read for this work"):
+            found.save(target)
+    assert (path.read_bytes(), feeds.read_bytes()) == before
+    assert not (tmp_path / "small.onnx").exists()
+
+
 def test_what_is_saved_fails_again(tmp_path: Path) -> None:
     found = graphfix.reduce(model(), ep="cpu", passes=WrongAdd())
     files = found.save(tmp_path / "small.onnx")
