@@ -1,6 +1,5 @@
 """``graphfix.reduce``: the smallest model found that fails as a model does."""
 
-import contextlib
 import io as streams
 import os
 from collections.abc import Mapping, Sequence
@@ -164,8 +163,10 @@ def reduce(
     tell("looking for inputs with which it fails")
     candidate, failure, trial = _first_failure(whole, trial, feeds, dims)
     search = ReductionSearch(trial, candidate, failure, SearchBudget(_MOST_TRIES, budget), tell)
-    with contextlib.suppress(KeyboardInterrupt):  # what was found by then is the result
+    try:
         search.run()
+    except KeyboardInterrupt:  # what was found by then is the result
+        search.budget.spent = "Ctrl-C"
     drop_notes(search.best.model)
     tell("asking whether graphfix repairs it")
     names = () if trial.passes else repairing_passes(search.best, trial)

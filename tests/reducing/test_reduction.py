@@ -111,6 +111,7 @@ def test_ctrl_c_keeps_the_smallest_so_far(monkeypatch: pytest.MonkeyPatch) -> No
     found = graphfix.reduce(model(), ep="cpu", passes=WrongAdd())
     assert found.failure.kind == "differs"
     assert len(found.model.graph) < 4
+    assert found.spent == "Ctrl-C"
 
 
 def test_what_was_read_is_not_overwritten(tmp_path: Path) -> None:
