@@ -1,6 +1,7 @@
 """The house stands: imports go down only and in no circle, and each dependency has one door."""
 
 import ast
+import tomllib
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -106,6 +107,16 @@ def _files(module: str, path: Path) -> set[str]:
         elif name.rpartition(".")[0] in MODULES:
             found.add(name.rpartition(".")[0])
     return found - {module}
+
+
+def test_every_folder_of_modules_is_in_the_wheel() -> None:
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    folders = {
+        ".".join((package, *init.parent.relative_to(folder).parts))
+        for package, folder in {**FOLDERS, "graphfix.models": ROOT / "models"}.items()
+        for init in folder.rglob("__init__.py")
+    }
+    assert config["tool"]["setuptools"]["packages"] == sorted(folders)
 
 
 def test_every_room_has_a_floor() -> None:
