@@ -1,4 +1,4 @@
-"""Run the survey on the real DirectML: ``make survey``, into graphfix/directml/survey.csv.
+"""Run the survey on the real DirectML: ``make survey``, into survey.csv of its facts.
 
 Each case is a node with inputs. Those of one opset share a session, twelve at a time, as long as
 all outputs are right; a case of another session is run alone before it is believed. One line is
@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from edges import float_gap
 
-from graphfix.directml.placement import PlacementRules
-from graphfix.directml.support_queries import refusal_reason
 from graphfix.errors import GraphfixError
 from graphfix.facts.view import View
+from graphfix.providers.directml.placement import PlacementRules
+from graphfix.providers.directml.support_queries import refusal_reason
 from graphfix.runtime import process
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.run_errors import RunDiedError, RunError
@@ -42,7 +42,7 @@ from tests.dml.survey.case import Array, Case, model_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-TABLE = Path(__file__).parents[3] / "graphfix" / "directml" / "survey.csv"
+TABLE = Path(__file__).parents[3] / "graphfix" / "providers" / "directml" / "survey.csv"
 COLUMNS = ("op", "kind", "dtype", "opsets", "cases", "verdict", "worst", "seen", "version")
 MODULES = (elementwise, along_axes, windows, layout, contrib)
 _TOGETHER = 12
