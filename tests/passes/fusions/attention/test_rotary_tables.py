@@ -126,6 +126,8 @@ def test_a_table_is_followed_over_sixteen_nodes() -> None:
         (f"{DOUBLED} c = Cos (t) y = Gather (c, rows)", "f", ["Cos 0", "Gather 0"]),
         (f"{DOUBLED} c = Cos (t) s = Slice (c, a0, three, a0) y = Unsqueeze (s, a0)", "f",
          ["Cos 0", "Slice 0"]),
+        (f"{DOUBLED} c = Cos (t) h = Mul (half, c) y = Gather (h, rows)", "f",
+         ["Cos 0", "Mul 1", "Gather 0"]),
         # Rows are counted along axes as they are: what moves them in front is the source.
         (f"{DOUBLED} u = Unsqueeze (t, a1) c = Cos (u) y = Gather (c, rows)", None, []),
         # A shape is that of the whole table.
