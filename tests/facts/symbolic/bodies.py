@@ -62,7 +62,7 @@ class HeardFacts(Facts):
     """Facts that keep what a rule noted, as text: pairs that are equal, what is positive."""
 
     def __init__(self, graph: ir.Graph, *, usual: bool = False) -> None:
-        super().__init__(graph, usual=usual)
+        super().__init__(graph, positive=(), usual=usual)
         self.equal: list[tuple[str, str]] = []
         self.positive: list[str] = []
 
