@@ -205,7 +205,7 @@ def test_what_goes_on_growing(text: str, endless: bool) -> None:
 )
 def test_what_shrinks_has_no_room(given: list[TensorState], refused: bool) -> None:
     if refused:
-        with pytest.raises(RefusedError, match="it reads what is .* long, which is less for some"):
+        with pytest.raises(RefusedError, match=r"it reads what is .* long, which is less for some"):
             analysis._check_room(given)
     else:
         analysis._check_room(given)
