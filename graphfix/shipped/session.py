@@ -17,7 +17,9 @@ from graphfix.paths import StrPath, require_path
 from graphfix.runtime.port import Array, Feeds
 from graphfix.shipped import container_fit
 from graphfix.shipped.container_fit import DTYPES, ClipFit
-from graphfix.shipped.manifest import NAME, Container, Manifest, Port
+from graphfix.shipped.folder_files import open_folder
+from graphfix.shipped.manifest import NAME, Container, Port
+from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipped.sessions import SessionPool
 from graphfix.shipped.stream import Stream
 from graphfix.wording import group_pairs
@@ -62,9 +64,12 @@ class Session:
             is made when it is first needed.
         fallback: A model for clips that are longer than every container: a path. Without it they
             are an error.
+        check_files: Whether to read each file of the folder once, and to compare its SHA-256 with
+            that of the manifest: about a second a gigabyte. Without it only sizes are compared.
 
     Raises:
-        ModelError: The folder has no manifest, or ONNX Runtime rejects a model of it.
+        ModelError: The folder has no manifest, a file is none of it, or ONNX Runtime rejects a
+            model of it.
     """
 
     def __init__(
@@ -76,9 +81,10 @@ class Session:
         share: bool = False,
         warm: bool = False,
         fallback: StrPath | None = None,
+        check_files: bool = True,
     ) -> None:
         self.folder = require_path(folder)
-        self.manifest = manifest = Manifest.read(self.folder)
+        self.manifest = manifest = open_folder(self.folder, check_hashes=check_files)
         self._sessions = SessionPool(providers, sess_options, share=share)
         self._device = "dml" if self._sessions.on_directml else "cpu"
         self._fallback = None if fallback is None else require_path(fallback)
@@ -305,7 +311,7 @@ class Session:
             self._require_ports(path, session, outputs)
             return session
         finally:  # the folder may be another now, and its containers not those of the manifest
-            if Manifest.read(self.folder) != self.manifest:
+            if read_manifest(self.folder) != self.manifest:
                 self._sessions.open_sessions.pop(path, None)
                 raise ModelError(
                     f"{self.folder}: was shipped again since this session was made; make another"

@@ -8,7 +8,8 @@ from typing import Any
 
 from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.scratch import Closable
-from graphfix.shipped.manifest import Container, Manifest
+from graphfix.shipped.folder_files import open_folder
+from graphfix.shipped.manifest import Container
 
 
 class RemoteRunner(Closable):
@@ -20,7 +21,7 @@ class RemoteRunner(Closable):
     """
 
     def __init__(self, folder: Path, open_session: Callable[[Path], Any]) -> None:
-        self.folder, self.manifest = folder, Manifest.read(folder)
+        self.folder, self.manifest = folder, open_folder(folder)
         self.sessions: dict[str, Any] = {}
         self._open_session = open_session
 
