@@ -360,6 +360,7 @@ def input_port_of(signature: Signature, item: Input, rename: Mapping[str, str]) 
         rows=signature.row_axis(item.dims),
         kind=kind,  # type: ignore[arg-type]  # the refused one is gone
         pad=float(pad.get(kind, 0.0)),
+        valid=float(item.role.valid) if kind == "mask" else None,
     )
 
 

@@ -18,8 +18,8 @@ from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.shipped.chunks import largest_takeable
-from graphfix.shipped.dim_expression import names_in
 from graphfix.shipped.manifest import Container, Manifest, Streaming
+from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipped.stream import Stream
 from graphfix.shipping import stream_cost
 from graphfix.shipping.chosen_inputs import fix_and_fold_inputs
@@ -90,7 +90,8 @@ class TimedSteps:
         sizes = {
             names.get(dim, [dim])[0]: tuple(sorted({x.sizes[dim] for x in manifest.containers}))
             for dim in manifest.containers[0].sizes
-            if dim not in grows and any(dim in names_in(d) for x in manifest.inputs for d in x.dims)
+            if dim not in grows
+            and any(dim in manifest.dims_behind(d) for x in manifest.inputs for d in x.dims)
         }
         cache = sorted({x.sizes[d] for x in manifest.containers for d in grows})
         states = [StatePair(x.input, x.output) for x in streaming.states]
@@ -164,7 +165,7 @@ class _TimedRunner(RemoteRunner):
     """
 
     def __init__(self, folder: Path, runner: Runner) -> None:
-        fresh = replace(runner, sessions=len(Manifest.read(folder).containers) + 1)
+        fresh = replace(runner, sessions=len(read_manifest(folder).containers) + 1)
         super().__init__(folder, lambda path: RemoteSession(path, fresh))
         assert self.manifest.stream is not None
         self._links = self.manifest.stream.states

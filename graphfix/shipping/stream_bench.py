@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from graphfix.runtime.python import Wanted, choose_provider, runner_for
-from graphfix.shipped.manifest import Manifest
+from graphfix.shipped.folder_files import open_folder
 from graphfix.shipping import clip_stream, step_stream
 from graphfix.shipping.stream_cost import (
     Of,
@@ -51,7 +51,7 @@ def bench_stream(
     tell = progress or (lambda _: None)
     provider, note = choose_provider(ep)
     folder, source, runner = Path(folder), Path(against), runner_for(provider)
-    manifest = Manifest.read(folder)
+    manifest = open_folder(folder)
     of: Of = "clip" if manifest.stream is None else "step"
     with ExitStack() as stack:
         tell(f"making {of}s")

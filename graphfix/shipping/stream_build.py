@@ -36,10 +36,11 @@ from graphfix.shipping.result import (
     containers_with_kernels,
     provenance_of,
     reasons_not_rounded,
-    weight_files_of,
+    records_of,
     write_folder,
     write_models,
 )
+from graphfix.shipping.size_table import derive_sizes
 from graphfix.shipping.stream_plan import StreamPlan
 from graphfix.shipping.stream_proof import (
     Measure,
@@ -313,7 +314,7 @@ def _ship_once(order: StreamOrder, folder: Path, uses: Iterable[StreamUse]) -> S
                 source, first, [order.first_call_sizes(plan.first)], tell
             )
             opening = plan.first.to_opening(container)
-        manifest = _build_manifest(order, paths, first)
+        manifest = _build_manifest(order, paths)
         sized = {x.dim for x in cache_inputs}
         for use in uses:
             # What cannot be filled up in front is as long as the containers hold.
@@ -381,7 +382,7 @@ def _axis_of_new_entries(plan: StreamPlan) -> Axis:
     return Axis(plan.new, content[0].name, len(content[0].dims) - 1, None, 1)
 
 
-def _build_manifest(order: StreamOrder, paths: Sequence[Path], first: Sequence[Path]) -> Manifest:
+def _build_manifest(order: StreamOrder, paths: Sequence[Path]) -> Manifest:
     plan, source = order.plan, order.source
     return Manifest(
         axis=_axis_of_new_entries(plan),
@@ -390,6 +391,11 @@ def _build_manifest(order: StreamOrder, paths: Sequence[Path], first: Sequence[P
         inputs=plan.inputs,
         outputs=plan.outputs,
         containers=containers_with_kernels(source, paths, plan.containers, order.tell),
-        weights=weight_files_of([*paths, *first]),
+        derived=derive_sizes(
+            (*plan.inputs, *plan.outputs),
+            plan.containers,
+            {plan.new, *plan.caches, *plan.fixed_caches},
+        ),
+        files=records_of(paths[0].parent),
         provenance=provenance_of(source, order.spec, plan.names),
     )
