@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import graphfix
 from graphfix.engine import registry
 from graphfix.rules import rules
+from tests.dml.survey.case import Case
+from tests.dml.survey.journal import Journal, Outcome
+from tests.dml.survey.table import lines_of, merge_lines, write_table
 
 TABLE = Path(graphfix.__file__).parent / "directml" / "survey.csv"
 ROWS = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
@@ -57,5 +62,33 @@ def test_the_rules_are_there() -> None:
     assert {name for *_, names in TOLD for name in names} <= {*rules(), *registry.pass_names()}
 
 
-def test_every_row_has_its_version() -> None:
-    assert {x["version"] for x in ROWS} == {"1.24.4"}
+def test_every_row_has_its_versions() -> None:
+    assert {version for x in ROWS for version in x["versions"].split()} == {"1.24.4"}
+
+
+ADD = Case("Add", "type", (np.ones(2, np.float32), np.ones(2, np.float32)))
+WRONG = Outcome("differs", 0.5, "1.5, CPU 2.0")
+
+
+def test_a_survey_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "1.24.4.csv"
+    journal = Journal(path)
+    assert journal.get(ADD) is None
+    journal.add(ADD, WRONG)
+    path.write_text(path.read_text() + "0123456789abcdef,rig")  # a kill in the middle of a line
+    stopped = Journal(path)
+    assert stopped.get(ADD) == WRONG
+    other_numbers = dataclasses.replace(ADD, inputs=(np.zeros(2, np.float32), ADD.inputs[1]))
+    assert stopped.get(other_numbers) is None
+    stopped.add(other_numbers, Outcome("right"))
+    assert Journal(path).get(other_numbers) == Outcome("right")
+
+
+def test_versions_that_say_the_same_share_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "survey.csv"
+    right, wrong = lines_of([(ADD, Outcome("right"))]), lines_of([(ADD, WRONG)])
+    assert wrong == [("Add", "type", "float32", "21", "1", "differs", "0.5", "1.5, CPU 2.0")]
+    write_table(path, merge_lines(right, "1.24.4", path))
+    write_table(path, merge_lines(right, "1.30.0", path))
+    assert merge_lines(right, "1.9.0", path) == [(*right[0], "1.9.0 1.24.4 1.30.0")]
+    assert merge_lines(wrong, "1.24.4", path) == [(*right[0], "1.30.0"), (*wrong[0], "1.24.4")]
