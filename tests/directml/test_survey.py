@@ -15,7 +15,8 @@ from graphfix.engine import registry
 from graphfix.rules import rules
 from tests.dml.survey.case import Case
 from tests.dml.survey.journal import Journal, Outcome
-from tests.dml.survey.table import lines_of, merge_lines, write_table
+from tests.dml.survey.table import COLUMNS, lines_of, order
+from tests.dml.versions import merge_lines, write_table
 
 TABLE = Path(graphfix.__file__).parent / "directml" / "survey.csv"
 ROWS = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
@@ -88,7 +89,9 @@ def test_versions_that_say_the_same_share_a_line(tmp_path: Path) -> None:
     path = tmp_path / "survey.csv"
     right, wrong = lines_of([(ADD, Outcome("right"))]), lines_of([(ADD, WRONG)])
     assert wrong == [("Add", "type", "float32", "21", "1", "differs", "0.5", "1.5, CPU 2.0")]
-    write_table(path, merge_lines(right, "1.24.4", path))
-    write_table(path, merge_lines(right, "1.30.0", path))
+    for version in ("1.30.0", "1.24.4"):
+        write_table(path, COLUMNS, merge_lines(right, version, path), order)
     assert merge_lines(right, "1.9.0", path) == [(*right[0], "1.9.0 1.24.4 1.30.0")]
-    assert merge_lines(wrong, "1.24.4", path) == [(*right[0], "1.30.0"), (*wrong[0], "1.24.4")]
+    write_table(path, COLUMNS, merge_lines(wrong, "1.24.4", path), order)
+    lines = [tuple(line) for line in csv.reader(path.read_text(encoding="utf-8").splitlines())]
+    assert lines == [COLUMNS, (*right[0], "1.30.0"), (*wrong[0], "1.24.4")]

@@ -42,7 +42,8 @@ from graphfix.runtime.run_errors import LoadDiedError, RunDiedError, RunError
 from tests.dml.survey import along_axes, contrib, elementwise, layout, windows
 from tests.dml.survey.case import Array, Case, model_of
 from tests.dml.survey.journal import Journal, Outcome
-from tests.dml.survey.table import WRONG, lines_of, merge_lines, write_table
+from tests.dml.survey.table import COLUMNS, WRONG, lines_of, order
+from tests.dml.versions import merge_lines, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -217,7 +218,7 @@ def main(argv: list[str] | None = None) -> int:
             print(*line, sep=" | ")
     print(dict(Counter(outcome.verdict for _, outcome in found)))
     if not options.ops:
-        write_table(TABLE, merge_lines(lines, version, TABLE))
+        write_table(TABLE, COLUMNS, merge_lines(lines, version, TABLE), order)
     return 0
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from tests.dml.survey.case import Case
     from tests.dml.survey.journal import Outcome
@@ -35,27 +33,6 @@ def lines_of(found: Sequence[tuple[Case, Outcome]]) -> list[tuple[str, ...]]:
     return lines
 
 
-def merge_lines(
-    lines: Sequence[tuple[str, ...]], version: str, path: Path
-) -> list[tuple[str, ...]]:
-    """Return a version's lines with those of the other versions in a table; equal ones are one."""
-    versions: dict[tuple[str, ...], set[str]] = {line: {version} for line in lines}
-    if path.exists():
-        with path.open(encoding="utf-8", newline="") as file:
-            for *line, others in list(csv.reader(file))[1:]:
-                if kept := set(others.split()) - {version}:
-                    versions.setdefault(tuple(line), set()).update(kept)
-    found = [(*line, " ".join(sorted(x, key=_parts_of))) for line, x in versions.items()]
-    return sorted(found, key=lambda x: (x[0], x[1], _ORDER.index(x[5]), x))
-
-
-def _parts_of(version: str) -> list[int]:
-    return [int(x) for x in version.split(".")]
-
-
-def write_table(path: Path, lines: Sequence[tuple[str, ...]]) -> None:
-    """Write the lines with their header."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(lines)
+def order(line: tuple[str, ...]) -> tuple[str, str, int]:
+    """Return where a line stands: by operator, kind and verdict."""
+    return line[0], line[1], _ORDER.index(line[5])
