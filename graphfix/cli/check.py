@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from graphfix.core import Check, Findings
-    from graphfix.rules import Provider
+    from graphfix.providers.table import Ep
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": None}
 _WORST = ("error", "warning", "note")
@@ -64,7 +64,7 @@ def check(
     spec: str | None,
     padding: bool,
     half: bool,
-    ep: Provider,
+    ep: Ep,
     fail_on: str,
     exclude: tuple[str, ...],
     as_json: bool,
@@ -132,7 +132,7 @@ def check(
 def _check_models(
     models: Sequence[str],
     checks: Sequence[Check],
-    ep: Provider,
+    ep: Ep,
     exclude: Sequence[str],
     *,
     adds_padding: bool,
@@ -209,7 +209,7 @@ def _to_json(model: str, ep: str, checks: Sequence[Check], findings: Findings) -
 
 def _print_models(
     findings_by_model: Mapping[str, Findings],
-    ep: Provider,
+    ep: Ep,
     padding_specs: Mapping[str, str],
     *,
     verbose: bool,
@@ -239,7 +239,7 @@ def _print_models(
 
 
 def _print_findings(
-    model: str, findings: Findings, ep: Provider, *, verbose: bool, folds_notes: bool
+    model: str, findings: Findings, ep: Ep, *, verbose: bool, folds_notes: bool
 ) -> None:
     """Print the answer, then each finding; notes are counted where they are folded."""
     from graphfix.core import Findings

@@ -10,7 +10,7 @@ from graphfix.cli import _options, _terminal
 from graphfix.wording import reason_lines
 
 if TYPE_CHECKING:
-    from graphfix.directml.plan import DirectMLPlan
+    from graphfix.providers.directml.plan import DirectMLPlan
 
 
 @click.command()
@@ -42,7 +42,7 @@ def plan(model: str, dims: _options.Sizes | None, as_json: bool, verbose: bool) 
 
 
 def _print_plan(plan: DirectMLPlan, *, verbose: bool) -> None:
-    from graphfix.directml.plan import WORDS
+    from graphfix.providers.directml.plan import WORDS
 
     places = {word: where for where, (word, _) in WORDS.items()}
     for row in plan.rows():

@@ -10,7 +10,7 @@ from graphfix.cli import _options, _page, _terminal, _verdict
 
 if TYPE_CHECKING:
     from graphfix.core import Safety
-    from graphfix.runtime.provider import Ep
+    from graphfix.providers.table import Ep
 
 
 @click.command()

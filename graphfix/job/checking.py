@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import get_args
 
 import onnx_ir as ir
 
@@ -17,8 +16,9 @@ from graphfix.files.prepare import normalized_domain
 from graphfix.graph.text import node_label
 from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.length_source import find_length_source
+from graphfix.providers.table import EVERYWHERE, PROVIDERS, Ep
 from graphfix.rules import pass_severity
-from graphfix.rules.rule import Provider, Rule
+from graphfix.rules.rule import Rule
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import plural
@@ -27,7 +27,7 @@ PASSES = f"thaw,{pipeline.DEFAULT}"
 """The passes that are asked by default. thaw is in no profile, since it may cost lengths."""
 
 
-def default_checks(ep: Provider = "dml") -> list[Check]:
+def default_checks(ep: Ep = "dml") -> list[Check]:
     """Return the default checks: the passes, then the rules that hold on a provider."""
     passes = [
         x for x in pipeline.parse_passes(PASSES) if ep in pass_severity.providers_of_pass(x.name)
@@ -40,7 +40,7 @@ def check(
     model: ModelLike,
     checks: str | Check | Sequence[str | Check] | None = None,
     *,
-    ep: Provider = "dml",
+    ep: Ep = "dml",
 ) -> Findings:
     """Find every hazard of ``model`` on an execution provider; nothing is run or edited.
 
@@ -55,7 +55,7 @@ def check(
     Returns:
         The findings, a list, by pass and rule, each in the order of the graph.
     """
-    require_valid_choices(ep=(ep, get_args(Provider)))
+    require_valid_choices(ep=(ep, EVERYWHERE))
     model = as_model(model)
     selected = default_checks(ep) if checks is None else pipeline.resolve_passes(checks)
     view = View(model)
@@ -109,12 +109,12 @@ def _counts_from_front(role: Role) -> bool:
     return is_mask or role.kind == "lengths"
 
 
-def answer_of(findings: Findings, ep: Provider) -> str:
+def answer_of(findings: Findings, ep: Ep) -> str:
     """Return what is wrong and what ``run`` repairs, as one sentence.
 
     Example: ``no error on DirectML; 69 warnings, 37 of them repaired by graphfix run``.
     """
-    where = {"dml": "DirectML", "cpu": "the CPU"}[ep]
+    where = PROVIDERS[ep].label
     counted = findings.counted
     if not counted["error"] and not counted["warning"]:
         return f"no error and no warning on {where}"
@@ -150,9 +150,7 @@ def _share_text(count: int, total: int) -> str:
     return "all " if total > 1 else ""
 
 
-def _findings_of(
-    pass_or_rule: Check, model: ir.Model, view: View, ep: Provider
-) -> Iterator[Finding]:
+def _findings_of(pass_or_rule: Check, model: ir.Model, view: View, ep: Ep) -> Iterator[Finding]:
     if isinstance(pass_or_rule, Rule) and ep not in pass_or_rule.providers:
         return
     if not isinstance(pass_or_rule, Rule) and type(pass_or_rule).findings is not Check.findings:

@@ -10,9 +10,6 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.core import Severity
-from graphfix.directml.empty_inputs import find_empty_inputs
-from graphfix.directml.operator_facts import LOSES_NAN, OVERFLOWS_IN_FLOAT16
-from graphfix.directml.placement import PlacementRules
 from graphfix.facts.pads import (
     can_split_pads,
     directml_misreads_pads,
@@ -26,6 +23,9 @@ from graphfix.graph.nodes import attr_int, attr_text, producer_of
 from graphfix.graph.text import size_text
 from graphfix.ops.axes import axis_of
 from graphfix.ops.regions import HALF_PIXEL_OPSET, has_least_size
+from graphfix.providers.directml.empty_inputs import find_empty_inputs
+from graphfix.providers.directml.operator_facts import LOSES_NAN, OVERFLOWS_IN_FLOAT16
+from graphfix.providers.directml.placement import PlacementRules
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 # A NaN of the first input is one in the result.

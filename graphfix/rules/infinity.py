@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from graphfix import ops
-from graphfix.directml.operator_facts import SATURATES_IN_FLOAT16
 from graphfix.facts.view import View
 from graphfix.graph.nodes import value_before
+from graphfix.providers.directml.operator_facts import SATURATES_IN_FLOAT16
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 # An infinity of the first input is one in the result.

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from graphfix.errors import UsageError
+from graphfix.providers.table import PROVIDERS, provider_called
 from graphfix.runtime import _wire
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.process_group import ProcessGroup
-from graphfix.runtime.provider import PROVIDERS
 from graphfix.runtime.run_errors import NoAnswerError, RunDiedError, RunError, reason_of
 from graphfix.runtime.scratch import ScratchFolder, scratch_errors
 
@@ -67,7 +67,7 @@ class Runner:
 
     command: tuple[str, ...]
     prefix: str = ""
-    provider: str = PROVIDERS["dml"]
+    provider: str = PROVIDERS["dml"].ort_name
     sessions: int = SESSIONS
 
     def map_path(self, path: str | os.PathLike[str]) -> str:
@@ -117,7 +117,7 @@ class Worker:
                 raise UsageError(
                     f"{shlex.join(runner.command)}: its onnxruntime {self.about['onnxruntime']} "
                     f"has no {runner.provider}, only {', '.join(self.about['providers'])}; "
-                    "pip install onnxruntime-directml there"
+                    f"pip install {provider_called(runner.provider).distributions[0].package} there"
                 )
         except RunError as error:
             raise UsageError(f"{shlex.join(runner.command)} does not answer: {error}") from error

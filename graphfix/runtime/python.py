@@ -7,11 +7,12 @@ All that a verb with ``--ep`` needs, a line each::
     require_provider(ep)                       # first: exit code 2 and how to get it, if missing
     with Session(model, ep=ep, free_dims={"T": 500}) as session:
         outputs = session.run(feeds, ["logits"])
-    print(f"does not run on {LABELS[ep]}")
+    print(f"does not run on {PROVIDERS[ep].label}")
 
 :class:`graphfix.runtime.local_session.Session` is the only access: it runs the model in another
-process. That is this Python once more, where it has the provider. DirectML exists for Windows only;
-on Linux a Windows Python under Wine has it (``make dml`` sets one up). A graph that kills that
+process. That is this Python once more, where it has the provider; else the one that an environment
+variable names (``GRAPHFIX_DML_PYTHON``), or that make has set up in ``build``. DirectML exists for
+Windows only; on Linux a Windows Python under Wine has it (``make dml``). A graph that kills that
 process is a ``RunError`` of the run, or a ``ModelError`` of the session.
 """
 
@@ -23,17 +24,10 @@ from pathlib import Path
 from typing import Literal
 
 from graphfix.errors import UsageError
+from graphfix.providers.table import PROVIDERS, Ep, variable_of
 from graphfix.runtime.process import SESSIONS, Runner
-from graphfix.runtime.provider import DML, PROVIDERS, Ep, available_providers
 
 Wanted = Ep | Literal["auto"]
-
-COMMAND = "GRAPHFIX_DML_PYTHON"
-"""The environment variable with the command line of a Python that has onnxruntime-directml."""
-PATHS = "GRAPHFIX_DML_PATHS"
-r"""What comes before a path of this machine there, such as ``Z:``; ``Z:\host`` for ``make dml``."""
-HOME = "GRAPHFIX_DML_HOME"
-"""The folder that ``make dml`` has filled, if it is not ``build/dml``."""
 
 _ROOT = Path(__file__).parents[2]
 # On the CPU a session gives its memory back; verifying makes dozens, and to start Python and ONNX
@@ -41,9 +35,17 @@ _ROOT = Path(__file__).parents[2]
 _CPU_SESSIONS = 200
 
 
-def has_directml() -> bool:
-    """Return whether this Python itself has DirectML."""
-    return DML in available_providers()
+def available_providers() -> list[str]:
+    """Return the execution providers of this Python's ONNX Runtime, by its own names."""
+    import onnxruntime
+
+    names: list[str] = onnxruntime.get_available_providers()
+    return names
+
+
+def has_provider(ep: Ep) -> bool:
+    """Return whether this Python itself has a provider."""
+    return PROVIDERS[ep].ort_name in available_providers()
 
 
 def _split_command(command_line: str) -> tuple[str, ...]:
@@ -55,39 +57,53 @@ def _split_command(command_line: str) -> tuple[str, ...]:
     return tuple(x.strip("\"'") for x in shlex.split(command_line, posix=False))
 
 
-def find_directml_python() -> Runner:
-    """Return the Python that has DirectML, from the environment or from ``make dml``.
+def find_python(ep: Ep) -> Runner:
+    """Return the other Python that has a provider, from the environment or from make.
 
     Raises:
         UsageError: There is none, or the environment names one that cannot be started.
     """
-    if command_line := os.environ.get(COMMAND, "").strip():
+    provider, variable = PROVIDERS[ep], variable_of(ep)
+    launcher = f"{provider.setup}-python"
+    if command_line := os.environ.get(variable, "").strip():
         command = _split_command(command_line)
         if shutil.which(command[0]) is None:
-            raise UsageError(f"{COMMAND}={command_line}: there is no program {command[0]!r}")
-        ours = Path(command[0]).name == "dml-python"
-        wine = any("wine" in Path(word).name for word in command)
-        return Runner(command, os.environ.get(PATHS, "Z:\\host" if ours else "Z:" if wine else ""))
-    home = Path(os.environ.get(HOME) or _ROOT / "build" / "dml")
-    if os.access(home / "dml-python", os.X_OK):
-        return Runner((str(home / "dml-python"),), os.environ.get(PATHS, "Z:\\host"))
-    raise UsageError(
-        "DirectML is unavailable here: this ONNX Runtime does not have it, and no other Python "
-        f"is known. On Debian, run 'make dml' (as root); else set {COMMAND} to the command line "
-        "of a Python with onnxruntime-directml, or use --ep cpu"
+            raise UsageError(f"{variable}={command_line}: there is no program {command[0]!r}")
+        in_wine = any("wine" in Path(word).name for word in command)
+        is_launcher = Path(command[0]).name == launcher
+        paths = provider.setup_paths if is_launcher else "Z:" if in_wine else ""
+        return _runner(ep, command, paths)
+    if provider.setup:
+        home = Path(os.environ.get(variable_of(ep, "HOME")) or _ROOT / "build" / provider.setup)
+        if os.access(home / launcher, os.X_OK):
+            return _runner(ep, (str(home / launcher),), provider.setup_paths)
+    make = f"on Debian, run 'make {provider.setup}' (as root); else " if provider.setup else ""
+    advice = (
+        f"{make}set {variable} to the command line of a Python with "
+        f"{provider.distributions[0].package}, or use --ep cpu"
     )
+    raise UsageError(
+        f"{provider.label} is unavailable here: this ONNX Runtime does not have it, and no other "
+        f"Python is known. {advice[0].upper()}{advice[1:]}"
+    )
+
+
+def _runner(ep: Ep, command: tuple[str, ...], paths: str) -> Runner:
+    """Return a Python that has a provider; the environment may say how paths begin there."""
+    prefix = os.environ.get(variable_of(ep, "PATHS"), paths)
+    return Runner(command, prefix, PROVIDERS[ep].ort_name)
 
 
 def runner_for(ep: Ep) -> Runner:
     """Return the Python that has a provider, in a process of its own.
 
     Raises:
-        UsageError: DirectML is wanted and unavailable.
+        UsageError: The provider is unavailable.
     """
-    if ep == "dml" and not has_directml():
-        return find_directml_python()
+    if not has_provider(ep):
+        return find_python(ep)
     sessions = _CPU_SESSIONS if ep == "cpu" else SESSIONS
-    return Runner((sys.executable,), provider=PROVIDERS[ep], sessions=sessions)
+    return Runner((sys.executable,), provider=PROVIDERS[ep].ort_name, sessions=sessions)
 
 
 def require_provider(ep: Ep) -> None:
@@ -96,14 +112,8 @@ def require_provider(ep: Ep) -> None:
     Raises:
         UsageError: The provider is unavailable; with what to install.
     """
-    if ep == "dml" and not has_directml():
-        find_directml_python()
-    if ep == "cuda" and PROVIDERS[ep] not in available_providers():
-        raise UsageError(
-            "CUDA is unavailable here: this ONNX Runtime does not have it. In an environment of "
-            "its own, 'pip install onnxruntime-gpu' on a machine with an NVIDIA GPU and CUDA; or "
-            "use --ep cpu"
-        )
+    if not has_provider(ep):
+        find_python(ep)
 
 
 def choose_provider(requested: Wanted) -> tuple[Ep, str]:

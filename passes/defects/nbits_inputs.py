@@ -10,13 +10,13 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
-from graphfix.directml.placement import PlacementRules
-from graphfix.directml.support_queries import refusal_reason
 from graphfix.editing.builder import Builder, Operand
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.text import size_text
 from graphfix.ops.products import MatMulNBits, read_matmul_nbits
+from graphfix.providers.directml.placement import PlacementRules
+from graphfix.providers.directml.support_queries import refusal_reason
 
 from ..common.blocks import BlockOrder, pack_bits, unpack_bits
 

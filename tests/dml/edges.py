@@ -1,7 +1,7 @@
 """Every operator and type that real exports use, at edge values: DirectML against the CPU.
 
-``make edges`` (or ``python tests/dml/edges.py [OP ...]``) writes graphfix/directml/edges.csv: one
-row for each operator, element type and kind of edge. Each graph has one node; it runs on the real
+``make edges`` (or ``python tests/dml/edges.py [OP ...]``) writes edges.csv of its facts: one row
+for each operator, element type and kind of edge. Each graph has one node; it runs on the real
 DirectML, in another process, so that a crash is a row, and on ONNX Runtime's CPU provider. The
 verdicts: ``same``; ``differs``; ``undefined``, a difference where ONNX promises nothing; ``fails``,
 with what was said; ``none``, for which DirectML has no kernel.
@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from edge_cases import OPSET, Array, Graph, graphs
 from onnx import helper
 
-from graphfix.directml import kernel_table
 from graphfix.errors import GraphfixError
 from graphfix.ops.schemas import schema_of
+from graphfix.providers.directml import kernel_table
 from graphfix.runtime import process
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.python import runner_for
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
-TABLE = ROOT / "graphfix" / "directml" / "edges.csv"
+TABLE = ROOT / "graphfix" / "providers" / "directml" / "edges.csv"
 COLUMNS = ("op", "opset", "dtype", "edge", "verdict", "difference", "returned", "versions")
 # A share of the largest number for float32; sums and functions are rounded differently.
 _CLOSE = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-4}

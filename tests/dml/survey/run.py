@@ -1,4 +1,4 @@
-"""Run the survey on the real DirectML: ``make survey``, into graphfix/directml/survey.csv.
+"""Run the survey on the real DirectML: ``make survey``, into survey.csv of its facts.
 
 Each case is a node with inputs. Those of one opset share a session, twelve at a time, as long as
 all outputs are right; a case of another session is run alone before it is believed. What came of a
@@ -31,10 +31,10 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from edges import float_gap
 
-from graphfix.directml.placement import PlacementRules
-from graphfix.directml.support_queries import refusal_reason
 from graphfix.errors import GraphfixError
 from graphfix.facts.view import View
+from graphfix.providers.directml.placement import PlacementRules
+from graphfix.providers.directml.support_queries import refusal_reason
 from graphfix.runtime import process
 from graphfix.runtime.python import runner_for
 from graphfix.runtime.remote import RemoteSession
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from graphfix.runtime.process import Runner
 
 ROOT = Path(__file__).parents[3]
-TABLE = ROOT / "graphfix" / "directml" / "survey.csv"
+TABLE = ROOT / "graphfix" / "providers" / "directml" / "survey.csv"
 MODULES = (elementwise, along_axes, windows, layout, contrib)
 _TOGETHER = 12
 # A session of small nodes leaves some 100 MB under Wine, and a process takes seconds to start.
