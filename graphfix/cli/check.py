@@ -88,12 +88,10 @@ def check(
     from graphfix.job import checking
 
     page = _page.page_path(report, models)
-    asked = ",".join([*([] if spec is None else [spec]), *(["float16"] if half else [])])
-    checks = pipeline.resolve_passes(asked) if asked else []
-    adds_padding = padding and all(x.name != _PADDING for x in checks)
+    asked = [x for x in (spec, "float16" if half else "") if x]
     is_default = not asked and not padding
-    if is_default:
-        checks = checking.default_checks(ep)
+    checks = checking.default_checks(ep) if is_default else pipeline.resolve_passes(asked)
+    adds_padding = padding and all(x.name != _PADDING for x in checks)
     findings_by_model, checks_by_model, unread = _check_models(
         models, checks, ep, exclude, adds_padding=adds_padding, quiet=quiet
     )
