@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     Line = tuple[str, ...]
 
 
+def lines_in(path: Path, version: str) -> list[Line]:
+    """Return the lines of a version in a table, without their versions."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    return [tuple(line) for *line, versions in rows if version in versions.split()]
+
+
 def merge_lines(lines: Sequence[Line], version: str, path: Path) -> list[Line]:
     """Return a version's lines with those of the other versions in a table, in no order.
 
