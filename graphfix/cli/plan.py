@@ -34,7 +34,11 @@ def plan(model: str, dims: _options.Sizes | None, as_json: bool, verbose: bool) 
         prediction = planning.plan(model, dims=dims, progress=tell)
         prediction = planning.note_errors(prediction, model)
     if as_json:
-        _terminal.print_json(_terminal.with_header(source=model, plan=prediction.to_json()))
+        from graphfix.providers.versions import known_versions
+
+        versions = [*known_versions("dml", "")]
+        document = _terminal.with_header(source=model, versions=versions, plan=prediction.to_json())
+        _terminal.print_json(document)
     else:
         _terminal.print_paragraph(model)
         click.echo()
