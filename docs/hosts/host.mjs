@@ -26,6 +26,7 @@ export class Host {
   fit(tensor, shape, pad = 0, {front = false, rows = null} = {}) {
     if (same(tensor.dims, shape)) return tensor;
     const data = new tensor.data.constructor(product(shape));
+    if (pad && tensor.type === 'float16') throw new Error('float16 is padded with zeros only');
     if (pad) data.fill(typeof tensor.data[0] === 'bigint' ? BigInt(pad) : pad);
     for (let i = 0; i < data.length; i++) {
       let inside = true;

@@ -58,7 +58,7 @@ class Host:
         file = container["file"]
         if file not in self.sessions:
             options = onnxruntime.SessionOptions()
-            options.enable_mem_pattern = "DmlExecutionProvider" not in self.providers
+            options.enable_mem_pattern = "DmlExecutionProvider" not in str(self.providers)
             path = self.folder / file
             session = onnxruntime.InferenceSession(path, options, providers=self.providers)
             self.sessions[file] = session

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import importlib.util
 import json
 import os
@@ -10,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +23,7 @@ import pytest
 import graphfix
 from graphfix.shipping.build import ship_file
 from graphfix.shipping.container_spec import parse_containers
+from tests import browser
 from tests.passes.cached import FORMS, WIDTH
 from tests.shipping.conftest import saved
 from tests.shipping.test_first_call import CONTAINERS, source_in
@@ -337,3 +341,75 @@ def test_the_program_in_csharp(
 ) -> None:
     (tmp_path / "tokens.cs").write_text(marked("hosts-csharp"), encoding="utf-8")
     require_tokens(built(tmp_path / "tokens.cs"), decoder)
+
+
+class Serving(http.server.SimpleHTTPRequestHandler):
+    """A folder; the page says to the server what it shows in the end."""
+
+    WATCH = """<script>
+        const shown = document.getElementById("tokens");
+        const tell = () => fetch("/", {method: "POST", body: shown.textContent});
+        new MutationObserver(tell).observe(shown, {childList: true});
+        </script></html>"""
+
+    def do_GET(self) -> None:
+        if self.path != "/":
+            super().do_GET()
+            return
+        page = (HOSTS / "browser.html").read_text(encoding="utf-8").replace("</html>", self.WATCH)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(page.encode())
+
+    def do_POST(self) -> None:
+        shown = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.send_response(204)
+        self.end_headers()
+        self.server.shown.append(shown)  # type: ignore[attr-defined]
+        self.server.told.set()  # type: ignore[attr-defined]
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing of each file."""
+
+
+SOFTWARE_GPU = (
+    "--enable-unsafe-webgpu",
+    "--use-webgpu-adapter=swiftshader",
+    "--enable-features=Vulkan",
+)
+
+
+@browser.needed
+@pytest.mark.parametrize(
+    ("provider", "flags"), [("wasm", ("--disable-gpu",)), ("webgpu", SOFTWARE_GPU)]
+)
+def test_the_page_in_a_browser(
+    provider: str, flags: Sequence[str], decoder: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    if not (FETCHED / "node_modules/onnxruntime-web").is_dir():
+        pytest.skip("needs onnxruntime-web: make hosts")
+    folder, tokens = decoder
+    shutil.copytree(folder / "decoder", tmp_path / "decoder")
+    shutil.copy(HOSTS / "host.mjs", tmp_path)
+    (tmp_path / "node_modules").symlink_to(FETCHED / "node_modules")
+    handler = functools.partial(Serving, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.shown, server.told = [], threading.Event()  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        command = [browser.BROWSER, "--headless", "--no-sandbox", "--disable-background-networking"]
+        command += [*flags, f"--user-data-dir={tmp_path / 'profile'}"]
+        process = subprocess.Popen(
+            [*command, f"http://127.0.0.1:{server.server_port}/"], stderr=subprocess.DEVNULL
+        )
+        try:
+            server.told.wait(180)  # type: ignore[attr-defined]
+        finally:
+            process.terminate()
+            process.wait(30)
+            server.shutdown()
+        (shown,) = server.shown  # type: ignore[attr-defined]
+    used, _, text = shown.partition(": ")
+    if provider == "webgpu" and used == "wasm":
+        pytest.skip("this Chromium has no adapter for WebGPU")
+    assert (used, text.split()) == (provider, tokens)
