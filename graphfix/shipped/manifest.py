@@ -59,7 +59,8 @@ class InputPort(Port):
         kind: The role of the input.
         pad: The value where there is no content.
         valid: What a mask has where there is content; None of other inputs.
-        counted: Whether containers count the valid entries of this mask: they have to come first.
+        counted: Whether containers take from this mask or these lengths how long a clip is. What
+            is valid in such a mask has to come first.
     """
 
     kind: Kind = "data"

@@ -197,8 +197,8 @@ def _input(data: JsonField) -> InputPort:
     )
     if item.kind == "mask" and item.valid is None:
         data["valid"].refuse("no value of a mask where there is content")
-    if item.counted and item.kind != "mask":
-        data["counted"].refuse("true of an input that is no mask")
+    if item.counted and item.kind not in ("mask", "lengths"):
+        data["counted"].refuse("true of an input that is no mask and no lengths")
     return item
 
 

@@ -14,6 +14,7 @@ from graphfix.shipped.chunks import Chunk, split_into_chunks
 from graphfix.shipped.container_fit import DTYPES, require_inputs
 from graphfix.shipped.in_front import fit_in_front
 from graphfix.shipped.manifest import Container, InputPort, Manifest, Port
+from graphfix.shipped.ort_values import as_array
 from graphfix.wording import plural
 
 Sizes = Mapping[str, int]
@@ -116,6 +117,10 @@ class Stream:
             self._states[link.input] = self._session.hold(
                 fit_in_front(array, self._shape_of(port, sizes))
             )
+
+    def __repr__(self) -> str:
+        """Return the folder, and how far the stream has come."""
+        return f"<graphfix Stream of {str(self._session.folder)!r} behind {self._length}>"
 
     @property
     def outputs(self) -> list[str]:
@@ -433,7 +438,7 @@ class Stream:
         return names
 
     def _check_feeds(self, input_feed: Feeds) -> dict[str, Array]:
-        feeds = {name: np.asarray(array) for name, array in input_feed.items()}
+        feeds = {name: as_array(name, x) for name, x in input_feed.items()}
         for name in feeds:
             if name in self._state_names:
                 raise FeedError(f"{name!r} is a state, which the stream keeps: feed the others")

@@ -240,12 +240,12 @@ def _build_manifest(
 def _as_clip_input(item: InputPort, length_input: LengthInput | None) -> InputPort:
     """Return an input as the containers take it, which have this input of lengths.
 
-    With lengths, relative lengths are fed unchanged. A mask that is the lengths is counted.
+    Relative lengths are then fed unchanged.
     """
     if length_input is None:
         return item
     if length_input.input == item.name:
-        return dataclasses.replace(item, counted=length_input.kind == "mask")
+        return dataclasses.replace(item, counted=True)
     return dataclasses.replace(item, kind="data") if item.kind == "relative-lengths" else item
 
 

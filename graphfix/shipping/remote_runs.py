@@ -10,6 +10,7 @@ from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.scratch import Closable
 from graphfix.shipped.folder_files import open_folder
 from graphfix.shipped.manifest import Container
+from graphfix.shipped.references import require_own_references
 
 
 class RemoteRunner(Closable):
@@ -39,6 +40,7 @@ class RemoteRunner(Closable):
     ) -> tuple[list[Array], list[Any]]:
         """Run a container; return the requested outputs, and those that are fed back."""
         if container.file not in self.sessions:
+            require_own_references(self.folder, container.file, self.manifest)
             self.sessions[container.file] = self._open_session(self.folder / container.file)
         outputs = self.run_container(container, {k: x.numpy() for k, x in fed.items()})
         return [outputs[x] for x in output_names], [HostArray(outputs[x]) for x in state_names]

@@ -167,7 +167,11 @@ IMPOSSIBLE: tuple[tuple[str, object, str], ...] = (
     ("inputs.1.pad", 2**31, "inputs[1].pad is 2147483648, which is no number of tensor(int32)"),
     ("inputs.0.kind", "picture", "inputs[0].kind is 'picture', which is none of data, tokens"),
     ("inputs.1.valid", None, "no value of a mask where there is content"),
-    ("inputs.0.counted", True, "inputs[0].counted is True, which is true of an input that is no"),
+    (
+        "inputs.0.counted",
+        True,
+        "counted is True, which is true of an input that is no mask",
+    ),
     ("inputs.0.counted", 0, "inputs[0].counted is 0, which is neither true nor false"),
     ("batch", "N", "batch is 'N', which is no dim with a size"),
     ("batch", "T", "batch is 'T', which is padded"),
