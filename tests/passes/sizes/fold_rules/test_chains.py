@@ -13,8 +13,8 @@ from graphfix.passes.sizes.fold_rules.chains import CHAIN_OPERATORS, simplify_ch
 from tests.passes.models import model
 
 INPUTS = """m (float[B, T, 4] x, float[B, T, 4] z, int64[B] i, int32[B] j, bool[B] b,
-    float16[B] h, float[3, 8] t, float[B, 0] none, float[B, 2] some, bool go, double[B] d, uint8[B] u, int8[B] e,
-    bool[1, 1] c2, int64[B, 1] places, int64[B, M] rows, float any, int64[1] k, float[1] f1) => (out)
+    float16[B] h, float[3, 8] t, float[B, 0] none, float[B, 2] some, bool go, uint8[B] u,
+    int8[B] e, int64[B, 1] places, int64[B, M] rows, int64[1] k, float[1] f1) => (out)
     <float one = {1}, float[1] one1 = {1}, float two = {2}, float[1, 1, 1, 1] wide = {1},
      int64 nil = {0}, int64 unit = {1}, int64[1] nil1 = {0}, int64[1] unit1 = {1},
      int64[1] two1 = {2}, int64[1] three1 = {3}, int64[1] minus1 = {-1}, int64[1] five1 = {5},
@@ -216,7 +216,8 @@ def test_a_type_that_is_not_known_is_no_cast() -> None:
         ("p = Unsqueeze <axes = [1]> (i) y = GatherND (t, p)", 12,
          "Gather(t, Squeeze(p) axes=(-1,)) axis=0"),
         ("s = Slice <starts = [1], ends = [3], axes = [1]> (t) "
-         "y = Slice <starts = [1], ends = [2], axes = [1]> (s)", 9, "Slice(t) starts=(2,) ends=(3,) axes=(1,)"),
+         "y = Slice <starts = [1], ends = [2], axes = [1]> (s)", 9,
+         "Slice(t) starts=(2,) ends=(3,) axes=(1,)"),
     ],
 )  # fmt: skip
 def test_what_takes_its_place_at_an_opset(body: str, opset: int, result: str | None) -> None:
