@@ -20,6 +20,7 @@ INPUTS = """m (float[B, P, 4] past, float[B, S, 4] x, float[B, P] padded, int64[
     int64[B, M] rows, int64 axis, float[B, P, P, 4] square) => (float y)
     <int64 nil = {0}, int64 one = {1}, int64 minus = {-1}, int64[1] nil1 = {0}, int64[1] one1 = {1},
      int64[1] two1 = {2}, int64[1] three1 = {3}, int64[1] minus1 = {-1}, int64[1] minus2 = {-2},
+     int64[1, 2] back2 = {-1, -2}, int64[1, 2] mixed2 = {0, -1},
      int64[2] back = {-1, -2}, int64[2] mixed = {-1, 0}, int64[2] both = {1, 2},
      int64[1] end = {9223372036854775807}, int64[1] end32 = {2147483647},
      int64[1] less = {2147483646}, int64[2] flat = {0, -1}, int64[3] same = {0, 0, 4},
@@ -325,6 +326,8 @@ CASES = {
     "y = Gather <axis = 1> (keys, back)": [],
     "y = Gather <axis = 1> (keys, nil)": [ONE_FROM_FIRST],
     "y = Gather <axis = 1> (keys, mixed)": [ONE_FROM_FIRST],
+    "y = Gather <axis = 1> (keys, back2)": [],
+    "y = Gather <axis = 1> (keys, mixed2)": [ONE_FROM_FIRST],
     "n = Sub (t, one) y = Gather <axis = 1> (keys, n)": [],
     "n = Concat <axis = 0> (p1, minus1) y = Gather <axis = 1> (keys, n)": [],
     "n = Concat <axis = 0> (p1, nil1) y = Gather <axis = 1> (keys, n)": [
@@ -367,6 +370,7 @@ CASES = {
     "y = Slice (keys, minus2, p1, one1)": [],
     "y = Slice (keys, one1, end, one1)": [FROM_FIRST],
     "y = Slice (keys, nil1, minus1, one1)": [],  # all but the last
+    "y = Slice (keys, minus2, nil1, one1)": [FROM_FIRST],
     "y = Slice (keys, nil1, one1, one1)": [FROM_FIRST],
     "y = Slice (keys, p1, one1, one1)": [FROM_FIRST],
     "y = Slice (keys, fed, end, one1)": ["y: where it cuts is not known"],
