@@ -320,7 +320,8 @@ class Stream:
             if own & self._growing_dims:
                 entries = slice(0, self._shape_of(port, chunk_sizes)[axis])
             elif self._new_dim in own:
-                entries = slice(chunk.start, chunk.start + chunk.valid)
+                start = _start_along(size, self._new_dim, chunk.start, chunk_sizes)
+                entries = slice(start, start + size_of(size, chunk_sizes))
             else:
                 continue
             part = part[(slice(None),) * axis + (entries,)]
@@ -467,3 +468,11 @@ class Stream:
             if name not in available:
                 raise FeedError(f"the input {name!r} is missing")
         return feeds
+
+
+def _start_along(dim: int | str, new: str, start: int, sizes: Sizes) -> int:
+    """Return where a chunk begins along a dim: of `S + 16` at its start, of `2*S` at twice that."""
+    if not start or dim == new:
+        return start
+    at_start, at_none = (size_of(dim, {**sizes, new: n}) for n in (start, 0))
+    return at_start - at_none

@@ -57,6 +57,7 @@ from graphfix.shipping.stream_steps import (
 from graphfix.spec.quoting import quote_name
 
 _CACHE, _DIMS, _FAST, _ROUND, _BRANCH = "static-cache", "fix-dims", "fast", "float16", "fix-input"
+_PARTS = "plain-attention"
 _LATE = (_DIMS, _FAST, _ROUND, *(x.partition(":")[0] for x in registry.FUSIONS))
 
 
@@ -232,7 +233,8 @@ def ship_stream(
         PaddingError: A cache of one size cannot be analysed.
         FeedError: The model does not run.
     """
-    spec = passes or ",".join(["directml", _CACHE, _DIMS, _FAST, *([_ROUND] if float16 else [])])
+    usual_passes = [_PARTS, "directml", _CACHE, _DIMS, _FAST, *([_ROUND] if float16 else [])]
+    spec = passes or ",".join(usual_passes)
     if branch := branch_input_of(model):
         spec = f"{_BRANCH}:{quote_name(branch)}=true,{spec}"
     model = fix_and_fold_inputs(model, spec)
