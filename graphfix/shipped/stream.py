@@ -289,7 +289,7 @@ class Stream:
         outputs = {}
         for name, array in zip(names, arrays, strict=True):
             result = self._outputs[name]
-            array = array if result.dims else array.reshape(())
+            array = array.reshape(()) if array.size == 1 and not result.dims else array
             part = self._shape_of(result, chunk_sizes)
             if len(part) != array.ndim or any(map(operator.gt, part, array.shape)):
                 raise FeedError(
