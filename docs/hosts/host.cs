@@ -61,12 +61,14 @@ namespace Graphfix
             }
         }
 
-        public static HostTensor Filled(TensorElementType type, long[] shape, Func<long, double> valueAt)
+        // The value of each element is a function of its indices along the last two axes.
+        public static HostTensor Filled(TensorElementType type, long[] shape, Func<long, long, double> valueAt)
         {
             long last = shape.Length == 0 ? 1 : shape[shape.Length - 1], count = Count(shape);
+            long rows = shape.Length < 2 ? 1 : shape[shape.Length - 2];
             int width = Element(type, 0).Length;
             var bytes = new byte[count * width];
-            for (long i = 0; i < count; i++) Element(type, valueAt(i % last)).CopyTo(bytes, i * width);
+            for (long i = 0; i < count; i++) Element(type, valueAt(i % last, i / last % rows)).CopyTo(bytes, i * width);
             return new HostTensor(type, shape, bytes);
         }
 
@@ -75,7 +77,7 @@ namespace Graphfix
         {
             if (Shape.SequenceEqual(shape)) return this;
             int width = Element(Type, 0).Length;
-            HostTensor fitted = Filled(Type, shape, _ => pad);
+            HostTensor fitted = Filled(Type, shape, (i, row) => pad);
             for (long i = 0; i < Count(shape); i++)
             {
                 bool inside = true;
@@ -201,7 +203,7 @@ namespace Graphfix
                 tensor = tensor.Fit(ShapeOf(input.Value, padded), input.Value.GetProperty("pad").GetDouble());
                 fed[input.Key] = tensor.Fit(ShapeOf(input.Value, full), 0, false, (int)(Number(input.Value, "rows") ?? -1)); // copies
             }
-            if (lengths != null) fed[lengths] = HostTensor.Filled(TensorElementType.Int64, new[] { batch == null ? 1 : full[batch] }, _ => length);
+            if (lengths != null) fed[lengths] = HostTensor.Filled(TensorElementType.Int64, new[] { batch == null ? 1 : full[batch] }, (i, row) => length);
             return RunContainer(container, Outputs.Keys.ToList(), fed)
                 .ToDictionary(x => x.Key, x => x.Value.Fit(ShapeOf(Outputs[x.Key], valid)));
         }
@@ -303,7 +305,7 @@ namespace Graphfix
                     if (outputsOf.ContainsKey(input.Key))
                     {
                         fed[input.Key] = held.ContainsKey(input.Key)
-                            ? held[input.Key].Fit(shape, 0, true) : HostTensor.Filled(Types[Host.Text(input.Value, "type")], shape, _ => 0);
+                            ? held[input.Key].Fit(shape, 0, true) : HostTensor.Filled(Types[Host.Text(input.Value, "type")], shape, (i, row) => 0);
                     }
                     else if (!fed.ContainsKey(input.Key) && !encoder.Contains(input.Key))
                     {
@@ -315,7 +317,7 @@ namespace Graphfix
                 {
                     string told = Host.Text(cache, "told");
                     long padding = cache.GetProperty("grows").GetBoolean() ? padded[dim] - valid : 0, entries = now[Host.Text(cache, "dim")] - padding;
-                    if (told != "") fed[told] = HostTensor.Filled(TensorElementType.Int64, new[] { 1L }, _ => entries);
+                    if (told != "") fed[told] = HostTensor.Filled(TensorElementType.Int64, new[] { 1L }, (i, row) => entries);
                 }
                 var found = host.RunContainer(container, host.Outputs.Keys.ToList(), fed);
                 held = outputsOf.ToDictionary(x => x.Key, x => found[x.Value]);
@@ -342,10 +344,12 @@ namespace Graphfix
                 long[] now = added;
                 foreach (var input in host.Inputs.Where(x => !outputsOf.ContainsKey(x.Key) && !given.ContainsKey(x.Key)))
                 {
-                    var values = new Dictionary<string, Func<long, double>>
+                    var dims = input.Value.GetProperty("dims").EnumerateArray().ToList();
+                    bool causal = dims.Count > 1 && dims[dims.Count - 2].ValueKind == JsonValueKind.String && Follows(dims[dims.Count - 2].GetString());
+                    var values = new Dictionary<string, Func<long, long, double>>
                     {
-                        ["tokens"] = i => now[i], ["positions"] = i => first + i,
-                        ["mask"] = _ => input.Value.GetProperty("valid").GetDouble(),
+                        ["tokens"] = (i, row) => now[i], ["positions"] = (i, row) => first + i,
+                        ["mask"] = (i, row) => input.Value.GetProperty(!causal || i <= Length + row ? "valid" : "pad").GetDouble(),
                     };
                     if (!values.TryGetValue(Host.Text(input.Value, "kind"), out var valueAt)) continue;
                     given[input.Key] = HostTensor.Filled(Types[Host.Text(input.Value, "type")], Host.ShapeOf(input.Value, sizes), valueAt);

@@ -309,7 +309,8 @@ class Stream {
         Tensor tensor{type_of(port), Host::shape_of(port, sizes), {}};
         for (int64_t i = 0; i < count_of(tensor.shape); i++) {
           const int64_t at = i % tensor.shape.back();
-          const double value = kind == "mask" ? port["valid"].get<double>() : kind == "tokens" ? added.at(at) : seen + at;
+          double value = kind == "positions" ? seen + at : kind == "tokens" ? added.at(at) : 0;
+          if (kind == "mask") value = sees(port, tensor.shape, i) ? port["valid"] : port["pad"];
           const auto one = element(tensor.type, value);
           tensor.bytes.insert(tensor.bytes.end(), one.begin(), one.end());
         }
@@ -350,6 +351,13 @@ class Stream {
     for (const auto& [name, output] : opening["gives"].items()) outputs.push_back(output);
     const Tensors found = host_.run_container(opening["container"], outputs, fed);
     for (const auto& [name, output] : opening["gives"].items()) encoded_[name] = found.at(output);
+  }
+
+  // Whether a token sees an entry: a mask with a row for each new token hides those behind it.
+  bool sees(const Json& mask, const Shape& shape, int64_t index) const {
+    const size_t rank = shape.size();
+    if (rank < 2 || !mask["dims"][rank - 2].is_string() || !follows(mask["dims"][rank - 2])) return true;
+    return index % shape[rank - 1] <= length_ + index / shape[rank - 1] % shape[rank - 2];
   }
 
   static ONNXTensorElementDataType type_of(const Json& port) {

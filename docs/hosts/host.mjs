@@ -169,13 +169,16 @@ export class Stream {
     this.encoded = Object.fromEntries(Object.entries(gives).map(([name, output]) => [name, found[output]]));
   }
 
-  // A tensor for an input: each element has the value of its index along the last axis.
+  // A tensor for an input: the value of each element by its indices along the last two axes.
   tensor(port, shape, valueAt = () => 0) {
     const name = port.type.slice('tensor('.length, -1);
     const [type, array] = TYPES[name] ?? [name, Uint8Array];
     const data = new array(product(shape));
     const plain = typeof data[0] === 'bigint' ? BigInt : Number;
-    for (let i = 0; i < data.length; i++) data[i] = plain(valueAt(i % last(shape)));
+    const width = last(shape), height = shape.length > 1 ? shape[shape.length - 2] : 1;
+    for (let i = 0; i < data.length; i++) {
+      data[i] = plain(valueAt(i % width, Math.floor(i / width) % height));
+    }
     return new this.host.ort.Tensor(type, data, shape);
   }
 
@@ -226,11 +229,14 @@ export class Stream {
     return link ? this.host.shapeOf(this.host.outputs.get(link.output), sizes)[link.axis] : counted;
   }
 
+  follows(dim) {
+    const derived = this.host.manifest.derived.find((x) => x.name === dim);
+    return dim === this.dim || Object.keys(derived?.of ?? {}).some((x) => this.follows(x));
+  }
+
   // Join an output of several parts along the axis that follows how much is new.
   join(name, parts) {
-    const derived = new Map(this.host.manifest.derived.map((x) => [x.name, Object.keys(x.of)]));
-    const follows = (dim) => dim === this.dim || (derived.get(dim) ?? []).some(follows);
-    const axis = this.host.outputs.get(name).dims.findIndex(follows);
+    const axis = this.host.outputs.get(name).dims.findIndex((dim) => this.follows(dim));
     if (axis < 0 || parts.length === 1) return last(parts);
     const shape = [...parts[0].dims], inner = product(shape.slice(axis + 1));
     shape[axis] = parts.reduce((sum, part) => sum + part.dims[axis], 0);
@@ -254,7 +260,13 @@ export class Stream {
     for (; tokens.length < count; tokens.push(...added)) {
       const sizes = this.sizes(containers[0], this.length, added.length);
       for (const port of inputs.filter((x) => !this.outputsOf.has(x.name) && !(x.name in feeds))) {
-        const values = {tokens: (i) => added[i], positions: (i) => seen + i, mask: () => port.valid};
+        const causal = port.dims.length > 1 && this.follows(port.dims[port.dims.length - 2]);
+        const sees = (i, row) => !causal || i <= this.length + row;
+        const values = {
+          tokens: (i) => added[i],
+          positions: (i) => seen + i,
+          mask: (i, row) => (sees(i, row) ? port.valid : port.pad),
+        };
         if (!(port.kind in values)) continue;
         feeds[port.name] = this.tensor(port, this.host.shapeOf(port, sizes), values[port.kind]);
       }

@@ -229,6 +229,10 @@ class Stream:
                 return np.concatenate(parts, axis)
         return parts[-1]
 
+    def has_row_per_token(self, mask):
+        """Return whether a mask says for each new token what it sees."""
+        return len(mask["dims"]) > 1 and self.follows(mask["dims"][-2])
+
     def follows(self, dim):
         """Return whether a dim follows from how much is new."""
         derived = {x["name"]: x["of"] for x in self.manifest["derived"]}
@@ -245,10 +249,14 @@ class Stream:
             values = {"tokens": new, "positions": np.arange(seen, seen + len(new))}
             text = {}
             for name, port in self.inputs.items():
-                value = port["valid"] if port["kind"] == "mask" else values.get(port["kind"])
-                if value is not None and name not in self.outputs_of:
-                    array = np.broadcast_to(value, shape_of(port, sizes))
-                    text[name] = array.astype(dtype_of(port))
+                if name in self.outputs_of or port["kind"] not in (*values, "mask"):
+                    continue
+                array = np.broadcast_to(
+                    values.get(port["kind"], port["valid"]), shape_of(port, sizes)
+                )
+                if port["kind"] == "mask" and self.has_row_per_token(port):
+                    array = np.where(np.tri(*array.shape[-2:], self.length), array, port["pad"])
+                text[name] = array.astype(dtype_of(port))
             logits = next(iter(self.run({**text, **(feeds or {})}).values()))
             seen, feeds = seen + len(new), None
             new = [int(logits[0, -1].argmax())]

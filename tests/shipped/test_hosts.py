@@ -24,7 +24,7 @@ import graphfix
 from graphfix.shipping.build import ship_file
 from graphfix.shipping.container_spec import parse_containers
 from tests import browser
-from tests.passes.cached import FORMS, WIDTH
+from tests.passes.cached import FORMS, WIDTH, table
 from tests.shipping.conftest import saved
 from tests.shipping.test_first_call import CONTAINERS, source_in
 
@@ -269,31 +269,59 @@ def test_other_languages(
 # The page
 
 
-def marked(name: str) -> str:
-    """Return the block of the page that is marked with a name."""
+def marked(name: str, prompt: str = "7") -> str:
+    """Return the block of the page that is marked with a name, with another prompt."""
     text = (ROOT / "docs/hosts.md").read_text(encoding="utf-8")
     (block,) = re.findall(rf"<!-- tested: {name} -->\n```\w+\n(.*?)```", text, re.DOTALL)
-    return str(block)
+    return str(block).replace("7", prompt)
 
 
-@pytest.fixture(scope="module")
-def decoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """A folder with the decoder of the page, and the tokens that follow."""
+# A decoder whose mask says for each new token what it sees, and is added to the scores.
+CAUSAL = (
+    OPSET
+    + f"""text (int64[1, S] tokens, float[1, S, total] attention_mask,
+    float[1, past, 4] past_key, float[1, past, 4] past_value)
+    => (float[1, S, 8] logits, float[1, grown, 4] present_key, float[1, grown, 4] present_value)
+<{table("embedding", 8, 4)}, {table("wk", 4, 4)}, {table("wv_", 4, 4)}, {table("head_", 4, 8)}>
+{{ h = Gather (embedding, tokens) k = MatMul (h, wk) v = MatMul (h, wv_)
+  present_key = Concat <axis = 1> (past_key, k) present_value = Concat <axis = 1> (past_value, v)
+  turned = Transpose <perm = [0, 2, 1]> (present_key) scores = MatMul (h, turned)
+  hidden = Add (scores, attention_mask) weights = Softmax <axis = -1> (hidden)
+  seen = MatMul (weights, present_value) y = Add (h, seen) logits = MatMul (y, head_) }}"""
+)
+
+
+@pytest.fixture(scope="module", params=["of the page", "with a row per token"])
+def decoder(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str, list[str]]:
+    """A folder with a decoder, a prompt, and the tokens that follow it."""
     folder = tmp_path_factory.mktemp("page")
-    sizes = parse_containers(["S=1,16"])
-    source = ROOT / "models/qwen3-decoder/model.onnx"
-    assert ship_file(source, folder / "decoder", sizes, cache=(64,)).ok
+    source, name, prompt = ROOT / "models/qwen3-decoder/model.onnx", "input_ids", [7]
+    if request.param != "of the page":
+        source, name, prompt = saved(CAUSAL, folder / "causal.onnx"), "tokens", [7, 3, 1, 5]
+    sizes = parse_containers(["S=1,4"])
+    done = ship_file(source, folder / "decoder", sizes, cache=(32,))
+    assert done.ok, str(done.whole)
     stream = graphfix.Session(folder / "decoder", ["CPUExecutionProvider"]).stream()
-    tokens = [7]
+    tokens, new = [], prompt
     for _ in range(20):
-        mask = np.ones((1, stream.length + 1), np.int64)
-        (logits,) = stream.run(None, {"input_ids": np.array([tokens[-1:]]), "attention_mask": mask})
-        tokens.append(int(logits[0, -1].argmax()))
-    return folder, [str(x) for x in tokens[1:]]
+        mask = np.ones((1, stream.length + len(new)), np.int64)
+        if request.param != "of the page":
+            below = np.tri(len(new), stream.length + len(new), stream.length)
+            mask = np.where(below, 0, -1e4).astype(np.float32)[None]
+        (logits,) = stream.run(None, {name: np.array([new]), "attention_mask": mask})
+        new = [int(logits[0, -1].argmax())]
+        tokens += new
+    assert len({*tokens}) > 1
+    return folder, ", ".join(map(str, prompt)), [str(x) for x in tokens]
 
 
-def require_tokens(command: list[str], decoder: tuple[Path, list[str]]) -> None:
-    folder, tokens = decoder
+Decoder = tuple[Path, str, list[str]]
+
+
+def require_tokens(command: list[str], decoder: Decoder) -> None:
+    folder, _, tokens = decoder
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=120
     )
@@ -301,25 +329,25 @@ def require_tokens(command: list[str], decoder: tuple[Path, list[str]]) -> None:
     assert done.stdout.split() == tokens
 
 
-def test_the_program_in_python(decoder: tuple[Path, list[str]]) -> None:
-    code = f"import sys; sys.path.insert(0, {str(HOSTS)!r})\n{marked('hosts-python')}"
+def test_the_program_in_python(decoder: Decoder) -> None:
+    code = f"import sys; sys.path.insert(0, {str(HOSTS)!r})\n{marked('hosts-python', decoder[1])}"
     require_tokens([sys.executable, "-c", code], decoder)
 
 
 @pytest.mark.usefixtures("node")
-def test_the_program_in_javascript(decoder: tuple[Path, list[str]]) -> None:
+def test_the_program_in_javascript(decoder: Decoder) -> None:
     folder = decoder[0]
     shutil.copy(HOSTS / "host.mjs", folder)
-    (folder / "tokens.mjs").write_text(marked("hosts-node"), encoding="utf-8")
+    (folder / "tokens.mjs").write_text(marked("hosts-node", decoder[1]), encoding="utf-8")
     if not (folder / "node_modules").exists():
         (folder / "node_modules").symlink_to(FETCHED / "node_modules")
     require_tokens(["node", "tokens.mjs"], decoder)
 
 
 def test_the_program_in_cpp(
-    compiled: Callable[..., list[str]], decoder: tuple[Path, list[str]], tmp_path: Path
+    compiled: Callable[..., list[str]], decoder: Decoder, tmp_path: Path
 ) -> None:
-    (tmp_path / "tokens.cpp").write_text(marked("hosts-cpp"), encoding="utf-8")
+    (tmp_path / "tokens.cpp").write_text(marked("hosts-cpp", decoder[1]), encoding="utf-8")
     require_tokens(compiled(tmp_path / "tokens.cpp"), decoder)
 
 
@@ -337,9 +365,9 @@ def test_the_options_for_directml_in_cpp(
 
 
 def test_the_program_in_csharp(
-    built: Callable[..., list[str]], decoder: tuple[Path, list[str]], tmp_path: Path
+    built: Callable[..., list[str]], decoder: Decoder, tmp_path: Path
 ) -> None:
-    (tmp_path / "tokens.cs").write_text(marked("hosts-csharp"), encoding="utf-8")
+    (tmp_path / "tokens.cs").write_text(marked("hosts-csharp", decoder[1]), encoding="utf-8")
     require_tokens(built(tmp_path / "tokens.cs"), decoder)
 
 
@@ -357,6 +385,7 @@ class Serving(http.server.SimpleHTTPRequestHandler):
             super().do_GET()
             return
         page = (HOSTS / "browser.html").read_text(encoding="utf-8").replace("</html>", self.WATCH)
+        page = page.replace("[7]", f"[{self.server.prompt}]")  # type: ignore[attr-defined]
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
         self.end_headers()
@@ -385,17 +414,18 @@ SOFTWARE_GPU = (
     ("provider", "flags"), [("wasm", ("--disable-gpu",)), ("webgpu", SOFTWARE_GPU)]
 )
 def test_the_page_in_a_browser(
-    provider: str, flags: Sequence[str], decoder: tuple[Path, list[str]], tmp_path: Path
+    provider: str, flags: Sequence[str], decoder: Decoder, tmp_path: Path
 ) -> None:
     if not (FETCHED / "node_modules/onnxruntime-web").is_dir():
         pytest.skip("needs onnxruntime-web: make hosts")
-    folder, tokens = decoder
+    folder, prompt, tokens = decoder
     shutil.copytree(folder / "decoder", tmp_path / "decoder")
     shutil.copy(HOSTS / "host.mjs", tmp_path)
     (tmp_path / "node_modules").symlink_to(FETCHED / "node_modules")
     handler = functools.partial(Serving, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.shown, server.told = [], threading.Event()  # type: ignore[attr-defined]
+        server.prompt = prompt  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
         command = [browser.BROWSER, "--headless", "--no-sandbox", "--disable-background-networking"]
         command += [*flags, f"--user-data-dir={tmp_path / 'profile'}"]
