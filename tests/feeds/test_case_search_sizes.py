@@ -197,3 +197,34 @@ def test_the_same_sizes_are_tried_once() -> None:
     assert len(sizes) == len({*sizes})
     fixed = "m (float[2, 3] x) => (float[2, 3] y) { y = Relu (x) }"
     assert len(Search(fixed).tried) == 5  # other numbers each time
+
+
+def test_caches_are_empty_short_and_long() -> None:
+    text = """m (float[B, T, 4] x, float[B, P, 4] past)
+        => (float[B, T, 4] y, float[B, U, 4] present)
+        { present = Concat <axis = 1> (past, x) y = Neg (x) }"""
+    search = Search(text)
+    assert search.sizes("T", "P") == [(7, 4), (1, 0), (2, 1), (23, 9), (40, 16)]
+    tied = Search(text, lambda dims: dims["P"] == 0)
+    assert {case.dims["P"] for case in tied.cases} == {0}
+
+
+def test_lengths_beside_rows_that_a_user_asks_for() -> None:
+    found = Search(FRAMES, dims={"B": [2] * 6}).sizes("B", "T")
+    assert found[:5] == [(2, 7), (2, 23), (2, 40), (2, 1), (2, 2)]
+
+
+def test_work_is_counted_to_the_last_multiplication(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """m (float[B, T, 4] x) => (float[B, T, T] y) {
+        t = Transpose <perm = [0, 2, 1]> (x) y = MatMul (x, t) }"""
+    for most, longest in ((4 * 224 * 224, 224), (4 * 224 * 224 - 1, 162)):
+        monkeypatch.setattr(case_search, "_ENOUGH_WORK", most)
+        search = Search(text, lambda dims: dims["T"] == 98)
+        assert max(search.sizes("T")) == (longest,)
+
+
+def test_four_sizes_are_named_and_the_others_counted() -> None:
+    for count in (4, 5):
+        with pytest.raises(FeedError) as caught:
+            Search(FRAMES, lambda _: False, dims={"B": [1] * count, "T": [*range(1, count + 1)]})
+        assert ("and 1 more)" in str(caught.value)) is (count == 5)
