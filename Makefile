@@ -130,11 +130,13 @@ windows: $(STAMP)  ## Run the tests natively in the Windows Python of make dml (
 	$(PIP) install --quiet 'uv>=0.7'
 	UV=$(BIN)/uv dml/windows.sh $(WINDOWS)
 
-edges: $(STAMP)  ## Run every operator at edge values on the real DirectML (half an hour)
-	$(BIN)/python tests/dml/edges.py
+# What was run is kept in build/edges and build/survey: a run that was stopped goes on where it was.
+DIRECTMLS ?= directml windowsml
+edges: $(STAMP)  ## Run every operator at edge values on both DirectMLs (an hour; DIRECTMLS=directml)
+	for x in $(DIRECTMLS); do GRAPHFIX_DML_VERSION=$$x $(BIN)/python tests/dml/edges.py || exit; done
 
-survey: $(STAMP)  ## Run a case of each kind of each operator on the real DirectML (two hours)
-	$(BIN)/python tests/dml/survey/run.py
+survey: $(STAMP)  ## Run a case of each kind of each operator on both DirectMLs (an hour)
+	for x in $(DIRECTMLS); do GRAPHFIX_DML_VERSION=$$x $(BIN)/python tests/dml/survey/run.py || exit; done
 
 wheel: $(STAMP)  ## Build a wheel into dist/ and check what is in it
 	rm -rf build/lib build/bdist.* dist

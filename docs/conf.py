@@ -39,6 +39,7 @@ CONTENTS = {
         "docs/reduce",
         "docs/check",
         "docs/directml",
+        "docs/providers",
         "docs/bench",
         "docs/zoo",
         "docs/library",

@@ -36,7 +36,7 @@ FLOORS = (
     "lengths",
     "shipped",
     "runtime",
-    "directml",
+    "providers",
     "editing",
     "facts",
     "files",

@@ -25,13 +25,23 @@ def require_described(manifest: Manifest, container: Container, path: Path, sess
     opening, wanted = manifest.opening, {x.name for x in manifest.outputs}
     if opening is not None and opening.container == container:
         wanted = {*opening.gives.values()}
-    if missing := (inputs.keys() - described.keys()) | (wanted - outputs.keys()):
+    missing = (inputs.keys() - described.keys()) | (wanted - outputs.keys())
+    if manifest.stream is None:  # a clip is fed as a whole, a step what the container takes
+        missing |= described.keys() - inputs.keys()
+    if missing:
         raise ModelError(
             f"{path}: {min(missing)!r:.80} is in one of it and {NAME}, and not in the other; "
             "ship the model again"
         )
-    for name, port in inputs.items():
-        _require_same(path, name, port, *described[name])
+    for port in manifest.outputs:
+        shape = outputs[port.name].shape if port.name in outputs else []
+        if shape and port.dims and len(shape) != len(port.dims):
+            raise ModelError(
+                f"{path}: the output {port.name!r:.80} has {len(shape)} dims, and "
+                f"{len(port.dims)} by {NAME}; ship the model again"
+            )
+    for name, actual in inputs.items():
+        _require_same(path, name, actual, *described[name])
     states = () if manifest.stream is None else manifest.stream.states
     for state in states if wanted >= {x.output for x in states} else ():
         if state.input in inputs:

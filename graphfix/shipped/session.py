@@ -320,6 +320,14 @@ class Session:
         outputs |= stream.states() if state_outputs & {*names} else {}
         return [outputs[x] for x in names]
 
+    def open_container(self, container: Container) -> None:
+        """Make the session of a container, unless there is one.
+
+        Raises:
+            ModelError: ONNX Runtime rejects it, or it is not what the manifest says.
+        """
+        self._session_of(container)
+
     def hold(self, array: Array) -> OrtValue:
         """Copy an array to the device that containers run on."""
         return OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"), self._device)
@@ -386,12 +394,13 @@ class Session:
                     results[i] = self._run_fallback(names, clips[i], lengths[i], run_options)
                 continue
             container = self.manifest.containers[index]
+            session = self._session_of(container)  # it has the sizes that are allocated below
             rows = container_fit.rows_in(self.manifest, container)
             for start in range(0, len(members), rows):
                 part = members[start : start + rows]
                 fits = [self._fit(index, lengths[i]) for i in part]
                 fed = container_fit.join_clips(self.manifest, rows, [clips[i] for i in part], fits)
-                arrays = self._sessions.run(self._session_of(container), names, fed, run_options)
+                arrays = self._sessions.run(session, names, fed, run_options)
                 for row, (i, fit) in enumerate(zip(part, fits, strict=True)):
                     pairs = zip(names, arrays, strict=True)
                     results[i] = [fit.cut_output(self._outputs[name], x, row) for name, x in pairs]

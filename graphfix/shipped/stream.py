@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -37,6 +38,9 @@ class ContainerRunner(Protocol):
 
     folder: Any
     manifest: Manifest
+
+    def open_container(self, container: Container) -> None:
+        """Open a container that has not been opened yet."""
 
     def hold(self, array: Array) -> DeviceArray:
         """Return an array as an input of several runs."""
@@ -100,7 +104,9 @@ class Stream:
             if array is not None and link.axis is not None:
                 self._length = array.shape[link.axis]
         self._cache_sizes = self._cache_sizes_for(self._length)
-        container_sizes = self._containers_with(self._cache_sizes)[0].sizes
+        container = self._containers_with(self._cache_sizes)[0]
+        self._session.open_container(container)  # it has the sizes that are allocated below
+        container_sizes = container.sizes
         sizes = self._with_derived(container_sizes)
         original_sizes = self._with_derived(
             {**container_sizes, **self._cache_lengths(self._length, container_sizes)}
@@ -229,6 +235,7 @@ class Stream:
             x in self._held_inputs and self._held_inputs[x][0] is feeds[x] for x in opening.inputs
         ):
             return {x: self._held_inputs[x][0] for x in opening.gives}
+        self._session.open_container(opening.container)
         fed = {}
         container_sizes = self._with_derived(
             {**self._manifest.containers[0].sizes, **opening.container.sizes}
@@ -261,6 +268,7 @@ class Stream:
         container = next(
             x for x in self._containers_with(level) if x.sizes[self._new_dim] == chunk.size
         )
+        self._session.open_container(container)
         chunk_sizes = self._with_derived(
             {**sizes, **self._cache_lengths(length, sizes), self._new_dim: chunk.valid}
         )
@@ -281,8 +289,14 @@ class Stream:
         outputs = {}
         for name, array in zip(names, arrays, strict=True):
             result = self._outputs[name]
-            array = array if result.dims else array.reshape(())
-            outputs[name] = fit_in_front(array, self._shape_of(result, chunk_sizes))
+            array = array.reshape(()) if array.size == 1 and not result.dims else array
+            part = self._shape_of(result, chunk_sizes)
+            if len(part) != array.ndim or any(map(operator.gt, part, array.shape)):
+                raise FeedError(
+                    f"the output {name!r} has shape {[*array.shape]} in {container.file}, and "
+                    f"{[*part]} of it should be valid; ship the model again"
+                )
+            outputs[name] = fit_in_front(array, part)
         after = {x.input: value for x, value in zip(links, new_states, strict=True)}
         return outputs, after, self._length_after(chunk_sizes, length)
 
@@ -306,7 +320,8 @@ class Stream:
             if own & self._growing_dims:
                 entries = slice(0, self._shape_of(port, chunk_sizes)[axis])
             elif self._new_dim in own:
-                entries = slice(chunk.start, chunk.start + chunk.valid)
+                start = _start_along(size, self._new_dim, chunk.start, chunk_sizes)
+                entries = slice(start, start + size_of(size, chunk_sizes))
             else:
                 continue
             part = part[(slice(None),) * axis + (entries,)]
@@ -453,3 +468,11 @@ class Stream:
             if name not in available:
                 raise FeedError(f"the input {name!r} is missing")
         return feeds
+
+
+def _start_along(dim: int | str, new: str, start: int, sizes: Sizes) -> int:
+    """Return where a chunk begins along a dim: of `S + 16` at its start, of `2*S` at twice that."""
+    if not start or dim == new:
+        return start
+    at_start, at_none = (size_of(dim, {**sizes, new: n}) for n in (start, 0))
+    return at_start - at_none

@@ -26,8 +26,8 @@ from graphfix.lengths.length_input import LengthInput
 from graphfix.paths import StrPath, require_path
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.half_outputs import computes_in_half
+from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.runtime.own_errors import raises_own_errors
-from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require_provider
 from graphfix.runtime.scratch import ScratchFolder
 from graphfix.shipped.manifest import NAME, InputPort, Manifest
@@ -195,7 +195,7 @@ def _ship_once(order: ShipOrder, folder: Path) -> Shipped:
         padding = []
         for path, container in zip(paths, facts.containers, strict=True):
             for provider in dict.fromkeys(("cpu", order.ep)):
-                tell(f"proving {path.name} on {LABELS[provider]}")
+                tell(f"proving {path.name} on {PROVIDERS[provider].label}")
                 padding.append(order.prove(path, container, path.name, provider))
         session_proof = None
         if all(x.verdict.ok for x in padding):

@@ -39,11 +39,15 @@ class RemoteRunner(Closable):
         run_options: object = None,
     ) -> tuple[list[Array], list[Any]]:
         """Run a container; return the requested outputs, and those that are fed back."""
+        self.open_container(container)
+        outputs = self.run_container(container, {k: x.numpy() for k, x in fed.items()})
+        return [outputs[x] for x in output_names], [HostArray(outputs[x]) for x in state_names]
+
+    def open_container(self, container: Container) -> None:
+        """Open a container that has not been opened yet."""
         if container.file not in self.sessions:
             require_own_references(self.folder, container.file, self.manifest)
             self.sessions[container.file] = self._open_session(self.folder / container.file)
-        outputs = self.run_container(container, {k: x.numpy() for k, x in fed.items()})
-        return [outputs[x] for x in output_names], [HostArray(outputs[x]) for x in state_names]
 
     def run_container(self, container: Container, feeds: Feeds) -> Feeds:
         """Run a container and return all its outputs."""
