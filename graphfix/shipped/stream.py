@@ -14,7 +14,7 @@ from graphfix.runtime.port import Array, Feeds
 from graphfix.shipped.chunks import Chunk, split_into_chunks
 from graphfix.shipped.container_fit import DTYPES, require_inputs
 from graphfix.shipped.in_front import fit_in_front
-from graphfix.shipped.manifest import Container, InputPort, Manifest, Port
+from graphfix.shipped.manifest import Container, Dim, InputPort, Manifest, Port
 from graphfix.shipped.ort_values import as_array
 from graphfix.wording import plural
 
@@ -320,8 +320,8 @@ class Stream:
             if own & self._growing_dims:
                 entries = slice(0, self._shape_of(port, chunk_sizes)[axis])
             elif self._new_dim in own:
-                start = _start_along(size, self._new_dim, chunk.start, chunk_sizes)
-                entries = slice(start, start + size_of(size, chunk_sizes))
+                start = self._start_along(size, chunk.start, chunk_sizes)
+                entries = slice(start, start + self._shape_of(port, chunk_sizes)[axis])
             else:
                 continue
             part = part[(slice(None),) * axis + (entries,)]
@@ -338,6 +338,15 @@ class Stream:
         return parts[-1] if axis is None or len(parts) == 1 else np.concatenate(parts, axis)
 
     # Lengths
+
+    def _start_along(self, dim: Dim, start: int, sizes: Sizes) -> int:
+        """Return where a chunk begins along a dim: of `S + 16` at its start, of `2*S` at twice."""
+        if not start or isinstance(dim, int) or dim == self._new_dim:
+            return start
+        at_start, at_none = (
+            self._with_derived({**sizes, self._new_dim: n})[dim] for n in (start, 0)
+        )
+        return at_start - at_none
 
     def _shape_of(self, port: Port, sizes: Sizes) -> tuple[int, ...]:
         """Return the shape of an input or output at these sizes, derived ones among them.
@@ -468,11 +477,3 @@ class Stream:
             if name not in available:
                 raise FeedError(f"the input {name!r} is missing")
         return feeds
-
-
-def _start_along(dim: int | str, new: str, start: int, sizes: Sizes) -> int:
-    """Return where a chunk begins along a dim: of `S + 16` at its start, of `2*S` at twice that."""
-    if not start or dim == new:
-        return start
-    at_start, at_none = (size_of(dim, {**sizes, new: n}) for n in (start, 0))
-    return at_start - at_none
