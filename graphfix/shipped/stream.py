@@ -14,7 +14,7 @@ from graphfix.runtime.port import Array, Feeds
 from graphfix.shipped.chunks import Chunk, split_into_chunks
 from graphfix.shipped.container_fit import DTYPES, require_inputs
 from graphfix.shipped.in_front import fit_in_front
-from graphfix.shipped.manifest import Container, Dim, InputPort, Manifest, Port
+from graphfix.shipped.manifest import Container, InputPort, Manifest, Port
 from graphfix.shipped.ort_values import as_array
 from graphfix.wording import plural
 
@@ -320,7 +320,7 @@ class Stream:
             if own & self._growing_dims:
                 entries = slice(0, self._shape_of(port, chunk_sizes)[axis])
             elif self._new_dim in own:
-                start = self._start_along(size, chunk.start, chunk_sizes)
+                start = self._start_along(port, axis, chunk.start, chunk_sizes)
                 entries = slice(start, start + self._shape_of(port, chunk_sizes)[axis])
             else:
                 continue
@@ -332,21 +332,22 @@ class Stream:
             self._held_inputs[port.name] = (array, value)
         return value
 
-    def _join_chunks(self, port: Port, parts: Sequence[Array]) -> Array:
-        behind = self._manifest.dims_behind
-        axis = next((i for i, x in enumerate(port.dims) if self._new_dim in behind(x)), None)
-        return parts[-1] if axis is None or len(parts) == 1 else np.concatenate(parts, axis)
-
-    # Lengths
-
-    def _start_along(self, dim: Dim, start: int, sizes: Sizes) -> int:
-        """Return where a chunk begins along a dim: of `S + 16` at its start, of `2*S` at twice."""
+    def _start_along(self, port: Port, axis: int, start: int, sizes: Sizes) -> int:
+        """Return where a chunk begins along an axis: of ``2*S`` at twice its start."""
+        dim = port.dims[axis]
         if not start or isinstance(dim, int) or dim == self._new_dim:
             return start
         at_start, at_none = (
             self._with_derived({**sizes, self._new_dim: n})[dim] for n in (start, 0)
         )
         return at_start - at_none
+
+    def _join_chunks(self, port: Port, parts: Sequence[Array]) -> Array:
+        behind = self._manifest.dims_behind
+        axis = next((i for i, x in enumerate(port.dims) if self._new_dim in behind(x)), None)
+        return parts[-1] if axis is None or len(parts) == 1 else np.concatenate(parts, axis)
+
+    # Lengths
 
     def _shape_of(self, port: Port, sizes: Sizes) -> tuple[int, ...]:
         """Return the shape of an input or output at these sizes, derived ones among them.
