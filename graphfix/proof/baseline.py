@@ -1,6 +1,7 @@
 """The original's outputs on the test cases, with which a repaired model is compared."""
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,8 +33,9 @@ from graphfix.proof.branches import BranchRecord
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Array, Mask, Tolerance
 from graphfix.proof.content import ContentMasks
+from graphfix.proof.noise import Noise, NoiseSource, count_runs
 from graphfix.proof.output_record import find_silent_outputs, positive_inputs_note
-from graphfix.proof.own_rounding import OwnRounding, measure_noise, measure_own_rounding
+from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
 from graphfix.proof.state_steps import StepChain, run_chains
 from graphfix.runtime.compared_session import Opened, open_default_session, open_original
 from graphfix.runtime.port import Feeds
@@ -43,12 +45,11 @@ from graphfix.wording import group_pairs
 
 Outputs = dict[str, Array]
 Sizes = Mapping[str, Sequence[int]]
+Channels = dict[str, ChannelScales]
 
 
 # How many cases with a full first row get garbage in their padding.
 _POISONED = 2
-# How many samples of the noise of a channel are enough, and how many runs at least and at most.
-_NOISE_SAMPLES, _NOISE_RUNS = 12, (3, 8)
 # How many inputs are changed, one by one, to see whether an output changes; not dozens of caches.
 _MOST_CHANGED_INPUTS = 16
 
@@ -116,7 +117,8 @@ class Baseline:
         self._makes_cases = False
         self._default_outputs: dict[str, Outputs] | None = None
         self._own_rounding: dict[bool, OwnRounding | None] = {}
-        self._noisy_channels: dict[tuple[str, Ep, bool], dict[str, ChannelScales]] = {}
+        self._noisy_channels: dict[tuple[str, Ep, bool], Channels] = {}
+        self._noisy_steps: dict[tuple[str, Ep, bool], list[Channels]] = {}
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
     def leak_notes(self, compared: Collection[Poison]) -> tuple[str, ...]:
@@ -170,56 +172,65 @@ class Baseline:
         return self._own_rounding.get(optimize)
 
     @cached_property
-    def channels(self) -> dict[str, ChannelScales]:
-        """Return the scales of the channels of each output of floats, over all cases."""
+    def channels(self) -> Channels:
+        """Return the scales of the channels of each output of floats, over all cases and steps."""
         usual = [x for x in self.runs if not x.case.poison] or self.runs
         named = [
             (name, (array, self._content_mask(name, run)))
-            for run in usual
+            for run in (*usual, *(step for chain in self.chains for step in _runs_of(chain)))
             for name, array in run.outputs.items()
             if array.dtype.kind in "fV"
         ]
         return {name: ChannelScales.of_output(x) for name, x in group_pairs(named).items()}
 
     def noisy_channels(
-        self, run: OriginalRun, ep: Ep, *, in_half: bool
-    ) -> dict[str, ChannelScales]:
+        self, run: OriginalRun, ep: Ep, *, in_half: bool, forced: ir.Model | None = None
+    ) -> Channels:
         """Return the scales with how far the original differs from itself in a case.
 
         Args:
             run: The case.
             ep: Where the repaired model runs.
             in_half: Whether the repaired model may round to float16.
+            forced: The original with a branch forced, if the case was run on that.
         """
         key = run.case.name, ep, in_half
         if key not in self._noisy_channels:
             self._tell(f"how far the original differs from itself, {run.case.name}")
-            noise = measure_noise(
-                self._source,
-                self.graph,
-                (run.case.feeds, run.outputs),
-                self._noise_runs(run),
-                self.budget.part,
-                ep,
-                in_half=in_half,
+            noise = self._noise_source(ep, in_half, forced).measure_case(
+                run.case.feeds, run.outputs, self.channels, self.budget.part
             )
-            self._noisy_channels[key] = {
-                name: scales.with_noise(
-                    [_where(self._content_mask(name, run), x) for x in noise.get(name, ())]
-                )
-                for name, scales in self.channels.items()
-            }
+            self._noisy_channels[key] = self._with_noise(run, noise)
         return self._noisy_channels[key]
 
-    def _noise_runs(self, run: OriginalRun) -> int:
-        """Return how often a case is run again, for enough samples of noise in each channel."""
-        samples = (
-            scales.samples_in(run.outputs[name].shape)
+    def noisy_steps(self, chain: StepChain, ep: Ep, *, in_half: bool) -> list[Channels]:
+        """Return the scales with how far the original differs from itself in each step.
+
+        It is fed its own states, so that what one step rounds otherwise is seen in the next.
+        """
+        key = chain.cases[0].name, ep, in_half
+        if key not in self._noisy_steps:
+            self._tell(f"how far the original differs from itself, {chain.cases[0].name}")
+            noise = self._noise_source(ep, in_half).measure_steps(
+                functools.partial(chain.play, self.graph),
+                chain.outputs,
+                count_runs(self.channels, chain.outputs[0]),
+                self.budget.part,
+            )
+            self._noisy_steps[key] = list(map(self._with_noise, _runs_of(chain), noise))
+        return self._noisy_steps[key]
+
+    def _noise_source(self, ep: Ep, in_half: bool, forced: ir.Model | None = None) -> NoiseSource:
+        graph = forced or self.graph
+        return NoiseSource(forced or self._source, graph, ep, in_half)
+
+    def _with_noise(self, run: OriginalRun, noise: Noise) -> Channels:
+        return {
+            name: scales.with_noise(
+                [_where(self._content_mask(name, run), x) for x in noise.get(name, ())]
+            )
             for name, scales in self.channels.items()
-            if name in run.outputs
-        )
-        least = min((x for x in samples if x), default=1)
-        return min(max(_NOISE_SAMPLES // least, _NOISE_RUNS[0]), _NOISE_RUNS[1])
+        }
 
     def _content_mask(self, name: str, run: OriginalRun) -> Mask | None:
         if not run.case.is_ragged or name not in run.outputs:
@@ -468,6 +479,12 @@ class Baseline:
                     f"in case {case.name!r}",
                 )
         return masks
+
+
+def _runs_of(chain: StepChain) -> list[OriginalRun]:
+    """Return the steps of a chain as runs of cases."""
+    steps = zip(chain.cases, chain.outputs, strict=True)
+    return [OriginalRun(case, dict(outputs)) for case, outputs in steps]
 
 
 def _finite_masks(case: Case, outputs: Outputs) -> dict[str, Mask]:

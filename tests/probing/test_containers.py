@@ -14,6 +14,7 @@ from graphfix.feeds.clips import FILLS
 from graphfix.lengths.length_input import KEY
 from graphfix.probing import containers
 from graphfix.probing.containers import PaddedCheck
+from graphfix.proof.allowance import USUAL
 from graphfix.proof.compare import Tolerance
 from graphfix.runtime.run_errors import RunError
 
@@ -142,14 +143,14 @@ def test_each_content_has_a_container() -> None:
 def test_float16_has_a_wider_tolerance_unless_one_is_given() -> None:
     half = PLAIN.replace("float[", "float16[")
     wide = prepared(half)
-    assert wide.tolerance == Tolerance().for_half()
+    assert wide.tolerance == USUAL.for_half()
     notes = ["the model computes in float16, so it may differ 100 times more"]
     assert run(half).run_notes(True)[:1] == notes
     assert prepared(half, PLAIN).tolerance == prepared(PLAIN, half).tolerance == wide.tolerance
     mine = Tolerance(max_abs=0.5)
     assert prepared(half, tolerance=mine).tolerance is mine
     assert notes[0] not in run(half, tolerance=mine).run_notes(True)
-    assert prepared(PLAIN).tolerance == Tolerance()
+    assert prepared(PLAIN).tolerance == USUAL
     assert notes[0] not in run(PLAIN).run_notes(True)
 
 

@@ -77,7 +77,7 @@ def test_passes_that_write_something_else() -> None:
     assert found.expected is not None
     np.testing.assert_array_equal(found.expected, 2 * floats(3))
     np.testing.assert_array_equal(found.got, np.zeros(3))
-    assert "differs by 6" in found.text
+    assert "differs by 2, allowed 0.0002 where it is 2" in found.text
 
 
 def test_a_run_that_is_slow() -> None:

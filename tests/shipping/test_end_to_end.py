@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphfix.probing.unpadded import Clip
-from graphfix.proof.compare import Tolerance
+from graphfix.proof.by_channel import ChannelRule
 from graphfix.proof.own_rounding import OwnRounding
 from graphfix.shipping import end_to_end
 from graphfix.shipping.end_to_end import prove_end_to_end
@@ -40,7 +40,7 @@ def test_a_quantized_model_is_allowed_what_it_differs_from_itself(
         yield lambda *_: {"y": array * np.float32(factor)}
 
     monkeypatch.setattr(end_to_end, "open_isolated_session", session)
-    proof = prove_end_to_end(tmp_path, clips, Tolerance(), lambda: own)
+    proof = prove_end_to_end(tmp_path, clips, ChannelRule(), lambda: own)
     assert proof.ok is ok
     assert (str(OWN) in str(proof)) is (ok and own is not None)
     assert proof.to_json()["clips"] == 2
@@ -62,4 +62,4 @@ def test_what_need_not_be_allowed_is_not_measured(
 
     monkeypatch.setattr(end_to_end, "open_isolated_session", session)
     clips = [Clip(n, {}, {"y": array}) for n in lengths]
-    assert prove_end_to_end(tmp_path, clips, Tolerance(), measure).ok is bool(lengths)
+    assert prove_end_to_end(tmp_path, clips, ChannelRule(), measure).ok is bool(lengths)

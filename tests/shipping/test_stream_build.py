@@ -13,6 +13,7 @@ from graphfix.cache_axes.cache_input import CacheInput
 from graphfix.engine.report import Report
 from graphfix.errors import PaddingError
 from graphfix.job.rounding_search import MARGINS
+from graphfix.proof.by_channel import ChannelRule
 from graphfix.proof.compare import Tolerance
 from graphfix.shipped.manifest import Cache, InputPort, StateLink, Streaming
 from graphfix.shipping import stream_build
@@ -33,7 +34,7 @@ def order_of(spec: str = "static-cache,fix-dims", plan: StreamPlan | None = None
         plan or plan_of(),
         spec,
         "past",
-        Tolerance(),
+        ChannelRule(),
         "cpu",
         lambda _: None,
         {},
@@ -178,7 +179,6 @@ def test_if_the_proof_fails_nothing_is_fused(
     monkeypatch.setattr(stream_build, "fix_and_fold_inputs", lambda model, spec: model)
     monkeypatch.setattr(stream_build, "branch_input_of", lambda model: "")
     monkeypatch.setattr(stream_build, "expand_state_globs", lambda model, states: states)
-    monkeypatch.setattr(stream_build, "computes_in_half", lambda model: False)
     order = {"passes": "", "float16": False, "strict": False, "tolerance": None, **given}
     result = ship_stream(
         Path("m.onnx"), Path("out"), None, parse_containers(["S=1"]),  # type: ignore[arg-type]
@@ -196,7 +196,7 @@ def test_a_branch_is_chosen_and_a_tolerance_kept(monkeypatch: pytest.MonkeyPatch
 
     def ship_once(order: StreamOrder, folder: Path, uses: object) -> object:
         specs.append(order.spec)
-        assert order.tolerance is wanted
+        assert order.rule == ChannelRule(wanted)
         return SimpleNamespace(ok=True)
 
     def fix_inputs(model: object, spec: str) -> object:
@@ -208,7 +208,6 @@ def test_a_branch_is_chosen_and_a_tolerance_kept(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(stream_build, "fix_and_fold_inputs", fix_inputs)
     monkeypatch.setattr(stream_build, "branch_input_of", lambda model: "use cache")
     monkeypatch.setattr(stream_build, "expand_state_globs", lambda model, states: states)
-    monkeypatch.setattr(stream_build, "computes_in_half", lambda model: False)
     ship_stream(
         Path("m.onnx"), Path("out"), None, parse_containers(["S=1"]),  # type: ignore[arg-type]
         cache=(8,), states=(), axis="", passes="static-cache,fix-dims", float16=False, ep="cpu",
