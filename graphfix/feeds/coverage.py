@@ -53,6 +53,8 @@ def measure_coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
             covered.append(f"{quote_name(name)} {span}")
             if signature.rules.allows_more(group, sizes[-1]):
                 missing.append(f"{quote_name(name)} > {sizes[-1]}")
+                if len(sizes) > 1:
+                    missing.append(f"some remainders of {quote_name(name)} {_moduli_text(sizes)}")
     pairs = _untried_pairs(cases, signature)
     missing += pairs[:_MOST_PAIRS]
     if len(pairs) > _MOST_PAIRS:
@@ -60,6 +62,14 @@ def measure_coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
     if starts_at_one:  # graphs that need more than one element have no size of 0 either
         missing.append("sizes of 0")
     return Coverage(tuple(covered), tuple(missing))
+
+
+def _moduli_text(sizes: Sequence[int]) -> str:
+    """Return modulo which numbers some remainder is that of no size, in words."""
+    distinct = len({*sizes})
+    whole = [x for x in range(1, distinct + 1) if len({size % x for size in sizes}) == x]
+    gaps = [str(x) for x in range(2, whole[-1]) if x not in whole]
+    return f"modulo {', '.join([*gaps, f'{whole[-1] + 1} and more'])}"
 
 
 def _untried_pairs(cases: Sequence[Case], signature: Signature) -> list[str]:
@@ -178,9 +188,7 @@ def _check_number_uses(item: Input, cases: Sequence[Case]) -> Iterator[tuple[str
     if item.role.kind == "data" and kind in "fV":
         if uses.ties:
             yield f"halves and equal elements of {item.name!r}", any(map(_has_ties, arrays))
-        if uses.guarded:
-            guarded = any(not np.isfinite(x).all() for x in arrays)
-            yield f"NaN or infinity in {item.name!r}", guarded
+        yield f"NaN or infinity in {item.name!r}", any(not np.isfinite(x).all() for x in arrays)
     elif item.role.kind == "int" and item.role.free and np.dtype(item.dtype).itemsize > 2:
         largest = max((int(np.abs(x).max(initial=0)) for x in arrays), default=0)
         power = 31 if np.dtype(item.dtype).itemsize > 4 else 24

@@ -87,6 +87,7 @@ class Baseline:
         branches: Which branches the original took.
         constants: Arrays for inputs that are constants in the repaired model.
         left_out: Cases that would have cost too much.
+        unmet: Sizes at which a graph decides and that no case has.
         ignored_inputs: Inputs whose change reached no output.
         chains: Steps, each fed the states of the one before; empty for a model without states.
     """
@@ -112,6 +113,7 @@ class Baseline:
         self.constants: dict[str, Array] = {}
         self.branches = BranchRecord(graph)
         self.left_out: list[str] = []
+        self.unmet: list[str] = []
         self.chains: list[StepChain] = []
         self.ignored_inputs: list[str] = []
         self._makes_cases = False
@@ -184,7 +186,13 @@ class Baseline:
         return {name: ChannelScales.of_output(x) for name, x in group_pairs(named).items()}
 
     def noisy_channels(
-        self, run: OriginalRun, ep: Ep, *, in_half: bool, forced: ir.Model | None = None
+        self,
+        run: OriginalRun,
+        ep: Ep,
+        *,
+        in_half: bool,
+        forced: ir.Model | None = None,
+        scales: Channels | None = None,
     ) -> Channels:
         """Return the scales with how far the original differs from itself in a case.
 
@@ -193,14 +201,15 @@ class Baseline:
             ep: Where the repaired model runs.
             in_half: Whether the repaired model may round to float16.
             forced: The original with a branch forced, if the case was run on that.
+            scales: The scales; by default those over all cases.
         """
         key = run.case.name, ep, in_half
         if key not in self._noisy_channels:
             self._tell(f"how far the original differs from itself, {run.case.name}")
             noise = self._noise_source(ep, in_half, forced).measure_case(
-                run.case.feeds, run.outputs, self.channels, self.budget.part
+                run.case.feeds, run.outputs, scales or self.channels, self.budget.part
             )
-            self._noisy_channels[key] = self._with_noise(run, noise)
+            self._noisy_channels[key] = self._with_noise(run, noise, scales)
         return self._noisy_channels[key]
 
     def noisy_steps(self, chain: StepChain, ep: Ep, *, in_half: bool) -> list[Channels]:
@@ -224,12 +233,14 @@ class Baseline:
         graph = forced or self.graph
         return NoiseSource(forced or self._source, graph, ep, in_half)
 
-    def _with_noise(self, run: OriginalRun, noise: Noise) -> Channels:
+    def _with_noise(
+        self, run: OriginalRun, noise: Noise, scales: Channels | None = None
+    ) -> Channels:
         return {
-            name: scales.with_noise(
+            name: own.with_noise(
                 [_where(self._content_mask(name, run), x) for x in noise.get(name, ())]
             )
-            for name, scales in self.channels.items()
+            for name, own in (scales or self.channels).items()
         }
 
     def _content_mask(self, name: str, run: OriginalRun) -> Mask | None:
@@ -326,7 +337,7 @@ class Baseline:
             OriginalRun(case, outputs[case.name], _finite_masks(case, outputs[case.name]))
             for case in cases
         ]
-        self.dropped, self.left_out = cases.dropped, cases.left_out
+        self.dropped, self.left_out, self.unmet = cases.dropped, cases.left_out, cases.unmet
 
     def _try_cases(
         self, session: Opened, dims: Sizes, seed: int, *, positive: bool = False
@@ -349,6 +360,7 @@ class Baseline:
             constants=self.constants,
             length_input=length_input if self._repair_reads_lengths() else None,
             frames=length_input is not None,
+            repaired=self._after(),
         )
         return cases, outputs
 

@@ -18,6 +18,7 @@ from graphfix.errors import ModelError
 from graphfix.files.model_input import PathOrModel
 from graphfix.proof.allowance import ChannelScales
 from graphfix.proof.between_roundings import rounds_somewhere
+from graphfix.proof.by_channel import scales_of
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
 from graphfix.proof.other_roundings import change_last_bits, change_weights
 from graphfix.runtime.local_session import Session
@@ -121,8 +122,9 @@ def measure_own_rounding(
         tolerance: The usual tolerance.
         seconds: After how long no other run begins.
         optimize: Whether it is about sessions with ONNX Runtime's optimizations.
-        channels: The scales of the channels of each output, where they count.
+        channels: The scales of the channels of each output; by default those of the runs.
     """
+    usual = scales_of(x for _, outputs in runs for x in outputs.items())
 
     def add_run(cause: str, outputs: Mapping[str, Array], rerun: Mapping[str, Array]) -> None:
         diffs, channel_diffs = (
@@ -130,7 +132,7 @@ def measure_own_rounding(
                 compare(name, "", x, rerun[name], tolerance, channels=scales.get(name))
                 for name, x in outputs.items()
             ]
-            for scales in ({}, channels or {})
+            for scales in (dict[str, ChannelScales](), channels or usual)
         )
         own.add_run(cause, diffs, tolerance, channel_diffs)
 

@@ -25,7 +25,7 @@ from graphfix.proof.allowance import USUAL
 from graphfix.proof.baseline import Baseline, BaselineCache, Channels, OriginalRun, Outputs
 from graphfix.proof.between_roundings import RoundingSegments
 from graphfix.proof.budget import SECONDS, Budget
-from graphfix.proof.by_channel import Diffs, compare_by_channel
+from graphfix.proof.by_channel import Diffs, compare_by_channel, scales_of
 from graphfix.proof.compare import Array, Mask, OutputDiff, Tolerance
 from graphfix.proof.declared_shapes import DeclaredShapes, Place
 from graphfix.proof.default_session import DefaultSessionCheck
@@ -67,6 +67,8 @@ __all__ = [
 
 # The usual number of cases, which progress assumes until the original has run them.
 _USUAL_CASES = 18
+# So many sizes are named at which a graph decides and that no case has.
+_MOST_UNMET = 3
 
 
 class Options(TypedDict, total=False):
@@ -384,8 +386,10 @@ class _Verification:
         self._forced = forcing.runs
         try:
             for forced, run, outputs in forcing.run_both(self._repaired_feeds):
-                noisy = functools.partial(self._noisy_channels, run, forced)
-                diffs = self._compare_as_rounded(run, outputs, noisy)
+                # Its outputs may be of another size than what the other branch returns.
+                scales = scales_of(run.outputs.items())
+                noisy = functools.partial(self._noisy_channels, run, forced, scales)
+                diffs = self._compare_as_rounded(run, outputs, noisy, scales=scales)
                 self._diffs_by_case[run.case.name] = diffs
         except ModelError as error:
             raise _RepairedFailedError(str(error)) from error
@@ -451,18 +455,28 @@ class _Verification:
         return self._widen(run, outputs, noisy, diffs)
 
     def _compare_channels(
-        self, run: OriginalRun, outputs: Mapping[str, Array], noisy: NoisyScales
+        self,
+        run: OriginalRun,
+        outputs: Mapping[str, Array],
+        noisy: NoisyScales,
+        scales: Channels | None = None,
     ) -> Diffs:
         """Compare outputs, each channel with its own scale and with its noise, if that is due."""
         return compare_by_channel(
             functools.partial(self._judge.compare_case, run, outputs),
-            self._original.channels,
+            scales or self._original.channels,
             noisy,
         )
 
-    def _noisy_channels(self, run: OriginalRun, forced: ir.Model | None = None) -> Channels:
-        in_half = self._gate.whole
-        return self._original.noisy_channels(run, self._ep, in_half=in_half, forced=forced)
+    def _noisy_channels(
+        self,
+        run: OriginalRun,
+        forced: ir.Model | None = None,
+        scales: Channels | None = None,
+    ) -> Channels:
+        return self._original.noisy_channels(
+            run, self._ep, in_half=self._gate.whole, forced=forced, scales=scales
+        )
 
     def _noisy_step(self, chain: StepChain, step: int) -> Channels:
         return self._original.noisy_steps(chain, self._ep, in_half=self._gate.whole)[step]
@@ -473,7 +487,13 @@ class _Verification:
         return self._compare_as_rounded(run, outputs, noisy, optimize=True)
 
     def _compare_as_rounded(
-        self, run: OriginalRun, outputs: Outputs, noisy: NoisyScales, *, optimize: bool = False
+        self,
+        run: OriginalRun,
+        outputs: Outputs,
+        noisy: NoisyScales,
+        *,
+        optimize: bool = False,
+        scales: Channels | None = None,
     ) -> Diffs:
         """Compare outputs; a quantized model may differ as far as the original from itself.
 
@@ -482,8 +502,9 @@ class _Verification:
             outputs: The repaired model's outputs.
             noisy: Returns the scales of channels with their noise in this run.
             optimize: Whether the sessions have ONNX Runtime's optimizations.
+            scales: The scales of the outputs' channels; by default those over all cases.
         """
-        diffs = self._compare_channels(run, outputs, noisy)
+        diffs = self._compare_channels(run, outputs, noisy, scales)
         return self._widen(run, outputs, noisy, diffs, optimize=optimize)
 
     def _widen(
@@ -569,6 +590,7 @@ class _Verification:
             not_tried=(
                 *more_steps,
                 *coverage.missing,
+                *original.unmet[:_MOST_UNMET],
                 *self._untaken,
                 *too_large,
                 *over_budget,

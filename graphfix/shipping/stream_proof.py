@@ -10,8 +10,9 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.files import io
+from graphfix.proof.allowance import ChannelScales
 from graphfix.proof.between_roundings import rounds_somewhere
-from graphfix.proof.by_channel import ChannelRule, MeasureNoise, OutputPair, Scales
+from graphfix.proof.by_channel import ChannelRule, MeasureNoise, OutputPair, Scales, scales_of
 from graphfix.proof.compare import Tolerance, compare
 from graphfix.proof.noise import Noise, add_differences, change_copy, count_runs
 from graphfix.proof.other_roundings import change_weights
@@ -98,12 +99,20 @@ def measure_own_rounding(
     if not rounds_somewhere(model):
         return None
     own = OwnRounding()
+    cause = "other last bits of its weights"
+    scales = scales_of(x for y in expected for outputs in y.outputs for x in outputs.items())
     for seed in range(_CHANGES):
         changed = run(change_weights(model, np.random.default_rng(seed)))
         for sequence, other in zip(expected, changed, strict=True):
             for outputs, other_outputs in zip(sequence.outputs, other.outputs, strict=True):
-                diffs = [compare(k, "", x, other_outputs[k], tolerance) for k, x in outputs.items()]
-                own.add_run("other last bits of its weights", diffs, tolerance)
+                diffs, channel_diffs = (
+                    [
+                        compare(k, "", x, other_outputs[k], tolerance, channels=channels.get(k))
+                        for k, x in outputs.items()
+                    ]
+                    for channels in (dict[str, ChannelScales](), scales)
+                )
+                own.add_run(cause, diffs, tolerance, channel_diffs)
     return own
 
 

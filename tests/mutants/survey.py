@@ -158,9 +158,7 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=4, help="faults of a kind in each graph")
     parser.add_argument("--every", type=int, default=1, help="only each so-manieth model")
     parser.add_argument("--log", type=Path, default=ROOT / "build" / "mutants.jsonl")
-    parser.add_argument(
-        "--resume", action="store_true", help="go on behind the log"
-    )
+    parser.add_argument("--resume", action="store_true", help="go on behind the log")
     parser.add_argument("--page", action="store_true", help="write docs/verification-mutants.md")
     options = parser.parse_args()
     chosen = [

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-OWN = OwnRounding({"other last bits": 0.01}, rms=0.01, runs=2)
+OWN = OwnRounding({"other last bits": 0.01}, rms=0.01, channel=100.0, runs=2)
 
 
 @pytest.mark.parametrize(
