@@ -303,7 +303,10 @@ def _round_to_ties(
     pairs = itertools.zip_longest(item.role.uses.thresholds, _HALVES)
     numbers = [x for pair in pairs for x in pair if x is not None and (x > 0 or not positive)]
     places = rng.permutation(array.size)[: math.ceil(array.size * _SHARE_OF_TIES)]
-    array.reshape(-1)[places] = np.resize(numbers, len(places))
+    flat = array.reshape(-1)
+    flat[places] = np.resize(numbers, len(places))
+    others = np.setdiff1d(np.arange(array.size), places)
+    flat[others[1:2]] = flat[others[: len(others[1:2])]]  # two are equal, however few
     return np.maximum(array, 0.125) if positive else array
 
 

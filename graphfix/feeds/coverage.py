@@ -1,6 +1,7 @@
 """Coverage of a set of cases: the conditions their arrays met, and those they did not."""
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -179,6 +180,8 @@ def _check_values(item: Input, arrays: Sequence[Array]) -> Iterator[tuple[str, b
             full_scale = item.role.full_scale.largest
             span, least = f"at full scale ({full_scale:,.0f})", full_scale / 2
         yield f"{item.name!r} {span}", largest > least
+        if arrays:
+            yield f"{item.name!r} beyond {math.ceil(largest):,}", False
 
 
 def _check_number_uses(item: Input, cases: Sequence[Case]) -> Iterator[tuple[str, bool]]:
@@ -188,13 +191,25 @@ def _check_number_uses(item: Input, cases: Sequence[Case]) -> Iterator[tuple[str
     if item.role.kind == "data" and kind in "fV":
         if uses.ties:
             yield f"halves and equal elements of {item.name!r}", any(map(_has_ties, arrays))
-        yield f"NaN or infinity in {item.name!r}", any(not np.isfinite(x).all() for x in arrays)
+        yield from _check_odd_floats(item.name, cases)
     elif item.role.kind == "int" and item.role.free and np.dtype(item.dtype).itemsize > 2:
         largest = max((int(np.abs(x).max(initial=0)) for x in arrays), default=0)
         power = 31 if np.dtype(item.dtype).itemsize > 4 else 24
         yield f"{item.name!r} over 2^{power}", largest > 2**power
     elif item.role.kind == "mask" and item.role.sure and kind in "iuf" and not item.role.is_addend:
         yield f"{item.name!r} other than 0 and 1", _has_other_values(arrays, item.role)
+
+
+def _check_odd_floats(name: str, cases: Sequence[Case]) -> Iterator[tuple[str, bool]]:
+    """Yield whether NaN and infinity were fed, other than as garbage in padding."""
+    arrays = [x.feeds[name] for x in cases if x.poison in ("", "guarded numbers")]
+    has_nan = any(np.isnan(x).any() for x in arrays)
+    has_infinity = any(np.isinf(x).any() for x in arrays)
+    if has_nan == has_infinity:
+        yield f"NaN or infinity in {name!r}", has_nan
+        return
+    yield f"NaN in {name!r}", has_nan
+    yield f"infinity in {name!r}", has_infinity
 
 
 def _has_ties(array: Array) -> bool:
@@ -236,5 +251,8 @@ def _check_integers(item: Input, values: Array) -> Iterator[tuple[str, bool]]:
         yield f"values of {item.name!r} other than {span}", False
     else:
         yield f"{len(values):,} values of {item.name!r} ({span})", True
+    info = np.iinfo(item.dtype)
+    if role.free and (low, high) != (info.min, info.max):
+        yield f"{item.name!r} beyond {low:,} to {high:,}", False
     if role.kind == "tokens" and not role.below and high < role.high - 1:
         yield f"the last id of {item.name!r}", False

@@ -388,7 +388,7 @@ class Baseline:
             with contextlib.suppress(RunError):
                 outputs = self._outputs_of(session, case)
                 tried = True
-                if any(not np.array_equal(x, outputs[n]) for n, x in run.outputs.items()):
+                if any(not _are_same(x, outputs[n]) for n, x in run.outputs.items()):
                     return True
         return not tried
 
@@ -491,6 +491,11 @@ class Baseline:
                     f"in case {case.name!r}",
                 )
         return masks
+
+
+def _are_same(expected: Array, actual: Array) -> bool:
+    """Return whether two outputs are equal, NaN where the other has NaN."""
+    return np.array_equal(expected, actual, equal_nan=expected.dtype.kind == "f")
 
 
 def _runs_of(chain: StepChain) -> list[OriginalRun]:
