@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from graphfix.errors import FeedError
-from graphfix.facts.symbolic.expressions import Dim, compile_dim
+from graphfix.facts.symbolic.expressions import Dim, Ints, compile_dim
 from graphfix.feeds.array_fill import is_image, is_wave
 from graphfix.feeds.arrays import CaseMaker
 from graphfix.feeds.case import Case, PerRow
@@ -293,8 +293,7 @@ class CoverSearch:
         signature, tried = self._signature, 0
         self._frames_left, self._most_frames = _TARGET_FRAMES, _TARGET_FRAMES // 2
         for targets in self._targets if self._usual else ():
-            met = (signature.group_sizes(case.dims) for case in self._cases)
-            if any(_meet_all(targets, signature.symbol_sizes(groups)) for groups in met):
+            if self._are_met_together(targets):
                 continue
             sizes = [x for x in self._sizes_meeting(targets) if self._is_affordable(x)]
             if not sizes and len(targets) == 1 and targets[0].number > 0 and not targets[0].other:
@@ -325,15 +324,26 @@ class CoverSearch:
         for group in (*signature.times, *filter(None, [signature.batch])):
             if group not in within or group in self._requested_sizes:
                 continue
-            for size in range(1, _LARGEST_TARGET):
-                groups = {**base, group: size}
-                try:
-                    sizes = signature.symbol_sizes(groups)
-                except FeedError:  # a dim such as T - 5 would be negative
-                    continue
-                if target.is_met(sizes):
-                    yield groups
-                    break
+            sizes = np.arange(1, _LARGEST_TARGET)
+            met = np.flatnonzero(target.are_met(self._symbol_arrays({**base, group: sizes})))
+            if met.size:
+                yield {**base, group: int(sizes[met[0]])}
+
+    def _are_met_together(self, targets: Sequence[SizeTarget]) -> bool:
+        """Return whether one of the cases meets all targets."""
+        cases = [self._signature.group_sizes(case.dims) for case in self._cases]
+        arrays = {group: np.asarray([x[group] for x in cases]) for group in cases[0]}
+        met = [target.are_met(self._symbol_arrays(arrays)) for target in targets]
+        return bool(np.logical_and.reduce(met).any())
+
+    def _symbol_arrays(self, groups: Mapping[str, int | Ints]) -> dict[str, Ints]:
+        """Return several sizes of each symbol, for those of each group."""
+        signature = self._signature
+        free = [x for x in signature.symbols() if x not in signature.derived]
+        sizes = {x: np.asarray(groups[signature.group_of(x)], np.int64) for x in free}
+        for symbol, dim in signature.derived.items():
+            sizes[symbol] = np.asarray(compile_dim(dim)(sizes))
+        return sizes
 
     # Inputs that select
 
@@ -407,7 +417,3 @@ class CoverSearch:
             for combination in first
             if combination not in had
         ]
-
-
-def _meet_all(targets: Sequence[SizeTarget], sizes: Mapping[str, int]) -> bool:
-    return all(target.is_met(sizes) for target in targets)

@@ -9,16 +9,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix import ops
-from graphfix.errors import FeedError
 from graphfix.facts.shapes import Shapes, is_in_input_sizes, shapes_of
-from graphfix.facts.symbolic.expressions import Dim, replace_symbols
-from graphfix.feeds.input import size_of_dim, symbols
+from graphfix.facts.symbolic.expressions import Dim, Ints, compile_dim, replace_symbols
+from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import is_op
+
+Mask = npt.NDArray[np.bool_]
 
 _LARGEST = 1 << 16
 # Of a modulus up to this that only the repaired model has, every remainder is a target.
@@ -44,13 +47,11 @@ class SizeTarget:
     modulus: int = 0
     other: Dim = 0
 
-    def is_met(self, sizes: Mapping[str, int]) -> bool:
-        """Return whether sizes meet it, given by symbol."""
-        try:
-            size = size_of_dim(self.dim, sizes) - size_of_dim(self.other, sizes)
-        except FeedError:  # a dim such as T - 5 would be negative
-            return False
-        return (size % self.modulus if self.modulus else size) == self.number
+    def are_met(self, sizes: Mapping[str, Ints]) -> Mask:
+        """Return at which of several sizes it is met, given by symbol."""
+        size = compile_dim(self.dim)(sizes) - compile_dim(self.other)(sizes)
+        met: Mask = (size % self.modulus if self.modulus else size) == self.number
+        return met
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -167,7 +168,10 @@ def _iter_targets(
             continue
         for dim in dims:
             if node in ops.COMPARISONS:
-                yield from (SizeTarget(dim, number + x) for x in (0, 1, -1))
+                # Sizes of 0 are not tried, but less of what follows from sizes may be.
+                least = int(isinstance(dim, ir.SymbolicDim) and dim.value in symbols(dim))
+                near = (number + x for x in (0, 1, -1))
+                yield from (SizeTarget(dim, x) for x in near if x >= least)
             else:
                 every = all_remainders and number <= _SMALL_MODULUS
                 remainders = range(number) if every else (0, number - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 
@@ -82,5 +83,6 @@ def test_a_target_says_what_it_wants() -> None:
     assert SizeTarget(a, 5).describe(names) == "T = 5"
     assert SizeTarget(a, 5, 11).describe(names) == "T modulo 11 = 5"
     assert SizeTarget(a, 5, 0, b).describe(names) == "T - B = 5"
-    assert SizeTarget(a, 5, 11).is_met({"a": 16})
-    assert SizeTarget(a, -1, 0, b).is_met({"a": 2, "b": 3})
+    sizes = {"a": np.array([5, 16, 17]), "b": np.array([6, 6, 18])}
+    assert SizeTarget(a, 5, 11).are_met(sizes).tolist() == [True, True, False]
+    assert SizeTarget(a, -1, 0, b).are_met(sizes).tolist() == [True, False, True]
