@@ -18,9 +18,9 @@ from graphfix.proof.budget import Budget
 from graphfix.proof.by_channel import ChannelRule, MeasureNoise, OutputPair, Scales
 from graphfix.proof.compare import Array, OutputDiff
 from graphfix.proof.noise import Noise, NoiseSource
+from graphfix.providers.table import Ep, ep_called
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.profiling import read_placement
-from graphfix.runtime.provider import PROVIDERS, Ep
 from graphfix.runtime.run_errors import RunError
 
 Outputs = dict[str, Array]
@@ -38,8 +38,7 @@ def observe_run(
     cases = trial.cases_for(entrant)
     cases = [cases[0], *cases, cases[0]]
     expected = reference.outputs_at(cases)
-    ep = next(x for x, provider in PROVIDERS.items() if provider == trial.runner.provider)
-    rule = replace(rule, measure_noise=reference.noise_at(cases, ep))
+    rule = replace(rule, measure_noise=reference.noise_at(cases, ep_called(trial.runner.provider)))
     worst: dict[tuple[str, str], OutputDiff] = {}
     case = cases[0]
     try:

@@ -17,10 +17,10 @@ from graphfix.errors import ModelError
 from graphfix.proof.allowance import ChannelScales, Floats
 from graphfix.proof.compare import Array
 from graphfix.proof.other_roundings import change_last_bits, change_results, change_weights
+from graphfix.providers.table import Ep
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.model_source import Source
 from graphfix.runtime.port import Feeds
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
 
 Outputs = Mapping[str, Array]

@@ -111,15 +111,14 @@ def prove_end_to_end(
                 OutputPair(name, case, clip.outputs[name], x, str(number))
                 for name, x in outputs.items()
             ]
-    return judge_pairs(pairs, rule, measure, of="clip")
+    return compare_outputs(pairs, rule, measure)
 
 
-def judge_pairs(
+def compare_outputs(
     pairs: Sequence[OutputPair],
     rule: ChannelRule,
-    measure: Callable[[], OwnRounding | None],
-    *,
-    of: str,
+    measure: Callable[[], OwnRounding | None] = lambda: None,
+    of: str = "clip",
 ) -> SessionProof:
     """Compare all outputs; a quantized model may differ as far as the original from itself.
 

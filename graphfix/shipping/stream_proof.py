@@ -17,12 +17,12 @@ from graphfix.proof.compare import Tolerance, compare
 from graphfix.proof.noise import Noise, add_differences, change_copy, count_runs
 from graphfix.proof.other_roundings import change_weights
 from graphfix.proof.own_rounding import OwnRounding
+from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.port import Feeds
-from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.run_errors import RunError
 from graphfix.shipped.stream import Stream
-from graphfix.shipping.end_to_end import SessionProof, judge_pairs, open_isolated_session
+from graphfix.shipping.end_to_end import SessionProof, compare_outputs, open_isolated_session
 from graphfix.shipping.remote_runs import RemoteRunner
 from graphfix.shipping.stream_steps import StepSequence
 
@@ -78,7 +78,7 @@ def prove_on_provider(
             }
 
         proof = _compare_sequences(steps, play_sequence, rule, measure)
-    return replace(proof, reason=proof.reason and f"on {LABELS[ep]}, {proof.reason}")
+    return replace(proof, reason=proof.reason and f"on {PROVIDERS[ep].label}, {proof.reason}")
 
 
 def measure_own_rounding(
@@ -169,7 +169,7 @@ def _compare_sequences(
         if not actual["refused"]:
             reason = "a step behind full caches is run, and what falls out of them is seen"
             return SessionProof(False, rule.compare_pairs(pairs), reason, "step")
-    return judge_pairs(pairs, rule, measure, of="step")
+    return compare_outputs(pairs, rule, measure, "step")
 
 
 def _paired_outputs(sequence: StepSequence, actual: Feeds) -> Iterator[OutputPair]:
