@@ -140,6 +140,17 @@ def test_each_content_has_a_container() -> None:
     assert len(check.checks) == 3
 
 
+def test_a_leak_beside_large_numbers_is_told() -> None:
+    leaks = """m (float[B, T, 2] x) => (float[B, T, 4] y) <float size = {640}, float eps = {EPS}>
+        { boxes = Mul (x, size) mean = ReduceMean <axes = [1]> (x) e = Mul (mean, eps)
+          scores = Add (x, e) y = Concat <axis = -1> (boxes, scores) }"""
+    leak, none = (leaks.replace("EPS", x) for x in ("0.02", "0"))
+    assert not run(leak, fills=("zero",)).ok
+    assert run(none, fills=("zero",)).ok
+    # With one number for all it is none.
+    assert run(leak, fills=("zero",), tolerance=Tolerance()).ok
+
+
 def test_float16_has_a_wider_tolerance_unless_one_is_given() -> None:
     half = PLAIN.replace("float[", "float16[")
     wide = prepared(half)

@@ -9,6 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix import Match, NodePass
+from graphfix.proof.compare import Tolerance
 from graphfix.reducing.candidate import Candidate
 from graphfix.reducing.failure import (
     Failure,
@@ -67,6 +68,22 @@ def test_a_process_that_dies() -> None:
     found = replace(CPU, needs_reference=False).observe(killer)
     assert found is not None
     assert found.kind == "dies"
+
+
+def test_a_small_column_beside_a_large_one_differs_by_its_own_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = np.random.default_rng(0).uniform(0.5, 1, (20, 2)) * [640, 1]
+    text = HEAD + "m (float[N, 2] x) => (float[N, 2] y) { y = Neg (x) }"
+    one = candidate(text, x=x.astype(np.float32))
+    expected = CPU.reference_outputs(one)
+    wrong = {"y": expected["y"] + np.float32([0, 1e-3])}
+    monkeypatch.setattr(Trial, "_outputs", lambda *_: (wrong, 0.0))
+    found = CPU.observe_against(one, expected)
+    assert found is not None
+    assert found.kind == "differs"
+    wide = replace(CPU, tolerance=Tolerance())
+    assert wide.observe_against(one, expected) is None
 
 
 def test_passes_that_write_something_else() -> None:
