@@ -14,7 +14,8 @@ from tests.passes.models import execute, model
 
 HEAD = """m (int64 n, int64 past, int64[1] v, int32 k, int64[1, 1] w, float[B, T] x) => (y)
     <int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64 minus = {-1}, int32 kone = {1},
-     int32 kzero = {0}, int64 five = {5}, int64 down = {-3}, int64 place = {1}, int64[1] vplace = {1}>"""
+     int32 kzero = {0}, int64 five = {5}, int64 down = {-3}, int64 place = {1},
+     int64[1] vplace = {1}>"""
 FEEDS = {
     "n": np.array(6),
     "past": np.array(2),
