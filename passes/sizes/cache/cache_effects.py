@@ -523,6 +523,8 @@ class CacheEffects:
         cache_axes = self._lengths.cache_axes(node.inputs[0])
         target = (rank - 1 in cache_axes) - (rank - 2 in cache_axes)
         diagonal = node.inputs[1] if len(node.inputs) > 1 else None
+        if self._counts_from_last_column(node.inputs[0], diagonal):
+            return
         counts = (0,) if diagonal is None else self._lengths.length_multiples(diagonal)
         if counts is None:
             raise UnclearError("which diagonal it takes is not known")
@@ -544,6 +546,14 @@ class CacheEffects:
                 ),
             )
 
+    def _counts_from_last_column(self, matrix: ir.Value | None, diagonal: ir.Value | None) -> bool:
+        """Return whether a diagonal is as far from the last column, however long caches are."""
+        dims, numbers = self._shapes.dims(matrix), self._shapes.known_elements(diagonal)
+        if not dims or len(dims) < 2 or not numbers or diagonal in self._valid_counts:
+            return False
+        first_diagonal = subtract_dims(dims[-1], dims[-2])
+        return not self._lengths.depends_on_length(subtract_dims(numbers[0], first_diagonal))
+
     def _constant_axis(self, axis: ir.Value | None, value: ir.Value | None) -> int:
         array = const_of(axis)
         if array is None:
@@ -558,8 +568,9 @@ class CacheEffects:
             return
         if any(x in self._cache_values for x in node.inputs):
             self._cache_values.update(node.outputs)
-        if not self._has_known_outputs(node) and self._reads_count(node):
-            self._valid_counts.update(x for x in node.outputs if self._is_integer(x))
+        integers = [x for x in node.outputs if self._is_integer(x)]
+        if integers and not self._has_known_outputs(node) and self._reads_count(node):
+            self._valid_counts.update(integers)
         if self._outputs_zero(node):
             self._zero_values.update(
                 x for x in node.outputs if len(self._lengths.cache_axes(x)) == 1
@@ -569,9 +580,9 @@ class CacheEffects:
         """Return whether a node reads a number that counts entries, other than as a size."""
         if any(x in self._valid_counts for x in node.inputs):
             return True
-        multiples = map(self._lengths.length_multiples, node.inputs)
-        counting = {i for i, x in enumerate(multiples) if x is not None and any(x)}
-        return not counting <= {*self._size_operands(node)}
+        size_operands = self._size_operands(node)
+        numbers = [x for i, x in enumerate(node.inputs) if i not in size_operands]
+        return any(any(self._lengths.length_multiples(x) or ()) for x in numbers)
 
     def _has_known_outputs(self, node: ir.Node) -> bool:
         return all(
