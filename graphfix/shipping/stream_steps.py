@@ -23,11 +23,11 @@ from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.run_errors import RunError
 from graphfix.shipped.chunks import largest_takeable
 from graphfix.shipped.container_fit import DTYPES
-from graphfix.shipped.dim_expression import names_in
 from graphfix.shipped.in_front import last_entries
 from graphfix.shipped.manifest import InputPort
 from graphfix.shipping.chosen_inputs import constants_of
 from graphfix.shipping.container_spec import ContainerSpec
+from graphfix.shipping.dim_expression import names_in, shape_of
 from graphfix.shipping.first_call import FirstCall, find_first_call
 from graphfix.shipping.stream_plan import StreamPlan, plan_stream
 
@@ -333,7 +333,7 @@ class SequenceRunner:
         *,
         last: bool,
     ) -> Array:
-        shape = port.shape_at(sizes)
+        shape = shape_of(port, sizes)
         if self._plan.first and port in self._plan.first.input_ports():
             return self._random.standard_normal(shape).astype(DTYPES[port.type])
         item = self._plan.signature.input_named(port.name).bounded_by_sizes(sizes)
@@ -442,7 +442,7 @@ class SequenceRunner:
         sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, length)}
         item = self._plan.signature.input_named
         return {
-            x.name: make(x.shape_at(sizes)).astype(item(x.name).dtype) for x in self._state_ports
+            x.name: make(shape_of(x, sizes)).astype(item(x.name).dtype) for x in self._state_ports
         }
 
     def _scramble_oldest(self, name: str, array: Array, size: int) -> Array:
