@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from graphfix.benchmark.bench import bench
     from graphfix.benchmark.bench_result import Benchmark
     from graphfix.core import Change, Check, Finding, Findings, Match, NodePass, Pass, Result, Skip
-    from graphfix.directml.plan import DirectMLPlan
     from graphfix.editing.builder import Builder
     from graphfix.engine.pipeline import run
     from graphfix.engine.registry import get_pass, load_plugin
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from graphfix.probing.padded import PaddedVerdict, padded
     from graphfix.proof.compare import Tolerance
     from graphfix.proof.verdict import Verdict
+    from graphfix.providers.directml.plan import DirectMLPlan
     from graphfix.reducing.reduction import Reduction, reduce
     from graphfix.shipped.session import Session
     from graphfix.shipped.stream import Stream
@@ -60,7 +60,7 @@ _HOMES = {
     ),
     "graphfix.benchmark.bench": "bench",
     "graphfix.benchmark.bench_result": "Benchmark",
-    "graphfix.directml.plan": "DirectMLPlan",
+    "graphfix.providers.directml.plan": "DirectMLPlan",
     "graphfix.job.checking": "check",
     "graphfix.job.explaining": "Explanation explain",
     "graphfix.job.fix": "fix",

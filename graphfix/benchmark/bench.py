@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
 
 from graphfix.benchmark.bench_result import (
     AS_IT_IS,
@@ -38,8 +37,8 @@ from graphfix.files.model_input import (
 from graphfix.paths import StrPath
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.half_outputs import computes_in_half
+from graphfix.providers.table import EVERYWHERE, Ep
 from graphfix.runtime.own_errors import raises_own_errors
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import Wanted, choose_provider, runner_for
 from graphfix.runtime.scratch import ScratchFolder
 
@@ -131,7 +130,7 @@ def bench(
     scratch = ScratchFolder()  # it goes at the end of this function
     models = [as_model_file(x, scratch.path / f"model-{i}.onnx") for i, x in enumerate(sources)]
     _require_positive(runs=runs, processes=processes)
-    require_valid_choices(ep=(ep, ("auto", *get_args(Ep))))
+    require_valid_choices(ep=(ep, ("auto", *EVERYWHERE)))
     tell = progress or (lambda _: None)
     provider, note = choose_provider(ep)
     usual = (CAREFUL if careful else EFFORT)[provider]

@@ -6,8 +6,8 @@ from typing import Any
 
 from graphfix.benchmark.timing import Claim, Ratio, Timing
 from graphfix.proof.compare import OutputDiff
+from graphfix.providers.table import Ep
 from graphfix.runtime.profiling import NodePlacement
-from graphfix.runtime.provider import Ep
 from graphfix.wording import Proof
 
 SESSION, FIRST, STEADY, OTHER, BACK = "session", "first run", "steady", "other shape", "back"

@@ -8,10 +8,10 @@ import click
 from graphfix.benchmark.bench_result import PHASES, STEADY, Benchmark, Result, Setup
 from graphfix.benchmark.timing import Claim, Ratio, Timing
 from graphfix.cli import _terminal
+from graphfix.providers.table import PROVIDERS
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import plural, terminal_width
 
-_SHORT = {"cpu": "CPU", "dml": "DirectML", "cuda": "CUDA"}
 _CELL = 26
 _MIB = 1 << 20
 
@@ -49,7 +49,7 @@ def print_benchmark(benchmark: Benchmark, *, verbose: bool) -> None:
 
 def _print_claims(benchmark: Benchmark, names: Sequence[str]) -> None:
     """Print the answer: how the steady runs of each model compare with those of the first."""
-    label = _SHORT[benchmark.ep]
+    label = PROVIDERS[benchmark.ep].short_label
     for name, model in zip(names[1:], benchmark.models[1:], strict=True):
         for setup, result in model.results.items():
             if (claim := result.claims.get(STEADY)) is not None:
@@ -74,7 +74,7 @@ def _print_setup(
     models = zip(names, benchmark.models, strict=True)
     results = {name: x.results[setup.name] for name, x in models if setup.name in x.results}
     _terminal.print_paragraph(_setup_title(setup), later="  ")
-    label = _SHORT[benchmark.ep]
+    label = PROVIDERS[benchmark.ep].short_label
     shown = list(results.items())
     # As many models beside each other as there is room for.
     beside = max(1, (terminal_width() - len(label) - 14) // _CELL)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from graphfix.core import Check, Findings
-    from graphfix.rules import Provider
+    from graphfix.providers.table import Ep
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": None}
 _WORST = ("error", "warning", "note")
@@ -64,7 +64,7 @@ def check(
     spec: str | None,
     padding: bool,
     half: bool,
-    ep: Provider,
+    ep: Ep,
     fail_on: str,
     exclude: tuple[str, ...],
     as_json: bool,
@@ -86,20 +86,21 @@ def check(
     _options.load_plugins()
     from graphfix.engine import pipeline
     from graphfix.job import checking
+    from graphfix.providers.versions import named_label
+    from graphfix.runtime.python import versions_in_force
 
+    versions = versions_in_force(ep)
     page = _page.page_path(report, models)
-    asked = ",".join([*([] if spec is None else [spec]), *(["float16"] if half else [])])
-    checks = pipeline.resolve_passes(asked) if asked else []
-    adds_padding = padding and all(x.name != _PADDING for x in checks)
+    asked = [x for x in (spec, "float16" if half else "") if x]
     is_default = not asked and not padding
-    if is_default:
-        checks = checking.default_checks(ep)
+    checks = checking.default_checks(ep) if is_default else pipeline.resolve_passes(asked)
+    adds_padding = padding and all(x.name != _PADDING for x in checks)
     findings_by_model, checks_by_model, unread = _check_models(
         models, checks, ep, exclude, adds_padding=adds_padding, quiet=quiet
     )
     about = {k: v for x in checks_by_model.values() for k, v in _summaries_of(x).items()}
     each = [
-        _to_json(_page.display_name(x), ep, checks_by_model[x], y)
+        _to_json(_page.display_name(x), ep, versions, checks_by_model[x], y)
         for x, y in findings_by_model.items()
     ]
     document = each[0] if len(models) == 1 else _terminal.with_header(models=each)
@@ -125,14 +126,15 @@ def check(
             for model, findings in findings_by_model.items()
         }
         values: dict[str, object] = {"groups": groups, "about": about, "unread": unread}
-        _page.write_page(page, "check.html", document, quiet=quiet, models=each, ep=ep, **values)
+        values["where"] = named_label(ep)
+        _page.write_page(page, "check.html", document, quiet=quiet, models=each, **values)
     return 2 if unread else int(_has_finding(findings_by_model, fail_on))
 
 
 def _check_models(
     models: Sequence[str],
     checks: Sequence[Check],
-    ep: Provider,
+    ep: Ep,
     exclude: Sequence[str],
     *,
     adds_padding: bool,
@@ -199,17 +201,23 @@ def _summaries_of(checks: Sequence[Check]) -> dict[str, str]:
     return {x.name: summary_of(type(x)) for x in checks}
 
 
-def _to_json(model: str, ep: str, checks: Sequence[Check], findings: Findings) -> dict[str, object]:
+def _to_json(
+    model: str, ep: str, versions: Sequence[str], checks: Sequence[Check], findings: Findings
+) -> dict[str, object]:
     from graphfix.engine import pipeline
 
     return _terminal.with_header(
-        source=model, ep=ep, spec=pipeline.spec_of(checks), **findings.to_json()
+        source=model,
+        ep=ep,
+        versions=[*versions],
+        spec=pipeline.spec_of(checks),
+        **findings.to_json(),
     )
 
 
 def _print_models(
     findings_by_model: Mapping[str, Findings],
-    ep: Provider,
+    ep: Ep,
     padding_specs: Mapping[str, str],
     *,
     verbose: bool,
@@ -239,7 +247,7 @@ def _print_models(
 
 
 def _print_findings(
-    model: str, findings: Findings, ep: Provider, *, verbose: bool, folds_notes: bool
+    model: str, findings: Findings, ep: Ep, *, verbose: bool, folds_notes: bool
 ) -> None:
     """Print the answer, then each finding; notes are counted where they are folded."""
     from graphfix.core import Findings

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from graphfix.cli import _options, _page, _terminal
-from graphfix.runtime.provider import Ep
+from graphfix.providers.table import Ep
 from graphfix.wording import format_number, group_pairs, one_line, plural, reason_lines
 
 Verdict = Mapping[str, Any]  # of graphfix.probing.padded.PaddedVerdict.to_json

@@ -10,7 +10,7 @@ from graphfix.cli import _options, _terminal
 from graphfix.wording import reason_lines
 
 if TYPE_CHECKING:
-    from graphfix.directml.plan import DirectMLPlan
+    from graphfix.providers.directml.plan import DirectMLPlan
 
 
 @click.command()
@@ -34,7 +34,11 @@ def plan(model: str, dims: _options.Sizes | None, as_json: bool, verbose: bool) 
         prediction = planning.plan(model, dims=dims, progress=tell)
         prediction = planning.note_errors(prediction, model)
     if as_json:
-        _terminal.print_json(_terminal.with_header(source=model, plan=prediction.to_json()))
+        from graphfix.providers.versions import known_versions
+
+        versions = [*known_versions("dml", "")]
+        document = _terminal.with_header(source=model, versions=versions, plan=prediction.to_json())
+        _terminal.print_json(document)
     else:
         _terminal.print_paragraph(model)
         click.echo()
@@ -42,7 +46,7 @@ def plan(model: str, dims: _options.Sizes | None, as_json: bool, verbose: bool) 
 
 
 def _print_plan(plan: DirectMLPlan, *, verbose: bool) -> None:
-    from graphfix.directml.plan import WORDS
+    from graphfix.providers.directml.plan import WORDS
 
     places = {word: where for where, (word, _) in WORDS.items()}
     for row in plan.rows():

@@ -11,7 +11,7 @@ from graphfix.cli import _options, _terminal
 from graphfix.wording import ALIASES
 
 if TYPE_CHECKING:
-    from graphfix.runtime.provider import Ep
+    from graphfix.providers.table import Ep
 
 
 @click.command()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from graphfix.engine.report import PassReport, Report
     from graphfix.files.weights import Placement
     from graphfix.job.task import Options
-    from graphfix.runtime.provider import Ep
+    from graphfix.providers.table import Ep
 
 
 @click.command()

@@ -13,7 +13,7 @@ from graphfix.wording import kernels_text, plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.runtime.provider import Ep
+    from graphfix.providers.table import Ep
     from graphfix.shipped.manifest import Container, Streaming
     from graphfix.shipping.result import Shipped
 

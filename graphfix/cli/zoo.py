@@ -11,7 +11,7 @@ from graphfix.wording import plural
 
 if TYPE_CHECKING:
     from graphfix.model_zoo.zoo import ModelRow
-    from graphfix.runtime.provider import Ep
+    from graphfix.providers.table import Ep
 
 
 _INTERRUPTED = 130

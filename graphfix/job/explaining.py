@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from graphfix.core import Findings
-from graphfix.directml import hresult
-from graphfix.directml.hresult import ErrorCode
 from graphfix.engine import registry
 from graphfix.errors import PluginError, UsageError
 from graphfix.files.model_input import ModelLike, as_model
 from graphfix.graph.text import module_path, node_text
 from graphfix.job.checking import check
+from graphfix.providers.directml import hresult
+from graphfix.providers.directml.hresult import ErrorCode
 from graphfix.rules import Rule
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.spec.manual import Manual, RuleManual, manual_of, rule_manual_of

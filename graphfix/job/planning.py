@@ -1,4 +1,4 @@
-"""Predicts what DirectML does with a model, by the steps of :mod:`graphfix.directml`."""
+"""Predicts what DirectML does with a model, by the steps of :mod:`graphfix.providers.directml`."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,8 +8,6 @@ from pathlib import Path
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
-from graphfix.directml import plan as planner
-from graphfix.directml.plan import DirectMLPlan
 from graphfix.editing import local_functions
 from graphfix.engine.pipeline import Progress
 from graphfix.engine.report import Kernels
@@ -21,6 +19,8 @@ from graphfix.files import io, stand_in
 from graphfix.files.model_input import Dims, ModelLike, as_model, one_size_by_dim
 from graphfix.graph.walks import nodes_of
 from graphfix.job.checking import check
+from graphfix.providers.directml import plan as planner
+from graphfix.providers.directml.plan import DirectMLPlan
 from graphfix.runtime.load_check import lacks_kernel
 from graphfix.runtime.optimizer import Optimizer
 from graphfix.runtime.own_errors import raises_own_errors

@@ -6,7 +6,6 @@ from pathlib import Path
 import onnx_ir as ir
 
 from graphfix.core import Pass, feeds_after, interface_changes_of
-from graphfix.directml.operator_facts import ADDS_IN_FLOAT16
 from graphfix.engine.report import Report
 from graphfix.facts.view import View
 from graphfix.feeds.graph_uses import node_title
@@ -17,6 +16,7 @@ from graphfix.lengths.length_input import LengthInput
 from graphfix.probing.padded import PaddedVerdict, padded
 from graphfix.proof.budget import Budget
 from graphfix.proof.verify import BaselineCache, Tolerance, verify
+from graphfix.providers.directml.operator_facts import ADDS_IN_FLOAT16
 
 
 def prove(

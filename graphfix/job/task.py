@@ -21,9 +21,9 @@ from graphfix.job.rounding_search import rounding_tolerance
 from graphfix.paths import StrPath, require_path
 from graphfix.proof.budget import SECONDS, SearchBudget
 from graphfix.proof.verify import Tolerance
+from graphfix.providers.table import Ep
 from graphfix.runtime import memory_need
 from graphfix.runtime.port import Feeds
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import require_provider
 
 _UNVERIFIED = "write the result without running it (--no-verify)"

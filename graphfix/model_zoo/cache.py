@@ -13,7 +13,7 @@ from graphfix.files import atomic_file
 from graphfix.json_types import to_plain
 from graphfix.model_zoo.figures import Json
 from graphfix.model_zoo.recipe import Recipe
-from graphfix.runtime.provider import Ep
+from graphfix.providers.table import Ep
 
 SCHEMA = 2
 _DECIDES = ("onnx", "onnx-ir", "onnx-shape-inference", "onnxscript", "onnxruntime")

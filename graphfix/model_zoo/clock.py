@@ -13,7 +13,7 @@ from pathlib import Path
 from graphfix.benchmark.timing import CONFIDENCE
 from graphfix.files import atomic_file
 from graphfix.model_zoo.figures import Json
-from graphfix.runtime.provider import Ep
+from graphfix.providers.table import Ep
 
 _NO_FILE = (OSError, RuntimeError)
 """What is raised where there is no home, or nothing can be read or written there."""

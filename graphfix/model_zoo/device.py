@@ -12,11 +12,11 @@ from graphfix.files import io
 from graphfix.model_zoo.figures import PLACED, Json, make_figure
 from graphfix.model_zoo.zoo_job import ZooJob
 from graphfix.proof.compare import compare
+from graphfix.providers.table import PROVIDERS
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import stop_all
 from graphfix.runtime.profiling import NodePlacement, read_placement
-from graphfix.runtime.provider import DML
 from graphfix.runtime.python import runner_for
 from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.run_errors import RunError
@@ -77,14 +77,18 @@ def profile_placement(job: ZooJob) -> Json:
                 profile = _profile_run(path, add_full_lengths(io.load(path), case.feeds))
         except (ModelError, RunError) as error:
             reason = str(error)
-        on_cpu = sum(x.provider != DML for x in profile.nodes)
+        on_cpu = sum(x.provider != PROVIDERS["dml"].ort_name for x in profile.nodes)
         counts = {
             "fused-graphs": profile.fused_count,
             "copies": profile.copy_count,
             "cpu-nodes": on_cpu,
         }
         nodes = [
-            {"name": x.name, "op": x.op, "on": "dml" if x.provider == DML else "cpu"}
+            {
+                "name": x.name,
+                "op": x.op,
+                "on": "dml" if x.provider == PROVIDERS["dml"].ort_name else "cpu",
+            }
             for x in profile.nodes
         ]
         sides[side] = {"error": reason, "nodes": nodes, "counts": {} if reason else counts}

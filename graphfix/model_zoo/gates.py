@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from graphfix.model_zoo.figures import FIGURES, Figure, Json
 from graphfix.model_zoo.recipe import Counts, Recipe
-from graphfix.runtime.provider import Ep
+from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.wording import group_pairs
 
 _VERDICTS = (
@@ -43,7 +43,7 @@ def _general_gates(ep: Ep, stages: Mapping[str, Json]) -> Iterator[Json]:
     if timed is not None:
         bad = [x["reason"] for x in timed[1]["outputs"] if not x["ok"]]
         text = timed[1]["error"] or (f"an output {bad[0]}" if bad else "the outputs are the same")
-        where = "DirectML" if ep == "dml" else "the CPU"
+        where = PROVIDERS[ep].label
         yield _gate_result("bench", bool(timed[1]["ok"]), f"while timed on {where}: {text}")
 
 

@@ -19,7 +19,7 @@ from graphfix.model_zoo import cache, gates
 from graphfix.model_zoo.figures import Json, merge_figures
 from graphfix.model_zoo.recipe import Recipe
 from graphfix.model_zoo.zoo_job import ZooJob
-from graphfix.runtime.provider import Ep
+from graphfix.providers.table import Ep
 from graphfix.runtime.scratch import ScratchFolder
 from graphfix.version import __version__
 from graphfix.wording import Tell

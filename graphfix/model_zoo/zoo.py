@@ -14,8 +14,8 @@ from graphfix.model_zoo.figures import CANNOT_TELL, Json
 from graphfix.model_zoo.model_process import Request, end_processes, run_in_process
 from graphfix.model_zoo.recipe import Recipe, find_recipes, model_ids
 from graphfix.paths import StrPath, require_path
+from graphfix.providers.table import Ep
 from graphfix.runtime.own_errors import raises_own_errors
-from graphfix.runtime.provider import Ep
 from graphfix.wording import Proof, Row, Tell, plural
 
 __all__ = ["ModelRow", "Recipe", "Zoo", "find_recipes", "stored_rows", "zoo"]

@@ -8,7 +8,7 @@ from graphfix.engine.report import Report
 from graphfix.model_zoo.figures import Json
 from graphfix.model_zoo.recipe import Recipe
 from graphfix.proof.compare import Tolerance
-from graphfix.runtime.provider import Ep
+from graphfix.providers.table import Ep
 
 
 @dataclass

@@ -17,8 +17,8 @@ from graphfix.probing.unpadded import Clip, ClipTable, UnpaddedRuns
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
 from graphfix.proof.half_outputs import computes_in_half
 from graphfix.proof.output_record import find_faults
+from graphfix.providers.table import Ep
 from graphfix.runtime.compared_session import Opened, open_original, open_session
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.random_nodes import first_random_node, seed_model
 from graphfix.runtime.run_errors import RunError
 from graphfix.wording import Tell, group_pairs

@@ -6,7 +6,6 @@ container gives other numbers than the clip alone; this check measures by how mu
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import get_args
 
 from graphfix.facts.forced_sizes import ForcedSize
 from graphfix.feeds.case import DroppedCase
@@ -24,8 +23,8 @@ from graphfix.probing.in_container import PaddedDiff
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
+from graphfix.providers.table import EVERYWHERE, Ep
 from graphfix.runtime.own_errors import raises_own_errors
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import require_provider
 from graphfix.wording import Proof, Tell
 
@@ -147,7 +146,7 @@ def padded(
         FeedError: There is no such dim, a container is too short, or no clip or container runs.
         UsageError: DirectML is asked for and unavailable.
     """
-    require_valid_choices(ep=(ep, get_args(Ep)))
+    require_valid_choices(ep=(ep, EVERYWHERE))
     require_provider(ep)
     containers = [*sizes_by_dim({"container": container or ()})["container"]]
     model = as_path_or_model(model)

@@ -35,9 +35,9 @@ from graphfix.proof.content import ContentMasks
 from graphfix.proof.output_record import find_silent_outputs, positive_inputs_note
 from graphfix.proof.own_rounding import OwnRounding, measure_noise, measure_own_rounding
 from graphfix.proof.state_steps import StepChain, run_chains
+from graphfix.providers.table import Ep
 from graphfix.runtime.compared_session import Opened, open_default_session, open_original
 from graphfix.runtime.port import Feeds
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import OverBudgetError, RunError
 from graphfix.wording import group_pairs
 

@@ -18,10 +18,10 @@ from graphfix.graph.constants import const_of
 from graphfix.graph.walks import all_nodes
 from graphfix.ops.products import rounds_data
 from graphfix.proof.compare import Array, Tolerance, compare
+from graphfix.providers.table import Ep
 from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
 
 # This share of the numbers may be rounded the other way, by one step.

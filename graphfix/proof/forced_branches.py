@@ -11,9 +11,9 @@ from graphfix.feeds.case import Case
 from graphfix.proof.baseline import Baseline, OriginalRun
 from graphfix.proof.branches import Branch, force_branch
 from graphfix.proof.compare import Array
+from graphfix.providers.table import Ep
 from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.port import Feeds
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
 from graphfix.wording import Tell, plural
 

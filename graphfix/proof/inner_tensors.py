@@ -16,8 +16,8 @@ from graphfix.feeds.input import size_of_dim
 from graphfix.feeds.signature import Signature
 from graphfix.files.model_input import PathOrModel
 from graphfix.proof.compare import Array
+from graphfix.providers.table import Ep
 from graphfix.runtime.compared_session import open_session
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
 
 # How many tensors, and bytes of them in both runs together, are outputs at once.

@@ -21,9 +21,9 @@ from graphfix.proof.allowance import ChannelScales, Floats
 from graphfix.proof.between_roundings import rounds_somewhere
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
 from graphfix.proof.other_roundings import change_last_bits, change_results, change_weights
+from graphfix.providers.table import Ep
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
 from graphfix.wording import plural
 

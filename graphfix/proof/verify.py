@@ -34,11 +34,11 @@ from graphfix.proof.inner_tensors import ModelRun
 from graphfix.proof.interface import list_interface_changes, list_unfit_feeds
 from graphfix.proof.judge import OutputJudge
 from graphfix.proof.verdict import Verdict
+from graphfix.providers.table import EVERYWHERE, PROVIDERS, Ep
 from graphfix.runtime.compared_session import Opened, open_session
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.port import Feeds
-from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require_provider
 from graphfix.runtime.random_nodes import first_random_node, seed_model
 from graphfix.runtime.run_errors import RunError
@@ -119,7 +119,7 @@ def verify(before: given.ModelLike, after: given.ModelLike, **options: Unpack[Op
     """
     given.refuse_unknown_options(options, Options)
     ep, safety = options.get("ep", "cpu"), options.get("safety", "exact")
-    given.require_valid_choices(ep=(ep, get_args(Ep)), safety=(safety, get_args(Safety)))
+    given.require_valid_choices(ep=(ep, EVERYWHERE), safety=(safety, get_args(Safety)))
     if not isinstance(options.get("tolerance"), Tolerance | None):
         raise UsageError(f"tolerance={options['tolerance']!r}: give a graphfix.Tolerance")
     require_provider(ep)
@@ -307,7 +307,7 @@ class _Verification:
         try:
             return open_session(self._after, self._ep)
         except ModelError as error:
-            where = "in ONNX Runtime" if self._ep == "cpu" else f"on {LABELS[self._ep]}"
+            where = "in ONNX Runtime" if self._ep == "cpu" else f"on {PROVIDERS[self._ep].label}"
             reason = f"the repaired model does not load {where}: {error}"
             reason += self._killing_node_text(error, self._original.runs[0].case)
             raise _RepairedFailedError(reason) from error
@@ -381,7 +381,7 @@ class _Verification:
     def _note_conditions(self, ok: bool) -> None:
         """Note where the models ran, and that random numbers may be why outputs differ."""
         if self._ep != "cpu":
-            where = LABELS[self._ep]
+            where = PROVIDERS[self._ep].label
             self._judge.notes[f"the repaired model ran on {where}, the original on the CPU"] = None
         if not ok and (node := first_random_node(self._graph)) is not None:
             self._judge.notes[
@@ -504,7 +504,7 @@ class _Verification:
             if unfit := list_unfit_feeds(self._repaired_model, feeds):
                 text = f"the models take other inputs: the repaired one {'; '.join(unfit)}"
                 raise _RepairedFailedError(text) from error
-            where = "" if self._ep == "cpu" else f" on {LABELS[self._ep]}"
+            where = "" if self._ep == "cpu" else f" on {PROVIDERS[self._ep].label}"
             reason = f"the repaired model does not run{where}, in case {case.name!r}: {error}"
             raise _RepairedFailedError(reason + self._killing_node_text(error, case)) from error
 

@@ -10,11 +10,11 @@ import onnx_ir as ir
 from graphfix.engine.pipeline import DEFAULT, spec_of
 from graphfix.engine.pipeline import run as run_passes
 from graphfix.errors import GraphfixError
+from graphfix.providers.table import PROVIDERS
 from graphfix.reducing.candidate import Candidate
 from graphfix.reducing.failure import Failure, Trial
 from graphfix.runtime.port import Array
 from graphfix.runtime.process import worker_for
-from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import runner_for
 
 _WORDS = {
@@ -50,11 +50,11 @@ def render_report(
         passes: The passes of graphfix that repair it.
     """
     operators = ", ".join(dict.fromkeys(x.op_type for x in candidate.model.graph))
-    place = f"after {spec_of(trial.passes)}" if trial.passes else f"on {LABELS[trial.ep]}"
+    place = f"after {spec_of(trial.passes)}" if trial.passes else f"on {PROVIDERS[trial.ep].label}"
     parts = [
         f"# {operators}: {_WORDS[failure.kind]} {place}",
         failure.text,
-        f"Run on {_versions(trial)}. The reference is {LABELS[trial.against]}.",
+        f"Run on {_versions(trial)}. The reference is {PROVIDERS[trial.against].label}.",
         "## The model",
         f"```\n{_model_text(candidate.model)}\n```",
         "## Its inputs",
@@ -71,7 +71,7 @@ def render_report(
 
 def _versions(trial: Trial) -> str:
     about = worker_for(runner_for(trial.ep)).about
-    return f"ONNX Runtime {about.get('onnxruntime', '?')}, {LABELS[trial.ep]}"
+    return f"ONNX Runtime {about.get('onnxruntime', '?')}, {PROVIDERS[trial.ep].label}"
 
 
 def _model_text(model: ir.Model) -> str:

@@ -8,16 +8,16 @@ from typing import Literal
 import onnx_ir as ir
 
 from graphfix.core import Check
-from graphfix.directml import hresult
 from graphfix.engine.pipeline import run as run_passes
 from graphfix.errors import GraphfixError, ModelError
 from graphfix.graph.dims import contradicts_shape
 from graphfix.proof.compare import Tolerance, compare
+from graphfix.providers.directml import hresult
+from graphfix.providers.table import Ep
 from graphfix.reducing.candidate import Candidate
 from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import (
     LoadDiedError,
     NoAnswerError,

@@ -20,13 +20,13 @@ from graphfix.files.model_input import Dims, ModelLike, as_model, sizes_by_dim
 from graphfix.paths import StrPath
 from graphfix.proof.budget import SECONDS, SearchBudget
 from graphfix.proof.compare import Tolerance
+from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.reducing.bug_report import render_report, repairing_passes
 from graphfix.reducing.candidate import Candidate, drop_notes, with_types
 from graphfix.reducing.failure import Failure, Trial, contradicts_declaration
 from graphfix.reducing.search import ReductionSearch
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.port import Array
-from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.run_errors import RunError
 from graphfix.wording import Displayable, Row, Tell, plural
 
@@ -213,7 +213,7 @@ def _first_failure(
             _run_cases(model, lone_trial, feeds, dims)
     except _FoundError as found:
         return found.candidate, found.failure, found.trial
-    where = f"after {spec_of(trial.passes)}" if trial.passes else f"on {LABELS[trial.ep]}"
+    where = f"after {spec_of(trial.passes)}" if trial.passes else f"on {PROVIDERS[trial.ep].label}"
     given = "these feeds" if feeds is not None else "inputs that were made; --feeds takes yours"
     raise UsageError(f"the model does not fail {where} with {given}")
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from graphfix.directml import hresult
 from graphfix.errors import ModelError
 from graphfix.proof.budget import SearchBudget, SpentError
+from graphfix.providers.directml import hresult
 from graphfix.reducing.candidate import Candidate, keep_nodes, keep_outputs
 from graphfix.reducing.failure import Failure, Trial
 from graphfix.reducing.simpler import simpler_candidates

@@ -8,9 +8,9 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 
-from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule
+from graphfix.rules.rule import Hazard, Rule
 
-__all__ = ["PROVIDERS", "Hazard", "Provider", "Rule", "rules"]
+__all__ = ["Hazard", "Rule", "rules"]
 
 
 @functools.cache

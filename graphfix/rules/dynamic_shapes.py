@@ -6,12 +6,12 @@ from itertools import zip_longest
 import onnx_ir as ir
 
 from graphfix import ops
-from graphfix.directml.operator_facts import MAX_DIMS, MOST_DIMS
-from graphfix.directml.placement import PlacementRules
 from graphfix.facts.view import View
 from graphfix.graph.nodes import input_at
 from graphfix.graph.text import size_text
 from graphfix.ops.attention import attention_slots
+from graphfix.providers.directml.operator_facts import MAX_DIMS, MOST_DIMS
+from graphfix.providers.directml.placement import PlacementRules
 from graphfix.rules.rule import Hazard, Rule, is_fixed, is_folded
 
 

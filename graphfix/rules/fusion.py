@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from graphfix import ops
-from graphfix.directml import kernel_table
 from graphfix.facts.forced_sizes import forced_sizes_of
 from graphfix.facts.shapes import is_known_dim
 from graphfix.facts.symbolic.expressions import symbols_of
@@ -15,7 +14,9 @@ from graphfix.graph.dim_spelling import DimSpelling
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import all_nodes, nodes_of
 from graphfix.ops.schemas import schema_of
-from graphfix.rules.rule import PROVIDERS, Hazard, Rule, is_fixed, is_folded
+from graphfix.providers.directml import kernel_table
+from graphfix.providers.table import EVERYWHERE
+from graphfix.rules.rule import Hazard, Rule, is_fixed, is_folded
 from graphfix.spec.quoting import quote_name
 
 
@@ -132,7 +133,7 @@ class UnnamedDims(Rule):
         }
     """
 
-    providers = PROVIDERS
+    providers = EVERYWHERE
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Flag each input with a dim that has neither size nor name."""
@@ -154,7 +155,7 @@ class ComputedCpuInput(Rule):
 
     Why:
         DirectML reads some inputs on the CPU: the shape of Reshape and Expand, the limits of Range,
-        the ends of Slice (the column cpu_inputs of graphfix/directml/ops.csv, from ORT
+        the ends of Slice (the column cpu_inputs of graphfix/providers/directml/ops.csv, from ORT
         OperatorRegistration.cpp). They need not be constant, but if they are not, the node cannot
         fuse (GraphPartitioner.cpp 145-245), and new contents create its kernel again for that one
         run (MLOperatorAuthorImpl.cpp 2511-2691).

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from graphfix import ops
-from graphfix.directml.operator_facts import SATURATES_IN_FLOAT16
 from graphfix.facts.view import View
 from graphfix.graph.nodes import value_before
+from graphfix.providers.directml.operator_facts import SATURATES_IN_FLOAT16
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 # An infinity of the first input is one in the result.
@@ -19,8 +19,9 @@ class LostInfinity(Rule):
 
     Why:
         Run on onnxruntime-directml 1.24.4 (edges.csv, Conv, ConvTranspose, Gemm, MatMul, ReduceL2,
-        ReduceProd, ReduceSum and ReduceSumSquare, float16, large): where the sum passes 65504, it
-        stays 65504; on the CPU, where it is not widened to float32, it is infinite. What clamps a
+        ReduceProd, ReduceSum and ReduceSumSquare, float16, large; survey.csv, ReduceL1 and Selu):
+        where the sum passes 65504, it stays 65504; on the CPU, where it is not widened to float32,
+        it is infinite. What clamps a
         float16 only where it is infinite, as T5 and BART do, never does so there.
 
     Flagged:

@@ -8,7 +8,8 @@ import onnx_ir as ir
 from graphfix.editing.loadable import loadable_copy, without_inner_shapes
 from graphfix.facts.view import View
 from graphfix.graph.walks import all_nodes
-from graphfix.rules.rule import PROVIDERS, Hazard, Rule
+from graphfix.providers.table import EVERYWHERE
+from graphfix.rules.rule import Hazard, Rule
 from graphfix.runtime.load_check import load_refusal, runtime_version
 
 _NAMED = re.compile(r"[Nn]ode(?: with name)? ?[(']([^)']+)[)']")
@@ -40,7 +41,7 @@ class DoesNotLoad(Rule):
         }
     """
 
-    providers = PROVIDERS
+    providers = EVERYWHERE
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Flag the model, at the node that ONNX Runtime names."""

@@ -6,11 +6,11 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.core import Severity
-from graphfix.directml import cpu_kernels, kernel_table, support_queries
-from graphfix.directml.kernel_table import Kernel
 from graphfix.facts.view import View
 from graphfix.graph.walks import all_nodes
 from graphfix.ops.schemas import schema_of
+from graphfix.providers.directml import cpu_kernels, kernel_table, support_queries
+from graphfix.providers.directml.kernel_table import Kernel
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 # The opset that the pass opset-ceiling takes a model down to.
@@ -59,8 +59,8 @@ class TypeWithoutKernel(Rule):
 
     Why:
         Each kernel lists the types that it takes (ORT OperatorRegistration.cpp; the table is
-        graphfix/directml/ops.csv). Mod has no int64, Range no float16, Equal no bool. The node runs
-        on the CPU, with a copy between devices on each side.
+        graphfix/providers/directml/ops.csv). Mod has no int64, Range no float16, Equal no bool. The
+        node runs on the CPU, with a copy between devices on each side.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
@@ -99,9 +99,9 @@ class RefusedByKernel(Rule):
     Why:
         Fourteen kernels have a function that looks at the node first (ORT
         OperatorRegistration.cpp, the Query functions; their words are in
-        graphfix/directml/ops.csv): Slice runs with 5 inputs at most, Resize not in mode=cubic,
-        Scatter only with reduction=none. What is refused runs on the CPU, with a copy between
-        devices on each side.
+        graphfix/providers/directml/ops.csv): Slice runs with 5 inputs at most, Resize not in
+        mode=cubic, Scatter only with reduction=none. What is refused runs on the CPU, with a copy
+        between devices on each side.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
@@ -137,8 +137,8 @@ class NoCpuKernel(Rule):
     Why:
         ONNX Runtime then makes no session: "Could not find an implementation for EyeLike(9)". Its
         CPU provider lists the types of each kernel (get_all_opkernel_def of onnxruntime 1.32.0;
-        the table is graphfix/directml/cpu_kernels.csv): EyeLike has no bool, Relu no int64.
-        DirectML has some that the CPU lacks, and then runs the model.
+        the table is graphfix/providers/directml/cpu_kernels.csv): EyeLike has no bool, Relu no
+        int64. DirectML has some that the CPU lacks, and then runs the model.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>

@@ -7,13 +7,14 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix import ops
-from graphfix.directml import kernel_table
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import attr_int, is_op
 from graphfix.graph.walks import all_nodes, nodes_of
 from graphfix.ops.schemas import schema_of
-from graphfix.rules.rule import PROVIDERS, Hazard, Rule
+from graphfix.providers.directml import kernel_table
+from graphfix.providers.table import EVERYWHERE
+from graphfix.rules.rule import Hazard, Rule
 
 # What exports give a very low constant to: it hides scores, or bounds them.
 _READS_LOW_CONSTANTS = ops.CASTS | ops.named("Add Clip Expand Max Mul Where")
@@ -51,7 +52,7 @@ class LowFloat16(Rule):
         }
     """
 
-    providers = PROVIDERS
+    providers = EVERYWHERE
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Flag each node that reads a constant too low for float16, once for each constant."""
@@ -111,7 +112,7 @@ class TypeConflict(Rule):
         }
     """
 
-    providers = PROVIDERS
+    providers = EVERYWHERE
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Flag each node whose types contradict its schema."""

@@ -11,7 +11,6 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.core import Match, Severity
-from graphfix.directml import kernel_table
 from graphfix.facts.large_integers import WIDE_TYPES
 from graphfix.facts.pads import directml_misreads_pads, has_negative_pad, may_be_negative, pads_of
 from graphfix.facts.view import View
@@ -19,7 +18,9 @@ from graphfix.facts.zero_one import zero_one_sources
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import reachable_from
-from graphfix.rules.rule import PROVIDERS, Provider, is_folded
+from graphfix.providers.directml import kernel_table
+from graphfix.providers.table import EVERYWHERE, Ep
+from graphfix.rules.rule import is_folded
 
 Judge = Callable[[Match, View], Severity]
 
@@ -35,12 +36,12 @@ _ONLY_ON_DIRECTML = frozenset(
 _PASSES_ELEMENTS_ON = ops.MOVES_ELEMENTS | ops.CASTS | ops.named("Where")
 
 
-def providers_of_pass(name: str) -> tuple[Provider, ...]:
+def providers_of_pass(name: str) -> tuple[Ep, ...]:
     """Return the providers on which a site of the pass ``name`` matters at all."""
-    return ("dml",) if name in _ONLY_ON_DIRECTML else PROVIDERS
+    return ("dml",) if name in _ONLY_ON_DIRECTML else EVERYWHERE
 
 
-def site_severity(name: str, site: Match, view: View, provider: Provider) -> Severity:
+def site_severity(name: str, site: Match, view: View, provider: Ep) -> Severity:
     """Return how bad a site of the pass ``name`` is on a provider."""
     if name == "loadable":
         return "error"  # no provider loads the model

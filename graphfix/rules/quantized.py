@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from graphfix.directml.placement import PlacementRules
 from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_int
+from graphfix.providers.directml.placement import PlacementRules
 from graphfix.rules.rule import Hazard, Rule, is_fixed
 
 _HALF_BYTES = (ir.DataType.INT4, ir.DataType.UINT4)

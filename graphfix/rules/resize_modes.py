@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.directml.placement import PlacementRules
-from graphfix.directml.support_queries import refusal_reason
 from graphfix.facts.shapes import same_dim
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import attr_int, attr_text
+from graphfix.providers.directml.placement import PlacementRules
+from graphfix.providers.directml.support_queries import refusal_reason
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 

@@ -8,16 +8,14 @@ Flagged: and Clean:, and the tests run the two models.
 import abc
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import onnx_ir as ir
 
 from graphfix.core import Check, Finding, Match, Severity, Skip
 from graphfix.facts.view import View
 from graphfix.graph.text import module_path, node_label
-
-Provider = Literal["dml", "cpu"]
-PROVIDERS: tuple[Provider, ...] = ("dml", "cpu")
+from graphfix.providers.table import Ep
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Hazard(Match):
 class Rule(Check):
     """A check that flags hazards on an execution provider."""
 
-    providers: ClassVar[tuple[Provider, ...]] = ("dml",)
+    providers: ClassVar[tuple[Ep, ...]] = ("dml",)
     """The providers on which it matters."""
 
     repaired_by: ClassVar[str | None] = None

@@ -14,10 +14,10 @@ from graphfix.editing.builder import subject_of
 from graphfix.editing.loadable import loadable_copy, without_inner_shapes
 from graphfix.errors import ModelError
 from graphfix.files.model_input import PathOrModel, as_model
+from graphfix.providers.table import Ep
 from graphfix.runtime.cpu_stand_in import stand_in_copy
 from graphfix.runtime.load_check import lacks_kernel
 from graphfix.runtime.local_session import Session
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.random_nodes import RepeatableSession, first_random_node
 
 Opened = Session | RepeatableSession

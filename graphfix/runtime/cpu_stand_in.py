@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.directml import cpu_kernels, kernel_table
 from graphfix.facts.shapes import Shapes, shapes_of
 from graphfix.graph.walks import all_nodes, opset_of
 from graphfix.ops.schemas import schema_of
+from graphfix.providers.directml import cpu_kernels, kernel_table
 
 # Integers first: a Cast back from them wraps around as arithmetic in the narrower type does.
 _WIDER = (

@@ -7,8 +7,8 @@ memory than there is, or never end. See :mod:`graphfix.runtime.remote`.
 import os
 from collections.abc import Mapping, Sequence
 
+from graphfix.providers.table import Ep
 from graphfix.runtime.model_source import Source
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import require_provider, runner_for
 from graphfix.runtime.remote import RemoteSession
 

@@ -7,11 +7,12 @@ All that a verb with ``--ep`` needs, a line each::
     require_provider(ep)                       # first: exit code 2 and how to get it, if missing
     with Session(model, ep=ep, free_dims={"T": 500}) as session:
         outputs = session.run(feeds, ["logits"])
-    print(f"does not run on {LABELS[ep]}")
+    print(f"does not run on {PROVIDERS[ep].label}")
 
 :class:`graphfix.runtime.local_session.Session` is the only access: it runs the model in another
-process. That is this Python once more, where it has the provider. DirectML exists for Windows only;
-on Linux a Windows Python under Wine has it (``make dml`` sets one up). A graph that kills that
+process. That is this Python once more, where it has the provider; else the one that an environment
+variable names (``GRAPHFIX_DML_PYTHON``), or that make has set up in ``build``. DirectML exists for
+Windows only; on Linux a Windows Python under Wine has it (``make dml``). A graph that kills that
 process is a ``RunError`` of the run, or a ``ModelError`` of the session.
 """
 
@@ -23,17 +24,16 @@ from pathlib import Path
 from typing import Literal
 
 from graphfix.errors import UsageError
+from graphfix.providers.table import PROVIDERS, Ep, Provider, variable_of
+from graphfix.providers.versions import (
+    is_meant,
+    known_versions,
+    meant_distributions,
+    named_version,
+)
 from graphfix.runtime.process import SESSIONS, Runner
-from graphfix.runtime.provider import DML, PROVIDERS, Ep, available_providers
 
 Wanted = Ep | Literal["auto"]
-
-COMMAND = "GRAPHFIX_DML_PYTHON"
-"""The environment variable with the command line of a Python that has onnxruntime-directml."""
-PATHS = "GRAPHFIX_DML_PATHS"
-r"""What comes before a path of this machine there, such as ``Z:``; ``Z:\host`` for ``make dml``."""
-HOME = "GRAPHFIX_DML_HOME"
-"""The folder that ``make dml`` has filled, if it is not ``build/dml``."""
 
 _ROOT = Path(__file__).parents[2]
 # On the CPU a session gives its memory back; verifying makes dozens, and to start Python and ONNX
@@ -41,9 +41,38 @@ _ROOT = Path(__file__).parents[2]
 _CPU_SESSIONS = 200
 
 
-def has_directml() -> bool:
-    """Return whether this Python itself has DirectML."""
-    return DML in available_providers()
+def available_providers() -> list[str]:
+    """Return the execution providers of this Python's ONNX Runtime, by its own names."""
+    import onnxruntime
+
+    names: list[str] = onnxruntime.get_available_providers()
+    return names
+
+
+def has_provider(ep: Ep) -> bool:
+    """Return whether this Python itself has a provider."""
+    return PROVIDERS[ep].ort_name in available_providers()
+
+
+def has_meant_provider(ep: Ep) -> bool:
+    """Return whether this Python itself has a provider, in the version that is named if one is."""
+    return has_provider(ep) and is_meant(ep, _own_version(), named_version(ep))
+
+
+def versions_in_force(ep: Ep, named: str = "") -> tuple[str, ...]:
+    """Return the versions that statements about a provider hold for, the oldest first.
+
+    That is the one named, here or in the environment; else that of this Python, if it has the
+    provider; else all known ones.
+    """
+    named = named or named_version(ep)
+    return known_versions(ep, named or (_own_version() if has_provider(ep) else ""))
+
+
+def _own_version() -> str:
+    import onnxruntime
+
+    return str(onnxruntime.__version__)
 
 
 def _split_command(command_line: str) -> tuple[str, ...]:
@@ -55,39 +84,63 @@ def _split_command(command_line: str) -> tuple[str, ...]:
     return tuple(x.strip("\"'") for x in shlex.split(command_line, posix=False))
 
 
-def find_directml_python() -> Runner:
-    """Return the Python that has DirectML, from the environment or from ``make dml``.
+def find_python(ep: Ep) -> Runner:
+    """Return the other Python that has a provider, from the environment or from make.
 
     Raises:
         UsageError: There is none, or the environment names one that cannot be started.
     """
-    if command_line := os.environ.get(COMMAND, "").strip():
+    provider, variable = PROVIDERS[ep], variable_of(ep)
+    launchers = _launchers(ep, provider)
+    if command_line := os.environ.get(variable, "").strip():
         command = _split_command(command_line)
         if shutil.which(command[0]) is None:
-            raise UsageError(f"{COMMAND}={command_line}: there is no program {command[0]!r}")
-        ours = Path(command[0]).name == "dml-python"
-        wine = any("wine" in Path(word).name for word in command)
-        return Runner(command, os.environ.get(PATHS, "Z:\\host" if ours else "Z:" if wine else ""))
-    home = Path(os.environ.get(HOME) or _ROOT / "build" / "dml")
-    if os.access(home / "dml-python", os.X_OK):
-        return Runner((str(home / "dml-python"),), os.environ.get(PATHS, "Z:\\host"))
-    raise UsageError(
-        "DirectML is unavailable here: this ONNX Runtime does not have it, and no other Python "
-        f"is known. On Debian, run 'make dml' (as root); else set {COMMAND} to the command line "
-        "of a Python with onnxruntime-directml, or use --ep cpu"
+            raise UsageError(f"{variable}={command_line}: there is no program {command[0]!r}")
+        if Path(command[0]).name in _launchers(ep, provider, every=True):
+            beside = Path(command[0]).with_name(launchers[0])
+            if named_version(ep) and os.access(beside, os.X_OK):
+                command = (str(beside), *command[1:])
+            return _runner(ep, command, provider.setup_paths)
+        in_wine = any("wine" in Path(word).name for word in command)
+        return _runner(ep, command, "Z:" if in_wine else "")
+    if provider.setup:
+        home = Path(os.environ.get(variable_of(ep, "HOME")) or _ROOT / "build" / provider.setup)
+        for launcher in launchers:
+            if os.access(home / launcher, os.X_OK):
+                return _runner(ep, (str(home / launcher),), provider.setup_paths)
+    make = f"on Debian, run 'make {provider.setup}' (as root); else " if provider.setup else ""
+    advice = (
+        f"{make}set {variable} to the command line of a Python with "
+        f"{meant_distributions(ep)[-1].package}, or use --ep cpu"
     )
+    raise UsageError(
+        f"{provider.label} is unavailable here: this ONNX Runtime does not have it, and no other "
+        f"Python is known. {advice[0].upper()}{advice[1:]}"
+    )
+
+
+def _launchers(ep: Ep, provider: Provider, *, every: bool = False) -> list[str]:
+    """Return the programs that make sets up of what is meant, or of all; the newest first."""
+    distributions = provider.distributions if every else meant_distributions(ep)
+    return [x.launcher or f"{provider.setup}-python" for x in distributions]
+
+
+def _runner(ep: Ep, command: tuple[str, ...], paths: str) -> Runner:
+    """Return a Python that has a provider; the environment may say how paths begin there."""
+    prefix = os.environ.get(variable_of(ep, "PATHS"), paths)
+    return Runner(command, prefix, PROVIDERS[ep].ort_name, version=named_version(ep))
 
 
 def runner_for(ep: Ep) -> Runner:
     """Return the Python that has a provider, in a process of its own.
 
     Raises:
-        UsageError: DirectML is wanted and unavailable.
+        UsageError: The provider is unavailable.
     """
-    if ep == "dml" and not has_directml():
-        return find_directml_python()
+    if not has_meant_provider(ep):
+        return find_python(ep)
     sessions = _CPU_SESSIONS if ep == "cpu" else SESSIONS
-    return Runner((sys.executable,), provider=PROVIDERS[ep], sessions=sessions)
+    return Runner((sys.executable,), provider=PROVIDERS[ep].ort_name, sessions=sessions)
 
 
 def require_provider(ep: Ep) -> None:
@@ -96,14 +149,8 @@ def require_provider(ep: Ep) -> None:
     Raises:
         UsageError: The provider is unavailable; with what to install.
     """
-    if ep == "dml" and not has_directml():
-        find_directml_python()
-    if ep == "cuda" and PROVIDERS[ep] not in available_providers():
-        raise UsageError(
-            "CUDA is unavailable here: this ONNX Runtime does not have it. In an environment of "
-            "its own, 'pip install onnxruntime-gpu' on a machine with an NVIDIA GPU and CUDA; or "
-            "use --ep cpu"
-        )
+    if not has_meant_provider(ep):
+        find_python(ep)
 
 
 def choose_provider(requested: Wanted) -> tuple[Ep, str]:

@@ -17,9 +17,9 @@ from graphfix import ops
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import all_nodes
+from graphfix.providers.table import Ep
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array, Feeds, Port
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.scratch import Closable
 
 

@@ -21,7 +21,7 @@ from graphfix.probing.padded import PaddedVerdict, padded
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
-from graphfix.runtime.provider import LABELS, Ep
+from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.shipping.derived_dims import write_derived_dims
 from graphfix.shipping.model_facts import ModelFacts
 from graphfix.spec.quoting import quote_name
@@ -87,7 +87,7 @@ class ContainerProof:
     verdict: PaddedVerdict
 
     def __str__(self) -> str:
-        return f"on {LABELS[self.ep]} {self.verdict}"
+        return f"on {PROVIDERS[self.ep].label} {self.verdict}"
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class ShipOrder:
             fixed_sizes = {name: size for name, (size,) in sizes.items()} | {**self.facts.forced}
             fixed = ":".join(f"{quote_name(name)}={size}" for name, size in fixed_sizes.items())
             raise PaddingError(
-                f"{error}. What can be had is fixed sizes without padding: "
+                f"{error}. Possible are fixed sizes without padding: "
                 f"graphfix run {self.source} -p directml,fix-dims:{fixed}"
             ) from error
         require_sizes_applied(report, container[self.facts.axis.dim])
@@ -211,7 +211,7 @@ class ShipOrder:
             axis=f"{facts.axis.input}.{facts.axis.axis}",
             tolerance=None if self._measures_rounding else self.tolerance,
             ep=ep,
-            progress=lambda step: self.tell(f"proving {name} on {LABELS[ep]} {step}"),
+            progress=lambda step: self.tell(f"proving {name} on {PROVIDERS[ep].label} {step}"),
         )
         return ContainerProof(name, ep, verdict)
 

@@ -13,9 +13,9 @@ from graphfix.proof.between_roundings import rounds_somewhere
 from graphfix.proof.compare import OutputDiff, Tolerance, compare
 from graphfix.proof.other_roundings import change_weights
 from graphfix.proof.own_rounding import OwnRounding
+from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.port import Array, Feeds
-from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.run_errors import RunError
 from graphfix.shipped.stream import Stream
 from graphfix.shipping.end_to_end import SessionProof, open_isolated_session
@@ -74,7 +74,7 @@ def prove_on_provider(
             }
 
         proof = _compare_sequences(steps, play_sequence, tolerance, measure)
-    return replace(proof, reason=proof.reason and f"on {LABELS[ep]}, {proof.reason}")
+    return replace(proof, reason=proof.reason and f"on {PROVIDERS[ep].label}, {proof.reason}")
 
 
 def measure_own_rounding(

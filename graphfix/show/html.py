@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from graphfix.files import atomic_file
 from graphfix.json_types import to_plain
+from graphfix.providers.table import PROVIDERS
 from graphfix.show.drawing import draw_nodes
 from graphfix.version import __version__
 from graphfix.wording import format_number as format_number
@@ -84,7 +85,7 @@ def render_template(template: str, **values: object) -> str:
         undefined=jinja2.StrictUndefined,
         finalize=_show_controls,
     )
-    environment.globals.update(ops=changed_operators, drawing=draw_nodes)
+    environment.globals.update(ops=changed_operators, drawing=draw_nodes, providers=PROVIDERS)
     environment.filters.update(
         number=format_number, title=file_title, anchor=link_anchor, headings=list_headings
     )

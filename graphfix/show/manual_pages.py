@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from graphfix.directml.hresult import CODES
 from graphfix.engine import registry
 from graphfix.errors import UsageError
 from graphfix.files import atomic_file
+from graphfix.providers.directml.hresult import CODES
 from graphfix.rules import rules
 from graphfix.spec.manual import Manual, RuleManual, manual_of, rule_manual_of
 

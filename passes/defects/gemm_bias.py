@@ -7,10 +7,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass
-from graphfix.directml import fusing
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.text import node_label, node_text
+from graphfix.providers.directml import fusing
 
 
 @dataclass(frozen=True)

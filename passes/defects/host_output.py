@@ -7,10 +7,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Change, Pass, ValueMatch
-from graphfix.directml import empty_outputs
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.text import node_label
+from graphfix.providers.directml import empty_outputs
 
 _OPTIONAL = 15  # the opset that Optional is of
 

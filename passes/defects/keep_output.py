@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.core import Change, Pass, ValueMatch
-from graphfix.directml import fusing
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.text import node_label
+from graphfix.providers.directml import fusing
 
 
 @dataclass(frozen=True)

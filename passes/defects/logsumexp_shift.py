@@ -6,11 +6,11 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
-from graphfix.directml.placement import PlacementRules
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.ops.axes import keeps_dims, reduced_axes
+from graphfix.providers.directml.placement import PlacementRules
 
 from ..common.reductions import build_reduction
 from ..common.reshape_targets import with_axes

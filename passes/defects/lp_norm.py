@@ -6,12 +6,12 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
-from graphfix.directml.placement import PlacementRules
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import attr_int
 from graphfix.ops.axes import axis_of
+from graphfix.providers.directml.placement import PlacementRules
 
 from ..common.reductions import build_reduction
 

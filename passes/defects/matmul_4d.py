@@ -9,11 +9,11 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
-from graphfix.directml.operator_facts import MATRIX_DIMS
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.symbolic.expressions import multiply_dims
 from graphfix.facts.view import View
+from graphfix.providers.directml.operator_facts import MATRIX_DIMS
 
 from ..common.fusible import FLOATS
 from ..common.reshape_targets import ReshapeTarget, build_reshape, reshape_target_of

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
-from graphfix.directml.placement import PlacementRules
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
+from graphfix.providers.directml.placement import PlacementRules
 
 from ..common.reshape_targets import with_axes
 

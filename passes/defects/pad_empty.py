@@ -7,13 +7,13 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
-from graphfix.directml.empty_inputs import find_empty_inputs
 from graphfix.editing.builder import Builder
 from graphfix.facts.pads import may_be_negative, pads_of
 from graphfix.facts.view import View
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import input_at
 from graphfix.ops.pads import pad_mode
+from graphfix.providers.directml.empty_inputs import find_empty_inputs
 
 from ..common.cuts import build_slice
 

@@ -10,15 +10,15 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
-from graphfix.directml.operator_facts import MOST_DIMS
-from graphfix.directml.placement import PlacementRules
-from graphfix.directml.support_queries import refusal_reason
 from graphfix.editing.builder import Builder, Operand
 from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.symbolic.expressions import multiply_dims
 from graphfix.facts.view import View
 from graphfix.graph.nodes import input_at
 from graphfix.ops.resizes import Resize, read_resize, scales_input
+from graphfix.providers.directml.operator_facts import MOST_DIMS
+from graphfix.providers.directml.placement import PlacementRules
+from graphfix.providers.directml.support_queries import refusal_reason
 
 from ..common.reshape_targets import ReshapeTarget, build_reshape, reshape_target_of
 

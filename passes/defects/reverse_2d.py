@@ -9,11 +9,11 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.core import Match, NodePass
-from graphfix.directml.placement import PlacementRules
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import Dim, same_dim
 from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_int
+from graphfix.providers.directml.placement import PlacementRules
 
 from ..common.reshape_targets import build_reshape, with_axes
 

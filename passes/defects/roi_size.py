@@ -6,11 +6,11 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
-from graphfix.directml.placement import PlacementRules
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_float, attr_text, input_at
 from graphfix.ops.regions import HALF_PIXEL_OPSET, has_least_size
+from graphfix.providers.directml.placement import PlacementRules
 
 from ..common.cuts import build_slice
 

@@ -9,13 +9,13 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.core import Match, NodePass, Skip
-from graphfix.directml.operator_facts import COMPUTES_IN_PLACE
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.constants import ints_of
 from graphfix.graph.dims import static_dims
 from graphfix.graph.nodes import is_op, use_count
 from graphfix.ops.slices import cuts_of_slice, python_slice
+from graphfix.providers.directml.operator_facts import COMPUTES_IN_PLACE
 
 # The indices of a Gather are stored in the file: at most 32 kB of them.
 _MAX_INDICES = 4096

@@ -54,8 +54,8 @@ class SplitSequence(NodePass[PartSite]):
 
     Why:
         DirectML has no kernel for a sequence: SplitToSequence and SequenceAt run on the CPU
-        (graphfix/directml/ops.csv), and each part is copied there and back. A module with calls of
-        ``chunk`` and ``split``, exported by torch 2.13 with ``optimize=False``, has 3
+        (graphfix/providers/directml/ops.csv), and each part is copied there and back. A module
+        with calls of ``chunk`` and ``split``, exported by torch 2.13 with ``optimize=False``, has 3
         SplitToSequence and 6 SequenceAt.
 
     Before:

@@ -9,12 +9,12 @@ import onnx_ir as ir
 
 from graphfix import ops
 from graphfix.core import Match, NodePass, Skip
-from graphfix.directml.operator_facts import MATRIX_DIMS
 from graphfix.editing.builder import Builder
 from graphfix.facts.shapes import Dim, same_dim, same_dims
 from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op, producer_of
 from graphfix.ops.products import read_gemm
+from graphfix.providers.directml.operator_facts import MATRIX_DIMS
 
 from ..common.fusible import only_user
 from ..common.guards import first_reason

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass
-from graphfix.directml.operator_facts import ACTIVATIONS_TAKEN
 from graphfix.editing.builder import Builder
 from graphfix.facts.view import View
 from graphfix.graph.nodes import attr_int
+from graphfix.providers.directml.operator_facts import ACTIVATIONS_TAKEN
 
 from ..common.cuts import HalfCut, build_slice, half_cut_of
 from ..common.fusible import FLOATS, is_own_constant

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 import graphfix
-from graphfix.directml import hresult
 from graphfix.engine import registry
+from graphfix.providers.directml import hresult
 from graphfix.rules import rules
 from tests.cli.conftest import said
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from graphfix.core import Check
     from graphfix.engine.report import PassReport
-    from graphfix.rules import Provider
+    from graphfix.providers.table import Ep
     from tests.conformance.cases import Case, Example, Sizes, Value
 
 Outputs = dict[str, np.ndarray[Any, Any]]
@@ -53,7 +53,7 @@ _REASONS = (
     ("Python cannot hand over its inputs", r"bfloat16|float8|int4|int2|float4|ml_dtypes"),
     ("it is rejected", r"Type Error|Type .* of input parameter|nference|This is an invalid model"),
 )
-_EPS: dict[Sizes, Provider] = {"plain": "dml", "named": "dml", "apart": "cpu"}
+_EPS: dict[Sizes, Ep] = {"plain": "dml", "named": "dml", "apart": "cpu"}
 
 
 @dataclass(frozen=True)

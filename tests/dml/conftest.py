@@ -18,8 +18,8 @@ HERE = Path(__file__).parent
 
 def _lacking() -> str:
     try:
-        if not python.has_directml():
-            python.find_directml_python()
+        if not python.has_provider("dml"):
+            python.find_python("dml")
     except GraphfixError as error:
         return str(error)
     return ""

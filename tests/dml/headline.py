@@ -265,8 +265,8 @@ def versions() -> dict[str, str]:
     """What it was measured with."""
     found = {name: importlib.metadata.version(name) for name in ("onnxsim", "onnxslim", "graphfix")}
     found["onnxruntime, for the CPU"] = ort.__version__
-    if not python.has_directml():
-        about = process.worker_for(python.find_directml_python()).about
+    if not python.has_provider("dml"):
+        about = process.worker_for(python.find_python("dml")).about
         found["onnxruntime-directml"] = str(about["onnxruntime"])
     return found
 
@@ -290,8 +290,8 @@ def main(argv: list[str] | None = None) -> int:
     rows = [json.loads(line) for line in listed.read_text(encoding="utf-8").splitlines()]
     rows = [row for row in rows if not options.names or row["name"] in options.names]
     try:
-        if not python.has_directml():
-            python.find_directml_python()
+        if not python.has_provider("dml"):
+            python.find_python("dml")
         about = versions()
     except UsageError as error:
         print(error, file=sys.stderr)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from graphfix.feeds.case_search import make_cases
 from graphfix.job import planning
+from graphfix.providers.table import PROVIDERS
 from graphfix.runtime.profiling import read_placement
-from graphfix.runtime.provider import DML
 from graphfix.runtime.python import runner_for
 from graphfix.runtime.remote import RemoteSession
 
@@ -28,6 +28,7 @@ def found(model: ir.Model) -> dict[str, int]:
     with closing(RemoteSession(model, runner_for("dml"), profile=True)) as session:
         session.run(case.feeds)
         ran = read_placement(session.end_profile())
-    alone = ran.provider_counts.get(DML, 0) - ran.fused_count
-    cpu = sum(ran.provider_counts.values()) - ran.provider_counts.get(DML, 0)
+    on_device = ran.provider_counts.get(PROVIDERS["dml"].ort_name, 0)
+    alone = on_device - ran.fused_count
+    cpu = sum(ran.provider_counts.values()) - on_device
     return {"graph": ran.fused_count, "dml": alone, "cpu": cpu, "copy": ran.copy_count}

@@ -13,7 +13,7 @@ from graphfix.runtime.local_session import Session
 from tests.dml.ran import found, predicted
 
 _spec = importlib.util.spec_from_file_location(
-    "plan_cases", Path(__file__).parents[1] / "directml" / "test_plan.py"
+    "plan_cases", Path(__file__).parents[1] / "providers" / "directml" / "test_plan.py"
 )
 plan_cases = importlib.util.module_from_spec(_spec)
 sys.modules["plan_cases"] = plan_cases  # its dataclasses look themselves up there

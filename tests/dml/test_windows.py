@@ -40,7 +40,7 @@ def windows() -> str:
     if sys.platform == "win32":
         pytest.skip("this is Windows")
     try:
-        home = Path(python.find_directml_python().command[0]).parent
+        home = Path(python.find_python("dml").command[0]).parent
     except GraphfixError as error:
         pytest.skip(str(error))
     found = list(home.glob("opt/dml/windows/Lib/site-packages/graphfix-*/direct_url.json"))

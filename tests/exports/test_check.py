@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import graphfix
-from graphfix.directml import hresult
+from graphfix.providers.directml import hresult
 
 _spec = importlib.util.spec_from_file_location("counts", Path(__file__).with_name("counts.py"))
 counts = importlib.util.module_from_spec(_spec)

@@ -21,7 +21,7 @@ from graphfix.files import io
 from graphfix.job import one_file, planning
 from graphfix.job.culprits import Culprits
 from graphfix.proof.verdict import Verdict
-from graphfix.runtime import provider, python
+from graphfix.runtime import python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -420,7 +420,7 @@ def test_what_needs_no_model_is_checked_before_it_is_read(
     options: dict[str, object],
     reason: str,
 ) -> None:
-    monkeypatch.setattr(provider, "available_providers", lambda: ["CPUExecutionProvider"])
+    monkeypatch.setattr(python, "available_providers", lambda: ["CPUExecutionProvider"])
     monkeypatch.setattr(python, "available_providers", lambda: ["CPUExecutionProvider"])
     monkeypatch.setattr(io, "load", lambda _: pytest.fail("the model was read"))
     (tmp_path / "m.onnx").write_bytes(b"")

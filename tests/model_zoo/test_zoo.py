@@ -24,6 +24,7 @@ from graphfix.model_zoo.figures import FIGURES, count_dynamic_reshapes, count_ma
 from graphfix.model_zoo.model_process import Request, read_request
 from graphfix.model_zoo.recipe import Recipe, find_recipes
 from graphfix.model_zoo.zoo_job import ZooJob
+from graphfix.providers.table import variable_of
 from graphfix.runtime import process, python
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
@@ -52,9 +53,9 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.delenv(python.COMMAND, raising=False)
-    monkeypatch.setenv(python.HOME, str(tmp_path))
-    monkeypatch.setattr(python, "has_directml", lambda: False)
+    monkeypatch.delenv(variable_of("dml"), raising=False)
+    monkeypatch.setenv(variable_of("dml", "HOME"), str(tmp_path))
+    monkeypatch.setattr(python, "has_provider", lambda ep: ep == "cpu")
     # What takes its time has its own tests.
     monkeypatch.setattr(bench, "EFFORT", dict.fromkeys(bench.EFFORT, bench.Effort(1, 1, 0.0)))
 
@@ -415,7 +416,7 @@ class TestWork:
     ) -> None:
         # What would have DirectML has the CPU here; tests/dml has the real one.
         other = process.Runner((sys.executable,), provider="CPUExecutionProvider")
-        monkeypatch.setattr(python, "find_directml_python", lambda: other)
+        monkeypatch.setattr(python, "find_python", lambda _: other)
         model("a", HEADS, "[gates]\ncpu-nodes = 0\n[bench]\nruns = 1")
         assert main(["zoo", "--ep", "dml"]) == 1
         process.stop_all()

@@ -12,9 +12,9 @@ import pytest
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 import graphfix
-from graphfix.directml.plan import DirectMLPlan
 from graphfix.errors import ModelError
 from graphfix.job import planning
+from graphfix.providers.directml.plan import DirectMLPlan
 from tests.lengths.catalogue import generated
 from tests.lengths.steps import STEPS
 

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from graphfix.errors import UsageError
+from graphfix.providers.table import variable_of
 from graphfix.runtime import python
 from graphfix.runtime.process import SESSIONS
 
 
 @pytest.fixture(autouse=True)
 def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in (python.COMMAND, python.PATHS):
+    for name in (variable_of("dml"), variable_of("dml", "PATHS")):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(python.HOME, str(tmp_path / "none"))
+    monkeypatch.setenv(variable_of("dml", "VERSION"), "")
+    monkeypatch.setenv(variable_of("dml", "HOME"), str(tmp_path / "none"))
     monkeypatch.setattr(python, "available_providers", lambda: ("CPUExecutionProvider",))
 
 
@@ -40,7 +42,7 @@ def test_this_python_runs_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cpu.sessions == 200
     assert cpu.provider == "CPUExecutionProvider"
     with_providers(monkeypatch, "DmlExecutionProvider")
-    assert python.has_directml()
+    assert python.has_provider("dml")
     dml = python.runner_for("dml")
     assert (dml.command, dml.sessions) == ((sys.executable,), SESSIONS)
     assert python.choose_provider("auto") == ("dml", "")
@@ -48,7 +50,7 @@ def test_this_python_runs_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_provider_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not python.has_directml()
+    assert not python.has_provider("dml")
     python.require_provider("cpu")
     with pytest.raises(UsageError, match="DirectML is unavailable here"):
         python.require_provider("dml")
@@ -83,10 +85,10 @@ def test_a_python_of_the_environment(
     name: str, paths: str | None, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = program(tmp_path, name)
-    monkeypatch.setenv(python.COMMAND, f" {path} -X utf8 ")
+    monkeypatch.setenv(variable_of("dml"), f" {path} -X utf8 ")
     if paths is not None:
-        monkeypatch.setenv(python.PATHS, paths)
-    runner = python.find_directml_python()
+        monkeypatch.setenv(variable_of("dml", "PATHS"), paths)
+    runner = python.find_python("dml")
     assert runner.command == (str(path), "-X", "utf8")
     assert runner.prefix == prefix
     assert python.runner_for("dml") == runner
@@ -94,25 +96,61 @@ def test_a_python_of_the_environment(
 
 
 def test_a_python_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(python.COMMAND, "no-such-program -x")
+    monkeypatch.setenv(variable_of("dml"), "no-such-program -x")
     with pytest.raises(UsageError, match="there is no program 'no-such-program'"):
-        python.find_directml_python()
-    monkeypatch.setenv(python.COMMAND, "  ")
+        python.find_python("dml")
+    monkeypatch.setenv(variable_of("dml"), "  ")
     with pytest.raises(UsageError, match="no other Python is known"):
-        python.find_directml_python()
+        python.find_python("dml")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="every file may be run there")
 def test_a_python_that_make_has_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = program(tmp_path, "home/dml-python")
-    monkeypatch.setenv(python.HOME, str(path.parent))
-    runner = python.find_directml_python()
+    monkeypatch.setenv(variable_of("dml", "HOME"), str(path.parent))
+    runner = python.find_python("dml")
     assert (runner.command, runner.prefix) == ((str(path),), "Z:\\host")
-    monkeypatch.setenv(python.PATHS, "Y:")
-    assert python.find_directml_python().prefix == "Y:"
+    monkeypatch.setenv(variable_of("dml", "PATHS"), "Y:")
+    assert python.find_python("dml").prefix == "Y:"
     path.chmod(0o644)
     with pytest.raises(UsageError):
-        python.find_directml_python()
+        python.find_python("dml")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="every file may be run there")
+def test_the_newest_that_make_has_set_up_or_the_one_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = (program(tmp_path, f"home/{x}-python") for x in ("dml", "windowsml"))
+    monkeypatch.setenv(variable_of("dml", "HOME"), str(old.parent))
+    assert python.find_python("dml").command == (str(new),)
+    monkeypatch.setenv(variable_of("dml", "VERSION"), "1.24.4")
+    runner = python.find_python("dml")
+    assert (runner.command, runner.version) == ((str(old),), "1.24.4")
+    monkeypatch.setenv(variable_of("dml"), f"{old} -X utf8")
+    monkeypatch.setenv(variable_of("dml", "VERSION"), "windowsml")
+    assert python.find_python("dml").command == (str(new), "-X", "utf8")
+    new.unlink()  # then the one that is named must have it
+    assert python.find_python("dml").command == (str(old), "-X", "utf8")
+    monkeypatch.delenv(variable_of("dml"))
+    with pytest.raises(UsageError, match="a Python with onnxruntime-windowsml, or use --ep cpu"):
+        python.find_python("dml")
+
+
+def test_this_python_is_not_taken_for_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_providers(monkeypatch, "DmlExecutionProvider")
+    monkeypatch.setattr("onnxruntime.__version__", "1.24.4")
+    assert python.versions_in_force("dml") == ("1.24.4",)
+    assert python.versions_in_force("dml", "windowsml") == ("1.30.0",)
+    monkeypatch.setenv(variable_of("dml", "VERSION"), "windowsml")
+    assert python.has_provider("dml")
+    assert not python.has_meant_provider("dml")
+    with pytest.raises(UsageError, match="onnxruntime-windowsml"):
+        python.require_provider("dml")
+    with_providers(monkeypatch)
+    assert python.versions_in_force("dml") == ("1.30.0",)
+    monkeypatch.setenv(variable_of("dml", "VERSION"), "")
+    assert python.versions_in_force("dml") == ("1.24.4", "1.30.0")
 
 
 def test_a_command_line_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:

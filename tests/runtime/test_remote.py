@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,11 @@ import pytest
 from graphfix.errors import ModelError, UsageError
 from graphfix.probing.padded import padded
 from graphfix.proof.verify import verify
+from graphfix.providers.table import PROVIDERS, Ep, variable_of
 from graphfix.runtime import process, python
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.process import Runner
 from graphfix.runtime.profiling import read_placement
-from graphfix.runtime.provider import PROVIDERS, Ep
 from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.run_errors import RunError, reason_of
 
@@ -156,7 +157,7 @@ def test_copies_and_fused_graphs_are_told_from_nodes() -> None:
     assert (found.fused_count, found.copy_count, len(found.nodes)) == (1, 2, 4)
 
 
-def _nowhere_else() -> Runner:
+def _nowhere_else(_: Ep) -> Runner:
     raise AssertionError("this Python has the provider itself")
 
 
@@ -164,13 +165,13 @@ def _nowhere_else() -> Runner:
 def ep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ep:
     """A provider that is the CPU, in a process of its own wherever it is found."""
     if request.param == "dml in another Python":
-        monkeypatch.setattr(python, "has_directml", lambda: False)
-        monkeypatch.setattr(python, "find_directml_python", lambda: HERE)
+        monkeypatch.setattr(python, "has_provider", lambda ep: ep == "cpu")
+        monkeypatch.setattr(python, "find_python", lambda _: HERE)
         return "dml"
     name: Ep = "cuda" if request.param == "cuda" else "dml"
-    monkeypatch.setattr(python, "has_directml", lambda: True)
-    monkeypatch.setattr(python, "find_directml_python", _nowhere_else)
-    monkeypatch.setitem(PROVIDERS, name, "CPUExecutionProvider")
+    monkeypatch.setattr(python, "has_provider", lambda _: True)
+    monkeypatch.setattr(python, "find_python", _nowhere_else)
+    monkeypatch.setitem(PROVIDERS, name, replace(PROVIDERS[name], ort_name="CPUExecutionProvider"))
     return name
 
 
@@ -228,7 +229,7 @@ class TestOwnProcess:
 
 
 def test_a_python_without_directml_is_refused(model: Path) -> None:
-    if python.has_directml():
+    if python.has_provider("dml"):
         pytest.skip("this Python has DirectML")
     with pytest.raises(UsageError, match="has no DmlExecutionProvider"):
         RemoteSession(model, Runner((sys.executable,)))
@@ -236,9 +237,9 @@ def test_a_python_without_directml_is_refused(model: Path) -> None:
 
 @pytest.fixture
 def _nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(python.COMMAND, raising=False)
-    monkeypatch.setenv(python.HOME, str(tmp_path))
-    monkeypatch.setattr(python, "has_directml", lambda: False)
+    monkeypatch.delenv(variable_of("dml"), raising=False)
+    monkeypatch.setenv(variable_of("dml", "HOME"), str(tmp_path))
+    monkeypatch.setattr(python, "has_provider", lambda ep: ep == "cpu")
 
 
 @pytest.mark.usefixtures("_nowhere")
@@ -248,19 +249,19 @@ class TestFind:
             Session(model, ep="dml")
 
     def test_the_environment_names_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(python.COMMAND, f"'{sys.executable}' -B")
-        assert python.find_directml_python() == Runner((sys.executable, "-B"))
-        monkeypatch.setenv(python.PATHS, "Z:")
-        assert python.find_directml_python().prefix == "Z:"
-        monkeypatch.setenv(python.COMMAND, "no-such-program")
+        monkeypatch.setenv(variable_of("dml"), f"'{sys.executable}' -B")
+        assert python.find_python("dml") == Runner((sys.executable, "-B"))
+        monkeypatch.setenv(variable_of("dml", "PATHS"), "Z:")
+        assert python.find_python("dml").prefix == "Z:"
+        monkeypatch.setenv(variable_of("dml"), "no-such-program")
         with pytest.raises(UsageError, match="no-such-program"):
-            python.find_directml_python()
+            python.find_python("dml")
 
     @pytest.mark.skipif(sys.platform == "win32", reason="Windows needs no Wine, nor its paths")
     def test_the_folder_of_make_dml_is_found(self, tmp_path: Path) -> None:
         (tmp_path / "dml-python").write_text("")
         (tmp_path / "dml-python").chmod(0o755)
-        assert python.find_directml_python().map_path("/a/b") == "Z:\\host\\a\\b"
+        assert python.find_python("dml").map_path("/a/b") == "Z:\\host\\a\\b"
 
 
 def test_the_reason_of_directml_is_short() -> None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from graphfix import ops
-from graphfix.directml.kernel_table import kernel_at
 from graphfix.files.half_weights import KEPT_IN_FLOAT32_KEY
 from graphfix.graph.nodes import is_op, tensor_attributes
 from graphfix.graph.walks import bodies_of
 from graphfix.ops.signatures import OpSignature
+from graphfix.providers.directml.kernel_table import kernel_at
 
 from .constant_range import find_hiding_inputs, keep_unfit_constants
 from .constants import WEIGHT, has_weights

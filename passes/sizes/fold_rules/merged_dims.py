@@ -12,7 +12,6 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix import ops
-from graphfix.directml.operator_facts import MATRIX_DIMS
 from graphfix.editing.builder import Builder
 from graphfix.facts.axis_factors import merged_axes
 from graphfix.facts.symbolic.expressions import Dim, dim_key
@@ -23,6 +22,7 @@ from graphfix.lengths.dim_nodes import build_axis_size
 from graphfix.ops.axes import axis_of, reduced_axes
 from graphfix.ops.pads import pads_by_axis
 from graphfix.ops.softmax import softmax_axes
+from graphfix.providers.directml.operator_facts import MATRIX_DIMS
 
 from ...common.fold_view import FoldView, Key, Replacement, exclusive_producer, perm_of
 from .views import Reshaping, view_by_constant, view_by_unit_axes

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from graphfix.directml import kernel_table
+from graphfix.providers.directml import kernel_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

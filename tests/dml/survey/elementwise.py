@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from edge_cases import values
 
-from graphfix.directml import kernel_table
 from graphfix.ops.table import rows
+from graphfix.providers.directml import kernel_table
 from tests.dml.survey.case import Case, fractions, kernel_types, numbers, shapes_of_rank
 
 if TYPE_CHECKING:
