@@ -12,7 +12,7 @@ from graphfix.probing.unpadded import Clip
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.own_rounding import OwnRounding
 from graphfix.shipping import end_to_end
-from graphfix.shipping.end_to_end import prove_end_to_end
+from graphfix.shipping.end_to_end import compare_outputs, prove_end_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,3 +63,11 @@ def test_what_need_not_be_allowed_is_not_measured(
     monkeypatch.setattr(end_to_end, "open_isolated_session", session)
     clips = [Clip(n, {}, {"y": array}) for n in lengths]
     assert prove_end_to_end(tmp_path, clips, Tolerance(), measure).ok is bool(lengths)
+
+
+def test_each_clip_must_be_within_what_is_allowed() -> None:
+    array = np.linspace(-1, 1, 40, dtype=np.float32)
+    pairs = [("y", f"clip of {n}", array, array * np.float32(x)) for n, x in ((3, 1.005), (5, 1.1))]
+    proof = compare_outputs(pairs, Tolerance(), lambda: OWN)
+    assert (proof.ok, [x.ok for x in proof.diffs]) == (False, [True, False])
+    assert str(OWN) not in str(proof)
