@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from graphfix.cli import _options, _terminal
 
 if TYPE_CHECKING:
-    from graphfix.runtime.provider import Ep
+    from graphfix.providers.table import Ep
     from graphfix.shipping.verify_folder import FolderProof
 
 

@@ -14,10 +14,10 @@ from graphfix.feeds.signature import Signature
 from graphfix.files import io
 from graphfix.proof.budget import Budget
 from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
+from graphfix.providers.table import Ep
 from graphfix.runtime.compared_session import open_original, open_session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.remote import RemoteSession
 from graphfix.shipped.container_fit import ClipFit, join_clips, length_of, rows_in
 from graphfix.shipped.manifest import Container, Manifest

@@ -14,10 +14,10 @@ import onnx_ir as ir
 from graphfix.benchmark.interleave import Phases
 from graphfix.errors import UsageError
 from graphfix.proof.own_rounding import OwnRounding
+from graphfix.providers.table import Ep
 from graphfix.runtime.compared_session import open_original
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
-from graphfix.runtime.provider import Ep
 from graphfix.runtime.remote import RemoteSession
 from graphfix.shipped.chunks import largest_takeable
 from graphfix.shipped.manifest import Container, Manifest, Streaming

@@ -13,8 +13,8 @@ from graphfix.files import io
 from graphfix.graph.dims import name_dims
 from graphfix.paths import StrPath, require_path
 from graphfix.proof.compare import Tolerance
+from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.runtime.own_errors import raises_own_errors
-from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require_provider
 from graphfix.shipped.folder_files import open_folder
 from graphfix.shipped.manifest import NAME, Manifest, Streaming
@@ -197,7 +197,7 @@ class _FolderVerifier:
         self.tell("proving what a stream gives")
         session = prove(self.folder, steps, allowed.tolerance, *measures)
         if session.ok and self.ep != "cpu":
-            self.tell(f"proving what a stream gives on {LABELS[self.ep]}")
+            self.tell(f"proving what a stream gives on {PROVIDERS[self.ep].label}")
             on_device = prove_on_provider(self.folder, steps, allowed.tolerance, self.ep, *measures)
             session = replace(on_device, diffs=(*session.diffs, *on_device.diffs))
         return FolderProof(self.folder, (), session, self._remarks())
