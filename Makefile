@@ -10,7 +10,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo times counts headline kernels mutants faults bench rent compare dml webgpu windows edges survey wheel clean
+.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo times counts headline kernels mutants faults bench rent compare dml webgpu hosts windows edges survey wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -125,16 +125,21 @@ dml:  ## Set up the real DirectML under Wine in build/dml (Debian, as root; 4 mi
 webgpu:  ## Set up a Python with WebGPU in build/webgpu, on a software device if need be (Debian)
 	PYTHON=$(PYTHON) webgpu/setup.sh
 
+hosts:  ## Fetch what the tests of docs/hosts need into build/hosts (npm, Debian's packages; 500 MB)
+	tests/shipped/hosts/setup.sh
+
 WINDOWS ?= tests
 windows: $(STAMP)  ## Run the tests natively in the Windows Python of make dml (WINDOWS="tests/files tests/cli")
 	$(PIP) install --quiet 'uv>=0.7'
 	UV=$(BIN)/uv dml/windows.sh $(WINDOWS)
 
-edges: $(STAMP)  ## Run every operator at edge values on the real DirectML (half an hour)
-	$(BIN)/python tests/dml/edges.py
+# What was run is kept in build/edges and build/survey: a run that was stopped goes on where it was.
+DIRECTMLS ?= directml windowsml
+edges: $(STAMP)  ## Run every operator at edge values on both DirectMLs (an hour; DIRECTMLS=directml)
+	for x in $(DIRECTMLS); do GRAPHFIX_DML_VERSION=$$x $(BIN)/python tests/dml/edges.py || exit; done
 
-survey: $(STAMP)  ## Run a case of each kind of each operator on the real DirectML (two hours)
-	$(BIN)/python tests/dml/survey/run.py
+survey: $(STAMP)  ## Run a case of each kind of each operator on both DirectMLs (an hour)
+	for x in $(DIRECTMLS); do GRAPHFIX_DML_VERSION=$$x $(BIN)/python tests/dml/survey/run.py || exit; done
 
 wheel: $(STAMP)  ## Build a wheel into dist/ and check what is in it
 	rm -rf build/lib build/bdist.* dist

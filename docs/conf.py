@@ -32,6 +32,7 @@ CONTENTS = {
         "docs/float16",
         "docs/ship",
         "docs/decoders",
+        "docs/hosts",
         "docs/padding",
         "docs/models",
         "docs/troubleshooting",

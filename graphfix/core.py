@@ -167,6 +167,7 @@ class Finding:
         message: One sentence.
         fix: The pass spec that would repair it, or None.
         module: The PyTorch module that the node comes from, if the exporter wrote it down.
+        versions: The versions of the provider that it holds for, if not for all that were asked of.
     """
 
     rule: str
@@ -175,8 +176,9 @@ class Finding:
     message: str
     fix: str | None
     module: str = ""
+    versions: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, str | None]:
+    def to_json(self) -> dict[str, object]:
         """Return the finding as plain data."""
         return asdict(self)
 

@@ -169,7 +169,7 @@ DISPATCH = {
     "graphfix.feeds.laws": {"BINARY"},
     "graphfix.lengths.rules": {"_NAMESAKES"},
     "graphfix.lengths.rules.result_tail": {"_COMBINATIONS"},
-    "graphfix.shipped.dim_expression": {"_OPERATIONS"},  # functions of sizes, not operators
+    "graphfix.shipping.dim_expression": {"_OPERATIONS"},  # functions of sizes, not operators
     "graphfix.passes.common.fold_view": {"_SIZE_LAWS"},
     "graphfix.passes.common.uniform": {"_NEUTRAL_NUMBER"},
     "graphfix.passes.defects._older_meaning": {"_REREAD"},

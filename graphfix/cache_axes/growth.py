@@ -16,7 +16,7 @@ from graphfix.facts.symbolic.expressions import Dim, equal_dims, replace_symbols
 from graphfix.feeds.dim_groups import Tie
 from graphfix.feeds.input import single_symbol, symbols
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.states import StatePair, find_states
+from graphfix.feeds.states import StatePair, find_states, find_states_by_shape
 from graphfix.graph.dims import name_dims
 
 
@@ -49,10 +49,39 @@ def find_growing_states(
     """
     user_ports = {x.input for x in user_states} | {x.output for x in user_states}
     other_states = [x for x in find_states(model) if not {x.input, x.output} & user_ports]
+    return _growing_states_of((*user_states, *other_states), model, usual_shapes)
+
+
+def find_growing_states_by_shape(
+    model: ir.Model, usual_shapes: Shapes, states: Sequence[GrowingState]
+) -> tuple[GrowingState, ...]:
+    """Find the states that order and shape tell, where names do not.
+
+    Args:
+        model: The model, its dims as :func:`unify_dims` leaves them.
+        usual_shapes: Its symbolic shapes in usual runs.
+        states: The states that are known.
+    """
+    known = [StatePair(x.input, x.output) for x in states]
+    outputs = [_with_inferred_dims(x, usual_shapes) for x in model.graph.outputs]
+    pairs = find_states_by_shape(model, known, outputs)
+    return _growing_states_of(pairs, model, usual_shapes)
+
+
+def _with_inferred_dims(value: ir.Value, shapes: Shapes) -> ir.Value:
+    dims = shapes.dims(value)
+    shape = None if dims is None else ir.Shape(dims)
+    return ir.Value(name=value.name, type=value.type, shape=shape)
+
+
+def _growing_states_of(
+    states: Sequence[StatePair], model: ir.Model, usual_shapes: Shapes
+) -> tuple[GrowingState, ...]:
+    """Return states in the order of the inputs, with the axis along which each grows."""
     dims = {x.name: usual_shapes.dims(x) for x in (*model.graph.inputs, *model.graph.outputs)}
     order = [x.name for x in model.graph.inputs]
-    states = sorted((*user_states, *other_states), key=lambda x: order.index(x.input))
-    return tuple(_growing_state(x, dims[x.input], dims[x.output]) for x in states)
+    ordered = sorted(states, key=lambda x: order.index(x.input))
+    return tuple(_growing_state(x, dims[x.input], dims[x.output]) for x in ordered)
 
 
 def _growing_state(

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from graphfix.cli import _terminal
+from graphfix.errors import UsageError
 from graphfix.providers.table import EVERYWHERE
+from graphfix.providers.versions import name_version, parse_name
 from graphfix.spec.quoting import partition_outside_quotes, unquote_name
 from graphfix.wording import ALIASES
 
@@ -170,9 +172,26 @@ exclude = click.option(
 )
 
 
+class _EpChoice(click.Choice[str]):
+    """Providers, each perhaps with a version: ``dml@1.24.4``, ``windowsml``."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the provider, and keep the version that is named."""
+        try:
+            ep, version = parse_name(value)
+        except UsageError as error:
+            if "@" in value:
+                self.fail(str(error), param, ctx)
+            return super().convert(value, param, ctx)
+        if version and ep in self.choices:
+            name_version(ep, version)
+            return ep
+        return super().convert(value, param, ctx)
+
+
 def ep_option(choices: Sequence[str], default: str, text: str) -> Callable[[F], F]:
     """Return the option ``--ep``: where something runs."""
-    return click.option("--ep", type=click.Choice(choices), default=default, help=text)
+    return click.option("--ep", type=_EpChoice(choices), default=default, help=text)
 
 
 ep = ep_option(

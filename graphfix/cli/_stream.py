@@ -50,6 +50,11 @@ def run_stream_bench(
     for side in (result.original, result.shipped):
         if side.error:
             _terminal.print_remark(f"error: {side.name}: {side.error}")
+    if not result.proof.ok:
+        _terminal.print_remark(
+            f"error: {folder} does not give what {against} gives: {result.proof}; its times mean "
+            f"nothing. graphfix verify {against} {folder} proves it again"
+        )
     return int(not result.ok)
 
 
@@ -76,6 +81,9 @@ def _print_result(result: StreamBenchmark) -> None:
         f"of {sizes}" if result.of == "clip" else f"that add {sizes}, {sum(lengths)} in all"
     )
     _terminal.print_paragraph(f"{plural(len(lengths), result.of)} {description}, on {result.ep}")
+    click.echo()
+    colour = "green" if result.proof.ok else "red"
+    _terminal.print_row("outputs", str(result.proof), colour=colour)
     click.echo()
     for side in (result.original, result.shipped):
         _terminal.print_paragraph(side.name, "  ")

@@ -89,20 +89,21 @@ def check(
     _options.load_plugins()
     from graphfix.engine import pipeline
     from graphfix.job import checking
+    from graphfix.providers.versions import named_label
+    from graphfix.runtime.python import versions_in_force
 
+    versions = versions_in_force(ep)
     page = _page.page_path(report, models)
-    asked = ",".join([*([] if spec is None else [spec]), *(["float16"] if half else [])])
-    checks = pipeline.resolve_passes(asked) if asked else []
-    adds_padding = padding and all(x.name != _PADDING for x in checks)
+    asked = [x for x in (spec, "float16" if half else "") if x]
     is_default = not asked and not padding
-    if is_default:
-        checks = checking.default_checks(ep)
+    checks = checking.default_checks(ep) if is_default else pipeline.resolve_passes(asked)
+    adds_padding = padding and all(x.name != _PADDING for x in checks)
     findings_by_model, checks_by_model, unread = _check_models(
         models, checks, ep, exclude, adds_padding=adds_padding, quiet=quiet
     )
     about = {k: v for x in checks_by_model.values() for k, v in _summaries_of(x).items()}
     each = [
-        _to_json(_page.display_name(x), ep, checks_by_model[x], y)
+        _to_json(_page.display_name(x), ep, versions, checks_by_model[x], y)
         for x, y in findings_by_model.items()
     ]
     document = each[0] if len(models) == 1 else _terminal.with_header(models=each)
@@ -128,7 +129,8 @@ def check(
             for model, findings in findings_by_model.items()
         }
         values: dict[str, object] = {"groups": groups, "about": about, "unread": unread}
-        _page.write_page(page, "check.html", document, quiet=quiet, models=each, ep=ep, **values)
+        values["where"] = named_label(ep)
+        _page.write_page(page, "check.html", document, quiet=quiet, models=each, **values)
     return 2 if unread else int(_has_finding(findings_by_model, fail_on))
 
 
@@ -202,11 +204,17 @@ def _summaries_of(checks: Sequence[Check]) -> dict[str, str]:
     return {x.name: summary_of(type(x)) for x in checks}
 
 
-def _to_json(model: str, ep: str, checks: Sequence[Check], findings: Findings) -> dict[str, object]:
+def _to_json(
+    model: str, ep: str, versions: Sequence[str], checks: Sequence[Check], findings: Findings
+) -> dict[str, object]:
     from graphfix.engine import pipeline
 
     return _terminal.with_header(
-        source=model, ep=ep, spec=pipeline.spec_of(checks), **findings.to_json()
+        source=model,
+        ep=ep,
+        versions=[*versions],
+        spec=pipeline.spec_of(checks),
+        **findings.to_json(),
     )
 
 

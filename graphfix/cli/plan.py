@@ -39,7 +39,11 @@ def plan(
         prediction = planning.plan(model, ep=ep, dims=dims, progress=tell)
         prediction = planning.note_errors(prediction, model)
     if as_json:
-        _terminal.print_json(_terminal.with_header(source=model, plan=prediction.to_json()))
+        from graphfix.providers.versions import known_versions
+
+        versions = [*known_versions("dml", "")]
+        document = _terminal.with_header(source=model, versions=versions, plan=prediction.to_json())
+        _terminal.print_json(document)
     else:
         _terminal.print_paragraph(model)
         click.echo()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -41,14 +42,25 @@ def verify(
     report: str | None,
     verbose: bool,
 ) -> int:
-    """Compare the outputs of two models.
+    """Compare the outputs of two models, or of a model and the folder that ship made of it.
 
     Both run at several lengths, batch sizes and paddings. A model that the pass float16 made may
-    differ as far as that pass promises.
+    differ as far as that pass promises. Of a folder, the hash of each file is compared, and clips
+    or steps run as in graphfix ship; --dims, --feeds, --safety and --report are for two models.
 
     Exit code 1 if they differ by more than the tolerance.
     """
     _options.load_plugins()
+    if Path(after).is_dir():
+        from graphfix.cli._folder import run_folder_verify
+
+        unused = {"--dims": dims, "--feeds": feeds, "--safety": safety, "--report": report}
+        for option, value in unused.items():
+            if value:
+                raise click.UsageError(f"{option}: {after} is a folder; leave it out.")
+        return run_folder_verify(
+            before, after, ep, atol=atol, rtol=rtol, as_json=as_json, verbose=verbose
+        )
     from graphfix.engine import pipeline
     from graphfix.files import io
     from graphfix.job.comparing import passes_between, with_own_promise

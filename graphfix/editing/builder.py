@@ -158,17 +158,8 @@ class Builder:
             self._name_counts = names.count_names(self._view.model)
         outputs, nodes = list(body.outputs), list(body)
         body.outputs.clear()
-        for value in list(body.initializers.values()):
-            if value.const_value is None:
-                continue
-            body.initializers.pop(value.name or "")
-            if self._view.owner_of_body(home) is None and self._view.in_function(self.site):
-                constant = self.make("Constant", value=value.const_value)
-                value.replace_all_uses_with(constant)
-                outputs = [constant if x is value else x for x in outputs]
-            else:
-                self._rename_if_ambiguous(value)
-                home.register_initializer(value)
+        constants = self._take_initializers(body, home)
+        outputs = [constants.get(x, x) for x in outputs]
         body.remove(nodes)
         taken = {x.name for x in home}  # ONNX Runtime refuses two nodes of one name in a graph
         for node in nodes:
@@ -180,6 +171,28 @@ class Builder:
             home.insert_before(self.site, node)
         self._new_nodes += nodes
         return outputs
+
+    def _take_initializers(self, body: ir.Graph, home: ir.Graph) -> dict[ir.Value, ir.Value]:
+        """Move the initializers of a branch to the graph around it.
+
+        A local function has none: there each becomes a Constant.
+
+        Returns:
+            The Constants, by the initializers that they stand for now.
+        """
+        in_function = self._view.owner_of_body(home) is None and self._view.in_function(self.site)
+        constants: dict[ir.Value, ir.Value] = {}
+        for value in list(body.initializers.values()):
+            if value.const_value is None:
+                continue
+            body.initializers.pop(value.name or "")
+            if in_function:
+                constants[value] = self.make("Constant", value=value.const_value)
+                value.replace_all_uses_with(constants[value])
+            else:
+                self._rename_if_ambiguous(value)
+                home.register_initializer(value)
+        return constants
 
     def _rename_if_ambiguous(self, value: ir.Value) -> None:
         """Rename a value of a branch if another value has, or may come to have, its name.

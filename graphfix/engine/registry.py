@@ -59,8 +59,9 @@ _FAST = (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "slice-gate", "fold")
 # ONNX Runtime's CPU kernel for a residual sum and its norm is slower than one for each; FastGelu is
 # there what DirectML's is not.
 _CPU = {"fuse-norm": "fuse-norm:residual=no", "fuse-gelu": "fuse-gelu:approximate=yes"}
-# It has no kernel for FusedMatMul, and attends wrongly through Vulkan: see docs/providers.md.
-_NOT_ON_WEBGPU = frozenset({"fuse-matmul", "fuse-attention", "fuse-projections"})
+# It has no kernel for FusedMatMul and com.microsoft's DequantizeLinear, and attends wrongly through
+# Vulkan: see docs/providers.md.
+_NOT_ON_WEBGPU = frozenset({"fuse-matmul", "quantize-axis", "fuse-attention", "fuse-projections"})
 PROFILES: dict[str, tuple[str, ...]] = {
     "directml": (_TRUE_SHAPES, *_REPAIRS),
     "fast": _FAST,

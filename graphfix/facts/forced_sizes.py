@@ -386,11 +386,7 @@ def _solve(
         single = [x for x in pending if len(x.symbols) == 1]
         pending = [x for x in pending if len(x.symbols) > 1]
         for relation in single:
-            (name,) = relation.symbols
-            sizes = _solutions(relation)
-            if sizes is not None and not (len(sizes) == 1 and sizes[0] == 0):  # 0 is of no use
-                mine = _Restriction(sizes, relation.source)
-                restrictions[name] = (*restrictions.get(name, ()), mine)
+            _add_restriction(restrictions, relation)
         new: dict[str, ForcedSize] = {}
         for name, wishes in restrictions.items():
             sizes = _common_sizes(wishes)
@@ -408,6 +404,17 @@ def _solve(
             for x in pending
         )
         pending = [x for x in put_in if x.says_something]
+
+
+def _add_restriction(
+    restrictions: dict[str, tuple[_Restriction, ...]], relation: _Relation
+) -> None:
+    """Add what a relation of one symbol allows, unless that is all or 0 alone."""
+    (name,) = relation.symbols
+    sizes = _solutions(relation)
+    if sizes is not None and not (len(sizes) == 1 and sizes[0] == 0):  # 0 is of no use
+        allowed = _Restriction(sizes, relation.source)
+        restrictions[name] = (*restrictions.get(name, ()), allowed)
 
 
 def _contradiction(wishes: Sequence[_Restriction]) -> str:

@@ -30,7 +30,12 @@ from graphfix.ops.axes import axis_of, squeezed_axes
 from graphfix.ops.einsums import axes_of_letters, equation_of
 from graphfix.ops.norms import scale_of, scaled_axes
 from graphfix.ops.products import read_matmul_nbits, second_factor, summed_axes
-from graphfix.ops.recurrent import feature_axis_of_weight
+from graphfix.ops.recurrent import (
+    INITIAL_STATES,
+    LENGTHS,
+    feature_axis_of_weight,
+    row_axis_of,
+)
 from graphfix.ops.splits import split_sizes
 from graphfix.ops.windows import channel_axis_of_weight, convolution_weight
 
@@ -231,18 +236,53 @@ class _Reader:
             yield SizeRelation(state[-1], hidden, node, witness=input_at(node, 2))
         if state and dims and not attr_int(node, "layout", 0):
             yield SizeRelation(state[0], dims[0], node, witness=weight)
+        yield from self._recurrent_rows(node)
+
+    def _recurrent_rows(self, node: ir.Node) -> Iterator[SizeRelation]:
+        """Yield that the states and lengths of a recurrence have as many rows as its data."""
+        data, axis = self._dims(node.inputs[0]), row_axis_of(node)
+        if not data or len(data) != 3:
+            return
+        for place in INITIAL_STATES:
+            state = self._dims(input_at(node, place))
+            if state and len(state) == 3:
+                yield SizeRelation(data[axis], state[axis], node)
+        lengths = self._dims(input_at(node, LENGTHS))
+        if lengths and len(lengths) == 1:
+            yield SizeRelation(data[axis], lengths[0], node)
 
     def _attention(self, node: ir.Node) -> Iterator[SizeRelation]:
         """Yield that an attention with projections takes what their weight has as rows."""
         slots = attention_slots(node)
-        if slots is None or slots.weights is None:
-            if slots is not None and slots.bias is not None:
+        if slots is None:
+            return
+        yield from self._cached_attention(node, slots)
+        if slots.weights is None:
+            if slots.bias is not None:
                 yield from self._biased_attention(node, slots)
             return
         weight = input_at(node, slots.weights)
         data, dims = self._dims(node.inputs[slots.query]), self._dims(weight)
         if data and dims and len(dims) == 2:
             yield SizeRelation(data[-1], dims[0], node, witness=weight)
+
+    def _cached_attention(self, node: ir.Node, slots: AttentionSlots) -> Iterator[SizeRelation]:
+        """Yield that a cache [B, heads, P, D] has the rows and the heads of what is new."""
+        query = self._dims(node.inputs[slots.query])
+        heads = attr_int(node, "num_heads", 0)
+        own_heads = attr_int(node, "kv_num_heads", heads)
+        if not query or len(query) != 3 or not heads:
+            return
+        is_packed = input_at(node, slots.key) is None
+        parts = heads + 2 * own_heads if is_packed else heads
+        for place in (slots.past_key, slots.past_value):
+            past = None if place is None else self._dims(input_at(node, place))
+            if not past or len(past) != 4:
+                continue
+            yield SizeRelation(query[0], past[0], node)
+            yield SizeRelation(past[1], own_heads, node)
+            if place == slots.past_key or is_packed:
+                yield SizeRelation(query[2], multiply_dims(past[3], parts), node)
 
     def _biased_attention(self, node: ir.Node, slots: AttentionSlots) -> Iterator[SizeRelation]:
         """Yield that keys are as wide as queries, and a bias as wide as all three together."""

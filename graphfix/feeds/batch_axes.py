@@ -4,24 +4,68 @@ Exporters name dims at their own discretion, so a batch is known by its position
 several inputs, and no other dim of any.
 """
 
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+import onnx_ir as ir
+
+from graphfix import ops
+from graphfix.facts.shapes import Shapes
+from graphfix.facts.symbolic.expressions import Dim
 from graphfix.feeds.input import Input, all_symbols, single_symbol, symbols
+from graphfix.graph.nodes import input_at
+from graphfix.ops.recurrent import INITIAL_STATES, row_axis_of
 
 # Two whole numbers a row may be codes of a frame of audio; more than this are a row of a batch.
 _MOST_CODEBOOKS = 64
 
 
-def find_batch(inputs: Sequence[Input], user_name: Callable[[str], str]) -> set[str]:
+def find_batch(
+    inputs: Sequence[Input], user_name: Callable[[str], str], known: AbstractSet[str] = frozenset()
+) -> set[str]:
     """Return the symbols of the batch; none if there is no batch.
 
     Args:
         inputs: The inputs of a model, with their roles.
         user_name: Returns the model's own name of a symbol.
+        known: Symbols that an operator says are the batch, see :func:`rows_of_recurrences`.
     """
-    return _BatchSearch(inputs, user_name).run()
+    return _BatchSearch(inputs, user_name, known).run()
+
+
+def rows_of_recurrences(model: ir.Model, shapes: Callable[[], Shapes]) -> set[str]:
+    """Return the dims that recurrences whose states are inputs of the model take as rows.
+
+    An LSTM has as many rows in ``x`` [T, B, F] as in its state [layers, N, H]: B and N are the
+    batch, whatever their names. A recurrence over another axis, as over the bands of each frame,
+    has no state that a user keeps.
+
+    Args:
+        model: The model.
+        shapes: Returns its symbolic shapes; called only if it has such a recurrence.
+    """
+    rows: set[str] = set()
+    for node in model.graph:
+        if node not in ops.RECURRENT:
+            continue
+        states = [x for i in INITIAL_STATES if (x := input_at(node, i)) is not None]
+        for value in (node.inputs[0], *states) if any(map(_is_moved_input, states)) else ():
+            dims = shapes().dims(value)
+            symbol = single_symbol(dims[row_axis_of(node)]) if dims and len(dims) == 3 else None
+            rows |= set() if symbol is None else {symbol}
+    return rows
+
+
+def _is_moved_input(value: ir.Value) -> bool:
+    """Return whether a value is an input of the graph, or a part of one, moved."""
+    while (node := value.producer()) is not None:
+        if node not in ops.MOVES_ELEMENTS or node.inputs[0] is None:
+            return False
+        value = node.inputs[0]
+    return value.is_graph_input() and not value.is_initializer()
 
 
 def says_batch(name: str) -> bool:
@@ -30,11 +74,18 @@ def says_batch(name: str) -> bool:
 
 
 class _BatchSearch:
-    def __init__(self, inputs: Sequence[Input], user_name: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        inputs: Sequence[Input],
+        user_name: Callable[[str], str],
+        known: AbstractSet[str],
+    ) -> None:
         self._inputs, self._user_name = inputs, user_name
         self._later = {s for x in inputs for s in _later_symbols(x)}
         lengths = (x for x in inputs if x.role.kind in ("lengths", "relative-lengths"))
-        self._of_lengths = {s for x in lengths if (s := _first_symbol(x))}
+        # As many as there are lengths, or as a recurrence has rows: surely the batch.
+        self._sure = {s for x in lengths if (s := _first_symbol(x))}
+        self._sure |= known & {*all_symbols(inputs)}
         # The nodes of a graph, which its edges name; but rows that are chosen again are a batch.
         self._indexed = {
             s for x in inputs for d in x.role.below for s in symbols(d) - {*all_symbols([x])}
@@ -42,24 +93,27 @@ class _BatchSearch:
 
     def run(self) -> set[str]:
         firsts = {s for x in self._inputs if (s := _first_symbol(x)) and self._has_batch_first(x)}
-        batch = self._of_lengths | firsts
+        batch = self._sure | firsts
         return batch | self._symbols_of_row_numbers() if batch else batch
 
     def _has_batch_first(self, item: Input) -> bool:
         """Return whether the first dim of an input is a batch."""
         first, later = _first_symbol(item), _later_symbols(item)
-        if first is None or first in self._indexed or self._of_lengths & later:
+        if first is None or first in self._indexed or self._sure & later:
             return False
         is_named_batch = says_batch(self._user_name(first))
-        if first in self._later and not (is_named_batch and self._comes_second_in_states(first)):
+        recurs = [_first_symbol(x) for x in self._inputs].count(first) > 1
+        may_be_moved = (is_named_batch or recurs) and self._is_behind_numbers(first)
+        if first in self._later and not may_be_moved:
             return False
         has_content_dims = len(item.dims) > 2 or (len(item.dims) == 2 and bool(later))
         return has_content_dims or is_named_batch or _is_text(item)
 
-    def _comes_second_in_states(self, symbol: str) -> bool:
-        """Return whether all inputs that have a first dim later too are ``[layers, B, H]``."""
+    def _is_behind_numbers(self, symbol: str) -> bool:
+        """Return whether all inputs that have a dim later are as ``[layers, B, H]``."""
         return all(
-            len(x.dims) > 2 and isinstance(x.dims[0], int) and single_symbol(x.dims[1]) == symbol
+            symbol not in symbols(x.dims[-1])
+            and all(isinstance(d, int) for d in _dims_before(x, symbol))
             for x in self._inputs
             if symbol in _later_symbols(x)
         )
@@ -102,6 +156,11 @@ def _has_fixed_batch(item: Input) -> bool:
 
 def _first_symbol(item: Input) -> str | None:
     return single_symbol(item.dims[0]) if item.dims else None
+
+
+def _dims_before(item: Input, symbol: str) -> Iterator[Dim]:
+    """Yield the dims in front of the one that has a symbol."""
+    return itertools.takewhile(lambda dim: symbol not in symbols(dim), item.dims)
 
 
 def _later_symbols(item: Input) -> set[str]:

@@ -6,6 +6,7 @@ data that it masks.
 """
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, get_args
@@ -159,12 +160,21 @@ class DimGroups:
                 first = next(x for x, other in growths.items() if other == growth)
                 if growth is not None:
                     self._groups.join(first, name)
+            self._tie_namesakes(recurring - past)
             return
         alike = recurring | (past & set(names)) if recurring else set(names)
         self._caches |= alike
         for tied_symbols in (alike & past, alike - past):  # of self- and of cross-attention
             for name in tied_symbols:
                 self._groups.join(min(tied_symbols), name)
+
+    def _tie_namesakes(self, names: set[str]) -> None:
+        """Tie the lengths of caches of one encoder's output: ``cross_k0`` and ``cross_k1``."""
+        by_words: dict[frozenset[str], str] = {}
+        for name in sorted(names):
+            items = [x.name for x in self._inputs if name in {single_symbol(d) for d in x.dims}]
+            words = frozenset(re.sub(r"\d+", "", x) for x in items)
+            self._groups.join(by_words.setdefault(words, name), name)
 
     def _growth_of(self, symbol: str, states: Mapping[str, str]) -> Dim | None:
         """Return by how many entries the caches of a length grow; None if not all by as many."""

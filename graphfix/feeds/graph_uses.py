@@ -56,6 +56,18 @@ def is_positions(value: ir.Value) -> bool:
     return bool((flat[1:] - flat[:-1] == 1).all())
 
 
+def is_only_counted(value: ir.Value) -> bool:
+    """Return whether nothing of a mask is read but its size and how many ones it has.
+
+    Rows that it pads are then those of GroupQueryAttention, whose padding is behind what is valid.
+    """
+    through = ops.CASTS | ops.IDLE
+    near = reachable_from([value], lambda x: (y.outputs[0] for y, _ in x.uses() if y in through))
+    users = {user for x in near for user, _ in x.uses() if user not in through}
+    sums = {x for x in users if is_op(x, "ReduceSum")}
+    return bool(sums) and all(x in ops.MEASURES for x in users - sums)
+
+
 def feeds_softmax(node: ir.Node) -> bool:
     """Return whether ``node`` feeds a Softmax with only scaling and moving in between.
 

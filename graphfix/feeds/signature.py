@@ -16,7 +16,7 @@ from graphfix.errors import FeedError
 from graphfix.facts.forced_sizes import Wishes
 from graphfix.facts.shapes import Shapes, shapes_of
 from graphfix.facts.symbolic.expressions import Dim
-from graphfix.feeds.batch_axes import find_batch, with_axes
+from graphfix.feeds.batch_axes import find_batch, rows_of_recurrences, with_axes
 from graphfix.feeds.dim_groups import DimGroups, Tie
 from graphfix.feeds.dim_names import clone_for_renaming, rename_dims
 from graphfix.feeds.forced_dims import fix_forced_dims, group_rules
@@ -83,7 +83,8 @@ class Signature:
         self.defaults = {
             k: x for k, x in _small_defaults(self.model).items() if k not in self.constants
         }
-        self._batch_dims = find_batch(inputs, self.user_name)
+        rows = rows_of_recurrences(self.model, lambda: self.shapes)
+        self._batch_dims = find_batch(inputs, self.user_name, rows)
         self.inputs = [with_axes(x, self._batch_dims) for x in inputs]
         self._tie_dims(tie)
 

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graphfix.feeds.input import single_symbol
+from graphfix.facts.symbolic.expressions import dim_of, expr_of
+from graphfix.facts.symbolic.signs import never_negative
+from graphfix.facts.symbolic.sums import subtract_dims
+from graphfix.feeds.input import single_symbol, symbols
 from graphfix.feeds.roles import roles_of
 from graphfix.graph.dims import contradicts_shape
 from graphfix.graph.nodes import is_op
@@ -82,10 +85,11 @@ def find_states(model: ir.Model) -> tuple[StatePair, ...]:
 def find_states_by_shape(
     model: ir.Model, states: Iterable[StatePair], outputs: Sequence[ir.Value]
 ) -> tuple[StatePair, ...]:
-    """Return states of fixed size that only order and shape tell, if one assignment is possible.
+    """Return states that only order and shape tell, if one assignment is possible.
 
-    Each remaining input of a shape continues an output of that shape, in order, if there are as
-    many of both; and some other input and output remain, since they are what the model is for.
+    Each remaining input of a shape continues an output of that shape, or of one that is longer
+    along one dim, in order, if there are as many of both; and some other input and output remain,
+    since they are what the model is for.
 
     Args:
         model: The model.
@@ -95,6 +99,26 @@ def find_states_by_shape(
     known = {name for x in states for name in (x.input, x.output)}
     inputs = [x for x in _free_inputs(model) if x.name not in known]
     outputs = [x for x in outputs if x.name not in known]
+    pairs = _pair_by_growth(inputs, outputs)
+    grown = {x.name for pair in pairs for x in pair}
+    others = [x for x in outputs if x.name not in grown]
+    pairs += _pair_by_kind([x for x in inputs if x.name not in grown], others)
+    roles = roles_of(model)
+    # Embeddings of one entry look like the hidden state that comes out; masks are no content.
+    has_content = any(
+        _is_content(x) and roles[x.name or ""].kind not in ("mask", "positions", "lengths")
+        for x in inputs
+        if x not in [before for before, _ in pairs]
+    )
+    if not has_content or len(pairs) == len(outputs):
+        return ()
+    return tuple(StatePair(x.name or "", y.name or "") for x, y in pairs)
+
+
+def _pair_by_kind(
+    inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
+) -> list[tuple[ir.Value, ir.Value]]:
+    """Pair inputs with outputs of their type and fixed size, in order; none if orders differ."""
     # What is as long as nothing else is data, and no state of fixed size.
     candidates = [x for x in inputs if _has_own_dims(x, x, inputs) and not _indexes_table(x)]
     kinds, output_kinds = (Counter(map(_kind_of, x)) for x in (candidates, outputs))
@@ -102,16 +126,44 @@ def find_states_by_shape(
     before = [x for x in candidates if _kind_of(x) in shared]
     after = [x for x in outputs if _kind_of(x) in shared]
     in_one_order = [*map(_kind_of, before)] == [*map(_kind_of, after)]
-    roles = roles_of(model)
-    # Embeddings of one entry look like the hidden state that comes out; masks are no content.
-    has_content = any(
-        _is_content(x) and roles[x.name or ""].kind not in ("mask", "positions", "lengths")
-        for x in inputs
-        if x not in before
-    )
-    if not in_one_order or not has_content or len(after) == len(outputs):
-        return ()
-    return tuple(StatePair(x.name or "", y.name or "") for x, y in zip(before, after, strict=True))
+    return list(zip(before, after, strict=True)) if in_one_order else []
+
+
+def _pair_by_growth(
+    inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
+) -> list[tuple[ir.Value, ir.Value]]:
+    """Pair inputs with outputs that are longer along one dim, in order, where as many fit."""
+    inputs_by_outputs: dict[tuple[str | None, ...], list[ir.Value]] = {}
+    # New entries come out as frames or logits, earlier ones in what is longer alone.
+    of_new = {single_symbol(d) for x in outputs for d in x.shape or ()} - {None}
+    for value in inputs:
+        growing = [(x.name, _growing_dim(value, x)) for x in outputs]
+        longer = tuple(name for name, dim in growing if dim is not None and dim not in of_new)
+        if longer:
+            inputs_by_outputs.setdefault(longer, []).append(value)
+    outputs_by_name = {x.name: x for x in outputs}
+    named = Counter(name for names in inputs_by_outputs for name in names)
+    return [
+        (value, outputs_by_name[name])
+        for names, values in inputs_by_outputs.items()
+        if len(names) == len(values) and all(named[x] == 1 for x in names)
+        for value, name in zip(values, names, strict=True)
+    ]
+
+
+def _growing_dim(value: ir.Value, output: ir.Value) -> str | None:
+    """Return the one dim of an input along which an output of its type is longer, or None."""
+    if value.dtype != output.dtype or value.shape is None or output.shape is None:
+        return None
+    if len(value.shape) != len(output.shape) or len(value.shape) < 2:
+        return None
+    dims = [(x, y) for x, y in zip(value.shape, output.shape, strict=True) if str(x) != str(y)]
+    own = single_symbol(dims[0][0]) if len(dims) == 1 else None
+    if own is None or isinstance(dims[0][1], int):
+        return None
+    growth = expr_of(subtract_dims(dims[0][1], dims[0][0]))
+    grows = growth != 0 and own not in symbols(dim_of(growth)) and never_negative(growth)
+    return own if grows else None
 
 
 def unpaired_states(model: ir.Model, states: Iterable[StatePair]) -> tuple[str, ...]:
@@ -269,7 +321,7 @@ def is_state_name(name: str) -> bool:
     """Return whether a name says that it is a state."""
     if _is_layer_output(name):
         return False
-    words = {*_split_words(name)}
+    words = {y for x in _split_words(name) for y in (x, x.removesuffix("s"))}
     return bool(_STATES & words) or "hidden" in words or _recurrent_letter(name) is not None
 
 

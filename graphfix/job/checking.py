@@ -11,15 +11,18 @@ from graphfix.engine import pipeline
 from graphfix.errors import UsageError
 from graphfix.facts.view import View, drop_node_index, index_nodes
 from graphfix.feeds.roles import LENGTH_KINDS, Role, roles_of
-from graphfix.files.model_input import ModelLike, as_model, require_valid_choices
+from graphfix.files.model_input import ModelLike, as_model
 from graphfix.files.prepare import normalized_domain
 from graphfix.graph.text import node_label
 from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.length_source import find_length_source
-from graphfix.providers.table import EVERYWHERE, PROVIDERS, Ep
+from graphfix.providers.directml.repaired import repaired_in, wrong_versions
+from graphfix.providers.table import Ep
+from graphfix.providers.versions import named_label, parse_name
 from graphfix.rules import pass_severity
 from graphfix.rules.rule import Rule
 from graphfix.runtime.own_errors import raises_own_errors
+from graphfix.runtime.python import versions_in_force
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import plural
 
@@ -40,7 +43,7 @@ def check(
     model: ModelLike,
     checks: str | Check | Sequence[str | Check] | None = None,
     *,
-    ep: Ep = "dml",
+    ep: str = "dml",
 ) -> Findings:
     """Find every hazard of ``model`` on an execution provider; nothing is run or edited.
 
@@ -50,22 +53,24 @@ def check(
             the rules that hold on ``ep``, and what matters there of the profile ``directml``,
             ``thaw``.
         ep: Where the model is to run. On ``cpu`` what a pass finds is a note, unless
-            it matters on every provider.
+            it matters on every provider. ``dml@1.24.4`` or ``windowsml`` is one version; without
+            one a finding holds for all that are known, or says for which.
 
     Returns:
         The findings, a list, by pass and rule, each in the order of the graph.
     """
-    require_valid_choices(ep=(ep, EVERYWHERE))
+    provider, named = parse_name(ep)
+    versions = versions_in_force(provider, named)
     model = as_model(model)
-    selected = default_checks(ep) if checks is None else pipeline.resolve_passes(checks)
+    selected = default_checks(provider) if checks is None else pipeline.resolve_passes(checks)
     view = View(model)
     index_nodes(model)  # nothing is edited
     try:
         with normalized_domain(model):
             findings = [
-                finding
+                _of_versions(finding, provider, versions)
                 for pass_or_rule in selected
-                for finding in _findings_of(pass_or_rule, model, view, ep)
+                for finding in _findings_of(pass_or_rule, model, view, provider)
             ]
     finally:
         drop_node_index(model)
@@ -109,12 +114,23 @@ def _counts_from_front(role: Role) -> bool:
     return is_mask or role.kind == "lengths"
 
 
+def _of_versions(finding: Finding, ep: Ep, versions: tuple[str, ...]) -> Finding:
+    """Return a finding with the versions of DirectML that it holds for, if not for all."""
+    version = repaired_in(finding.rule) if ep == "dml" else None
+    wrong = wrong_versions(finding.rule, versions)
+    if version is None or finding.severity == "note" or wrong == versions:
+        return finding
+    message = f"{finding.message} (right from onnxruntime {version} on)"
+    severity = finding.severity if wrong else "note"
+    return dataclasses.replace(finding, message=message, severity=severity, versions=wrong)
+
+
 def answer_of(findings: Findings, ep: Ep) -> str:
     """Return what is wrong and what ``run`` repairs, as one sentence.
 
     Example: ``no error on DirectML; 69 warnings, 37 of them repaired by graphfix run``.
     """
-    where = PROVIDERS[ep].label
+    where = named_label(ep)
     counted = findings.counted
     if not counted["error"] and not counted["warning"]:
         return f"no error and no warning on {where}"

@@ -17,12 +17,14 @@ class Distribution:
     Attributes:
         package: Its name for pip.
         version: The version that graphfix knows, or the newest of several.
-        extra: The extra of graphfix that installs it, or nothing.
+        extra: The extra of graphfix that installs it, or nothing; a name for ``--ep``, too.
+        launcher: The program that make puts into its folder, if not ``NAME-python``.
     """
 
     package: str
     version: str
     extra: str = ""
+    launcher: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,10 @@ PROVIDERS: dict[Ep, Provider] = {
     "dml": Provider(
         "DirectML",
         "DmlExecutionProvider",
-        (Distribution("onnxruntime-directml", "1.24.4", "directml"),),
+        (
+            Distribution("onnxruntime-directml", "1.24.4", "directml"),
+            Distribution("onnxruntime-windowsml", "1.30.0", "windowsml", "windowsml-python"),
+        ),
         setup="dml",
         setup_paths=r"Z:\host",
     ),
@@ -85,15 +90,16 @@ EVERYWHERE: tuple[Ep, ...] = tuple(PROVIDERS)
 """All of them."""
 
 
-def provider_called(ort_name: str) -> Provider:
-    """Return the provider by ONNX Runtime's name for it."""
-    return next(x for x in PROVIDERS.values() if x.ort_name == ort_name)
+def ep_called(ort_name: str) -> Ep:
+    """Return the provider that has a name in ONNX Runtime, by its name for ``--ep``."""
+    return next(ep for ep, x in PROVIDERS.items() if x.ort_name == ort_name)
 
 
-def variable_of(ep: Ep, what: Literal["PYTHON", "PATHS", "HOME"] = "PYTHON") -> str:
+def variable_of(ep: Ep, what: Literal["PYTHON", "PATHS", "HOME", "VERSION"] = "PYTHON") -> str:
     """Return the name of an environment variable about a provider: ``GRAPHFIX_DML_PYTHON``.
 
     ``PYTHON`` has the command line of a Python that has the provider; ``PATHS`` what comes before a
-    path of this machine there; ``HOME`` the folder that make has filled, if not ``build/dml``.
+    path of this machine there; ``HOME`` the folder that make has filled, if not ``build/dml``;
+    ``VERSION`` the version that is meant where there are several.
     """
     return f"GRAPHFIX_{ep.upper()}_{what}"

@@ -321,13 +321,89 @@ class HalfNorm(Rule):
                 yield Hazard(node, message)
 
 
+class NegativeAsinh(Rule):
+    """Flags an Asinh of numbers that may be negative, of which DirectML cancels digits.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 and 1.30.0 (survey.csv): Asinh of -1000 is off by 0.024,
+        and of -10000 infinite, in silence: as of log(x + sqrt(x * x + 1)), whose two terms cancel
+        below 0. Above 0 it is right. Moonshine's streaming models compress audio with it.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        compress (float[N] x) => (float[N] y)
+        {
+            y = Asinh (x)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        compress (float[N] x) => (float[N] y)
+        {
+            size = Abs (x)
+            compressed = Asinh (size)
+            sign = Sign (x)
+            y = Mul (sign, compressed)
+        }
+    """
+
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each whose input no operator keeps from below 0; a warning, as most are small."""
+        for node in view.nodes("Asinh"):
+            if is_folded(node, view) or ops.NEVER_NEGATIVE.has(producer_of(node.inputs[0])):
+                continue
+            message = "Asinh of numbers below about -30 is off by 1e-4 and more"
+            yield Hazard(node, f"{message}; write Sign(x) * Asinh(Abs(x))")
+
+
+class ShortIndices(Rule):
+    """Flags a GatherElements whose indices are shorter than its data along another axis.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (survey.csv): it ends in 80070057 where indices and data
+        differ along any axis but the one that is gathered along; ONNX lets indices be shorter
+        there, and takes the first elements. ScatterElements with such indices is right.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        pick (float[N, 4] x, int64[N, 1] at) => (float[N, 1] y)
+        {
+            y = GatherElements <axis = 0> (x, at)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        pick (float[N, 4] x, int64[N, 1] at) => (float[N, 1] y)
+        <int64[1] zero = {0}, int64[1] one = {1}>
+        {
+            first = Slice (x, zero, one, one)
+            y = GatherElements <axis = 0> (first, at)
+        }
+    """
+
+    def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each whose known sizes differ; sizes that follow the inputs are not compared."""
+        for node in view.nodes("GatherElements"):
+            data, indices = (view.shapes.dims(x) for x in node.inputs[:2])
+            if data is None or indices is None or len(data) != len(indices):
+                continue
+            axis = axis_of(node, len(data), view.opset_of_node(node))
+            for i, (size, short) in enumerate(zip(data, indices, strict=True)):
+                known = isinstance(size, int) and isinstance(short, int)
+                if i != axis and known and size != short and not is_folded(node, view):
+                    message = f"its indices are {short} long along axis {i}, its data {size}"
+                    yield Hazard(node, f"{message}: 80070057; write a Slice of the data", "error")
+                    break
+
+
 class LostNan(Rule):
     """Flags a NaN test behind an operator that turns NaN into a number on DirectML.
 
     Why:
-        Run on onnxruntime-directml 1.24.4 (edges.csv, nan): Relu of NaN is 0, Max and Min of NaN
-        and 2 are 2, Clip and Sign make a number of it, and ReduceMax and ReduceMin leave it out; on
-        the CPU all of them are NaN. A guard behind them never sees it.
+        Run on onnxruntime-directml 1.24.4 (edges.csv and survey.csv, nan): Relu of NaN is 0, Max
+        and Min of NaN and 2 are 2, Clip, Sign, Atan, Celu and HardSigmoid make a number of it, and
+        ReduceMax and ReduceMin leave it out; on the CPU all of them are NaN. A guard behind them
+        never sees it.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>

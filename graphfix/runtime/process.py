@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from graphfix.errors import UsageError
-from graphfix.providers.table import PROVIDERS, provider_called
+from graphfix.providers.table import PROVIDERS, ep_called, variable_of
+from graphfix.providers.versions import distribution_of, is_meant
 from graphfix.runtime import _wire
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.process_group import ProcessGroup
@@ -63,12 +64,14 @@ class Runner:
         prefix: What comes before a path of this machine there; empty if paths are the same.
         provider: The execution provider that its sessions must have.
         sessions: How many sessions one process makes before a fresh one takes over.
+        version: Which version of ONNX Runtime it must have, as ``--ep dml@1.24.4`` names it.
     """
 
     command: tuple[str, ...]
     prefix: str = ""
     provider: str = PROVIDERS["dml"].ort_name
     sessions: int = SESSIONS
+    version: str = ""
 
     def map_path(self, path: str | os.PathLike[str]) -> str:
         r"""Return a path of this machine as the other Python writes it: ``Z:\host\a``."""
@@ -113,12 +116,9 @@ class Worker:
         self.opened = self.open_sessions = 0
         try:
             self.about = self.ask({"verb": "hello"}, _START_SECONDS, "starting")
-            if runner.provider not in self.about["providers"]:
-                raise UsageError(
-                    f"{shlex.join(runner.command)}: its onnxruntime {self.about['onnxruntime']} "
-                    f"has no {runner.provider}, only {', '.join(self.about['providers'])}; "
-                    f"pip install {provider_called(runner.provider).distributions[0].package} there"
-                )
+            if lack := _lack_of(runner, self.about):
+                own = f"its onnxruntime {self.about['onnxruntime']}"
+                raise UsageError(f"{shlex.join(runner.command)}: {own} {lack}")
         except RunError as error:
             raise UsageError(f"{shlex.join(runner.command)} does not answer: {error}") from error
         except UsageError:
@@ -263,6 +263,22 @@ class Worker:
         return f" ({_exit_cause(self._process.returncode)})" + (
             f": {messages[-1]}" if messages else ""
         )
+
+
+def _lack_of(runner: Runner, about: Mapping[str, Any]) -> str:
+    """Return what another Python lacks of what is asked of it, and what to do; "" if nothing."""
+    ep = ep_called(runner.provider)
+    if runner.provider not in about["providers"]:
+        package = PROVIDERS[ep].distributions[0].package
+        found = ", ".join(about["providers"])
+        return f"has no {runner.provider}, only {found}; pip install {package} there"
+    if is_meant(ep, about["onnxruntime"], runner.version):
+        return ""
+    package = distribution_of(ep, runner.version).package
+    return (
+        f"is not {runner.version}, which --ep or {variable_of(ep, 'VERSION')} names; name a Python "
+        f"with {package} in {variable_of(ep)}"
+    )
 
 
 class _ArrayFile:

@@ -24,7 +24,13 @@ from pathlib import Path
 from typing import Literal
 
 from graphfix.errors import UsageError
-from graphfix.providers.table import PROVIDERS, Ep, variable_of
+from graphfix.providers.table import PROVIDERS, Ep, Provider, variable_of
+from graphfix.providers.versions import (
+    is_meant,
+    known_versions,
+    meant_distributions,
+    named_version,
+)
 from graphfix.runtime.process import SESSIONS, Runner
 
 Wanted = Ep | Literal["auto"]
@@ -48,6 +54,27 @@ def has_provider(ep: Ep) -> bool:
     return PROVIDERS[ep].ort_name in available_providers()
 
 
+def has_meant_provider(ep: Ep) -> bool:
+    """Return whether this Python itself has a provider, in the version that is named if one is."""
+    return has_provider(ep) and is_meant(ep, _own_version(), named_version(ep))
+
+
+def versions_in_force(ep: Ep, named: str = "") -> tuple[str, ...]:
+    """Return the versions that statements about a provider hold for, the oldest first.
+
+    That is the one named, here or in the environment; else that of this Python, if it has the
+    provider; else all known ones.
+    """
+    named = named or named_version(ep)
+    return known_versions(ep, named or (_own_version() if has_provider(ep) else ""))
+
+
+def _own_version() -> str:
+    import onnxruntime
+
+    return str(onnxruntime.__version__)
+
+
 def _split_command(command_line: str) -> tuple[str, ...]:
     """Split a command line; on Windows a backslash is part of a path, and quotes are not."""
     if os.name != "nt":
@@ -64,23 +91,27 @@ def find_python(ep: Ep) -> Runner:
         UsageError: There is none, or the environment names one that cannot be started.
     """
     provider, variable = PROVIDERS[ep], variable_of(ep)
-    launcher = f"{provider.setup}-python"
+    launchers = _launchers(ep, provider)
     if command_line := os.environ.get(variable, "").strip():
         command = _split_command(command_line)
         if shutil.which(command[0]) is None:
             raise UsageError(f"{variable}={command_line}: there is no program {command[0]!r}")
+        if Path(command[0]).name in _launchers(ep, provider, every=True):
+            beside = Path(command[0]).with_name(launchers[0])
+            if named_version(ep) and os.access(beside, os.X_OK):
+                command = (str(beside), *command[1:])
+            return _runner(ep, command, provider.setup_paths)
         in_wine = any("wine" in Path(word).name for word in command)
-        is_launcher = Path(command[0]).name == launcher
-        paths = provider.setup_paths if is_launcher else "Z:" if in_wine else ""
-        return _runner(ep, command, paths)
+        return _runner(ep, command, "Z:" if in_wine else "")
     if provider.setup:
         home = Path(os.environ.get(variable_of(ep, "HOME")) or _ROOT / "build" / provider.setup)
-        if os.access(home / launcher, os.X_OK):
-            return _runner(ep, (str(home / launcher),), provider.setup_paths)
+        for launcher in launchers:
+            if os.access(home / launcher, os.X_OK):
+                return _runner(ep, (str(home / launcher),), provider.setup_paths)
     make = f"on Debian, run 'make {provider.setup}' (as root); else " if provider.setup else ""
     advice = (
         f"{make}set {variable} to the command line of a Python with "
-        f"{provider.distributions[0].package}, or use --ep cpu"
+        f"{meant_distributions(ep)[-1].package}, or use --ep cpu"
     )
     raise UsageError(
         f"{provider.label} is unavailable here: this ONNX Runtime does not have it, and no other "
@@ -88,10 +119,16 @@ def find_python(ep: Ep) -> Runner:
     )
 
 
+def _launchers(ep: Ep, provider: Provider, *, every: bool = False) -> list[str]:
+    """Return the programs that make sets up of what is meant, or of all; the newest first."""
+    distributions = provider.distributions if every else meant_distributions(ep)
+    return [x.launcher or f"{provider.setup}-python" for x in distributions]
+
+
 def _runner(ep: Ep, command: tuple[str, ...], paths: str) -> Runner:
     """Return a Python that has a provider; the environment may say how paths begin there."""
     prefix = os.environ.get(variable_of(ep, "PATHS"), paths)
-    return Runner(command, prefix, PROVIDERS[ep].ort_name)
+    return Runner(command, prefix, PROVIDERS[ep].ort_name, version=named_version(ep))
 
 
 def runner_for(ep: Ep) -> Runner:
@@ -100,7 +137,7 @@ def runner_for(ep: Ep) -> Runner:
     Raises:
         UsageError: The provider is unavailable.
     """
-    if not has_provider(ep):
+    if not has_meant_provider(ep):
         return find_python(ep)
     sessions = _CPU_SESSIONS if ep == "cpu" else SESSIONS
     return Runner((sys.executable,), provider=PROVIDERS[ep].ort_name, sessions=sessions)
@@ -112,7 +149,7 @@ def require_provider(ep: Ep) -> None:
     Raises:
         UsageError: The provider is unavailable; with what to install.
     """
-    if not has_provider(ep):
+    if not has_meant_provider(ep):
         find_python(ep)
 
 

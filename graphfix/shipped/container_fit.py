@@ -29,6 +29,7 @@ class ClipFit:
         length: The length of the clip.
 
     Raises:
+        FeedError: The original runs no clip of that length.
         ModelError: A size of the manifest cannot be computed.
     """
 
@@ -37,16 +38,23 @@ class ClipFit:
         container_sizes = dict(container.sizes)
         if manifest.batch is not None:
             container_sizes[manifest.batch] = 1
-        clip_sizes = {**container_sizes, dim: length}
         self.length = length
         self._file, self._length_text = container.file, f"{dim}={length}"
         self._length_share = length / container_sizes[dim]
+        clip_sizes = {**container_sizes, dim: length}
         try:
+            container_sizes = manifest.with_derived(container_sizes)
             self._padded_shapes = {x.name: x.shape_at(container_sizes) for x in manifest.inputs}
+        except ValueError as error:
+            raise ModelError(f"{error}; ship the model again") from error
+        try:
+            clip_sizes = manifest.with_derived(clip_sizes)
             self._clip_shapes = {x.name: x.shape_at(clip_sizes) for x in manifest.inputs}
             self._valid_shapes = {x.name: x.shape_at(clip_sizes) for x in manifest.outputs}
         except ValueError as error:
-            raise ModelError(f"{error}; ship the model again") from error
+            raise FeedError(
+                f"a clip of {self._length_text} is none that the model takes: {error}"
+            ) from error
 
     def pad_input(self, port: InputPort, clip: Feeds) -> Array:
         """Return an input of a clip, padded to one row of the container.

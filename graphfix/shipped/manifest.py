@@ -1,24 +1,20 @@
 """``graphfix.json``: what a host has to know to feed the containers of a shipped model.
 
 The format is documented in ``docs/ship.md``; ``schema`` grows when a field changes its meaning.
-Only the standard library is used, so that importing a session costs nothing.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from functools import cached_property
 from typing import Any, Literal
 
-from graphfix.errors import ModelError
-from graphfix.shipped.dim_expression import names_in, size_of
+from graphfix.shipped.derived_size import DerivedSize, sources_of, with_derived_sizes
 
-SCHEMA = 1
+SCHEMA = 2
 NAME = "graphfix.json"
-_MOST = 2**62
 
 Dim = int | str
 Kind = Literal[
@@ -33,7 +29,7 @@ class Port:
     Attributes:
         name: Its name.
         type: Its element type as ONNX Runtime writes it, such as ``tensor(float)``.
-        dims: Its dims: numbers, or expressions in the names of dims.
+        dims: Its dims: numbers, names of dims, or names of derived sizes.
         rows: The axis of the batch, or None.
     """
 
@@ -43,12 +39,16 @@ class Port:
     rows: int | None
 
     def shape_at(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Return the shape at these sizes.
+        """Return the shape at these sizes, derived ones among them.
 
         Raises:
-            ValueError: A dim cannot be computed from them.
+            ValueError: A dim has no size, or one below 0.
         """
-        return tuple(size_of(dim, sizes) for dim in self.dims)
+        shape = tuple(x if isinstance(x, int) else sizes.get(x, -1) for x in self.dims)
+        if min(shape, default=0) < 0:
+            dim = self.dims[shape.index(min(shape))]
+            raise ValueError(f"{self.name!r:.80} has no size {dim!r:.80} at {dict(sizes)!s:.200}")
+        return shape
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,15 @@ class InputPort(Port):
     Attributes:
         kind: The role of the input.
         pad: The value where there is no content.
+        valid: What a mask has where there is content; None of other inputs.
+        counted: Whether containers take from this mask or these lengths how long a clip is. What
+            is valid in such a mask has to come first.
     """
 
     kind: Kind = "data"
     pad: float = 0.0
+    valid: float | None = None
+    counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,6 +176,21 @@ class Streaming:
 
 
 @dataclass(frozen=True)
+class FileRecord:
+    """A file of the folder besides the manifest.
+
+    Attributes:
+        name: Its name.
+        bytes: Its size.
+        sha256: Its hash, 64 hexadecimal digits in lower case.
+    """
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Manifest:
     """Everything that a host has to know of a shipped model.
 
@@ -182,7 +202,9 @@ class Manifest:
         inputs: The inputs of the original model.
         outputs: Its outputs; the valid part of each has the shape ``dims`` of the clip alone.
         containers: The models, the smallest first.
-        weights: The files of weights that they share, beside the manifest.
+        derived: The sizes that ``dims`` name and that follow from others, in an order in which they
+            can be computed.
+        files: The files of the folder besides the manifest: models, and the weights they share.
         provenance: Where it comes from: source, its hash, passes, versions.
         verdict: What the proof found.
         stream: The states of a model that continues them; None of one that takes clips.
@@ -195,7 +217,8 @@ class Manifest:
     inputs: tuple[InputPort, ...]
     outputs: tuple[Port, ...]
     containers: tuple[Container, ...]
-    weights: tuple[str, ...] = ()
+    derived: tuple[DerivedSize, ...] = ()
+    files: tuple[FileRecord, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     verdict: dict[str, Any] = field(default_factory=dict)
     stream: Streaming | None = None
@@ -210,165 +233,26 @@ class Manifest:
         """Return the manifest as JSON."""
         return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
 
-    @classmethod
-    def read(cls, folder: Path) -> Manifest:
-        """Read the manifest of a shipped folder.
+    @property
+    def models(self) -> tuple[Container, ...]:
+        """Return every model of the folder: the containers, and the one for each encoding."""
+        opening = self.opening
+        return self.containers if opening is None else (*self.containers, opening.container)
+
+    def with_derived(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return the sizes of dims, and those that follow from them.
 
         Raises:
-            ModelError: There is none, or it is not one that this version understands.
+            ValueError: One cannot be computed.
         """
-        path = folder / NAME
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ModelError(
-                f"{path}: cannot be read: {error.strerror or error}; "
-                "name a folder that 'graphfix ship' made"
-            ) from error
-        except (ValueError, RecursionError) as error:
-            raise ModelError(f"{path}: is no JSON ({error}); ship the model again") from error
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            schema = data.get("schema") if isinstance(data, dict) else None
-            raise ModelError(
-                f"{path}: has schema {schema!r:.80}, and this graphfix reads {SCHEMA}; "
-                "ship the model again"
-            )
-        try:
-            manifest = _manifest_from_json(data)
-            _require_valid(manifest)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            problem = error if type(error) is ValueError else repr(error)
-            raise ModelError(f"{path}: is malformed ({problem}); ship the model again") from error
-        return manifest
+        return with_derived_sizes(self.derived, sizes)
 
+    @cached_property
+    def _sources(self) -> dict[str, frozenset[str]]:
+        return sources_of(self.derived)
 
-def _manifest_from_json(data: dict[str, Any]) -> Manifest:
-    return Manifest(
-        axis=Axis(**data["axis"]),
-        inputs=tuple(InputPort(**{**x, "dims": tuple(x["dims"])}) for x in data["inputs"]),
-        outputs=tuple(Port(**{**x, "dims": tuple(x["dims"])}) for x in data["outputs"]),
-        containers=tuple(Container(**x) for x in data["containers"]),
-        weights=tuple(data["weights"]),
-        stream=_streaming_from_json(data.get("stream")),
-        **{key: data[key] for key in ("batch", "lengths", "provenance", "verdict")},
-    )
-
-
-def _streaming_from_json(data: dict[str, Any] | None) -> Streaming | None:
-    if data is None:
-        return None
-    caches = tuple(Cache(**x) for x in data["caches"])
-    states = tuple(StateLink(**x) for x in data["states"])
-    first = data["opening"]
-    opening = first and Opening(
-        Container(**first["container"]), tuple(first["inputs"]), dict(first["gives"])
-    )
-    rolls, partial, joins = (bool(data[x]) for x in ("rolls", "partial", "joins"))
-    return Streaming(caches, states, rolls, partial, joins, opening)
-
-
-def _require_valid(manifest: Manifest) -> None:
-    """Raise ValueError where a field has an impossible value, before a session relies on it."""
-    for file in (*manifest.weights, *(x.file for x in manifest.containers)):
-        _require_that(_is_file_name(file), f"{file!r:.80} is no file beside it")
-    _require_containers(manifest.containers)
-    sizes = manifest.containers[0].sizes
-    for group, ports in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
-        _require_that(len(ports) > 0, f"there are no {group}")
-        _require_that(len({x.name for x in ports}) == len(ports), f"two {group} have the same name")
-        for port in ports:
-            _require_port(port, sizes)
-    if manifest.stream is not None:
-        _require_stream(manifest.stream, manifest)
-    batch, lengths = manifest.batch, manifest.lengths
-    _require_that(batch is None or batch in sizes, f"batch is {batch!r:.80}, which has no size")
-    _require_that(isinstance(lengths, str | None), f"lengths is {lengths!r:.80}, which is no name")
-    _require_padded_axis(manifest.axis, manifest.inputs, sizes)
-
-
-def _require_containers(containers: Sequence[Container]) -> None:
-    _require_that(bool(containers), "there are no containers")
-    for container in containers:
-        same_dims = container.sizes.keys() == containers[0].sizes.keys()
-        _require_that(same_dims, "containers have sizes of different dims")
-        for name, size in container.sizes.items():
-            problem = f"the size of {name!r:.80} is {size!r:.80}, which is no size"
-            _require_that(_is_whole_number(size) and 0 <= size < _MOST, problem)
-
-
-def _require_padded_axis(axis: Axis, ports: Sequence[InputPort], sizes: dict[str, int]) -> None:
-    inputs = {x.name: x for x in ports}
-    sized = axis.dim in sizes and axis.input in inputs
-    _require_that(sized, "axis names a dim without a size, or an input that there is not")
-    _require_axis(axis.axis, inputs[axis.input], "axis")
-    rated = axis.rate is None or (_is_number(axis.rate) and axis.rate > 0)
-    _require_that(rated, f"rate is {axis.rate!r:.80}, which is no number above 0")
-    fits = _is_whole_number(axis.shortest) and 1 <= axis.shortest <= sizes[axis.dim]
-    problem = f"shortest is {axis.shortest!r:.80}, which is no length of a clip that fits"
-    _require_that(fits, problem)
-
-
-def _require_stream(stream: Streaming, manifest: Manifest) -> None:
-    inputs = {x.name: x for x in manifest.inputs}
-    outputs = {x.name: x for x in manifest.outputs}
-    for state in stream.states:
-        exists = state.input in inputs and state.output in outputs
-        _require_that(exists, f"the state {state.input!r:.80} is no input, or has no output")
-        if state.axis is not None:
-            _require_axis(state.axis, inputs[state.input], f"axis of {state.input!r:.80}")
-    opening = stream.opening
-    if opening is not None:
-        file = opening.container.file
-        _require_that(_is_file_name(file), f"{file!r:.80} is no file beside it")
-        are_inputs = {*opening.inputs, *opening.gives} <= inputs.keys()
-        _require_that(are_inputs, f"{file!r:.80} takes or gives what is no input")
-    for cache in stream.caches:
-        sized = all(cache.dim in x.sizes for x in manifest.containers)
-        _require_that(sized, f"the cache {cache.dim!r:.80} has no size")
-        _require_that(isinstance(cache.told, str), f"told is {cache.told!r:.80}, which is no name")
-
-
-def _require_port(port: Port, sizes: dict[str, int]) -> None:
-    name = f"{port.name!r:.80}"
-    texts: tuple[object, ...] = (port.name, port.type)
-    problem = f"{name} has a name or a type that is no text"
-    _require_that(all(isinstance(x, str) for x in texts), problem)
-    for dim in port.dims:
-        _require_that(
-            _is_whole_number(dim) or isinstance(dim, str), f"{name} has a dim {dim!r:.80}"
-        )
-        missing = sorted(names_in(dim) - sizes.keys())
-        _require_that(not missing, f"{name} has a dim of {missing!r:.80}, which have no size")
-        problem = f"{name} has a dim {dim!r:.80}, which is no size"
-        _require_that(0 <= size_of(dim, sizes) < _MOST, problem)
-    if port.rows is not None:
-        _require_axis(port.rows, port, f"rows of {name}")
-    if isinstance(port, InputPort):
-        _require_that(
-            _is_number(port.pad), f"pad of {name} is {port.pad!r:.80}, which is no number"
-        )
-
-
-def _require_axis(axis: object, port: Port, label: str) -> None:
-    count = len(port.dims)
-    problem = f"{label} is {axis!r:.80}, and there are {count} dims"
-    _require_that(_is_whole_number(axis) and axis in range(count), problem)
-
-
-def _require_that(holds: bool, problem: str) -> None:
-    if not holds:
-        raise ValueError(problem)
-
-
-def _is_file_name(file: object) -> bool:
-    """Return whether it names a file in the manifest's folder: on Windows C:x is elsewhere."""
-    is_name = isinstance(file, str) and file not in ("", ".", "..")
-    return is_name and {*str(file)}.isdisjoint("/\\\0") and not Path(str(file)).drive
-
-
-def _is_whole_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return _is_whole_number(value) or (isinstance(value, float) and math.isfinite(value))
+    def dims_behind(self, dim: Dim) -> frozenset[str]:
+        """Return the names of the dims that a dim of an input or output follows from."""
+        if isinstance(dim, int):
+            return frozenset()
+        return self._sources.get(dim, frozenset({dim}))

@@ -3,26 +3,32 @@
 Importing it needs onnxruntime and numpy only.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
-from onnxruntime import InferenceSession, OrtValue, RunOptions, SessionOptions
+from onnxruntime import InferenceSession, ModelMetadata, OrtValue, RunOptions, SessionOptions
 
-from graphfix.errors import FeedError, ModelError
+from graphfix.errors import FeedError, ModelError, UsageError
 from graphfix.paths import StrPath, require_path
 from graphfix.runtime.port import Array, Feeds
 from graphfix.shipped import container_fit
 from graphfix.shipped.container_fit import DTYPES, ClipFit
-from graphfix.shipped.manifest import NAME, Container, Manifest, Port
-from graphfix.shipped.sessions import SessionPool
+from graphfix.shipped.container_ports import require_described
+from graphfix.shipped.folder_files import open_folder
+from graphfix.shipped.manifest import Container, Port
+from graphfix.shipped.manifest_file import read_manifest
+from graphfix.shipped.ort_values import as_array
+from graphfix.shipped.references import require_own_references
+from graphfix.shipped.sessions import SessionPool, join_provider_options
 from graphfix.shipped.stream import Stream
+from graphfix.shipped.valid_inputs import require_countable
 from graphfix.wording import group_pairs
 
-ClipFeeds = Mapping[str, Array | Sequence[Array]]
+ClipFeeds = Mapping[str, Array | OrtValue | Sequence[Array]]
 
 _REMEMBERED = 1024  # lengths; what is kept of each is some kilobytes
 
@@ -51,8 +57,10 @@ class Session:
 
     Args:
         folder: The folder.
+        sess_options: Options for every session that is made; DirectML's own are set besides. A list
+            is taken for ``providers``.
         providers: As for onnxruntime; by default DirectML where there is one, then the CPU.
-        sess_options: Options for every session that is made; DirectML's own are set besides.
+        provider_options: As for onnxruntime.
         share: Whether the sessions share the memory of their weights: a second container then costs
             no second copy. ONNX Runtime maps the one file of weights, and by default each session
             packs the weights of its MatMuls and Convs into memory of its own besides; with
@@ -62,25 +70,38 @@ class Session:
             is made when it is first needed.
         fallback: A model for clips that are longer than every container: a path. Without it they
             are an error.
+        check_files: Whether to read each file of the folder once, and to compare its SHA-256 with
+            that of the manifest: about a second a gigabyte. Without it only sizes are compared.
 
     Raises:
-        ModelError: The folder has no manifest, or ONNX Runtime rejects a model of it.
+        ModelError: The folder has no manifest, a file is none of it, or ONNX Runtime rejects a
+            model of it.
+        UsageError: An argument is none that onnxruntime takes there.
     """
 
     def __init__(
         self,
         folder: StrPath,
+        sess_options: SessionOptions | Sequence[Any] | None = None,
         providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
         *,
-        sess_options: SessionOptions | None = None,
         share: bool = False,
         warm: bool = False,
         fallback: StrPath | None = None,
+        check_files: bool = True,
     ) -> None:
+        if isinstance(sess_options, list | tuple) and providers is None:
+            sess_options, providers = None, sess_options  # as graphfix 0.2 had them
+        if not isinstance(sess_options, SessionOptions | None):
+            raise UsageError(
+                f"sess_options is {type(sess_options).__name__}, and not onnxruntime's "
+                "SessionOptions; say providers=[...] by name"
+            )
         self.folder = require_path(folder)
-        self.manifest = manifest = Manifest.read(self.folder)
-        self._sessions = SessionPool(providers, sess_options, share=share)
-        self._device = "dml" if self._sessions.on_directml else "cpu"
+        self.manifest = manifest = open_folder(self.folder, check_hashes=check_files)
+        self._options, self._share = sess_options, share
+        self.set_providers(providers, provider_options)
         self._fallback = None if fallback is None else require_path(fallback)
         self._outputs = {x.name: x for x in manifest.outputs}
         self._input_names: dict[str, set[str]] = {}
@@ -90,6 +111,44 @@ class Session:
         if warm:
             self._warm_up()
 
+    def __repr__(self) -> str:
+        """Return the folder, what it takes, and where it runs."""
+        dim, providers = self.manifest.axis.dim, map(str, self._sessions.provider_names)
+        sizes = sorted({x.sizes[dim] for x in self.manifest.containers})
+        return (
+            f"<graphfix.Session of {str(self.folder)!r}: {dim} of {', '.join(map(str, sizes))} "
+            f"on {', '.join(providers)}>"
+        )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say of what only a single session has that this is none."""
+            if not name.startswith("_") and hasattr(InferenceSession, name):
+                raise AttributeError(
+                    f"{name}: a graphfix.Session has a session for each container; open the file "
+                    "of a container with onnxruntime for what only one has"
+                )
+            raise AttributeError(f"'Session' object has no attribute {name!r}")
+
+    def set_providers(
+        self,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Run on other execution providers from now on; sessions are made again.
+
+        Args:
+            providers: As for onnxruntime; by default DirectML where there is one, then the CPU.
+            provider_options: As for onnxruntime.
+
+        Raises:
+            UsageError: There are not as many options as providers.
+        """
+        pairs = join_provider_options(providers, provider_options)
+        self._sessions = SessionPool(pairs, self._options, share=self._share)
+        self._device = "dml" if self._sessions.on_directml else "cpu"
+
     def get_inputs(self) -> list[NodeArg]:
         """Return the inputs of the original model."""
         return [NodeArg(x.name, x.type, list(x.dims)) for x in self.manifest.inputs]
@@ -98,11 +157,91 @@ class Session:
         """Return the outputs of the original model."""
         return [NodeArg(x.name, x.type, list(x.dims)) for x in self.manifest.outputs]
 
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Return no initializers: the containers have theirs inside."""
+        return []
+
     def get_providers(self) -> list[str]:
         """Return the execution providers that the containers run on."""
+        return cast("list[str]", self._any_session().get_providers())
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Return the options of each execution provider."""
+        return cast("dict[str, dict[str, str]]", self._any_session().get_provider_options())
+
+    def get_session_options(self) -> SessionOptions:
+        """Return the options of the containers' sessions."""
+        return self._any_session().get_session_options()
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """Return the metadata of a container: those of the original, and how it was repaired."""
+        return self._any_session().get_modelmeta()
+
+    def _any_session(self) -> InferenceSession:
         session = next(iter(self._sessions.open_sessions.values()), None)
-        session = session or self._session_of(self.manifest.containers[0])
-        return cast("list[str]", session.get_providers())
+        return session or self._session_of(self.manifest.containers[0])
+
+    def io_binding(self) -> NoReturn:
+        """Raise UsageError: a container has buffers of its own sizes.
+
+        Raises:
+            UsageError: Always; it says what to call.
+        """
+        raise UsageError(
+            "a binding has buffers of one size, and a clip is copied into a container of another: "
+            "call run(names, feeds), or stream(), whose states stay on the device; or bind the "
+            "containers themselves, as graphfix.json describes them"
+        )
+
+    def run_with_iobinding(self, iobinding: object, run_options: object = None) -> NoReturn:
+        """Raise UsageError, as :meth:`io_binding` does.
+
+        Raises:
+            UsageError: Always; it says what to call.
+        """
+        self.io_binding()
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """Run a clip or a batch of clips; return OrtValues on the host.
+
+        Raises:
+            FeedError: As :meth:`run`.
+        """
+        arrays = self.run(output_names, input_dict_ort_values, run_options)
+        return [OrtValue.ortvalue_from_numpy(np.ascontiguousarray(x)) for x in arrays]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: ClipFeeds,
+        callback: Callable[[list[Any], Any, str], object],
+        user_data: object,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """Run in a thread of its own, and call back.
+
+        Args:
+            output_names: As for :meth:`run`.
+            input_feed: As for :meth:`run`.
+            callback: Called in that thread with the outputs, ``user_data``, and an error in words,
+                "" if there is none; without outputs if there is one.
+            user_data: What the callback is given.
+            run_options: As for onnxruntime.
+        """
+
+        def run_and_call_back() -> None:
+            try:
+                outputs, problem = self.run(output_names, input_feed, run_options), ""
+            except Exception as error:  # the callback has to be told of each
+                outputs, problem = [], str(error) or type(error).__name__
+            callback(outputs, user_data, problem)
+
+        threading.Thread(target=run_and_call_back, daemon=True).start()
 
     def run(
         self,
@@ -127,16 +266,17 @@ class Session:
             FeedError: An input is missing or does not fit, or a clip is longer than every
                 container, or too short for the model to make anything of it.
         """
+        if not isinstance(input_feed, Mapping):
+            raise FeedError(f"inputs are a dict of arrays by name, not {type(input_feed).__name__}")
         if self.manifest.stream is not None:
             return self._run_single_step(output_names, input_feed, run_options)
         names = self._resolve_output_names(output_names)
-        if not isinstance(input_feed, Mapping):
-            raise FeedError(f"inputs are a dict of arrays by name, not {type(input_feed).__name__}")
         if lists := {k: v for k, v in input_feed.items() if isinstance(v, (list, tuple))}:
             results = self._run_clips(names, self._split_lists(input_feed, lists), run_options)
             return [[clip_outputs[i] for clip_outputs in results] for i in range(len(names))]
-        feeds = {name: np.asarray(array) for name, array in input_feed.items()}
+        feeds = {name: as_array(name, x) for name, x in input_feed.items()}
         container_fit.require_inputs(self.manifest, feeds)
+        require_countable(self.manifest, feeds, container_fit.length_of(self.manifest, feeds))
         results = self._run_clips(
             names, container_fit.split_batch(self.manifest, feeds), run_options
         )
@@ -167,7 +307,7 @@ class Session:
         names = self._resolve_output_names(output_names)
         assert self.manifest.stream is not None
         links = self.manifest.stream.states
-        feeds = {name: np.asarray(array) for name, array in feed.items()}
+        feeds = {name: as_array(name, x) for name, x in feed.items()}
         if missing := [x.input for x in links if x.input not in feeds]:
             raise FeedError(
                 f"the state {missing[0]!r} is missing; stream() keeps states, and run takes all"
@@ -179,6 +319,14 @@ class Session:
         outputs = dict(zip(free, stream.run(free, feeds, options), strict=bool(free)))
         outputs |= stream.states() if state_outputs & {*names} else {}
         return [outputs[x] for x in names]
+
+    def open_container(self, container: Container) -> None:
+        """Make the session of a container, unless there is one.
+
+        Raises:
+            ModelError: ONNX Runtime rejects it, or it is not what the manifest says.
+        """
+        self._session_of(container)
 
     def hold(self, array: Array) -> OrtValue:
         """Copy an array to the device that containers run on."""
@@ -213,17 +361,20 @@ class Session:
         """Drop every session; the next run creates its own again."""
         self._sessions.drop_sessions()
 
-    def _split_lists(self, feed: ClipFeeds, lists: Mapping[str, Sequence[Array]]) -> list[Feeds]:
+    def _split_lists(
+        self, feed: Mapping[str, Any], lists: Mapping[str, Sequence[Array]]
+    ) -> list[Feeds]:
         """Return the clips of an input of lists, each as it would be fed alone."""
         counts = {name: len(clips) for name, clips in lists.items()}
         if len(set(counts.values())) != 1:
             raise FeedError(f"the lists of clips have different lengths: {counts}")
         clips: list[Feeds] = [
-            {name: np.asarray(v[i] if name in lists else v) for name, v in feed.items()}
+            {k: as_array(k, v[i] if k in lists else v) for k, v in feed.items()}
             for i in range(next(iter(counts.values())))
         ]
         for clip in clips:
             container_fit.require_inputs(self.manifest, clip)
+            require_countable(self.manifest, clip, container_fit.length_of(self.manifest, clip))
             if len(container_fit.split_batch(self.manifest, clip)) != 1:
                 raise FeedError("each clip of a list has one row; give a batch as one array")
         return clips
@@ -243,12 +394,13 @@ class Session:
                     results[i] = self._run_fallback(names, clips[i], lengths[i], run_options)
                 continue
             container = self.manifest.containers[index]
+            session = self._session_of(container)  # it has the sizes that are allocated below
             rows = container_fit.rows_in(self.manifest, container)
             for start in range(0, len(members), rows):
                 part = members[start : start + rows]
                 fits = [self._fit(index, lengths[i]) for i in part]
                 fed = container_fit.join_clips(self.manifest, rows, [clips[i] for i in part], fits)
-                arrays = self._sessions.run(self._session_of(container), names, fed, run_options)
+                arrays = self._sessions.run(session, names, fed, run_options)
                 for row, (i, fit) in enumerate(zip(part, fits, strict=True)):
                     pairs = zip(names, arrays, strict=True)
                     results[i] = [fit.cut_output(self._outputs[name], x, row) for name, x in pairs]
@@ -298,30 +450,16 @@ class Session:
         if (session := self._sessions.open_sessions.get(path)) is not None:
             return session
         try:
+            require_own_references(self.folder, container.file, self.manifest)
             session = self._sessions.session_of(path)
-            opening, outputs = self.manifest.opening, [*self._outputs]
-            if opening is not None and opening.container == container:
-                outputs = [*opening.gives.values()]
-            self._require_ports(path, session, outputs)
+            require_described(self.manifest, container, path, session)
             return session
         finally:  # the folder may be another now, and its containers not those of the manifest
-            if Manifest.read(self.folder) != self.manifest:
+            if read_manifest(self.folder) != self.manifest:
                 self._sessions.open_sessions.pop(path, None)
                 raise ModelError(
                     f"{self.folder}: was shipped again since this session was made; make another"
                 )
-
-    def _require_ports(self, path: Path, session: InferenceSession, outputs: Iterable[str]) -> None:
-        """Raise ModelError where a container is not what the manifest says."""
-        stream = self.manifest.stream
-        cache_inputs = [] if stream is None else [x.told for x in stream.caches]
-        fed_names = {*cache_inputs, self.manifest.lengths, *(x.name for x in self.manifest.inputs)}
-        unfed = {x.name for x in session.get_inputs()} - fed_names
-        if missing := unfed | ({*outputs} - {x.name for x in session.get_outputs()}):
-            raise ModelError(
-                f"{path}: {min(missing)!r:.80} is in one of it and {NAME}, and not in the other; "
-                "ship the model again"
-            )
 
     def _warm_up(self) -> None:
         first = [self.manifest.opening.container] if self.manifest.opening else []

@@ -9,7 +9,7 @@ from typing import Any, cast
 import onnxruntime
 from onnxruntime import InferenceSession, SessionOptions
 
-from graphfix.errors import ModelError
+from graphfix.errors import ModelError, UsageError
 from graphfix.runtime.ort_paths import WEIGHTS_FOLDER, openable_source
 from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import reason_of
@@ -43,9 +43,14 @@ class SessionPool:
         self.run_lock = threading.Lock() if self.on_directml else nullcontext()
 
     @property
+    def provider_names(self) -> list[str]:
+        """Return the names of the providers."""
+        return [x[0] if isinstance(x, tuple) else x for x in self.providers]
+
+    @property
     def on_directml(self) -> bool:
         """Return whether DirectML is among the providers."""
-        return _DIRECTML in [x[0] if isinstance(x, tuple) else x for x in self.providers]
+        return _DIRECTML in self.provider_names
 
     def session_of(self, path: Path) -> InferenceSession:
         """Return the session of a file, creating it on first use.
@@ -91,6 +96,21 @@ class SessionPool:
         except Exception as error:  # onnxruntime raises a dozen unrelated types
             reason = reason_of(error)
             raise ModelError(f"{path}: ONNX Runtime does not load it: {reason}") from error
+
+
+def join_provider_options(
+    providers: Sequence[Any] | None, options: Sequence[Mapping[str, Any]] | None
+) -> Sequence[Any] | None:
+    """Return providers with their options, as onnxruntime takes both in one.
+
+    Raises:
+        UsageError: There are not as many options as providers.
+    """
+    if options is None:
+        return providers
+    if providers is None or len(providers) != len(options):
+        raise UsageError("provider_options has one dict for each of providers, as of onnxruntime")
+    return [(name, dict(each)) for name, each in zip(providers, options, strict=True)]
 
 
 def _default_providers() -> list[Any]:

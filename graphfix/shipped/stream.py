@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -12,9 +13,9 @@ from graphfix.errors import FeedError, UsageError
 from graphfix.runtime.port import Array, Feeds
 from graphfix.shipped.chunks import Chunk, split_into_chunks
 from graphfix.shipped.container_fit import DTYPES, require_inputs
-from graphfix.shipped.dim_expression import names_in, size_of
 from graphfix.shipped.in_front import fit_in_front
 from graphfix.shipped.manifest import Container, InputPort, Manifest, Port
+from graphfix.shipped.ort_values import as_array
 from graphfix.wording import plural
 
 Sizes = Mapping[str, int]
@@ -37,6 +38,9 @@ class ContainerRunner(Protocol):
 
     folder: Any
     manifest: Manifest
+
+    def open_container(self, container: Container) -> None:
+        """Open a container that has not been opened yet."""
 
     def hold(self, array: Array) -> DeviceArray:
         """Return an array as an input of several runs."""
@@ -100,18 +104,29 @@ class Stream:
             if array is not None and link.axis is not None:
                 self._length = array.shape[link.axis]
         self._cache_sizes = self._cache_sizes_for(self._length)
-        sizes = self._containers_with(self._cache_sizes)[0].sizes
-        original_sizes = {**sizes, **self._cache_lengths(self._length, sizes)}
+        container = self._containers_with(self._cache_sizes)[0]
+        self._session.open_container(container)  # it has the sizes that are allocated below
+        container_sizes = container.sizes
+        sizes = self._with_derived(container_sizes)
+        original_sizes = self._with_derived(
+            {**container_sizes, **self._cache_lengths(self._length, container_sizes)}
+        )
         for link in self._streaming.states:
             port = self._inputs[link.input]
             array = states.get(link.input)
             if array is None:
-                array = np.zeros(port.shape_at(sizes), DTYPES[port.type])
-            elif array.shape != (expected := port.shape_at(original_sizes)):
+                array = np.zeros(self._shape_of(port, sizes), DTYPES[port.type])
+            elif array.shape != (expected := self._shape_of(port, original_sizes)):
                 raise FeedError(
                     f"the state {link.input!r} has shape {[*array.shape]}, not {[*expected]}"
                 )
-            self._states[link.input] = self._session.hold(fit_in_front(array, port.shape_at(sizes)))
+            self._states[link.input] = self._session.hold(
+                fit_in_front(array, self._shape_of(port, sizes))
+            )
+
+    def __repr__(self) -> str:
+        """Return the folder, and how far the stream has come."""
+        return f"<graphfix Stream of {str(self._session.folder)!r} behind {self._length}>"
 
     @property
     def outputs(self) -> list[str]:
@@ -185,13 +200,13 @@ class Stream:
 
     def states(self) -> dict[str, Array]:
         """Copy the states in the original's shapes, by the names of the outputs."""
-        sizes = {
-            **self._containers_with(self._cache_sizes)[0].sizes,
-            **dict.fromkeys(self._growing_dims, self._length),
-        }
+        container_sizes = self._containers_with(self._cache_sizes)[0].sizes
+        sizes = self._with_derived(
+            {**container_sizes, **dict.fromkeys(self._growing_dims, self._length)}
+        )
         arrays = {}
         for link in self._streaming.states:
-            shape = self._inputs[link.input].shape_at(sizes)
+            shape = self._shape_of(self._inputs[link.input], sizes)
             arrays[link.output] = fit_in_front(self._states[link.input].numpy(), shape)
         return arrays
 
@@ -220,10 +235,14 @@ class Stream:
             x in self._held_inputs and self._held_inputs[x][0] is feeds[x] for x in opening.inputs
         ):
             return {x: self._held_inputs[x][0] for x in opening.gives}
+        self._session.open_container(opening.container)
         fed = {}
+        container_sizes = self._with_derived(
+            {**self._manifest.containers[0].sizes, **opening.container.sizes}
+        )
         for name in opening.inputs:
             port = self._inputs[name]
-            shape = port.shape_at(opening.container.sizes)
+            shape = self._shape_of(port, container_sizes)
             fed[name] = self._session.hold(fit_in_front(feeds[name], shape, port.pad))
         cache_outputs = [*opening.gives.values()]
         _, caches = self._session.step(opening.container, fed, [], cache_outputs, run_options)
@@ -231,7 +250,7 @@ class Stream:
         for name, value in zip(opening.gives, caches, strict=True):
             port = self._inputs[name]
             nothing: Array = np.zeros((), DTYPES[port.type])
-            self._held_inputs[name] = np.broadcast_to(nothing, port.shape_at(sizes)), value
+            self._held_inputs[name] = np.broadcast_to(nothing, self._shape_of(port, sizes)), value
         return {x: self._held_inputs[x][0] for x in opening.gives}
 
     def _run_chunk(
@@ -249,12 +268,16 @@ class Stream:
         container = next(
             x for x in self._containers_with(level) if x.sizes[self._new_dim] == chunk.size
         )
-        chunk_sizes = {**sizes, **self._cache_lengths(length, sizes), self._new_dim: chunk.valid}
+        self._session.open_container(container)
+        chunk_sizes = self._with_derived(
+            {**sizes, **self._cache_lengths(length, sizes), self._new_dim: chunk.valid}
+        )
+        container_sizes = self._with_derived(container.sizes)
         fed = dict(states)
         for port in self._manifest.inputs:
             if port.name not in states and port.name not in self._encoder_inputs:
                 fed[port.name] = self._hold_input(
-                    port, feeds[port.name], chunk, chunk_sizes, container
+                    port, feeds[port.name], chunk, chunk_sizes, container_sizes
                 )
         for cache in self._streaming.caches:
             if cache.told:
@@ -266,42 +289,78 @@ class Stream:
         outputs = {}
         for name, array in zip(names, arrays, strict=True):
             result = self._outputs[name]
-            array = array if result.dims else array.reshape(())
-            outputs[name] = fit_in_front(array, result.shape_at(chunk_sizes))
+            array = array.reshape(()) if array.size == 1 and not result.dims else array
+            part = self._shape_of(result, chunk_sizes)
+            if len(part) != array.ndim or any(map(operator.gt, part, array.shape)):
+                raise FeedError(
+                    f"the output {name!r} has shape {[*array.shape]} in {container.file}, and "
+                    f"{[*part]} of it should be valid; ship the model again"
+                )
+            outputs[name] = fit_in_front(array, part)
         after = {x.input: value for x, value in zip(links, new_states, strict=True)}
         return outputs, after, self._length_after(chunk_sizes, length)
 
     def _hold_input(
-        self, port: InputPort, array: Array, chunk: Chunk, chunk_sizes: Sizes, container: Container
+        self,
+        port: InputPort,
+        array: Array,
+        chunk: Chunk,
+        chunk_sizes: Sizes,
+        container_sizes: Sizes,
     ) -> DeviceArray:
         """Hold the chunk's part of an input, padded in front to the size of the container."""
-        steady = not {x for d in port.dims for x in names_in(d)} & {
-            self._new_dim,
-            *self._growing_dims,
-        }
+        behind = frozenset().union(*map(self._manifest.dims_behind, port.dims))
+        steady = not behind & {self._new_dim, *self._growing_dims}
         reusable = self._held_inputs.get(port.name)
         if steady and reusable is not None and reusable[0] is array:
             return reusable[1]
         part = array
         for axis, size in enumerate(port.dims):
-            own = names_in(size)
+            own = self._manifest.dims_behind(size)
             if own & self._growing_dims:
-                entries = slice(0, size_of(size, chunk_sizes))
+                entries = slice(0, self._shape_of(port, chunk_sizes)[axis])
             elif self._new_dim in own:
-                entries = slice(chunk.start, chunk.start + chunk.valid)
+                start = _start_along(size, self._new_dim, chunk.start, chunk_sizes)
+                entries = slice(start, start + size_of(size, chunk_sizes))
             else:
                 continue
             part = part[(slice(None),) * axis + (entries,)]
-        value = self._session.hold(fit_in_front(part, port.shape_at(container.sizes), port.pad))
+        value = self._session.hold(
+            fit_in_front(part, self._shape_of(port, container_sizes), port.pad)
+        )
         if steady:
             self._held_inputs[port.name] = (array, value)
         return value
 
     def _join_chunks(self, port: Port, parts: Sequence[Array]) -> Array:
-        axis = next((i for i, x in enumerate(port.dims) if self._new_dim in names_in(x)), None)
+        behind = self._manifest.dims_behind
+        axis = next((i for i, x in enumerate(port.dims) if self._new_dim in behind(x)), None)
         return parts[-1] if axis is None or len(parts) == 1 else np.concatenate(parts, axis)
 
     # Lengths
+
+    def _shape_of(self, port: Port, sizes: Sizes) -> tuple[int, ...]:
+        """Return the shape of an input or output at these sizes, derived ones among them.
+
+        Raises:
+            FeedError: The original has none there.
+        """
+        try:
+            return port.shape_at(sizes)
+        except ValueError as error:
+            raise FeedError(f"the model does not run there: {error}") from error
+
+    def _with_derived(self, sizes: Sizes) -> dict[str, int]:
+        """Return these sizes of dims, and those that follow from them.
+
+        Raises:
+            FeedError: The original has none there.
+        """
+        dims = {x: sizes[x] for x in self._manifest.containers[0].sizes}
+        try:
+            return self._manifest.with_derived(dims)
+        except ValueError as error:
+            raise FeedError(f"the model does not run there: {error}") from error
 
     def _cache_lengths(self, length: int, sizes: Sizes) -> dict[str, int]:
         return {x.dim: length if x.grows else sizes.get(x.dim, 0) for x in self._streaming.caches}
@@ -310,7 +369,7 @@ class Stream:
         """Return the length of the original's caches after a step."""
         for link in self._streaming.states:
             if link.axis is not None:
-                return size_of(self._outputs[link.output].dims[link.axis], chunk_sizes)
+                return self._shape_of(self._outputs[link.output], chunk_sizes)[link.axis]
         return length + chunk_sizes[self._new_dim]
 
     def _infer_sizes(self, feeds: Feeds) -> dict[str, int]:
@@ -327,9 +386,9 @@ class Stream:
                     sizes[str(dim)] = size
                     free.discard(str(dim))
         first = self._manifest.containers[0].sizes
-        sizes = {**first, **sizes}
+        sizes = self._with_derived({**first, **sizes})
         for name, array in feeds.items():
-            expected = self._inputs[name].shape_at(sizes)
+            expected = self._shape_of(self._inputs[name], sizes)
             if array.shape != expected:
                 raise FeedError(
                     f"the input {name!r} has shape {[*array.shape]}, and {[*expected]} is expected "
@@ -372,11 +431,11 @@ class Stream:
 
     def _resize_states(self, level: Sizes) -> dict[str, DeviceArray]:
         """Return the states in caches of another size."""
-        sizes = self._containers_with(level)[0].sizes
+        sizes = self._with_derived(self._containers_with(level)[0].sizes)
         resized = dict(self._states)
         for link in self._streaming.states:
             if link.axis is not None:
-                shape = self._inputs[link.input].shape_at(sizes)
+                shape = self._shape_of(self._inputs[link.input], sizes)
                 resized[link.input] = self._session.hold(
                     fit_in_front(resized[link.input].numpy(), shape)
                 )
@@ -394,7 +453,7 @@ class Stream:
         return names
 
     def _check_feeds(self, input_feed: Feeds) -> dict[str, Array]:
-        feeds = {name: np.asarray(array) for name, array in input_feed.items()}
+        feeds = {name: as_array(name, x) for name, x in input_feed.items()}
         for name in feeds:
             if name in self._state_names:
                 raise FeedError(f"{name!r} is a state, which the stream keeps: feed the others")
@@ -409,3 +468,11 @@ class Stream:
             if name not in available:
                 raise FeedError(f"the input {name!r} is missing")
         return feeds
+
+
+def _start_along(dim: int | str, new: str, start: int, sizes: Sizes) -> int:
+    """Return where a chunk begins along a dim: of `S + 16` at its start, of `2*S` at twice that."""
+    if not start or dim == new:
+        return start
+    at_start, at_none = (size_of(dim, {**sizes, new: n}) for n in (start, 0))
+    return at_start - at_none

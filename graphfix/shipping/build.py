@@ -41,10 +41,11 @@ from graphfix.shipping.result import (
     containers_with_kernels,
     provenance_of,
     reasons_not_rounded,
-    weight_files_of,
+    records_of,
     write_folder,
     write_models,
 )
+from graphfix.shipping.size_table import derive_sizes
 from graphfix.shipping.stream_build import ship_stream
 from graphfix.shipping.stream_plan import has_growing_states
 from graphfix.shipping.target_folder import require_replaceable
@@ -220,20 +221,31 @@ def _build_manifest(
 ) -> Manifest:
     source, facts = order.source, order.facts
     own = {x.name for x in facts.inputs}
+    varying = {facts.axis.dim}
+    if facts.batch is not None and facts.containers[0][facts.batch] != 1:
+        varying.add(facts.batch)  # a clip has one row
     return Manifest(
         axis=facts.axis,
         batch=facts.batch,
         lengths=None if length_input is None or length_input.input in own else length_input.input,
-        inputs=facts.inputs if length_input is None else tuple(map(_as_clip_input, facts.inputs)),
+        inputs=tuple(_as_clip_input(x, length_input) for x in facts.inputs),
         outputs=facts.outputs,
         containers=containers_with_kernels(source, paths, facts.containers, order.tell),
-        weights=weight_files_of(paths),
+        derived=derive_sizes((*facts.inputs, *facts.outputs), facts.containers, varying),
+        files=records_of(paths[0].parent),
         provenance=provenance_of(source, order.spec, facts.names, order.culprits.left),
     )
 
 
-def _as_clip_input(item: InputPort) -> InputPort:
-    """Return an input for a model with a lengths input: relative lengths are fed unchanged."""
+def _as_clip_input(item: InputPort, length_input: LengthInput | None) -> InputPort:
+    """Return an input as the containers take it, which have this input of lengths.
+
+    Relative lengths are then fed unchanged.
+    """
+    if length_input is None:
+        return item
+    if length_input.input == item.name:
+        return dataclasses.replace(item, counted=True)
     return dataclasses.replace(item, kind="data") if item.kind == "relative-lengths" else item
 
 

@@ -12,11 +12,18 @@ from graphfix.errors import UsageError
 from graphfix.feeds.clips import ClipMaker
 from graphfix.feeds.signature import Signature
 from graphfix.files import io
+from graphfix.proof.budget import Budget
+from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
+from graphfix.providers.table import Ep
+from graphfix.runtime.compared_session import open_original, open_session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.shipped.container_fit import ClipFit, join_clips, length_of, rows_in
-from graphfix.shipped.manifest import Manifest
+from graphfix.shipped.manifest import Container, Manifest
+from graphfix.shipping.allowance import Allowance
+from graphfix.shipping.end_to_end import OutputPair, SessionProof, compare_outputs
+from graphfix.shipping.remote_runs import RemoteRunner
 from graphfix.shipping.stream_cost import (
     Workload,
     cost_of_containers,
@@ -71,12 +78,64 @@ def shipped_workload(
     steps, used = [], []
     for clip in clips:
         length = length_of(manifest, clip)
-        container = next(x for x in manifest.containers if x.sizes[manifest.axis.dim] >= length)
+        container = _smallest_container(manifest, length)
         fit = ClipFit(manifest, container, length)
         feeds = join_clips(manifest, rows_in(manifest, container), [clip], [fit])
         steps.append((folder / container.file, feeds))
         used.append(container)
     return Workload(cost_of_containers(used), lambda record: _time_clips(steps, record, runner))
+
+
+def compare_clips(
+    source: Path, folder: Path, manifest: Manifest, clips: Sequence[Feeds], ep: Ep
+) -> SessionProof:
+    """Run the clips on the original, on the CPU, and in containers; compare the outputs.
+
+    Args:
+        source: The original.
+        folder: What was shipped of it.
+        manifest: Its manifest.
+        clips: The clips, one row each.
+        ep: Where the containers run.
+
+    Raises:
+        ModelError: The original does not load.
+        RunError: A clip does not run.
+    """
+    with open_original(source) as session:
+        originals = [session.run(clip) for clip in clips]
+    pairs: list[OutputPair] = []
+    with RemoteRunner(folder, lambda path: open_session(path, ep)) as runner:
+        for clip, expected in zip(clips, originals, strict=True):
+            length = length_of(manifest, clip)
+            container = _smallest_container(manifest, length)
+            fit = ClipFit(manifest, container, length)
+            feeds = join_clips(manifest, rows_in(manifest, container), [clip], [fit])
+            runner.open_container(container)
+            outputs = runner.run_container(container, feeds)
+            pairs += [
+                (
+                    x.name,
+                    f"clip of {length}",
+                    expected[x.name],
+                    fit.cut_output(x, outputs[x.name], 0),
+                )
+                for x in manifest.outputs
+            ]
+    allowed = Allowance.of_folder(source, folder, manifest)
+
+    def measure() -> OwnRounding | None:
+        if not allowed.own_rounding:
+            return None
+        runs = [*zip(clips, originals, strict=True)]
+        model, seconds = io.load(source), Budget().part
+        return measure_own_rounding(source, model, runs, allowed.tolerance, seconds, optimize=True)
+
+    return compare_outputs(pairs, allowed.tolerance, measure)
+
+
+def _smallest_container(manifest: Manifest, length: int) -> Container:
+    return next(x for x in manifest.containers if x.sizes[manifest.axis.dim] >= length)
 
 
 def _time_clips(steps: ClipRuns, record: dict[str, int], runner: Runner) -> Phases:

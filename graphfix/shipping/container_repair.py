@@ -179,7 +179,7 @@ class ShipOrder:
             fixed_sizes = {name: size for name, (size,) in sizes.items()} | {**self.facts.forced}
             fixed = ":".join(f"{quote_name(name)}={size}" for name, size in fixed_sizes.items())
             raise PaddingError(
-                f"{error}. What can be had is fixed sizes without padding: "
+                f"{error}. Possible are fixed sizes without padding: "
                 f"graphfix run {self.source} -p directml,fix-dims:{fixed}"
             ) from error
         require_sizes_applied(report, container[self.facts.axis.dim])

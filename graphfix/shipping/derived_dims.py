@@ -10,8 +10,8 @@ from graphfix.errors import UsageError
 from graphfix.facts.shapes import drop_shapes
 from graphfix.facts.symbolic.expressions import replace_symbols, symbols_of
 from graphfix.feeds.signature import Signature
-from graphfix.shipped.dim_expression import size_of
 from graphfix.shipping.container_spec import ContainerSpec
+from graphfix.shipping.dim_expression import size_of
 from graphfix.spec.quoting import quote_name
 
 

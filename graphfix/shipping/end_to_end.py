@@ -14,6 +14,8 @@ from graphfix.runtime.run_errors import RunError
 from graphfix.runtime.time_limits import run_seconds
 from graphfix.wording import plural
 
+# An output, the clip or step, its values on the original and on what is shipped.
+OutputPair = tuple[str, str, Array, Array]
 # To make a session of a container, the first time that a clip needs it.
 _SESSION_SECONDS = 600.0
 
@@ -97,7 +99,7 @@ def prove_end_to_end(
         tolerance: What may differ.
         measure: Returns how far the original differs from itself; asked if something differs.
     """
-    pairs: list[tuple[str, str, Array, Array]] = []
+    pairs: list[OutputPair] = []
     with open_isolated_session(folder) as ask:
         for clip in clips:
             try:
@@ -107,16 +109,31 @@ def prove_end_to_end(
                 return SessionProof(False, _compare_pairs(pairs, tolerance), reason)
             case = f"clip of {clip.length}"
             pairs += [(name, case, clip.outputs[name], x) for name, x in outputs.items()]
+    return compare_outputs(pairs, tolerance, measure)
+
+
+def compare_outputs(
+    pairs: Sequence[OutputPair],
+    tolerance: Tolerance,
+    measure: Callable[[], OwnRounding | None] = lambda: None,
+    of: str = "clip",
+) -> SessionProof:
+    """Compare outputs with the original's.
+
+    Args:
+        pairs: The name of each output, the clip or step, and its values: original, then shipped.
+        tolerance: What may differ.
+        measure: Returns how far the original differs from itself; asked if something differs.
+        of: What was run, a clip or a step.
+    """
     diffs = _compare_pairs(pairs, tolerance)
     ok = bool(diffs) and all(x.ok for x in diffs)
     if ok or not diffs or (own := measure()) is None:
-        return SessionProof(ok, diffs)
+        return SessionProof(ok, diffs, of=of)
     wide_diffs = _compare_pairs(pairs, own.widen(tolerance))
     ok = all(x.ok for x in wide_diffs)
-    return SessionProof(ok, wide_diffs, allowance=str(own) if ok else "")
+    return SessionProof(ok, wide_diffs, of=of, allowance=str(own) if ok else "")
 
 
-def _compare_pairs(
-    pairs: Sequence[tuple[str, str, Array, Array]], tolerance: Tolerance
-) -> tuple[OutputDiff, ...]:
+def _compare_pairs(pairs: Sequence[OutputPair], tolerance: Tolerance) -> tuple[OutputDiff, ...]:
     return tuple(compare(*pair, tolerance) for pair in pairs)

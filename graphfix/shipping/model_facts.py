@@ -177,7 +177,7 @@ def _one_size_message(signature: Signature) -> str:
             "container would be. What is left is its repair: graphfix run MODEL"
         )
     return (
-        f"no dim may vary, so nothing can be padded: {forced}. What can be had is its repair: "
+        f"no dim may vary, so nothing can be padded: {forced}. Possible is its repair: "
         f"graphfix run MODEL -p directml,fix-dims:{_sizes_text(signature, {})}"
         f"{signature.thaw_hint}"
     )
@@ -333,12 +333,19 @@ def _require_running_sizes(
 
 def _find_axis(signature: Signature, time: str, rate: float | None, shortest: int) -> Axis:
     members = set(signature.symbols_in(time))
+    others = []
     for item in signature.inputs:
         for place, dim in enumerate(item.dims):
-            if single_symbol(dim) in members and item.role.kind in ("data", "tokens"):
+            if single_symbol(dim) not in members:
+                continue
+            if item.role.kind in ("data", "tokens"):
                 return Axis(time, item.name, place, rate, shortest)
-    name = signature.user_name(time)
-    raise UsageError(f"no input of data or tokens has the dim {name} by itself; name another one")
+            others.append(f"{item.name!r} has it, and is of the kind {item.role.kind}")
+    reason = "; ".join(dict.fromkeys(others)) or "only sums or multiples of it are sizes"
+    raise UsageError(
+        f"no input of data or tokens has the dim {signature.user_name(time)} by itself ({reason}); "
+        "name another dim"
+    )
 
 
 def input_port_of(signature: Signature, item: Input, rename: Mapping[str, str]) -> InputPort:
@@ -360,6 +367,7 @@ def input_port_of(signature: Signature, item: Input, rename: Mapping[str, str]) 
         rows=signature.row_axis(item.dims),
         kind=kind,  # type: ignore[arg-type]  # the refused one is gone
         pad=float(pad.get(kind, 0.0)),
+        valid=float(item.role.valid) if kind == "mask" else None,
     )
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.scratch import Closable
-from graphfix.shipped.manifest import Container, Manifest
+from graphfix.shipped.folder_files import open_folder
+from graphfix.shipped.manifest import Container
+from graphfix.shipped.references import require_own_references
 
 
 class RemoteRunner(Closable):
@@ -20,7 +22,7 @@ class RemoteRunner(Closable):
     """
 
     def __init__(self, folder: Path, open_session: Callable[[Path], Any]) -> None:
-        self.folder, self.manifest = folder, Manifest.read(folder)
+        self.folder, self.manifest = folder, open_folder(folder)
         self.sessions: dict[str, Any] = {}
         self._open_session = open_session
 
@@ -37,10 +39,15 @@ class RemoteRunner(Closable):
         run_options: object = None,
     ) -> tuple[list[Array], list[Any]]:
         """Run a container; return the requested outputs, and those that are fed back."""
-        if container.file not in self.sessions:
-            self.sessions[container.file] = self._open_session(self.folder / container.file)
+        self.open_container(container)
         outputs = self.run_container(container, {k: x.numpy() for k, x in fed.items()})
         return [outputs[x] for x in output_names], [HostArray(outputs[x]) for x in state_names]
+
+    def open_container(self, container: Container) -> None:
+        """Open a container that has not been opened yet."""
+        if container.file not in self.sessions:
+            require_own_references(self.folder, container.file, self.manifest)
+            self.sessions[container.file] = self._open_session(self.folder / container.file)
 
     def run_container(self, container: Container, feeds: Feeds) -> Feeds:
         """Run a container and return all its outputs."""

@@ -13,7 +13,8 @@ from graphfix.engine.report import FailedRepair, Report
 from graphfix.files import atomic_file, atomic_folder, io
 from graphfix.job import planning
 from graphfix.job.remaining_findings import HazardComparison
-from graphfix.shipped.manifest import NAME, Container, Manifest
+from graphfix.shipped.folder_files import record_of
+from graphfix.shipped.manifest import NAME, Container, FileRecord, Manifest
 from graphfix.shipping.container_repair import ContainerProof
 from graphfix.shipping.end_to_end import SessionProof
 from graphfix.version import __version__
@@ -133,9 +134,9 @@ def containers_with_kernels(
     return tuple(containers)
 
 
-def weight_files_of(paths: Sequence[Path]) -> tuple[str, ...]:
-    """Return the files of weights that the models of a folder share."""
-    return tuple(sorted(x.name for x in paths[0].parent.iterdir() if x not in paths))
+def records_of(folder: Path) -> tuple[FileRecord, ...]:
+    """Return the size and the hash of each model and file of weights in a folder."""
+    return tuple(record_of(x) for x in sorted(folder.iterdir()) if x.name != NAME)
 
 
 def provenance_of(

@@ -9,24 +9,28 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+import onnx_ir as ir
+
 from graphfix.benchmark.interleave import Phases
 from graphfix.errors import UsageError
-from graphfix.feeds.states import StatePair
-from graphfix.files import io
+from graphfix.proof.own_rounding import OwnRounding
+from graphfix.providers.table import Ep
 from graphfix.runtime.compared_session import open_original
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.shipped.chunks import largest_takeable
-from graphfix.shipped.dim_expression import names_in
 from graphfix.shipped.manifest import Container, Manifest, Streaming
+from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipped.stream import Stream
 from graphfix.shipping import stream_cost
-from graphfix.shipping.chosen_inputs import fix_and_fold_inputs
-from graphfix.shipping.container_spec import ContainerSpec
+from graphfix.shipping.allowance import Allowance
+from graphfix.shipping.end_to_end import SessionProof
 from graphfix.shipping.remote_runs import RemoteRunner
+from graphfix.shipping.shipped_plan import stream_plan_of
 from graphfix.shipping.stream_cost import StreamCost, Workload
-from graphfix.shipping.stream_steps import SequenceRunner, choose_running_plan
+from graphfix.shipping.stream_proof import measure_own_rounding, prove_on_provider
+from graphfix.shipping.stream_steps import SequenceRunner, StepSequence
 
 _PROMPT = 37
 
@@ -85,30 +89,38 @@ class TimedSteps:
     def __init__(self, source: Path, manifest: Manifest, counts: Sequence[int], seed: int) -> None:
         assert manifest.stream is not None
         streaming: Streaming = manifest.stream
-        names = manifest.provenance.get("names", {})
-        grows = {x.dim for x in streaming.caches if x.grows}
-        sizes = {
-            names.get(dim, [dim])[0]: tuple(sorted({x.sizes[dim] for x in manifest.containers}))
-            for dim in manifest.containers[0].sizes
-            if dim not in grows and any(dim in names_in(d) for x in manifest.inputs for d in x.dims)
-        }
-        cache = sorted({x.sizes[d] for x in manifest.containers for d in grows})
-        states = [StatePair(x.input, x.output) for x in streaming.states]
-        model = fix_and_fold_inputs(io.load(source), str(manifest.provenance.get("passes", "")))
-        new = names.get(manifest.axis.dim, [manifest.axis.dim])[0]
-        new = new if new in sizes else ""  # each step adds as many
-        plan, constants, _ = choose_running_plan(
-            source, model, ContainerSpec(sizes), cache, states, new
-        )
+        plan, constants, _ = stream_plan_of(source, manifest, streaming)
         with open_original(source) as session:
             sequences = SequenceRunner(
                 plan, lambda feeds: session.run({**constants, **feeds}), seed
             )
-            self.feeds = sequences.run_sequence("the steps", counts).feeds
+            self._sequence = sequences.run_sequence("the steps", counts)
+            self.feeds = self._sequence.feeds
             self.initial_feeds = {**constants, **sequences.initial_feeds()}
+        self._source, self._plan, self._counts, self._seed = source, plan, counts, seed
         self._constants = constants
         self._states = {x.input: x.output for x in streaming.states}
         self._first_call_outputs = dict(plan.first.gives) if plan.first else {}
+
+    def compare(self, folder: Path, ep: Ep) -> SessionProof:
+        """Run the steps on the shipped folder, and compare the outputs with the original's."""
+        manifest = read_manifest(folder)
+        assert manifest.stream is not None
+        allowed = Allowance.of_folder(self._source, folder, manifest)
+
+        def run_copy(model: ir.Model) -> Sequence[StepSequence]:
+            with open_original(model) as session:
+                sequences = SequenceRunner(
+                    self._plan, lambda feeds: session.run({**self._constants, **feeds}), self._seed
+                )
+                return [sequences.run_sequence("the steps", self._counts)]
+
+        def measure() -> OwnRounding | None:
+            if manifest.stream is None or manifest.stream.joins or not allowed.own_rounding:
+                return None
+            return measure_own_rounding(self._source, [self._sequence], allowed.tolerance, run_copy)
+
+        return prove_on_provider(folder, [self._sequence], allowed.tolerance, ep, measure)
 
     def original_workload(self, runs: Path, runner: Runner) -> Workload:
         """Return the steps on the original, or on its repaired copy, as a workload."""
@@ -164,7 +176,7 @@ class _TimedRunner(RemoteRunner):
     """
 
     def __init__(self, folder: Path, runner: Runner) -> None:
-        fresh = replace(runner, sessions=len(Manifest.read(folder).containers) + 1)
+        fresh = replace(runner, sessions=len(read_manifest(folder).containers) + 1)
         super().__init__(folder, lambda path: RemoteSession(path, fresh))
         assert self.manifest.stream is not None
         self._links = self.manifest.stream.states

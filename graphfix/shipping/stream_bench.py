@@ -1,12 +1,16 @@
 """``graphfix bench --ship``: what a shipped folder gains over the original."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
+from graphfix.errors import FeedError, ModelError
 from graphfix.runtime.python import Wanted, choose_provider, runner_for
-from graphfix.shipped.manifest import Manifest
+from graphfix.runtime.run_errors import RunError
+from graphfix.shipped.folder_files import open_folder
 from graphfix.shipping import clip_stream, step_stream
+from graphfix.shipping.end_to_end import SessionProof
 from graphfix.shipping.stream_cost import (
     Of,
     Progress,
@@ -51,7 +55,7 @@ def bench_stream(
     tell = progress or (lambda _: None)
     provider, note = choose_provider(ep)
     folder, source, runner = Path(folder), Path(against), runner_for(provider)
-    manifest = Manifest.read(folder)
+    manifest = open_folder(folder)
     of: Of = "clip" if manifest.stream is None else "step"
     with ExitStack() as stack:
         tell(f"making {of}s")
@@ -62,6 +66,9 @@ def bench_stream(
             tell("counting kernels")
             original = clip_stream.original_workload(runs, clip_feeds, counts, runner)
             shipped = clip_stream.shipped_workload(folder, manifest, clip_feeds, runner)
+            compare = partial(
+                clip_stream.compare_clips, source, folder, manifest, clip_feeds, provider
+            )
         else:
             counts = step_stream.choose_counts(manifest, lengths, clips)
             steps = step_stream.TimedSteps(source, manifest, counts, seed)
@@ -71,6 +78,9 @@ def bench_stream(
             tell("counting kernels")
             original = steps.original_workload(runs, runner)
             shipped = steps.shipped_workload(folder, runner)
+            compare = partial(steps.compare, folder, provider)
+        tell("comparing the outputs")
+        proof = _compared(compare)
         sides, claims = time_sides(
             of,
             {str(source): original, str(folder): shipped},
@@ -80,5 +90,13 @@ def bench_stream(
         )
     repair_note = f"the original does not run: {repaired}; it was repaired for DirectML"
     return StreamBenchmark(
-        provider, note, counts, of, *sides, claims, (repair_note,) if repaired else ()
+        provider, note, counts, of, *sides, claims, proof, (repair_note,) if repaired else ()
     )
+
+
+def _compared(compare: Callable[[], SessionProof]) -> SessionProof:
+    """Return the comparison of the outputs; why there is none counts as a failure."""
+    try:
+        return compare()
+    except (ModelError, RunError, FeedError) as error:
+        return SessionProof(False, (), f"the outputs cannot be compared: {error}")

@@ -36,10 +36,11 @@ from graphfix.shipping.result import (
     containers_with_kernels,
     provenance_of,
     reasons_not_rounded,
-    weight_files_of,
+    records_of,
     write_folder,
     write_models,
 )
+from graphfix.shipping.size_table import derive_sizes
 from graphfix.shipping.stream_plan import StreamPlan
 from graphfix.shipping.stream_proof import (
     Measure,
@@ -56,6 +57,7 @@ from graphfix.shipping.stream_steps import (
 from graphfix.spec.quoting import quote_name
 
 _CACHE, _DIMS, _FAST, _ROUND, _BRANCH = "static-cache", "fix-dims", "fast", "float16", "fix-input"
+_PARTS = "plain-attention"
 _LATE = (_DIMS, _FAST, _ROUND, *(x.partition(":")[0] for x in registry.FUSIONS))
 
 
@@ -231,7 +233,8 @@ def ship_stream(
         PaddingError: A cache of one size cannot be analysed.
         FeedError: The model does not run.
     """
-    spec = passes or ",".join(["directml", _CACHE, _DIMS, _FAST, *([_ROUND] if float16 else [])])
+    usual_passes = [_PARTS, "directml", _CACHE, _DIMS, _FAST, *([_ROUND] if float16 else [])]
+    spec = passes or ",".join(usual_passes)
     if branch := branch_input_of(model):
         spec = f"{_BRANCH}:{quote_name(branch)}=true,{spec}"
     model = fix_and_fold_inputs(model, spec)
@@ -313,7 +316,7 @@ def _ship_once(order: StreamOrder, folder: Path, uses: Iterable[StreamUse]) -> S
                 source, first, [order.first_call_sizes(plan.first)], tell
             )
             opening = plan.first.to_opening(container)
-        manifest = _build_manifest(order, paths, first)
+        manifest = _build_manifest(order, paths)
         sized = {x.dim for x in cache_inputs}
         for use in uses:
             # What cannot be filled up in front is as long as the containers hold.
@@ -381,7 +384,7 @@ def _axis_of_new_entries(plan: StreamPlan) -> Axis:
     return Axis(plan.new, content[0].name, len(content[0].dims) - 1, None, 1)
 
 
-def _build_manifest(order: StreamOrder, paths: Sequence[Path], first: Sequence[Path]) -> Manifest:
+def _build_manifest(order: StreamOrder, paths: Sequence[Path]) -> Manifest:
     plan, source = order.plan, order.source
     return Manifest(
         axis=_axis_of_new_entries(plan),
@@ -390,6 +393,11 @@ def _build_manifest(order: StreamOrder, paths: Sequence[Path], first: Sequence[P
         inputs=plan.inputs,
         outputs=plan.outputs,
         containers=containers_with_kernels(source, paths, plan.containers, order.tell),
-        weights=weight_files_of([*paths, *first]),
+        derived=derive_sizes(
+            (*plan.inputs, *plan.outputs),
+            plan.containers,
+            {plan.new, *plan.caches, *plan.fixed_caches},
+        ),
+        files=records_of(paths[0].parent),
         provenance=provenance_of(source, order.spec, plan.names),
     )

@@ -22,6 +22,7 @@ from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.run_errors import RunError
 from graphfix.runtime.scratch import ScratchFolder
 from graphfix.shipped.manifest import Container
+from graphfix.shipping.end_to_end import SessionProof
 
 Progress = pipeline.Progress
 
@@ -95,6 +96,7 @@ class StreamBenchmark:
         original: The model that takes any length.
         shipped: The containers.
         claims: How many times as long what is shipped took, by phase.
+        proof: The outputs of what is shipped, compared with the original's on the CPU.
         notes: What a reader should know.
     """
 
@@ -105,12 +107,13 @@ class StreamBenchmark:
     original: StreamSide
     shipped: StreamSide
     claims: Mapping[str, Claim]
+    proof: SessionProof
     notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Return whether both sides ran to the end."""
-        return not (self.original.error or self.shipped.error)
+        """Return whether both sides ran to the end, and their outputs are the same."""
+        return self.proof.ok and not (self.original.error or self.shipped.error)
 
     def to_json(self) -> dict[str, object]:
         """Return the result as plain data for JSON."""
@@ -123,6 +126,7 @@ class StreamBenchmark:
             "lengths": list(self.lengths),
             "original": _side_to_json(self.original),
             "shipped": _side_to_json(self.shipped),
+            "outputs": self.proof.to_json(),
             "ratios": {phase: x.to_json() for phase, x in self.claims.items()},
             "notes": list(self.notes),
         }

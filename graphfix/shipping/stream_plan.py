@@ -6,7 +6,12 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from graphfix.cache_axes.growth import GrowingState, find_growing_states, unify_dims
+from graphfix.cache_axes.growth import (
+    GrowingState,
+    find_growing_states,
+    find_growing_states_by_shape,
+    unify_dims,
+)
 from graphfix.engine import pipeline
 from graphfix.errors import UsageError
 from graphfix.facts import shapes
@@ -18,7 +23,6 @@ from graphfix.feeds.signature import Signature
 from graphfix.feeds.states import (
     StatePair,
     find_states,
-    find_states_by_shape,
     unpaired_states,
 )
 from graphfix.shipped.manifest import InputPort, Port
@@ -112,7 +116,7 @@ def plan_stream(
     signature = Signature(model)
     inferred = shapes.infer(model, usual=True)
     growing_states = find_growing_states(model, inferred, user_states)
-    by_shape = _states_by_shape(model, inferred, growing_states)
+    by_shape = find_growing_states_by_shape(model, inferred, growing_states)
     growing_states = _in_order_of_inputs(model, (*growing_states, *by_shape))
     states, idle = _split_states(model, inferred, growing_states)
     _require_fed_back(model, inferred, user_states, idle)
@@ -151,24 +155,6 @@ def plan_stream(
         names=names | ({new: (new,)} if step else {}),
         remarks=remarks,
     )
-
-
-def _states_by_shape(
-    model: ir.Model, inferred: Shapes, states: Sequence[GrowingState]
-) -> tuple[GrowingState, ...]:
-    """Return the states of fixed size that order and shape tell, where names do not."""
-    known = [StatePair(x.input, x.output) for x in states]
-    outputs = [_with_inferred_dims(x, inferred) for x in model.graph.outputs]
-    return tuple(
-        GrowingState(x.input, x.output, None, "")
-        for x in find_states_by_shape(model, known, outputs)
-    )
-
-
-def _with_inferred_dims(value: ir.Value, inferred: Shapes) -> ir.Value:
-    dims = inferred.dims(value)
-    shape = None if dims is None else ir.Shape(dims)
-    return ir.Value(name=value.name, type=value.type, shape=shape)
 
 
 def _in_order_of_inputs(

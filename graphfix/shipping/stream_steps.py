@@ -13,6 +13,7 @@ from graphfix.cache_axes.growth import unify_dims
 from graphfix.errors import FeedError, UsageError
 from graphfix.facts.symbolic.expressions import Dim, replace_symbols
 from graphfix.feeds.dim_groups import Tie
+from graphfix.feeds.graph_uses import is_only_counted
 from graphfix.feeds.input import Input
 from graphfix.feeds.states import StatePair
 from graphfix.files import io
@@ -22,11 +23,11 @@ from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.run_errors import RunError
 from graphfix.shipped.chunks import largest_takeable
 from graphfix.shipped.container_fit import DTYPES
-from graphfix.shipped.dim_expression import names_in
 from graphfix.shipped.in_front import last_entries
 from graphfix.shipped.manifest import InputPort
 from graphfix.shipping.chosen_inputs import constants_of
 from graphfix.shipping.container_spec import ContainerSpec
+from graphfix.shipping.dim_expression import names_in, shape_of
 from graphfix.shipping.first_call import FirstCall, find_first_call
 from graphfix.shipping.stream_plan import StreamPlan, plan_stream
 
@@ -332,11 +333,13 @@ class SequenceRunner:
         *,
         last: bool,
     ) -> Array:
-        shape = port.shape_at(sizes)
+        shape = shape_of(port, sizes)
         if self._plan.first and port in self._plan.first.input_ports():
             return self._random.standard_normal(shape).astype(DTYPES[port.type])
         item = self._plan.signature.input_named(port.name).bounded_by_sizes(sizes)
         role, dtype = item.role, np.dtype(item.dtype)
+        if role.kind == "tokens" and self._counts_earlier(item):
+            return np.full(shape, length, dtype)
         if role.kind == "tokens":
             return self._random.integers(role.low, role.high, shape).astype(dtype)
         if role.kind == "positions":
@@ -368,13 +371,18 @@ class SequenceRunner:
             return False
         return self._plan.step_is_fixed or self._plan.new in names_in(port.dims[-1])
 
+    def _counts_earlier(self, item: Input) -> bool:
+        """Return whether an input is a number that says how much came before, as an offset."""
+        is_number = not any(x != 1 for x in item.dims) or item.role.kind != "tokens"
+        return is_number and self._plan.counts_entries and bool(_COUNTS_EARLIER.search(item.name))
+
     def _number_for(self, item: Input, sizes: Mapping[str, int], length: int, usual: int) -> int:
         """Return what an input is fed that is one number, or one for each row.
 
         The length of what it is beside, such as an encoder's output; where its name says that it
         counts what came before, the number of earlier entries.
         """
-        if self._plan.counts_entries and _COUNTS_EARLIER.search(item.name):
+        if self._counts_earlier(item):
             return length
         group = self._plan.signature.time_of(item) if item.role.kind == "lengths" else None
         return sizes.get(group or "", usual)
@@ -404,7 +412,10 @@ class SequenceRunner:
         return pads
 
     def _has_cache_mask(self) -> bool:
-        return any(x.kind == "mask" and self._covers_caches(x) for x in self._free_ports)
+        """Return whether a mask that is as long as the caches may hide their first entries."""
+        values = {x.name: x for x in self._plan.signature.model.graph.inputs}
+        masks = [x for x in self._free_ports if x.kind == "mask" and self._covers_caches(x)]
+        return any(not is_only_counted(values[x.name]) for x in masks)
 
     def _covers_caches(self, port: InputPort) -> bool:
         """Return whether the last axis of an input is as long as a growing cache."""
@@ -431,7 +442,7 @@ class SequenceRunner:
         sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, length)}
         item = self._plan.signature.input_named
         return {
-            x.name: make(x.shape_at(sizes)).astype(item(x.name).dtype) for x in self._state_ports
+            x.name: make(shape_of(x, sizes)).astype(item(x.name).dtype) for x in self._state_ports
         }
 
     def _scramble_oldest(self, name: str, array: Array, size: int) -> Array:

@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.shipped.manifest import NAME, Manifest
+from graphfix.shipped.manifest import NAME
+from graphfix.shipped.manifest_file import listed_files
 
 _REPORT = "report.html"  # made by graphfix 0.2
 
@@ -35,12 +36,11 @@ def require_replaceable(source: Path, folder: Path) -> None:
     if not existing:
         return
     try:
-        manifest = Manifest.read(folder)
+        ours = {NAME, _REPORT, *listed_files(folder)}
     except ModelError:
         raise UsageError(
             f"-o {folder}: is not empty, and 'graphfix ship' did not make it; name another folder"
         ) from None
-    ours = {NAME, _REPORT, *manifest.weights, *(x.file for x in manifest.containers)}
     if strange := sorted(existing - ours):
         raise UsageError(
             f"-o {folder}: holds {', '.join(strange[:3])}, which 'graphfix ship' did not make; "

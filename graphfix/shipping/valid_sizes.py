@@ -21,8 +21,8 @@ from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
 from graphfix.probing.unpadded import Clip
 from graphfix.proof.content import ContentMasks
-from graphfix.shipped.dim_expression import size_of
 from graphfix.shipped.manifest import Port
+from graphfix.shipping.dim_expression import size_of
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 # Lengths that have to show a size that nothing says: two would lie on a line in any case.

@@ -135,13 +135,12 @@ class NbitsInputs(NodePass[NBitsSite]):
                 return Skip(node, f"its g_idx is known only in a run: {problem}", severity="error")
             in_order = np.arange(product.k) // product.block_size
             reorders = not np.array_equal(groups.reshape(-1), in_order)
-        needed = [product.scales, product.zero_points] if moves_zero_points or reorders else []
-        needed += [product.weight] if reorders else []
-        if (unknown := [x for x in needed if x is not None and not _is_stored(x)]) != []:
-            return Skip(
-                node, f"{unknown[0].name!r} is known only in a run: {problem}", severity="error"
-            )
-        return NBitsSite(node, product, reorders, moves_zero_points, problem)
+        site = NBitsSite(node, product, reorders, moves_zero_points, problem)
+        for value in _values_to_rewrite(site):
+            if not _is_stored(value):
+                reason = f"{value.name!r} is known only in a run: {problem}"
+                return Skip(node, reason, severity="error")
+        return site
 
     def message(self, site: Match) -> str:
         """Describe what DirectML gets wrong."""
@@ -191,6 +190,15 @@ def _problem_of(product: MatMulNBits, *, moves_zero_points: bool) -> str | None:
             "points, in silence"
         )
     return None
+
+
+def _values_to_rewrite(site: NBitsSite) -> list[ir.Value]:
+    """Return the inputs that are written anew, so that their numbers are needed."""
+    product = site.product
+    values = [product.weight] if site.reorders else []
+    if site.reorders or site.moves_zero_points:
+        values = [product.scales, product.zero_points, *values]
+    return [x for x in values if x is not None]
 
 
 def _is_stored(value: ir.Value) -> bool:

@@ -18,8 +18,14 @@ from graphfix.graph.nodes import attr_float, attr_int, input_at, value_before
 from graphfix.ops.norms import epsilon_of
 
 from ..common.fusible import FLOATS
-
-_NUMPY = {ir.DataType.FLOAT: np.float32, ir.DataType.FLOAT16: np.float16}
+from ._attention_parts import (
+    NUMPY_TYPES,
+    build_scores,
+    causal_addend,
+    join_heads,
+    repeat_heads,
+    split_heads,
+)
 
 
 @dataclass(frozen=True)
@@ -197,33 +203,34 @@ def _build_attention(node: ir.Node, op: Builder) -> tuple[ir.Value, ...]:
     if mask_array is not None and mask_array.dtype == np.bool_ and mask_array.all():
         mask = None
     shapes = op.view.shapes
-    number = _NUMPY[shapes.dtype(node.inputs[0]) or ir.DataType.FLOAT]
+    number = NUMPY_TYPES[shapes.dtype(node.inputs[0]) or ir.DataType.FLOAT]
     query, new_keys, new_values = (_apart_by_head(node, place, op) for place in range(3))
     caches = [
         x if past is None else op.Concat(past, x, axis=2)
         for past, x in ((input_at(node, 4), new_keys), (input_at(node, 5), new_values))
     ]
     heads, _, width = _head_dims(node, 0, shapes) or (1, 1, 1)
-    keys, values = (_repeat_heads(x, node, i + 1, heads, op) for i, x in enumerate(caches))
-    scores = op.MatMul(query, op.Transpose(keys, perm=[0, 1, 3, 2]))
-    scale = attr_float(node, "scale", 1 / math.sqrt(width))
-    if scale != 1:
-        scores = op.Mul(scores, np.array(scale, number))
+    keys, values = (_with_heads(x, node, i + 1, heads, op) for i, x in enumerate(caches))
+    scale = np.array(attr_float(node, "scale", 1 / math.sqrt(width)), number)
     zero, low = np.array(0, number), np.array(-np.inf, number)
+    scores = build_scores(query, keys, op, scale=scale)
     if mask is not None:
-        if shapes.dtype(mask) == ir.DataType.BOOL:
-            mask = op.Where(mask, zero, low)
-        scores = op.Add(scores, mask)
+        is_bool = shapes.dtype(mask) == ir.DataType.BOOL
+        scores = op.Add(scores, op.Where(mask, zero, low) if is_bool else mask)
     if attr_int(node, "is_causal", 0):
-        scores = op.Add(scores, _causal_addend(query, caches[0], input_at(node, 4), low, op))
+        addend = causal_addend(query, caches[0], input_at(node, 4), op, low=low)
+        scores = op.Add(scores, addend)
     weights = op.Softmax(scores, axis=-1)
     if mask is not None:
         weights = op.Where(op.IsNaN(weights), zero, weights)
     result = op.MatMul(weights, values)
-    if shapes.rank(node.inputs[0]) == 3:
-        flat = np.array([0, 0, -1], np.int64)
-        result = op.Reshape(op.Transpose(result, perm=[0, 2, 1, 3]), flat)
-    return (result, *caches)
+    return (join_heads(result, op) if shapes.rank(node.inputs[0]) == 3 else result, *caches)
+
+
+def _with_heads(value: ir.Value, node: ir.Node, place: int, heads: int, op: Builder) -> ir.Value:
+    """Build keys or values with as many heads as the queries."""
+    own_heads, _, features = _head_dims(node, place, op.view.shapes) or (heads, 1, 1)
+    return repeat_heads(value, own_heads, heads, features, op)
 
 
 def _apart_by_head(node: ir.Node, place: int, op: Builder) -> ir.Value:
@@ -233,35 +240,7 @@ def _apart_by_head(node: ir.Node, place: int, op: Builder) -> ir.Value:
     if op.view.shapes.rank(value) == 4:
         return value
     heads, _, features = _head_dims(node, place, op.view.shapes) or (1, 1, 1)
-    apart = op.Reshape(value, np.array([0, 0, heads, features], np.int64))
-    return op.Transpose(apart, perm=[0, 2, 1, 3])
-
-
-def _causal_addend(
-    query: ir.Value | None,
-    keys: ir.Value | None,
-    past: ir.Value | None,
-    low: np.ndarray,
-    op: Builder,
-) -> ir.Value:
-    """Build what hides later keys; what is cached is before all queries."""
-    sizes = op.Concat(*(op.Shape(x, start=2, end=3) for x in (query, keys)), axis=0)
-    above = op.ConstantOfShape(sizes, value=ir.tensor(low.reshape(1)))
-    first: ir.Value | np.ndarray = np.array(1, np.int64)
-    if past is not None:
-        behind = op.Add(op.Shape(past, start=2, end=3), np.array([1], np.int64))
-        first = op.Reshape(behind, np.array([], np.int64))
-    return op.Trilu(above, first, upper=1)
-
-
-def _repeat_heads(value: ir.Value, node: ir.Node, place: int, heads: int, op: Builder) -> ir.Value:
-    """Build keys or values with as many heads as the queries."""
-    own_heads, _, features = _head_dims(node, place, op.view.shapes) or (heads, 1, 1)
-    if heads == own_heads:
-        return value
-    unsqueezed = op.Unsqueeze(value, np.array([2], np.int64))
-    expanded = op.Expand(unsqueezed, np.array([1, 1, heads // own_heads, 1, 1], np.int64))
-    return op.Reshape(expanded, np.array([0, heads, -1, features], np.int64))
+    return split_heads(value, heads, features, op)
 
 
 def _reason_against_rms_norm(node: ir.Node, view: View) -> str | None:
@@ -287,7 +266,7 @@ def _build_group_norm(node: ir.Node, op: Builder) -> ir.Value:
     """Build an InstanceNormalization of groups, as torch does below opset 21."""
     data, *scale_and_bias = node.inputs
     dims, groups = op.view.shapes.dims(data) or (), attr_int(node, "num_groups", 1)
-    number = _NUMPY[op.view.shapes.dtype(data) or ir.DataType.FLOAT]
+    number = NUMPY_TYPES[op.view.shapes.dtype(data) or ir.DataType.FLOAT]
     flat = op.Reshape(data, np.array([0, groups, -1], np.int64))
     identity_scale = (np.ones(groups, number), np.zeros(groups, number))
     rows = op.InstanceNormalization(flat, *identity_scale, epsilon=epsilon_of(node))

@@ -121,6 +121,8 @@ class PoolPads(NodePass[PoolSite]):
         if pool is None or pool.is_right_on_directml:
             return None
         if (reason := first_reason(_GUARDS, pool)) is not None:
+            if pool.is_wrong_as_it_is:
+                return Skip(node, f"{pool.problem}; {reason}", severity="error")
             return Skip(node, reason)
         pads = (*pool.start_pads, *pool.end_pads)
         return PoolSite(node, pads, pool.problem, pool.pads if pool.counts_pads else None)
@@ -208,6 +210,13 @@ class _CeilPool:
         """Return whether DirectML pools it as ONNX says."""
         is_right = self.is_long_enough and not self.loses_windows and not self.counts_pads
         return is_right and self.opset < _REVISED_OPSET
+
+    @property
+    def is_wrong_as_it_is(self) -> bool:
+        """Return whether DirectML differs from all CPUs; below opset 19 they count differently."""
+        if self.opset >= _REVISED_OPSET:
+            return False  # the CPU pools
+        return self.opset >= _DIVISOR_OPSET if self.counts_pads else self.loses_windows
 
     @property
     def padded_min_sizes(self) -> list[int]:

@@ -74,7 +74,10 @@ class SliceGate(NodePass[Match]):
         could not cut it.
     """
 
-    sentence = "DirectML takes both parts for one tensor and gates one with itself: wrong numbers"
+    sentence = (
+        "at fixed sizes, DirectML takes both parts for one tensor and gates one with itself: wrong "
+        "numbers"
+    )
     anchors = ("Split",)
 
     def match(self, node: ir.Node, view: View) -> Match | None:

@@ -10,7 +10,11 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.cache_axes.cache_input import CacheInput
-from graphfix.cache_axes.growth import find_growing_states, unify_dims
+from graphfix.cache_axes.growth import (
+    find_growing_states,
+    find_growing_states_by_shape,
+    unify_dims,
+)
 from graphfix.core import Change, Match, Pass, Skip
 from graphfix.editing.builder import Builder, is_as_exported
 from graphfix.errors import PaddingError, UsageError
@@ -177,7 +181,9 @@ class _SharedLengthCaches:
         self.symbol = signature.group_of(symbol)
         fills = {x.name: x.role.padded for x in signature.inputs if x.role.kind == "mask"}
         self._shapes = shapes.infer(model, usual=True)
-        self._states = [x for x in find_growing_states(model, self._shapes) if x.dim == self.symbol]
+        states = find_growing_states(model, self._shapes)
+        states += find_growing_states_by_shape(model, self._shapes, states)
+        self._states = [x for x in states if x.dim == self.symbol]
         padded = []
         for value in model.graph.inputs:
             for axis, dim in enumerate(self._shapes.dims(value) or ()):

@@ -122,7 +122,26 @@ class TestSeverities:
             "message": "Reshape has allowzero=1: DirectML cannot read a -1 in it",
             "fix": "reshape-allowzero",
             "module": "",
+            "versions": [],
         }
+
+    def test_a_version_may_be_named(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("GRAPHFIX_DML_VERSION", "")
+        text = f"""{HEAD} (float[2, 4, T] x, float[4, 3, 4] w) => (float[2, 3, U] y)
+        {{ y = ConvTranspose <strides = [2], output_padding = [1]> (x, w) }}"""
+        path = saved(tmp_path, text)
+        given = ("check", path, "-p", "convtranspose-2d")
+        code, out, _ = said(capsys, *given, "--ep", "dml@1.24.4")
+        assert (code, out.splitlines()[1].strip()) == (
+            1, "1 error on DirectML 1.24.4, repaired by graphfix run"
+        )  # fmt: skip
+        code, out, _ = said(capsys, *given, "--ep", "windowsml", "--json")
+        data = json.loads(out)
+        assert (code, data["ep"], data["versions"]) == (0, "dml", ["1.30.0"])
+        code, _, err = said(capsys, *given, "--ep", "dml@new")
+        assert (code, "'new' is no version of DirectML" in err) == (2, True)
 
     @pytest.mark.parametrize(
         ("more", "says"),

@@ -6,16 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from graphfix.benchmark.timing import Claim, Ratio, Timing
 from graphfix.cli import _stream
 from graphfix.errors import UsageError
+from graphfix.proof.compare import Tolerance
 from graphfix.shipping import stream_bench
+from graphfix.shipping.end_to_end import compare_outputs
 from graphfix.shipping.stream_cost import StreamBenchmark, StreamCost, StreamSide
 from tests.cli.conftest import said
 
 Captured = pytest.CaptureFixture[str]
+SAME = compare_outputs([("y", "clip of 9", np.ones(3), np.ones(3))], Tolerance())
+OTHER = compare_outputs([("y", "clip of 9", np.ones(3), np.zeros(3))], Tolerance())
 COST = StreamCost(1200, 30, 4, 3 << 19, 2, 5 << 20)
 
 
@@ -28,7 +33,8 @@ def result(
     original: StreamSide | None = None, shipped: StreamSide | None = None, **facts: Any
 ) -> StreamBenchmark:
     times = {"making sessions": Timing(((0.5,),)), "all clips": Timing(((0.2,),))}
-    usual = {"ep": "cpu", "note": "", "lengths": (9, 5), "of": "clip", "claims": {}}
+    usual: dict[str, Any] = {"ep": "cpu", "note": "", "lengths": (9, 5), "of": "clip"}
+    usual |= {"claims": {}, "proof": SAME}
     return StreamBenchmark(
         original=original or StreamSide("m.onnx", COST, times),
         shipped=shipped or StreamSide("folder", StreamCost(), {}),
@@ -45,14 +51,15 @@ def printed(made: StreamBenchmark, capsys: Captured) -> list[str]:
 def test_both_sides_are_printed(capsys: Captured) -> None:
     lines = printed(result(), capsys)
     assert lines[0] == "2 clips of 5 to 9, on cpu"
-    assert lines[2] == "  m.onnx"
-    assert [" ".join(x.split()) for x in lines[3:7]] == [
+    assert lines[2].split(maxsplit=1) == ["outputs", str(SAME)]
+    assert lines[4] == "  m.onnx"
+    assert [" ".join(x.split()) for x in lines[5:9]] == [
         "kernels 1,200 on DirectML, 30 of them recompiled; 4 on the CPU; predicted",
         "moved 1.50 MiB of inputs and outputs; 2 copies within the runs; 5 MiB at the peak",
         "time making sessions 500.0 ms",
         "time all clips 200.0 ms, 100.00 ms a clip",
     ]
-    assert [" ".join(x.split()) for x in lines[8:11]] == [
+    assert [" ".join(x.split()) for x in lines[10:13]] == [
         "folder",
         "kernels unknown: ONNX Runtime does not load it here",
         "moved 0.00 MiB of inputs and outputs",
@@ -126,6 +133,22 @@ def test_the_stream_is_timed(
     assert code == int(fails)
     assert json.loads(out)["ep"] == "cpu"
     assert calls.pop()[1]["lengths"] is None
+
+
+def test_outputs_that_differ_are_a_failure(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = result(proof=OTHER)
+    monkeypatch.setattr(stream_bench, "bench_stream", lambda *_, **__: made)
+    command = ("bench", "--ship", "folder", "--against", "m.onnx", "--ep", "cpu")
+    code, out, err = said(capsys, *command)
+    assert code == 1
+    assert out.splitlines()[2].startswith("  outputs   output 'y' ")
+    assert "error: folder does not give what m.onnx gives: output 'y'" in err
+    assert "graphfix verify m.onnx folder proves it again" in err
+    code, out, _ = said(capsys, *command, "--json")
+    assert code == 1
+    assert json.loads(out)["outputs"]["ok"] is False
 
 
 @pytest.mark.parametrize(

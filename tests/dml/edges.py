@@ -14,13 +14,17 @@ import contextlib
 import csv
 import sys
 import tempfile
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from edge_cases import OPSET, Array, Graph, graphs
 from onnx import helper
 
@@ -30,16 +34,17 @@ from graphfix.providers import kernels
 from graphfix.providers.directml import kernel_table
 from graphfix.runtime import process
 from graphfix.runtime.local_session import Session
+from graphfix.runtime.python import runner_for
 from graphfix.runtime.run_errors import RunError
+from tests.dml.versions import merge_lines, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TABLE = Path(__file__).parents[2] / "graphfix" / "providers" / "directml" / "edges.csv"
-COLUMNS = ("op", "opset", "dtype", "edge", "verdict", "difference", "returned")
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "graphfix" / "providers" / "directml" / "edges.csv"
+COLUMNS = ("op", "opset", "dtype", "edge", "verdict", "difference", "returned", "versions")
 # A share of the largest number for float32; sums and functions are rounded differently.
-# So many nodes share a session. With 12, the software driver was seen to return what lay in memory.
-_TOGETHER = 1
 _CLOSE = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-4}
 
 
@@ -126,38 +131,23 @@ def prepared(graph: Graph, folder: Path) -> Job | Row:
     return job
 
 
-def study(jobs: Sequence[Job], folder: Path) -> list[Row]:
-    """Run graphs on DirectML, in one session; each alone if one of them fails."""
+def study(job: Job, folder: Path) -> list[Row]:
+    """Run a graph on DirectML at each of its edges."""
     path = folder / "dml.onnx"
-    onnx.save(model_of([job.graph for job in jobs]), path)
+    onnx.save(model_of([job.graph]), path)
     rows: list[Row] = []
-    done = 0
-    rounds = max(len(job.want) for job in jobs)
+    if not (edges := list(job.want)):  # the CPU refuses them all
+        return rows
     try:
         with Session(path, ep="dml", optimize=False) as session:
-            for done in range(rounds):
-                edges = [list(job.want)[min(done, len(job.want) - 1)] for job in jobs]
-                feeds = {
-                    f"g{k}{name}": x
-                    for k, (job, edge) in enumerate(zip(jobs, edges, strict=True))
-                    for name, x in job.graph.edges[edge].items()
-                }
-                got = session.run(feeds)
-                for k, (job, edge) in enumerate(zip(jobs, edges, strict=True)):
-                    if done < len(job.want):
-                        rows.append(judged(job, edge, {x: got[x] for x in got if _is_of(x, k)}))
+            for edge in edges:
+                feeds = {f"g0{name}": x for name, x in job.graph.edges[edge].items()}
+                rows.append(judged(job, edge, session.run(feeds)))
     except GraphfixError as error:
-        if len(jobs) > 1:
-            return [row for job in jobs for row in study([job], folder)]
-        edge = list(jobs[0].want)[done] if rows or done else next(iter(jobs[0].want))
-        rows.append(jobs[0].row(edge, "fails", "", str(error)[:120]))
-        if rest := dict(list(jobs[0].want.items())[done + 1 :]):
-            rows += study([Job(jobs[0].graph, rest)], folder)
+        rows.append(job.row(edges[len(rows)], "fails", "", str(error)[:120]))
+        if rest := {edge: job.want[edge] for edge in edges[len(rows) :]}:
+            rows += study(Job(job.graph, rest), folder)
     return rows
-
-
-def _is_of(name: str, k: int) -> bool:
-    return name.startswith(f"g{k}out")
 
 
 def judged(job: Job, edge: str, got: dict[str, Array]) -> Row:
@@ -210,36 +200,52 @@ def float_gap(x: Array, y: Array, close: float) -> tuple[Array, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write the table, and print what differs or fails."""
+    """Run what was not run; write the table when all is done, and print what differs or fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ops", nargs="*", help="operators; all by default, else only printed")
+    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="N",
+                        help="stop after so long; exit code 3 if graphs are left")  # fmt: skip
     options = parser.parse_args(argv)
     wanted = [x for x in graphs() if not options.ops or x.op in options.ops]
+    end = time.monotonic() + options.seconds
+    version = process.worker_for(runner_for("dml")).about["onnxruntime"]
+    journal = ROOT / "build" / "edges" / f"{version}.csv"
+    done = _read_journal(journal)
     with tempfile.TemporaryDirectory(prefix="graphfix-edges-") as scratch:
-        folder = Path(scratch)
-        found = [prepared(graph, folder) for graph in wanted]
-        rows = [x for x in found if isinstance(x, Row)]
-        jobs = [x for x in found if isinstance(x, Job) and x.want]
-        for start in range(0, len(jobs), _TOGETHER):
-            group = jobs[start : start + _TOGETHER]
-            print(f"{start} of {len(jobs)}: {group[0].graph.op}", file=sys.stderr, flush=True)
-            new = study(group, folder)
-            rows += new
-            for row in new:
-                if row.verdict in ("differs", "fails"):
-                    print(
-                        f"{row.op:20} {row.dtype:14} {row.edge:12} {row.verdict:8} {row.returned}"
-                    )
-            sys.stdout.flush()
+        for graph in wanted:
+            if (graph.op, graph.dtype) in done or time.monotonic() > end:
+                continue
+            outcome = prepared(graph, Path(scratch))
+            rows = [outcome] if isinstance(outcome, Row) else study(outcome, Path(scratch))
+            lines = [tuple(str(getattr(row, x)) for x in COLUMNS[:-1]) for row in rows]
+            with journal.open("a", encoding="utf-8", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerows(lines)
+            done[graph.op, graph.dtype] = lines
     process.stop_all()
+    here = [done.get((graph.op, graph.dtype)) for graph in wanted]
+    print(f"{version}: {len(here) - here.count(None)} of {len(here)} graphs", file=sys.stderr)
+    if None in here:
+        return 3
+    lines = [line for lines in here if lines for line in lines]
+    for line in lines:
+        if line[4] in ("differs", "fails"):
+            print(*line, sep=" | ")
+    print(dict(Counter(line[4] for line in lines)))
     if not options.ops:
-        with TABLE.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            lines = [[str(getattr(row, x)) for x in COLUMNS] for row in rows]
-            writer.writerows(sorted(lines, key=lambda line: (line[0], line[2])))
-    print(dict(Counter(row.verdict for row in rows)))
+        table = merge_lines(lines, version, TABLE)
+        write_table(TABLE, COLUMNS, table, lambda line: (line[0], line[2], line[3]))
     return 0
+
+
+def _read_journal(path: Path) -> dict[tuple[str, str], list[tuple[str, ...]]]:
+    """Return the lines of each graph that was run, by its operator and type."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    lines: dict[tuple[str, str], list[tuple[str, ...]]] = defaultdict(list)
+    with path.open(encoding="utf-8", newline="") as file:
+        for line in csv.reader(file):
+            lines[line[0], line[2]].append(tuple(line))
+    return dict(lines)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,8 @@ TESTED = {
     "program",
     "host",
 }
+# And in tests/shipped/test_hosts.py.
+TESTED |= {f"hosts-{x}" for x in ("python", "node", "cpp", "cpp-directml", "csharp")}
 TESTED |= {"greedy", "steps", "fix", "hook", "action", "defaults", "olive", "torch", "quantize"}
 CACHES = [f"past_key_values.{i}.{x}" for i in range(2) for x in ("key", "value")]
 
@@ -307,6 +309,7 @@ class TestSnippets:
     def test_every_other_command_is_of_a_tool_that_we_name(self) -> None:
         known = r"graphfix|make|dask worker|pip install \.|python -m venv|\.venv/bin/[a-z]+"
         known += r"|olive run|optimum-cli|python -m (graphfix|onnxruntime_genai)\.[\w.]+|mkdir|cp"
+        known += r"|npm install|node|g\+\+|dotnet add"
         tools = re.compile(rf"(\$ )?({known}|cat \w+\.onnx \| graphfix) ?")
         for x in BLOCKS:
             for line in x.text.splitlines() if x.kind == "sh" else ():

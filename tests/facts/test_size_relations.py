@@ -140,8 +140,30 @@ def test_the_state_of_a_recurrence_is_as_its_weights() -> None:
     assert told(node.replace("{0}", ""), inputs, constants) == [hidden, layers]
     assert told(node.replace("{0}", ", layout = 0"), inputs, constants) == [hidden, layers]
     # With the batch first the state begins with it.
-    assert told(node.replace("{0}", ", layout = 1"), inputs, constants) == [hidden]
+    rows = ("T", "D", False, "GRU 'y'")
+    assert told(node.replace("{0}", ", layout = 1"), inputs, constants) == [hidden, rows]
     assert told("y = GRU (x, w, r, , , h)", inputs, constants) == [layers]
+
+
+def test_a_recurrence_has_as_many_rows_in_its_states_and_lengths_as_in_its_data() -> None:
+    constants = f"{weights('w', 1, 8, 3)}, {weights('r', 1, 8, 2)}"
+    inputs = "float[T, B, 3] x, float[1, N, 2] h, float[1, M, 2] c, int32[L] sizes"
+    node = "y = LSTM <hidden_size = 2> (x, w, r, , sizes, h, c)"
+    pairs = [(a, b) for a, b, *_ in told(node, inputs, constants)]
+    assert pairs == [("B", "N"), ("B", "M"), ("B", "L")]
+
+
+@pytest.mark.parametrize(
+    ("query", "keys", "width"), [("q", "k, v", "32"), ("q", ", ", "64")], ids=["apart", "packed"]
+)
+def test_a_cache_has_the_heads_of_what_is_new(query: str, keys: str, width: str) -> None:
+    inputs = f"""float[B, S, {width}] q, float[B, S, 16] k, float[B, S, 16] v,
+        float[R, G, P, D] pk, float[R, G, P, D] pv, int32[B] last, int32 total"""
+    node = f"""y = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2>
+        ({query}, {keys}, pk, pv, last, total)"""
+    pairs = {(a, b) for a, b, *_ in told(node, inputs)}
+    assert {("B", "R"), ("G", "2")} <= pairs
+    assert (width, "4*D" if width == "32" else "8*D") in pairs
 
 
 def test_a_packed_product_says_what_it_sums() -> None:

@@ -15,10 +15,12 @@ from __future__ import annotations
 import argparse
 import difflib
 import functools
+import importlib
+import multiprocessing
+import os
 import random
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import pytest
 from cosmic_ray import ast as trees
 from cosmic_ray import mutating
 from cosmic_ray.operators.operator import Operator
@@ -58,6 +61,9 @@ SECONDS_OF_OTHERS = 60.0
 # With a fault they may take a multiple, and some more: a loop may have no end now.
 PATIENCE, MORE_SECONDS = 4.0, 20.0
 MOST_FILES = 4  # tests of modules that import the one in question
+# Where the system can fork, each run of the tests begins with these imported already.
+PROCESSES = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
+LIBRARIES = ("hypothesis", "numpy", "onnx", "onnx_ir", "onnx_shape_inference", "onnxruntime")
 # Arguments that guard against mistakes of a programmer; right code does the same without.
 GUARDS = ("frozen=True", "strict=True")
 
@@ -197,17 +203,40 @@ def copy_repository(folder: Path) -> None:
 def seconds_without_fault(folder: Path, tests: tuple[str, ...], most: float) -> float | None:
     """Return how long tests take in the copy as it is; None if they fail, or take too long."""
     begin = time.monotonic()
-    return time.monotonic() - begin if run_tests(folder, tests, most) else None
+    passed = run_tests(folder, tests, most, write_bytecode=True)
+    return time.monotonic() - begin if passed else None
 
 
-def run_tests(folder: Path, tests: tuple[str, ...], most: float) -> bool:
+def run_tests(
+    folder: Path, tests: tuple[str, ...], most: float, *, write_bytecode: bool = False
+) -> bool:
     """Return whether tests pass in a copy; those that take more seconds than ``most`` do not."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    try:
-        result = subprocess.run(command, cwd=folder, capture_output=True, timeout=most)
-    except subprocess.TimeoutExpired:
-        return False
-    return result.returncode in (0, 5)
+    process = PROCESSES.Process(target=run_pytest, args=(folder, tests, write_bytecode))
+    process.start()
+    process.join(most)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    return process.exitcode in (0, 5)
+
+
+def run_pytest(folder: Path, tests: tuple[str, ...], write_bytecode: bool) -> None:
+    """Run tests in a copy of the repository, and end the process with pytest's code.
+
+    Bytecode of a fault is not written: it would be taken for the module's, which may have the same
+    size and second.
+    """
+    os.chdir(folder)
+    sys.dont_write_bytecode = not write_bytecode
+    sys.path[:] = [str(folder), *(x for x in sys.path if Path(x).resolve() != ROOT)]
+    for name in [x for x in sys.modules if x.partition(".")[0] == "tests"]:
+        del sys.modules[name]
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+        # Hypothesis is a plugin, and imported already.
+        quiet = ("-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+        os._exit(pytest.main(["-x", "-q", *quiet, *tests]))
 
 
 def plant_fault(fault: Fault, folder: Path) -> tuple[bool | None, str]:
@@ -238,6 +267,8 @@ def main() -> int:
     every = [fault for file in chosen for fault in find_faults(ROOT / file)]
     faults = random.Random(given.seed).sample(every, min(given.count, len(every)))
     print(f"seed {given.seed}: {len(faults)} of {len(every)} faults in {len(chosen)} modules")
+    for library in LIBRARIES:
+        importlib.import_module(library)
     outcomes, begin = Counter[bool | None](), time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "copy"

@@ -24,14 +24,49 @@ STATE = """m (float[{first}, T] x, float[{states}] h) => (float[Q, T] y, float[{
 
 @pytest.mark.parametrize(
     ("first", "states", "batch"),
-    [("batch", "2, batch, 128", "batch"), ("S", "2, S, 128", None), ("n", "2, 64, n", None)],
+    [
+        ("batch", "2, batch, 128", "batch"),
+        ("batch", "1, 3, batch, 128", "batch"),
+        ("S", "2, S, 128", None),
+        ("n", "2, 64, n", None),
+    ],
 )
 def test_a_batch_comes_second_in_states(first: str, states: str, batch: str | None) -> None:
     signature = Signature(model(STATE.format(first=first, states=states)))
     assert signature.batch == batch
     if batch:
-        assert [x.rows for x in signature.inputs] == [0, 1]
+        assert [x.rows for x in signature.inputs] == [0, states.split(", ").index("batch")]
         assert signature.times == ["T"]
+
+
+def test_a_first_dim_of_two_inputs_that_comes_second_in_another_is_a_batch() -> None:
+    """Dynamo calls it ``s28``, beside ids of positions of three axes."""
+    text = """m (float[s28, s27, 4] x, int64[3, s28, s27] ids, float[s28, 2, s0, 4] past)
+        => (float[s28, s27, 4] y, int64[3, s28, s27] z, float[s28, 2, s0, 4] w)
+        { y = Tanh (x)  z = Neg (ids)  w = Relu (past) }"""
+    signature = Signature(model(text))
+    assert signature.batch == "s28"
+    assert [x.rows for x in signature.inputs] == [0, 1, 0]
+
+
+LSTM = """m (float[S, B, 2] x, float[3, N, 1] h, float[3, N, 1] c) =>
+    (float[S, B, 1] y, float[Q, N, 1] hn, float[Q, N, 1] cn)
+    <float[1, 4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[1, 4, 1] r = {1, 2, 3, 4},
+     int64[1] one = {1}, int64[1] two = {2}, int64[1] zero = {0}>
+    { h0 = Slice (h, one, two, zero)  c0 = Slice (c, one, two, zero)
+      a, hn, cn = LSTM <hidden_size = 1> (x, w, r, , , h0, c0)  y = Squeeze (a, one) }"""
+
+
+def test_a_recurrence_says_which_axis_is_the_batch_of_its_data_and_states() -> None:
+    signature = Signature(model(LSTM))
+    assert signature.batch_symbols == {"B", "N"}
+    assert [x.rows for x in signature.inputs] == [1, 1, 1]
+    assert signature.times == ["S"]
+
+
+def test_rows_of_a_recurrence_that_starts_from_zeros_may_be_frames() -> None:
+    text = LSTM.replace(", , , h0, c0)", ")").replace("[S, B, 2]", "[8, T, 2]")
+    assert Signature(model(text.replace("[S, B, 1]", "[8, T, 1]"))).batch is None
 
 
 def test_one_number_a_row_is_of_the_batch_and_a_vector_of_data_is_not() -> None:

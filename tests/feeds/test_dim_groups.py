@@ -86,6 +86,22 @@ def test_caches_of_self_and_of_cross_attention_under_names_of_their_own():
     assert any(case.dims["T"] != case.dims["E"] for case in cases)
 
 
+@pytest.mark.parametrize(("second", "ties"), [("cross_{}1", True), ("other_{}1", False)])
+def test_caches_of_one_encoder_in_two_layers_are_one_length(second: str, ties: bool) -> None:
+    names = ["k0", "v0", "k1", "v1"]
+    own = ", ".join(f"float[B, 2, {'P' if '0' in x else 'Q'}, 4] {x}" for x in names)
+    cross = ["cross_k0", "cross_v0", *(second.format(x) for x in "kv")]
+    far = ", ".join(f"float[B, 2, {'E' if '0' in x else 'F'}, 4] {x}" for x in cross)
+    grown = ", ".join(f"float[B, 2, G, 4] new_{x}" for x in names)
+    joins = " ".join(f"new_{x} = Concat <axis = 2> ({x}, q)" for x in names)
+    terms = " ".join(f"s_{i} = ReduceSum ({x})" for i, x in enumerate(cross))
+    text = f"""m (float[B, 2, T, 4] q, {own}, {far}) => (float[B, 2, T, 4] y, {grown})
+        {{ {joins} {terms} all = Sum (s_0, s_1, s_2, s_3) y = Add (q, all) }}"""
+    signature = Signature(model(text))
+    assert (signature.group_of("E") == signature.group_of("F")) is ties
+    assert signature.group_of("P") == signature.group_of("Q")
+
+
 def test_a_mask_over_a_cache_and_the_new_tokens():
     text = """m (float[B, 2, T, 4] q, float[B, 2, P, 4] k0, float[B, 2, P, 4] k1, int64[B, M] a)
             => (float[B, 2, T, M] y)

@@ -98,6 +98,11 @@ def test_which_output_an_input_takes(inputs: str, outputs: str, found: list[str]
             ["presents_0 to past_key_values_0", "presents_1 to past_key_values_1"],
         ),
         (
+            "int64[1,S] ids, float[2,P] past_key_values",
+            "float[1,S] y, float[2,Q] presents",
+            ["presents to past_key_values"],
+        ),
+        (
             "float[B,T] signal, int64[B] length, float[B,7] cache_last_time, "
             "int64[B] cache_last_channel_len",
             "float[B,U] outputs, int64[B] encoded_lengths, float[B,7] cache_last_time_next, "
@@ -182,6 +187,36 @@ def test_states_of_one_stem(inputs: str, outputs: str, found: list[str]) -> None
 def test_states_of_one_shape(inputs: str, outputs: str, found: list[str]) -> None:
     model = named_model(inputs, outputs)
     assert not find_states(model)
+    states = find_states_by_shape(model, (), model.graph.outputs)
+    assert [str(x) for x in states] == found
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "found"),
+    [
+        # The caches of GPT-SoVITS.
+        (
+            "int64[1,1] ix, float[2,P,1,8] ik, float[2,P,1,8] iv, float[1,P,8] iy",
+            "float[2,more,1,8] k, float[2,more,1,8] v, float[1,more,8] y, float[1,9] logits",
+            ["k to ik", "v to iv", "y to iy"],
+        ),
+        # Twice as long, shorter, longer along two dims, one of two, and all that comes out.
+        ("int64[1,S] ids, float[2,P,8] aa", "float[1,S] y, float[2,twice,8] b", []),
+        ("int64[1,S] ids, float[2,P,8] aa", "float[1,S] y, float[2,less,8] b", []),
+        ("int64[1,S] ids, float[P,P,8] aa", "float[1,S] y, float[more,more,8] b", []),
+        (
+            "int64[1,S] ids, float[2,P,8] aa",
+            "float[1,S] y, float[2,more,8] b, float[2,more,8] c",
+            [],
+        ),
+        ("int64[1,S] ids, float[2,P,8] aa", "float[2,more,8] b", []),
+    ],
+)
+def test_states_that_grow(inputs: str, outputs: str, found: list[str]) -> None:
+    model = named_model(inputs, outputs)
+    dims = {"more": "P + 1", "twice": "2*P", "less": "P - 1"}
+    for value in model.graph.outputs:
+        value.shape = ir.Shape([dims.get(str(x), x) for x in value.shape or ()])
     states = find_states_by_shape(model, (), model.graph.outputs)
     assert [str(x) for x in states] == found
 

@@ -98,6 +98,23 @@ def step(
        weights = Softmax <axis = -1> ({scores}) inner = MatMul (weights, values) {after} {out} }}"""
 
 
+# Keys that are cut to the window before they are read, and a triangle of as many columns.
+TRIANGLE_OF_CUT = """ks = Shape (keys) kt = Gather (ks, one) first_1 = Sub (kt, s)
+    diagonal = Add (first_1, one) s_1 = Unsqueeze (s, nought_1) kt_1 = Unsqueeze (kt, nought_1)
+    st = Concat <axis = 0> (s_1, kt_1) full = ConstantOfShape <value = float[1] {-10000.0}> (st)
+    above = Trilu (full, diagonal) hidden = Add (scores, above)"""
+
+
+def cut_first(text: str) -> str:
+    """Return a layer that reads the last entries alone."""
+    for name, new in (("key", "k"), ("value", "v")):
+        joined = f"{name}s = Concat <axis = 1> (past_{name}, {new})"
+        cut = f"{name}s = Slice (all_{name}s, kept, end, first)"
+        assert joined in text
+        text = text.replace(joined, f"all_{joined} {cut}")
+    return text
+
+
 FORMS = {
     "causal": step(mask=CAUSAL),
     "no mask": step(),
@@ -117,6 +134,7 @@ FORMS = {
     "window of the mask by sums": step(mask=SUMMED),
     "window of the cache": step(mask=CAUSAL, out=CUT),
     "rolling": step(mask=NEAR, out=CUT),
+    "cut before it is read": cut_first(step(mask=TRIANGLE_OF_CUT)),
     "sinks": step(mask=SINKS).replace("weights = Softmax <axis = -1> (hidden)", ""),
     "einsum": step(mask=f"{LATENT} hidden = Identity (seen_1)", after=MIXED),
     "routed rows": step(mask=CAUSAL, after=ROUTED),

@@ -34,6 +34,33 @@ class TestLostNan:
         assert not severities(graph(body), "lost-nan")
 
 
+class TestNegativeAsinh:
+    @pytest.mark.parametrize(
+        ("maker", "wanted"), [("Neg (x)", ["warning"]), ("Abs (x)", []), ("Softplus (x)", [])]
+    )
+    def test_what_may_be_negative(self, maker: str, wanted: list[str]) -> None:
+        body = f"(float[N] x) => (float[N] y) {{ z = {maker}  y = Asinh (z) }}"
+        assert severities(graph(body), "negative-asinh") == wanted
+
+
+class TestShortIndices:
+    @pytest.mark.parametrize(
+        ("indices", "axis", "wanted"),
+        [
+            ("N, 3, 4", 1, []),
+            ("N, 9, 4", 1, []),
+            ("N, 9, 2", 1, ["error"]),
+            ("N, 9, 2", -1, ["error"]),  # 9 is no size of the data
+            ("N, 3, 2", -1, []),
+            ("M, 3, 4", 1, []),  # it may be N
+        ],
+    )
+    def test_the_other_axes_are_compared(self, indices: str, axis: int, wanted: list[str]) -> None:
+        body = f"""(float[N, 3, 4] x, int64[{indices}] at) => (float[P, Q, R] y)
+            {{ y = GatherElements <axis = {axis}> (x, at) }}"""
+        assert severities(graph(body), "short-indices") == wanted
+
+
 class TestLoneDft:
     @pytest.mark.parametrize(
         ("opset", "node", "wanted"),

@@ -19,6 +19,7 @@ from graphfix.runtime.process import SESSIONS
 def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in (variable_of("dml"), variable_of("dml", "PATHS"), *map(variable_of, EVERYWHERE)):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable_of("dml", "VERSION"), "")
     monkeypatch.setenv(variable_of("dml", "HOME"), str(tmp_path / "none"))
     monkeypatch.setattr(python, "available_providers", lambda: ("CPUExecutionProvider",))
 
@@ -114,6 +115,42 @@ def test_a_python_that_make_has_set_up(tmp_path: Path, monkeypatch: pytest.Monke
     path.chmod(0o644)
     with pytest.raises(UsageError):
         python.find_python("dml")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="every file may be run there")
+def test_the_newest_that_make_has_set_up_or_the_one_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = (program(tmp_path, f"home/{x}-python") for x in ("dml", "windowsml"))
+    monkeypatch.setenv(variable_of("dml", "HOME"), str(old.parent))
+    assert python.find_python("dml").command == (str(new),)
+    monkeypatch.setenv(variable_of("dml", "VERSION"), "1.24.4")
+    runner = python.find_python("dml")
+    assert (runner.command, runner.version) == ((str(old),), "1.24.4")
+    monkeypatch.setenv(variable_of("dml"), f"{old} -X utf8")
+    monkeypatch.setenv(variable_of("dml", "VERSION"), "windowsml")
+    assert python.find_python("dml").command == (str(new), "-X", "utf8")
+    new.unlink()  # then the one that is named must have it
+    assert python.find_python("dml").command == (str(old), "-X", "utf8")
+    monkeypatch.delenv(variable_of("dml"))
+    with pytest.raises(UsageError, match="a Python with onnxruntime-windowsml, or use --ep cpu"):
+        python.find_python("dml")
+
+
+def test_this_python_is_not_taken_for_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_providers(monkeypatch, "DmlExecutionProvider")
+    monkeypatch.setattr("onnxruntime.__version__", "1.24.4")
+    assert python.versions_in_force("dml") == ("1.24.4",)
+    assert python.versions_in_force("dml", "windowsml") == ("1.30.0",)
+    monkeypatch.setenv(variable_of("dml", "VERSION"), "windowsml")
+    assert python.has_provider("dml")
+    assert not python.has_meant_provider("dml")
+    with pytest.raises(UsageError, match="onnxruntime-windowsml"):
+        python.require_provider("dml")
+    with_providers(monkeypatch)
+    assert python.versions_in_force("dml") == ("1.30.0",)
+    monkeypatch.setenv(variable_of("dml", "VERSION"), "")
+    assert python.versions_in_force("dml") == ("1.24.4", "1.30.0")
 
 
 def test_a_command_line_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:

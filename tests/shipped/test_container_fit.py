@@ -15,6 +15,7 @@ from graphfix.shipped.container_fit import (
     rows_in,
     split_batch,
 )
+from graphfix.shipped.derived_size import DerivedSize
 from graphfix.shipped.manifest import Axis, Container, InputPort, Manifest, Port
 
 X = InputPort("x", "tensor(float)", ("B", "T", 2), 0, pad=-1.0)
@@ -25,7 +26,8 @@ BOX = Container("box.onnx", {"B": 3, "T": 8})
 
 
 def manifest(*inputs: InputPort, batch: str | None = "B", lengths: str | None = None) -> Manifest:
-    return Manifest(Axis("T", "x", 1), batch, lengths, inputs or (X,), (Y,), (BOX,))
+    half = DerivedSize("floor(T/2)", {"T": 1}, divide=2)
+    return Manifest(Axis("T", "x", 1), batch, lengths, inputs or (X,), (Y,), (BOX,), (half,))
 
 
 def clip(length: int, first: float = 0.0) -> dict[str, np.ndarray]:

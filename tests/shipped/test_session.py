@@ -13,7 +13,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import FeedError, ModelError
-from graphfix.shipped.manifest import Manifest
+from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipping.build import ship_file
 from graphfix.shipping.container_spec import parse_containers
 
@@ -195,7 +195,7 @@ def test_rows_that_do_not_agree_are_named(mean: Pair) -> None:
 def test_sessions_may_share_the_memory_of_their_weights(
     large: Path, share: bool, most: float, least: float
 ) -> None:
-    weights = (large / Manifest.read(large).weights[0]).stat().st_size
+    weights = max(x.bytes for x in read_manifest(large).files)
     program = f"""
 import re
 import graphfix

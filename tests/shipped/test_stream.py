@@ -21,7 +21,8 @@ from graphfix.feeds.states import StatePair
 from graphfix.files import io
 from graphfix.job import planning
 from graphfix.proof.compare import Tolerance
-from graphfix.shipped.manifest import NAME, Manifest
+from graphfix.shipped.manifest import NAME
+from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipping import stream_bench
 from graphfix.shipping.build import ship_file
 from graphfix.shipping.container_spec import parse_containers
@@ -176,7 +177,7 @@ SUMS = "window of the mask by sums"
 
 def test_positions_that_are_counted_go_on_in_caches_that_roll(tmp_path: Path) -> None:
     _, folder = shipped(SUMS, tmp_path, (FULL,))
-    assert Manifest.read(folder).stream.rolls
+    assert read_manifest(folder).stream.rolls
     stream, grows = graphfix.Session(folder, providers=CPU).stream(), Growing(SUMS)
     follow(stream, SUMS, [4, FULL - 6, *[1] * 12, 4, 1, 1], grows)
 
@@ -187,7 +188,7 @@ def test_what_rolls_wrongly_is_shipped_with_caches_that_end(
     makers = importlib.import_module("graphfix.passes.sizes.cache.cache_builder").CacheBuilder
     monkeypatch.setattr(makers, "cumsum_positions", makers.rebuild_cumsum)
     _, folder = shipped(SUMS, tmp_path, (FULL,))
-    assert not Manifest.read(folder).stream.rolls
+    assert not read_manifest(folder).stream.rolls
 
 
 def test_a_cache_with_a_window_rolls_for_ever(rolling: tuple[Path, Path]) -> None:
@@ -241,7 +242,7 @@ def test_the_proof_tells_a_planted_fault(
 ) -> None:
     source, folder = masked[0], tmp_path / "out"
     shutil.copytree(masked[1], folder)
-    for container in Manifest.read(folder).containers if callable(fault) else ():
+    for container in read_manifest(folder).containers if callable(fault) else ():
         proto = onnx.load(folder / container.file)
         fault(proto.graph)
         onnx.save(proto, folder / container.file)
@@ -266,7 +267,7 @@ def test_steps_are_timed_against_the_growing_original(masked: tuple[Path, Path])
     plan = planning.plan_summary(source)["run"]
     assert done.original.count.launched == 3 * plan["dispatches"]
     assert done.original.count.recompiled == 2 * plan["recompiled"] > 0
-    kernels = {x.file: x.kernels["after"] for x in Manifest.read(folder).containers}
+    kernels = {x.file: x.kernels["after"] for x in read_manifest(folder).containers}
     # 6 = 2 and 4 in the containers of four; then one by one.
     parts = [*["decoder.8.4.onnx"] * 2, *["decoder.8.1.onnx"] * 2]
     assert done.shipped.count.launched == sum(kernels[x]["dispatches"] for x in parts)

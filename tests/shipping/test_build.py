@@ -14,7 +14,7 @@ import graphfix
 from graphfix.cli import main
 from graphfix.errors import FeedError, ModelError, PaddingError, UsageError
 from graphfix.runtime.run_errors import RunError
-from graphfix.shipped.manifest import Manifest
+from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipping import build, end_to_end
 from graphfix.shipping.container_spec import parse_containers
 from graphfix.shipping.end_to_end import SessionProof
@@ -50,15 +50,15 @@ class TestFolder:
     def test_it_has_a_model_a_container_and_a_manifest(self, mean: Pair) -> None:
         names = {x.name for x in mean[1].iterdir()}
         assert names >= {"graphfix.json", "mean.8.onnx", "mean.20.onnx"}
-        manifest = Manifest.read(mean[1])
+        manifest = read_manifest(mean[1])
         assert names == {
             "graphfix.json",
-            *manifest.weights,
+            *(x.name for x in manifest.files),
             *(x.file for x in manifest.containers),
         }
 
     def test_the_manifest_says_how_much_is_valid(self, mean: Pair) -> None:
-        manifest = Manifest.read(mean[1])
+        manifest = read_manifest(mean[1])
         assert (manifest.axis.dim, manifest.axis.input, manifest.axis.axis) == ("T", "x", 2)
         assert (manifest.batch, manifest.lengths) == ("B", "ilens")
         dims = {x.name: x.dims for x in manifest.outputs}
@@ -69,14 +69,14 @@ class TestFolder:
         assert manifest.verdict["ok"]
 
     def test_every_dim_of_what_is_shipped_is_fixed(self, mean: Pair) -> None:
-        for container in Manifest.read(mean[1]).containers:
+        for container in read_manifest(mean[1]).containers:
             model = onnx.load(mean[1] / container.file)
             for value in model.graph.input:
                 dims = value.type.tensor_type.shape.dim
                 assert all(d.HasField("dim_value") for d in dims)
 
     def test_a_mask_of_the_models_own_is_used(self, masked: Pair) -> None:
-        manifest = Manifest.read(masked[1])
+        manifest = read_manifest(masked[1])
         assert manifest.lengths is None
         assert {x.name: x.kind for x in manifest.inputs} == {"x": "data", "mask": "mask"}
 
@@ -221,7 +221,7 @@ class TestRefusals:
         path = tmp_path / "out" / "graphfix.json"
         data = json.loads(path.read_text(encoding="utf-8"))
         path.write_text(json.dumps({**data, "schema": 99}), encoding="utf-8")
-        with pytest.raises(ModelError, match="has schema 99, and this graphfix reads 1"):
+        with pytest.raises(ModelError, match="has schema 99, and this graphfix reads 2"):
             graphfix.Session(tmp_path / "out")
 
     @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from graphfix.cli import main
 from graphfix.errors import UsageError
 from graphfix.job import planning
-from graphfix.shipped.manifest import Manifest
+from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipping.stream_bench import bench_stream
 from graphfix.shipping.stream_cost import SESSIONS
 
@@ -32,7 +32,7 @@ def test_what_is_launched_and_made_anew_is_counted(mean: Pair, done: object) -> 
     plan = planning.plan_summary(mean[0])["run"]
     assert done.original.count.launched == 4 * plan["dispatches"]
     assert done.original.count.recompiled == 2 * plan["recompiled"]  # 5 and 20 are not 8
-    small, large = (x.kernels["after"]["dispatches"] for x in Manifest.read(mean[1]).containers)
+    small, large = (x.kernels["after"]["dispatches"] for x in read_manifest(mean[1]).containers)
     assert done.shipped.count.launched == 3 * small + large
     assert done.shipped.count.recompiled == 0
 

@@ -9,7 +9,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import UsageError
-from graphfix.shipped.manifest import Manifest
+from graphfix.shipped.manifest_file import read_manifest
 
 WEIGHT = ", ".join(str(x % 7 / 8) for x in range(48))
 
@@ -55,7 +55,7 @@ def test_it_has_the_size_that_follows(
     source = saved(text, tmp_path)
     shipped = graphfix.ship(source, tmp_path / "out", sizes)
     assert shipped.ok
-    [name] = {"T", "S"} - Manifest.read(tmp_path / "out").containers[0].sizes.keys()
+    [name] = {"T", "S"} - read_manifest(tmp_path / "out").containers[0].sizes.keys()
     assert name == ("S" if text is TWICE else "T")
     original = onnxruntime.InferenceSession(source)
     session = graphfix.Session(tmp_path / "out")

@@ -14,7 +14,8 @@ import graphfix
 from graphfix.errors import FeedError
 from graphfix.files import atomic_file, io
 from graphfix.proof.compare import Tolerance
-from graphfix.shipped.manifest import NAME, Manifest
+from graphfix.shipped.manifest import NAME
+from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipping import stream_bench
 from graphfix.shipping.build import ship_file
 from graphfix.shipping.chosen_inputs import constants_of, fix_and_fold_inputs
@@ -180,7 +181,7 @@ def test_the_proof_tells_keys_from_values(merged: tuple[Path, Path], tmp_path: P
     plan, constants, _ = choose_running_plan(source, model, CONTAINERS, (12,), ())
     steps, _ = run_sequences(plan, str(source), constants_of(source, model) | constants)
     assert prove(folder, steps, Tolerance()).ok
-    manifest = Manifest.read(folder)
+    manifest = read_manifest(folder)
     assert manifest.stream is not None
     assert manifest.stream.opening is not None
     gives = dict(zip(CROSS, reversed(CROSS.values()), strict=True))
@@ -198,7 +199,7 @@ def test_the_proof_tells_keys_from_values(merged: tuple[Path, Path], tmp_path: P
 def test_steps_are_counted_with_the_first_call(merged: tuple[Path, Path]) -> None:
     source, folder = merged
     found = stream_bench.bench_stream(folder, source, ep="cpu", lengths=[3, 1, 1], processes=1)
-    manifest = Manifest.read(folder)
+    manifest = read_manifest(folder)
     assert manifest.stream is not None
     assert manifest.stream.opening is not None
     one, four = manifest.containers

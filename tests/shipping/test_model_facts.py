@@ -123,6 +123,11 @@ def test_a_container_at_which_the_model_does_not_run_is_refused(tmp_path: Path) 
         (BATCH.format(dtype="float", name="batch"), "", "",
          "only batch, the batch, may vary, so .*fix-dims:batch=1 .*say --axis batch"),
         (BATCH.format(dtype="float", name="batch"), "batch=3", "", "fix-dims:batch=3 "),
+        ("hidden (float[B, 4] x, int64[B, T] mask) => (float[B, T] y) <float low = {-10000.0}, "
+         "float one = {1.0}, float[4, 1] w = {1.0, 2.0, 3.0, 4.0}> { h = MatMul (x, w) "
+         "m = Cast <to = 1> (mask) rest = Sub (one, m) minus = Mul (rest, low) "
+         "s = Add (h, minus) y = Softmax <axis = -1> (s) }", "T=8", "",
+         r"has the dim T by itself \('mask' has it, and is of the kind mask\)"),
         ("words (string[B, T] x, float[B, T] z) => (float[B, T] y) { y = Neg (z) }", "T=8", "",
          "the input 'x' cannot be put into a container: its type is"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import GraphfixError
-from graphfix.shipped.manifest import Manifest
+from graphfix.shipped.manifest_file import read_manifest
 
 # A recognizer of lines of text, whose Reshape has the height of the pictures that it was traced
 # with.
@@ -34,7 +34,7 @@ def lines(tmp_path: Path) -> Path:
 def test_the_height_is_fixed_and_the_width_padded(lines: Path, tmp_path: Path) -> None:
     sizes = {"height": 16, "width": (8, 20)}  # that with several is padded
     assert graphfix.ship(lines, tmp_path / "out", sizes).ok
-    assert Manifest.read(tmp_path / "out").axis.dim == "width"
+    assert read_manifest(tmp_path / "out").axis.dim == "width"
     original = onnxruntime.InferenceSession(lines)
     session = graphfix.Session(tmp_path / "out")
     for width in (5, 8, 17):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,15 @@ from graphfix.engine import registry
 from graphfix.engine.report import FailedRepair, PassReport, Report
 from graphfix.files import io
 from graphfix.job.remaining_findings import HazardComparison
-from graphfix.shipped.manifest import NAME, Axis, Container, InputPort, Manifest, Port
+from graphfix.shipped.manifest import NAME, Axis, Container, FileRecord, InputPort, Manifest, Port
+from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipping.end_to_end import SessionProof
 from graphfix.shipping.result import (
     Shipped,
     containers_with_kernels,
     provenance_of,
     reasons_not_rounded,
-    weight_files_of,
+    records_of,
     write_folder,
     write_models,
 )
@@ -40,6 +42,7 @@ MANIFEST = Manifest(
     inputs=(InputPort("x", "tensor(float)", ("T",), None),),
     outputs=(Port("y", "tensor(float)", ("T",), None),),
     containers=(Container("m.8.onnx", {"T": 8}),),
+    files=(FileRecord("m.8.onnx", 0, 64 * "0"),),
 )
 PROVED, FAILED = SessionProof(True, ()), SessionProof(False, (), "it did not run")
 TEXT = "m (float[T, 4] x) => (float[T, 4] y) { a = Neg (x)  y = Softmax (a) }"
@@ -146,7 +149,7 @@ def test_a_folder_that_is_proved_has_its_name_and_verdict(tmp_path: Path) -> Non
     assert result.folder == target
     assert sorted(x.name for x in target.iterdir()) == sorted(["m.8.onnx", NAME])
     assert result.sizes == {"m.8.onnx": 5, NAME: (target / NAME).stat().st_size}
-    verdict = Manifest.read(target).verdict
+    verdict = read_manifest(target).verdict
     assert verdict == result.manifest.verdict
     assert verdict == {
         "ok": True,
@@ -178,8 +181,14 @@ def test_models_share_a_file_of_weights(tmp_path: Path) -> None:
     write_models([io.load(source) for _ in paths], paths, "a")
     shared = [x for x in tmp_path.iterdir() if x.is_file() and x not in paths]
     assert [x.stat().st_size for x in shared] == [4 * 16]
-    assert weight_files_of([*paths, source.parent]) == (shared[0].name,)
-    assert weight_files_of([*paths, *shared, source.parent]) == ()
+    (tmp_path / NAME).write_text("{}")
+    shutil.rmtree(source.parent)
+    records = records_of(tmp_path)
+    assert [x.name for x in records] == sorted(x.name for x in (*paths, *shared))
+    for record in records:
+        content = (tmp_path / record.name).read_bytes()
+        assert record.bytes == len(content)
+        assert record.sha256 == hashlib.sha256(content).hexdigest()
     for path in paths:
         weights = ir.load(path).graph.initializers["w"].const_value
         assert weights is not None

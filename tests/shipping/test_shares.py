@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import graphfix
-from graphfix.shipped.manifest import Manifest
+from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipping.build import ship_file
 from graphfix.shipping.container_spec import parse_containers
 from tests.lengths.padding import session
@@ -26,7 +26,7 @@ def test_a_session_gives_what_the_original_gives(name: str, rows: int, tmp_path:
     sizes = ["T=24,60", f"B={rows}"]
     done = ship_file(tmp_path / "m.onnx", tmp_path / "out", parse_containers(sizes))
     assert done.ok, [str(x) for x in done.padding]
-    assert [x.kind for x in Manifest.read(tmp_path / "out").inputs] == ["data", "data"]
+    assert [x.kind for x in read_manifest(tmp_path / "out").inputs] == ["data", "data"]
     alone = session(model(name))
     shipped = graphfix.Session(tmp_path / "out", ["CPUExecutionProvider"])
     rng = np.random.default_rng(5)

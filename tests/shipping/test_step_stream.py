@@ -24,7 +24,7 @@ from graphfix.shipped.manifest import (
     StateLink,
     Streaming,
 )
-from graphfix.shipping import step_stream
+from graphfix.shipping import shipped_plan, step_stream
 from graphfix.shipping.step_stream import TimedSteps, choose_counts
 from graphfix.shipping.stream_cost import StreamCost
 
@@ -111,11 +111,11 @@ def timed(
         def initial_feeds(self) -> dict[str, Any]:
             return {"past": Y}
 
-    monkeypatch.setattr(step_stream, "choose_running_plan", choose_plan)
+    monkeypatch.setattr(shipped_plan, "choose_running_plan", choose_plan)
     monkeypatch.setattr(step_stream, "open_original", opened)
     monkeypatch.setattr(step_stream, "SequenceRunner", Sequences)
-    monkeypatch.setattr(step_stream, "fix_and_fold_inputs", lambda model, spec: (model, spec))
-    monkeypatch.setattr(step_stream.io, "load", lambda path: "model")
+    monkeypatch.setattr(shipped_plan, "fix_and_fold_inputs", lambda model, spec: (model, spec))
+    monkeypatch.setattr(shipped_plan.io, "load", lambda path: "model")
     base = manifest()
     assert base.stream is not None
     links = (StateLink("past", "present", 0),)

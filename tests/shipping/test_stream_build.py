@@ -324,7 +324,7 @@ def test_the_manifest_names_the_input_of_new_entries(
     monkeypatch.setattr(stream_build, "containers_with_kernels", lambda *_: ())
     monkeypatch.setattr(stream_build, "provenance_of", lambda *_: {})
     plan = plan_of(text, containers)
-    manifest = stream_build._build_manifest(order_of(plan=plan), [tmp_path / "m.onnx"], [])
+    manifest = stream_build._build_manifest(order_of(plan=plan), [tmp_path / "m.onnx"])
     assert (manifest.axis.dim, manifest.axis.input, manifest.axis.axis) == axis
     assert (manifest.axis.rate, manifest.axis.shortest) == (None, 1)
     assert manifest.batch == "B"

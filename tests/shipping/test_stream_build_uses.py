@@ -9,7 +9,8 @@ import pytest
 
 import graphfix
 from graphfix.errors import FeedError
-from graphfix.shipped.manifest import Manifest, Streaming
+from graphfix.shipped.manifest import Streaming
+from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipping import stream_bench
 from graphfix.shipping.build import ship_file
 from graphfix.shipping.container_spec import parse_containers
@@ -80,7 +81,7 @@ def test_what_rounds_together_is_run_together_and_held_to_its_own_rounding(
 ) -> None:
     done = shipped(ROUNDED.replace("float[B, S, 4] y", "uint8[B, S, 4] y"), tmp_path, "S=1,4")
     assert not streaming_of(done).joins
-    assert Manifest.read(tmp_path / "out").stream == streaming_of(done)
+    assert read_manifest(tmp_path / "out").stream == streaming_of(done)
 
 
 # Each step adds one entry; or caches have one size, and the model writes at a place it is told.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from graphfix.errors import UsageError
-from graphfix.shipped.manifest import NAME
+from graphfix.shipped.manifest import NAME, FileRecord
 from graphfix.shipping.target_folder import require_replaceable
 from tests.shipping.test_result import MANIFEST
 
@@ -27,8 +28,8 @@ def source(tmp_path: Path) -> Path:
 
 def shipped_folder(folder: Path) -> Path:
     folder.mkdir()
-    manifest = replace(MANIFEST, weights=("m.data",))
-    (folder / NAME).write_text(manifest.to_text(), encoding="utf-8")
+    files = (*MANIFEST.files, FileRecord("m.data", 0, 64 * "0"))
+    (folder / NAME).write_text(replace(MANIFEST, files=files).to_text(), encoding="utf-8")
     for name in ("m.8.onnx", "m.data", "report.html"):
         (folder / name).write_bytes(b"")
     return folder
@@ -46,6 +47,22 @@ def test_a_folder_that_was_shipped(source: Path, tmp_path: Path) -> None:
     for name in "abcd":
         (folder / name).write_bytes(b"")
     with pytest.raises(UsageError, match="holds a, b, c, which 'graphfix ship' did not make"):
+        require_replaceable(source, folder)
+
+
+def test_a_folder_of_an_earlier_schema(source: Path, tmp_path: Path) -> None:
+    folder = shipped_folder(tmp_path / "out")
+    earlier = {
+        "schema": 1,
+        "containers": [{"file": "m.8.onnx"}],
+        "weights": ["m.data"],
+        "stream": {"opening": {"container": {"file": "m.first.onnx"}}},
+    }
+    (folder / NAME).write_text(json.dumps(earlier), encoding="utf-8")
+    (folder / "m.first.onnx").write_bytes(b"")
+    require_replaceable(source, folder)
+    (folder / NAME).write_text('{"schema": 1}', encoding="utf-8")
+    with pytest.raises(UsageError, match="'graphfix ship' did not make it"):
         require_replaceable(source, folder)
 
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.errors import ModelError
-from graphfix.shipped.dim_expression import size_of
+from graphfix.shipping.dim_expression import size_of
 from graphfix.shipping.valid_sizes import Clip, Sizing, _OutputShapes
 
 PLAN = Sizing("T", None, ("T",), ({"T": 400},))

@@ -20,8 +20,11 @@ Ints = npt.NDArray[np.int64]
 
 Dim = int | ir.SymbolicDim
 
+# What is asked again soon: the layers of a model have the same few sizes.
+_keep_results = functools.lru_cache(maxsize=16384)
 
-@functools.lru_cache(maxsize=4096)
+
+@_keep_results
 def _parse_text(text: str) -> sympy.Expr:
     expr = parse_symbolic_expression(_without_ceiling(text))
     return normal_form(expr) if "(" in text else expr
@@ -39,7 +42,7 @@ def _without_ceiling(text: str) -> str:
     return text
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@_keep_results
 def normal_form(expr: sympy.Expr) -> sympy.Expr:
     """Rewrite equal sizes into one form: no Mod, no whole number outside a floor, no floor of -x.
 
@@ -56,7 +59,7 @@ def normal_form(expr: sympy.Expr) -> sympy.Expr:
     return expr
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@_keep_results
 def _simplify_extreme(extreme: sympy.Expr) -> sympy.Expr:
     """Drop from a Max or Min what another argument is never less, or more, than.
 
@@ -86,7 +89,7 @@ def _without_mod(mod: sympy.Expr) -> sympy.Expr:
     return x - divisor * sympy.floor(sympy.expand(x / divisor))
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@_keep_results
 def _normalize_floor(floor: sympy.Expr) -> sympy.Expr:
     numerator, denominator = sympy.fraction(sympy.together(normal_form(floor.args[0])))
     if not denominator.is_Integer:
@@ -104,7 +107,7 @@ def _normalize_floor(floor: sympy.Expr) -> sympy.Expr:
     return -result if is_negated else result
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@_keep_results
 def _merge_nested_floor(outer: sympy.Expr) -> sympy.Expr:
     """Rewrite ``floor((floor(x) + m) / n)`` as ``floor((x + m) / n)``, which is the same."""
     numerator, denominator = sympy.fraction(sympy.together(outer.args[0]))
@@ -135,10 +138,10 @@ class _Printer(StrPrinter):  # type: ignore[misc]
 
 
 # sympy sorts its terms to print them, and the layers of a model have the same few dims.
-_text: Callable[[sympy.Expr], str] = functools.lru_cache(maxsize=4096)(_Printer().doprint)
+_text: Callable[[sympy.Expr], str] = _keep_results(_Printer().doprint)
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@_keep_results
 def _symbolic_dim(expr: sympy.Expr) -> ir.SymbolicDim:
     return ir.SymbolicDim(_text(expr))
 
@@ -149,7 +152,7 @@ def symbols_of(dim: Dim) -> frozenset[str]:
 
 
 # sympy prints each symbol to say its name, and every tensor has the same few dims.
-@functools.lru_cache(maxsize=1 << 14)
+@_keep_results
 def _names_in(text: str) -> frozenset[str]:
     try:
         free = parse_symbolic_expression(_without_ceiling(text)).free_symbols
@@ -229,7 +232,7 @@ def _is_unknown(dim: Dim) -> bool:
     return not isinstance(dim, int) and dim.value is None
 
 
-@functools.lru_cache(maxsize=4096)
+@_keep_results
 def _multiply_texts(a: str, b: str) -> Dim:
     try:
         return dim_of(sympy.expand(_parse_text(a) * _parse_text(b)))
@@ -237,7 +240,7 @@ def _multiply_texts(a: str, b: str) -> Dim:
         return ir.SymbolicDim(None)
 
 
-@functools.lru_cache(maxsize=4096)
+@_keep_results
 def _divide_texts(a: str, b: str) -> Dim | None:
     try:
         first, second = _parse_text(a), _parse_text(b)
@@ -284,7 +287,7 @@ def equal_dims(a: Dim, b: Dim) -> bool:
     return a.value == b.value or _equal_texts(a.value, b.value)
 
 
-@functools.lru_cache(maxsize=4096)
+@_keep_results
 def _equal_texts(a: str, b: str) -> bool:
     try:
         first, second = _parse_text(a), _parse_text(b)
@@ -326,7 +329,7 @@ def compile_dim(dim: Dim) -> Callable[[Mapping[str, Ints]], Ints]:
     return evaluate_at
 
 
-@functools.lru_cache(maxsize=1024)
+@_keep_results
 def _compile_text(text: str) -> tuple[tuple[str, ...], Callable[..., npt.NDArray[np.float64]]]:
     symbols = sorted(_parse_text(text).free_symbols, key=str)
     return tuple(map(str, symbols)), sympy.lambdify(
@@ -345,7 +348,7 @@ def dim_key(dim: Dim) -> int | str | None:
     return _key_of_text(dim.value)
 
 
-@functools.lru_cache(maxsize=4096)
+@_keep_results
 def _key_of_text(text: str) -> int | str:
     if text.isidentifier():
         return text

@@ -65,9 +65,7 @@ class Facts:
         inner_graphs: Graphs inside, of which more could be learned apart: they might not run.
     """
 
-    def __init__(
-        self, *graphs: ir.Graph, positive: Sequence[sympy.Expr] = (), usual: bool = False
-    ) -> None:
+    def __init__(self, *graphs: ir.Graph, positive: Sequence[sympy.Expr], usual: bool) -> None:
         self.contents: dict[ir.Value, Array] = {}
         self.constant_ints: dict[ir.Value, tuple[int, ...] | None] = {}
         self.undecided = False

@@ -18,8 +18,9 @@ from graphfix.facts.symbolic.expressions import (
 )
 from graphfix.facts.symbolic.inferred import Facts
 from graphfix.facts.symbolic.slice_ends import symbolic_slice_length
-from graphfix.graph.nodes import input_at
+from graphfix.graph.nodes import attr_int, input_at
 from graphfix.ops.axes import squeezed_axes
+from graphfix.ops.operands import normalize_axes
 from graphfix.ops.pads import pads_by_axis
 from graphfix.ops.reshapes import copies_zeros
 from graphfix.ops.slices import OPEN_END, Cut, cut_length, is_known, read_cuts
@@ -287,6 +288,24 @@ def infer_squeeze(facts: Facts, ctx: Context, node: ir.Node) -> None:
     if squeezed is None:
         return set_shape(node.outputs[0], None)
     return set_shape(node.outputs[0], [x for i, x in enumerate(dims) if i not in squeezed])
+
+
+def infer_split(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """Infer parts whose sizes are computed, or fed; the library takes them for equal."""
+    data, sizes = node.inputs[0], input_at(node, 1)
+    if data is None or data.shape is None or sizes is None:
+        return
+    if ir.convenience.get_const_tensor(sizes) is not None:
+        return
+    axes = normalize_axes((attr_int(node, "axis", 0),), len(data.shape))
+    known_sizes = facts.elements_or_unknowns(ctx, sizes)
+    parts = [] if known_sizes is None else items_of(known_sizes)
+    for i, out in enumerate(node.outputs):
+        facts.write_contents(ctx, out, None)
+        dims: list[Dim] = list(data.shape)
+        for axis in axes or ():
+            dims[axis] = dim_of(parts[i] if i < len(parts) else facts.new_unknown(ctx))
+        set_shape(out, dims if axes else None)
 
 
 def infer_sequence_at(facts: Facts, ctx: Context, node: ir.Node) -> None:

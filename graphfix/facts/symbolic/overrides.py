@@ -200,6 +200,7 @@ _SHAPE_RULES: dict[str, ShapeRule] = {
     "Reshape": layout.infer_reshape,
     "Slice": layout.infer_slice,
     "SequenceAt": layout.infer_sequence_at,
+    "Split": layout.infer_split,
     "Squeeze": layout.infer_squeeze,
     "Pad": layout.infer_pad,
     "Range": layout.infer_range,

@@ -15,8 +15,10 @@ from ...common.pattern import shared
 
 Part = tuple[ir.Value, int, int]
 """A tensor, and where a cut of its last axis begins, and its step."""
-Places = tuple[tuple[int, int], tuple[int, int]]
-"""Start and step of two halves."""
+Place = tuple[int, int]
+"""Start and step of a cut."""
+Places = tuple[Place, Place]
+"""Those of two halves."""
 
 _SUM = shared.Add(shared.Mul("x", "cos"), shared.Mul("rotated", "sin"))
 _JOINED_HALVES = shared.Concat(
@@ -88,32 +90,33 @@ def last_axis_cut(value: ir.Value, view: View) -> Part | None:
     if not isinstance(size, int) or not isinstance(length, int):
         return None
     if is_op(node, "Split"):
-        start, step = _start_in_split(value, node, view), 1
+        place = _place_in_split(value, node, view)
     else:
-        start, step = _start_of_slice(node, length, len(dims), view)
+        place = _place_of_slice(node, length, len(dims), view)
     # The size of the cut tells where it ends.
-    return None if start is None or start < 0 else (source, start, step)
+    return None if place is None else (source, *place)
 
 
-def _start_in_split(value: ir.Value, split: ir.Node, view: View) -> int | None:
-    """Return where a part of a Split of the last axis begins, or None."""
+def _place_in_split(value: ir.Value, split: ir.Node, view: View) -> Place | None:
+    """Return where a part of a Split of the last axis begins, and its step of 1, or None."""
     if not is_along_last(split, view):
         return None
     before = split.outputs[: split.outputs.index(value)]
     dims = [view.shapes.dims(x) for x in before]
     sizes = [x[-1] for x in dims if x and isinstance(x[-1], int)]
-    return sum(sizes) if len(sizes) == len(before) else None
+    return (sum(sizes), 1) if len(sizes) == len(before) else None
 
 
-def _start_of_slice(node: ir.Node, length: int, rank: int, view: View) -> tuple[int | None, int]:
-    """Return where a Slice of the last axis alone begins, None if unknown, and its step."""
+def _place_of_slice(node: ir.Node, length: int, rank: int, view: View) -> Place | None:
+    """Return where a Slice of the last axis alone begins, and its step, or None if unknown."""
     cuts = read_cuts(node, rank, view.shapes.known_elements)
     if cuts is None or cuts.keys() != {rank - 1}:
-        return None, 1
+        return None
     start, _, step = cuts[rank - 1]
     if not isinstance(start, int) or not isinstance(step, int) or step < 1:
-        return None, 1
-    return start + length * (start < 0), step
+        return None
+    begin = start + length * (start < 0)
+    return None if begin < 0 else (begin, step)
 
 
 def is_along_last(node: ir.Node, view: View) -> bool:

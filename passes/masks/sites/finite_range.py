@@ -153,10 +153,6 @@ def _combine_bounds(node: ir.Node, operands: Sequence[Interval]) -> Interval | N
 
 
 def _multiply_bounds(a: Interval, b: Interval) -> Interval:
-    if (
-        _ANY in (a, b)
-        and min(a.magnitude, b.magnitude) <= ORDINARY
-        and max(a.magnitude, b.magnitude) == ORDINARY
-    ):
-        return _ANY
-    return a * b
+    """Return the bounds of products; what is ordinary stays so times what is no larger."""
+    is_ordinary = _ANY in (a, b) and max(a.magnitude, b.magnitude) == ORDINARY
+    return _ANY if is_ordinary else a * b

@@ -14,12 +14,13 @@ import onnx_ir as ir
 from graphfix import ops
 from graphfix.core import Match, Skip
 from graphfix.facts.axis_factors import keeps_axis
-from graphfix.facts.shapes import is_known_dim
-from graphfix.facts.symbolic.expressions import Dim, equal_dims, expr_of
+from graphfix.facts.shapes import input_dim_symbols, is_known_dim
+from graphfix.facts.symbolic.expressions import Dim, equal_dims, expr_of, symbols_of
 from graphfix.facts.symbolic.signs import never_negative
 from graphfix.facts.symbolic.sums import subtract_dims
 from graphfix.graph.constants import const_of, fill_value_of, ints_of, uniform_number
 from graphfix.graph.nodes import attr_int, is_op
+from graphfix.graph.text import size_text
 from graphfix.graph.walks import bodies_of, opset_of, values_read_in_bodies
 from graphfix.ops.axes import axis_of, mixed_axes, reduced_axes
 from graphfix.ops.einsums import axes_of_letters, equation_of
@@ -87,6 +88,7 @@ class CacheEffects:
     ) -> None:
         self._model, self._opset = model, opset_of(model)
         self._shapes, self._lengths = lengths.shapes, lengths
+        self._input_symbols = {*input_dim_symbols(model)}
         self._cache_values = set(contents)
         self._zero_values = set(zeros)
         # Whole numbers that count valid entries: no sizes any more.
@@ -141,14 +143,29 @@ class CacheEffects:
             if not known and not self._is_free_of_length(node.inputs[0]):
                 raise UnclearError("its input has a shape that is not known")
             return True
-        if is_op(node, "Cast") and self._shapes.known_elements(node.outputs[0]) is None:
+        if is_op(node, "Cast") and not self._knows_elements(node, node.outputs[0]):
             counts = self._lengths.length_multiples(node.inputs[0])
             if counts is not None and any(counts):
                 self._lengths.casts[node.outputs[0]] = counts
                 return True
-        outputs = [x for x in node.outputs if x.name]
-        all_known = all(self._shapes.known_elements(x) is not None for x in outputs)
-        return all_known and not is_op(node, "Range", "CumSum")
+        if is_op(node, "Range", "CumSum"):
+            return False
+        return all(self._knows_elements(node, x) for x in node.outputs if x.name)
+
+    def _knows_elements(self, node: ir.Node, output: ir.Value) -> bool:
+        """Return whether the elements of an output are sizes, with names or merely unknown.
+
+        What a node computes of a count is none, unless it is a sum of sizes of the inputs: the
+        root of a length is unknown as well, and follows from the entries.
+        """
+        elements = self._shapes.known_elements(output)
+        if elements is None:
+            return False
+        if node in ops.MOVES_ELEMENTS or self._depends_on_length(output):
+            return True
+        if all(symbols_of(x) <= self._input_symbols for x in elements):
+            return True
+        return not any(any(self._lengths.length_multiples(x) or ()) for x in node.inputs)
 
     def _is_free_of_length(self, value: ir.Value | None) -> bool:
         """Return whether no size that the length of a cache is in leads to a shape.
@@ -214,8 +231,9 @@ class CacheEffects:
         for axis in self._lengths.cache_axes(node.inputs[0]):
             places = self._lengths.cache_axes(node.outputs[0])
             if not any(keeps_axis(before, axis, after, place) for place in places):
+                sizes, new_sizes = (", ".join(map(size_text, x)) for x in (before, after))
                 raise UnclearError(
-                    f"{[*before]} becomes {[*after]}, which mixes the entries of a cache"
+                    f"[{sizes}] becomes [{new_sizes}], which mixes the entries of a cache"
                 )
 
     # The rules
@@ -505,6 +523,8 @@ class CacheEffects:
         cache_axes = self._lengths.cache_axes(node.inputs[0])
         target = (rank - 1 in cache_axes) - (rank - 2 in cache_axes)
         diagonal = node.inputs[1] if len(node.inputs) > 1 else None
+        if self._counts_from_last_column(node.inputs[0], diagonal):
+            return
         counts = (0,) if diagonal is None else self._lengths.length_multiples(diagonal)
         if counts is None:
             raise UnclearError("which diagonal it takes is not known")
@@ -526,6 +546,14 @@ class CacheEffects:
                 ),
             )
 
+    def _counts_from_last_column(self, matrix: ir.Value | None, diagonal: ir.Value | None) -> bool:
+        """Return whether a diagonal is as far from the last column, however long caches are."""
+        dims, numbers = self._shapes.dims(matrix), self._shapes.known_elements(diagonal)
+        if not dims or len(dims) < 2 or not numbers or diagonal in self._valid_counts:
+            return False
+        first_diagonal = subtract_dims(dims[-1], dims[-2])
+        return not self._lengths.depends_on_length(subtract_dims(numbers[0], first_diagonal))
+
     def _constant_axis(self, axis: ir.Value | None, value: ir.Value | None) -> int:
         array = const_of(axis)
         if array is None:
@@ -540,8 +568,9 @@ class CacheEffects:
             return
         if any(x in self._cache_values for x in node.inputs):
             self._cache_values.update(node.outputs)
-        if not self._has_known_outputs(node) and self._reads_count(node):
-            self._valid_counts.update(x for x in node.outputs if self._is_integer(x))
+        integers = [x for x in node.outputs if self._is_integer(x)]
+        if integers and not self._has_known_outputs(node) and self._reads_count(node):
+            self._valid_counts.update(integers)
         if self._outputs_zero(node):
             self._zero_values.update(
                 x for x in node.outputs if len(self._lengths.cache_axes(x)) == 1
@@ -551,14 +580,13 @@ class CacheEffects:
         """Return whether a node reads a number that counts entries, other than as a size."""
         if any(x in self._valid_counts for x in node.inputs):
             return True
-        multiples = map(self._lengths.length_multiples, node.inputs)
-        counting = {i for i, x in enumerate(multiples) if x is not None and any(x)}
-        return not counting <= {*self._size_operands(node)}
+        size_operands = self._size_operands(node)
+        numbers = [x for i, x in enumerate(node.inputs) if i not in size_operands]
+        return any(any(self._lengths.length_multiples(x) or ()) for x in numbers)
 
     def _has_known_outputs(self, node: ir.Node) -> bool:
         return all(
-            self._shapes.known_elements(x) is not None or x in self._lengths.casts
-            for x in node.outputs
+            self._knows_elements(node, x) or x in self._lengths.casts for x in node.outputs
         ) and not any(x in self._valid_counts for x in node.inputs)
 
     def _is_integer(self, value: ir.Value) -> bool:

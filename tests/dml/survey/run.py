@@ -1,22 +1,24 @@
 """Run the survey on the real DirectML: ``make survey``, into survey.csv of its facts.
 
 Each case is a node with inputs. Those of one opset share a session, twelve at a time, as long as
-all outputs are right; a case of another session is run alone before it is believed. One line is
-one kind of one operator and type: how many cases it has, how many are right, and the first that
-is not. The verdicts: ``right``; ``differs``; ``fails``, with the code; ``dies``; ``cpu``, for which
-DirectML has no kernel; ``unknown``, which the CPU does not run, so that nothing is compared.
+all outputs are right; a case of another session is run alone before it is believed. What came of a
+case is kept in build/survey/, a file a version, and not run again: a survey that was stopped, or
+that ``--seconds`` ends, goes on where it was. One line of the table is one kind of one operator and
+verdict: how many cases there are, the first of them that is not right, and the versions of the
+provider that say the same. The verdicts: ``right``; ``differs``; ``fails``, with the code;
+``dies``; ``cpu``, for which DirectML has no kernel; ``unknown``, which the CPU does not run, so
+that nothing is compared.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
+import dataclasses
 import re
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,90 +36,111 @@ from graphfix.facts.view import View
 from graphfix.providers.directml.placement import PlacementRules
 from graphfix.providers.directml.support_queries import refusal_reason
 from graphfix.runtime import process
-from graphfix.runtime.local_session import Session
-from graphfix.runtime.run_errors import RunDiedError, RunError
+from graphfix.runtime.python import runner_for
+from graphfix.runtime.remote import RemoteSession
+from graphfix.runtime.run_errors import LoadDiedError, RunDiedError, RunError
 from tests.dml.survey import along_axes, contrib, elementwise, layout, windows
 from tests.dml.survey.case import Array, Case, model_of
+from tests.dml.survey.journal import Journal, Outcome
+from tests.dml.survey.table import COLUMNS, WRONG, lines_of, order
+from tests.dml.versions import lines_in, merge_lines, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-TABLE = Path(__file__).parents[3] / "graphfix" / "providers" / "directml" / "survey.csv"
-COLUMNS = ("op", "kind", "dtype", "opsets", "cases", "verdict", "worst", "seen", "version")
+    from graphfix.runtime.process import Runner
+
+ROOT = Path(__file__).parents[3]
+TABLE = ROOT / "graphfix" / "providers" / "directml" / "survey.csv"
 MODULES = (elementwise, along_axes, windows, layout, contrib)
 _TOGETHER = 12
+# A session of small nodes leaves some 100 MB under Wine, and a process takes seconds to start.
+_SESSIONS = 25
 _CLOSE = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-4}
-_ORDER = ("right", "cpu", "unknown", "differs", "fails", "dies")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a case."""
+@dataclasses.dataclass(frozen=True)
+class Rig:
+    """The two providers, and a folder for models."""
 
-    verdict: str
-    worst: float = 0.0
-    seen: str = ""
+    directml: Runner
+    cpu: Runner
+    folder: Path
+
+    def run(self, cases: Sequence[Case], ep: str) -> list[Array]:
+        """Return the outputs of cases in one session.
+
+        Raises:
+            GraphfixError: It is not made, or does not run.
+        """
+        proto, feeds = model_of(cases)
+        path = self.folder / f"{ep}.onnx"
+        onnx.save(proto, path)
+        runner = self.directml if ep == "dml" else self.cpu
+        with RemoteSession(path, runner, optimize=False, bounded=True) as session:
+            if ep == "dml" and any(not x.size for x in feeds.values()):
+                full = {k: np.ones([d or 5 for d in x.shape]).astype(x.dtype)
+                        for k, x in feeds.items()}  # fmt: skip
+                for _ in range(2):  # so that something lies in memory
+                    try:
+                        session.run(full)
+                    except RunError:
+                        break
+            return [*session.run(feeds).values()]
 
 
-def outcomes(cases: Sequence[Case], folder: Path) -> Iterator[tuple[Case, Outcome]]:
+def outcomes(cases: Sequence[Case], rig: Rig) -> Iterator[tuple[Case, Outcome]]:
     """Run cases, those of one opset together, and those that are not right alone."""
-    ready: dict[tuple[int, bool], list[tuple[Case, list[Array]]]] = defaultdict(list)
+    groups: dict[int, list[Case]] = defaultdict(list)
+    for case in cases:
+        groups[case.opset].append(case)
+    for group in groups.values():
+        for start in range(0, len(group), _TOGETHER):
+            yield from _compared(group[start : start + _TOGETHER], rig)
+
+
+def _compared(cases: Sequence[Case], rig: Rig) -> Iterator[tuple[Case, Outcome]]:
+    ready: list[tuple[Case, list[Array]]] = []
     for case in cases:
         if not _has_kernel(case):
             yield case, Outcome("cpu")
             continue
         try:
-            want = _run([case], folder, "cpu")
+            want = rig.run([case], "cpu")
         except GraphfixError:
             yield case, Outcome("unknown")
             continue
-        has_empty = any(x is not None and not x.size for x in (*case.inputs, *want))
-        ready[case.opset, has_empty].append((case, want))
-    for (_, has_empty), group in ready.items():
-        step = 1 if has_empty else _TOGETHER
-        for start in range(0, len(group), step):
-            yield from _believed(group[start : start + step], folder)
-        print(f"{time.strftime('%H:%M:%S')} {len(group)} cases", file=sys.stderr, flush=True)
+        if any(x is not None and not x.size for x in (*case.inputs, *want)):
+            yield from _believed([(case, want)], rig)
+        else:
+            ready.append((case, want))
+    yield from _believed(ready, rig)
 
 
 def _believed(
-    group: Sequence[tuple[Case, list[Array]]], folder: Path
+    group: Sequence[tuple[Case, list[Array]]], rig: Rig
 ) -> Iterator[tuple[Case, Outcome]]:
+    if not group:
+        return
     cases = [case for case, _ in group]
     try:
-        found = _run(cases, folder, "dml")
+        found = rig.run(cases, "dml")
     except GraphfixError as error:
         if len(group) > 1:
             middle = len(group) // 2
-            yield from _believed(group[:middle], folder)
-            yield from _believed(group[middle:], folder)
+            yield from _believed(group[:middle], rig)
+            yield from _believed(group[middle:], rig)
             return
-        dead = isinstance(error, RunDiedError)
+        dead = isinstance(error, RunDiedError | LoadDiedError)
         yield cases[0], Outcome("dies" if dead else "fails", seen=_code_of(str(error)))
         return
     for case, want in group:
         got, found = found[: len(want)], found[len(want) :]
         outcome = _compare(want, got)
         if outcome.verdict != "right" and len(group) > 1:
-            yield from _believed([(case, want)], folder)
+            yield from _believed([(case, want)], rig)
         else:
             yield case, outcome
-
-
-def _run(cases: Sequence[Case], folder: Path, ep: str) -> list[Array]:
-    proto, feeds = model_of(cases)
-    path = folder / f"{ep}.onnx"
-    onnx.save(proto, path)
-    options = {"ep": "dml"} if ep == "dml" else {}
-    with Session(path, optimize=False, **options) as session:
-        if ep == "dml" and any(not x.size for x in feeds.values()):
-            full = {k: np.ones([d or 5 for d in x.shape]).astype(x.dtype) for k, x in feeds.items()}
-            for _ in range(2):  # so that something lies in memory
-                try:
-                    session.run(full)
-                except RunError:
-                    break
-        return [*session.run(feeds).values()]
 
 
 def _has_kernel(case: Case) -> bool:
@@ -153,24 +176,8 @@ def _code_of(text: str) -> str:
     return code.group(1) if code else " ".join(text.split())[:80]
 
 
-def table(found: Sequence[tuple[Case, Outcome]], version: str) -> list[list[str]]:
-    """One line for each kind, type and verdict."""
-    kinds: dict[tuple[str, str, str], list[tuple[Case, Outcome]]] = defaultdict(list)
-    for case, outcome in found:
-        kinds[case.op, case.kind, outcome.verdict].append((case, outcome))
-    lines = []
-    for (op, kind, verdict), group in kinds.items():
-        dtypes = " ".join(sorted({case.dtype for case, _ in group}))
-        opsets = " ".join(map(str, sorted({case.opset for case, _ in group})))
-        worst = max(outcome.worst for _, outcome in group)
-        seen = next((outcome.seen for _, outcome in group if outcome.seen), "")
-        gap = f"{worst:.2g}" if verdict == "differs" else ""
-        lines.append([op, kind, dtypes, opsets, str(len(group)), verdict, gap, seen, version])
-    return sorted(lines, key=lambda x: (x[0], x[1], _ORDER.index(x[5])))
-
-
 def sample(cases: Sequence[Case]) -> list[Case]:
-    """One case of each kind of each operator; two of contrib's and of values, one in float16."""
+    """Return a case of each kind of each operator; of contrib and of values one in float16, too."""
     chosen: dict[tuple[str, str, bool], Case] = {}
     for case in cases:
         is_half = case.dtype == "float16" and ("." in case.op or "value" in case.kind)
@@ -179,27 +186,43 @@ def sample(cases: Sequence[Case]) -> list[Case]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write the table, and print what is not right."""
+    """Run what was not run; write the table when all is done, and print what is not right."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ops", nargs="*", help="operators; all by default, else only printed")
     parser.add_argument("--every", action="store_true", help="every case, not one of each kind")
+    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="N",
+                        help="stop after so long; exit code 3 if cases are left")  # fmt: skip
+    parser.add_argument("--write", action="store_true",
+                        help="write the table of what was run, though cases are left")  # fmt: skip
     options = parser.parse_args(argv)
     cases = [x for module in MODULES for x in module.cases()]
     cases = cases if options.every or options.ops else sample(cases)
-    wanted = [x for x in cases if not options.ops or x.op in options.ops]
-    print(f"{len(wanted)} cases", file=sys.stderr, flush=True)
+    cases = [x for x in cases if not options.ops or x.op in options.ops]
+    end = time.monotonic() + options.seconds
+    runner = dataclasses.replace(runner_for("dml"), sessions=_SESSIONS)
+    version = process.worker_for(runner).about["onnxruntime"]
+    journal = Journal(ROOT / "build" / "survey" / f"{version}.csv")
+    waiting = [x for x in cases if journal.get(x) is None]
     with tempfile.TemporaryDirectory(prefix="graphfix-survey-") as scratch:
-        found = list(outcomes(wanted, Path(scratch)))
+        rig = Rig(runner, runner_for("cpu"), Path(scratch))
+        for case, outcome in outcomes(waiting, rig):
+            journal.add(case, outcome)
+            if time.monotonic() > end:
+                break
     process.stop_all()
-    lines = table(found, "1.24.4")
+    found = [(x, outcome) for x in cases if (outcome := journal.get(x)) is not None]
+    lines = lines_of(found)
+    print(f"{version}: {len(found)} of {len(cases)} cases", file=sys.stderr)
+    if len(found) < len(cases) and not options.write:
+        return 3
     for line in lines:
-        if line[5] not in ("right", "cpu", "unknown"):
+        if line[5] in WRONG:
             print(*line, sep=" | ")
+    print(dict(Counter(outcome.verdict for _, outcome in found)))
     if not options.ops:
-        with TABLE.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            writer.writerows(lines)
+        kinds = {line[:2] for line in lines}
+        lines += [x for x in lines_in(TABLE, version) if x[:2] not in kinds]  # run another time
+        write_table(TABLE, COLUMNS, merge_lines(lines, version, TABLE), order)
     return 0
 
 

@@ -23,13 +23,16 @@ from graphfix.facts.symbolic.expressions import (
     is_positive,
     is_rest_of_table,
     items_of,
+    linear_solution,
     multiply_dims,
     normal_form,
     positive_parts,
     product_of_dims,
     replace_symbols,
+    rounded_down,
     symbols_of,
     with_zero_sizes,
+    without_common_factors,
 )
 
 NO_EXPRESSION = ir.SymbolicDim("batch size")
@@ -63,6 +66,13 @@ def name(text: Dim | None) -> str | int | None:
         ("Mod(3*x, 4)", "-x + 4*floor(x/4 + 3/4)"),
         ("Mod(2*x, 4)", "2*x - 4*floor(x/2)"),
         ("Mod(x, y)", "Mod(x, y)"),
+        ("Mod(x + y, 1)", "0"),
+        ("Mod(x, 2)", "x - 2*floor(x/2)"),
+        ("floor((floor(x/y) + 1)/3)", "floor(floor(x/y)/3 + 1/3)"),
+        ("floor(floor(x/2)/y)", "floor(floor(x/2)/y)"),
+        ("Max(x, y, x - 1)", "Max(x, y)"),
+        ("Min(x, y, x + 1)", "Min(x, y)"),
+        ("Max(1 - x, 0, y)", "Max(y, 1 - x)"),
         ("floor(floor(x/2)/3)", "floor(x/6)"),
         ("floor((floor(x/2) + 1)/3)", "floor(x/6 + 1/3)"),
         ("Max(x, 1)", "x"),
@@ -278,10 +288,23 @@ def test_keys_are_shared_by_equal_dims() -> None:
         ("Max(b, 5)", False),
         ("b", False),
         ("Min(b, c)", False),
+        ("Min(b, 1)", False),
+        ("Max(0, Min(b - 9, 5))", False),
+        ("Max(0, Min(b, 5))", True),
+        ("Max(2, Min(b, 5))", False),
+        ("Max(0, b)", False),
+        ("Max(0, c, Min(b, 5))", False),
     ],
 )
 def test_what_is_capped_by_a_number(a: str, *, capped: bool) -> None:
     assert is_capped_by_number(symbolic(a), symbolic("b")) is capped
+
+
+def test_a_rest_is_capped_if_it_may_be_nothing() -> None:
+    rest = symbolic("T - 9")
+    assert is_capped_by_number(symbolic("Max(0, Min(5, T - 9))"), rest)
+    assert not is_capped_by_number(symbolic("Max(2, Min(5, T - 9))"), rest)
+    assert not is_capped_by_number(symbolic("Max(0, S - 9, Min(5, T - 9))"), rest)
 
 
 def test_what_is_the_least_of_a_size_and_others() -> None:
@@ -302,6 +325,12 @@ def test_what_is_the_least_of_a_size_and_others() -> None:
         ("Max(50, s + b) - s", False),
         ("Min(t, s + b) - s", False),
         ("b", False),
+        ("Min(1, s + b) - s", False),
+        ("Min(50, b)", True),
+        ("Min(50, s + b) - s - 1", False),
+        ("Min(50, s + b) + Min(50, b) - s", False),
+        ("Max(1, Min(50, s + b) - s)", False),
+        ("Min(50, t, s + b) - s", False),
     ],
 )
 def test_rows_of_a_table_behind_a_start(a: str, *, rest: bool) -> None:
@@ -317,3 +346,60 @@ def test_arrays_hold_expressions() -> None:
     assert integers_in(None) is None
     assert integers_in(array[1:]) == [2]
     assert (bool_expr(True), bool_expr(False)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "size"),
+    [
+        ("2*T", 10, 5),
+        (10, "2*T", 5),
+        ("2*T", 9, -1),
+        ("T + 3", 3, 0),
+        ("T + 3", 2, -1),
+        ("3*T", "T + 8", 4),
+        ("T", "T", None),
+        ("T", "T + 1", None),
+        ("T + S", 4, None),
+        ("T**2", 4, None),
+        ("floor(T/2)", 4, None),
+        (3, 4, None),
+    ],
+)
+def test_where_two_lines_meet(a: str | int, b: str | int, size: int | None) -> None:
+    assert linear_solution(dim(a), dim(b)) == size
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "parts"),
+    [
+        (6, 4, (6, 4)),
+        ("2*a", 4, ("2*a", 4)),
+        (4, "2*a", (4, "2*a")),
+        ("2*a*b", "4*b*c", ("a", "2*c")),
+        ("a", "b", ("a", "b")),
+        ("a*b + a", "a*c", ("b + 1", "c")),
+        ("a", "a", (1, 1)),
+    ],
+)
+def test_common_factors_go(a: str | int, b: str | int, parts: tuple[str | int, str | int]) -> None:
+    assert tuple(map(name, without_common_factors(dim(a), dim(b)))) == parts
+
+
+def test_multiples_are_rounded_down() -> None:
+    assert rounded_down(11, 4) == 8
+    assert rounded_down(12, 4) == 12
+    assert name(rounded_down(symbolic("4*a + 3"), 4)) == "4*a"
+    assert name(rounded_down(symbolic("a"), 4)) == "4*floor(a/4)"
+
+
+def test_ceilings_are_read_inside_each_other() -> None:
+    assert equal_dims(symbolic("ceiling((a + ceiling(b/2))/3) + 1"), symbolic(
+        "floor((a + floor((b + 1)/2) + 2)/3) + 1"
+    ))  # fmt: skip
+    assert symbols_of(symbolic("ceiling(a/2) + ceiling(b/2)")) == {"a", "b"}
+
+
+def test_of_sizes_that_were_rounded_no_list_is_of_numbers() -> None:
+    a = sympy.Symbol("a")
+    assert integers_in(array_of_exprs([sympy.Integer(1), a], [2])) is None
+    assert integers_in(array_of_exprs([], [0])) == []

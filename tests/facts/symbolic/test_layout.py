@@ -6,7 +6,7 @@ import pytest
 
 from graphfix.facts.shapes import shapes_of
 from graphfix.graph.walks import values_of
-from tests.facts.symbolic.bodies import INPUTS, dims_of, keys, result_of
+from tests.facts.symbolic.bodies import INPUTS, contents_of, dims_of, keys, result_of
 
 OPEN = 2**31 - 1
 SIZE = (
@@ -71,6 +71,33 @@ def test_a_reshape_to_sizes_of_another_tensor() -> None:
     assert dims_of(f"{parts} y = Reshape (x, t)") == keys("B", "4*T")
     parts = f"s = Shape <end = 2> (x) {ints('m', 2, 2)} t = Concat <axis = 0> (s, m)"
     assert dims_of(f"{parts} y = Reshape (x, t)") == keys("B", "T", 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("body", "dims"),
+    [
+        (f"{ints('n', 1, 3)} y, z = Split <axis = 2> (x, n)", ["B", "T", 1]),
+        (f"{ints('n', 1, 3)} z, y = Split <axis = -1> (x, n)", ["B", "T", 3]),
+        ("y, z = Split <axis = 2> (x)", ["B", "T", 2]),
+        # No constant: sizes of another tensor, or fed ones.
+        ("n = Shape <start = 1> (w1) z, y = Split <axis = 2> (x, n)", ["B", "T", 3]),
+        ("n = Shape (pair) y, z = Split <axis = 1> (wide, n)", ["B", "S"]),
+        ("y, z = Split <axis = 2> (x, fed)", ["B", "T", None]),
+        ("y, z = Split <axis = 2> (x, some)", ["B", "T", None]),
+        ("y, z = Split <axis = 3> (x, fed)", None),
+    ],
+)
+def test_a_split(body: str, dims: list[int | str | None] | None) -> None:
+    more = "float[5, 1, 3] w1, float[S, 8] pair, int64[2] fed, int64[N] some"
+    assert dims_of(body, inputs=f"{INPUTS}, {more}") == (None if dims is None else keys(*dims))
+
+
+def test_what_parts_of_fed_sizes_hold_is_not_known() -> None:
+    sizes = "s = Shape (w) y, z = Split (s, %s)"
+    inputs = f"{INPUTS}, int64[2] fed"
+    assert contents_of(f"{ints('n', 1, 1)} {sizes % 'n'}", inputs=inputs) == [3]
+    known = contents_of(sizes % "fed", inputs=inputs)
+    assert known is None or known == [None]
 
 
 def test_a_zero_is_zero_if_allowed() -> None:

@@ -230,3 +230,21 @@ def test_any_pool(drawn: st.DataObject, op: str, counts: bool) -> None:
         assert max(kernel) > 2 or ("count" in attributes and any(pads))
         return
     check_same(before, after, *sizes)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "opset", "severity"),
+    [
+        ("count_include_pad = 1", 18, "note"),  # CPUs differ, too
+        ("count_include_pad = 1", 19, "error"),
+        ("count_include_pad = 1", 22, "note"),  # the CPU pools
+        ("pads = [1, 1]", 18, "note"),
+    ],
+)
+def test_what_stays_wrong_is_an_error(attributes: str, opset: int, severity: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    pool (float[B, 3, T] x) => (float[B, 3, U] y)
+    {{ y = AveragePool <kernel_shape = [3], strides = [2], ceil_mode = 1, {attributes}> (x) }}"""
+    for finding in graphfix.check(ir.from_onnx_text(text), "pool-pads"):
+        assert finding.severity == severity
+        assert ("DirectML counts" in finding.message) == (severity == "error")

@@ -22,7 +22,7 @@ from tests.passes.models import data, model, opened
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-ROLLING = ("window of the cache", "rolling")
+ROLLING = ("window of the cache", "rolling", "cut before it is read")
 
 
 @cache
@@ -318,3 +318,13 @@ def test_an_input_of_another_size_is_a_change() -> None:
     (report,) = pipeline.run(m, "static-cache:past=3").passes
     assert [(x.tensor, len(x.removed), len(x.added)) for x in report.changes] == [("x", 1, 1)]
     assert "[B,3,4]" in report.changes[0].added[0]
+
+
+def test_a_state_that_only_its_growth_tells_is_cut() -> None:
+    """As ``ik`` of GPT-SoVITS, which comes out as ``k``."""
+    text = FORMS["causal"].replace("present_key", "kk").replace("present_value", "vv")
+    after = model(text.replace("past_key", "ik").replace("past_value", "iv"), 17)
+    pipeline.run(after, f"static-cache:past={SIZE}")
+    (told,) = CacheInput.all_from_metadata(after)
+    assert told.states == (("ik", "kk", 1), ("iv", "vv", 1))
+    assert [x.shape[1] for x in after.graph.outputs[1:] if x.shape] == [SIZE, SIZE]

@@ -13,11 +13,16 @@ from graphfix import ops
 from graphfix.ops import OpSet
 from graphfix.providers.directml import operator_facts as facts
 
-EDGES = Path(graphfix.__file__).parent / "providers" / "directml" / "edges.csv"
+FOLDER = Path(graphfix.__file__).parent / "providers" / "directml"
 
 
 def _differing(condition: Callable[[dict[str, str]], bool]) -> set[str]:
-    rows = csv.DictReader(EDGES.read_text(encoding="utf-8").splitlines())
+    """The operators with a line that differs: of edges.csv, and of survey.csv in the same words."""
+    rows = list(csv.DictReader((FOLDER / "edges.csv").read_text(encoding="utf-8").splitlines()))
+    rows += [
+        {**row, "edge": row["kind"].removeprefix("value "), "returned": row["seen"]}
+        for row in csv.DictReader((FOLDER / "survey.csv").read_text(encoding="utf-8").splitlines())
+    ]
     return {row["op"] for row in rows if row["verdict"] == "differs" and condition(row)}
 
 

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 import graphfix
+from graphfix.facts.view import View
 from graphfix.float16_search.emulate import emulate_float16
+from graphfix.passes.half.conversion.constant_range import find_hiding_inputs, keep_unfit_constants
+from graphfix.passes.half.conversion.kept_nodes import KeptNodes
+from graphfix.passes.half.conversion.value_types import ElementTypes
 from graphfix.runtime.local_session import Session
 from tests.passes.half.test_float16 import HALF, add, agree, f, halved, parse, run, same_numbers
 
@@ -135,3 +139,118 @@ def test_a_bound_beyond_float16_keeps_nothing(op: str, stays: bool) -> None:
     node = next(x for x in after.graph if x.outputs[0].name == "k")
     assert (node.outputs[0].dtype != HALF) == stays
     agree(before, after, {"x": f(2, 8)})
+
+
+def kept_in(body: str, inputs: str = "float[B, 2] x", opset: int = 17) -> KeptNodes:
+    """Keep what constants need: the names of outputs are those of the nodes."""
+    view = View(parse(f"({inputs}) => (float y)", f"{CONSTANTS} {body}", opset=opset))
+    kept = KeptNodes(view, ElementTypes(view))
+    keep_unfit_constants(kept)
+    return kept
+
+
+CONSTANTS = " ".join(
+    f"{name} = Constant <value = float[{len(numbers)}] {{{', '.join(map(str, numbers))}}}> ()"
+    for name, numbers in {
+        "large": [1e6],
+        "floor": [3e4],
+        "below": [3.1e4],
+        "low": [-1e9, 0],
+        "tiny": [1e-9],
+        "rounded": [1e-6],
+        "little": [1e-5, 2e-6],
+        "mixed": [1, 1e-9],
+        "zeros": [0, 0],
+        "one": [1],
+    }.items()
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ("y = Add (x, large)", {"y": "'large' reaches 1e+06, float16 65504"}),
+        ("y = Max (x, large)", {}),
+        ("y = Less (x, large)", {}),
+        ("y = Add (x, floor)", {}),
+        ("y = Add (x, below)", {}),  # float16 holds it
+        ("y = Add (x, one)", {}),
+        ("y = Add (x, zeros)", {}),
+        # One number that is lost, or that loses a hundredth.
+        ("y = Add (x, tiny)", {"y": "'tiny' is 1e-09 at most"}),
+        ("y = Add (x, rounded)", {"y": "'rounded' is 1e-06 at most"}),
+        ("y = Mul (x, little)", {"y": "'little' is 1e-05 at most"}),
+        # Of several, added to what is in float16, they are nothing.
+        ("y = Add (x, little)", {}),
+        ("y = Sub (x, little)", {}),
+        ("y = Gemm (x, x, little)", {}),
+        ("y = Mul (x, mixed)", {}),
+        # What takes it keeps it from 0, where that is needed, and the layout between.
+        ("a = Add (x, tiny) y = Log (a)", {"a": "'tiny' is", "y": "it takes what 'tiny' keeps"}),
+        ("a = Add (x, tiny) y = Relu (a)", {"a": "'tiny' is"}),
+        ("a = Add (x, tiny) y = Div (x, a)", {"a": "'tiny' is", "y": "it takes"}),
+        ("a = Add (x, tiny) y = Div (a, x)", {"a": "'tiny' is"}),
+        ("a = Add (x, tiny) b = Sqrt (a) y = Div (x, b)", {"a": "'ti", "b": "it", "y": "it"}),
+        ("a = Add (x, tiny) b = Reciprocal (a) y = Log (b)", {"a": "'ti", "b": "it", "y": "it"}),
+        ("a = Add (x, tiny) b = Pow (a, one) y = Log (b)", {"a": "'ti", "b": "it", "y": "it"}),
+        # Behind a logarithm and a quotient the number is of an ordinary size.
+        ("a = Add (x, tiny) b = Log (a) y = Sqrt (b)", {"a": "'ti", "b": "it takes"}),
+        ("a = Add (x, tiny) b = Div (x, a) y = Log (b)", {"a": "'ti", "b": "it takes"}),
+        ("a = Add (x, tiny) b = Transpose (a) y = Log (b)", {"a": "'ti", "b": "it", "y": "it"}),
+        ("a = Add (x, tiny) b = Transpose (a) y = Relu (b)", {"a": "'ti"}),
+    ],
+)
+def test_readers_of_what_float16_does_not_hold(body: str, kept: dict[str, str]) -> None:
+    reasons = {x.outputs[0].name: reason for x, reason in kept_in(body).reasons.items()}
+    assert reasons.keys() == kept.keys()
+    for name, reason in kept.items():
+        assert reasons[name].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("body", "floor"),
+    [
+        ("a = Add (x, low) y = Softmax (a)", 3e4),
+        ("m = Mul (low, half) a = Add (x, m) y = Softmax (a)", 6e4),
+        ("m = Mul (low, two) a = Add (x, m) y = Softmax (a)", 3e4),
+        ("a = Add (x, below) y = Softmax (a)", 3e4),
+        ("a = Add (x, floor) y = Softmax (a)", None),
+        ("a = Add (x, low) y = Relu (a)", None),
+    ],
+)
+def test_what_hides_scores_gets_a_floor(body: str, floor: float | None) -> None:
+    scales = """half = Constant <value_float = 0.5> () two = Constant <value_float = 2.0> ()"""
+    kept = kept_in(f"{scales} {body}")
+    assert [*kept.masks.values()] == ([] if floor is None else [floor])
+    assert bool(kept.reasons) == ("Relu" in body)
+
+
+def test_how_many_elements_are_lost_is_said() -> None:
+    ((value, text),) = kept_in("y = Mul (x, mixed)").unfit
+    assert value.name == "mixed"
+    assert text == "1 of 2 elements of 'mixed' are too small for float16 and become 0"
+    assert not kept_in("y = Mul (x, one)").unfit
+    assert not kept_in("y = Mul (x, tiny)").unfit  # its reader stays
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs"),
+    [
+        ("s = MatMul (x, x) h = Add (s, mask) y = Softmax (h)", {"mask"}),
+        ("s = MatMul (x, x) h = Add (mask, s) y = Softmax (h)", {"mask"}),
+        ("s = MatMul (x, x) t = Transpose (s) h = Add (t, mask) y = Softmax (h)", {"mask"}),
+        ("s = Mul (x, x) m = Transpose (mask) h = Add (s, m) y = Softmax (h)", {"mask"}),
+        ("s = MatMul (x, x) h = Add (s, mask) y = Relu (h)", set()),
+        ("s = Relu (x) h = Add (s, mask) y = Softmax (h)", set()),
+        ("s = MatMul (x, x) h = Mul (s, mask) y = Softmax (h)", set()),
+        ("s = MatMul (x, x) e = Expand (s, mask0) h = Add (e, s) y = Softmax (h)", set()),
+        ("y = com.microsoft.MultiHeadAttention <num_heads = 1> (x, x, x, , , mask)", {"mask"}),
+        ("y = com.microsoft.MultiHeadAttention <num_heads = 1> (x, x, mask)", set()),
+    ],
+)
+def test_inputs_that_are_added_to_scores(body: str, inputs: set[str]) -> None:
+    signature = "(float[2, 2] x, float[2, 2] mask, int64[2] mask0, bool[2] no) => (float y)"
+    view = View(parse(signature, body))
+    kept = KeptNodes(view, ElementTypes(view))
+    find_hiding_inputs(kept)
+    assert {x.name for x in kept.floors} == inputs

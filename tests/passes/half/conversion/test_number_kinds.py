@@ -98,3 +98,88 @@ def test_a_row_of_samples_is_data() -> None:
     weights = {x.const_value.dtype for x in after.graph.initializers.values()}
     assert weights == {ir.DataType.FLOAT16}
     agree(before, after, {"x": f(50), "speed": f(1)})
+
+
+ALONE = "it computes with counts or positions alone"
+COUNTED = "it counts: whole numbers past 2,048 are not in float16"
+READ = "may hold whole numbers past 2,048"
+
+
+@pytest.mark.parametrize(
+    ("body", "reasons"),
+    [
+        # What becomes float: flags, small numbers, pixels, counts.
+        ("y = Cast <to = 1> (flags)", {}),
+        ("y = Cast <to = 1> (lengths)", {"y": READ}),
+        ("y = Cast <to = 1> (bytes)", {}),
+        ("y = Cast <to = 1> (words)", {"y": READ}),
+        ("y = Cast <to = 1> (half)", {}),
+        ("y = Cast <to = 1> (small)", {}),
+        ("y = Cast <to = 1> (edge)", {}),
+        ("y = Cast <to = 1> (past)", {"y": READ}),
+        ("h = Cast <to = 10> (lengths) y = Relu (x)", {}),
+        ("s = Shape (x) y = Cast <to = 1> (s)", {"y": READ}),
+        # Integers of several a row may be a mask, unless a vector scales them, as positions are.
+        ("y = Cast <to = 1> (mask)", {}),
+        ("c = Cast <to = 1> (mask) y = Mul (c, one)", {}),
+        ("c = Cast <to = 1> (mask) y = Mul (c, turns)", {"c": READ, "y": ALONE}),
+        ("c = Cast <to = 1> (mask) y = Mul (turns, c)", {"c": READ, "y": ALONE}),
+        ("c = Cast <to = 1> (mask) u = Unsqueeze (c, axis) y = Mul (u, turns)",
+         {"c": READ, "u": ALONE, "y": ALONE}),
+        ("c = Cast <to = 1> (mask) t = Transpose (turns2) y = MatMul (c, t)",
+         {"c": READ, "y": ALONE}),
+        ("c = Cast <to = 1> (mask) y = Mul (c, x)", {}),
+        ("c = Cast <to = 1> (mask) y = Add (c, turns)", {}),
+        # Counts of flags, and what follows from counts alone.
+        ("c = Cast <to = 1> (flags) y = ReduceSum (c)", {"y": COUNTED}),
+        ("c = Cast <to = 1> (flags) m = Mul (c, one) y = ReduceSum (m)", {"y": COUNTED}),
+        ("c = Cast <to = 1> (flags) y = CumSum (c, zero)", {"y": "a sum that grows with length"}),
+        ("y = CumSum (x, zero)", {"y": "a sum that grows with length"}),
+        ("y = CumSum (lengths, zero)", {}),
+        ("c = Cast <to = 1> (lengths) y = Sqrt (c)", {"c": READ, "y": ALONE}),
+        ("c = Cast <to = 1> (lengths) y = Add (c, c)", {"c": READ, "y": ALONE}),
+        ("c = Cast <to = 1> (lengths) y = Mul (c, x)", {"c": READ, "y": "it takes 'c', a count"}),
+        ("c = Cast <to = 1> (lengths) y = Shape (c)", {"c": READ}),
+        ("c = Cast <to = 1> (lengths) s = Sqrt (c) y = Mul (s, x)", {"c": READ, "s": ALONE}),
+        ("c = Cast <to = 1> (lengths) s = Add (c, c) y = Mul (s, x)",
+         {"c": READ, "s": ALONE, "y": "it takes 's', a count"}),
+        ("c = Cast <to = 1> (lengths) s = Sqrt (c) n = Add (s, c) y = Mul (n, x)",
+         {"c": READ, "s": ALONE, "n": ALONE}),
+        # No count is left behind a sine or an exponential.
+        ("c = Cast <to = 1> (lengths) s = Sin (c) y = Mul (s, s)", {"c": READ, "s": ALONE}),
+        ("c = Cast <to = 1> (lengths) s = Exp (c) y = Mul (s, s)", {"c": READ, "s": ALONE}),
+        ("c = Cast <to = 1> (lengths) s = Sign (c) y = Mul (s, s)",
+         {"c": READ, "s": ALONE, "y": ALONE}),
+        # Constants and flags are none.
+        ("a = Add (one, one) y = ReduceSum (a)", {}),
+        ("g = Gather (turns, zero) y = ReduceSum (g)", {}),
+        ("w = Where (which, one, one) y = ReduceSum (w)", {"y": COUNTED}),
+        ("a = Add (one, one) w = Where (which, a, one) y = ReduceSum (w)", {"y": COUNTED}),
+        # One number for each row, or for all, may be large; what weights make of it is data.
+        ("y = Sin (step)", {"y": ALONE}),
+        ("y = Sin (scale)", {"y": ALONE}),
+        ("y = Sin (unit)", {"y": ALONE}),
+        ("y = Sin (other)", {}),
+        ("y = Sin (x)", {}),
+        ("s = Mul (step, two) y = Sin (s)", {"s": ALONE, "y": ALONE}),
+    ],
+)  # fmt: skip
+def test_kinds(body: str, reasons: dict[str, str]) -> None:
+    constants = """zero = Constant <value = int64 {0}> () one = Constant <value_float = 1.0> ()
+        two = Constant <value_float = 2.0> () turns = Constant <value = float[2] {1, 0.5}> ()
+        turns2 = Constant <value = float[2, 2] {1, 0.5, 1, 2}> ()
+        small = Constant <value = int64[2] {3, 4}> () edge = Constant <value = int64[1] {-2048}> ()
+        past = Constant <value = int64[1] {2049}> () axis = Constant <value = int64[1] {0}> ()"""
+    view = View(
+        parse(
+            """(float[B, T, 2] x, bool[B, 2] flags, int64[B] lengths, uint8[B, 2] bytes,
+            int16[B] words, float16[B] half, int64[B, 2] mask, bool which, float[B] step,
+            float scale, float[1] unit, float[N] other) => (float y)""",
+            f"{constants} {body}",
+        )
+    )
+    counting = find_counting_nodes([*view.model.graph], ElementTypes(view), view)
+    found = {node.outputs[0].name: reason for node, reason in counting}
+    assert found.keys() == reasons.keys()
+    for name, reason in reasons.items():
+        assert reason in found[name]

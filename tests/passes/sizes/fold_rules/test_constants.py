@@ -7,6 +7,14 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
+from graphfix.facts.view import View
+from graphfix.passes.common.fold_view import LIMIT, FoldView
+from graphfix.passes.sizes.fold_rules.constants import (
+    arrays_from_sizes,
+    fold_constant,
+    fold_inferred,
+    inline_if,
+)
 from tests.passes.models import execute, model, ops
 
 CONSTANTS = """int64[2, 2] n = {3, -1, 0, 2}, int64[2, 2] at = {1, 0, 1, 1},
@@ -164,3 +172,124 @@ def test_a_constant_node_with_a_wrong_attribute_is_left() -> None:
         { s = BitShift <direction = ""> (a, b) y = Max (x, s) }"""
     )
     assert not graphfix.run(before, "fold").changed
+
+
+SIZED = """m (float[2, 3] x, float[B, 4] z, bool[3] bits) => (float y)
+    <int64 one = {1}, int64 two = {2}, int64[2] pair = {1, 0}, float half = {0.5},
+     int64[1] nil = {0}, int64 nought = {0}, int64 limit = {9}>"""
+
+
+@pytest.mark.parametrize(
+    ("body", "array"),
+    [
+        ("y = Shape (x)", np.array([2, 3])),
+        ("y = Size (x)", np.array(6)),
+        ("y = Shape <start = 1> (z)", np.array([4])),
+        ("y = Shape (z)", None),
+        ("s = Shape (x) y = Gather (s, one)", np.array(3)),
+        ("s = Shape (x) g = Gather (s, one) y = Mul (g, two)", np.array(6)),
+        ("s = Shape (x) y = Cast <to = 1> (s)", np.array([2, 3], np.float32)),
+        ("s = Shape (x) f = Cast <to = 1> (s) y = Mul (f, half)", np.array([1, 1.5], np.float32)),
+        ("s = Shape (x) y = Cast <to = 6> (s)", np.array([2, 3], np.int32)),
+        ("s = Shape (x) c = Cast <to = 6> (s) y = ReduceSum (c, nil)", np.array([5], np.int32)),
+        # Sums of floats, and what is made of constants alone, are for others.
+        ("s = Shape (x) f = Cast <to = 1> (s) y = ReduceSum (f, nil)", None),
+        ("y = Mul (one, two)", None),
+        ("y = Neg (x)", None),
+        ("s = Shape (x) y = Slice (s, nil, pair)", None),  # of other lengths: it fails
+        ("s = Shape (x) g = Gather (s, one) y = Div (g, nought)", None),
+    ],
+)
+def test_what_follows_from_sizes(body: str, array: np.ndarray | None) -> None:
+    m = model(f"{SIZED} {{ {body} }}")
+    m.graph.outputs[0].shape = m.graph.outputs[0].type = None
+    arrays = arrays_from_sizes(FoldView(View(m)))
+    result = arrays.get(m.graph.outputs[0])
+    assert (result is None) == (array is None)
+    if result is not None and array is not None:
+        np.testing.assert_array_equal(result, array)
+        assert (result.dtype, result.shape) == (array.dtype, array.shape)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_folded"),
+    [
+        ("y = Shape (x)", True),
+        ("s = Shape (x) y = Gather (s, one)", True),
+        ("y = Shape (z)", False),
+        ("y = Neg (x)", False),
+        ("y = Constant <value_int = 1> ()", False),
+        ("y = Identity (one)", False),
+        ("s, y = Split <num_outputs = 2> (pair)", False),
+    ],
+)
+def test_what_inference_knows(body: str, is_folded: bool) -> None:
+    m = model(f"{SIZED} {{ {body} }}")
+    m.graph.outputs[0].shape = m.graph.outputs[0].type = None
+    assert (fold_inferred(m.graph[-1], FoldView(View(m))) is not None) == is_folded
+
+
+@pytest.mark.parametrize(
+    ("node", "is_folded"),
+    [
+        ("y = Mul (one, two)", True),
+        ("y = Identity (one)", False),
+        ("y = Constant <value_int = 1> ()", False),
+        ("y = Mul (one, limit)", True),
+        ("y = Shape (x)", False),
+        ("y, z2 = TopK (half2, nil)", False),
+        ("y = Expand (one, many)", True),
+        ("y = Expand (one, more)", False),
+        ("y = Div (one, nought)", False),
+        ("y = Gather (pair, two)", False),
+    ],
+)
+def test_what_constants_make(node: str, is_folded: bool) -> None:
+    more = (
+        f", int64[1] many = {{{LIMIT}}}, int64[1] more = {{{LIMIT + 1}}}, float[1] half2 = {{2}}>"
+    )
+    m = model(f"{SIZED[:-1]}{more} {{ {node} }}")
+    m.graph.outputs[0].shape = m.graph.outputs[0].type = None
+    assert (fold_constant(m.graph[-1], FoldView(View(m))) is not None) == is_folded
+
+
+def test_a_node_with_a_parameter_of_its_function_is_not_small() -> None:
+    m = ir.from_onnx_text(
+        """<ir_version: 8, opset_import: ["" : 17, "l" : 1]> m (float[2] x) => (float[2] y)
+        { y = l.f <a = 1> (x) } <domain: "l", opset_import: ["" : 17]> f <a> (x) => (y) {
+        one = Constant <value_int = 1> () c = Cast <to: int = @a> (one) y = Add (x, c) }"""
+    )
+    cast = next(x for f in m.functions.values() for x in f if x.op_type == "Cast")
+    assert fold_constant(cast, FoldView(View(m))) is None
+
+
+BRANCHES = """then_branch = t () => (int64 a) { a = Identity (%s) },
+    else_branch = e () => (int64 b) { b = Identity (two) }"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "taken", "use", "reason"),
+    [
+        ("yes", "one", "Neg (r)", "always True"),
+        ("no", "one", "Neg (r)", "always False"),
+        ("yes1", "one", "Neg (r)", "always True"),
+        ("several", "one", "Neg (r)", None),
+        ("fed", "one", "Neg (r)", None),
+        # A Range takes a vector of one element as long as nothing says that it is one.
+        ("yes", "vector", "Range (two, r, two)", None),
+        ("yes", "vector", "Neg (r)", "always True"),
+        ("yes", "one", "Range (two, r, two)", "always True"),
+        ("no", "vector", "Range (two, r, two)", "always False"),
+    ],
+)
+def test_an_if_that_a_constant_decides(
+    condition: str, taken: str, use: str, reason: str | None
+) -> None:
+    m = model(f"""m (bool fed) => (int64[N] y)
+        <bool yes = {{1}}, bool no = {{0}}, bool[1] yes1 = {{1}}, bool[2] several = {{1, 1}},
+         int64 one = {{1}}, int64 two = {{2}}, int64[1] vector = {{3}}>
+        {{ r = If ({condition}) <{BRANCHES % taken}> y = {use} }}""")
+    replacement = inline_if(m.graph[0], FoldView(View(m)))
+    assert (replacement is None) == (reason is None)
+    assert replacement is None or (reason is not None and reason in replacement.reason)
+    assert inline_if(m.graph[1], FoldView(View(m))) is None

@@ -7,10 +7,10 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfix.shipped.dim_expression import names_in, size_of
+from graphfix.shipping.dim_expression import names_in, size_of
 
 
-def _texts() -> st.SearchStrategy[str]:
+def dim_texts() -> st.SearchStrategy[str]:
     leaves = st.one_of(st.just("T"), st.just("B"), st.integers(0, 500).map(str))
     return st.recursive(
         leaves,
@@ -31,7 +31,7 @@ def _texts() -> st.SearchStrategy[str]:
     )
 
 
-@given(_texts(), st.integers(1, 500_000), st.integers(1, 8))
+@given(dim_texts(), st.integers(1, 500_000), st.integers(1, 8))
 def test_it_is_what_sympy_computes(text: str, t: int, b: int) -> None:
     wanted = sympy.sympify(text).subs({"T": t, "B": b})
     if wanted.is_integer and wanted >= 0:

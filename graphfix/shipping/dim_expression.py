@@ -1,7 +1,7 @@
-"""The size of a dim, as the manifest writes it: ``floor((T - 400)/160) + 1``.
+"""The size of a dim, as shape inference writes it: ``floor((T - 400)/160) + 1``.
 
 Whole numbers, names of dims, ``+ - * /``, ``floor``, ``ceiling``, ``Mod``, ``Max`` and ``Min``,
-computed exactly. Only the standard library is used, so that importing a session costs nothing.
+computed exactly.
 """
 
 import ast
@@ -10,6 +10,8 @@ import operator
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
+
+from graphfix.shipped.manifest import Port
 
 _OPERATIONS: dict[object, Callable[..., Fraction | int]] = {
     ast.Add: operator.add,
@@ -37,7 +39,7 @@ def size_of(dim: int | str, sizes: Mapping[str, int]) -> int:
     if (size := sizes.get(dim)) is not None:
         return size
     try:
-        value = _evaluate(_parse_expression(dim), sizes)
+        value = _evaluate(parse_expression(dim), sizes)
     except (KeyError, ZeroDivisionError, TypeError, RecursionError) as error:
         raise ValueError(
             f"the size {dim[:200]} cannot be computed from {dict(sizes)}: {error}"
@@ -45,6 +47,15 @@ def size_of(dim: int | str, sizes: Mapping[str, int]) -> int:
     if value.denominator != 1 or value < 0:
         raise ValueError(f"{dim} is {value} where {dict(sizes)}, which is no size")
     return int(value)
+
+
+def shape_of(port: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of an input or output at these sizes of dims.
+
+    Raises:
+        ValueError: A dim cannot be computed from them.
+    """
+    return tuple(size_of(dim, sizes) for dim in port.dims)
 
 
 @lru_cache(maxsize=256)
@@ -56,12 +67,17 @@ def names_in(dim: int | str) -> frozenset[str]:
     """
     if isinstance(dim, int):
         return frozenset()
-    names = {x.id for x in ast.walk(_parse_expression(dim)) if isinstance(x, ast.Name)}
+    names = {x.id for x in ast.walk(parse_expression(dim)) if isinstance(x, ast.Name)}
     return frozenset(names - _OPERATIONS.keys())
 
 
 @lru_cache(maxsize=256)
-def _parse_expression(text: str) -> ast.expr:
+def parse_expression(text: str) -> ast.expr:
+    """Return the syntax tree of an expression.
+
+    Raises:
+        ValueError: The text is none.
+    """
     try:
         return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

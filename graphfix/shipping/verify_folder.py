@@ -1,0 +1,237 @@
+"""``graphfix verify MODEL FOLDER``: proves a shipped folder again, as ``graphfix ship`` did."""
+
+import functools
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx_ir as ir
+
+from graphfix.engine import pipeline
+from graphfix.errors import ModelError
+from graphfix.files import io
+from graphfix.graph.dims import name_dims
+from graphfix.paths import StrPath, require_path
+from graphfix.proof.compare import Tolerance
+from graphfix.providers.table import PROVIDERS, Ep
+from graphfix.runtime.own_errors import raises_own_errors
+from graphfix.runtime.python import require_provider
+from graphfix.shipped.folder_files import open_folder
+from graphfix.shipped.manifest import NAME, Manifest, Streaming
+from graphfix.shipping.allowance import Allowance
+from graphfix.shipping.chosen_inputs import constants_of, fix_inputs
+from graphfix.shipping.container_repair import ContainerProof, ShipOrder
+from graphfix.shipping.end_to_end import SessionProof, prove_end_to_end
+from graphfix.shipping.model_facts import read_facts
+from graphfix.shipping.shipped_plan import (
+    container_spec_of,
+    own_name,
+    passes_of,
+    stream_plan_of,
+)
+from graphfix.shipping.stream_build import StreamOrder
+from graphfix.shipping.stream_proof import prove, prove_on_provider
+from graphfix.wording import Proof
+
+
+@dataclass(frozen=True, repr=False)
+class FolderProof(Proof):
+    """The result of proving a shipped folder again; true if every proof passed.
+
+    Attributes:
+        folder: The folder.
+        padding: The proof of each container on each provider; none of a model that takes steps.
+        session: The same through a session or a stream, cut to what is valid.
+        remarks: What a reader should know.
+    """
+
+    folder: Path
+    padding: tuple[ContainerProof, ...]
+    session: SessionProof
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Return whether everything was proved."""
+        return self.session.ok and all(x.verdict.ok for x in self.padding)
+
+    @property
+    def reason(self) -> str:
+        """Return the first proof that failed, in words; "" if none did."""
+        failed = [f"{x.file} {x}" for x in self.padding if not x.verdict.ok]
+        if not failed and not self.session.ok:
+            failed = [f"the session: {self.session}"]
+        return next(iter(failed), "")
+
+    def __str__(self) -> str:
+        return f"{self.folder}; {'; '.join([*map(str, self.padding), str(self.session)])}"
+
+    def to_json(self) -> dict[str, object]:
+        """Return the result as plain data for JSON."""
+        return {
+            "schema": 1,
+            "ok": self.ok,
+            "folder": str(self.folder),
+            "padding": [{"file": x.file, "ep": x.ep, **x.verdict.to_json()} for x in self.padding],
+            "session": self.session.to_json(),
+            "remarks": list(self.remarks),
+        }
+
+
+@raises_own_errors
+def verify_folder(
+    source: StrPath,
+    folder: StrPath,
+    *,
+    ep: Ep = "cpu",
+    tolerance: Tolerance | None = None,
+    progress: pipeline.Progress | None = None,
+) -> FolderProof:
+    """Prove that a shipped folder gives what the model gives: its containers, or its stream.
+
+    The hash of each file is compared first. Then it is as in ``graphfix ship``: clips of several
+    lengths with garbage behind them, or steps from empty caches to full ones.
+
+    Args:
+        source: The model that the folder was made from.
+        folder: The folder.
+        ep: Where it is proved besides the CPU.
+        tolerance: What may differ; by default what the passes promise that the containers went
+            through, and of a quantized model how far it differs from itself.
+        progress: Called with a short text at each step.
+
+    Raises:
+        ModelError: A file of the folder was changed, or was made from a model with other inputs.
+        UsageError: The provider is unavailable, or the model cannot have these sizes or states.
+        FeedError: The model does not run.
+    """
+    source, folder = require_path(source), require_path(folder)
+    tell = progress or (lambda _: None)
+    require_provider(ep)
+    tell("comparing the hashes of the files")
+    manifest = open_folder(folder)
+    allowed = Allowance.of_folder(source, folder, manifest, tolerance)
+    proof = _FolderVerifier(source, folder, manifest, ep, allowed, tell)
+    if manifest.stream is None:
+        return proof.prove_clips()
+    return proof.prove_steps(manifest.stream)
+
+
+@dataclass(frozen=True)
+class _FolderVerifier:
+    """Proves a folder.
+
+    Attributes:
+        source: The model.
+        folder: The folder.
+        manifest: Its manifest.
+        ep: Where it is proved besides the CPU.
+        allowed: How far it may differ.
+        tell: Called with a short text at each step.
+    """
+
+    source: Path
+    folder: Path
+    manifest: Manifest
+    ep: Ep
+    allowed: Allowance
+    tell: pipeline.Progress
+
+    def prove_clips(self) -> FolderProof:
+        """Prove each container, and what a session gives."""
+        manifest, allowed = self.manifest, self.allowed
+        self.tell("running clips on the original")
+        model = self._load_named()
+        spec = passes_of(manifest)
+        model = fix_inputs(model, spec)
+        facts = read_facts(
+            model,
+            str(self.source),
+            container_spec_of(manifest),
+            own_name(manifest, manifest.axis.dim),
+            constants_of(self.source, model),
+        )
+        self._require_ports({x.name for x in facts.inputs}, {x.name for x in facts.outputs})
+        self._require_sizes([dict(x) for x in facts.containers])
+        order = ShipOrder(
+            self.source,
+            facts,
+            spec,
+            allowed.tolerance,
+            allowed.usual,
+            self.ep,
+            self.tell,
+            allows_own_rounding=allowed.own_rounding,
+        )
+        padding = [
+            order.prove(self.folder / container.file, container.sizes, container.file, provider)
+            for container in manifest.containers
+            for provider in dict.fromkeys(("cpu", self.ep))
+        ]
+        self.tell("proving what a session gives")
+        session = prove_end_to_end(self.folder, facts.clips, allowed.tolerance, order.own_rounding)
+        return FolderProof(self.folder, tuple(padding), session, self._remarks())
+
+    def prove_steps(self, stream: Streaming) -> FolderProof:
+        """Prove what a stream gives."""
+        manifest, allowed = self.manifest, self.allowed
+        plan, constants, tie = stream_plan_of(self.source, manifest, stream)
+        self._require_ports({x.name for x in plan.inputs}, {x.name for x in plan.outputs})
+        self._require_sizes([dict(x) for x in plan.containers])
+        order = StreamOrder(
+            self.source,
+            plan,
+            passes_of(manifest),
+            tie,
+            allowed.tolerance,
+            self.ep,
+            self.tell,
+            constants,
+            allowed.own_rounding,
+        )
+        steps, _ = order.play_original(stream.joins, stream.rolls)
+        sized = {x.dim for x in stream.caches if x.told}
+        steps = tuple(x for x in steps if not x.shorter or sized >= {*plan.fixed_caches})
+        measure = functools.partial(order.measure_own_rounding, steps, may_roll=stream.rolls)
+        measures = (measure,) if not stream.joins else ()
+        self.tell("proving what a stream gives")
+        session = prove(self.folder, steps, allowed.tolerance, *measures)
+        if session.ok and self.ep != "cpu":
+            self.tell(f"proving what a stream gives on {PROVIDERS[self.ep].label}")
+            on_device = prove_on_provider(self.folder, steps, allowed.tolerance, self.ep, *measures)
+            session = replace(on_device, diffs=(*session.diffs, *on_device.diffs))
+        return FolderProof(self.folder, (), session, self._remarks())
+
+    def _load_named(self) -> ir.Model:
+        model = io.load(self.source)
+        name_dims(model)
+        return model
+
+    def _require_ports(self, inputs: set[str], outputs: set[str]) -> None:
+        """Raise ModelError where the folder has other inputs or outputs than the model."""
+        groups = (
+            ("input", inputs, {x.name for x in self.manifest.inputs}),
+            ("output", outputs, {x.name for x in self.manifest.outputs}),
+        )
+        for kind, own, shipped in groups:
+            if different := sorted(own ^ shipped):
+                raise ModelError(
+                    f"{self.folder / NAME}: the {kind} {different[0]!r:.80} is in one of it and "
+                    f"{self.source}, and not in the other; it was made from another model"
+                )
+
+    def _require_sizes(self, sizes: list[dict[str, int]]) -> None:
+        """Raise ModelError where the model has other dims than the containers have sizes of."""
+        shipped = [dict(x.sizes) for x in self.manifest.containers]
+        if sizes != shipped:
+            raise ModelError(
+                f"{self.folder / NAME}: the containers have sizes {shipped[0]}, and of "
+                f"{self.source} they would have {sizes[0]}; it was made from another model"
+            )
+
+    def _remarks(self) -> tuple[str, ...]:
+        with self.source.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest == self.manifest.provenance.get("sha256"):
+            return ()
+        return (f"the folder was made from another file than {self.source}: their hashes differ",)

@@ -1,0 +1,491 @@
+"""plain-attention: the manual is the docstring of the class."""
+
+import math
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.core import Match, NodePass, Skip
+from graphfix.editing.builder import PASS_KEY, Builder
+from graphfix.facts.shapes import Shapes
+from graphfix.facts.view import View
+from graphfix.graph.nodes import attr_float, attr_int, input_at
+from graphfix.ops.attention import attention_slots
+from graphfix.ops.op_set import qualified_name
+
+from ..common.fusible import FLOATS
+from ._attention_parts import (
+    NUMPY_TYPES,
+    build_scores,
+    causal_addend,
+    join_heads,
+    repeat_heads,
+    size_along,
+    softmax_beside_sink,
+    split_heads,
+)
+
+# Trilu.
+_LEAST_OPSET = 14
+_SCALAR = np.array([], np.int64)
+
+
+@dataclass(frozen=True)
+class PlainAttention(NodePass[Match]):
+    """Writes an attention with a cache, of com.microsoft, as the operators that it consists of.
+
+    GroupQueryAttention, MultiHeadAttention and Attention become Concats of their caches, products,
+    a causal mask and a Softmax, and the rotary embedding becomes RotaryEmbedding. Where past and
+    present of a GroupQueryAttention are declared as one buffer of a fixed size, new entries are
+    written into their place.
+
+    Why:
+        DirectML loses the past of a GroupQueryAttention unless past and present are one buffer (see
+        `lost-past`; run on onnxruntime-directml 1.24.4, off by up to 1.3e4). And what is in one
+        node cannot be hidden from it: static-cache gives caches one size, and hides entries that
+        are not valid, in plain operators alone. `graphfix ship` runs this pass before it, and fuses
+        the attention again: a step of a Llama as onnxruntime-genai's builder writes it is 1 kernel,
+        and none is compiled, where it was 27, of which 26 are compiled at each token (predicted).
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17, "com.microsoft" : 1]
+        >
+        step (float[B, S, 8] q, float[B, S, 8] k, float[B, S, 8] v, float[B, 2, P, 4] pk,
+              float[B, 2, P, 4] pv) =>
+             (float[B, S, 8] y, float[B, 2, Q, 4] nk, float[B, 2, Q, 4] nv)
+        {
+            y, nk, nv = com.microsoft.MultiHeadAttention <num_heads = 2>
+                (q, k, v, , , , pk, pv)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17, "com.microsoft" : 1]
+        >
+        step (float[B, S, 8] q, float[B, S, 8] k, float[B, S, 8] v, float[B, 2, P, 4] pk,
+              float[B, 2, P, 4] pv) =>
+             (float[B, S, 8] y, float[B, 2, Q, 4] nk, float[B, 2, Q, 4] nv)
+        <int64[4] apart = {0, 0, 2, 4}, int64[3] joined = {0, 0, -1}, float half = {0.5}>
+        {
+            rows = Reshape (q, apart)
+            queries = Transpose <perm = [0, 2, 1, 3]> (rows)
+            key_rows = Reshape (k, apart)
+            new_keys = Transpose <perm = [0, 2, 1, 3]> (key_rows)
+            value_rows = Reshape (v, apart)
+            new_values = Transpose <perm = [0, 2, 1, 3]> (value_rows)
+            keys = Concat <axis = 2> (pk, new_keys)
+            values = Concat <axis = 2> (pv, new_values)
+            columns = Transpose <perm = [0, 1, 3, 2]> (keys)
+            products = MatMul (queries, columns)
+            scores = Mul (products, half)
+            weights = Softmax <axis = -1> (scores)
+            heads = MatMul (weights, values)
+            moved = Transpose <perm = [0, 2, 1, 3]> (heads)
+            y = Reshape (moved, joined)
+            nk = Identity (keys)
+            nv = Identity (values)
+        }
+
+    Left alone:
+        An attention of bfloat16, "it is not of float32 or float16":
+        <
+            ir_version: 8,
+            opset_import: ["" : 17, "com.microsoft" : 1]
+        >
+        step (bfloat16[B, S, 8] q, bfloat16[B, 2, P, 4] pk, bfloat16[B, 2, P, 4] pv) =>
+             (bfloat16[B, S, 8] y, bfloat16[B, 2, Q, 4] nk, bfloat16[B, 2, Q, 4] nv)
+        {
+            y, nk, nv = com.microsoft.MultiHeadAttention <num_heads = 2>
+                (q, q, q, , , , pk, pv)
+        }
+
+    Safety:
+        Exact, up to rounding, where each row of a GroupQueryAttention has as many entries as there
+        are, so that its `seqlens_k` is the past and all new tokens less one: rows of a batch that
+        are padded are another thing there, since new entries are then written over the padding.
+        Refused, with the reason: other types, packed inputs of rank 5, caches of integers,
+        attributes and inputs that a newer version of the operator has, and a past that is a buffer
+        with room of a MultiHeadAttention.
+    """
+
+    safety = "conditional"
+    anchors = (
+        "com.microsoft.Attention",
+        "com.microsoft.GroupQueryAttention",
+        "com.microsoft.MultiHeadAttention",
+    )
+
+    def match(self, node: ir.Node, view: View) -> Match | Skip | None:
+        """Return the site if an attention has a cache."""
+        slots, recipe = attention_slots(node), _RECIPES[qualified_name(node)]
+        if slots is None or not any(input_at(node, x) is not None for x in slots.pasts):
+            return None
+        if PASS_KEY in node.metadata_props:
+            return None  # fused here
+        if view.opset_of_node(node) < _LEAST_OPSET:
+            return Skip(node, f"it takes opset {_LEAST_OPSET}: convert the model to it")
+        if view.shapes.dtype(node.inputs[0]) not in FLOATS:
+            return Skip(node, "it is not of float32 or float16")
+        if any(x.is_ref() or name not in recipe.attributes for name, x in node.attributes.items()):
+            return Skip(node, "it has an attribute that this pass does not know")
+        used = {i for i, x in enumerate(node.inputs) if x is not None}
+        if used - recipe.inputs:
+            return Skip(node, f"it has an input that this pass does not know: {max(used)}")
+        if any(x.uses() or x.is_graph_output() for x in node.outputs[recipe.outputs :]):
+            return Skip(node, "it gives its scores as well")
+        reason = recipe.reason_against(node, view.shapes)
+        return Match(node) if reason is None else Skip(node, reason)
+
+    def message(self, site: Match) -> str:
+        """Describe the node."""
+        return f"{site.node.op_type} has a cache: what is not valid cannot be hidden from it"
+
+    def rewrite(self, match: Match, op: Builder) -> ir.Value | tuple[ir.Value, ...]:
+        """Build the parts."""
+        return _RECIPES[qualified_name(match.node)].build(match.node, op)
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """How one operator is written as its parts.
+
+    Attributes:
+        attributes: The attributes that ``build`` reads or may ignore.
+        inputs: The inputs that it reads.
+        outputs: How many outputs it builds.
+        reason_against: Returns why a node is kept, or None.
+        build: Builds the parts.
+    """
+
+    attributes: AbstractSet[str]
+    inputs: AbstractSet[int]
+    outputs: int
+    reason_against: Callable[[ir.Node, Shapes], str | None]
+    build: Callable[[ir.Node, Builder], tuple[ir.Value, ...]]
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """The heads of an attention.
+
+    Attributes:
+        queries: How many heads the queries have.
+        keys: How many the keys and values have.
+        features: The features of each head of queries and keys.
+        value_features: The features of each head of the values.
+    """
+
+    queries: int
+    keys: int
+    features: int
+    value_features: int
+
+
+def _float_type(node: ir.Node, op: Builder) -> type[np.float32 | np.float16]:
+    return NUMPY_TYPES[op.view.shapes.dtype(node.inputs[0]) or ir.DataType.FLOAT]
+
+
+def _scale_of(node: ir.Node, features: int) -> float:
+    """Return what scores are scaled by; 0 stands for the usual."""
+    return attr_float(node, "scale", 0.0) or 1 / math.sqrt(features)
+
+
+# GroupQueryAttention
+
+
+def _grouped_heads(node: ir.Node, known: Shapes) -> _Heads | None:
+    """Return the heads of a GroupQueryAttention; None if their width is not known."""
+    queries, keys = (attr_int(node, x, 0) for x in ("num_heads", "kv_num_heads"))
+    dims = known.dims(node.inputs[0])
+    if not dims or len(dims) != 3 or not isinstance(dims[2], int) or not queries or not keys:
+        return None
+    parts = queries if input_at(node, 1) is not None else queries + 2 * keys
+    features, rest = divmod(dims[2], parts)
+    return None if rest else _Heads(queries, keys, features, features)
+
+
+def _is_buffer(node: ir.Node, known: Shapes) -> bool:
+    """Return whether past and present are one buffer of a fixed size."""
+    past, present = (known.dims(x) for x in (input_at(node, 3), node.outputs[1]))
+    return bool(past and present) and isinstance((past or ())[2], int)
+
+
+def _reason_against_grouped(node: ir.Node, known: Shapes) -> str | None:
+    """Return why a GroupQueryAttention is kept, or None."""
+    if _grouped_heads(node, known) is None:
+        return "the number of its heads, or of their features, is not known"
+    if len(node.outputs) < 3 or input_at(node, 4) is None:
+        return "it gives no caches"
+    if known.dtype(input_at(node, 3)) != known.dtype(node.inputs[0]):
+        return "its caches are of another type"
+    if attr_int(node, "do_rotary", 0) and input_at(node, 8) is None:
+        return "its rotary embedding has no table"
+    return None
+
+
+def _build_grouped(node: ir.Node, op: Builder) -> tuple[ir.Value, ...]:
+    """Build a GroupQueryAttention: causal, with its caches."""
+    known, number = op.view.shapes, _float_type(node, op)
+    heads = _grouped_heads(node, known) or _Heads(1, 1, 1, 1)
+    query, key, value = _grouped_inputs(node, heads, op)
+    is_buffer, rotates = _is_buffer(node, known), bool(attr_int(node, "do_rotary", 0))
+    places = _positions_of_new(node, query, op) if is_buffer or rotates else query
+    if rotates:
+        positions = input_at(node, 9) or places
+        query, key = (
+            _rotate(node, x, count, heads.features, positions, op)
+            for x, count in ((query, heads.queries), (key, heads.keys))
+        )
+    query = split_heads(query, heads.queries, heads.features, op)
+    new = [split_heads(x, heads.keys, heads.features, op) for x in (key, value)]
+    pasts = [x for x in (input_at(node, 3), input_at(node, 4)) if x is not None]
+    low, window = np.array(-np.inf, number), max(0, attr_int(node, "local_window_size", -1))
+    if is_buffer:
+        place = _Place.of(pasts[0], places, op)
+        caches = [place.write(x, y, number) for x, y in zip(pasts, new, strict=True)]
+        hidden = place.addend(low, window)
+    else:
+        caches = [op.Concat(x, y, axis=2) for x, y in zip(pasts, new, strict=True)]
+        hidden = causal_addend(query, caches[0], pasts[0], op, low=low, window=window)
+    keys, values = (repeat_heads(x, heads.keys, heads.queries, heads.features, op) for x in caches)
+    scale = np.array(_scale_of(node, heads.features), number)
+    softcap = attr_float(node, "softcap", 0.0)
+    scores = build_scores(query, keys, op, scale=scale, softcap=softcap)
+    if (addend := input_at(node, 10)) is not None:
+        scores = op.Add(scores, addend)
+    scores = op.Add(scores, hidden)
+    sink: ir.Value | np.ndarray | None = input_at(node, 11)
+    if sink is None and attr_int(node, "smooth_softmax", 0) == 1:
+        sink = np.zeros(heads.queries, number)
+    if sink is None:
+        weights = op.Softmax(scores, axis=-1)
+    else:
+        weights = softmax_beside_sink(scores, query, sink, np.array(0, number), op)
+    return (join_heads(op.MatMul(weights, values), op), *caches)
+
+
+def _grouped_inputs(node: ir.Node, heads: _Heads, op: Builder) -> tuple[ir.Value, ...]:
+    """Return queries, keys and values, [B, T, heads * features], cut apart if they are packed."""
+    apart = tuple(x for i in range(3) if (x := input_at(node, i)) is not None)
+    if len(apart) == 3:
+        return apart
+    widths = np.array([heads.queries, heads.keys, heads.keys], np.int64) * heads.features
+    return tuple(op.make_outputs("Split", (True, True, True), apart[0], widths, axis=2))
+
+
+def _positions_of_new(node: ir.Node, query: ir.Value, op: Builder) -> ir.Value:
+    """Build the positions of the new entries, int64 [B, T]: the last is seqlens_k."""
+    new_count = op.Reshape(size_along(query, 1, op), _SCALAR)
+    one = np.array(1, np.int64)
+    steps = op.Range(op.Sub(one, new_count), one, one)
+    last = op.Cast(input_at(node, 5), to=ir.DataType.INT64)
+    positions = op.Add(op.Reshape(last, np.array([-1, 1], np.int64)), steps)
+    return op.Max(positions, np.array(0, np.int64))  # of padding in front of a prompt
+
+
+def _rotate(
+    node: ir.Node, value: ir.Value, heads: int, features: int, positions: ir.Value, op: Builder
+) -> ir.Value:
+    """Build the rotary embedding of queries or keys, [B, T, heads * features]."""
+    cos, sin = input_at(node, 7), input_at(node, 8)
+    dims = op.view.shapes.dims(cos)
+    rotated = 2 * dims[-1] if dims and isinstance(dims[-1], int) else features
+    return op.make(
+        "com.microsoft.RotaryEmbedding",
+        value,
+        positions,
+        cos,
+        sin,
+        interleaved=attr_int(node, "rotary_interleaved", 0),
+        num_heads=heads,
+        rotary_embedding_dim=rotated if rotated < features else 0,
+    )
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where new entries go in a buffer of a fixed size.
+
+    Attributes:
+        op: The builder.
+        distances: How far each entry of the buffer is behind each new one, int64 [B, 1, T, N].
+    """
+
+    op: Builder
+    distances: ir.Value
+
+    @classmethod
+    def of(cls, past: ir.Value, positions: ir.Value, op: Builder) -> "_Place":
+        """Build where the entries with these positions [B, T] go in a buffer [B, H, N, D]."""
+        (_, _, size, _) = op.view.shapes.dims(past) or (1, 1, 1, 1)
+        assert isinstance(size, int)
+        rows = op.Unsqueeze(positions, np.array([1, 3], np.int64))
+        return cls(op, op.Sub(op.constant(np.arange(size, dtype=np.int64)), rows))
+
+    def write(
+        self, past: ir.Value, new: ir.Value, number: type[np.float32 | np.float16]
+    ) -> ir.Value:
+        """Build the buffer with the new entries [B, H, T, D] in their places."""
+        op, zero = self.op, np.array(0, np.int64)
+        is_there = op.Cast(op.Equal(self.distances, zero), to=ir.DataType(_dtype_of(number)))
+        columns = op.Transpose(is_there, perm=[0, 1, 3, 2])  # [B, 1, N, T]
+        is_new = op.ReduceMax(columns, axes=[3], keepdims=1)
+        return op.Where(op.Cast(is_new, to=ir.DataType.BOOL), op.MatMul(columns, new), past)
+
+    def addend(self, low: np.ndarray, window: int) -> ir.Value:
+        """Build what hides entries behind each new one, and those before its window."""
+        op, zero = self.op, np.array(0, low.dtype)
+        hidden = op.Greater(self.distances, np.array(0, np.int64))
+        if window:
+            before = op.Less(self.distances, np.array(1 - window, np.int64))
+            hidden = op.Or(hidden, before)
+        return op.Where(hidden, low, zero)
+
+
+def _dtype_of(number: type[np.float32 | np.float16]) -> ir.DataType:
+    return next(x for x, y in NUMPY_TYPES.items() if y is number)
+
+
+# MultiHeadAttention, and Attention with the weights of its projections
+
+
+def _multi_heads(node: ir.Node, known: Shapes) -> _Heads | None:
+    """Return the heads of a MultiHeadAttention; None if their width is not known."""
+    count = attr_int(node, "num_heads", 0)
+    widths = [(known.dims(input_at(node, i)) or (None,))[-1] for i in (0, 2)]
+    if not count or not all(isinstance(x, int) and not x % count for x in widths):
+        return None
+    features, value_features = (x // count for x in widths if isinstance(x, int))
+    return _Heads(count, count, features, value_features)
+
+
+def _reason_against_multi(node: ir.Node, known: Shapes) -> str | None:
+    """Return why a MultiHeadAttention is kept, or None."""
+    if not all(known.rank(input_at(node, i)) == 3 for i in range(3)):
+        return "its queries, keys and values are not seen to have three axes"
+    if _multi_heads(node, known) is None:
+        return "the number of its heads, or of their features, is not known"
+    if len(node.outputs) < 3 or input_at(node, 7) is None:
+        return "it gives no caches"
+    mask = input_at(node, 4)
+    return None if mask is None or known.rank(mask) == 2 else "its mask counts keys"
+
+
+def _build_multi(node: ir.Node, op: Builder) -> tuple[ir.Value, ...]:
+    """Build a MultiHeadAttention with its caches."""
+    known = op.view.shapes
+    heads = _multi_heads(node, known) or _Heads(1, 1, 1, 1)
+    inputs = [x for i in range(3) if (x := input_at(node, i)) is not None]
+    if (bias := input_at(node, 3)) is not None:
+        widths = [heads.features, heads.features, heads.value_features]
+        cuts = np.array(widths, np.int64) * heads.queries
+        biases = op.make_outputs("Split", (True, True, True), bias, cuts, axis=0)
+        inputs = [op.Add(x, y) for x, y in zip(inputs, biases, strict=True)]
+    pasts = [x for x in (input_at(node, 6), input_at(node, 7)) if x is not None]
+    return _build_ungrouped(node, heads, inputs, pasts, (4, 5), op)
+
+
+def _build_ungrouped(
+    node: ir.Node,
+    heads: _Heads,
+    inputs: list[ir.Value],
+    pasts: list[ir.Value],
+    masks: tuple[int, int],
+    op: Builder,
+) -> tuple[ir.Value, ...]:
+    """Build an attention of queries, keys and values [B, T, heads * features], and its caches.
+
+    Args:
+        node: The node.
+        heads: Its heads.
+        inputs: Queries, keys and values.
+        pasts: Their caches, [B, heads, P, features].
+        masks: The places of the mask of keys and of the addend among the node's inputs.
+        op: The builder.
+    """
+    number = _float_type(node, op)
+    widths = (heads.features, heads.features, heads.value_features)
+    query, key, value = (
+        split_heads(x, heads.queries, width, op) for x, width in zip(inputs, widths, strict=True)
+    )
+    caches = [op.Concat(x, y, axis=2) for x, y in zip(pasts, (key, value), strict=True)]
+    scale = np.array(_scale_of(node, heads.features), number)
+    scores = build_scores(query, caches[0], op, scale=scale)
+    mask, addend = (input_at(node, x) for x in masks)
+    low = np.array(attr_float(node, "mask_filter_value", -10000.0), number)
+    if addend is not None:
+        scores = op.Add(scores, addend)
+    if mask is not None:
+        shown = op.Cast(op.Unsqueeze(mask, np.array([1, 2], np.int64)), to=ir.DataType.BOOL)
+        scores = op.Add(scores, op.Where(shown, np.array(0, number), low))
+    if attr_int(node, "unidirectional", 0):
+        lowest = np.array(-np.inf, number)
+        scores = op.Add(scores, causal_addend(query, caches[0], pasts[0], op, low=lowest))
+    weights = op.Softmax(scores, axis=-1)
+    return (join_heads(op.MatMul(weights, caches[1]), op), *caches)
+
+
+def _projected_heads(node: ir.Node, known: Shapes) -> _Heads | None:
+    """Return the heads of an Attention with weights; None if their width is not known."""
+    count, dims = attr_int(node, "num_heads", 0), known.dims(input_at(node, 1))
+    width = dims[-1] if dims else None
+    if not count or not isinstance(width, int) or width % (3 * count):
+        return None
+    return _Heads(count, count, width // (3 * count), width // (3 * count))
+
+
+def _reason_against_projected(node: ir.Node, known: Shapes) -> str | None:
+    """Return why an Attention with weights is kept, or None."""
+    if _projected_heads(node, known) is None:
+        return "the number of its heads, or of their features, is not known"
+    if len(node.outputs) < 2:
+        return "it gives no cache"
+    mask = input_at(node, 3)
+    return None if mask is None or known.rank(mask) == 2 else "its mask counts keys"
+
+
+def _build_projected(node: ir.Node, op: Builder) -> tuple[ir.Value, ...]:
+    """Build an Attention with the weights of its projections, and its cache [2, B, H, P, D]."""
+    heads = _projected_heads(node, op.view.shapes) or _Heads(1, 1, 1, 1)
+    product = op.MatMul(node.inputs[0], node.inputs[1])
+    if (bias := input_at(node, 2)) is not None:
+        product = op.Add(product, bias)
+    widths = np.full(3, heads.queries * heads.features, np.int64)
+    inputs = list(op.make_outputs("Split", (True, True, True), product, widths, axis=2))
+    past = input_at(node, 4)
+    pasts = [op.Gather(past, np.array(x, np.int64), axis=0) for x in range(2)]
+    result, *caches = _build_ungrouped(node, heads, inputs, pasts, (3, 5), op)
+    first_axis = np.array([0], np.int64)
+    return result, op.Concat(*(op.Unsqueeze(x, first_axis) for x in caches), axis=0)
+
+
+_RECIPES = {
+    "com.microsoft.GroupQueryAttention": _Recipe(
+        {"num_heads", "kv_num_heads", "scale", "local_window_size", "softcap", "smooth_softmax"}
+        | {"do_rotary", "rotary_interleaved"},
+        {*range(12)},
+        3,
+        _reason_against_grouped,
+        _build_grouped,
+    ),
+    "com.microsoft.MultiHeadAttention": _Recipe(
+        {"num_heads", "scale", "mask_filter_value", "unidirectional"},
+        {*range(8)},
+        3,
+        _reason_against_multi,
+        _build_multi,
+    ),
+    "com.microsoft.Attention": _Recipe(
+        {"num_heads", "scale", "mask_filter_value", "unidirectional"},
+        {*range(6)},
+        2,
+        _reason_against_projected,
+        _build_projected,
+    ),
+}

@@ -1,0 +1,168 @@
+"""plain-attention: equal numbers and caches for each operator, and what is left and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from tests.passes.models import model, opened, ops, refusals
+
+CONTRIB = ', "com.microsoft" : 1'
+COS = np.cos(np.outer(np.arange(32), np.arange(1, 9) / 7)).astype(np.float32)
+TABLES = ", ".join(
+    f"float[32, 8] {name} = {{{', '.join(map(str, table.reshape(-1).tolist()))}}}"
+    for name, table in (("cos", COS), ("sin", np.sqrt(1 - COS**2)))
+)
+
+
+def grouped(
+    attributes: str = "", inputs: str = "", operands: str = "q, k, v", size: int = 0
+) -> ir.Model:
+    """A GroupQueryAttention of 4 heads of 16 features, whose keys have 2; of caches of a size."""
+    more = f", {attributes}" if attributes else ""
+    cache, room = f"float[B, 2, {size or 'P'}, 16]", size or "Q"
+    return model(
+        f"""m (float[B, S, 64] q, float[B, S, 32] k, float[B, S, 32] v, {cache} pk, {cache} pv,
+            int32[B] last, int32 total{inputs}) => (float[B, S, 64] y,
+            float[B, 2, {room}, 16] nk, float[B, 2, {room}, 16] nv) <{TABLES}>
+        {{ y, nk, nv = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2{more}>
+            ({operands}, pk, pv, last, total, cos, sin{"" if not inputs else ", , , sink"}) }}""",
+        17,
+        CONTRIB,
+    )
+
+
+def fed(m: ir.Model, new: int, past: int, room: int = 0) -> dict[str, Any]:
+    """Arrays for each input: so many new tokens behind so many in the caches."""
+    random = np.random.default_rng([new, past])
+    # ONNX Runtime's GroupQueryAttention takes several new tokens behind others in one row only.
+    rows = 1 if new > 1 and past and "last" in [x.name for x in m.graph.inputs] else 2
+    sizes = {"B": rows, "S": new, "P": room or past, "T": new + past}
+    arrays: dict[str, Any] = {}
+    for value in m.graph.inputs:
+        shape = [x if isinstance(x, int) else sizes[str(x)] for x in value.shape or ()]
+        if value.name in ("last", "total"):
+            count = new + past - (value.name == "last")
+            arrays[value.name] = np.full(shape, count, np.int32)
+        elif value.name == "mask":
+            arrays[value.name] = (random.random(shape) > 0.3).astype(np.int32)
+            arrays[value.name][:, -1] = 1
+        else:
+            arrays[str(value.name)] = random.standard_normal(shape).astype(np.float32)
+            if room and value.name in ("pk", "pv"):
+                arrays[value.name][:, :, past:] = 0
+    return arrays
+
+
+def assert_same(m: ir.Model, *sizes: tuple[int, int], room: int = 0) -> None:
+    """Run the model and its parts on the same arrays."""
+    before = opened(m)
+    report = graphfix.run(m, "plain-attention")
+    assert report.changed
+    assert not {"GroupQueryAttention", "MultiHeadAttention", "Attention"} & {*ops(m)}
+    after = opened(m)
+    for new, past in sizes:
+        arrays = fed(m, new, past, room)
+        for wanted, made in zip(before.run(None, arrays), after.run(None, arrays), strict=True):
+            np.testing.assert_allclose(made, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "inputs"),
+    [
+        ("", ""),
+        ("scale = 0.3", ""),
+        ("do_rotary = 1", ""),
+        ("do_rotary = 1, rotary_interleaved = 1", ""),
+        ("local_window_size = 3", ""),
+        ("softcap = 2.0", ""),
+        ("smooth_softmax = 1", ""),
+        ("local_window_size = 3", ", float[4] sink"),
+    ],
+)
+def test_grouped_queries(attributes: str, inputs: str) -> None:
+    assert_same(grouped(attributes, inputs), (1, 6), (3, 5), (4, 0))
+
+
+def test_packed_inputs_are_cut_apart() -> None:
+    m = grouped("do_rotary = 1", operands="q, , ")
+    m.graph.inputs[0].shape = ir.Shape(["B", "S", 128])
+    assert_same(m, (1, 6), (3, 5))
+
+
+@pytest.mark.parametrize("attributes", ["", "do_rotary = 1, local_window_size = 3"])
+def test_new_entries_are_written_into_a_buffer(attributes: str) -> None:
+    """Past and present are declared as one size: what lies behind what is valid stays."""
+    assert_same(grouped(attributes, size=9), (1, 6), (3, 5), (4, 0), room=9)
+
+
+def cached(operator: str, attributes: str, operands: str, inputs: str) -> ir.Model:
+    return model(
+        f"""m (float[B, S, 8] q, float[B, S, 8] k, float[B, S, 8] v, float[B, 2, P, 4] pk,
+            float[B, 2, P, 4] pv{inputs}) => (float[B, S, 8] y, float[B, 2, Q, 4] nk,
+            float[B, 2, Q, 4] nv)
+        {{ y, nk, nv = com.microsoft.{operator} <num_heads = 2{attributes}> ({operands}) }}""",
+        17,
+        CONTRIB,
+    )
+
+
+@pytest.mark.parametrize(
+    ("attributes", "operands", "inputs"),
+    [
+        ("", "q, k, v, , , , pk, pv", ""),
+        (", scale = 0.3", "q, k, v, bias, , , pk, pv", ", float[24] bias"),
+        (", unidirectional = 1", "q, k, v, , , , pk, pv", ""),
+        ("", "q, k, v, , mask, , pk, pv", ", int32[B, T] mask"),
+        ("", "q, k, v, , mask, more, pk, pv", ", int32[B, T] mask, float[B, 2, S, T] more"),
+    ],
+)
+def test_heads_of_one_number(attributes: str, operands: str, inputs: str) -> None:
+    assert_same(cached("MultiHeadAttention", attributes, operands, inputs), (1, 6), (3, 5))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "mask", "inputs"),
+    [("unidirectional = 1", "", ""), ("scale = 0.3", "mask", ", int32[B, T] mask")],
+)
+def test_projections_and_a_cache_of_both(attributes: str, mask: str, inputs: str) -> None:
+    m = model(
+        f"""m (float[B, S, 6] x, float[6, 24] w, float[24] b, float[2, B, 2, P, 4] past{inputs})
+            => (float[B, S, 8] y, float[2, B, 2, Q, 4] present)
+        {{ y, present = com.microsoft.Attention <num_heads = 2, {attributes}>
+            (x, w, b, {mask}, past) }}""",
+        17,
+        CONTRIB,
+    )
+    assert_same(m, (1, 6), (3, 5))
+
+
+@pytest.mark.parametrize(
+    ("m", "why"),
+    [
+        (grouped("sliding_window_cache = 1, local_window_size = 3"), "an attribute"),
+        (grouped().graph and cached("MultiHeadAttention", "", "q, k, v, , , , pk, pv, n",
+                                    ", int32[1] n"), "an input that this pass does not know: 8"),
+        (cached("MultiHeadAttention", "", "q, k, v, , mask, , pk, pv", ", int32[B] mask"),
+         "its mask counts keys"),
+    ],
+)  # fmt: skip
+def test_what_is_left(m: ir.Model, why: str) -> None:
+    (reason,) = refusals(m, "plain-attention")
+    assert why in reason
+
+
+def test_what_has_no_cache_is_none_of_it() -> None:
+    assert not refusals(cached("MultiHeadAttention", "", "q, k, v", ""), "plain-attention")
+
+
+def test_what_is_fused_here_is_left() -> None:
+    """fuse-attention takes the caches into one node again."""
+    m = cached("MultiHeadAttention", "", "q, k, v, , , , pk, pv", "")
+    graphfix.run(m, "plain-attention,fuse-attention")
+    assert "MultiHeadAttention" in ops(m)
+    assert not graphfix.run(m, "plain-attention").changed
