@@ -320,8 +320,8 @@ class Stream:
             if own & self._growing_dims:
                 entries = slice(0, self._shape_of(port, chunk_sizes)[axis])
             elif self._new_dim in own:
-                start = _start_along(size, self._new_dim, chunk.start, chunk_sizes)
-                entries = slice(start, start + size_of(size, chunk_sizes))
+                start = self._start_along(port, axis, chunk.start, chunk_sizes)
+                entries = slice(start, start + self._shape_of(port, chunk_sizes)[axis])
             else:
                 continue
             part = part[(slice(None),) * axis + (entries,)]
@@ -331,6 +331,16 @@ class Stream:
         if steady:
             self._held_inputs[port.name] = (array, value)
         return value
+
+    def _start_along(self, port: Port, axis: int, start: int, sizes: Sizes) -> int:
+        """Return where a chunk begins along an axis: of ``2*S`` at twice its start."""
+        dim = port.dims[axis]
+        if not start or isinstance(dim, int) or dim == self._new_dim:
+            return start
+        at_start, at_none = (
+            self._with_derived({**sizes, self._new_dim: n})[dim] for n in (start, 0)
+        )
+        return at_start - at_none
 
     def _join_chunks(self, port: Port, parts: Sequence[Array]) -> Array:
         behind = self._manifest.dims_behind
@@ -468,11 +478,3 @@ class Stream:
             if name not in available:
                 raise FeedError(f"the input {name!r} is missing")
         return feeds
-
-
-def _start_along(dim: int | str, new: str, start: int, sizes: Sizes) -> int:
-    """Return where a chunk begins along a dim: of `S + 16` at its start, of `2*S` at twice that."""
-    if not start or dim == new:
-        return start
-    at_start, at_none = (size_of(dim, {**sizes, new: n}) for n in (start, 0))
-    return at_start - at_none

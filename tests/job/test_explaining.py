@@ -7,10 +7,10 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.core import Finding, Findings
-from graphfix.directml import hresult
 from graphfix.engine import registry
 from graphfix.errors import UsageError
 from graphfix.job.explaining import Explanation, Section, explain
+from graphfix.providers.directml import hresult
 from graphfix.rules import rules
 
 CRASH = """<ir_version: 8, opset_import: ["" : 18]> m (float[T, 8] x) => (float[N, 4] y)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from graphfix.directml.empty_inputs import find_empty_inputs
 from graphfix.facts.view import View
+from graphfix.providers.directml.empty_inputs import find_empty_inputs
 
 
 def found(
