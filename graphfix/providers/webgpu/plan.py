@@ -21,7 +21,7 @@ class WebGPUPlanner(Planner[Kernel]):
         *("GemmActivationFusion", "DynamicQuantizeMatMulFusion", "MatMulNBitsFusion"),
         *("GatherSliceToSplitFusion", "GatherToSliceFusion", "BiasSoftmaxFusion"),
         *("MatMulScaleFusion", "MatmulTransposeFusion", "QDQS8ToU8Transformer"),
-        *("SimplifiedLayerNormFusion", "LayerNormFusionL2"),
+        *("SimplifiedLayerNormFusion", "LayerNormFusionL2", "GeluFusionL2"),
     )
 
     def plan_graph(self, graph: ir.Graph) -> None:
