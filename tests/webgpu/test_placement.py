@@ -23,7 +23,8 @@ def test_nodes_run_where_they_are_predicted_to(name: str) -> None:
         if passes:
             graphfix.run(model, passes)
         _, found = ran.run(model, feeds)
-        # The Transposes of the layout of convolutions are not predicted, as the plan says.
+        assert not found.elsewhere
+        # The optimizer of this Python's ONNX Runtime is of another version than WebGPU's, and the
+        # Transposes of the layout of convolutions are not predicted, as the plan says.
         unknown = [x for x in found.unknown if x[1] != "Transpose"]
-        wrong = (*found.elsewhere, *unknown)
-        assert found.right >= 0.99 * (found.right + len(wrong)), wrong
+        assert found.right >= 0.98 * (found.right + len(unknown)), unknown
