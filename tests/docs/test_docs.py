@@ -309,7 +309,7 @@ class TestSnippets:
     def test_every_other_command_is_of_a_tool_that_we_name(self) -> None:
         known = r"graphfix|make|dask worker|pip install \.|python -m venv|\.venv/bin/[a-z]+"
         known += r"|olive run|optimum-cli|python -m (graphfix|onnxruntime_genai)\.[\w.]+|mkdir|cp"
-        known += r"|npm install|node|g\+\+|dotnet add|uv pip install"
+        known += r"|npm install|node|g\+\+|dotnet add"
         tools = re.compile(rf"(\$ )?({known}|cat \w+\.onnx \| graphfix) ?")
         for x in BLOCKS:
             for line in x.text.splitlines() if x.kind == "sh" else ():
