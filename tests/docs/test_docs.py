@@ -444,7 +444,7 @@ class TestWheel:
         held += ["graphfix/cli/completion.ps1"]
         held += ["graphfix/models/sensevoice/model.onnx"]
         held += ["graphfix/providers/directml/errors.toml", "graphfix/providers/directml/ops.csv"]
-        held += ["graphfix/ops/table.csv"]
+        held += ["graphfix/providers/webgpu/kernels.csv", "graphfix/ops/table.csv"]
         with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
             for file in (*held, "graphfix-1.dist-info/METADATA", *([name] if name else [])):
                 archive.writestr(file, "")
