@@ -307,7 +307,8 @@ class TestSnippets:
             assert set(told) <= known
 
     def test_every_other_command_is_of_a_tool_that_we_name(self) -> None:
-        known = r"graphfix|make|dask worker|pip install \.|python -m venv|\.venv/bin/[a-z]+"
+        known = r"graphfix|make|dask worker|python -m venv|\.venv/bin/[a-z]+"
+        known += r"|pip install (\.|onnxruntime-)|pip uninstall -y onnxruntime-"
         known += r"|olive run|optimum-cli|python -m (graphfix|onnxruntime_genai)\.[\w.]+|mkdir|cp"
         known += r"|npm install|node|g\+\+|dotnet add"
         tools = re.compile(rf"(\$ )?({known}|cat \w+\.onnx \| graphfix) ?")
