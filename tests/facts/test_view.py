@@ -127,3 +127,17 @@ def test_equal_shape_tensors_have_one_number() -> None:
     assert numbers["a"] == numbers["b"]
     assert numbers["a"] != numbers["c"]
     assert numbers["d"] == numbers["e"]
+
+
+def test_a_float_tells_the_sizes_of_usual_runs_apart() -> None:
+    """Half of a size, computed in float32: exact up to a million."""
+    view = View(
+        ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[T] x) => (float[K] y) <float half = {0.5}, float[1] zero = {0}>
+        { s = Shape (x) f = Cast <to = 1> (s) h = Mul (f, half) k = Cast <to = 7> (h)
+          y = Expand (zero, k) }""")
+    )
+    y = view.model.graph.outputs[0]
+    assert [str(x) for x in view.usual_shapes.dims(y) or ()] == ["floor(T/2)"]
+    assert [str(x) for x in view.with_usual_shapes.shapes.dims(y) or ()] == ["floor(T/2)"]
+    assert [str(x) for x in view.shapes.dims(y) or ()] != ["floor(T/2)"]

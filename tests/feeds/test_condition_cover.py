@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graphfix.errors import FeedError
 from graphfix.feeds import condition_cover
 from graphfix.feeds.case import Cases
 from graphfix.feeds.case_search import search_cases
@@ -205,6 +206,14 @@ LOST = STRIDED.replace(
 def test_strides_are_multiplied_along_the_way():
     assert frame_hop(Signature(model(WHOLE))) == 256
     assert frame_hop(Signature(model("m (float[B, T] x) => (float[B, T] y) { y = Tanh (x) }"))) == 1
+
+
+def test_dims_without_a_size_say_nothing_of_frames(monkeypatch):
+    def refuse(*_args):
+        raise FeedError("the dim T - 5 has no size")
+
+    monkeypatch.setattr(Signature, "symbol_sizes", refuse)
+    assert frame_hop(Signature(model(WHOLE))) == 1
 
 
 def test_a_size_whose_symbol_cancels_says_nothing_of_frames():

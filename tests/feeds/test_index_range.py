@@ -5,7 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
+from graphfix.facts.shapes import infer
 from graphfix.feeds.case_search import make_cases
+from graphfix.feeds.index_range import find_index_range
 from graphfix.feeds.roles import roles_of
 from graphfix.proof.verify import verify
 
@@ -42,6 +44,23 @@ def test_ids_have_the_range_of_the_table_however_they_reach_it(how: str) -> None
     assert (role.kind, role.low, role.high) == ("tokens", 0, 49)
 
 
+@pytest.mark.parametrize(
+    ("made", "wraps"),
+    [
+        ("i = Identity (a)", False),
+        ("i = Add (a, two)", False),
+        ("i = Mod (a, rows)", True),
+    ],
+)
+def test_twice_as_many_numbers_are_valid(made: str, wraps: bool) -> None:
+    model = ir.from_onnx_text(f"""{HEAD}m (int64[N] a) => (float[N, 1] y)
+        <float[5, 1] table = {{1, 2, 3, 4, 5}}, int64 two = {{2}}, int64 rows = {{5}}>
+        {{ {made} y = Gather (table, i) }}""")
+    found = find_index_range(model.graph.inputs[0], infer(model).dims)
+    assert found is not None
+    assert found.wraps is wraps
+
+
 @pytest.mark.parametrize("how", WRAPS)
 def test_a_table_of_which_nearly_all_rows_are_lost_is_another(how: str) -> None:
     emptied = ", ".join(["0.5", "1.5", *["0"] * 47])
@@ -58,6 +77,7 @@ def test_a_table_of_which_nearly_all_rows_are_lost_is_another(how: str) -> None:
         ("i = Div (a, two)", 0, 97),
         ("i = Mod (a, rows)", 0, 49),
         ("i = Mul (a, zero)", 0, 49),
+        ("i = Add (a, far)", 0, 1),  # no number that is tried is in range
         ("i = Add (a, books)", 0, 9),  # each codebook has its place in one table
         ("i = Add (a, other)", 0, 25),  # what is added is not known: the first half
     ],
@@ -65,7 +85,7 @@ def test_a_table_of_which_nearly_all_rows_are_lost_is_another(how: str) -> None:
 def test_arithmetic_on_the_way_moves_the_range(made: str, low: int, high: int) -> None:
     text = f"""m (int64[B, 3, T] a, int64[1] other) => (float[B, 3, T, 1] y)
         <float[49, 1] table = {{{ROWS}}}, int64 two = {{2}}, int64 rows = {{49}},
-         int64 zero = {{0}}, int64[3, 1] books = {{0, 20, 40}}>
+         int64 zero = {{0}}, int64 far = {{-9999}}, int64[3, 1] books = {{0, 20, 40}}>
         {{ {made} y = Gather (table, i) }}"""
     assert bounds(text) == ("tokens", low, high)
 

@@ -108,6 +108,13 @@ def test_where_whole_numbers_stay_exact(case: str) -> None:
     assert found.multiplied == multiplied
 
 
+def test_whole_numbers_in_a_body_may_be_anything() -> None:
+    body = """s = Add (x, one) y = If (b) <
+        then_branch = t () => (int64[N, 4] u) { u = Add (x, one) },
+        else_branch = e () => (int64[N, 4] v) { v = Neg (s) }>"""
+    assert integer_uses(body, given="int64[N, 4] x, bool b").exact_bits == 0
+
+
 @pytest.mark.parametrize(
     ("body", "thresholds"),
     [

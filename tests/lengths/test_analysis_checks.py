@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import onnx_ir as ir
 import pytest
@@ -414,3 +414,6 @@ def test_an_output_that_no_rule_knows_is_refused_where_it_is_read() -> None:
     assert walk(text % "s")[1].refusals == []
     found = walk(text % "b")[1]
     assert all("output 1 of it" in x.reason for x in found.refusals)
+    added = site("y = Add (k, n)", k={"places": FRAMES})
+    with pytest.raises(RefusedError, match="it computes with the places of a mask"):
+        analysis._PaddingWalk._infer_outputs(cast("Any", None), added, [])

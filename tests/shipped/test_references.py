@@ -63,6 +63,13 @@ def test_each_place_of_a_tensor_is_read() -> None:
     assert locations_in(b"") == set()
 
 
+@pytest.mark.parametrize("before", [b"\x08\x08", b"\x09" + bytes(8), b"\x0d" + bytes(4)])
+def test_fields_of_numbers_are_passed(before: bytes) -> None:
+    model = onnx.ModelProto()
+    model.graph.initializer.append(external("behind"))
+    assert locations_in(before + model.SerializeToString()) == {"behind"}
+
+
 @pytest.mark.parametrize(
     "content",
     [

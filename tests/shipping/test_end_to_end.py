@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from graphfix.probing.unpadded import Clip
-from graphfix.proof.by_channel import ChannelRule
+from graphfix.proof.by_channel import ChannelRule, OutputPair
 from graphfix.proof.own_rounding import OwnRounding
 from graphfix.shipping import end_to_end
-from graphfix.shipping.end_to_end import prove_end_to_end
+from graphfix.shipping.end_to_end import compare_outputs, prove_end_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,3 +86,14 @@ def test_a_small_output_beside_large_ones_is_held_to_its_own_size(
     clips = [Clip(n, {}, {"y": array}) for n in (3, 5)]
     assert prove_end_to_end(tmp_path, clips, ChannelRule(measure_noise=measure)).ok is ok
     assert asked == ["0", "1"]
+
+
+def test_each_clip_must_be_within_what_is_allowed() -> None:
+    array = np.linspace(-1, 1, 40, dtype=np.float32)
+    pairs = [
+        OutputPair("y", f"clip of {n}", array, array * np.float32(x))
+        for n, x in ((3, 1.005), (5, 1.1))
+    ]
+    proof = compare_outputs(pairs, ChannelRule(), lambda: OWN)
+    assert (proof.ok, [x.ok for x in proof.diffs]) == (False, [True, False])
+    assert str(OWN) not in str(proof)

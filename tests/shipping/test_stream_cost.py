@@ -104,21 +104,27 @@ def test_a_side_that_does_not_run_is_said(error: Exception) -> None:
     assert (original.phases, claims) == ({}, {})
 
 
-def test_the_result_is_ok_if_both_ran_to_the_end() -> None:
-    side, bad = StreamSide("a", StreamCost(moved=3), {}), StreamSide("b", StreamCost(), {}, "died")
-    for first, second, ok in ((side, side, True), (side, bad, False), (bad, side, False)):
-        found = StreamBenchmark("cpu", "", (3, 4), "step", first, second, {}, ("n",))
-        assert found.ok is ok
-        data = found.to_json()
-        assert (data["ok"], data["lengths"], data["notes"], data["schema"]) == (
-            ok,
-            [3, 4],
-            ["n"],
-            1,
-        )
-    assert found.to_json()["original"] == {
-        "name": "b", "launched": None, "recompiled": None, "on_cpu": None, "moved": 0,
-        "copies": None, "peak": None, "phases": {}, "error": "died",
+@pytest.mark.parametrize(
+    ("errors", "same", "ok"),
+    [
+        (("", ""), True, True),
+        (("", ""), False, False),
+        (("", "died"), True, False),
+        (("died", ""), True, False),
+    ],
+)
+def test_the_result_is_ok_if_both_ran_to_the_end_alike(
+    errors: tuple[str, str], same: bool, ok: bool
+) -> None:
+    first, second = (StreamSide(x or "well", StreamCost(), {}, x) for x in errors)
+    proof: Any = SimpleNamespace(ok=same, to_json=lambda: {"ok": same})
+    found = StreamBenchmark("cpu", "", (3, 4), "step", first, second, {}, proof, ("n",))
+    data = found.to_json()
+    assert (found.ok, data["ok"], data["outputs"]) == (ok, ok, {"ok": same})
+    assert (data["lengths"], data["notes"], data["schema"]) == ([3, 4], ["n"], 1)
+    assert data["original"] == {
+        "name": errors[0] or "well", "launched": None, "recompiled": None, "on_cpu": None,
+        "moved": 0, "copies": None, "peak": None, "phases": {}, "error": errors[0],
     }  # fmt: skip
 
 

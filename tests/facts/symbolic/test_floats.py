@@ -111,3 +111,29 @@ def test_one_float_is_enough_to_read_floats() -> None:
     assert reads_floats(ir.node("Pow", [number, real]))
     assert not reads_floats(ir.node("Pow", [number, number]))
     assert not reads_floats(ir.node("Clip", [number, None]))
+
+
+@pytest.mark.parametrize(
+    ("number", "divides", "factor"),
+    [
+        (0.5, False, "1/2"),
+        (2.0, True, "1/2"),
+        (160.0, True, "1/160"),
+        (3.0, False, "3"),
+        (0.1, False, "1/10"),
+        (0.1, True, "10"),
+        (1.3, False, None),
+        (1.3, True, None),
+        (1.7, False, None),
+        (2.3, False, None),
+        (0.0, False, None),
+        (1e-9, False, None),
+        (0.3333, False, None),
+        (-0.5, False, "-1/2"),
+    ],
+)
+def test_factors_that_float32_does_not_change(
+    number: float, divides: bool, factor: str | None
+) -> None:
+    found = exact_factor(number, divides=divides)
+    assert (None if found is None else str(found)) == factor

@@ -80,6 +80,7 @@ def tail_of(
         ("Sub", (FINITE, number(1e4)), (None, 0.0), HIDDEN),
         ("Sub", (FINITE, number(1e4)), (None, 2.0), FINITE),
         ("Sub", (HIDDEN, FINITE), (), HIDDEN),
+        ("Sub", (number(-1e4), FINITE), (0.0, None), HIDDEN),
         ("Sub", (HIDDEN, number(1e4)), (None, 0.0), LOWEST),
         ("Sub", (HIDDEN, ANY), (), ANY),
         ("Sub", (number(5), number(2)), (), number(3)),

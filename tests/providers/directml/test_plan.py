@@ -270,6 +270,7 @@ def test_each_node_is_foreseen(name: str) -> None:
     assert not case.why or any(case.why in x.why for x in plan.places), plan.places
     assert plan.steps_on("graph") == case.graphs, plan.steps
     assert plan.steps_on("copy") == case.copies, plan.steps
+    assert {x.nodes for x in plan.steps if x.on == "copy"} <= {0}
 
 
 def test_an_output_that_directml_loses_is_told() -> None:
