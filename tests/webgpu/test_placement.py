@@ -24,7 +24,7 @@ def test_nodes_run_where_they_are_predicted_to(name: str) -> None:
             graphfix.run(model, passes)
         _, found = ran.run(model, feeds)
         assert not found.elsewhere
-        # The optimizer of this Python's ONNX Runtime is of another version than WebGPU's, and the
-        # Transposes of the layout of convolutions are not predicted, as the plan says.
-        unknown = [x for x in found.unknown if x[1] != "Transpose"]
+        # What ONNX Runtime adds for the layout of convolutions, named after its operator, is not
+        # predicted, as the plan says; and its optimizer is of another version in this Python.
+        unknown = [x for x in found.unknown if not x[0].startswith(x[1])]
         assert found.right >= 0.98 * (found.right + len(unknown)), unknown

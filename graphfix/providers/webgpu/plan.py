@@ -7,8 +7,8 @@ from graphfix.providers.plan import Planner
 from graphfix.providers.webgpu.placement import Kernel, PlacementRules
 
 _LAYOUT = (
-    "ONNX Runtime computes convolutions with channels last on WebGPU; the Transposes that it adds "
-    "for that are not predicted"
+    "ONNX Runtime computes convolutions with channels last on WebGPU; what it adds for that, such "
+    "as Transposes, is not predicted"
 )
 
 
