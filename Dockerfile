@@ -11,6 +11,6 @@ COPY . /graphfix
 WORKDIR /graphfix
 RUN apt-get update && make dml && rm -rf /var/lib/apt/lists/*
 RUN python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-cache-dir .
-ENV GRAPHFIX_DML_PYTHON=/graphfix/build/dml/dml-python PATH=/opt/venv/bin:$PATH
+ENV GRAPHFIX_DML_HOME=/graphfix/build/dml PATH=/opt/venv/bin:$PATH
 WORKDIR /models
 ENTRYPOINT ["graphfix"]

@@ -154,7 +154,6 @@ namespace Graphfix
             foreach (JsonElement derived in Manifest.GetProperty("derived").EnumerateArray())
             {
                 var factors = derived.GetProperty("of").EnumerateObject().ToList();
-                if (!factors.All(x => sizes.ContainsKey(x.Name))) continue;
                 long total = Number(derived, "add").Value + factors.Sum(x => x.Value.GetInt64() * sizes[x.Name]);
                 long divide = Number(derived, "divide").Value;
                 long size = total / divide - (total % divide < 0 ? 1 : 0); // rounded down
@@ -368,7 +367,8 @@ namespace Graphfix
         private void Encode(IReadOnlyDictionary<string, HostTensor> feeds)
         {
             JsonElement container = opening.GetProperty("container");
-            var sizes = host.Sizes(container);
+            var own = container.GetProperty("sizes").EnumerateObject().ToDictionary(x => x.Name, x => x.Value.GetInt64());
+            var sizes = host.Sizes(host.Manifest.GetProperty("containers")[0], own);
             var fed = encoder.ToDictionary(x => x, x => feeds[x].Fit(
                 Host.ShapeOf(host.Inputs[x], sizes), host.Inputs[x].GetProperty("pad").GetDouble(), true));
             var gives = opening.GetProperty("gives").EnumerateObject().ToDictionary(x => x.Name, x => x.Value.GetString());

@@ -172,12 +172,9 @@ class Host {
     for (const auto& [dim, size] : container["sizes"].items()) sizes.emplace(dim, size);
     for (const Json& derived : manifest["derived"]) {
       int64_t total = derived["add"], divide = derived["divide"];
-      bool known = true;
       for (const auto& [dim, factor] : derived["of"].items()) {
-        known = known && sizes.count(dim);
-        if (known) total += factor.get<int64_t>() * sizes.at(dim);
+        total += factor.get<int64_t>() * sizes.at(dim);
       }
-      if (!known) continue;
       int64_t size = total / divide - (total % divide < 0);  // rounded down
       if (!derived["least"].is_null()) size = std::max(size, derived["least"].get<int64_t>());
       if (!derived["most"].is_null()) size = std::min(size, derived["most"].get<int64_t>());
@@ -341,7 +338,7 @@ class Stream {
   // Run the graph of the encoder's caches, once for each encoding.
   void encode(const Tensors& feeds, const std::vector<std::string>& encoder) {
     const Json& opening = streaming_["opening"];
-    const Sizes sizes = host_.sizes(opening["container"]);
+    const Sizes sizes = host_.sizes(host_.manifest["containers"][0], opening["container"]["sizes"]);
     Tensors fed;
     for (const std::string& name : encoder) {
       const Json& port = host_.inputs.at(name);

@@ -52,7 +52,6 @@ export class Host {
   sizes(container, changes = {}) {
     const sizes = {...container.sizes, ...changes};
     for (const {name, of, add, divide, least, most} of this.manifest.derived) {
-      if (!Object.keys(of).every((dim) => dim in sizes)) continue;
       const total = Object.entries(of).reduce((sum, [dim, n]) => sum + n * sizes[dim], add);
       sizes[name] = Math.floor(total / divide);
       if (least !== null) sizes[name] = Math.max(sizes[name], least);
@@ -160,7 +159,7 @@ export class Stream {
 
   // Run the graph of the encoder's caches, once for each encoding.
   async encode(feeds, {container, inputs, gives}) {
-    const sizes = this.host.sizes(container), fed = {};
+    const sizes = this.host.sizes(this.host.manifest.containers[0], container.sizes), fed = {};
     for (const name of inputs) {
       const port = this.host.inputs.get(name), shape = this.host.shapeOf(port, sizes);
       fed[name] = this.host.fit(feeds[name], shape, port.pad, {front: true});

@@ -68,12 +68,10 @@ class Host:
         """Return the size of each dim: of the container, but for changes, and what follows."""
         sizes = {**container["sizes"], **changes}
         for derived in self.manifest["derived"]:
-            if derived["of"].keys() <= sizes.keys():
-                total = derived["add"] + sum(n * sizes[dim] for dim, n in derived["of"].items())
-                size = total // derived["divide"]
-                size = size if derived["least"] is None else max(size, derived["least"])
-                size = size if derived["most"] is None else min(size, derived["most"])
-                sizes[derived["name"]] = size
+            total = derived["add"] + sum(n * sizes[dim] for dim, n in derived["of"].items())
+            size = total // derived["divide"]
+            size = size if derived["least"] is None else max(size, derived["least"])
+            sizes[derived["name"]] = size if derived["most"] is None else min(size, derived["most"])
         return sizes
 
     def run(self, feeds):
@@ -161,13 +159,14 @@ class Stream:
 
     def encode(self, feeds, opening):
         """Run the graph of the encoder's caches, once for each encoding."""
-        sizes = self.host.sizes(opening["container"], {})
+        first, container = self.manifest["containers"][0], opening["container"]
+        sizes = self.host.sizes(first, container["sizes"])
         fed = {}
         for name in opening["inputs"]:
             port = self.inputs[name]
             fed[name] = fit(feeds[name], shape_of(port, sizes), port["pad"], front=True)
         outputs = opening["gives"]
-        found = self.host.run_container(opening["container"], list(outputs.values()), fed)
+        found = self.host.run_container(container, list(outputs.values()), fed)
         self.encoded = {name: found[output] for name, output in outputs.items()}
 
     def state(self, states, port, padded):

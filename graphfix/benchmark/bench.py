@@ -35,8 +35,8 @@ from graphfix.files.model_input import (
     require_valid_choices,
 )
 from graphfix.paths import StrPath
+from graphfix.proof.by_channel import ChannelRule
 from graphfix.proof.compare import Tolerance
-from graphfix.proof.half_outputs import computes_in_half
 from graphfix.providers.table import EVERYWHERE, Ep
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.python import Wanted, choose_provider, runner_for
@@ -156,7 +156,7 @@ def bench(
             trial,
             _fitting_entrants(trial, entrants, results),
             effort.processes,
-            _allowed_difference(tolerance, entrants),
+            _rule_between(tolerance, entrants),
             seed,
             copy=copy,
         )
@@ -182,13 +182,11 @@ def _setup_progress(setup: Setup, tell: Callable[[str], None]) -> Callable[[str]
     return lambda message: tell(f"timing, {setup.name}: {message}")
 
 
-def _allowed_difference(
-    tolerance: Tolerance | None, entrants: Iterable[Entrant | None]
-) -> Tolerance:
-    """Return the tolerance; that of float16 if a model computes in it."""
-    tolerance = tolerance or Tolerance()
-    in_half = any(x is not None and computes_in_half(x.graph) for x in entrants)
-    return tolerance.for_half() if in_half else tolerance
+def _rule_between(tolerance: Tolerance | None, entrants: Iterable[Entrant | None]) -> ChannelRule:
+    """Return what may differ; more in an output that a model rounds to float16."""
+    graphs = [x.graph for x in entrants if x is not None]
+    rule = ChannelRule.between(graphs)
+    return rule if tolerance is None else rule.with_tolerance(tolerance)
 
 
 def _fitting_entrants(
@@ -232,7 +230,7 @@ def _run_setup(
     trial: Trial,
     entrants: Mapping[int, Entrant],
     turns: int,
-    tolerance: Tolerance,
+    rule: ChannelRule,
     seed: int,
     *,
     copy: bool,
@@ -244,7 +242,7 @@ def _run_setup(
     for i, entrant in entrants.items():
         trial.tell(f"what it computes, model {i + 1}")
         try:
-            observations[i] = observe_run(trial, entrant, reference, tolerance)
+            observations[i] = observe_run(trial, entrant, reference, rule)
         except FailedError as error:
             results[i] = Result(error=str(error))
     # The copy is the first model once more; a model that runs alone has none.

@@ -14,7 +14,11 @@ from graphfix.benchmark.candidate import Entrant
 from graphfix.benchmark.timed_process import Trial
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.case import Case
-from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
+from graphfix.proof.budget import Budget
+from graphfix.proof.by_channel import ChannelRule, MeasureNoise, OutputPair, Scales
+from graphfix.proof.compare import Array, OutputDiff
+from graphfix.proof.noise import Noise, NoiseSource
+from graphfix.providers.table import Ep, ep_called
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.profiling import read_placement
 from graphfix.runtime.run_errors import RunError
@@ -23,7 +27,7 @@ Outputs = dict[str, Array]
 
 
 def observe_run(
-    trial: Trial, entrant: Entrant, reference: Reference, tolerance: Tolerance
+    trial: Trial, entrant: Entrant, reference: Reference, rule: ChannelRule
 ) -> Observations:
     """Run a model at both shapes and back, and compare it with the first model on the CPU.
 
@@ -34,6 +38,7 @@ def observe_run(
     cases = trial.cases_for(entrant)
     cases = [cases[0], *cases, cases[0]]
     expected = reference.outputs_at(cases)
+    rule = replace(rule, measure_noise=reference.noise_at(cases, ep_called(trial.runner.provider)))
     worst: dict[tuple[str, str], OutputDiff] = {}
     case = cases[0]
     try:
@@ -42,7 +47,7 @@ def observe_run(
         ) as session:
             for case, original in zip(cases, expected, strict=True):
                 outputs = session.run(entrant.own_feeds(case.feeds))
-                for diff in _compare_outputs(original, outputs, case.name, tolerance):
+                for diff in _compare_outputs(original, outputs, case.name, rule):
                     previous = worst.get((diff.output, diff.case))
                     if previous is None or _severity_key(diff) > _severity_key(previous):
                         worst[diff.output, diff.case] = diff
@@ -82,11 +87,28 @@ class Reference:
                 ]
         return self._outputs_by_cases[names]
 
+    def noise_at(self, cases: Sequence[Case], ep: Ep) -> MeasureNoise:
+        """Return what measures how far the first model differs from itself in one of the cases.
+
+        Args:
+            cases: The cases; their names are the keys.
+            ep: Where the models run that are compared with it.
+        """
+
+        def measure_case(name: str, scales: Scales) -> Noise:
+            number = next(i for i, x in enumerate(cases) if x.name == name)
+            feeds = self.first.own_feeds(cases[number].feeds)
+            outputs = self.outputs_at(cases)[number]
+            source = NoiseSource(self.first.source, self.first.graph, ep)
+            return source.measure_case(feeds, outputs, scales, Budget().part)
+
+        return measure_case
+
 
 def _compare_outputs(
-    expected: Outputs, outputs: Outputs, case: str, tolerance: Tolerance
+    expected: Outputs, outputs: Outputs, case: str, rule: ChannelRule
 ) -> list[OutputDiff]:
-    diffs = []
+    diffs, pairs = [], []
     for name, array in expected.items():
         if name not in outputs:
             diffs.append(OutputDiff(name, case, ok=False, reason="is missing"))
@@ -95,8 +117,8 @@ def _compare_outputs(
         if array.dtype != actual.dtype and {array.dtype.kind, actual.dtype.kind} == {"f"}:
             # Of a model and its float16 twin only the numbers are compared.
             actual = actual.astype(array.dtype)
-        diffs.append(compare(name, case, array, actual, tolerance))
-    return diffs
+        pairs.append(OutputPair(name, case, array, actual, case))
+    return [*diffs, *rule.compare_pairs(pairs)]
 
 
 def _severity_key(diff: OutputDiff) -> tuple[bool, float]:

@@ -189,16 +189,19 @@ def _print_container(result: Shipped, container: Container, *, verbose: bool) ->
 
 
 def _print_step_cost(containers: Sequence[Container]) -> None:
-    """Print what the dearest step runs, if any of it is recompiled or runs on the CPU."""
+    """Print what the dearest step runs, if any of it is recompiled, copied or on the CPU."""
     counts = [x for container in containers if (x := container.kernels["after"]) is not None]
-    dearest = max(counts, key=lambda x: (x["recompiled"], x["cpu"], x["dispatches"]), default=None)
-    if dearest is None or not (dearest["recompiled"] or dearest["cpu"]):
+    worst = ("recompiled", "cpu", "copies", "dispatches")
+    dearest = max(counts, key=lambda x: tuple(x.get(name, 0) for name in worst), default=None)
+    if dearest is None or not any(dearest.get(x) for x in worst[:-1]):
         return
+    copies = dearest.get("copies", 0)
+    between = f", with {plural(copies, 'copy', 'copies')} between them" if copies else ""
     _terminal.print_row(
         "step",
         f"{plural(dearest['dispatches'], 'kernel')} a step on DirectML, "
         f"{dearest['recompiled']:,} of them recompiled, "
-        f"and {dearest['cpu']:,} on the CPU; predicted",
+        f"and {dearest['cpu']:,} on the CPU{between}; predicted",
         colour="yellow",
     )
 

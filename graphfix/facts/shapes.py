@@ -61,7 +61,7 @@ class Shapes:
     def has_known_dims(self, value: ir.Value) -> bool:
         """Return whether all dims of ``value`` are numbers or follow from sizes of the inputs."""
         dims = self.dims(value)
-        return dims is not None and all(map(_is_in_input_sizes, dims))
+        return dims is not None and all(map(is_in_input_sizes, dims))
 
     def rank(self, value: ir.Value | None) -> int | None:
         """Return the number of dims of ``value``, or None where it is unknown."""
@@ -104,7 +104,7 @@ class Shapes:
         """Take over dims of these values that ``inferred`` has in sizes of the inputs alone."""
         for value in values:
             for mine, theirs in ((self._dims, inferred._dims), (self._data, inferred._data)):
-                if (dims := theirs.get(value)) is not None and all(map(_is_in_input_sizes, dims)):
+                if (dims := theirs.get(value)) is not None and all(map(is_in_input_sizes, dims)):
                     mine[value] = dims
 
     def set_constant(self, value: ir.Value, array: npt.NDArray[np.generic]) -> None:
@@ -135,7 +135,7 @@ class Shapes:
                 table[new] = table[old]  # type: ignore[assignment]
 
 
-def _is_in_input_sizes(dim: Dim) -> bool:
+def is_in_input_sizes(dim: Dim) -> bool:
     """Return whether a dim is a number or follows from sizes of the inputs."""
     return isinstance(dim, int) or (
         dim.value is not None and not GENERATED_SYMBOL.search(dim.value)

@@ -18,6 +18,8 @@ Mask = npt.NDArray[np.bool_]
 # Large values, not larger than they must be: the tolerance of what they reach grows with them.
 _LARGE = {"bumps": (1.3e3, -1.2e3), "spikes": (1.3e4, -1.2e4)}
 _LOUD, _QUIET = 30.0, 0.03
+# All of one loud row is below minus this, so that a fill that is not low enough shows.
+_BELOW = 120.0
 _IMAGE_RANK = 4
 # A voice at 16 kHz: the pitch in Hz, syllables a second, and where noise begins to fall.
 _RATE, _PITCH, _SYLLABLES, _CORNER = 16_000, 125, 4, 500
@@ -30,6 +32,8 @@ _LARGE_INTEGERS = {
     32: (2**24 + 1, 70_001, -(2**24) - 3),
 }
 _LARGE_FACTORS = (40_001, -30_001)
+# The values of floats beside which whole numbers are wide, one case each.
+_WIDE_STYLES = ("spikes", "loud", "silent")
 _LARGE_SIZE = 1 << 16
 # On a coarse grid: halves of both parities of the whole part first, which are rounded to even.
 _HALVES = (0.5, 2.5, -1.5, 1.5, -0.5)
@@ -218,14 +222,17 @@ def draw_integers(
     if dtype.itemsize == 1:
         return rng.integers(info.min, info.max + 1, shape).astype(dtype)
     array = rng.integers(max(_WIDE_RANGE[0], info.min), _WIDE_RANGE[1], shape).astype(dtype)
-    array = _add_large_integers(rng, array, role)
     if array.size > 1:
         array[_spike_index(item, shape)] = _OUTLIER
-    return array
+    turn = _WIDE_STYLES.index(values) if values in _WIDE_STYLES else 0
+    return _add_large_integers(rng, array, role, turn)
 
 
-def _add_large_integers(rng: np.random.Generator, array: Array, role: Role) -> Array:
-    """Return whole numbers of which up to half are large, or near what the graph asks about."""
+def _add_large_integers(rng: np.random.Generator, array: Array, role: Role, turn: int = 0) -> Array:
+    """Return whole numbers of which many are large, or near what the graph asks about.
+
+    Another turn takes others first, where there is no place for all.
+    """
     if array.dtype.kind == "b":
         return array
     info = np.iinfo(array.dtype)
@@ -233,8 +240,9 @@ def _add_large_integers(rng: np.random.Generator, array: Array, role: Role) -> A
     if array.size == 1 and large:
         return np.full(array.shape, rng.choice([*array.reshape(-1), *large]), array.dtype)
     array = array.copy()
-    places = rng.permutation(array.size)[: array.size // 2]
-    for place, number in zip(places, rng.permutation(large), strict=False):
+    places = rng.permutation(array.size)[: array.size - array.size // 3]
+    first = turn * -(-len(large) // len(_WIDE_STYLES))
+    for place, number in zip(places, np.roll(large, -first), strict=False):
         array.reshape(-1)[place] = number
     return array
 
@@ -265,10 +273,14 @@ def draw_floats(
         array = draw_recording(rng, item, shape)
     elif values == "loud":
         array = array * _LOUD
+        if item.rows is not None and shape[item.rows] > 1 and not positive:
+            last = np.moveaxis(array, item.rows, 0)[-1:]
+            last[...] = -np.abs(last) - _BELOW  # scores that are all far below 0
     elif values == "quiet":
         array = array * _QUIET
     elif values == "silent":
         array = np.zeros(shape)
+        array.reshape(-1)[1::2] = -0.0  # the same number, but its reciprocal is another
     elif values in _LARGE and array.size > 1:
         _add_spikes(array, item, *_LARGE[values])
     if positive or values == "positive":
@@ -291,7 +303,10 @@ def _round_to_ties(
     pairs = itertools.zip_longest(item.role.uses.thresholds, _HALVES)
     numbers = [x for pair in pairs for x in pair if x is not None and (x > 0 or not positive)]
     places = rng.permutation(array.size)[: math.ceil(array.size * _SHARE_OF_TIES)]
-    array.reshape(-1)[places] = np.resize(numbers, len(places))
+    flat = array.reshape(-1)
+    flat[places] = np.resize(numbers, len(places))
+    others = np.setdiff1d(np.arange(array.size), places)
+    flat[others[1:2]] = flat[others[: len(others[1:2])]]  # two are equal, however few
     return np.maximum(array, 0.125) if positive else array
 
 

@@ -254,18 +254,18 @@ class CaseMaker:
     def _make_lengths(self, item: Input, plan: _CasePlan) -> Array:
         """Return the length of each row, or its share of the full length."""
         time = self._signature.time_of(item)
-        valid = plan.lengths.get(time or "") or self._fixed_lengths(plan)
-        is_share = item.role.kind == "relative-lengths" and time is not None
-        divisor = max(plan.sizes[time], 1) if is_share and time is not None else 1
-        lengths = np.asarray(valid) / divisor
+        full_length = self._fixed_length() if time is None else plan.sizes[time]
+        valid = plan.lengths.get(time or "")
+        valid = valid or row_lengths(plan.style.ends, full_length, plan.rows, plan.step)
+        is_share = item.role.kind == "relative-lengths"
+        lengths = np.asarray(valid) / (max(full_length, 1) if is_share else 1)
         return array_fill.repeat_rows(lengths, item.shape_at(plan.sizes)).astype(item.dtype)
 
-    def _fixed_lengths(self, plan: _CasePlan) -> tuple[int, ...]:
-        """Return row lengths where the time axis has a fixed size."""
+    def _fixed_length(self) -> int:
+        """Return the size of the time axis where that is fixed."""
         items = (x for x in self._signature.inputs if x.role.kind in ("data", "tokens"))
         dims = (d for x in items for a, d in enumerate(x.dims) if a != x.rows)
-        full_length = next((d for d in dims if isinstance(d, int)), 1)
-        return row_lengths(plan.style.ends, full_length, plan.rows, plan.step)
+        return next((d for d in dims if isinstance(d, int)), 1)
 
     def _make_joined_lengths(self, item: Input, plan: _CasePlan) -> Array:
         """Return where each of several joined clips ends: 0, ..., the full length."""

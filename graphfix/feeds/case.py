@@ -92,6 +92,7 @@ class Cases(list[Case]):
         dropped: Cases that the model as given cannot run, with ONNX Runtime's reason.
         signature: The inputs, their roles and their symbols.
         left_out: Sizes that would have cost too much.
+        unmet: Sizes at which a graph decides and that no case has.
     """
 
     def __init__(
@@ -100,11 +101,13 @@ class Cases(list[Case]):
         dropped: Iterable[DroppedCase],
         signature: Signature,
         left_out: Iterable[str] = (),
+        unmet: Iterable[str] = (),
     ) -> None:
         super().__init__(cases)
         self.dropped = list(dropped)
         self.signature = signature
         self.left_out = list(left_out)
+        self.unmet = list(unmet)
 
     @property
     def input_roles(self) -> dict[str, Role]:

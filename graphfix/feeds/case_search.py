@@ -33,6 +33,7 @@ from graphfix.feeds.roles import LENGTH_KINDS
 from graphfix.feeds.run_cost import RunCost
 from graphfix.feeds.runnable_sizes import SizeLimits
 from graphfix.feeds.signature import Signature
+from graphfix.feeds.size_targets import find_size_targets
 from graphfix.files import io
 from graphfix.files.model_input import PathOrModel
 from graphfix.graph.nodes import is_op
@@ -101,6 +102,7 @@ def search_cases(
     constants: Mapping[str, Array] | None = None,
     length_input: LengthInput | None = None,
     frames: bool = False,
+    repaired: ir.Model | None = None,
 ) -> Cases:
     """Make cases as :func:`make_cases` does; ``run`` raises RunError for one that fails.
 
@@ -115,6 +117,7 @@ def search_cases(
         length_input: The input that says what is valid to a repair of the model.
         frames: Whether no pool may have less than its window, see
             :class:`graphfix.feeds.runnable_sizes.SizeLimits`.
+        repaired: The model that is to be compared, which may decide by other sizes.
     """
     first: Cases | None = None  # with the first tie, which the error is about
     usual: Cases | None = None  # with the tie that dropped the fewest cases
@@ -127,7 +130,8 @@ def search_cases(
 
     @functools.cache
     def signature_granting(wishes: Wishes) -> Signature:
-        return Signature(model, TIES[0], constants, length_input, granted=wishes)
+        signature = Signature(model, TIES[0], constants, length_input, granted=wishes)
+        return signature if repaired is None else signature.with_thresholds_of(repaired)
 
     for tie, wishes in plans:
         if wishes != "usual" and usual is not None:
@@ -142,7 +146,7 @@ def search_cases(
         tried.add(shape)
         maker = CaseMaker(signature, seed, positive=positive)
         limits = SizeLimits(signature, frames=frames)
-        cases = _CaseSearch(signature, run, sizes, maker, limits).find_cases(cover)
+        cases = _CaseSearch(signature, run, sizes, maker, limits, repaired).find_cases(cover)
         first = cases if first is None else first
         if cases and (usual is None or len(cases.dropped) < len(usual.dropped)):
             usual = cases
@@ -208,6 +212,7 @@ class _CaseSearch:
         dims: Mapping[str, Sequence[int]],
         maker: CaseMaker,
         limits: SizeLimits,
+        repaired: ir.Model | None = None,
     ) -> None:
         for item in signature.inputs:
             if item.problem:
@@ -222,9 +227,11 @@ class _CaseSearch:
         self._cases: list[Case] = []
         self._dropped: list[DroppedCase] = []
         self._limits = limits
+        self._repaired = repaired
         self._work = RunCost(signature)
         self._drawn = 0
         self._left_out: list[str] = []
+        self._unmet: list[str] = []
         self._lengths: set[int] = set()
         self._tried_sizes: set[tuple[tuple[str, int], ...]] = set()
 
@@ -249,10 +256,12 @@ class _CaseSearch:
                 self._requested_sizes,
                 self._cases,
                 self._try_cover_case,
+                find_size_targets(self._signature, self._repaired),
             )
             more.run()
             self._left_out += more.left_out
-        return Cases(self._cases, self._dropped, self._signature, self._left_out)
+            self._unmet += more.unmet
+        return Cases(self._cases, self._dropped, self._signature, self._left_out, self._unmet)
 
     def find_few_cases(self, wished: Collection[str]) -> list[Case]:
         """Find cases at the usual sizes, and with 1 for the dims of these names in every other."""

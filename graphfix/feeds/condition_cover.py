@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from graphfix.errors import FeedError
-from graphfix.facts.symbolic.expressions import Dim, compile_dim
+from graphfix.facts.symbolic.expressions import Dim, Ints, compile_dim
 from graphfix.feeds.array_fill import is_image, is_wave
 from graphfix.feeds.arrays import CaseMaker
 from graphfix.feeds.case import Case, PerRow
@@ -22,6 +22,7 @@ from graphfix.feeds.case_style import Style
 from graphfix.feeds.input import size_of_dim, symbols
 from graphfix.feeds.run_cost import RunCost
 from graphfix.feeds.signature import Signature
+from graphfix.feeds.size_targets import SizeTarget
 
 Attempt = Callable[[int, Mapping[str, int], Style, PerRow], bool]
 
@@ -68,6 +69,10 @@ _WORK = 200_000_000_000
 # So many cases are made at most for inputs that select, and so many rows put into one.
 _MOST_CHOICES, _MOST_ROWS, _MOST_ALONE = 8, 32, 16
 _SHORT = 3
+# So many cases are made at most for sizes at which a graph decides, with so many rows times length
+# together, and from sizes up to this.
+_MOST_TARGETS = 16
+_TARGET_FRAMES, _LARGEST_TARGET = 2400, 2048
 # Sizes that a model may want multiples of, such as the height and width of images.
 _MULTIPLE = 32
 
@@ -112,9 +117,11 @@ class CoverSearch:
         requested_sizes: Sizes that the user asks for, by group.
         cases: The cases that ran, to which those that run are added by ``attempt``.
         attempt: Tries a case and says whether it ran.
+        targets: Sizes at which a graph decides; those of one entry are to be met together.
 
     Attributes:
         left_out: Cases that would cost too much, in words.
+        unmet: Sizes at which a graph decides and that no case has, in words.
     """
 
     def __init__(
@@ -124,9 +131,10 @@ class CoverSearch:
         requested_sizes: Mapping[str, Sequence[int]],
         cases: Sequence[Case],
         attempt: Attempt,
+        targets: Sequence[Sequence[SizeTarget]] = (),
     ) -> None:
         self._signature, self._maker, self._requested_sizes = signature, maker, requested_sizes
-        self._cases, self._attempt = cases, attempt
+        self._cases, self._attempt, self._targets = cases, attempt, targets
         self._hop = frame_hop(signature)
         self._usual = [signature.group_sizes(case.dims) for case in cases]
         usual = [self._frame_count(groups) for groups in self._usual]
@@ -141,12 +149,14 @@ class CoverSearch:
         self._masks = any(x.role.kind == "mask" and x.time is not None for x in signature.inputs)
         self._masks |= any(maker.pads_by_id(x) for x in signature.inputs)
         self.left_out: list[str] = []
+        self.unmet: list[str] = []
 
     def run(self) -> None:
-        """Try all outlines, then the values of inputs that select."""
+        """Try all outlines, then sizes at which a graph decides, and inputs that select."""
         for number, outline in enumerate((*OUTLINES, *self._multi_frame_outlines())):
             if self._is_relevant(outline):
                 self._try_outline(number, outline)
+        self._cover_targets()
         self._cover_options()
 
     def _multi_frame_outlines(self) -> Iterator[CaseOutline]:
@@ -275,6 +285,65 @@ class CoverSearch:
         """Return the symbolic dims of each content input, each combination once."""
         items = (x for x in self._signature.inputs if x.role.kind in ("data", "tokens"))
         return list({tuple(d for d in x.dims if not isinstance(d, int)): None for x in items})
+
+    # Sizes at which a graph decides
+
+    def _cover_targets(self) -> None:
+        """Try a size for each target that no case meets, as far as they are few."""
+        signature, tried = self._signature, 0
+        self._frames_left, self._most_frames = _TARGET_FRAMES, _TARGET_FRAMES // 2
+        for targets in self._targets if self._usual else ():
+            if self._are_met_together(targets):
+                continue
+            sizes = [x for x in self._sizes_meeting(targets) if self._is_affordable(x)]
+            if not sizes and len(targets) == 1 and targets[0].number > 0 and not targets[0].other:
+                self.unmet.append(targets[0].describe(signature.user_name))
+            # What is the larger of two sizes is met by a change of either.
+            for groups in sizes if targets[0].other else sizes[:1]:
+                tried += 1
+                if tried > _MOST_TARGETS:
+                    return
+                if self._attempt(next(self._step), groups, Style("all full"), {}):
+                    self._spend_budget(groups)
+
+    def _sizes_meeting(self, targets: Sequence[SizeTarget]) -> Iterator[dict[str, int]]:
+        """Yield sizes that meet all targets: each varies one more group of the smallest ones."""
+        batch = self._signature.batch
+        candidates = [self._smallest_sizes()]
+        if batch is not None and batch not in self._requested_sizes:
+            candidates[0][batch] = min(x[batch] for x in self._usual)
+        for target in targets:
+            candidates = [x for base in candidates for x in self._vary(base, target)]
+        rules = self._signature.rules
+        yield from (x for x in candidates if rules.fit(x, self._requested_sizes) == x)
+
+    def _vary(self, base: Mapping[str, int], target: SizeTarget) -> Iterator[dict[str, int]]:
+        """Yield sizes that meet a target, the least for each group of which one varies."""
+        signature = self._signature
+        within = {signature.group_of(x) for x in target.symbols}
+        for group in (*signature.times, *filter(None, [signature.batch])):
+            if group not in within or group in self._requested_sizes:
+                continue
+            sizes = np.arange(1, _LARGEST_TARGET)
+            met = np.flatnonzero(target.are_met(self._symbol_arrays({**base, group: sizes})))
+            if met.size:
+                yield {**base, group: int(sizes[met[0]])}
+
+    def _are_met_together(self, targets: Sequence[SizeTarget]) -> bool:
+        """Return whether one of the cases meets all targets."""
+        cases = [self._signature.group_sizes(case.dims) for case in self._cases]
+        arrays = {group: np.asarray([x[group] for x in cases]) for group in cases[0]}
+        met = [target.are_met(self._symbol_arrays(arrays)) for target in targets]
+        return bool(np.logical_and.reduce(met).any())
+
+    def _symbol_arrays(self, groups: Mapping[str, int | Ints]) -> dict[str, Ints]:
+        """Return several sizes of each symbol, for those of each group."""
+        signature = self._signature
+        free = [x for x in signature.symbols() if x not in signature.derived]
+        sizes = {x: np.asarray(groups[signature.group_of(x)], np.int64) for x in free}
+        for symbol, dim in signature.derived.items():
+            sizes[symbol] = np.asarray(compile_dim(dim)(sizes))
+        return sizes
 
     # Inputs that select
 

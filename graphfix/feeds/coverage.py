@@ -1,6 +1,7 @@
 """Coverage of a set of cases: the conditions their arrays met, and those they did not."""
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -53,6 +54,8 @@ def measure_coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
             covered.append(f"{quote_name(name)} {span}")
             if signature.rules.allows_more(group, sizes[-1]):
                 missing.append(f"{quote_name(name)} > {sizes[-1]}")
+                if len(sizes) > 1:
+                    missing.append(f"some remainders of {quote_name(name)} {_moduli_text(sizes)}")
     pairs = _untried_pairs(cases, signature)
     missing += pairs[:_MOST_PAIRS]
     if len(pairs) > _MOST_PAIRS:
@@ -60,6 +63,14 @@ def measure_coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
     if starts_at_one:  # graphs that need more than one element have no size of 0 either
         missing.append("sizes of 0")
     return Coverage(tuple(covered), tuple(missing))
+
+
+def _moduli_text(sizes: Sequence[int]) -> str:
+    """Return modulo which numbers some remainder is that of no size, in words."""
+    distinct = len({*sizes})
+    whole = [x for x in range(1, distinct + 1) if len({size % x for size in sizes}) == x]
+    gaps = [str(x) for x in range(2, whole[-1]) if x not in whole]
+    return f"modulo {', '.join([*gaps, f'{whole[-1] + 1} and more'])}"
 
 
 def _untried_pairs(cases: Sequence[Case], signature: Signature) -> list[str]:
@@ -163,12 +174,15 @@ def _check_values(item: Input, arrays: Sequence[Array]) -> Iterator[tuple[str, b
     elif item.role.kind in _NUMBERS and kind in "iu" and arrays:
         yield from _check_integers(item, np.unique(np.concatenate([a.reshape(-1) for a in arrays])))
     elif item.role.kind == "data" and kind in "fV" and item.role.span is None:
-        largest = max((float(np.abs(a.astype(np.float64)).max()) for a in arrays), default=0.0)
+        sizes = [np.abs(a.astype(np.float64)) for a in arrays]
+        largest = max((float(x[np.isfinite(x)].max(initial=0.0)) for x in sizes), default=0.0)
         span, least = ("from 0 to 255", 1.0) if is_image(item) else ("over 1e4", _LARGE)
         if item.role.full_scale is not None and is_wave(item):
             full_scale = item.role.full_scale.largest
             span, least = f"at full scale ({full_scale:,.0f})", full_scale / 2
         yield f"{item.name!r} {span}", largest > least
+        if arrays:
+            yield f"{item.name!r} beyond {math.ceil(largest):,}", False
 
 
 def _check_number_uses(item: Input, cases: Sequence[Case]) -> Iterator[tuple[str, bool]]:
@@ -178,15 +192,25 @@ def _check_number_uses(item: Input, cases: Sequence[Case]) -> Iterator[tuple[str
     if item.role.kind == "data" and kind in "fV":
         if uses.ties:
             yield f"halves and equal elements of {item.name!r}", any(map(_has_ties, arrays))
-        if uses.guarded:
-            guarded = any(not np.isfinite(x).all() for x in arrays)
-            yield f"NaN or infinity in {item.name!r}", guarded
+        yield from _check_odd_floats(item.name, cases)
     elif item.role.kind == "int" and item.role.free and np.dtype(item.dtype).itemsize > 2:
         largest = max((int(np.abs(x).max(initial=0)) for x in arrays), default=0)
         power = 31 if np.dtype(item.dtype).itemsize > 4 else 24
         yield f"{item.name!r} over 2^{power}", largest > 2**power
     elif item.role.kind == "mask" and item.role.sure and kind in "iuf" and not item.role.is_addend:
         yield f"{item.name!r} other than 0 and 1", _has_other_values(arrays, item.role)
+
+
+def _check_odd_floats(name: str, cases: Sequence[Case]) -> Iterator[tuple[str, bool]]:
+    """Yield whether NaN and infinity were fed, other than as garbage in padding."""
+    arrays = [x.feeds[name] for x in cases if x.poison in ("", "guarded numbers")]
+    has_nan = any(np.isnan(x).any() for x in arrays)
+    has_infinity = any(np.isinf(x).any() for x in arrays)
+    if has_nan == has_infinity:
+        yield f"NaN or infinity in {name!r}", has_nan
+        return
+    yield f"NaN in {name!r}", has_nan
+    yield f"infinity in {name!r}", has_infinity
 
 
 def _has_ties(array: Array) -> bool:
@@ -228,5 +252,8 @@ def _check_integers(item: Input, values: Array) -> Iterator[tuple[str, bool]]:
         yield f"values of {item.name!r} other than {span}", False
     else:
         yield f"{len(values):,} values of {item.name!r} ({span})", True
+    info = np.iinfo(item.dtype)
+    if role.free and (low, high) != (info.min, info.max):
+        yield f"{item.name!r} beyond {low:,} to {high:,}", False
     if role.kind == "tokens" and not role.below and high < role.high - 1:
         yield f"the last id of {item.name!r}", False

@@ -75,6 +75,15 @@ class Role:
     sure: bool = True
     uses: NumberUses = NO_USES
 
+    def with_uses(self, uses: NumberUses) -> "Role":
+        """Return the role with what its numbers meet in another graph, too."""
+        merged = replace(
+            self.uses,
+            thresholds=tuple(dict.fromkeys((*self.uses.thresholds, *uses.thresholds))),
+            ties=self.uses.ties or uses.ties,
+        )
+        return replace(self, uses=merged)
+
     @property
     def is_addend(self) -> bool:
         """Return whether a mask is added to scores, rather than holding 0 and 1."""

@@ -7,6 +7,7 @@ Exporters name dims badly: one batch is ``s72`` in one input and ``s43`` in the 
 import copy
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from graphfix.feeds.dim_groups import DimGroups, Tie
 from graphfix.feeds.dim_names import clone_for_renaming, rename_dims
 from graphfix.feeds.forced_dims import fix_forced_dims, group_rules
 from graphfix.feeds.input import Input, all_symbols, single_symbol, size_of_dim, symbols
+from graphfix.feeds.number_uses import find_number_uses
 from graphfix.feeds.roles import UNUSED, Role, roles_of
 from graphfix.graph.dims import find_input_axis
 from graphfix.lengths.length_input import LengthInput
@@ -92,6 +94,18 @@ class Signature:
         """Return the same inputs with their dims tied otherwise; shapes are inferred once."""
         other = copy.copy(self)
         other._tie_dims(tie)
+        return other
+
+    def with_thresholds_of(self, repaired: ir.Model) -> "Signature":
+        """Return the same inputs, with the numbers at which a repaired model decides as well."""
+        values = {x.name: x for x in repaired.graph.inputs}
+        other = copy.copy(self)
+        other.inputs = [
+            x
+            if (value := values.get(x.name)) is None or x.role.why == UNUSED
+            else replace(x, role=x.role.with_uses(find_number_uses(value)))
+            for x in self.inputs
+        ]
         return other
 
     def _tie_dims(self, tie: Tie) -> None:

@@ -11,6 +11,7 @@ from graphfix.feeds.user_feeds import case_from_feeds
 from graphfix.files import io
 from graphfix.model_zoo.figures import PLACED, Json, make_figure
 from graphfix.model_zoo.zoo_job import ZooJob
+from graphfix.proof.allowance import USUAL
 from graphfix.proof.compare import compare
 from graphfix.providers.table import PROVIDERS
 from graphfix.runtime.local_session import Session
@@ -50,7 +51,7 @@ def _run_original(job: ZooJob) -> Json:
                 outputs = dml_session.run(case.feeds)
                 for name, array in expected[case.name].items():
                     if name in outputs:
-                        gap = compare(name, case.name, array, outputs[name], job.tolerance)
+                        gap = compare(name, case.name, array, outputs[name], job.tolerance or USUAL)
                         worst = max(worst, gap.max_abs)
     except (ModelError, RunError) as error:
         stop_all()  # a device that failed once may fail the next model

@@ -35,9 +35,9 @@ class ZooJob:
         return self.recipe.model
 
     @property
-    def tolerance(self) -> Tolerance:
-        """Return the tolerance of the recipe."""
-        return Tolerance(**self.recipe.tolerance)
+    def tolerance(self) -> Tolerance | None:
+        """Return the tolerance of the recipe; None for the usual one."""
+        return Tolerance(**self.recipe.tolerance) if self.recipe.tolerance else None
 
     def repair_into(self, target: Path, ep: Ep = "cpu") -> Report:
         """Repair the model into ``target`` and verify it, as ``graphfix run`` does."""

@@ -14,8 +14,18 @@ from graphfix.files import io
 from graphfix.files.model_input import PathOrModel
 from graphfix.probing.in_container import PaddedDiff, crop_to_clip
 from graphfix.probing.unpadded import Clip, ClipTable, UnpaddedRuns
-from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
+from graphfix.proof.allowance import USUAL
+from graphfix.proof.budget import Budget
+from graphfix.proof.by_channel import (
+    ChannelRule,
+    OutputPair,
+    PairComparison,
+    Scales,
+    scales_of,
+)
+from graphfix.proof.compare import Array, OutputDiff, Tolerance
 from graphfix.proof.half_outputs import computes_in_half
+from graphfix.proof.noise import Noise, NoiseSource
 from graphfix.proof.output_record import find_faults
 from graphfix.providers.table import Ep
 from graphfix.runtime.compared_session import Opened, open_original, open_session
@@ -63,7 +73,8 @@ class PaddedCheck:
         self._is_own_original = original is None
         self._fills, self._ep = fills, ep
         half = computes_in_half(self.graph) or computes_in_half(self.native)
-        self.tolerance = tolerance or (Tolerance().for_half() if half else Tolerance())
+        self.tolerance = tolerance or (USUAL.for_half() if half else USUAL)
+        self._rule = ChannelRule.between((self.graph, self.native), tolerance, self._measure_noise)
         self._notes: list[str] = []
         if half and tolerance is None:
             self._notes.append("the model computes in float16, so it may differ 100 times more")
@@ -172,11 +183,9 @@ class PaddedCheck:
                     self.reason = self.reason or message
                 return
             for row, clip in enumerate(rows):
-                for name, array in clip.outputs.items():
+                for name in clip.outputs:
                     count = len(rows) + self._filler
-                    diff = self._compare_output(
-                        name, array, outputs, row, count, f"{label}, {fill}"
-                    )
+                    diff = self._compare_output(clip, name, outputs, row, count, f"{label}, {fill}")
                     self.checks.append(PaddedDiff(clip.length, container, fill, lengths, row, diff))
 
     def _run_container(
@@ -208,9 +217,22 @@ class PaddedCheck:
             return str(error)
         return ""
 
+    @cached_property
+    def _comparison(self) -> PairComparison:
+        alone = (x for clip in self.clips_alone for x in clip.outputs.items())
+        return PairComparison(self._rule, scales_of(alone))
+
+    def _measure_noise(self, number: str, scales: Scales) -> Noise:
+        """Return how far the original differs from itself for the clip of a number."""
+        clip = self.clips_alone[int(number)]
+        in_half = self.tolerance.whole
+        source = NoiseSource(self.native_source, self.native, self._ep, in_half)
+        return source.measure_case(clip.feeds, clip.outputs, scales, Budget().part)
+
     def _compare_output(
-        self, name: str, reference: Array, outputs: Outputs, row: int, rows: int, case: str
+        self, clip: Clip, name: str, outputs: Outputs, row: int, rows: int, case: str
     ) -> OutputDiff:
+        reference = clip.outputs[name]
         if name not in outputs:
             return OutputDiff(name, case, ok=False, reason="is missing", total=reference.size)
         valid_part = crop_to_clip(outputs[name], reference, row, rows, self._row_axes.get(name))
@@ -219,7 +241,10 @@ class PaddedCheck:
         total = outputs[name].size
         share_text = f"{valid_part.size:,} of {total // rows:,} elements are valid"
         note = share_text if valid_part.size * rows < total else ""
-        return compare(name, case, reference, valid_part, self.tolerance, note=note)
+        number = next(i for i, x in enumerate(self.clips_alone) if x is clip)
+        return self._comparison.compare_pair(
+            OutputPair(name, case, reference, valid_part, str(number), note)
+        )
 
     def run_notes(self, ok: bool) -> list[str]:
         """Return sentences for the reader on how the models were run."""

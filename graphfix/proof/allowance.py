@@ -23,6 +23,7 @@ Floats = npt.NDArray[np.float64]
 _FILL, _VECTOR = 1e3, 8
 # What one operation in float32 may lose of the largest number that it adds up.
 _EPS = float(np.finfo(np.float32).eps)
+_WELL_ABOVE = 100.0
 # Smaller numbers are 0 on a GPU.
 _LEAST = float(np.finfo(np.float32).tiny)
 # A unit in the last place of a float16, as a share of the number.
@@ -183,8 +184,8 @@ def allowed_differences(
       relative to the largest of the output. Without channels it is all there is.
     - ``share = channel * largest of the element's channel``, 1e-4 of it as of ``max_abs``: in this
       case or, if that is more, usually in a case.
-    - ``rounding = 2**-23 * around``: a sum in float32 loses that of the largest of its terms, and
-      a channel of zeros has no share.
+    - ``rounding = 2**-23 * around`` where the channel is less than a hundred times that: a sum in
+      float32 loses that of the largest of its terms, and a channel of zeros has no share.
     - ``noise = 8 * by how much the original differs from itself in that channel``, a root mean
       square, if it was measured: with other last bits of weights, inputs and results, with ONNX
       Runtime's optimizations, on the provider of the repaired model. So what is 0.001 because 100
@@ -208,7 +209,10 @@ def allowed_differences(
     noise = channels.spread(np.broadcast_to(channels.noise, channels.usual.shape), array.shape)
     if scales is None or noise is None or not scales.any():
         return usual  # of an output that is 0 in every case the record of all cases says so
-    own = np.maximum(tolerance.channel * scales, np.maximum(_EPS * around, _LEAST))
+    rounding = _EPS * around
+    # Of a channel well above that it is measured, as noise.
+    rounding = np.where(scales > _WELL_ABOVE * rounding, 0.0, rounding)
+    own = np.maximum(tolerance.channel * scales, np.maximum(rounding, _LEAST))
     allowed: Floats = np.minimum(usual, np.maximum(own, _NOISE * noise))
     return allowed
 

@@ -1,6 +1,7 @@
 """The original's outputs on the test cases, with which a repaired model is compared."""
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,8 +33,9 @@ from graphfix.proof.branches import BranchRecord
 from graphfix.proof.budget import Budget
 from graphfix.proof.compare import Array, Mask, Tolerance
 from graphfix.proof.content import ContentMasks
+from graphfix.proof.noise import Noise, NoiseSource, count_runs
 from graphfix.proof.output_record import find_silent_outputs, positive_inputs_note
-from graphfix.proof.own_rounding import OwnRounding, measure_noise, measure_own_rounding
+from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
 from graphfix.proof.state_steps import StepChain, run_chains
 from graphfix.providers.table import Ep
 from graphfix.runtime.compared_session import Opened, open_default_session, open_original
@@ -43,12 +45,11 @@ from graphfix.wording import group_pairs
 
 Outputs = dict[str, Array]
 Sizes = Mapping[str, Sequence[int]]
+Channels = dict[str, ChannelScales]
 
 
 # How many cases with a full first row get garbage in their padding.
 _POISONED = 2
-# How many samples of the noise of a channel are enough, and how many runs at least and at most.
-_NOISE_SAMPLES, _NOISE_RUNS = 12, (3, 8)
 # How many inputs are changed, one by one, to see whether an output changes; not dozens of caches.
 _MOST_CHANGED_INPUTS = 16
 
@@ -86,6 +87,7 @@ class Baseline:
         branches: Which branches the original took.
         constants: Arrays for inputs that are constants in the repaired model.
         left_out: Cases that would have cost too much.
+        unmet: Sizes at which a graph decides and that no case has.
         ignored_inputs: Inputs whose change reached no output.
         chains: Steps, each fed the states of the one before; empty for a model without states.
     """
@@ -111,12 +113,14 @@ class Baseline:
         self.constants: dict[str, Array] = {}
         self.branches = BranchRecord(graph)
         self.left_out: list[str] = []
+        self.unmet: list[str] = []
         self.chains: list[StepChain] = []
         self.ignored_inputs: list[str] = []
         self._makes_cases = False
         self._default_outputs: dict[str, Outputs] | None = None
         self._own_rounding: dict[bool, OwnRounding | None] = {}
-        self._noisy_channels: dict[tuple[str, Ep, bool], dict[str, ChannelScales]] = {}
+        self._noisy_channels: dict[tuple[str, Ep, bool], Channels] = {}
+        self._noisy_steps: dict[tuple[str, Ep, bool], list[Channels]] = {}
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
     def leak_notes(self, compared: Collection[Poison]) -> tuple[str, ...]:
@@ -170,56 +174,74 @@ class Baseline:
         return self._own_rounding.get(optimize)
 
     @cached_property
-    def channels(self) -> dict[str, ChannelScales]:
-        """Return the scales of the channels of each output of floats, over all cases."""
+    def channels(self) -> Channels:
+        """Return the scales of the channels of each output of floats, over all cases and steps."""
         usual = [x for x in self.runs if not x.case.poison] or self.runs
         named = [
             (name, (array, self._content_mask(name, run)))
-            for run in usual
+            for run in (*usual, *(step for chain in self.chains for step in _runs_of(chain)))
             for name, array in run.outputs.items()
             if array.dtype.kind in "fV"
         ]
         return {name: ChannelScales.of_output(x) for name, x in group_pairs(named).items()}
 
     def noisy_channels(
-        self, run: OriginalRun, ep: Ep, *, in_half: bool
-    ) -> dict[str, ChannelScales]:
+        self,
+        run: OriginalRun,
+        ep: Ep,
+        *,
+        in_half: bool,
+        forced: ir.Model | None = None,
+        scales: Channels | None = None,
+    ) -> Channels:
         """Return the scales with how far the original differs from itself in a case.
 
         Args:
             run: The case.
             ep: Where the repaired model runs.
             in_half: Whether the repaired model may round to float16.
+            forced: The original with a branch forced, if the case was run on that.
+            scales: The scales; by default those over all cases.
         """
         key = run.case.name, ep, in_half
         if key not in self._noisy_channels:
             self._tell(f"how far the original differs from itself, {run.case.name}")
-            noise = measure_noise(
-                self._source,
-                self.graph,
-                (run.case.feeds, run.outputs),
-                self._noise_runs(run),
-                self.budget.part,
-                ep,
-                in_half=in_half,
+            noise = self._noise_source(ep, in_half, forced).measure_case(
+                run.case.feeds, run.outputs, scales or self.channels, self.budget.part
             )
-            self._noisy_channels[key] = {
-                name: scales.with_noise(
-                    [_where(self._content_mask(name, run), x) for x in noise.get(name, ())]
-                )
-                for name, scales in self.channels.items()
-            }
+            self._noisy_channels[key] = self._with_noise(run, noise, scales)
         return self._noisy_channels[key]
 
-    def _noise_runs(self, run: OriginalRun) -> int:
-        """Return how often a case is run again, for enough samples of noise in each channel."""
-        samples = (
-            scales.samples_in(run.outputs[name].shape)
-            for name, scales in self.channels.items()
-            if name in run.outputs
-        )
-        least = min((x for x in samples if x), default=1)
-        return min(max(_NOISE_SAMPLES // least, _NOISE_RUNS[0]), _NOISE_RUNS[1])
+    def noisy_steps(self, chain: StepChain, ep: Ep, *, in_half: bool) -> list[Channels]:
+        """Return the scales with how far the original differs from itself in each step.
+
+        It is fed its own states, so that what one step rounds otherwise is seen in the next.
+        """
+        key = chain.cases[0].name, ep, in_half
+        if key not in self._noisy_steps:
+            self._tell(f"how far the original differs from itself, {chain.cases[0].name}")
+            noise = self._noise_source(ep, in_half).measure_steps(
+                functools.partial(chain.play, self.graph),
+                chain.outputs,
+                count_runs(self.channels, chain.outputs[0]),
+                self.budget.part,
+            )
+            self._noisy_steps[key] = list(map(self._with_noise, _runs_of(chain), noise))
+        return self._noisy_steps[key]
+
+    def _noise_source(self, ep: Ep, in_half: bool, forced: ir.Model | None = None) -> NoiseSource:
+        graph = forced or self.graph
+        return NoiseSource(forced or self._source, graph, ep, in_half)
+
+    def _with_noise(
+        self, run: OriginalRun, noise: Noise, scales: Channels | None = None
+    ) -> Channels:
+        return {
+            name: own.with_noise(
+                [_where(self._content_mask(name, run), x) for x in noise.get(name, ())]
+            )
+            for name, own in (scales or self.channels).items()
+        }
 
     def _content_mask(self, name: str, run: OriginalRun) -> Mask | None:
         if not run.case.is_ragged or name not in run.outputs:
@@ -315,7 +337,7 @@ class Baseline:
             OriginalRun(case, outputs[case.name], _finite_masks(case, outputs[case.name]))
             for case in cases
         ]
-        self.dropped, self.left_out = cases.dropped, cases.left_out
+        self.dropped, self.left_out, self.unmet = cases.dropped, cases.left_out, cases.unmet
 
     def _try_cases(
         self, session: Opened, dims: Sizes, seed: int, *, positive: bool = False
@@ -338,6 +360,7 @@ class Baseline:
             constants=self.constants,
             length_input=length_input if self._repair_reads_lengths() else None,
             frames=length_input is not None,
+            repaired=self._after(),
         )
         return cases, outputs
 
@@ -365,7 +388,7 @@ class Baseline:
             with contextlib.suppress(RunError):
                 outputs = self._outputs_of(session, case)
                 tried = True
-                if any(not np.array_equal(x, outputs[n]) for n, x in run.outputs.items()):
+                if any(not _are_same(x, outputs[n]) for n, x in run.outputs.items()):
                     return True
         return not tried
 
@@ -468,6 +491,17 @@ class Baseline:
                     f"in case {case.name!r}",
                 )
         return masks
+
+
+def _are_same(expected: Array, actual: Array) -> bool:
+    """Return whether two outputs are equal, NaN where the other has NaN."""
+    return np.array_equal(expected, actual, equal_nan=expected.dtype.kind == "f")
+
+
+def _runs_of(chain: StepChain) -> list[OriginalRun]:
+    """Return the steps of a chain as runs of cases."""
+    steps = zip(chain.cases, chain.outputs, strict=True)
+    return [OriginalRun(case, dict(outputs)) for case, outputs in steps]
 
 
 def _finite_masks(case: Case, outputs: Outputs) -> dict[str, Mask]:

@@ -3,8 +3,9 @@
 The second may run on another execution provider, such as DirectML.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -12,12 +13,17 @@ import onnx_ir as ir
 from graphfix import ops
 from graphfix.errors import ModelError
 from graphfix.facts.hidden_scores import HIDES
+from graphfix.proof.allowance import ChannelScales, Floats
 from graphfix.proof.compare import Array, LeaveOut, Mask, OutputDiff, Tolerance, compare
 from graphfix.proof.inner_tensors import ModelRun, TensorPairs
+from graphfix.proof.noise import absolute_difference, change_copy
 from graphfix.runtime.run_errors import RunError
 
 Content = Callable[[str, tuple[int, ...]], Mask | None]
 Differ = Callable[[str, Array, Array], OutputDiff | None]
+
+# How often a tensor is computed with other last bits, and how many tensors at once.
+_CHANGES, _GROUP = 3, 32
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,12 @@ def find_divergence(
     case: str,
     tolerance: Tolerance,
     content: Content | None = None,
+    half: Collection[str] = (),
 ) -> Divergence | None:
     """Return the first tensor that differs, or None if all that both models have agree.
+
+    A tensor that only the scales of its channels refuse differs if the original, with other last
+    bits, is not as far off there.
 
     Args:
         before: The original.
@@ -64,23 +74,55 @@ def find_divergence(
         tolerance: What may differ.
         content: Says which elements of a tensor of a given name and shape are content; None where
             unknown. Only those are compared. Without it, all are.
+        half: The names of tensors that were rounded to float16 on the way.
     """
-
-    def compare_tensors(name: str, ours: Array, theirs: Array) -> OutputDiff | None:
-        return _compare_content(name, case, ours, theirs, tolerance, content)
-
+    comparison = _TensorComparison(case, tolerance, content, half)
     makers = _shared_producers(before.graph, after.graph)
+    first: tuple[str, Array, OutputDiff] | None = None
+    suspects: list[str] = []
     for name, ours, theirs in TensorPairs(before, after, lambda _: None).iter_pairs(list(makers)):
-        if (diff := compare_tensors(name, ours, theirs)) is not None:
-            node = makers[name]
-            makes_integers = node in ops.MAKES_WHOLE_NUMBERS or ours.dtype.kind in "iub"
-            names = [x.name for x in node.inputs if x is not None and x.name in makers]
-            input_gap = (
-                _largest_input_gap(before, after, names, compare_tensors)
-                if makes_integers
-                else None
-            )
-            return Divergence(name, node.name or "", node.op_type, diff, input_gap)
+        if (diff := comparison.find_difference(name, ours, theirs)) is None:
+            continue
+        if comparison.find_difference(name, ours, theirs, by_channel=False) is None:
+            suspects.append(name)
+            continue
+        first = name, ours, diff
+        break
+    first = _first_beyond_noise(before, after, suspects, comparison) or first
+    if first is None:
+        return None
+    name, ours, diff = first
+    node = makers[name]
+    makes_integers = node in ops.MAKES_WHOLE_NUMBERS or ours.dtype.kind in "iub"
+    names = [x.name for x in node.inputs if x is not None and x.name in makers]
+    input_gap = (
+        _largest_input_gap(
+            before, after, names, partial(comparison.find_difference, by_channel=False)
+        )
+        if makes_integers
+        else None
+    )
+    return Divergence(name, node.name or "", node.op_type, diff, input_gap)
+
+
+def _first_beyond_noise(
+    before: ModelRun, after: ModelRun, names: Sequence[str], comparison: "_TensorComparison"
+) -> tuple[str, Array, OutputDiff] | None:
+    """Return the first of some tensors that is further off than the original is by itself."""
+    for start in range(0, len(names), _GROUP):
+        group = names[start : start + _GROUP]
+        noise: dict[str, list[Floats]] = {}
+        for seed in range(_CHANGES):
+            copy, change = change_copy(before.graph, seed)
+            feeds = {name: change(array) for name, array in before.feeds.items()}
+            pairs = TensorPairs(before, ModelRun(copy, copy, feeds), lambda _: None)
+            for name, ours, other in pairs.iter_pairs(group):
+                if ours.shape == other.shape:
+                    noise.setdefault(name, []).append(absolute_difference(ours, other))
+        for name, ours, theirs in TensorPairs(before, after, lambda _: None).iter_pairs(group):
+            diff = comparison.find_difference(name, ours, theirs, noise.get(name, ()))
+            if diff is not None:
+                return name, ours, diff
     return None
 
 
@@ -132,23 +174,67 @@ def _shared_producers(before: ir.Model, after: ir.Model) -> dict[str, ir.Node]:
     return {name: node for name, node in outputs if name and name in after_names}
 
 
-def _compare_content(
-    name: str, case: str, before: Array, after: Array, tolerance: Tolerance, content: Content | None
-) -> OutputDiff | None:
-    if before.dtype.kind in "OUS":
-        return None
-    where: Mask | None = None
-    leave_out: LeaveOut = ""
-    if content is not None:
-        where = content(name, before.shape)
-        leave_out = "not finite" if where is None else "NaN"
-    try:
-        before, after = broadcast_pair(before, after)
-    except ValueError:
-        return compare(name, case, before, after, tolerance)
-    where = where if where is not None and where.shape == before.shape else None
-    free = unmasked_elements(before, after)
-    if free is not None:
-        where = free if where is None else where & free
-    diff = compare(name, case, before, after, tolerance, where=where, leave_out=leave_out)
-    return None if diff.ok else diff
+@dataclass(frozen=True)
+class _TensorComparison:
+    """Compares inner tensors of two models in one case.
+
+    Attributes:
+        case: The name of the case.
+        tolerance: What may differ in a tensor that is computed in float32.
+        content: Says which elements are content.
+        half: The names of tensors that were rounded to float16 on the way.
+    """
+
+    case: str
+    tolerance: Tolerance
+    content: Content | None
+    half: Collection[str]
+
+    def find_difference(
+        self,
+        name: str,
+        before: Array,
+        after: Array,
+        noise: Sequence[Floats] = (),
+        *,
+        by_channel: bool = True,
+    ) -> OutputDiff | None:
+        """Return how a tensor differs by more than it may; None if it does not.
+
+        Args:
+            name: Its name.
+            before: Its array in the original.
+            after: Its array in the repaired model.
+            noise: How far the original differs from itself in several runs.
+            by_channel: Whether each channel is held to its own scale, too.
+        """
+        if before.dtype.kind in "OUS":
+            return None
+        where: Mask | None = None
+        leave_out: LeaveOut = ""
+        tolerance = self.tolerance.for_half() if name in self.half else self.tolerance
+        if self.content is not None:
+            where = self.content(name, before.shape)
+            leave_out = "not finite" if where is None else "NaN"
+        try:
+            before, after = broadcast_pair(before, after)
+        except ValueError:
+            return compare(name, self.case, before, after, tolerance)
+        where = where if where is not None and where.shape == before.shape else None
+        free = unmasked_elements(before, after)
+        if free is not None:
+            where = free if where is None else where & free
+        channels = None
+        if by_channel and before.dtype.kind in "fV":
+            channels = ChannelScales.of_output([(before, where)]).with_noise(noise)
+        diff = compare(
+            name,
+            self.case,
+            before,
+            after,
+            tolerance,
+            where=where,
+            leave_out=leave_out,
+            channels=channels,
+        )
+        return None if diff.ok else diff

@@ -57,8 +57,8 @@ class ForcedBranches:
 
     def run_both(
         self, feeds: Callable[[Case], Feeds]
-    ) -> Iterator[tuple[OriginalRun, dict[str, Array]]]:
-        """Yield the original's run of each forced case, and the repaired model's outputs.
+    ) -> Iterator[tuple[ir.Model, OriginalRun, dict[str, Array]]]:
+        """Yield the original with a branch forced, its run, and the repaired model's outputs.
 
         Args:
             feeds: Returns the inputs of the repaired model for a case.
@@ -76,7 +76,7 @@ class ForcedBranches:
             try:
                 with open_session(after, self._ep) as session:
                     for run in runs:
-                        yield run, session.run(feeds(run.case))
+                        yield before, run, session.run(feeds(run.case))
             except (ModelError, RunError) as error:
                 message = f"the repaired model does not run with {branch} forced: {error}"
                 raise ModelError(message) from error

@@ -3,8 +3,7 @@
 In a quantized model, a repair that is right to the last bits moves a few numbers across the border
 between two integers, and what follows from them by a hundredth. So does anything else: ONNX
 Runtime's optimizations, or a change of the last bit of a weight or an input. What those do to the
-original is measured, and a repaired model may do as much. In any model it is the noise of each
-channel.
+original is measured, and a repaired model may do as much.
 """
 
 import contextlib
@@ -17,11 +16,11 @@ import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.files.model_input import PathOrModel
-from graphfix.proof.allowance import ChannelScales, Floats
+from graphfix.proof.allowance import ChannelScales
 from graphfix.proof.between_roundings import rounds_somewhere
+from graphfix.proof.by_channel import scales_of
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
-from graphfix.proof.other_roundings import change_last_bits, change_results, change_weights
-from graphfix.providers.table import Ep
+from graphfix.proof.other_roundings import change_last_bits, change_weights
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import RunError
@@ -123,8 +122,9 @@ def measure_own_rounding(
         tolerance: The usual tolerance.
         seconds: After how long no other run begins.
         optimize: Whether it is about sessions with ONNX Runtime's optimizations.
-        channels: The scales of the channels of each output, where they count.
+        channels: The scales of the channels of each output; by default those of the runs.
     """
+    usual = scales_of(x for _, outputs in runs for x in outputs.items())
 
     def add_run(cause: str, outputs: Mapping[str, Array], rerun: Mapping[str, Array]) -> None:
         diffs, channel_diffs = (
@@ -132,7 +132,7 @@ def measure_own_rounding(
                 compare(name, "", x, rerun[name], tolerance, channels=scales.get(name))
                 for name, x in outputs.items()
             ]
-            for scales in ({}, channels or {})
+            for scales in (dict[str, ChannelScales](), channels or usual)
         )
         own.add_run(cause, diffs, tolerance, channel_diffs)
 
@@ -152,53 +152,6 @@ def measure_own_rounding(
     return own
 
 
-def measure_noise(
-    source: PathOrModel,
-    graph: ir.Model,
-    run: Run,
-    changes: int,
-    seconds: float,
-    ep: Ep,
-    *,
-    in_half: bool,
-) -> dict[str, list[Floats]]:
-    """Run the original in other ways that compute the same, and return how far it is off.
-
-    Args:
-        source: The original, to load.
-        graph: Its graph.
-        run: The feeds of a case, and what the original returns for them without optimizations.
-        changes: How often it is run with other last bits.
-        seconds: After how long no other run begins.
-        ep: Where the repaired model runs; if the original runs there too, that is one more way.
-        in_half: Whether last bits are those of float16, even where the original has float32.
-
-    Returns:
-        For each output of floats, the absolute differences in each of several runs; NaN where
-        that is no number, and no run of other shapes.
-    """
-    end = time.monotonic() + seconds
-    feeds, outputs = run
-    reruns = [
-        *_rerun_changed(graph, [run], changes, end, optimize=False, results=True, in_half=in_half),
-        *((outputs, x) for x in _rerun(source, [feeds], end, optimize=True)),
-    ]
-    if ep != "cpu":
-        reruns += [(outputs, x) for x in _rerun(source, [feeds], end, optimize=True, ep=ep)]
-    differences: dict[str, list[Floats]] = {}
-    for name, array in outputs.items():
-        if array.dtype.kind in "fV":
-            arrays = [x[name] for _, x in reruns if x[name].shape == array.shape]
-            differences[name] = [_absolute_difference(array, x) for x in arrays]
-    return differences
-
-
-def _absolute_difference(expected: Array, actual: Array) -> Floats:
-    with np.errstate(invalid="ignore"):
-        difference: Floats = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
-    return difference
-
-
 def _rerun_changed(
     graph: ir.Model,
     runs: Sequence[Run],
@@ -206,33 +159,23 @@ def _rerun_changed(
     end: float,
     *,
     optimize: bool,
-    results: bool = False,
-    in_half: bool = False,
 ) -> Iterator[tuple[Mapping[str, Array], Mapping[str, Array]]]:
-    """Yield the outputs of runs, each with what other last bits of weights and inputs make.
-
-    With ``results``, of the results of nodes, too; with ``in_half``, last bits of float16.
-    """
+    """Yield the outputs of runs, each with what other last bits of weights and inputs make."""
     for seed in range(changes):
         rng = np.random.default_rng(seed)
-        feeds = [
-            {name: change_last_bits(x, rng, in_half=in_half) for name, x in y.items()}
-            for y, _ in runs
-        ]
-        copy = change_weights(graph, rng, in_half=in_half)
-        if results:
-            change_results(graph, copy, rng, in_half=in_half)
+        feeds = [{name: change_last_bits(x, rng) for name, x in y.items()} for y, _ in runs]
+        copy = change_weights(graph, rng)
         reruns = _rerun(copy, feeds, end, optimize=optimize)
         yield from zip((outputs for _, outputs in runs), reruns, strict=False)
 
 
 def _rerun(
-    model: PathOrModel, feeds: Sequence[Feeds], end: float, *, optimize: bool, ep: Ep = "cpu"
+    model: PathOrModel, feeds: Sequence[Feeds], end: float, *, optimize: bool
 ) -> Iterator[Mapping[str, Array]]:
     """Yield the outputs for each feeds, until the time has passed or a run fails."""
     with (
         contextlib.suppress(ModelError, RunError),
-        Session(model, ep=ep, optimize=optimize) as session,
+        Session(model, optimize=optimize) as session,
     ):
         for case_feeds in feeds:
             if time.monotonic() > end:

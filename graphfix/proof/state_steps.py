@@ -15,6 +15,7 @@ from graphfix.feeds.case import Array, Case
 from graphfix.feeds.input import all_symbols, single_symbol
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.states import StatePair, carry_states, find_states
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import RunError
 from graphfix.wording import plural
 
@@ -38,6 +39,23 @@ class StepChain:
     states: tuple[StatePair, ...]
     cases: tuple[Case, ...]
     outputs: tuple[Outputs, ...]
+
+    def play(
+        self, model: ir.Model, run: Callable[[Feeds], Outputs], change: Callable[[Array], Array]
+    ) -> Iterator[Outputs]:
+        """Run the steps again, with the states that come of it, and yield the outputs of each.
+
+        Args:
+            model: The graph of the original.
+            run: Runs a model that computes the same.
+            change: Changes an array that is fed, states aside that a step has returned.
+        """
+        states: Feeds = {}
+        for case in self.cases:
+            fed = {name: x for name, x in case.feeds.items() if name not in states}
+            outputs = run({**{name: change(x) for name, x in fed.items()}, **states})
+            yield outputs
+            states = carry_states(self.states, model, outputs) or {}
 
     def __str__(self) -> str:
         shown = ", ".join(map(str, self.states[:2])) + (", ..." if len(self.states) > 2 else "")

@@ -1,5 +1,6 @@
 """Verification: run two models on many inputs and compare every output."""
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -20,19 +21,25 @@ from graphfix.files import io
 from graphfix.files import model_input as given
 from graphfix.paths import StrPath
 from graphfix.proof import output_record
-from graphfix.proof.allowance import USUAL, ChannelScales
-from graphfix.proof.baseline import Baseline, BaselineCache, OriginalRun, Outputs
+from graphfix.proof.allowance import USUAL
+from graphfix.proof.baseline import Baseline, BaselineCache, Channels, OriginalRun, Outputs
 from graphfix.proof.between_roundings import RoundingSegments
 from graphfix.proof.budget import SECONDS, Budget
+from graphfix.proof.by_channel import Diffs, compare_by_channel, scales_of
 from graphfix.proof.compare import Array, Mask, OutputDiff, Tolerance
 from graphfix.proof.declared_shapes import DeclaredShapes, Place
 from graphfix.proof.default_session import DefaultSessionCheck
 from graphfix.proof.first_difference import Divergence, find_divergence
 from graphfix.proof.forced_branches import ForcedBranches
-from graphfix.proof.half_outputs import computes_in_half, count_half_roundings
+from graphfix.proof.half_outputs import (
+    computes_in_half,
+    count_half_roundings,
+    values_behind_half,
+)
 from graphfix.proof.inner_tensors import ModelRun
 from graphfix.proof.interface import list_interface_changes, list_unfit_feeds
 from graphfix.proof.judge import OutputJudge
+from graphfix.proof.state_steps import StepChain
 from graphfix.proof.verdict import Verdict
 from graphfix.providers.table import EVERYWHERE, PROVIDERS, Ep
 from graphfix.runtime.compared_session import Opened, open_session
@@ -44,7 +51,8 @@ from graphfix.runtime.random_nodes import first_random_node, seed_model
 from graphfix.runtime.run_errors import RunError
 
 Progress = Callable[[str], None]
-Diffs = tuple[OutputDiff, ...]
+# Returns the scales of channels with how far the original differs from itself.
+NoisyScales = Callable[[], Channels]
 
 __all__ = [
     "BaselineCache",
@@ -59,6 +67,8 @@ __all__ = [
 
 # The usual number of cases, which progress assumes until the original has run them.
 _USUAL_CASES = 18
+# So many sizes are named at which a graph decides and that no case has.
+_MOST_UNMET = 3
 
 
 class Options(TypedDict, total=False):
@@ -272,7 +282,8 @@ class _Verification:
         """Run a loaded model on one case and compare its outputs."""
         run = self.runs[index]
         self._judge.may_narrow = True
-        return self._compare_channels(run, session.run({**self._repaired_feeds(run.case), **more}))
+        outputs = session.run({**self._repaired_feeds(run.case), **more})
+        return self._compare_channels(run, outputs, functools.partial(self._noisy_channels, run))
 
     def run_after(self) -> Verdict:
         """Run the repaired model on the same inputs and compare."""
@@ -349,13 +360,16 @@ class _Verification:
         """
         for chain in self._original.chains:
             own_states: Feeds = {}
+            own_diffs: list[Diffs] = []
             for case, before in zip(chain.cases, chain.outputs, strict=True):
                 if any(x.cache_length(case.feeds) > x.size for x in self._fixed_caches):
                     break  # the first entries have fallen out of the caches
                 feeds = {**self._repaired_feeds(case), **own_states}
                 outputs = self._run_step(session, case, feeds)
                 step = OriginalRun(case, dict(before))
-                self._diffs_by_case[case.name] = self._compare_as_rounded(step, outputs)
+                noisy = functools.partial(self._noisy_step, chain, len(own_diffs))
+                own_diffs.append(self._compare_as_rounded(step, outputs, noisy))
+                self._diffs_by_case[case.name] = own_diffs[-1]
                 own_states = carry_states(chain.states, self._repaired_model, outputs) or {}
 
     def _compare_forced_branches(self) -> None:
@@ -371,8 +385,12 @@ class _Verification:
         )
         self._forced = forcing.runs
         try:
-            for run, outputs in forcing.run_both(self._repaired_feeds):
-                self._diffs_by_case[run.case.name] = self._compare_as_rounded(run, outputs)
+            for forced, run, outputs in forcing.run_both(self._repaired_feeds):
+                # Its outputs may be of another size than what the other branch returns.
+                scales = scales_of(run.outputs.items())
+                noisy = functools.partial(self._noisy_channels, run, forced, scales)
+                diffs = self._compare_as_rounded(run, outputs, noisy, scales=scales)
+                self._diffs_by_case[run.case.name] = diffs
         except ModelError as error:
             raise _RepairedFailedError(str(error)) from error
         finally:
@@ -414,7 +432,8 @@ class _Verification:
 
     def _compare_run(self, run: OriginalRun, outputs: Outputs) -> Diffs:
         """Compare outputs with the original's; in a quantized model also between its roundings."""
-        diffs = self._compare_channels(run, outputs)
+        noisy = functools.partial(self._noisy_channels, run)
+        diffs = self._compare_channels(run, outputs, noisy)
         worst = max((x for x in diffs if not x.ok), key=lambda x: x.excess_ratio, default=None)
         if worst is None or worst.reason.startswith("has shape"):
             return diffs
@@ -422,7 +441,7 @@ class _Verification:
             run.case.feeds, self._repaired_feeds(run.case)
         )
         if segments.outputs is not None:
-            segment_diffs = self._compare_channels(run, segments.outputs)
+            segment_diffs = self._compare_channels(run, segments.outputs, noisy)
             if all(x.ok for x in segment_diffs):
                 self._judge.notes[
                     f"output {worst.output!r} {worst.reason}, since what is quantized is rounded "
@@ -433,56 +452,78 @@ class _Verification:
             return diffs
         if segments.differing and (self._safety == "exact" or not run.case.is_ragged):
             return diffs  # no rounding is to blame: it differs before one
-        return self._compare_as_rounded(run, outputs, diffs)
+        return self._widen(run, outputs, noisy, diffs)
 
-    def _compare_channels(self, run: OriginalRun, outputs: Mapping[str, Array]) -> Diffs:
-        """Compare outputs, each channel with its own scale and with its noise, if that is due.
+    def _compare_channels(
+        self,
+        run: OriginalRun,
+        outputs: Mapping[str, Array],
+        noisy: NoisyScales,
+        scales: Channels | None = None,
+    ) -> Diffs:
+        """Compare outputs, each channel with its own scale and with its noise, if that is due."""
+        return compare_by_channel(
+            functools.partial(self._judge.compare_case, run, outputs),
+            scales or self._original.channels,
+            noisy,
+        )
 
-        What only the scales of channels refuse is compared again with how far the original differs
-        from itself.
-        """
-        diffs = tuple(self._judge.compare_case(run, outputs, self._original.channels))
-        if all(x.ok for x in diffs):
-            return diffs
-        if not all(x.ok for x in self._judge.compare_case(run, outputs)):
-            return diffs
-        channels = self._noisy_channels(run)
-        return tuple(self._judge.compare_case(run, outputs, channels))
+    def _noisy_channels(
+        self,
+        run: OriginalRun,
+        forced: ir.Model | None = None,
+        scales: Channels | None = None,
+    ) -> Channels:
+        return self._original.noisy_channels(
+            run, self._ep, in_half=self._gate.whole, forced=forced, scales=scales
+        )
 
-    def _noisy_channels(self, run: OriginalRun) -> Mapping[str, ChannelScales]:
-        return self._original.noisy_channels(run, self._ep, in_half=self._gate.whole)
+    def _noisy_step(self, chain: StepChain, step: int) -> Channels:
+        return self._original.noisy_steps(chain, self._ep, in_half=self._gate.whole)[step]
 
     def _compare_optimized(self, run: OriginalRun, outputs: Outputs) -> Diffs:
         """Compare outputs of sessions with all optimizations."""
-        return self._compare_as_rounded(run, outputs, optimize=True)
+        noisy = functools.partial(self._noisy_channels, run)
+        return self._compare_as_rounded(run, outputs, noisy, optimize=True)
 
     def _compare_as_rounded(
         self,
         run: OriginalRun,
         outputs: Outputs,
-        diffs: Diffs | None = None,
+        noisy: NoisyScales,
         *,
         optimize: bool = False,
+        scales: Channels | None = None,
     ) -> Diffs:
         """Compare outputs; a quantized model may differ as far as the original from itself.
 
         Args:
             run: The original's run.
             outputs: The repaired model's outputs.
-            diffs: What holding each channel to its own scale found, where that is done.
+            noisy: Returns the scales of channels with their noise in this run.
             optimize: Whether the sessions have ONNX Runtime's optimizations.
+            scales: The scales of the outputs' channels; by default those over all cases.
         """
-        with_channels = diffs is not None
-        if diffs is None:
-            diffs = tuple(self._judge.compare_case(run, outputs))
+        diffs = self._compare_channels(run, outputs, noisy, scales)
+        return self._widen(run, outputs, noisy, diffs, optimize=optimize)
+
+    def _widen(
+        self,
+        run: OriginalRun,
+        outputs: Outputs,
+        noisy: NoisyScales,
+        diffs: Diffs,
+        *,
+        optimize: bool = False,
+    ) -> Diffs:
+        """Return ``diffs``, or those within what a quantized original differs from itself by."""
         if all(x.ok for x in diffs) or self._options.get("tolerance") is not None:
             return diffs
         own = self._original.own_rounding(self._tolerance, optimize=optimize)
         if own is None:
             return diffs
         judge = replace(self._judge, tolerance=own.widen(self._tolerance))
-        channels = self._noisy_channels(run) if with_channels else None
-        wide_diffs = tuple(judge.compare_case(run, outputs, channels))
+        wide_diffs = tuple(judge.compare_case(run, outputs, noisy()))
         if all(x.ok for x in wide_diffs):
             self._allowance = str(own)
         return wide_diffs
@@ -549,6 +590,7 @@ class _Verification:
             not_tried=(
                 *more_steps,
                 *coverage.missing,
+                *original.unmet[:_MOST_UNMET],
                 *self._untaken,
                 *too_large,
                 *over_budget,
@@ -617,6 +659,7 @@ class _Verification:
             ModelRun(self._before, self._graph, case.feeds),
             ModelRun(self._after, self._repaired_model, self._repaired_feeds(case), self._ep),
             case.name,
-            self._tolerance,
+            self._gate,
             content,
+            values_behind_half(self._graph),
         )

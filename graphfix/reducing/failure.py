@@ -11,7 +11,11 @@ from graphfix.core import Check
 from graphfix.engine.pipeline import run as run_passes
 from graphfix.errors import GraphfixError, ModelError
 from graphfix.graph.dims import contradicts_shape
-from graphfix.proof.compare import Tolerance, compare
+from graphfix.proof.allowance import USUAL
+from graphfix.proof.budget import Budget
+from graphfix.proof.by_channel import ChannelRule, OutputPair, Scales
+from graphfix.proof.compare import Tolerance
+from graphfix.proof.noise import Noise, NoiseSource
 from graphfix.providers.directml import hresult
 from graphfix.providers.table import Ep
 from graphfix.reducing.candidate import Candidate
@@ -71,7 +75,7 @@ class Trial:
     ep: Ep
     against: Ep = "cpu"
     passes: Sequence[Check] = ()
-    tolerance: Tolerance = Tolerance()  # noqa: RUF009  (it is frozen)
+    tolerance: Tolerance = USUAL
     slower_than: float | None = None
     needs_reference: bool = True
     takes_contradictions: bool = False
@@ -110,7 +114,7 @@ class Trial:
         if self.slower_than is not None:
             text = f"a run takes {seconds:.3g} s"
             return Failure("slow", "", text) if seconds > self.slower_than else None
-        return self._worst_difference(expected, outputs)
+        return self._worst_difference(candidate, expected, outputs)
 
     def is_same(self, first: Failure, other: Failure | None) -> bool:
         """Return whether two models fail in the same way.
@@ -151,12 +155,23 @@ class Trial:
         return repaired
 
     def _worst_difference(
-        self, expected: Mapping[str, Array], outputs: Mapping[str, Array]
+        self,
+        candidate: Candidate,
+        expected: Mapping[str, Array],
+        outputs: Mapping[str, Array],
     ) -> Failure | None:
+        # Not where it fails: there the reference would differ from itself by as much.
+        noise = NoiseSource(candidate.model, candidate.model, as_used=False)
+
+        def measure_noise(_: str, scales: Scales) -> Noise:
+            return noise.measure_case(candidate.feeds, expected, scales, Budget().part)
+
         missing = expected.keys() - outputs.keys()
         if missing:
             return Failure("fails", "missing output", f"there is no output {min(missing)!r}")
-        diffs = [compare(x, "", y, outputs[x], self.tolerance) for x, y in expected.items()]
+        pairs = [OutputPair(x, "", y, outputs[x]) for x, y in expected.items()]
+        rule = ChannelRule(self.tolerance, measure_noise=measure_noise)
+        diffs = rule.compare_pairs(pairs)
         failed = [x for x in diffs if not x.ok]
         if not failed:
             return None

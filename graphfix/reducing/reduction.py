@@ -18,6 +18,7 @@ from graphfix.feeds.user_feeds import read_feeds
 from graphfix.files import atomic_file, byte_ranges, io
 from graphfix.files.model_input import Dims, ModelLike, as_model, sizes_by_dim
 from graphfix.paths import StrPath
+from graphfix.proof.allowance import USUAL
 from graphfix.proof.budget import SECONDS, SearchBudget
 from graphfix.proof.compare import Tolerance
 from graphfix.providers.table import PROVIDERS, Ep
@@ -159,7 +160,7 @@ def reduce(
     read_files = io.input_files(given)
     read_files += [Path(feeds)] if isinstance(feeds, (str, os.PathLike)) else []
     whole = with_types(given)
-    trial = Trial(ep, against, resolve_passes(passes), tolerance or Tolerance(), slower_than)
+    trial = Trial(ep, against, resolve_passes(passes), tolerance or USUAL, slower_than)
     tell("looking for inputs with which it fails")
     candidate, failure, trial = _first_failure(whole, trial, feeds, dims)
     search = ReductionSearch(trial, candidate, failure, SearchBudget(_MOST_TRIES, budget), tell)

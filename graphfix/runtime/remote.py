@@ -6,6 +6,8 @@ A graph that kills it is a result like any other; the next run gets a fresh proc
 
 import contextlib
 import json
+import math
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +25,8 @@ from graphfix.runtime.time_limits import SECONDS, run_seconds
 _OPEN_SECONDS = 600.0
 _RUN_SECONDS = 600.0
 _MOST_RUNS = 10_000
+# So long is true what a process may still take; to ask takes as long as a small model runs.
+_MEMORY_SECONDS = 0.2
 
 
 class RemoteSession(Closable):
@@ -66,6 +70,7 @@ class RemoteSession(Closable):
     ) -> None:
         self._runner = runner
         self._bounded = bounded
+        self._memory, self._memory_asked = 0, -math.inf
         self._scratch: ScratchFolder | None = None
         self._worker: Worker | None = None
         self._unless_closed: weakref.finalize[[int], RemoteSession] | None = None
@@ -112,6 +117,7 @@ class RemoteSession(Closable):
 
     def _open_session(self) -> None:
         self._worker = worker = worker_for(self._runner)
+        self._memory_asked = -math.inf
         self._id = worker.reserve_session()
         request = {**self._request, **self._memory_limit(), "id": self._id}
         try:
@@ -120,6 +126,7 @@ class RemoteSession(Closable):
             worker.release_session()
             self._worker = None
             raise run_errors.as_load_error(error) from error
+        self._memory_asked = -math.inf  # its weights have taken some
         self._unless_closed = weakref.finalize(self, worker.forget_session, self._id)
         self._unless_closed.atexit = False
         self.inputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["inputs"])
@@ -129,7 +136,12 @@ class RemoteSession(Closable):
         self.provider = str(answer["provider"])
 
     def _memory_limit(self) -> dict[str, int | None]:
-        return {"memory": memory_need.available_memory() if self._bounded else None}
+        if not self._bounded:
+            return {"memory": None}
+        now = time.monotonic()
+        if now - self._memory_asked > _MEMORY_SECONDS:
+            self._memory_asked, self._memory = now, memory_need.available_memory()
+        return {"memory": self._memory}
 
     def machine_facts(self) -> dict[str, str]:
         """Return facts about the machine: adapter, driver, processors, clock."""

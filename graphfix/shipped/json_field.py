@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
@@ -113,9 +114,8 @@ class JsonField:
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     entries = dict(pairs)
     if len(entries) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(x for x in keys if keys.count(x) > 1)
-        raise ValueError(f"the key {twice!r:.80} is there twice")
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(f"the key {counts.most_common(1)[0][0]!r:.80} is there twice")
     return entries
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from graphfix.files import io
 from graphfix.job.comparing import passes_between
 from graphfix.job.rounding_search import rounding_tolerance
+from graphfix.proof.by_channel import ChannelRule
 from graphfix.proof.compare import Tolerance
-from graphfix.proof.half_outputs import computes_in_half
 from graphfix.shipped.manifest import Manifest
 
 
@@ -18,13 +18,11 @@ class Allowance:
     """How far a folder may differ.
 
     Attributes:
-        tolerance: The tolerance of the proof.
-        usual: The tolerance where nothing is rounded.
+        rule: What may differ in each output, noise aside.
         own_rounding: Whether a quantized model may differ as far as it does from itself.
     """
 
-    tolerance: Tolerance
-    usual: Tolerance
+    rule: ChannelRule
     own_rounding: bool
 
     @classmethod
@@ -40,8 +38,9 @@ class Allowance:
             tolerance: What the user says.
         """
         original = io.load(source)
-        usual = Tolerance().for_half() if computes_in_half(original) else Tolerance()
+        rule = ChannelRule.between([original], tolerance)
         container = io.load(folder / manifest.containers[0].file)
         rounds = rounding_tolerance(passes_between(original, container))
-        own_rounding = tolerance is None and rounds is None
-        return cls(tolerance or rounds or usual, usual, own_rounding)
+        if tolerance is None and rounds is not None:
+            return cls(rule.with_tolerance(rounds), own_rounding=False)
+        return cls(rule, own_rounding=tolerance is None)

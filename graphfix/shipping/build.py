@@ -12,8 +12,6 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import onnx_ir as ir
-
 from graphfix.engine import pipeline
 from graphfix.feeds.states import StatePair
 from graphfix.files import atomic_file, io
@@ -24,8 +22,8 @@ from graphfix.job.remaining_findings import compare_hazards
 from graphfix.job.rounding_search import MARGINS, is_hopeless, rounding_tolerance
 from graphfix.lengths.length_input import LengthInput
 from graphfix.paths import StrPath, require_path
+from graphfix.proof.allowance import USUAL
 from graphfix.proof.compare import Tolerance
-from graphfix.proof.half_outputs import computes_in_half
 from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.python import require_provider
@@ -131,7 +129,7 @@ def ship(
     spec = passes or default_passes(float16=float16)
     model = fix_inputs(model, spec)
     facts = read_facts(model, str(source), containers, axis, constants_of(source, model))
-    usual = _tolerance_without_rounding(model, tolerance)
+    usual = USUAL if tolerance is None or tolerance.whole else tolerance
     order = ShipOrder(
         source, facts, spec, usual, usual, ep, tell, allows_own_rounding=tolerance is None
     )
@@ -139,13 +137,6 @@ def ship(
     order = dataclasses.replace(order, tolerance=allowed)
     result = _ship_at_margins(order, folder)
     return result if result.ok or strict else _ship_without_culprits(order, folder, result)
-
-
-def _tolerance_without_rounding(model: ir.Model, tolerance: Tolerance | None) -> Tolerance:
-    """Return what may differ where no pass rounds; ``tolerance`` is what the user said."""
-    if tolerance is not None and not tolerance.whole:
-        return tolerance
-    return Tolerance().for_half() if computes_in_half(model) else Tolerance()
 
 
 def _ship_at_margins(order: ShipOrder, folder: Path) -> Shipped:
@@ -201,7 +192,7 @@ def _ship_once(order: ShipOrder, folder: Path) -> Shipped:
         if all(x.verdict.ok for x in padding):
             tell("proving what a session gives")
             session_proof = prove_end_to_end(
-                scratch, facts.clips, order.tolerance, order.own_rounding
+                scratch, facts.clips, order.clip_rule(), order.own_rounding
             )
         return Shipped(
             folder=None,

@@ -13,6 +13,8 @@ from graphfix.feeds.clips import ClipMaker
 from graphfix.feeds.signature import Signature
 from graphfix.files import io
 from graphfix.proof.budget import Budget
+from graphfix.proof.by_channel import OutputPair, Scales
+from graphfix.proof.noise import Noise, NoiseSource
 from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
 from graphfix.providers.table import Ep
 from graphfix.runtime.compared_session import open_original, open_session
@@ -22,7 +24,7 @@ from graphfix.runtime.remote import RemoteSession
 from graphfix.shipped.container_fit import ClipFit, join_clips, length_of, rows_in
 from graphfix.shipped.manifest import Container, Manifest
 from graphfix.shipping.allowance import Allowance
-from graphfix.shipping.end_to_end import OutputPair, SessionProof, compare_outputs
+from graphfix.shipping.end_to_end import SessionProof, compare_outputs
 from graphfix.shipping.remote_runs import RemoteRunner
 from graphfix.shipping.stream_cost import (
     Workload,
@@ -106,7 +108,7 @@ def compare_clips(
         originals = [session.run(clip) for clip in clips]
     pairs: list[OutputPair] = []
     with RemoteRunner(folder, lambda path: open_session(path, ep)) as runner:
-        for clip, expected in zip(clips, originals, strict=True):
+        for number, (clip, expected) in enumerate(zip(clips, originals, strict=True)):
             length = length_of(manifest, clip)
             container = _smallest_container(manifest, length)
             fit = ClipFit(manifest, container, length)
@@ -114,11 +116,12 @@ def compare_clips(
             runner.open_container(container)
             outputs = runner.run_container(container, feeds)
             pairs += [
-                (
+                OutputPair(
                     x.name,
                     f"clip of {length}",
                     expected[x.name],
                     fit.cut_output(x, outputs[x.name], 0),
+                    str(number),
                 )
                 for x in manifest.outputs
             ]
@@ -129,9 +132,15 @@ def compare_clips(
             return None
         runs = [*zip(clips, originals, strict=True)]
         model, seconds = io.load(source), Budget().part
-        return measure_own_rounding(source, model, runs, allowed.tolerance, seconds, optimize=True)
+        tolerance = allowed.rule.tolerance
+        return measure_own_rounding(source, model, runs, tolerance, seconds, optimize=True)
 
-    return compare_outputs(pairs, allowed.tolerance, measure)
+    def measure_noise(number: str, scales: Scales) -> Noise:
+        noise = NoiseSource(source, io.load(source), ep, allowed.rule.tolerance.whole)
+        clip, expected = clips[int(number)], originals[int(number)]
+        return noise.measure_case(clip, expected, scales, Budget().part)
+
+    return compare_outputs(pairs, replace(allowed.rule, measure_noise=measure_noise), measure)
 
 
 def _smallest_container(manifest: Manifest, length: int) -> Container:

@@ -19,7 +19,9 @@ from graphfix.job.fault_search import tensors_of
 from graphfix.job.rounding_search import MARGINS, Calibration
 from graphfix.probing.padded import PaddedVerdict, padded
 from graphfix.proof.budget import Budget
+from graphfix.proof.by_channel import ChannelRule, Scales
 from graphfix.proof.compare import Tolerance
+from graphfix.proof.noise import Noise, NoiseSource
 from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
 from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.shipping.derived_dims import write_derived_dims
@@ -148,6 +150,22 @@ class ShipOrder:
             self.source, self.load_original(), runs, self.tolerance, seconds, optimize=True
         )
 
+    def clip_rule(self) -> ChannelRule:
+        """Return what may differ in the clips of a session, whose keys are their numbers."""
+        original = self.load_original()
+        noise_source = NoiseSource(self.source, original, in_half=self.tolerance.whole)
+
+        def measure_clip(number: str, scales: Scales) -> Noise:
+            clip = self.facts.clips[int(number)]
+            return noise_source.measure_case(clip.feeds, clip.outputs, scales, Budget().part)
+
+        return ChannelRule.between([original], self._given_tolerance, measure_clip)
+
+    @property
+    def _given_tolerance(self) -> Tolerance | None:
+        """Return the tolerance where it is not the usual one, which depends on the output."""
+        return None if self._measures_rounding else self.tolerance
+
     @property
     def _measures_rounding(self) -> bool:
         return self.allows_own_rounding and self.tolerance == self.usual
@@ -209,7 +227,7 @@ class ShipOrder:
             dims=dims,
             container=size,
             axis=f"{facts.axis.input}.{facts.axis.axis}",
-            tolerance=None if self._measures_rounding else self.tolerance,
+            tolerance=self._given_tolerance,
             ep=ep,
             progress=lambda step: self.tell(f"proving {name} on {PROVIDERS[ep].label} {step}"),
         )

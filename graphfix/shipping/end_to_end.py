@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphfix.probing.unpadded import Clip
-from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
+from graphfix.proof.by_channel import ChannelRule, OutputPair
+from graphfix.proof.compare import OutputDiff
 from graphfix.proof.own_rounding import OwnRounding
 from graphfix.runtime.isolated_call import call_in_worker
 from graphfix.runtime.port import Feeds
@@ -14,8 +15,6 @@ from graphfix.runtime.run_errors import RunError
 from graphfix.runtime.time_limits import run_seconds
 from graphfix.wording import plural
 
-# An output, the clip or step, its values on the original and on what is shipped.
-OutputPair = tuple[str, str, Array, Array]
 # To make a session of a container, the first time that a clip needs it.
 _SESSION_SECONDS = 600.0
 
@@ -88,7 +87,7 @@ def open_isolated_session(folder: Path) -> Iterator[Callable[[str, Feeds, str], 
 def prove_end_to_end(
     folder: Path,
     clips: Sequence[Clip],
-    tolerance: Tolerance,
+    rule: ChannelRule,
     measure: Callable[[], OwnRounding | None] = lambda: None,
 ) -> SessionProof:
     """Run clips through a session on the CPU, and compare the outputs, shapes included.
@@ -96,44 +95,43 @@ def prove_end_to_end(
     Args:
         folder: What is shipped.
         clips: The clips, and what the original gives for them.
-        tolerance: What may differ.
+        rule: What may differ; the keys of its noise are the numbers of the clips.
         measure: Returns how far the original differs from itself; asked if something differs.
     """
     pairs: list[OutputPair] = []
     with open_isolated_session(folder) as ask:
-        for clip in clips:
+        for number, clip in enumerate(clips):
             try:
                 outputs = ask("run", clip.feeds, "running a clip")
             except RunError as error:
                 reason = f"a clip of {clip.length} does not run: {error}"
-                return SessionProof(False, _compare_pairs(pairs, tolerance), reason)
+                return SessionProof(False, rule.compare_pairs(pairs), reason)
             case = f"clip of {clip.length}"
-            pairs += [(name, case, clip.outputs[name], x) for name, x in outputs.items()]
-    return compare_outputs(pairs, tolerance, measure)
+            pairs += [
+                OutputPair(name, case, clip.outputs[name], x, str(number))
+                for name, x in outputs.items()
+            ]
+    return compare_outputs(pairs, rule, measure)
 
 
 def compare_outputs(
     pairs: Sequence[OutputPair],
-    tolerance: Tolerance,
+    rule: ChannelRule,
     measure: Callable[[], OwnRounding | None] = lambda: None,
     of: str = "clip",
 ) -> SessionProof:
-    """Compare outputs with the original's.
+    """Compare all outputs; a quantized model may differ as far as the original from itself.
 
     Args:
-        pairs: The name of each output, the clip or step, and its values: original, then shipped.
-        tolerance: What may differ.
+        pairs: The outputs.
+        rule: What may differ.
         measure: Returns how far the original differs from itself; asked if something differs.
         of: What was run, a clip or a step.
     """
-    diffs = _compare_pairs(pairs, tolerance)
+    diffs = rule.compare_pairs(pairs)
     ok = bool(diffs) and all(x.ok for x in diffs)
     if ok or not diffs or (own := measure()) is None:
         return SessionProof(ok, diffs, of=of)
-    wide_diffs = _compare_pairs(pairs, own.widen(tolerance))
+    wide_diffs = rule.with_tolerance(own.widen(rule.tolerance)).compare_pairs(pairs)
     ok = all(x.ok for x in wide_diffs)
     return SessionProof(ok, wide_diffs, of=of, allowance=str(own) if ok else "")
-
-
-def _compare_pairs(pairs: Sequence[OutputPair], tolerance: Tolerance) -> tuple[OutputDiff, ...]:
-    return tuple(compare(*pair, tolerance) for pair in pairs)

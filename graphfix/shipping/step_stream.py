@@ -29,7 +29,11 @@ from graphfix.shipping.end_to_end import SessionProof
 from graphfix.shipping.remote_runs import RemoteRunner
 from graphfix.shipping.shipped_plan import stream_plan_of
 from graphfix.shipping.stream_cost import StreamCost, Workload
-from graphfix.shipping.stream_proof import measure_own_rounding, prove_on_provider
+from graphfix.shipping.stream_proof import (
+    measure_own_rounding,
+    noise_of_steps,
+    prove_on_provider,
+)
 from graphfix.shipping.stream_steps import SequenceRunner, StepSequence
 
 _PROMPT = 37
@@ -118,9 +122,12 @@ class TimedSteps:
         def measure() -> OwnRounding | None:
             if manifest.stream is None or manifest.stream.joins or not allowed.own_rounding:
                 return None
-            return measure_own_rounding(self._source, [self._sequence], allowed.tolerance, run_copy)
+            tolerance = allowed.rule.tolerance
+            return measure_own_rounding(self._source, [self._sequence], tolerance, run_copy)
 
-        return prove_on_provider(folder, [self._sequence], allowed.tolerance, ep, measure)
+        noise = noise_of_steps(self._source, [self._sequence], run_copy)
+        rule = replace(allowed.rule, measure_noise=noise)
+        return prove_on_provider(folder, [self._sequence], rule, ep, measure)
 
     def original_workload(self, runs: Path, runner: Runner) -> Workload:
         """Return the steps on the original, or on its repaired copy, as a workload."""

@@ -21,8 +21,8 @@ from graphfix.feeds.states import StatePair, expand_state_globs
 from graphfix.files import atomic_file, io
 from graphfix.job.remaining_findings import compare_hazards
 from graphfix.job.rounding_search import MARGINS, Calibration, rounding_tolerance
+from graphfix.proof.by_channel import ChannelRule
 from graphfix.proof.compare import Tolerance
-from graphfix.proof.half_outputs import computes_in_half
 from graphfix.proof.own_rounding import OwnRounding
 from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.runtime.port import Feeds
@@ -45,6 +45,7 @@ from graphfix.shipping.stream_plan import StreamPlan
 from graphfix.shipping.stream_proof import (
     Measure,
     measure_own_rounding,
+    noise_of_steps,
     prove,
     prove_on_provider,
 )
@@ -69,10 +70,12 @@ class StreamUse:
         streaming: How, without caches and states.
         steps: The steps, with the original's outputs.
         measure: Returns how far a quantized original differs from itself in these steps.
+        rule: What may differ.
     """
 
     streaming: Streaming
     steps: tuple[StepSequence, ...]
+    rule: ChannelRule
     measure: Measure = lambda: None
 
 
@@ -85,7 +88,7 @@ class StreamOrder:
         plan: The plan of its states and containers.
         spec: The passes, as text; sizes are filled in.
         tie: How long a mask is that nothing in the graph relates to another input.
-        tolerance: The tolerance of the proof.
+        rule: What may differ, noise aside.
         ep: Where the containers are proved besides the CPU.
         tell: Called with a short text at each step.
         constants: What the original is fed in each step besides.
@@ -96,7 +99,7 @@ class StreamOrder:
     plan: StreamPlan
     spec: str
     tie: Tie
-    tolerance: Tolerance
+    rule: ChannelRule
     ep: Ep
     tell: pipeline.Progress
     constants: Feeds
@@ -144,7 +147,7 @@ class StreamOrder:
         return {x: self.plan.containers[0][x] for x in first.names.values()}
 
     def _run_passes(self, model: ir.Model, passes: Sequence[Check]) -> Report:
-        settle = Calibration(passes, {}, None, self.tolerance, self.tell, MARGINS[0])
+        settle = Calibration(passes, {}, None, self.rule.tolerance, self.tell, MARGINS[0])
         return pipeline.run(model, passes, settle=settle)
 
     def play_original(self, joins: bool, may_roll: bool) -> PlayedSequences:
@@ -163,13 +166,18 @@ class StreamOrder:
         """
         if not self.allows_own_rounding:
             return None
+        rerun = functools.partial(self._run_copy, joins=False, may_roll=may_roll)
+        return measure_own_rounding(self.source, steps, self.rule.tolerance, rerun)
 
-        def run_copy(model: ir.Model) -> Sequence[StepSequence]:
-            return run_sequences(self.plan, model, self.constants, joins=False, may_roll=may_roll)[
-                0
-            ]
+    def rule_for_steps(
+        self, steps: Sequence[StepSequence], *, joins: bool, may_roll: bool
+    ) -> ChannelRule:
+        """Return what may differ in steps, by how far the original is off in them by itself."""
+        rerun = functools.partial(self._run_copy, joins=joins, may_roll=may_roll)
+        return replace(self.rule, measure_noise=noise_of_steps(self.source, steps, rerun))
 
-        return measure_own_rounding(self.source, steps, self.tolerance, run_copy)
+    def _run_copy(self, model: ir.Model, *, joins: bool, may_roll: bool) -> Sequence[StepSequence]:
+        return run_sequences(self.plan, model, self.constants, joins=joins, may_roll=may_roll)[0]
 
     def passes_at(self, container: Mapping[str, int], fixed_caches: Sequence[str]) -> list[Check]:
         """Return the passes, with those that fix a container's sizes before the late passes."""
@@ -240,12 +248,12 @@ def ship_stream(
     model = fix_and_fold_inputs(model, spec)
     states = expand_state_globs(model, states)
     plan, constants, tie = choose_running_plan(source, model, containers, cache, states, axis)
-    usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
-    order = StreamOrder(source, plan, spec, tie, usual, ep, tell, constants, tolerance is None)
+    rule = ChannelRule.between([model], tolerance)
+    order = StreamOrder(source, plan, spec, tie, rule, ep, tell, constants, tolerance is None)
     rounds = rounding_tolerance(order.passes_at(plan.containers[0], plan.fixed_caches))
     order = replace(
         order,
-        tolerance=tolerance or rounds or usual,
+        rule=rule if tolerance or rounds is None else rule.with_tolerance(rounds),
         allows_own_rounding=tolerance is None and rounds is None,
     )
     play_original = functools.cache(order.play_original)
@@ -281,11 +289,12 @@ def _possible_uses(
         for joined, filled in options[:1] if strict else options:
             steps, rolls = play(joined, may_roll)
             streaming = Streaming((), (), rolls, filled, joined)
+            rule = order.rule_for_steps(steps, joins=joined, may_roll=may_roll)
             if joined:
-                yield StreamUse(streaming, steps)
+                yield StreamUse(streaming, steps, rule)
             else:  # the same numbers are rounded together
                 measure = functools.partial(order.measure_own_rounding, steps, may_roll=may_roll)
-                yield StreamUse(streaming, steps, measure)
+                yield StreamUse(streaming, steps, rule, measure)
             rolled = rolled or rolls
         if not rolled or strict:
             return
@@ -326,12 +335,12 @@ def _ship_once(order: StreamOrder, folder: Path, uses: Iterable[StreamUse]) -> S
             manifest = replace(manifest, stream=stream)
             atomic_file.write_text(scratch / NAME, manifest.to_text())
             tell("proving what a stream gives")
-            proof = prove(scratch, steps, order.tolerance, use.measure)
+            proof = prove(scratch, steps, use.rule, use.measure)
             if proof.ok:
                 break
         if proof.ok and order.ep != "cpu":
             tell(f"proving what a stream gives on {PROVIDERS[order.ep].label}")
-            device_proof = prove_on_provider(scratch, steps, order.tolerance, order.ep, use.measure)
+            device_proof = prove_on_provider(scratch, steps, use.rule, order.ep, use.measure)
             proof = replace(device_proof, diffs=(*proof.diffs, *device_proof.diffs))
         return Shipped(
             folder=None,

@@ -1,5 +1,6 @@
 """The proof of a stream: step by step against the original, whose caches grow."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,18 +8,21 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.errors import FeedError
+from graphfix.errors import FeedError, ModelError
 from graphfix.files import io
+from graphfix.proof.allowance import ChannelScales
 from graphfix.proof.between_roundings import rounds_somewhere
-from graphfix.proof.compare import OutputDiff, Tolerance, compare
+from graphfix.proof.by_channel import ChannelRule, MeasureNoise, OutputPair, Scales, scales_of
+from graphfix.proof.compare import Tolerance, compare
+from graphfix.proof.noise import Noise, add_differences, change_copy, count_runs
 from graphfix.proof.other_roundings import change_weights
 from graphfix.proof.own_rounding import OwnRounding
 from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.runtime.compared_session import open_session
-from graphfix.runtime.port import Array, Feeds
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.run_errors import RunError
 from graphfix.shipped.stream import Stream
-from graphfix.shipping.end_to_end import SessionProof, open_isolated_session
+from graphfix.shipping.end_to_end import SessionProof, compare_outputs, open_isolated_session
 from graphfix.shipping.remote_runs import RemoteRunner
 from graphfix.shipping.stream_steps import StepSequence
 
@@ -34,7 +38,7 @@ Measure = Callable[[], OwnRounding | None]
 def prove(
     folder: Path,
     steps: Sequence[StepSequence],
-    tolerance: Tolerance,
+    rule: ChannelRule,
     measure: Measure = lambda: None,
 ) -> SessionProof:
     """Run the sequences through a stream of a session on the CPU, and compare the outputs.
@@ -42,7 +46,7 @@ def prove(
     Args:
         folder: What is shipped.
         steps: The sequences, with the original's outputs.
-        tolerance: What may differ.
+        rule: What may differ; the keys of its noise are the names of the sequences' steps.
         measure: Asked only if something differs.
     """
     with open_isolated_session(folder) as ask:
@@ -54,13 +58,13 @@ def prove(
                 arrays |= {f"{index}/{k}": x for k, x in feeds.items()}
             return ask("play", arrays, f"running {sequence.name}")
 
-        return _compare_sequences(steps, play_sequence, tolerance, measure)
+        return _compare_sequences(steps, play_sequence, rule, measure)
 
 
 def prove_on_provider(
     folder: Path,
     steps: Sequence[StepSequence],
-    tolerance: Tolerance,
+    rule: ChannelRule,
     ep: Ep,
     measure: Measure = lambda: None,
 ) -> SessionProof:
@@ -73,7 +77,7 @@ def prove_on_provider(
                 "refused": np.array(True),
             }
 
-        proof = _compare_sequences(steps, play_sequence, tolerance, measure)
+        proof = _compare_sequences(steps, play_sequence, rule, measure)
     return replace(proof, reason=proof.reason and f"on {PROVIDERS[ep].label}, {proof.reason}")
 
 
@@ -95,54 +99,93 @@ def measure_own_rounding(
     if not rounds_somewhere(model):
         return None
     own = OwnRounding()
+    cause = "other last bits of its weights"
+    scales = scales_of(x for y in expected for outputs in y.outputs for x in outputs.items())
     for seed in range(_CHANGES):
         changed = run(change_weights(model, np.random.default_rng(seed)))
         for sequence, other in zip(expected, changed, strict=True):
             for outputs, other_outputs in zip(sequence.outputs, other.outputs, strict=True):
-                diffs = [compare(k, "", x, other_outputs[k], tolerance) for k, x in outputs.items()]
-                own.add_run("other last bits of its weights", diffs, tolerance)
+                diffs, channel_diffs = (
+                    [
+                        compare(k, "", x, other_outputs[k], tolerance, channels=channels.get(k))
+                        for k, x in outputs.items()
+                    ]
+                    for channels in (dict[str, ChannelScales](), scales)
+                )
+                own.add_run(cause, diffs, tolerance, channel_diffs)
     return own
+
+
+def noise_of_steps(source: Path, expected: Sequence[StepSequence], run: Rerun) -> MeasureNoise:
+    """Return what measures how far the original differs from itself in a step of a sequence.
+
+    All sequences are run again, with other last bits of its weights and results, when the first
+    step is asked for.
+
+    Args:
+        source: The original.
+        expected: The sequences, with its outputs.
+        run: Runs the sequences on a copy.
+    """
+    noise: dict[str, Noise] = {}
+
+    def measure_step(step: str, scales: Scales) -> Noise:
+        if not noise:
+            model = io.load(source)
+            for seed in range(count_runs(scales, expected[0].outputs[0])):
+                copy, _ = change_copy(model, seed)
+                with contextlib.suppress(FeedError, ModelError, RunError):
+                    for sequence, other in zip(expected, run(copy), strict=False):
+                        _add_noise(noise, sequence, other)
+        return noise.get(step, {})
+
+    return measure_step
+
+
+def _add_noise(noise: dict[str, Noise], sequence: StepSequence, other: StepSequence) -> None:
+    for index, steps in enumerate(zip(sequence.outputs, other.outputs, strict=False)):
+        outputs, other_outputs = (
+            {name: x[_valid_part(sequence, index, x.ndim)] for name, x in step.items()}
+            for step in steps
+        )
+        step_noise = noise.setdefault(_step_name(sequence, index), {})
+        add_differences(step_noise, outputs, other_outputs)
 
 
 def _compare_sequences(
     steps: Sequence[StepSequence],
     play: Callable[[StepSequence], Feeds],
-    tolerance: Tolerance,
+    rule: ChannelRule,
     measure: Measure,
 ) -> SessionProof:
-    pairs: list[tuple[str, str, Array, Array]] = []
+    pairs: list[OutputPair] = []
     for sequence in steps:
         try:
             actual = play(sequence)
         except (RunError, FeedError) as error:
             reason = f"{sequence.name}: {error}"
-            return SessionProof(False, _compare_pairs(pairs, tolerance), reason, "step")
+            return SessionProof(False, rule.compare_pairs(pairs), reason, "step")
         pairs += _paired_outputs(sequence, actual)
         if not actual["refused"]:
             reason = "a step behind full caches is run, and what falls out of them is seen"
-            return SessionProof(False, _compare_pairs(pairs, tolerance), reason, "step")
-    diffs = _compare_pairs(pairs, tolerance)
-    ok = bool(diffs) and all(x.ok for x in diffs)
-    if ok or not diffs or (own := measure()) is None:
-        return SessionProof(ok, diffs, of="step")
-    wide_diffs = _compare_pairs(pairs, own.widen(tolerance))
-    ok = all(x.ok for x in wide_diffs)
-    return SessionProof(ok, wide_diffs, of="step", allowance=str(own) if ok else "")
+            return SessionProof(False, rule.compare_pairs(pairs), reason, "step")
+    return compare_outputs(pairs, rule, measure, "step")
 
 
-def _paired_outputs(
-    sequence: StepSequence, actual: Feeds
-) -> Iterator[tuple[str, str, Array, Array]]:
+def _paired_outputs(sequence: StepSequence, actual: Feeds) -> Iterator[OutputPair]:
     """Yield each output of each step beside the original's, without what padding gives."""
     for index, outputs in enumerate(sequence.outputs):
-        case = f"step {index + 1} of {sequence.name}"
+        case = _step_name(sequence, index)
         for name, array in outputs.items():
-            padding = sequence.padded_entries if not index and array.ndim > 1 else 0
-            valid = (slice(None), slice(padding, None)) if padding else ()
-            yield name, case, array[valid], actual[f"{index}/{name}"][valid]
+            valid = _valid_part(sequence, index, array.ndim)
+            yield OutputPair(name, case, array[valid], actual[f"{index}/{name}"][valid], case)
 
 
-def _compare_pairs(
-    pairs: Sequence[tuple[str, str, Array, Array]], tolerance: Tolerance
-) -> tuple[OutputDiff, ...]:
-    return tuple(compare(*pair, tolerance) for pair in pairs)
+def _step_name(sequence: StepSequence, index: int) -> str:
+    return f"step {index + 1} of {sequence.name}"
+
+
+def _valid_part(sequence: StepSequence, index: int, rank: int) -> tuple[slice, ...]:
+    """Return what of an output does not come from padding in front."""
+    padding = sequence.padded_entries if not index and rank > 1 else 0
+    return (slice(None), slice(padding, None)) if padding else ()

@@ -12,6 +12,7 @@ from graphfix.errors import ModelError
 from graphfix.files import io
 from graphfix.graph.dims import name_dims
 from graphfix.paths import StrPath, require_path
+from graphfix.proof.allowance import USUAL
 from graphfix.proof.compare import Tolerance
 from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.runtime.own_errors import raises_own_errors
@@ -157,8 +158,8 @@ class _FolderVerifier:
             self.source,
             facts,
             spec,
-            allowed.tolerance,
-            allowed.usual,
+            allowed.rule.tolerance,
+            USUAL,
             self.ep,
             self.tell,
             allows_own_rounding=allowed.own_rounding,
@@ -169,7 +170,7 @@ class _FolderVerifier:
             for provider in dict.fromkeys(("cpu", self.ep))
         ]
         self.tell("proving what a session gives")
-        session = prove_end_to_end(self.folder, facts.clips, allowed.tolerance, order.own_rounding)
+        session = prove_end_to_end(self.folder, facts.clips, order.clip_rule(), order.own_rounding)
         return FolderProof(self.folder, tuple(padding), session, self._remarks())
 
     def prove_steps(self, stream: Streaming) -> FolderProof:
@@ -183,7 +184,7 @@ class _FolderVerifier:
             plan,
             passes_of(manifest),
             tie,
-            allowed.tolerance,
+            allowed.rule,
             self.ep,
             self.tell,
             constants,
@@ -195,10 +196,11 @@ class _FolderVerifier:
         measure = functools.partial(order.measure_own_rounding, steps, may_roll=stream.rolls)
         measures = (measure,) if not stream.joins else ()
         self.tell("proving what a stream gives")
-        session = prove(self.folder, steps, allowed.tolerance, *measures)
+        rule = order.rule_for_steps(steps, joins=stream.joins, may_roll=stream.rolls)
+        session = prove(self.folder, steps, rule, *measures)
         if session.ok and self.ep != "cpu":
             self.tell(f"proving what a stream gives on {PROVIDERS[self.ep].label}")
-            on_device = prove_on_provider(self.folder, steps, allowed.tolerance, self.ep, *measures)
+            on_device = prove_on_provider(self.folder, steps, rule, self.ep, *measures)
             session = replace(on_device, diffs=(*session.diffs, *on_device.diffs))
         return FolderProof(self.folder, (), session, self._remarks())
 

@@ -224,8 +224,9 @@ def fits_scale(value: ir.Value | None, data: ir.Value, axes: Sequence[int], view
     dims, size = view.shapes.dims(data), view.shapes.dims(value)
     if value is None or dims is None or view.shapes.dtype(value) != view.shapes.dtype(data):
         return False
-    if axes[-1] < -1:  # as [C, 1] or [1, C, 1]
-        return lies_along(value, dims[axes[0]], -1 - axes[-1], len(dims), view)
+    if axes[-1] < -1:  # of one axis before others, as [C, 1] or [1, C, 1]
+        (axis,) = axes
+        return lies_along(value, dims[axis], -1 - axis, len(dims), view)
     if size is None and value.is_initializer() and value.shape is not None:
         size = tuple(value.shape)  # ones that the pass itself has written
     return size is not None and len(size) == len(axes) and same_dims(size, dims[axes[0] :])

@@ -233,15 +233,12 @@ def _build_grouped(node: ir.Node, op: Builder) -> tuple[ir.Value, ...]:
     """Build a GroupQueryAttention: causal, with its caches."""
     known, number = op.view.shapes, _float_type(node, op)
     heads = _grouped_heads(node, known) or _Heads(1, 1, 1, 1)
-    query, key, value = _grouped_inputs(node, heads, op)
     is_buffer, rotates = _is_buffer(node, known), bool(attr_int(node, "do_rotary", 0))
-    places = _positions_of_new(node, query, op) if is_buffer or rotates else query
-    if rotates:
-        positions = input_at(node, 9) or places
-        query, key = (
-            _rotate(node, x, count, heads.features, positions, op)
-            for x, count in ((query, heads.queries), (key, heads.keys))
-        )
+    first = node.inputs[0]
+    assert first is not None
+    places = _positions_of_new(node, first, op) if is_buffer or rotates else first
+    positions = (input_at(node, 9) or places) if rotates else None
+    query, key, value = _grouped_inputs(node, heads, positions, op)
     query = split_heads(query, heads.queries, heads.features, op)
     new = [split_heads(x, heads.keys, heads.features, op) for x in (key, value)]
     pasts = [x for x in (input_at(node, 3), input_at(node, 4)) if x is not None]
@@ -270,13 +267,31 @@ def _build_grouped(node: ir.Node, op: Builder) -> tuple[ir.Value, ...]:
     return (join_heads(op.MatMul(weights, values), op), *caches)
 
 
-def _grouped_inputs(node: ir.Node, heads: _Heads, op: Builder) -> tuple[ir.Value, ...]:
-    """Return queries, keys and values, [B, T, heads * features], cut apart if they are packed."""
-    apart = tuple(x for i in range(3) if (x := input_at(node, i)) is not None)
+def _grouped_inputs(
+    node: ir.Node, heads: _Heads, positions: ir.Value | None, op: Builder
+) -> tuple[ir.Value, ...]:
+    """Build queries, keys and values, [B, T, heads * features], rotated if there are positions.
+
+    Packed ones are rotated before they are cut apart: DirectML reads a RotaryEmbedding of a later
+    part of a Split from the first part on.
+    """
+    counts = (heads.queries, heads.keys)
+    widths = np.array([*counts, heads.keys], np.int64) * heads.features
+    apart = [x for i in range(3) if (x := input_at(node, i)) is not None]
+    if len(apart) < 3 and positions is None:
+        return tuple(op.make_outputs("Split", (True, True, True), apart[0], widths, axis=2))
+    if positions is None:
+        return tuple(apart)
     if len(apart) == 3:
-        return apart
-    widths = np.array([heads.queries, heads.keys, heads.keys], np.int64) * heads.features
-    return tuple(op.make_outputs("Split", (True, True, True), apart[0], widths, axis=2))
+        rotated = (
+            _rotate(node, x, count, heads.features, positions, op)
+            for x, count in zip(apart[:2], counts, strict=True)
+        )
+        return (*rotated, apart[2])
+    ends = np.array([widths[:2].sum(), widths[2]], np.int64)
+    turning, value = op.make_outputs("Split", (True, True), apart[0], ends, axis=2)
+    turned = _rotate(node, turning, sum(counts), heads.features, positions, op)
+    return (*op.make_outputs("Split", (True, True), turned, widths[:2], axis=2), value)
 
 
 def _positions_of_new(node: ir.Node, query: ir.Value, op: Builder) -> ir.Value:

@@ -318,7 +318,7 @@ def _gathered_part(gather: ir.Node, rank: int, view: View) -> Heads | None:
     """Return what a Gather takes if it is one element of the axis before the last, or None."""
     source, index = gather.inputs[0], const_of(gather.inputs[1])
     dims = view.shapes.dims(source) or ()
-    if source is None or index is None or index.ndim or len(dims) != rank + 1 or rank < 1:
+    if source is None or index is None or index.ndim or len(dims) != rank + 1:
         return None
     parts, axis = dims[-2], axis_of(gather, len(dims), view.opset_of_node(gather))
     if not isinstance(parts, int) or axis != len(dims) - 2:

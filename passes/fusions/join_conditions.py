@@ -378,7 +378,7 @@ def _part_behind_view(part: Part, user: ir.Node, view: View) -> list[Part]:
     if not dims or not new_dims:
         return []
     places = [i for i, x in enumerate(new_dims) if x != 1]
-    places = [0, *places[-1:]] if dims[part.batch] == 1 else places
+    places = [0, *places] if dims[part.batch] == 1 else places
     if not same_dims([new_dims[i] for i in places], (dims[part.batch], part.size)):
         return []
     batch, axis = places

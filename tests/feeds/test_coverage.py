@@ -8,7 +8,7 @@ import pytest
 from graphfix.feeds.case import Case
 from graphfix.feeds.case_search import search_cases
 from graphfix.feeds.case_style import Side
-from graphfix.feeds.coverage import measure_coverage
+from graphfix.feeds.coverage import Coverage, measure_coverage
 from graphfix.feeds.signature import Signature
 from tests.feeds.small_models import ADDITIVE, model
 
@@ -95,7 +95,7 @@ def test_a_pair_of_sizes_that_no_case_had_is_said() -> None:
 
 NUMBERS = {
     "halves and equal elements of 'x'": ("float[B, T] x", "y = Round (x)", [0.5, 0.5], [0.3, 0.2]),
-    "NaN or infinity in 'x'": ("float[B, T] x", "y = Max (x, low)", [np.inf, 1.0], [0.0, 1.0]),
+    "NaN or infinity in 'x'": ("float[B, T] x", "y = Max (x, low)", [np.inf, np.nan], [0, 1]),
     "'x' over 2^31": ("int64[B, T] x", "y = Add (x, one)", [2**31 + 1, 0], [2**24 + 1, 0]),
     "'x' over 2^24": ("int32[B, T] x", "y = Neg (x)", [2**24 + 1, 0], [9, 0]),
 }
@@ -112,6 +112,41 @@ def test_numbers_that_chance_seldom_meets_are_said(condition: str) -> None:
         coverage = measure_coverage([Case("", {"B": 1, "T": 2}, {"x": array})], signature)
         assert (condition in coverage.covered) == is_met
         assert (condition in coverage.missing) != is_met
+
+
+def coverage_of(text: str, *cases: Case) -> Coverage:
+    return measure_coverage(cases, Signature(model(text)))
+
+
+def test_infinity_alone_says_nothing_of_nan_nor_does_garbage_in_padding() -> None:
+    text = "m (float[B] x) => (float[B] y) { y = Neg (x) }"
+    infinite = Case("a", {"B": 2}, {"x": np.array([np.inf, 1], np.float32)})
+    poisoned = Case("b", {"B": 2}, {"x": np.array([np.nan, 1], np.float32)}, poison="NaN")
+    coverage = coverage_of(text, infinite, poisoned)
+    assert "infinity in 'x'" in coverage.covered
+    assert "NaN in 'x'" in coverage.missing
+
+
+def test_numbers_beyond_those_that_were_fed_are_said() -> None:
+    floats = Case("a", {"B": 2}, {"x": np.array([-130.5, 1], np.float32)})
+    text = "m (float[B] x) => (float[B] y) { y = Neg (x) }"
+    assert "'x' beyond 131" in coverage_of(text, floats).missing
+    integers = Case("a", {"B": 4}, {"x": np.array([-7, 900, 5, 3], np.int64)})
+    text = text.replace("float", "int64")
+    assert "'x' beyond -7 to 900" in coverage_of(text, integers).missing
+
+
+@pytest.mark.parametrize(
+    ("sizes", "moduli"),
+    [((1, 4), "modulo 3 and more"), ((1, 2, 3, 4), "modulo 5 and more"),
+     ((1, 2, 4, 5, 7, 10), "modulo 3, 5 and more"), ((1, 2, 5, 7), "modulo 3 and more")],
+)  # fmt: skip
+def test_moduli_of_which_a_remainder_was_not_fed_are_said(
+    sizes: tuple[int, ...], moduli: str
+) -> None:
+    text = "m (float[B] x) => (float[B] y) { y = Neg (x) }"
+    cases = [Case(str(n), {"B": n}, {"x": np.ones(n, np.float32)}) for n in sizes]
+    assert f"some remainders of B {moduli}" in coverage_of(text, *cases).missing
 
 
 def test_other_numbers_in_a_mask_are_said() -> None:

@@ -37,6 +37,8 @@ PAGE = ROOT / "docs" / "verification-mutants.md"
 # Sizes that decide whether a fault changes anything; other than those that verify uses.
 _SIZES = (3, 5, 8, 13, 17, 31, 48, 64, 100)
 _SEED = 11
+# Seconds: a verdict that a busy machine cuts short says nothing of verification.
+_BUDGET = 3600.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def survey(path: Path, name: str, each: int) -> Iterator[Outcome]:
 def _tried(
     name: str, sort: str, kind: str, at: str, before: ir.Model, wrong: ir.Model, safety: str
 ) -> Outcome:
-    verdict = verify(before, wrong, safety=safety, locate=False)  # type: ignore[arg-type]
+    verdict = verify(before, wrong, safety=safety, budget=_BUDGET, locate=False)  # type: ignore[arg-type]
     reason = str(verdict) if not verdict.ok else f"not tried: {', '.join(verdict.not_tried)}"
     return Outcome(name, sort, kind, at, not verdict.ok, reason)
 
@@ -156,6 +158,7 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=4, help="faults of a kind in each graph")
     parser.add_argument("--every", type=int, default=1, help="only each so-manieth model")
     parser.add_argument("--log", type=Path, default=ROOT / "build" / "mutants.jsonl")
+    parser.add_argument("--resume", action="store_true", help="go on behind the log")
     parser.add_argument("--page", action="store_true", help="write docs/verification-mutants.md")
     options = parser.parse_args()
     chosen = [
@@ -164,9 +167,16 @@ def main() -> None:
         if not options.names or any(x in name for x in options.names)
     ][:: options.every]
     options.log.parent.mkdir(parents=True, exist_ok=True)
-    outcomes: list[Outcome] = []
+    done = finished(options.log) if options.resume else {}
+    outcomes = [x for name, _ in chosen for x in done.get(name, ())]
     with options.log.open("w", encoding="utf-8") as log:
+        for name, ended in done.items():
+            log.writelines(json.dumps(asdict(x)) + "\n" for x in ended)
+            log.write(json.dumps({"done": name}) + "\n")
+        log.flush()
         for name, path in chosen:
+            if name in done:
+                continue
             start, count = time.monotonic(), len(outcomes)
             try:
                 for one in survey(path, name, options.each):
@@ -176,6 +186,8 @@ def main() -> None:
             except GraphfixError as error:
                 print(f"{name}: {error}", flush=True)
                 continue
+            log.write(json.dumps({"done": name}) + "\n")
+            log.flush()
             new = outcomes[count:]
             new = [x for x in new if x.held]
             told = sum(x.told for x in new)
@@ -187,6 +199,14 @@ def main() -> None:
     print(table(outcomes))
     if options.page:
         PAGE.write_text(page(outcomes, len(chosen)), encoding="utf-8")
+
+
+def finished(log: Path) -> dict[str, list[Outcome]]:
+    """Return the outcomes of each model that an earlier survey came to the end of."""
+    rows = [json.loads(x) for x in log.read_text(encoding="utf-8").splitlines()]
+    names = [row["done"] for row in rows if "done" in row]
+    outcomes = [Outcome(**row) for row in rows if "done" not in row]
+    return {name: [x for x in outcomes if x.model == name] for name in names}
 
 
 def table(outcomes: list[Outcome]) -> str:

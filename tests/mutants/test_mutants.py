@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from conditions import condition_faults
 from ingraph import graph_faults, plant, sample
+from survey import Outcome, finished
 
 MODELS = Path(__file__).parents[2] / "models"
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -103,3 +106,13 @@ def test_faults_in_the_graph_are_told(name: str) -> None:
         wrong = plant(after, place, change)
         assert wrong is not None
         assert not verify(before, wrong, safety=report.safety, locate=False).ok, kind
+
+
+def test_a_survey_that_was_ended_keeps_whole_models(tmp_path: Path) -> None:
+    outcomes = [
+        Outcome(name, "graph", "an axis", "", told=True, reason="") for name in ("a", "a", "b")
+    ]
+    rows = [*map(asdict, outcomes[:2]), {"done": "a"}, asdict(outcomes[2])]
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps(x) + "\n" for x in rows), encoding="utf-8")
+    assert finished(log) == {"a": outcomes[:2]}

@@ -14,6 +14,7 @@ from graphfix.feeds.clips import FILLS
 from graphfix.lengths.length_input import KEY
 from graphfix.probing import containers
 from graphfix.probing.containers import PaddedCheck
+from graphfix.proof.allowance import USUAL
 from graphfix.proof.compare import Tolerance
 from graphfix.runtime.run_errors import RunError
 
@@ -139,17 +140,28 @@ def test_each_content_has_a_container() -> None:
     assert len(check.checks) == 3
 
 
+def test_a_leak_beside_large_numbers_is_told() -> None:
+    leaks = """m (float[B, T, 2] x) => (float[B, T, 4] y) <float size = {640}, float eps = {EPS}>
+        { boxes = Mul (x, size) mean = ReduceMean <axes = [1]> (x) e = Mul (mean, eps)
+          scores = Add (x, e) y = Concat <axis = -1> (boxes, scores) }"""
+    leak, none = (leaks.replace("EPS", x) for x in ("0.02", "0"))
+    assert not run(leak, fills=("zero",)).ok
+    assert run(none, fills=("zero",)).ok
+    # With one number for all it is none.
+    assert run(leak, fills=("zero",), tolerance=Tolerance()).ok
+
+
 def test_float16_has_a_wider_tolerance_unless_one_is_given() -> None:
     half = PLAIN.replace("float[", "float16[")
     wide = prepared(half)
-    assert wide.tolerance == Tolerance().for_half()
+    assert wide.tolerance == USUAL.for_half()
     notes = ["the model computes in float16, so it may differ 100 times more"]
     assert run(half).run_notes(True)[:1] == notes
     assert prepared(half, PLAIN).tolerance == prepared(PLAIN, half).tolerance == wide.tolerance
     mine = Tolerance(max_abs=0.5)
     assert prepared(half, tolerance=mine).tolerance is mine
     assert notes[0] not in run(half, tolerance=mine).run_notes(True)
-    assert prepared(PLAIN).tolerance == Tolerance()
+    assert prepared(PLAIN).tolerance == USUAL
     assert notes[0] not in run(PLAIN).run_notes(True)
 
 

@@ -218,3 +218,31 @@ def test_few_roundings_to_float16_explain_little() -> None:
     assert USUAL.for_half(100) == USUAL.for_half()
     assert USUAL.for_half().max_abs == pytest.approx(1e-2)
     assert once.for_half() == once
+
+
+STEPS = """m (float[B, 4] x, float[B, 4] past) => (float[B, 4] y, float[B, 4] present)
+    <float[4] sizes = {640, 1, 1, 1}, float[4] more = {0, MORE, 0, 0}, float keep = {0.5}>
+    { old = Mul (past, keep) present = Add (old, x) c = Clip (present)
+      s = Mul (c, sizes) y = Add (s, more) }"""
+
+
+def test_each_step_is_held_to_its_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores are off by a thousandth in every case: each step says so as well."""
+    models = (ir.from_onnx_text(HEAD + STEPS.replace("MORE", x)) for x in ("0", "0.001"))
+    verdict = graphfix.verify(*models)
+    assert not verdict.ok
+    steps = [diffs for name, diffs in verdict.cases.items() if "step" in name]
+    assert steps
+    assert not any(x.ok for diffs in steps for x in diffs if x.output == "y")
+
+
+def test_what_a_step_rounds_otherwise_is_noise_in_the_next() -> None:
+    """Large numbers that cancel, in another order: off by as much as the original is by itself."""
+    text = """m (float[B, 4] x, float[B, 4] past) => (float[B, 4] y, float[B, 4] present)
+        <float far = {64}, float k = {0.01}> { s = Mul (x, k) ORDER
+          present = Sub (b, far) y = Neg (present) }"""
+    orders = ("a = Add (past, far) b = Add (a, s)", "a = Add (s, past) b = Add (a, far)")
+    models = (ir.from_onnx_text(HEAD + text.replace("ORDER", x)) for x in orders)
+    verdict = graphfix.verify(*models)
+    assert verdict.ok, str(verdict)
+    assert any(x.worst_abs for name, y in verdict.cases.items() if "step 4" in name for x in y)

@@ -139,6 +139,13 @@ def test_inputs_whose_change_reaches_no_output() -> None:
     assert any("'x'" in x for x in coverage.covered)
 
 
+def test_an_output_that_is_always_nan_does_not_change() -> None:
+    made = run("""m (float[B, T] x, float[B, T] z) => (float[B, T] y, float[B, T] w)
+        <float nil = {0.0}, float least = {-1.0}>
+        { v = Mul (z, nil) y = Add (x, v) n = Sqrt (least) w = Add (y, n) }""")
+    assert made.ignored_inputs == ["z"]
+
+
 def test_only_some_inputs_are_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     twice = IGNORED.replace("float[B, T] x, float[B, T] z", "float[B, T] z, float[B, T] x")
     for most, ignored in ((2, ["z"]), (1, ["z"]), (0, [])):

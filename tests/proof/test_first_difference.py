@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graphfix.proof.allowance import USUAL
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.first_difference import (
     Divergence,
@@ -88,6 +89,39 @@ def test_only_content_is_compared() -> None:
     assert find_divergence(*runs, "a", Tolerance(), mask(True, True, True)) is not None
     assert find_divergence(*runs, "a", Tolerance(), mask(True, True)) is not None
     assert find_divergence(*runs, "a", Tolerance(), lambda *_: None) is not None
+
+
+SCORES = "a = Mul (x, sizes) b = {} c = Identity (b) y = Neg (c)"
+NARROW = "<float[4] sizes = {{640, 1, 1, 1}}, float[4] more = {{0, 0.001, 0, 0}}>"
+BOXES = {"x": np.random.default_rng(0).uniform(0.5, 1, (6, 4)).astype(np.float32)}
+
+
+def run_of_boxes(text: str) -> ModelRun:
+    model = ir.from_onnx_text(HEADER.replace("float[N] x", "float[N, 4] x") + text)
+    return ModelRun(model, model, BOXES)
+
+
+def test_a_tensor_is_held_to_its_own_channels() -> None:
+    body = f"{NARROW} {{{{ {SCORES} }}}}"
+    before, after = (run_of_boxes(body.format(x)) for x in ("Identity (a)", "Add (a, more)"))
+    found = find_divergence(before, after, "a", USUAL)
+    assert found is not None
+    assert found.tensor == "b"
+    assert find_divergence(before, after, "a", Tolerance()) is None
+    # Behind a rounding to float16 more is allowed.
+    found = find_divergence(before, after, "a", USUAL, half=("b",))
+    assert found is not None
+    assert found.tensor == "c"
+    assert find_divergence(before, after, "a", USUAL, half=("b", "c", "y")) is None
+
+
+def test_what_the_original_is_off_by_itself_is_no_difference() -> None:
+    """The difference of two large numbers is as uncertain as they are."""
+    text = """<float k = {0.001}, float far = {10}, float[4] more = {MORE, 0, 0, 0}>
+        { s = Mul (x, k) a = Add (s, far) b = Sub (a, far) c = Add (b, more) y = Neg (c) }"""
+    before, near, far = (run_of_boxes(text.replace("MORE", x)) for x in ("0", "1e-6", "5e-5"))
+    assert find_divergence(before, near, "a", USUAL) is None
+    assert find_divergence(before, far, "a", USUAL) is not None
 
 
 def test_shapes_that_do_not_broadcast_differ() -> None:

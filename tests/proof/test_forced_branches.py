@@ -58,7 +58,7 @@ def same_feeds(case: Case) -> Feeds:
 def run_all(branches: ForcedBranches) -> list[tuple[Case, Array, Array]]:
     """Return each case, and the output of both models."""
     pairs = branches.run_both(same_feeds)
-    return [(run.case, run.outputs["y"], outputs["y"]) for run, outputs in pairs]
+    return [(run.case, run.outputs["y"], outputs["y"]) for _, run, outputs in pairs]
 
 
 def case(size: int) -> Case:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from graphfix.proof.half_outputs import computes_in_half, count_half_roundings
+from graphfix.proof.half_outputs import computes_in_half, count_half_roundings, values_behind_half
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>'
 
@@ -62,3 +62,11 @@ def test_a_function_that_computes_in_float16_is_not_looked_into() -> None:
     model = ir.from_onnx_text(HEAD + text)
     assert computes_in_half(model)
     assert count_half_roundings(model) == {"y": 1000}
+
+
+def test_values_behind_a_rounding_are_named() -> None:
+    text = """m (float[B] x, float16[B] h) => (float[B] y, float[B] z, float[B] w)
+        { a = Tanh (x) r = Cast <to = 10> (a) f = Cast <to = 1> (r) y = Neg (f)
+          i = ArgMax (f) c = Cast <to = 1> (i) z = Add (x, c) w = Cast <to = 1> (h) }"""
+    assert values_behind_half(ir.from_onnx_text(HEAD + text)) == {"r", "f", "y", "i"}
+    assert values_behind_half(ir.from_onnx_text(HEAD + text.replace("= 10", "= 1"))) == set()

@@ -9,6 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix import Match, NodePass
+from graphfix.proof.compare import Tolerance
 from graphfix.reducing.candidate import Candidate
 from graphfix.reducing.failure import (
     Failure,
@@ -69,6 +70,22 @@ def test_a_process_that_dies() -> None:
     assert found.kind == "dies"
 
 
+def test_a_small_column_beside_a_large_one_differs_by_its_own_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = np.random.default_rng(0).uniform(0.5, 1, (20, 2)) * [640, 1]
+    text = HEAD + "m (float[N, 2] x) => (float[N, 2] y) { y = Neg (x) }"
+    one = candidate(text, x=x.astype(np.float32))
+    expected = CPU.reference_outputs(one)
+    wrong = {"y": expected["y"] + np.float32([0, 1e-3])}
+    monkeypatch.setattr(Trial, "_outputs", lambda *_: (wrong, 0.0))
+    found = CPU.observe_against(one, expected)
+    assert found is not None
+    assert found.kind == "differs"
+    wide = replace(CPU, tolerance=Tolerance())
+    assert wide.observe_against(one, expected) is None
+
+
 def test_passes_that_write_something_else() -> None:
     trial = replace(CPU, passes=(WrongAdd(),))
     found = trial.observe(candidate(SUM, x=floats(3), z=floats(3)))
@@ -77,7 +94,7 @@ def test_passes_that_write_something_else() -> None:
     assert found.expected is not None
     np.testing.assert_array_equal(found.expected, 2 * floats(3))
     np.testing.assert_array_equal(found.got, np.zeros(3))
-    assert "differs by 6" in found.text
+    assert "differs by 2, allowed 0.0002 where it is 2" in found.text
 
 
 def test_a_run_that_is_slow() -> None:

@@ -34,6 +34,18 @@ class TestLostNan:
         assert not severities(graph(body), "lost-nan")
 
 
+class TestWideComparison:
+    @pytest.mark.parametrize("op", ["Max", "Min"])
+    @pytest.mark.parametrize(
+        ("number", "wanted"), [(2**31, ["error"]), (2**31 - 1, []), (2**63 - 1, ["warning"])]
+    )
+    def test_what_chooses_by_a_comparison(self, op: str, number: int, wanted: list[str]) -> None:
+        body = (
+            f"""(int64[N] x) => (int64[N] y) <int64 far = {{{number}}}> {{ y = {op} (x, far) }}"""
+        )
+        assert severities(graph(body), "wide-comparison") == wanted
+
+
 class TestNegativeAsinh:
     @pytest.mark.parametrize(
         ("maker", "wanted"), [("Neg (x)", ["warning"]), ("Abs (x)", []), ("Softplus (x)", [])]

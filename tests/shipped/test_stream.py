@@ -20,7 +20,7 @@ from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.states import StatePair
 from graphfix.files import io
 from graphfix.job import planning
-from graphfix.proof.compare import Tolerance
+from graphfix.proof.by_channel import ChannelRule
 from graphfix.shipped.manifest import NAME
 from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipping import stream_bench
@@ -255,7 +255,7 @@ def test_the_proof_tells_a_planted_fault(
     unify_dims(grows)
     found = plan_stream(grows, SIZES, (8, FULL))
     steps, _ = run_sequences(found, str(source), {})
-    assert prove(folder, steps, Tolerance()).ok is (fault is None)
+    assert prove(folder, steps, ChannelRule()).ok is (fault is None)
 
 
 def test_steps_are_timed_against_the_growing_original(masked: tuple[Path, Path]) -> None:

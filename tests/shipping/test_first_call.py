@@ -13,7 +13,7 @@ import pytest
 import graphfix
 from graphfix.errors import FeedError
 from graphfix.files import atomic_file, io
-from graphfix.proof.compare import Tolerance
+from graphfix.proof.by_channel import ChannelRule
 from graphfix.shipped.manifest import NAME
 from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipping import stream_bench
@@ -180,7 +180,7 @@ def test_the_proof_tells_keys_from_values(merged: tuple[Path, Path], tmp_path: P
     model = fix_and_fold_inputs(io.load(source), LATER)
     plan, constants, _ = choose_running_plan(source, model, CONTAINERS, (12,), ())
     steps, _ = run_sequences(plan, str(source), constants_of(source, model) | constants)
-    assert prove(folder, steps, Tolerance()).ok
+    assert prove(folder, steps, ChannelRule()).ok
     manifest = read_manifest(folder)
     assert manifest.stream is not None
     assert manifest.stream.opening is not None
@@ -193,7 +193,7 @@ def test_the_proof_tells_keys_from_values(merged: tuple[Path, Path], tmp_path: P
         (wrong / file.name).write_bytes(file.read_bytes())
     text = dataclasses.replace(manifest, stream=stream).to_text()
     atomic_file.write_text(wrong / NAME, text)
-    assert not prove(wrong, steps, Tolerance()).ok
+    assert not prove(wrong, steps, ChannelRule()).ok
 
 
 def test_steps_are_counted_with_the_first_call(merged: tuple[Path, Path]) -> None:

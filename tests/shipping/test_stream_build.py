@@ -7,12 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import onnx_ir as ir
 import pytest
 
 from graphfix.cache_axes.cache_input import CacheInput
 from graphfix.engine.report import Report
 from graphfix.errors import PaddingError
 from graphfix.job.rounding_search import MARGINS
+from graphfix.proof.by_channel import ChannelRule
 from graphfix.proof.compare import Tolerance
 from graphfix.shipped.manifest import Cache, InputPort, StateLink, Streaming
 from graphfix.shipping import stream_build
@@ -27,13 +29,18 @@ if TYPE_CHECKING:
     from graphfix.shipping.stream_plan import StreamPlan
 
 
+PLAIN = ir.from_onnx_text(
+    '<ir_version: 8, opset_import: ["" : 17]> m (float[S] x) => (float[S] y) { y = Relu (x) }'
+)
+
+
 def order_of(spec: str = "static-cache,fix-dims", plan: StreamPlan | None = None) -> StreamOrder:
     return StreamOrder(
         Path("decoder.onnx"),
         plan or plan_of(),
         spec,
         "past",
-        Tolerance(),
+        ChannelRule(),
         "cpu",
         lambda _: None,
         {},
@@ -143,22 +150,22 @@ def test_a_pass_that_rounds_may_use_the_first_margin(monkeypatch: pytest.MonkeyP
     order = order_of()
     assert order._run_passes(None, ()) == "report"  # type: ignore[arg-type]
     assert [(x.margin, x.tolerance, x.tell) for x in seen] == [
-        (MARGINS[0], order.tolerance, order.tell)
+        (MARGINS[0], order.rule.tolerance, order.tell)
     ]
 
 
 # Attempts
 
+USUAL = "plain-attention,directml,static-cache,fix-dims"
+
 
 @pytest.mark.parametrize(
     ("given", "oks", "specs"),
     [
-        ({}, [True], ["directml,static-cache,fix-dims,fast"]),
-        ({}, [False, True], ["directml,static-cache,fix-dims,fast",
-                             "directml,static-cache,fix-dims"]),
-        ({"float16": True}, [False, False], ["directml,static-cache,fix-dims,fast,float16",
-                                             "directml,static-cache,fix-dims,float16"]),
-        ({"strict": True}, [False], ["directml,static-cache,fix-dims,fast"]),
+        ({}, [True], [f"{USUAL},fast"]),
+        ({}, [False, True], [f"{USUAL},fast", USUAL]),
+        ({"float16": True}, [False, False], [f"{USUAL},fast,float16", f"{USUAL},float16"]),
+        ({"strict": True}, [False], [f"{USUAL},fast"]),
         ({"passes": "fast"}, [False], ["fast"]),
     ],
 )  # fmt: skip
@@ -178,10 +185,9 @@ def test_if_the_proof_fails_nothing_is_fused(
     monkeypatch.setattr(stream_build, "fix_and_fold_inputs", lambda model, spec: model)
     monkeypatch.setattr(stream_build, "branch_input_of", lambda model: "")
     monkeypatch.setattr(stream_build, "expand_state_globs", lambda model, states: states)
-    monkeypatch.setattr(stream_build, "computes_in_half", lambda model: False)
     order = {"passes": "", "float16": False, "strict": False, "tolerance": None, **given}
     result = ship_stream(
-        Path("m.onnx"), Path("out"), None, parse_containers(["S=1"]),  # type: ignore[arg-type]
+        Path("m.onnx"), Path("out"), PLAIN, parse_containers(["S=1"]),
         cache=(8,), states=(), axis="", ep="cpu", tell=lambda _: None, **order,
     )  # fmt: skip
     assert [x.spec for x in made] == specs
@@ -196,7 +202,7 @@ def test_a_branch_is_chosen_and_a_tolerance_kept(monkeypatch: pytest.MonkeyPatch
 
     def ship_once(order: StreamOrder, folder: Path, uses: object) -> object:
         specs.append(order.spec)
-        assert order.tolerance is wanted
+        assert order.rule == ChannelRule(wanted)
         return SimpleNamespace(ok=True)
 
     def fix_inputs(model: object, spec: str) -> object:
@@ -208,9 +214,8 @@ def test_a_branch_is_chosen_and_a_tolerance_kept(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(stream_build, "fix_and_fold_inputs", fix_inputs)
     monkeypatch.setattr(stream_build, "branch_input_of", lambda model: "use cache")
     monkeypatch.setattr(stream_build, "expand_state_globs", lambda model, states: states)
-    monkeypatch.setattr(stream_build, "computes_in_half", lambda model: False)
     ship_stream(
-        Path("m.onnx"), Path("out"), None, parse_containers(["S=1"]),  # type: ignore[arg-type]
+        Path("m.onnx"), Path("out"), PLAIN, parse_containers(["S=1"]),
         cache=(8,), states=(), axis="", passes="static-cache,fix-dims", float16=False, ep="cpu",
         tolerance=wanted, strict=False, tell=lambda _: None,
     )  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from graphfix.errors import FeedError
-from graphfix.proof.compare import Tolerance
+from graphfix.proof.by_channel import ChannelRule
 from graphfix.runtime.run_errors import RunError
 from graphfix.shipping import stream_proof
 from graphfix.shipping.stream_proof import prove, prove_on_provider
@@ -48,7 +48,7 @@ def proof_of(
         yield ask
 
     monkeypatch.setattr(stream_proof, "open_isolated_session", opened)
-    return prove(Path("out"), sequences, Tolerance()), asked
+    return prove(Path("out"), sequences, ChannelRule()), asked
 
 
 def test_every_output_of_every_step_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,8 +139,8 @@ def test_another_provider_says_where_it_fails(
     monkeypatch.setattr(stream_proof, "RemoteRunner", runner)
     monkeypatch.setattr(stream_proof, "Stream", stream)
     sequence = StepSequence("some", {"past": Y}, (FEED,), ({"y": Y},))
-    proof = prove_on_provider(Path("out"), [sequence], Tolerance(), "dml")
+    proof = prove_on_provider(Path("out"), [sequence], ChannelRule(), "dml")
     assert (proof.ok, proof.reason) == (array is not None, reason)
     assert begun == [sequence.states]
-    prove_on_provider(Path("out"), [steps(Y)], Tolerance(), "dml")
+    prove_on_provider(Path("out"), [steps(Y)], ChannelRule(), "dml")
     assert begun[-1] is None

@@ -249,8 +249,8 @@ def _candidate_heads(tensors: Sequence[Sequence[TracedTensor]]) -> Iterator[int]
     """Yield head counts to try: those seen in a tensor, the last batch axis, 1."""
     counts = [heads_in(tensor) for group in tensors for tensor in reversed(group)]
     batch = tensors[0][0].layout.batch_atoms
-    last = batch[-1].size if batch else 1
-    guess = last if isinstance(last, int) and len(batch) > 1 else 1
+    last = batch[-1].size if len(batch) > 1 else 1
+    guess = last if isinstance(last, int) else 1
     yield from dict.fromkeys([*(x for x in counts if x is not None), guess, 1])
 
 

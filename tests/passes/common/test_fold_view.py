@@ -30,6 +30,7 @@ from tests.passes.models import model
         ("d = Div (b, two) y = Sub (d, t)", True),
         ("c = Cast <to = 9> (b) y = Cast <to = 7> (c)", False),  # true, unless b is 0
         ("c = Cast <to = 9> (b) y = Where (c, two, one)", False),
+        ("c = Cast <to = 6> (b) y = Cast <to = 7> (c)", True),
         ("m = Mul (b, nought) c = Cast <to = 9> (m) y = Where (c, one, two)", True),
         ("g = Gather (b, nought) y = Neg (g)", True),
         ("y = Identity (two)", True),

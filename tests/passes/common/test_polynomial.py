@@ -33,6 +33,24 @@ def test_polynomial(steps: str, expected: dict[tuple[int, ...], float] | None) -
 
 
 @pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ("a = Mul (x, z) y = Add (a, z)", {(1, 1): 1, (0, 1): 1}),
+        ("y = Div (x, z)", None),
+        ("a = Mul (x, z) y = Div (x, a)", None),
+        ("a = Mul (x, z) y = Pow (x, a)", None),
+        ("a = Sub (z, z) b = Add (a, two) y = Div (x, b)", {(1, 0): 0.5}),
+    ],
+)
+def test_a_polynomial_of_two_tensors(
+    steps: str, expected: dict[tuple[int, ...], float] | None
+) -> None:
+    m = model(f"{HEAD} {{ {steps} }}".replace("float[B, 4] x)", "float[B, 4] x, float[B, 4] z)"))
+    reader = PolynomialReader(View(m), *m.graph.inputs)
+    assert reader.read(m.graph.outputs[0]) == expected
+
+
+@pytest.mark.parametrize(
     ("steps", "rank", "expected"),
     [
         ("y = Identity (half)", 0, 0.5),

@@ -249,11 +249,18 @@ def test_zero_imaginary_parts_of_a_dft(steps: str, *, drops: bool) -> None:
         ("v = Expand (row, s) t = Transpose (v) y = Mul (x, t)", False),  # [T, 1]
         ("v = Expand (five, s) t = Transpose (v) u = Transpose (t) y = Mul (x, u)", True),
         ("v = Identity (x) y = Mul (x, v)", False),
+        ("v = Expand (place, s) g = Gather (table, v) y = Mul (g, deep)", True),
+        ("v = Expand (place, s) g = Gather (table, v) y = Neg (g)", False),
+        ("v = Expand (place, s) g = Gather <axis = 1> (table, v) y = Mul (g, deeper)", True),
+        ("v = Expand (place, s) g = Gather (v, place) y = Mul (g, g)", False),
     ],
 )
 def test_what_readers_would_broadcast_shrinks(steps: str, *, shrinks: bool) -> None:
     m = model(
-        f"""m (float[B, T] x, float[1, T] row) => (float[B, T] y) <float[1, 1] five = {{5}}>
+        f"""m (float[B, T] x, float[1, T] row, float[B, T, 3] deep, float[2, B, T] deeper)
+            => (float[B, T] y)
+        <float[1, 1] five = {{5}}, int64[1, 1] place = {{1}},
+         float[2, 3] table = {{1, 2, 3, 4, 5, 6}}>
         {{ s = Shape (x) {steps} }}"""
     )
     m.graph.outputs[0].shape = None

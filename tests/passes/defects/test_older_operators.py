@@ -13,6 +13,7 @@ HEAD = """(float[B, 4, T, 6] q, float[B, 4, S, 6] k, float[B, 4, S, 6] v, float[
     (float[B, 4, T, 6] y)
     <float[6] scale = {1, 2, 3, 4, 5, 6}, float[4] each = {1, 2, -3, 4},
      float[4] other = {3, 1, 2, -1}, bool[1, 1, 1, 1] all = {1},
+     bool[1, 1, 1, 5] some = {1, 0, 1, 1, 0},
      bool[1, 1, 1, 1] none = {0},
      float[3, 6] table = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}>"""
 
@@ -63,6 +64,14 @@ def test_the_numbers_stay(body: str, opset: int) -> None:
     assert graphfix.run(after, "older-operators,opset-ceiling").changed
     assert after.opset_imports[""] == 21
     assert set(older_operators._RECIPES).isdisjoint(ops(after))
+    np.testing.assert_allclose(*(run(x)[0] for x in (after, before)), rtol=1e-5, atol=1e-5)
+
+
+def test_a_constant_mask_that_hides_some_keys_stays() -> None:
+    head = HEAD.replace("T,", "5,").replace("S]", "5]").replace("S,", "5,")
+    body = "n = Shape (m) w = Expand (some, n) y = Attention (q, k, v, w)"
+    before, after = model(body, head=head), model(body, head=head)
+    assert graphfix.run(after, "older-operators").changed
     np.testing.assert_allclose(*(run(x)[0] for x in (after, before)), rtol=1e-5, atol=1e-5)
 
 

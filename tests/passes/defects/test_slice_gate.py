@@ -101,3 +101,24 @@ def test_with_sizes_that_are_fixed_it_is_an_error() -> None:
 )
 def test_others_stay(body: str) -> None:
     assert not graphfix.run(gate(body), "slice-gate").changed
+
+
+@pytest.mark.parametrize(("turned", "is_cut"), [("a", False), ("b", True), ("c", True)])
+def test_a_later_part_that_is_turned_is_a_slice(turned: str, is_cut: bool) -> None:
+    table = "float[8, 8] t = {" + ", ".join(str(x / 64) for x in range(64)) + "}"
+    text = f"""m (float[1, T, 96] x, int64[1, T] ids) => (float[1, T, 32] y, float[1, T, U] z)
+        <{table}, int64[3] sizes = {{32, 32, 32}}> {{
+        a, b, c = Split <axis = 2> (x, sizes) z = Concat <axis = 2> (a, b, c)
+        y = com.microsoft.RotaryEmbedding <num_heads = 2> ({turned}, ids, t, t) }}"""
+    before, after = (model(text, 17, ', "com.microsoft" : 1') for _ in range(2))
+    findings = [x.message for x in graphfix.check(before) if x.rule == "slice-gate"]
+    assert len(findings) == is_cut
+    assert all(x.startswith("DirectML turns the first part of it") for x in findings)
+    assert graphfix.run(after, "slice-gate").changed is is_cut
+    assert ("Split" in ops(after)) is not is_cut
+    feeds = {
+        "x": np.random.default_rng(0).standard_normal((1, 3, 96)).astype(np.float32),
+        "ids": np.array([[3, 4, 5]]),
+    }
+    for wanted, made in zip(execute(before, feeds), execute(after, feeds), strict=True):
+        np.testing.assert_array_equal(made, wanted)

@@ -30,6 +30,7 @@ FLAGGED: list[tuple[str, str, str, tuple[str, ...]]] = [
     *((op, "int64", "over32", ("wide-comparison",)) for op in ("Greater", "GreaterOrEqual")),
     *((op, "int64", "over32", ("wide-comparison",)) for op in ("Less", "LessOrEqual")),
     *((f"{op}Normalization", "float16", "*", ("half-norm",)) for op in ("Instance", "Layer")),
+    *((op, "int64", "over32", ("wide-comparison",)) for op in ("Max", "Min")),
     ("Pad", "", "*", ("negative-pads",)),
     ("ReduceProd", "", "empty", ("empty-input",)),
     ("ReduceSum", "int", "empty", ("empty-input",)),

@@ -17,7 +17,7 @@ from graphfix.rules import rules
 from tests.dml.survey.case import Case
 from tests.dml.survey.journal import Journal, Outcome
 from tests.dml.survey.table import COLUMNS, lines_of, order
-from tests.dml.versions import merge_lines, write_table
+from tests.dml.versions import lines_in, merge_lines, write_table
 
 TABLE = Path(graphfix.__file__).parent / "providers" / "directml" / "survey.csv"
 ROWS = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
@@ -130,3 +130,5 @@ def test_versions_that_say_the_same_share_a_line(tmp_path: Path) -> None:
     write_table(path, COLUMNS, merge_lines(wrong, "1.24.4", path), order)
     lines = [tuple(line) for line in csv.reader(path.read_text(encoding="utf-8").splitlines())]
     assert lines == [COLUMNS, (*right[0], "1.30.0"), (*wrong[0], "1.24.4")]
+    assert lines_in(path, "1.24.4") == wrong
+    assert not lines_in(path, "1.9.0")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 
+from graphfix.facts.view import View
+from graphfix.passes.fusions.attention.axis_layout import operand_layout
+from graphfix.passes.fusions.attention.rotary import rotation_of
 from tests.passes.fusions.test_fuse_attention import count, fused
 
 NUMBERS = """<int64[3] merge = {0,0,16}, int64[4] split = {0,0,2,8}, float scale = {0.3},
@@ -155,3 +159,96 @@ def test_a_rotation_in_float_stays_before_an_attention_in_float16() -> None:
     text = model(way, HALVES, TWO_HALVES).replace("float[B,T,16]", "float16[B,T,16]")
     text = text.replace("m = Mul (p, scale)", "by = Cast <to = 10> (scale) m = Mul (p, by)")
     assert count(fused(text, tolerance=5e-3), "RotaryEmbedding") == 0
+
+
+HEAD = """m (float[B, 2, T, 8] x, float[1, T, 8] c, float[B, 1, T, 8] rows, float[T, 8] flat,
+    float[1, 1, T, 8] four, float[B, T, 8] late, float[1, 2, T, 8] heads,
+    float[1, U, 8] other, float[1, T, 4] half, float[B, 1, T, 4] halves, float[8] one,
+    float[1, T, 2] quarter, float[B, 2, T, 16] wide) => (float y)
+    <int64[1] nil = {0}, int64[1] two = {2}, int64[1] four1 = {4}, int64[1] eight = {8},
+     int64[1] last = {-1}, int64[1] end = {9223372036854775807}, int64[2] sizes = {4, 4}>"""
+TURNED = """b = Slice (x, four1, end, last) n = Neg (b) a = Slice (x, nil, four1, last)
+    r = Concat <axis = -1> (n, a) m = Mul (x, cos) w = Mul (r, sin) y = Add (m, w)"""
+JOINED = """a = Slice (x, nil, four1, last) b = Slice (x, four1, end, last) ac = Mul (a, cos)
+    bs = Mul (b, sin) bc = Mul (b, cos) as = Mul (a, sin) lo = Sub (ac, bs) hi = Add (bc, as)
+    y = Concat <axis = -1> (lo, hi)"""
+FIRST_HALF = """f = Slice (x, nil, four1, last) z = Slice (x, four1, end, last)
+    b = Slice (f, two, end, last) n = Neg (b) a = Slice (f, nil, two, last)
+    r = Concat <axis = -1> (n, a) m = Mul (f, cos) w = Mul (r, sin) s = Add (m, w)
+    y = Concat <axis = -1> (s, z)"""
+
+
+def doubled(cos: str, sin: str, axis: int = -1) -> str:
+    """Cosines and sines of angles that stand twice in them."""
+    return " ".join(
+        f"{name}2 = Slice ({table}, nil, four1, last) {name}1 = Concat <axis = {axis}> "
+        f"({name}2, {name}2) {name} = Cos ({name}1)"
+        for name, table in (("cos", cos), ("sin", sin))
+    )
+
+
+def rotation(body: str, roles: str = "bbqf") -> str | None:
+    """Return what is rotated, the axes of 1 of its tables, and how; None for no rotation."""
+    m = ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : 17]> {HEAD} {{ {body} }}')
+    m.graph.outputs[0].shape = None
+    view, node = View(m), m.graph[-1]
+    long = {x[0]: x for x in ("batch", "query", "key", "feature")}
+    dims = view.shapes.dims(node.outputs[0]) or ()
+    found = rotation_of(node, operand_layout(dims, [long[x] for x in roles]), view)
+    if found is None:
+        return None
+    rows = " by row" if found.per_row else ""
+    half = " halves" if found.half_tables else ""
+    cos, sin = ("".join(map(str, axes)) or "-" for axes in found.unit_axes)
+    sizes = f"{found.rotary_dim} of {found.width}"
+    return f"{found.source.name} {cos} {sin} {sizes}{rows}{half} {found.saved_kernels}"
+
+
+@pytest.mark.parametrize(
+    ("body", "roles", "expected"),
+    [
+        (f"{doubled('c', 'c')} {TURNED}", "bbqf", "x 0 0 8 of 8 6"),
+        (f"{doubled('c', 'c')} {TURNED}", "bbkf", "x 0 0 8 of 8 6"),
+        (f"{doubled('flat', 'c')} {TURNED}", "bbqf", "x - 0 8 of 8 6"),
+        (f"{doubled('four', 'flat')} {TURNED}", "bbqf", "x 01 - 8 of 8 6"),
+        (f"{doubled('rows', 'rows')} {TURNED}", "bbqf", "x 1 1 8 of 8 by row 6"),
+        (f"cos = Cos (half) sin = Sin (half) {JOINED}", "bbqf", "x 0 0 8 of 8 halves 6"),
+        (f"cos = Cos (halves) sin = Sin (halves) {JOINED}", "bbqf",
+         "x 1 1 8 of 8 by row halves 6"),
+        # Of one table each row has its own angles, of the other not.
+        (f"{doubled('rows', 'c')} {TURNED}", "bbqf", None),
+        # Other axes than positions and features.
+        (f"{doubled('heads', 'heads')} {TURNED}", "bbqf", None),
+        (f"{doubled('other', 'other')} {TURNED}", "bbqf", None),
+        (f"{doubled('late', 'late')} {TURNED}", "bbqf", None),
+        (f"{doubled('one', 'one')} {TURNED}", "bbqf", None),
+        (f"{doubled('c', 'c')} {TURNED}", "bbbf", None),
+        (f"{doubled('c', 'c')} {TURNED}", "bbqk", None),
+        (f"{doubled('c', 'c')} {TURNED}", "bqbf", None),
+        # Both tables hold each number twice.
+        (f"{doubled('c', 'c')} {TURNED}".replace("Cos (sin1)", "Cos (c)"), "bbqf", None),
+        (f"{doubled('c', 'c')} {TURNED}".replace("Cos (cos1)", "Cos (c)"), "bbqf", None),
+        (f"cos = Cos (c) sin = Sin (c) {TURNED}", "bbqf", None),
+        # The first features alone.
+        (FIRST_HALF.replace("cos", "cc").replace("sin", "ss"), "bbqf", None),
+        ("q1 = Concat <axis = -1> (quarter, quarter) cos = Cos (q1) sin = Sin (q1) " + FIRST_HALF,
+         "bbqf", "x 0 0 4 of 8 9"),
+        ("q1 = Concat <axis = -1> (quarter, quarter) cos = Cos (q1) sin = Sin (q1) "
+         + FIRST_HALF.replace("(s, z)", "(z, s)"), "bbqf", None),
+        ("q1 = Concat <axis = -1> (quarter, quarter) cos = Cos (q1) sin = Sin (q1) "
+         + FIRST_HALF.replace("(s, z)", "(s, z, z)"), "bbqf", None),
+        ("q1 = Concat <axis = -1> (quarter, quarter) cos = Cos (q1) sin = Sin (q1) "
+         + FIRST_HALF.replace("z = Slice (x, four1, end", "z = Slice (x, nil, four1"), "bbqf",
+         None),
+        ("q1 = Concat <axis = -1> (quarter, quarter) cos = Cos (q1) sin = Sin (q1) "
+         + FIRST_HALF.replace("f = Slice (x, nil, four1", "f = Slice (x, four1, end"), "bbqf",
+         None),
+        ("q1 = Concat <axis = -1> (quarter, quarter) cos = Cos (q1) sin = Sin (q1) "
+         + FIRST_HALF.replace("f = Slice (x", "f = Slice (wide"), "bbqf", None),
+        (f"{doubled('c', 'c')} t = Relu (x) y = Add (t, t)", "bbqf", None),
+        ("y = Mul (x, x)", "bbqf", None),
+    ],
+)  # fmt: skip
+def test_what_a_rotation_is(body: str, roles: str, expected: str | None) -> None:
+    inputs = "ss = Identity (quarter) cc = Identity (quarter)" if "ss)" in body else ""
+    assert rotation(f"{inputs} {body}", roles) == expected

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 import graphfix
+from graphfix.facts.view import View
+from graphfix.passes.common.fold_view import FoldView
+from graphfix.passes.sizes.fold_rules.floor_division import read_floor_division
 from tests.passes.models import execute, model, ops
 
 # The quotient goes into another division: both are one where both round down.
@@ -34,3 +37,12 @@ def test_a_move_below_0_rounds_down(low: int, high: int, sign: int, merges: bool
     assert ops(after).count("Div") == (1 if merges else 2)
     x = {"x": np.arange(-60, 61)}
     np.testing.assert_array_equal(execute(after, x)[0], execute(before, x)[0])
+
+
+@pytest.mark.parametrize(("k", "is_read"), [(4, True), (1, True), (0, False), (-4, False)])
+def test_a_division_of_what_is_never_negative_rounds_down(k: int, *, is_read: bool) -> None:
+    m = model(f"""m (float[T] x) => (int64[1] y) <int64 k = {{{k}}}>
+        {{ s = Shape (x) y = Div (s, k) }}""")
+    division = read_floor_division(m.graph[-1], FoldView(View(m)))
+    assert (division is not None) == is_read
+    assert division is None or (division.divisor, division.addend) == (k, 0)
