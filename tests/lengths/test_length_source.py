@@ -59,8 +59,8 @@ def test_a_length_input_has_the_names_of_what_it_counts(mask: str, kind: str) ->
     assert source.symbols == {"B", "T"}
 
 
-@pytest.mark.parametrize("mask", ["int64[1, S] m", "int64[1, 1, S] m"])
-def test_a_mask_may_be_of_one_row(mask: str) -> None:
+@pytest.mark.parametrize("mask", ["int64[1, S] m", "int64[1, 1, S] m", "int64[N, 1] m"])
+def test_a_mask_may_be_of_one_row_or_frame(mask: str) -> None:
     source = find_length_source(model(f"float[B, T, 4] x, {mask}"), "x.1", "m")
     assert (source.kind, source.symbols) == ("mask", {"B", "T"})
 
