@@ -10,7 +10,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo times counts headline kernels mutants faults bench rent compare dml hosts windows edges survey wheel clean
+.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo times counts headline kernels mutants faults bench rent compare dml webgpu hosts windows edges survey wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 # The markers are explained in pyproject.toml.
-REST = dml or exports or fuzz or process
+REST = dml or webgpu or exports or fuzz or process
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 
 test: $(STAMP)  ## Run the tests of the core (4 minutes on two cores)
@@ -121,6 +121,9 @@ compare: $(STAMP)  ## Hold graphfix against its peers over a folder of exports, 
 
 dml:  ## Set up the real DirectML under Wine in build/dml (Debian, as root; 4 minutes, 3 GB)
 	dml/setup.sh
+
+webgpu:  ## Set up a Python with WebGPU in build/webgpu, on a software device if need be (Debian)
+	PYTHON=$(PYTHON) webgpu/setup.sh
 
 hosts:  ## Fetch what the tests of docs/hosts need into build/hosts (npm, Debian's packages; 500 MB)
 	tests/shipped/hosts/setup.sh

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from graphfix.probing.padded import PaddedVerdict, padded
     from graphfix.proof.compare import Tolerance
     from graphfix.proof.verdict import Verdict
-    from graphfix.providers.directml.plan import DirectMLPlan
+    from graphfix.providers.plan import ProviderPlan
     from graphfix.reducing.reduction import Reduction, reduce
     from graphfix.shipped.session import Session
     from graphfix.shipped.stream import Stream
@@ -60,7 +60,7 @@ _HOMES = {
     ),
     "graphfix.benchmark.bench": "bench",
     "graphfix.benchmark.bench_result": "Benchmark",
-    "graphfix.providers.directml.plan": "DirectMLPlan",
+    "graphfix.providers.plan": "ProviderPlan",
     "graphfix.job.checking": "check",
     "graphfix.job.explaining": "Explanation explain",
     "graphfix.job.fix": "fix",
@@ -93,10 +93,11 @@ __all__ += ["verify", "zoo"]
 __all__ += ["load", "repair_file", "save", "ship_file"]
 __all__ += ["Builder", "Check", "Match", "NodePass", "Pass", "Skip", "View"]
 __all__ += ["get_pass", "load_plugin"]
-__all__ += ["Benchmark", "Change", "DirectMLPlan", "Explanation", "Finding", "Findings"]
+__all__ += ["Benchmark", "Change", "Explanation", "Finding", "Findings"]
 __all__ += [
     "PaddedVerdict",
     "PassReport",
+    "ProviderPlan",
     "Reduction",
     "Report",
     "Result",

@@ -30,6 +30,7 @@ HERE = Path(__file__).parent
 # What `make test` leaves to `make test-all`, by the folder of a test; see pyproject.toml.
 MARKERS = {
     "dml": "dml",
+    "webgpu": "webgpu",
     "exports": "exports",
     **dict.fromkeys(("conformance", "hostile", "mutants"), "fuzz"),
     **dict.fromkeys(("bench", "benchmark", "docs", "float16_search", "probing"), "process"),

@@ -19,6 +19,7 @@ def faults(wheel: Path) -> list[str]:
     wanted += ["graphfix/py.typed", "graphfix/show/templates/report.html"]
     wanted += ["graphfix/cli/completion.ps1"]
     wanted += ["graphfix/models/sensevoice/model.onnx"]
+    wanted += ["graphfix/providers/webgpu/kernels.csv"]
     wanted += ["graphfix/providers/directml/errors.toml", "graphfix/providers/directml/ops.csv"]
     wanted += ["graphfix/ops/table.csv"]
     found = [f"{name} is missing" for name in wanted if name not in held]

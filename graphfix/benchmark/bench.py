@@ -65,12 +65,14 @@ class Effort:
 EFFORT: Mapping[Ep, Effort] = {
     "cpu": Effort(6, 3, 0.1),
     "cuda": Effort(6, 3, 0.1),
+    "webgpu": Effort(6, 3, 0.3),
     "dml": Effort(6, 3, 0.3),
 }
 """The default: an answer within half a minute for a small model."""
 CAREFUL: Mapping[Ep, Effort] = {
     "cpu": Effort(9, 3, 0.5),
     "cuda": Effort(9, 3, 0.5),
+    "webgpu": Effort(9, 3, 0.5),
     "dml": Effort(6, 3, 1.5),
 }
 """More processes or longer runs, for a narrower interval."""

@@ -14,6 +14,7 @@ import click
 
 from graphfix.cli import _terminal
 from graphfix.errors import UsageError
+from graphfix.providers.table import EVERYWHERE
 from graphfix.providers.versions import name_version, parse_name
 from graphfix.spec.quoting import partition_outside_quotes, unquote_name
 from graphfix.wording import ALIASES
@@ -194,10 +195,10 @@ def ep_option(choices: Sequence[str], default: str, text: str) -> Callable[[F], 
 
 
 ep = ep_option(
-    ["cpu", "dml", "cuda"],
+    EVERYWHERE,
     "cpu",
     "Where the repaired model runs to be compared with the original on the CPU: on the CPU too "
-    "(default), on DirectML, or on CUDA. Exit code 2 where it is unavailable.",
+    "(default), on DirectML, WebGPU or CUDA. Exit code 2 where it is unavailable.",
 )
 # Its argument is an Ep; graphfix.runtime.python says how a verb uses it.
 
@@ -275,9 +276,10 @@ lengths = _combine_options(
 """Which clips, and how far they are padded."""
 
 padded_ep = ep_option(
-    ["cpu", "dml"],
+    EVERYWHERE,
     "cpu",
-    "Where the containers run: on the CPU (default), or on DirectML. Clips alone run on the CPU.",
+    "Where the containers run: on the CPU (default), on DirectML, WebGPU or CUDA. Clips alone run "
+    "on the CPU.",
 )
 
 

@@ -9,6 +9,7 @@ import click
 
 from graphfix.cli import _options, _page, _terminal
 from graphfix.errors import ModelError
+from graphfix.providers.table import EVERYWHERE
 
 if TYPE_CHECKING:
     from graphfix.benchmark.candidate import MapFeeds
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("models", metavar="A.onnx [B.onnx ...]", nargs=-1)
 @_options.ep_option(
-    ["cpu", "dml", "cuda", "auto"],
+    [*EVERYWHERE, "auto"],
     "auto",
     "Where to run. auto (default): DirectML, or the CPU where there is none, and each line says "
-    "so. dml, cuda: there, or exit code 2 and how to get it.",
+    "so. dml, webgpu, cuda: there, or exit code 2 and how to get it.",
 )
 @_options.dims_option(
     "T=500", "The size of a symbolic dim to time at; may be given for several dims."

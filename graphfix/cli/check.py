@@ -9,6 +9,7 @@ import click
 
 from graphfix.cli import _options, _page, _terminal
 from graphfix.errors import GraphfixError
+from graphfix.providers.table import EVERYWHERE
 from graphfix.wording import clean_text, group_pairs, plural, reason_lines, wrap_text
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ _PADDING = "ilens-mask"
     text="Say instead what would stay in float32, and why (the pass float16 converts the rest).",
 )
 @_options.ep_option(
-    ["dml", "cpu"], "dml", "Where the model is to run: on DirectML (default) or on the CPU."
+    EVERYWHERE,
+    "dml",
+    "Where the model is to run: on DirectML (default), on the CPU, WebGPU or CUDA.",
 )
 @click.option(
     "--fail-on",

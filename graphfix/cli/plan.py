@@ -1,4 +1,4 @@
-"""``graphfix plan``: where DirectML runs each node, what it fuses, what a run costs."""
+"""``graphfix plan``: where a provider runs each node, what it fuses, what a run costs."""
 
 from __future__ import annotations
 
@@ -10,28 +10,33 @@ from graphfix.cli import _options, _terminal
 from graphfix.wording import reason_lines
 
 if TYPE_CHECKING:
-    from graphfix.providers.directml.plan import DirectMLPlan
+    from graphfix.providers.plan import DeviceEp, ProviderPlan
 
 
 @click.command()
 @_options.model
+@_options.ep_option(
+    ["dml", "webgpu"], "dml", "The provider: DirectML (default) or WebGPU. It need not be there."
+)
 @_options.dims_option(
     "T=500", "Plan with a symbolic dim at this size; may be given for several dims."
 )
 @_options.json_flag
 @_options.plugin
 @_options.verbose
-def plan(model: str, dims: _options.Sizes | None, as_json: bool, verbose: bool) -> None:
-    """Predict what DirectML does with a model.
+def plan(
+    model: str, ep: DeviceEp, dims: _options.Sizes | None, as_json: bool, verbose: bool
+) -> None:
+    """Predict what DirectML or WebGPU does with a model.
 
     Where each node runs and why, how many graphs are fused, how many kernels and copies a run
-    takes, and what another length costs. DirectML is not needed, and nothing is written.
+    takes, and what another length costs. The provider is not needed, and nothing is written.
     """
     _options.load_plugins()
     with _terminal.show_progress(quiet=as_json) as tell:
         from graphfix.job import planning
 
-        prediction = planning.plan(model, dims=dims, progress=tell)
+        prediction = planning.plan(model, ep=ep, dims=dims, progress=tell)
         prediction = planning.note_errors(prediction, model)
     if as_json:
         from graphfix.providers.versions import known_versions
@@ -45,8 +50,8 @@ def plan(model: str, dims: _options.Sizes | None, as_json: bool, verbose: bool) 
         _print_plan(prediction, verbose=verbose)
 
 
-def _print_plan(plan: DirectMLPlan, *, verbose: bool) -> None:
-    from graphfix.providers.directml.plan import WORDS
+def _print_plan(plan: ProviderPlan, *, verbose: bool) -> None:
+    from graphfix.providers.plan import WORDS
 
     places = {word: where for where, (word, _) in WORDS.items()}
     for row in plan.rows():

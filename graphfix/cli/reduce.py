@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _options, _terminal
+from graphfix.providers.table import EVERYWHERE
 from graphfix.wording import ALIASES
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 @click.command()
 @_options.model
 @_options.ep_option(
-    ["dml", "cpu", "cuda"], "dml", "Where it fails: on DirectML by default, on the CPU, or on CUDA."
+    EVERYWHERE,
+    "dml",
+    "Where it fails: on DirectML by default, on the CPU, WebGPU or CUDA.",
 )
 @click.option(
     "--passes",

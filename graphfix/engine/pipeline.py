@@ -21,6 +21,7 @@ from graphfix.files.model_input import ModelLike, as_model
 from graphfix.files.prepare import normalized_domain
 from graphfix.graph import names
 from graphfix.graph.walks import all_nodes
+from graphfix.providers.table import Ep
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.spec.quoting import partition_outside_quotes, split_outside_quotes, unquote_name
 
@@ -35,7 +36,7 @@ _NAMES = ("keep", "only", "store")
 _SIZE = re.compile(r"\d+(\.\d+)?s?|[-+]?(\d*\.)?\d+([eE][-+]?\d+)?|true|false", re.IGNORECASE)
 
 
-def parse_passes(spec: str) -> list[Check]:
+def parse_passes(spec: str, ep: Ep = "cpu") -> list[Check]:
     """Return the passes that a text such as ``additive-mask:floor=-1000,fold`` names.
 
     Passes are separated by commas, options by colons. The name of a profile stands for its passes.
@@ -43,15 +44,20 @@ def parse_passes(spec: str) -> list[Check]:
     A name that holds what a text is divided by is quoted, as in ``fix-dims:"input:0.0"=1``; a colon
     before the equals sign does without, since the shell takes such quotes away.
 
+    Args:
+        spec: The text.
+        ep: The provider that they are for, see :func:`graphfix.engine.registry.profile_for`.
+
     Raises:
         UsageError: A pass or an option is unknown, or a value does not fit.
     """
     passes: list[Check] = []
     for name, *option_texts in split_spec(spec):
         if name in registry.PROFILES:
+            name = registry.profile_for(name, ep)
             if option_texts:
                 raise UsageError(f"{name} is a profile and takes no options; name its passes")
-            passes += parse_passes(",".join(registry.PROFILES[name]))
+            passes += parse_passes(",".join(registry.PROFILES[name]), ep)
             continue
         pairs = {}
         for text in option_texts:
@@ -113,10 +119,15 @@ def spec_of(passes: Iterable[Check]) -> str:
     return ",".join(map(spec_of_check, passes))
 
 
-def resolve_passes(passes: str | Check | Sequence[str | Check]) -> list[Check]:
-    """Return the passes given as text, as one object or as several names and objects."""
+def resolve_passes(passes: str | Check | Sequence[str | Check], ep: Ep = "cpu") -> list[Check]:
+    """Return the passes given as text, as one object or as several names and objects.
+
+    Args:
+        passes: The passes.
+        ep: The provider that they are for, see :func:`graphfix.engine.registry.profile_for`.
+    """
     if isinstance(passes, str):
-        return parse_passes(passes)
+        return parse_passes(passes, ep)
     if isinstance(passes, Check):
         return [passes]
     items: Any = passes
@@ -124,7 +135,7 @@ def resolve_passes(passes: str | Check | Sequence[str | Check]) -> list[Check]:
     for x in items if isinstance(items, Iterable) else [items]:
         if not isinstance(x, (str, Check)):
             raise UsageError(f"{x!r} is no pass; give names, as -p takes them, or passes")
-        checks += parse_passes(x) if isinstance(x, str) else [x]
+        checks += parse_passes(x, ep) if isinstance(x, str) else [x]
     return checks
 
 

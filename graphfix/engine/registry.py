@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.errors import PluginError, UsageError
+from graphfix.providers.table import EVERYWHERE, PROVIDERS, Ep
 from graphfix.spec import options
 from graphfix.wording import did_you_mean, kebab_case
 
@@ -58,11 +59,17 @@ _FAST = (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "slice-gate", "fold")
 # ONNX Runtime's CPU kernel for a residual sum and its norm is slower than one for each; FastGelu is
 # there what DirectML's is not.
 _CPU = {"fuse-norm": "fuse-norm:residual=no", "fuse-gelu": "fuse-gelu:approximate=yes"}
+# It has no kernel for FusedMatMul and com.microsoft's DequantizeLinear, and attends wrongly through
+# Vulkan: see docs/providers.md.
+_NOT_ON_WEBGPU = frozenset({"fuse-matmul", "quantize-axis", "fuse-attention", "fuse-projections"})
 PROFILES: dict[str, tuple[str, ...]] = {
     "directml": (_TRUE_SHAPES, *_REPAIRS),
     "fast": _FAST,
+    "fast-webgpu": tuple(x for x in _FAST if x not in _NOT_ON_WEBGPU),
     "fast-cpu": tuple(_CPU.get(x, x) for x in _FAST),
 }
+
+_PROFILE_FOR: dict[tuple[str, Ep], str] = {("fast", x): PROVIDERS[x].profile for x in EVERYWHERE}
 
 _NO_PASS = "defines no pass named {!r}; a pass is named after its file"
 _plugins: dict[str, type[Check]] = {}
@@ -76,6 +83,11 @@ class Entry:
     summary: str
     safety: str
     source: str
+
+
+def profile_for(name: str, ep: Ep) -> str:
+    """Return the profile that a name stands for on a provider: ``fast`` is not one for all."""
+    return _PROFILE_FOR.get((name, ep), name)
 
 
 def pass_names() -> list[str]:

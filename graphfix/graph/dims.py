@@ -134,3 +134,10 @@ def as_identifier(name: str) -> str:
     """Return ``name`` as an identifier."""
     clean = re.sub(r"\W", "_", name, flags=re.ASCII)
     return clean if clean.isidentifier() else f"d_{clean}"
+
+
+def is_static(value: ir.Value | None) -> bool:
+    """Return whether every size of a value is known when the session is made."""
+    if value is None or not value.name:
+        return True
+    return value.shape is not None and all(isinstance(x, int) for x in value.shape)

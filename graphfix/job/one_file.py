@@ -60,7 +60,7 @@ def repair_file(
     request = Task.from_options(source, options)
     source = request.source
     target = require_path(target) if target is not None else default_target(source)
-    chosen = pipeline.resolve_passes(passes)
+    chosen = pipeline.resolve_passes(passes, request.ep)
     byte_ranges.refuse_overwrite([source], target, [request.feeds])
     if not options.get("dry_run"):
         require_writable(target)

@@ -1,9 +1,10 @@
-"""Predicts what DirectML does with a model, by the steps of :mod:`graphfix.providers.directml`."""
+"""Predicts what a provider does with a model, by the steps of :mod:`graphfix.providers`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
@@ -16,25 +17,39 @@ from graphfix.facts.forced_sizes import forced_sizes_of
 from graphfix.facts.shapes import shapes_of
 from graphfix.feeds.signature import Signature
 from graphfix.files import io, stand_in
-from graphfix.files.model_input import Dims, ModelLike, as_model, one_size_by_dim
+from graphfix.files.model_input import (
+    Dims,
+    ModelLike,
+    as_model,
+    one_size_by_dim,
+    require_valid_choices,
+)
 from graphfix.graph.walks import nodes_of
 from graphfix.job.checking import check
-from graphfix.providers.directml import plan as planner
-from graphfix.providers.directml.plan import DirectMLPlan
+from graphfix.providers.directml.plan import DirectMLPlanner
+from graphfix.providers.plan import DeviceEp, Planner, ProviderPlan
+from graphfix.providers.webgpu.plan import WebGPUPlanner
 from graphfix.runtime.load_check import lacks_kernel
 from graphfix.runtime.optimizer import Optimizer
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.wording import plural
 
+_PLANNERS: dict[DeviceEp, type[Planner[Any]]] = {"dml": DirectMLPlanner, "webgpu": WebGPUPlanner}
+
 
 @raises_own_errors
 def plan(
-    model: ModelLike, *, dims: Dims | None = None, progress: Progress | None = None
-) -> DirectMLPlan:
-    """Predict where each node of a model runs on DirectML, what is fused and what is copied.
+    model: ModelLike,
+    *,
+    ep: DeviceEp = "dml",
+    dims: Dims | None = None,
+    progress: Progress | None = None,
+) -> ProviderPlan:
+    """Predict where each node of a model runs on a provider, what is fused and what is copied.
 
     Args:
         model: The model, or its file; it is not changed.
+        ep: The provider: ``"dml"`` or ``"webgpu"``.
         dims: A size for each symbolic dim that is fixed, as ONNX Runtime's free-dimension
             overrides.
         progress: Called with a short text at each step.
@@ -43,6 +58,8 @@ def plan(
         ModelError: ONNX Runtime rejects the model.
         UsageError: The model has no such dim, or one is given several sizes.
     """
+    require_valid_choices(ep=(ep, tuple(_PLANNERS)))
+    planner = _PLANNERS[ep]
     tell, fixed_sizes = progress or (lambda _: None), one_size_by_dim(dims)
     tell("loading")
     model = as_model(model)
@@ -54,7 +71,7 @@ def plan(
         shown = stand_in.copy_without_weights(model)
         notes.append("the weights were not read, so fusions that look into them are not predicted")
     try:
-        basic, extended = _optimize_model(shown, sizes)
+        basic, extended = _optimize_model(shown, sizes, planner.foreign)
     except ModelError as error:
         if not lacks_kernel(str(error)):
             raise ModelError(f"ONNX Runtime does not load the model: {error}") from error
@@ -66,19 +83,19 @@ def plan(
     if shown is not model:
         stand_in.restore_weights(basic)
         stand_in.restore_weights(extended)
-    prediction = planner.predict_plan(model, basic, extended, sizes=sizes, notes=notes)
+    prediction = planner(model, basic, extended).build_plan(sizes, notes)
     forced = forced_sizes_of(model) if prediction.dims else {}
     return replace(prediction, forced={name: x.size for name, x in forced.items()})
 
 
-def note_errors(prediction: DirectMLPlan, model: ModelLike) -> DirectMLPlan:
+def note_errors(prediction: ProviderPlan, model: ModelLike) -> ProviderPlan:
     """Return the plan with a note if ``check`` finds errors: the nodes are placed all the same.
 
     Args:
         prediction: The plan of the model.
         model: The model, or its file.
     """
-    errors = [x for x in check(model) if x.severity == "error"]
+    errors = [x for x in check(model, ep=prediction.ep) if x.severity == "error"]
     if not errors:
         return prediction
     first = errors[0]
@@ -122,7 +139,7 @@ def kernels_per_run(model: ir.Model) -> dict[str, int] | None:
         prediction = plan(model)
     except ModelError:
         return None
-    on = {"directml": prediction.steps_on("graph", "dml"), "cpu": prediction.steps_on("cpu")}
+    on = {"directml": prediction.on_device, "cpu": prediction.steps_on("cpu")}
     return {"all": sum(on.values()), **on, "recompiled": prediction.recompiled}
 
 
@@ -144,29 +161,39 @@ def plan_summary(path: str | Path) -> dict[str, object] | None:
     return {key: data[key] for key in ("nodes", "run", "open", "dynamic", "notes")}
 
 
-def _optimize_model(model: ir.Model, sizes: Mapping[str, int] | None) -> tuple[ir.Model, ir.Model]:
+Foreign = Sequence[str]  # optimizers that are left out in the extended optimizations
+
+
+def _optimize_model(
+    model: ir.Model, sizes: Mapping[str, int] | None, foreign: Foreign
+) -> tuple[ir.Model, ir.Model]:
     """Return the model after the basic and after the extended optimizations."""
     if not stand_in.uses_float16(model):
-        return _run_optimizer(model, sizes)
+        return _run_optimizer(model, sizes, foreign)
     try:
-        return _optimize_widened(model, stand_in.WIDER_FLOATS, sizes)
+        return _optimize_widened(model, stand_in.WIDER_FLOATS, sizes, foreign)
     except ModelError:
-        return _optimize_widened(model, stand_in.WIDER_HALF, sizes)
+        return _optimize_widened(model, stand_in.WIDER_HALF, sizes, foreign)
 
 
 def _optimize_widened(
-    model: ir.Model, types: Mapping[ir.DataType, ir.DataType], sizes: Mapping[str, int] | None
+    model: ir.Model,
+    types: Mapping[ir.DataType, ir.DataType],
+    sizes: Mapping[str, int] | None,
+    foreign: Foreign,
 ) -> tuple[ir.Model, ir.Model]:
-    optimized = _run_optimizer(stand_in.widened_copy(model, types), sizes)
+    optimized = _run_optimizer(stand_in.widened_copy(model, types), sizes, foreign)
     for result in optimized:
         stand_in.narrow_types(result, types)
     return optimized
 
 
-def _run_optimizer(model: ir.Model, sizes: Mapping[str, int] | None) -> tuple[ir.Model, ir.Model]:
+def _run_optimizer(
+    model: ir.Model, sizes: Mapping[str, int] | None, foreign: Foreign
+) -> tuple[ir.Model, ir.Model]:
     with Optimizer(model, sizes) as optimizer:
         basic = optimizer.optimize("basic")
-        return basic, optimizer.optimize("extended", without=planner.CPU_ONLY)
+        return basic, optimizer.optimize("extended", without=foreign)
 
 
 def _unoptimized_copy(model: ir.Model) -> ir.Model:

@@ -38,8 +38,7 @@ class Provider:
         setup: The target of make that sets up another Python with it, ``NAME-python`` in
             ``build/NAME``, or nothing.
         setup_paths: What comes before a path of this machine in that Python.
-        device: What ONNX Runtime calls its memory in an I/O binding.
-        profile: The profile of passes made for it.
+        profile: What ``-p fast`` stands for where a model is proved on it.
     """
 
     label: str
@@ -47,7 +46,6 @@ class Provider:
     distributions: tuple[Distribution, ...]
     setup: str = ""
     setup_paths: str = ""
-    device: str = "cpu"
     profile: str = "fast"
 
     @property
@@ -61,7 +59,6 @@ PROVIDERS: dict[Ep, Provider] = {
         "the CPU",
         "CPUExecutionProvider",
         (Distribution("onnxruntime", "1.32.0"),),
-        profile="fast-cpu",
     ),
     "dml": Provider(
         "DirectML",
@@ -72,18 +69,18 @@ PROVIDERS: dict[Ep, Provider] = {
         ),
         setup="dml",
         setup_paths=r"Z:\host",
-        device="dml",
     ),
     "webgpu": Provider(
         "WebGPU",
         "WebGpuExecutionProvider",
         (Distribution("onnxruntime-webgpu", "1.27.0", "webgpu"),),
+        setup="webgpu",
+        profile="fast-webgpu",
     ),
     "cuda": Provider(
         "CUDA",
         "CUDAExecutionProvider",
         (Distribution("onnxruntime-gpu", "1.32.0"),),
-        device="cuda",
     ),
 }
 """The providers by their name for ``--ep``."""

@@ -26,7 +26,8 @@ def parse_name(text: str) -> tuple[Ep, str]:
         if text in (x.extra for x in provider.distributions):
             return ep, text
     names = [*PROVIDERS, *(x.extra for p in PROVIDERS.values() for x in p.distributions if x.extra)]
-    raise UsageError(f"there is no provider {text!r}; there are {', '.join(dict.fromkeys(names))}")
+    choices = ", ".join(dict.fromkeys(names))
+    raise UsageError(f"there is no provider {text!r}; ep is one of {choices}")
 
 
 def _checked(ep: Ep, version: str) -> str:

@@ -160,7 +160,7 @@ def reduce(
     read_files = io.input_files(given)
     read_files += [Path(feeds)] if isinstance(feeds, (str, os.PathLike)) else []
     whole = with_types(given)
-    trial = Trial(ep, against, resolve_passes(passes), tolerance or USUAL, slower_than)
+    trial = Trial(ep, against, resolve_passes(passes, ep), tolerance or USUAL, slower_than)
     tell("looking for inputs with which it fails")
     candidate, failure, trial = _first_failure(whole, trial, feeds, dims)
     search = ReductionSearch(trial, candidate, failure, SearchBudget(_MOST_TRIES, budget), tell)

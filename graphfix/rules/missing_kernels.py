@@ -9,6 +9,7 @@ from graphfix.core import Severity
 from graphfix.facts.view import View
 from graphfix.graph.walks import all_nodes
 from graphfix.ops.schemas import schema_of
+from graphfix.providers import kernels
 from graphfix.providers.directml import cpu_kernels, kernel_table, support_queries
 from graphfix.providers.directml.kernel_table import Kernel
 from graphfix.rules.rule import Hazard, Rule, is_folded
@@ -84,7 +85,7 @@ class TypeWithoutKernel(Rule):
             sizes = any(view.shapes.known_elements(x) is not None for x in node.outputs)
             if kernel is None or schema is None or sizes:
                 continue
-            for formal, value, dtype in kernel_table.typed_values(node, schema, view.shapes.dtype):
+            for formal, value, dtype in kernels.typed_values(node, schema, view.shapes.dtype):
                 if not kernel.accepts_type(formal.type_str, dtype):
                     limitation = f"{node.op_type} takes no {dtype.name.lower()}"
                     fallback, severity = _fallback(node, opset, view)
@@ -169,7 +170,7 @@ class NoCpuKernel(Rule):
 
 def _fallback(node: ir.Node, opset: int, view: View) -> tuple[str, Severity]:
     """Return what becomes of a node that DirectML does not run, and how bad that is."""
-    if kernel_table.standard_domain(node.domain) not in _KNOWN_DOMAINS:
+    if kernels.standard_domain(node.domain) not in _KNOWN_DOMAINS:
         return "it runs where its library of custom operators runs it", "warning"
     if node.domain != "com.microsoft" and schema_of(node.op_type, opset, node.domain) is None:
         return "ONNX has no such operator", "warning"
@@ -189,7 +190,7 @@ def _cpu_limitation(node: ir.Node, opset: int, view: View) -> str:
 def _hazard_without_kernel(node: ir.Node, opset: int, newest: int | None, view: View) -> Hazard:
     """Return the hazard of a node without a kernel; ``newest`` is the last opset that has one."""
     availability, fix = "in any version", None
-    if kernel_table.standard_domain(node.domain) == "" and newest is not None:
+    if kernels.standard_domain(node.domain) == "" and newest is not None:
         availability = f"of opset {opset}; the newest opset with one is {newest}"
         fix = "opset-ceiling" if newest >= _CEILING else None
     name = ops.qualified_name(node)

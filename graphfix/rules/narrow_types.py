@@ -12,7 +12,7 @@ from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import attr_int, is_op
 from graphfix.graph.walks import all_nodes, nodes_of
 from graphfix.ops.schemas import schema_of
-from graphfix.providers.directml import kernel_table
+from graphfix.providers import kernels
 from graphfix.providers.table import EVERYWHERE
 from graphfix.rules.rule import Hazard, Rule
 
@@ -124,9 +124,7 @@ class TypeConflict(Rule):
                 continue
             schema = schema_of(node.op_type, view.opset_of_node(node), node.domain)
             types = dict[str, ir.DataType]()
-            declared = (
-                kernel_table.typed_values(node, schema, attrgetter("dtype")) if schema else ()
-            )
+            declared = kernels.typed_values(node, schema, attrgetter("dtype")) if schema else ()
             for formal, _, dtype in declared:
                 variable = formal.type_str
                 # The states of a Loop, and what an If returns, may each have a type of its own.

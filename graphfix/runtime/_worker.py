@@ -29,7 +29,13 @@ Named = dict[str, Any]  # a request, an answer, arrays
 
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 # What ONNX Runtime calls the memory of a provider.
-_DEVICES = {"DmlExecutionProvider": "dml", "CUDAExecutionProvider": "cuda"}
+_DEVICES = {
+    "DmlExecutionProvider": "dml",
+    "CUDAExecutionProvider": "cuda",
+    "WebGpuExecutionProvider": "webgpu",
+}
+# Without a device id onnxruntime falls back from these to the CPU without an error.
+_NUMBERED = ("DmlExecutionProvider", "CUDAExecutionProvider")
 
 # How often an output is in memory: here, in the file, and in the asking process.
 _COPIES = 3
@@ -90,8 +96,7 @@ def _open(request: Named) -> Named:
     for name, size in request["free_dims"].items():
         options.add_free_dimension_override_by_name(name, size)
     provider = request["provider"]
-    # Without a device id, onnxruntime falls back to the CPU without an error.
-    providers: list[Any] = [(provider, {"device_id": 0}) if provider in _DEVICES else provider]
+    providers: list[Any] = [(provider, {"device_id": 0}) if provider in _NUMBERED else provider]
     if provider != "CPUExecutionProvider":
         providers.append("CPUExecutionProvider")
     if request["profile"]:

@@ -13,7 +13,8 @@ import onnx_ir as ir
 from graphfix.facts.shapes import Shapes, shapes_of
 from graphfix.graph.walks import all_nodes, opset_of
 from graphfix.ops.schemas import schema_of
-from graphfix.providers.directml import cpu_kernels, kernel_table
+from graphfix.providers import kernels
+from graphfix.providers.directml import cpu_kernels
 
 # Integers first: a Cast back from them wraps around as arithmetic in the narrower type does.
 _WIDER = (
@@ -55,7 +56,7 @@ def _type_pairs(
     schema = schema_of(node.op_type, opset, node.domain)
     if schema is None:
         return
-    typed = kernel_table.typed_values(node, schema, shapes.dtype)
+    typed = kernels.typed_values(node, schema, shapes.dtype)
     for narrow in dict.fromkeys(dtype for _, _, dtype in typed):
         yield from ((narrow, wide) for wide in _WIDER if _holds_all(wide, narrow))
 

@@ -302,7 +302,7 @@ class ShipOrder:
                     raise UsageError(f"{_DIMS} gets its sizes from --container")
                 yield _fix_dims_pass(facts, container, other_groups)
             else:
-                yield from pipeline.parse_passes(":".join([name, *options]))
+                yield from pipeline.parse_passes(":".join([name, *options]), self.ep)
 
 
 def _fix_dims_pass(

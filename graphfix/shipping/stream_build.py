@@ -199,7 +199,7 @@ class StreamOrder:
             elif name == _DIMS and other_sizes:
                 passes.append(registry.get_pass(_DIMS, dims=other_sizes))
             elif name not in (_CACHE, _DIMS):
-                passes += pipeline.parse_passes(":".join([name, *options]))
+                passes += pipeline.parse_passes(":".join([name, *options]), self.ep)
         return passes
 
 

@@ -30,6 +30,7 @@ from onnx import helper
 
 from graphfix.errors import GraphfixError
 from graphfix.ops.schemas import schema_of
+from graphfix.providers import kernels
 from graphfix.providers.directml import kernel_table
 from graphfix.runtime import process
 from graphfix.runtime.local_session import Session
@@ -82,7 +83,7 @@ def model_of(group: Sequence[Graph]) -> onnx.ModelProto:
 
 def has_kernel(graph: Graph, proto: onnx.ModelProto) -> bool:
     """Whether DirectML takes the operator with these types."""
-    since = kernel_table.since_version(graph.op, "", OPSET)
+    since = kernels.since_version(graph.op, "", OPSET)
     kernel = None if since is None else kernel_table.kernel_for(graph.op, "", since)
     if kernel is None:
         return False

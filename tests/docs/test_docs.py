@@ -307,7 +307,8 @@ class TestSnippets:
             assert set(told) <= known
 
     def test_every_other_command_is_of_a_tool_that_we_name(self) -> None:
-        known = r"graphfix|make|dask worker|pip install \.|python -m venv|\.venv/bin/[a-z]+"
+        known = r"graphfix|make|dask worker|python -m venv|\.venv/bin/[a-z]+"
+        known += r"|pip install (\.|onnxruntime-)|pip uninstall -y onnxruntime-"
         known += r"|olive run|optimum-cli|python -m (graphfix|onnxruntime_genai)\.[\w.]+|mkdir|cp"
         known += r"|npm install|node|g\+\+|dotnet add"
         tools = re.compile(rf"(\$ )?({known}|cat \w+\.onnx \| graphfix) ?")
@@ -444,7 +445,7 @@ class TestWheel:
         held += ["graphfix/cli/completion.ps1"]
         held += ["graphfix/models/sensevoice/model.onnx"]
         held += ["graphfix/providers/directml/errors.toml", "graphfix/providers/directml/ops.csv"]
-        held += ["graphfix/ops/table.csv"]
+        held += ["graphfix/providers/webgpu/kernels.csv", "graphfix/ops/table.csv"]
         with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
             for file in (*held, "graphfix-1.dist-info/METADATA", *([name] if name else [])):
                 archive.writestr(file, "")

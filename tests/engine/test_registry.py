@@ -5,11 +5,14 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import onnx
 import pytest
 
 from graphfix.core import Check, Pass
-from graphfix.engine import registry
+from graphfix.engine import pipeline, registry
 from graphfix.errors import PluginError, UsageError
+from graphfix.providers.webgpu.placement import TABLE
+from graphfix.spec.manual import manual_of
 
 PLUGIN = '''
 import onnx_ir as ir
@@ -167,3 +170,24 @@ def test_a_file_of_the_folder_names_its_pass(tmp_path: Path) -> None:
     path.write_text("class Thing:\n    pass\n")
     with pytest.raises(PluginError, match="defines no pass named 'other-name'"):
         registry._read_entry("other-name", path)
+
+
+def test_fast_is_what_fits_the_provider() -> None:
+    assert registry.profile_for("fast", "webgpu") == "fast-webgpu"
+    assert registry.profile_for("fast", "dml") == registry.profile_for("fast", "cpu") == "fast"
+    assert registry.profile_for("directml", "webgpu") == "directml"
+    names = [x.name for x in pipeline.parse_passes("fast", "webgpu")]
+    assert names == [x.partition(":")[0] for x in registry.PROFILES["fast-webgpu"]]
+    assert not {"fuse-attention", "fuse-matmul", "fuse-projections"} & set(names)
+
+
+def test_the_profile_of_webgpu_makes_only_what_it_has_a_kernel_for() -> None:
+    def contrib(text: str) -> set[str]:
+        nodes = onnx.parser.parse_model(text).graph.node
+        return {node.op_type for node in nodes if node.domain == "com.microsoft"}
+
+    names = [x.partition(":")[0] for x in registry.PROFILES["fast-webgpu"]]
+    manuals = [manual_of(registry.pass_class(x)) for x in names]
+    made = {op for x in manuals for op in contrib(x.after) - contrib(x.before)}
+    assert made
+    assert not {x for x in made if not TABLE.versions(x, "com.microsoft")}

@@ -14,7 +14,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 import graphfix
 from graphfix.errors import ModelError
 from graphfix.job import planning
-from graphfix.providers.directml.plan import DirectMLPlan
+from graphfix.providers.plan import ProviderPlan
 from tests.lengths.catalogue import generated
 from tests.lengths.steps import STEPS
 
@@ -25,14 +25,14 @@ QUICK = 24
 COST = {"convtranspose-2d", "pad-slice", "cumsum-index"}
 
 
-def planned(model: ir.Model) -> DirectMLPlan | None:
+def planned(model: ir.Model) -> ProviderPlan | None:
     try:
         return planning.plan(model)
     except ModelError:  # the newest operators have no kernel yet
         return None
 
 
-def kernels(plan: DirectMLPlan) -> tuple[int, int, int]:
+def kernels(plan: ProviderPlan) -> tuple[int, int, int]:
     """Of a run, on the device, and recompiled at another length."""
     device = plan.steps_on("graph", "dml")
     return device + plan.steps_on("cpu"), device, plan.recompiled

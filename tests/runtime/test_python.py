@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from graphfix.errors import UsageError
-from graphfix.providers.table import variable_of
+from graphfix.providers.table import EVERYWHERE, PROVIDERS, Ep, variable_of
 from graphfix.runtime import python
 from graphfix.runtime.process import SESSIONS
 
 
 @pytest.fixture(autouse=True)
 def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in (variable_of("dml"), variable_of("dml", "PATHS")):
+    for name in (variable_of("dml"), variable_of("dml", "PATHS"), *map(variable_of, EVERYWHERE)):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable_of("dml", "VERSION"), "")
     monkeypatch.setenv(variable_of("dml", "HOME"), str(tmp_path / "none"))
@@ -169,3 +169,28 @@ def test_a_command_line_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     if os.name != "nt":
         assert python._split_command("'/a b/python' -X") == ("/a b/python", "-X")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="every file may be run there")
+@pytest.mark.parametrize("ep", ["webgpu", "cuda"])
+def test_any_provider_may_be_in_another_python(
+    ep: Ep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable_of(ep, "HOME"), str(tmp_path / "none"))
+    with pytest.raises(UsageError, match=f"et {variable_of(ep)} .* a Python with onnxruntime-"):
+        python.require_provider(ep)
+    path = program(tmp_path, "python3")
+    monkeypatch.setenv(variable_of(ep), str(path))
+    runner = python.runner_for(ep)
+    assert (runner.command, runner.prefix) == ((str(path),), "")
+    assert runner.provider == PROVIDERS[ep].ort_name
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="every file may be run there")
+def test_the_python_of_make_webgpu_has_the_paths_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = program(tmp_path, "webgpu-python")
+    monkeypatch.setenv(variable_of("webgpu", "HOME"), str(tmp_path))
+    runner = python.find_python("webgpu")
+    assert (runner.command, runner.prefix) == ((str(path),), "")

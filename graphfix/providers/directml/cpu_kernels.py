@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from graphfix.ops import HAS_BODY
 from graphfix.ops.schemas import schema_of
-from graphfix.providers.directml import kernel_table
+from graphfix.providers.kernels import standard_domain, typed_values
 
 _FLOAT16, _FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
 
@@ -64,7 +64,7 @@ def runs_on_cpu(node: ir.Node, opset: int, dtype: TypeReader) -> bool | None:
     """
     schema = schema_of(node.op_type, opset, node.domain)
     if (
-        kernel_table.standard_domain(node.domain)
+        standard_domain(node.domain)
         or schema is None
         or node in HAS_BODY
         or _is_defined_by_others(schema, opset)
@@ -72,7 +72,7 @@ def runs_on_cpu(node: ir.Node, opset: int, dtype: TypeReader) -> bool | None:
         return None
     if node.op_type == "Constant":  # ONNX Runtime makes an initializer of it
         return True
-    typed = [(x, y) for x, _, y in kernel_table.typed_values(node, schema, dtype)]
+    typed = [(x, y) for x, _, y in typed_values(node, schema, dtype)]
     kernels = kernels_of(node.op_type, int(schema.since_version))
     # ONNX Runtime puts Casts around a node that reads float16 and has only a kernel for float.
     reads_half = any(dtype(x) == _FLOAT16 for x in node.inputs if x is not None)
@@ -93,7 +93,7 @@ def accepted_types(node: ir.Node, opset: int, dtype: TypeReader) -> str:
     if schema is None:
         return ""
     kernels = kernels_of(node.op_type, int(schema.since_version))
-    for parameter, _, actual in kernel_table.typed_values(node, schema, dtype):
+    for parameter, _, actual in typed_values(node, schema, dtype):
         if kernels and not any(x.accepts(parameter, actual) for x in kernels):
             keys = (parameter.type_str, parameter.name)
             types = {t for x in kernels for key in keys for t in x.types.get(key, ())}

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from graphfix.facts.view import View
 from graphfix.graph.constants import const_of
+from graphfix.graph.dims import is_static
 from graphfix.graph.nodes import input_at, is_op, producer_of, use_count
 from graphfix.graph.walks import bodies_of
 from graphfix.ops import qualified_name
@@ -219,13 +220,6 @@ def _open_size_reason(values: Sequence[ir.Value], dims: Collection[str]) -> str 
         return None
     sizes = {str(dim) for x in values for dim in x.shape or ()}
     return OPEN if sizes & set(dims) else "a size is known only in a run"
-
-
-def is_static(value: ir.Value | None) -> bool:
-    """Return whether every size of a value is known when the session is made."""
-    if value is None or not value.name:
-        return True
-    return value.shape is not None and all(isinstance(x, int) for x in value.shape)
 
 
 def control_flow_op(graph: ir.Graph) -> str | None:

@@ -11,10 +11,8 @@ from graphfix.providers.directml.kernel_table import (
     kernel_for,
     kernel_versions,
     newest_opset_with_kernel,
-    since_version,
-    standard_domain,
-    typed_values,
 )
+from graphfix.providers.kernels import since_version, standard_domain, typed_values
 
 
 def test_a_row_of_the_table() -> None:

@@ -6,7 +6,8 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.facts.view import View
-from graphfix.providers.directml.placement import SHAPE_WORK, PlacementRules
+from graphfix.providers.directml.placement import PlacementRules
+from graphfix.providers.placement import SHAPE_WORK
 
 
 def rules_of(

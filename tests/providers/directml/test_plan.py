@@ -18,8 +18,8 @@ from graphfix.cli import main
 from graphfix.errors import FeedError, ModelError, UsageError
 from graphfix.files import stand_in
 from graphfix.job import planning
-from graphfix.providers.directml import node_tracing
-from graphfix.providers.directml.plan import DirectMLPlan, NodePlacement, Step
+from graphfix.providers import node_tracing
+from graphfix.providers.plan import NodePlacement, ProviderPlan, Step
 
 MODELS = Path(__file__).parents[3] / "models"
 
@@ -516,5 +516,5 @@ def test_a_strip_is_where_the_nodes_run_in_order(tmp_path: Path) -> None:
 def test_the_largest_graphs_are_listed(graphs: int, text: str) -> None:
     steps = tuple(Step(f"graph {n}", "graph", n, False) for n in range(1, graphs + 1))
     fused = NodePlacement("n", "Relu", "fused", "", 0)
-    (row, *_) = DirectMLPlan((fused,) * 9, steps).rows()
+    (row, *_) = ProviderPlan((fused,) * 9, steps).rows()
     assert text in str(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from graphfix.providers.directml.node_tracing import (
+from graphfix.providers.node_tracing import (
     COMPUTED,
     CONSTANT,
     DECIDED,

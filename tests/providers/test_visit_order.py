@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphfix.providers.directml.visit_order import have_same_nodes, nodes_in_visit_order
+from graphfix.providers.visit_order import have_same_nodes, nodes_in_visit_order
 
 
 def graph(body: str) -> ir.Graph:

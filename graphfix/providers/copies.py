@@ -8,15 +8,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
-from graphfix.providers.directml.kernel_table import Kernel
+from graphfix.providers.kernels import Kernel
 
 
-def find_copies(graph: ir.Graph, kernels: Mapping[ir.Node, Kernel]) -> list[tuple[ir.Value, str]]:
-    """Find the tensors that are copied, and where to: "to DirectML" or "to the CPU".
+def find_copies(graph: ir.Graph, kernels: Mapping[ir.Node, Kernel]) -> list[tuple[ir.Value, bool]]:
+    """Find the tensors that are copied, each with whether it is copied to the device.
 
     Args:
         graph: One graph; what its subgraphs use counts as used by the node that they belong to.
-        kernels: The kernel of each node that runs on DirectML; the others run on the CPU.
+        kernels: The kernel of each node that runs on the device; the others run on the CPU.
     """
     used_on_device, used_on_cpu = set[ir.Value](), set[ir.Value]()
     made_on_device, made_on_cpu = set[ir.Value](), set[ir.Value]()
@@ -30,9 +30,7 @@ def find_copies(graph: ir.Graph, kernels: Mapping[ir.Node, Kernel]) -> list[tupl
     to_device = (made_on_cpu & used_on_device) | (inputs & used_on_device & used_on_cpu)
     to_cpu = made_on_device & used_on_cpu
     order = [*graph.inputs, *(value for node in graph for value in node.outputs)]
-    return [(x, "to DirectML") for x in order if x in to_device] + [
-        (x, "to the CPU") for x in order if x in to_cpu
-    ]
+    return [(x, True) for x in order if x in to_device] + [(x, False) for x in order if x in to_cpu]
 
 
 def _add_by_device(

@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.providers.directml.memory import peak_memory_of
+from graphfix.providers.memory import peak_memory_of
 
 MIB = 1 << 20
 

@@ -1,0 +1,1 @@
+"""Abilities of ONNX Runtime's WebGPU provider, as data and as rules."""
