@@ -17,7 +17,7 @@ from graphfix.feeds.roles import Role
 from graphfix.feeds.signature import Signature
 from tests.feeds.small_models import ADDITIVE, model
 
-TIES, GUARDED = NumberUses(ties=True), NumberUses(guarded=(1.0,))
+TIES, ODD = NumberUses(ties=True), ("NaN or infinity in 'x'", False)
 FRAMES = "m (float[B, T, 4] x) => (float[B, T, 4] y) { y = Relu (x) }"
 
 
@@ -136,7 +136,9 @@ def test_one_row_has_no_other_rows() -> None:
 )
 def test_how_large_floats_were(given: Input, arrays: Any, expected: Any) -> None:
     found = [*coverage._check_values(given, [np.array(x, np.float32) for x in arrays])]
-    assert found == ([] if expected is None else [expected])
+    largest = max((np.ceil(np.abs(x).max()) for x in arrays), default=0)
+    beyond = [(f"'x' beyond {largest:,.0f}", False)] if arrays else []
+    assert found == ([] if expected is None else [expected, *beyond])
 
 
 @pytest.mark.parametrize(
@@ -161,8 +163,21 @@ def test_how_large_floats_were(given: Input, arrays: Any, expected: Any) -> None
             (1,),
             [("values of 'x' other than 1", False), ("the last id of 'x'", False)],
         ),
-        ({"kind": "int", "high": 1, "free": True}, (0, 1, 2), [("3 values of 'x' (0 to 2)", True)]),
-        ({"kind": "int", "high": 1, "free": True}, (5,), [("values of 'x' other than 5", False)]),
+        (
+            {"kind": "int", "high": 1, "free": True},
+            (0, 1, 2),
+            [("3 values of 'x' (0 to 2)", True), ("'x' beyond 0 to 2", False)],
+        ),
+        (
+            {"kind": "int", "high": 1, "free": True},
+            (5,),
+            [("values of 'x' other than 5", False), ("'x' beyond 5 to 5", False)],
+        ),
+        (
+            {"kind": "int", "high": 1, "free": True},
+            (-(2**63), 0, 2**63 - 1),
+            [(f"3 values of 'x' ({-(2**63)} to {2**63 - 1})", True)],
+        ),
         ({"kind": "data", "high": 1}, (5,), [("values of 'x' other than 5", False)]),
         (
             {"kind": "tokens", "high": 9, "below": ("N",)},
@@ -180,11 +195,12 @@ def test_which_integers_were_fed(role: dict[str, Any], values: Any, expected: An
 @pytest.mark.parametrize(
     ("given", "arrays", "expected"),
     [
-        (item(uses=TIES), [[0.5, 0.5]], [("halves and equal elements of 'x'", True)]),
-        (item(uses=TIES), [[0.5, 1.0]], [("halves and equal elements of 'x'", False)]),
-        (item(uses=GUARDED), [[1.0], [np.nan]], [("NaN or infinity in 'x'", True)]),
-        (item(uses=GUARDED), [[1.0]], [("NaN or infinity in 'x'", False)]),
-        (item(), [[np.nan]], []),
+        (item(uses=TIES), [[0.5, 0.5]], [("halves and equal elements of 'x'", True), ODD]),
+        (item(uses=TIES), [[0.5, 1.0]], [("halves and equal elements of 'x'", False), ODD]),
+        (item(), [[1.0], [np.nan, np.inf]], [("NaN or infinity in 'x'", True)]),
+        (item(), [[1.0]], [ODD]),
+        (item(), [[np.nan], [1.0]], [("NaN in 'x'", True), ("infinity in 'x'", False)]),
+        (item(), [[1.0, -np.inf]], [("NaN in 'x'", False), ("infinity in 'x'", True)]),
         (item("int", "i8", free=True), [[2**31]], [("'x' over 2^31", False)]),
         (item("int", "i8", free=True), [[-(2**31) - 1]], [("'x' over 2^31", True)]),
         (item("int", "i4", free=True), [[2**24]], [("'x' over 2^24", False)]),
@@ -201,7 +217,7 @@ def test_which_integers_were_fed(role: dict[str, Any], values: Any, expected: An
 )  # fmt: skip
 def test_numbers_that_are_seldom_met(given: Input, arrays: Any, expected: Any) -> None:
     cases = [case(np.array(x, given.dtype)) for x in arrays]
-    assert [*coverage._check_number_uses(given, [*cases, case()])] == expected
+    assert [*coverage._check_number_uses(given, cases)] == expected
 
 
 @pytest.mark.parametrize(
