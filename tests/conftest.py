@@ -36,8 +36,13 @@ MARKERS = {
     **dict.fromkeys(("bench", "benchmark", "docs", "float16_search", "probing"), "process"),
     **dict.fromkeys(("runtime", "shipping", "shipped", "show", "model_zoo"), "process"),
 }
-# Elsewhere, these files kill what they start.
+# Elsewhere, these files kill what they start, or start the command again and again.
 KILLED = {"test_atomic_file", "test_ended", "test_interrupts", "test_kills", "test_moments"}
+STARTED = {"test_outcome", "test_progress", "test_quiet", "test_reduce", "test_reduction"}
+STARTED |= {"test_cpu_kernels", "test_fault_search", "test_quantizers", "test_round_trip"}
+STARTED |= {"test_streams"}
+# These draw the most models.
+GENERATED = {"test_rules_generated", "test_shapes_generated", "test_slice_ends"}
 
 LOOP = """<ir_version: 9, opset_import: ["" : 17]>
     m (float[1, T, 4] x) => (float[1, T, 4] y) { y = Loop (m, c, x) <body = b
@@ -49,11 +54,13 @@ def pytest_configure() -> None:
     """Hear Ctrl-C, and let children hear it, also where a shell ignores it (`nohup make test`)."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.disable()  # until all tests are collected: nothing of them is garbage
 
 
 def pytest_collection_finish() -> None:
     """Thousands of tests stay to the end: searching them for garbage is a sixteenth of the time."""
     gc.freeze()
+    gc.enable()
     gc.set_threshold(100_000, 50, 100)
 
 
@@ -62,8 +69,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(HERE).parts[0]
         if folder in MARKERS:
             item.add_marker(MARKERS[folder])
-        elif item.path.stem in KILLED:
+        elif item.path.stem in KILLED | STARTED:
             item.add_marker("process")
+        elif item.path.stem in GENERATED:
+            item.add_marker("fuzz")
     if EXAMPLES:
         for item in items:
             drawn = getattr(item, "obj", None)

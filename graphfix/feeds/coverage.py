@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -42,35 +42,47 @@ class Coverage:
 def measure_coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
     """Return which conditions ``cases`` met, of all that these inputs can meet."""
     covered, missing = list[str](), list[str]()
-    for condition, is_met in _check_conditions(cases, signature):
-        (covered if is_met else missing).append(condition)
-    starts_at_one = False
+    sizes_by_name: dict[str, list[int]] = {}
+    open_ended: dict[str, list[int]] = {}
     for group in signature.groups:
         name = signature.user_name(group)
-        sizes = sorted({case.dims[name] for case in cases if name in case.dims})
-        if sizes:
-            starts_at_one |= sizes[0] == 1
-            span = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
-            covered.append(f"{quote_name(name)} {span}")
+        if sizes := sorted({case.dims[name] for case in cases if name in case.dims}):
+            sizes_by_name[name] = sizes
             if signature.rules.allows_more(group, sizes[-1]):
+                open_ended[name] = sizes
                 missing.append(f"{quote_name(name)} > {sizes[-1]}")
-                if len(sizes) > 1:
-                    missing.append(f"some remainders of {quote_name(name)} {_moduli_text(sizes)}")
+    missing += _untried_remainders({k: x for k, x in open_ended.items() if len(x) > 1})
     pairs = _untried_pairs(cases, signature)
     missing += pairs[:_MOST_PAIRS]
     if len(pairs) > _MOST_PAIRS:
         missing.append(f"{len(pairs) - _MOST_PAIRS} more pairs of sizes")
-    if starts_at_one:  # graphs that need more than one element have no size of 0 either
+    # Graphs that need more than one element have no size of 0 either.
+    if any(x[0] == 1 for x in sizes_by_name.values()):
         missing.append("sizes of 0")
+    for condition, is_met in _check_conditions(cases, signature):
+        (covered if is_met else missing).append(condition)
+    for name, sizes in sizes_by_name.items():
+        span = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
+        covered.append(f"{quote_name(name)} {span}")
     return Coverage(tuple(covered), tuple(missing))
 
 
-def _moduli_text(sizes: Sequence[int]) -> str:
-    """Return modulo which numbers some remainder is that of no size, in words."""
-    distinct = len({*sizes})
-    whole = [x for x in range(1, distinct + 1) if len({size % x for size in sizes}) == x]
-    gaps = [str(x) for x in range(2, whole[-1]) if x not in whole]
-    return f"modulo {', '.join([*gaps, f'{whole[-1] + 1} and more'])}"
+def _untried_remainders(sizes_by_name: Mapping[str, Sequence[int]]) -> list[str]:
+    """Return modulo which numbers some remainder is that of no size, in words.
+
+    Several dims share one sentence, which holds for one of them at least.
+    """
+    if not sizes_by_name:
+        return []
+    gaps, beyond = set[int](), list[int]()
+    for sizes in sizes_by_name.values():
+        whole = [x for x in range(1, len(sizes) + 1) if len({n % x for n in sizes}) == x]
+        gaps |= {x for x in range(2, whole[-1]) if x not in whole}
+        beyond.append(whole[-1] + 1)
+    names = [quote_name(x) for x in sizes_by_name]
+    subject = names[0] if len(names) == 1 else "sizes"
+    moduli = [*(str(x) for x in sorted(gaps) if x < min(beyond)), f"{min(beyond)} and more"]
+    return [f"some remainders of {subject} modulo {', '.join(moduli)}"]
 
 
 def _untried_pairs(cases: Sequence[Case], signature: Signature) -> list[str]:
@@ -203,7 +215,8 @@ def _check_number_uses(item: Input, cases: Sequence[Case]) -> Iterator[tuple[str
 
 def _check_odd_floats(name: str, cases: Sequence[Case]) -> Iterator[tuple[str, bool]]:
     """Yield whether NaN and infinity were fed, other than as garbage in padding."""
-    arrays = [x.feeds[name] for x in cases if x.poison in ("", "guarded numbers")]
+    counted = (x.feeds.get(name) for x in cases if x.poison in ("", "guarded numbers"))
+    arrays = [x for x in counted if x is not None]
     has_nan = any(np.isnan(x).any() for x in arrays)
     has_infinity = any(np.isinf(x).any() for x in arrays)
     if has_nan == has_infinity:

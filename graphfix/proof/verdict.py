@@ -14,6 +14,8 @@ from graphfix.spec.quoting import quote_name
 from graphfix.wording import Proof, Row, plural
 
 _SIZES = re.compile(r" \d+( to \d+)?$")
+# So many things that were not tried are named where details are not asked for.
+_MOST_UNTRIED = 6
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,8 +103,7 @@ class Verdict(Proof):
         if self.allowance:
             rows.append(Row("allowed", self.allowance))
         if self.not_tried:
-            option = " (--dims)" if any(self.dims.values()) else ""
-            rows.append(Row("not tried", f"{', '.join(self.not_tried)}{option}"))
+            rows.append(Row("not tried", self._untried_text(verbose=verbose)))
         if self.dropped:
             count = plural(len(self.dropped), "case")
             rows.append(Row("dropped", f"{count} that the original cannot run{more}"))
@@ -128,6 +129,13 @@ class Verdict(Proof):
         if (half := self._float16_text()) is not None:
             return f"{text}{half}{excluded}."
         return f"{text}{worst.difference_text}, in case {worst.case!r}{excluded}."
+
+    def _untried_text(self, *, verbose: bool) -> str:
+        """Return what was not tried, sizes first; a few of many entries unless ``verbose``."""
+        shown = self.not_tried if verbose else self.not_tried[:_MOST_UNTRIED]
+        text = ", ".join(shown) + (" (--dims)" if any(self.dims.values()) else "")
+        hidden = len(self.not_tried) - len(shown)
+        return f"{text}; {hidden} more with -v" if hidden else text
 
     def _excluded_text(self) -> str:
         """Return what differs and was left out, as text to append; "" if nothing was.

@@ -19,8 +19,9 @@ from graphfix.benchmark.bench_result import AS_IT_IS, FIXED
 from graphfix.errors import ModelError
 from graphfix.job import checking
 from graphfix.proof.verify import verify
+from graphfix.providers.table import PROVIDERS
 from graphfix.rules import rules
-from graphfix.runtime import process, provider, python, remote
+from graphfix.runtime import process, python, remote
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.run_errors import RunError
 from graphfix.spec.manual import rule_manual_of
@@ -138,8 +139,8 @@ def test_bench_says_what_ran_where(tmp_path: Path) -> None:
     assert done.ok, done.models[0].error
     assert done.ep == "dml"
     loose, fixed = (done.models[0].results[x].seen.placed for x in (AS_IT_IS, FIXED))
-    assert (loose.provider_counts, loose.fused_count) == ({provider.DML: 3}, 0)
-    assert (fixed.provider_counts, fixed.fused_count) == ({provider.DML: 1}, 1)
+    assert (loose.provider_counts, loose.fused_count) == ({PROVIDERS["dml"].ort_name: 3}, 0)
+    assert (fixed.provider_counts, fixed.fused_count) == ({PROVIDERS["dml"].ort_name: 1}, 1)
     assert {"adapter", "DirectML.dll", "clock", "onnxruntime"} <= done.about.keys()
     assert done.models[0].results[AS_IT_IS].seen.peak_memory
 

@@ -104,7 +104,10 @@ def test_a_file_that_is_not_there(verb: str) -> None:
         (lambda: graphfix.verify(MODEL, MODEL, safety="none"), "safety='none': give one of"),
         (lambda: graphfix.padded(MODEL, ep="gpu"), "ep='gpu': give one of 'cpu', 'dml'"),
         (lambda: graphfix.padded(MODEL, container="8"), "give sizes"),
-        (lambda: graphfix.check(MODEL, ep="gpu"), "ep='gpu': give one of 'dml', 'cpu'"),
+        (
+            lambda: graphfix.check(MODEL, ep="gpu"),
+            "there is no provider 'gpu'; ep is one of cpu, dml",
+        ),
         (lambda: graphfix.bench(MODEL, ep="gpu"), "ep='gpu': give one of 'auto'"),
         (lambda: graphfix.bench([]), "name at least one model"),
         (lambda: graphfix.explain(3), "give the name of a pass"),

@@ -18,7 +18,7 @@ PAIRS = {path.stem: path for path in sorted((Path(__file__).parent / "pairs").gl
 NAMED = {
     "cast_through_int32": "'x' beyond 13,000",
     "least_integer": "'x' beyond -16,777,219 to 16,777,217",
-    "length_from_a_table": "some remainders of T modulo 6 and more",
+    "length_from_a_table": "some remainders of sizes modulo 4, 6 and more",
     "mask_times_scores": "'mask' other than 0 and 1",
     "no_frames_another_shape": "sizes of 0",
     "no_rows_another_shape": "sizes of 0",

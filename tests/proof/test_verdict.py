@@ -145,6 +145,19 @@ def test_rows() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("count", "verbose", "text"),
+    [
+        (6, False, "A, B, C, D, E, F"),
+        (8, False, "A, B, C, D, E, F; 2 more with -v"),
+        (8, True, "A, B, C, D, E, F, G, H"),
+    ],
+)
+def test_a_few_things_that_were_not_tried_are_named(count: int, verbose: bool, text: str) -> None:
+    result = verdict(diff(), not_tried=tuple("ABCDEFGH"[:count]))
+    assert [x.text for x in result.rows(verbose=verbose) if x.label == "not tried"] == [text]
+
+
 def test_rows_of_a_failure_name_no_sizes() -> None:
     result = verdict(
         diff(ok=False, reason="is missing"), ok=False, dims={"a": {"T": 3}}, covered=("T 3",)
