@@ -15,7 +15,6 @@ from graphfix.proof.between_roundings import rounds_somewhere
 from graphfix.proof.by_channel import ChannelRule, MeasureNoise, OutputPair, Scales, scales_of
 from graphfix.proof.compare import Tolerance, compare
 from graphfix.proof.noise import Noise, add_differences, change_copy, count_runs
-from graphfix.proof.other_roundings import change_weights
 from graphfix.proof.own_rounding import OwnRounding
 from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.runtime.compared_session import open_session
@@ -84,10 +83,10 @@ def prove_on_provider(
 def measure_own_rounding(
     source: Path, expected: Sequence[StepSequence], tolerance: Tolerance, run: Rerun
 ) -> OwnRounding | None:
-    """Return how far the original is off in the same steps with other last bits of its weights.
+    """Return how far the original is off in the same steps with other last bits.
 
-    Of a quantized model a step rounds a number the other way, and all later ones see that in their
-    caches.
+    Tokens and quantized weights have none, so those of results are others, too. Of a quantized
+    model a step rounds a number the other way, and all later ones see that in their caches.
 
     Args:
         source: The original.
@@ -99,10 +98,10 @@ def measure_own_rounding(
     if not rounds_somewhere(model):
         return None
     own = OwnRounding()
-    cause = "other last bits of its weights"
+    cause = "other last bits of its weights and results"
     scales = scales_of(x for y in expected for outputs in y.outputs for x in outputs.items())
     for seed in range(_CHANGES):
-        changed = run(change_weights(model, np.random.default_rng(seed)))
+        changed = run(change_copy(model, seed)[0])
         for sequence, other in zip(expected, changed, strict=True):
             for outputs, other_outputs in zip(sequence.outputs, other.outputs, strict=True):
                 diffs, channel_diffs = (
