@@ -193,7 +193,7 @@ def _problem_of(product: MatMulNBits, *, moves_zero_points: bool) -> str | None:
 
 
 def _values_to_rewrite(site: NBitsSite) -> list[ir.Value]:
-    """Return the inputs that are written anew, so that their numbers are needed."""
+    """Return the inputs that are replaced, so that their numbers are needed."""
     product = site.product
     values = [product.weight] if site.reorders else []
     if site.reorders or site.moves_zero_points:

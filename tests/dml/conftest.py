@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from graphfix.errors import GraphfixError
+from graphfix.providers.table import variable_of
 from graphfix.runtime import process, python
 
 if TYPE_CHECKING:
@@ -40,3 +41,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _end() -> Iterator[None]:
     yield
     process.stop_all()
+
+
+@pytest.fixture
+def older_directml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a test on onnxruntime-directml: what it is about is right in the DirectML after it."""
+    monkeypatch.setenv(variable_of("dml", "VERSION"), "directml")
+    try:
+        python.runner_for("dml")
+    except GraphfixError as error:
+        pytest.skip(str(error))

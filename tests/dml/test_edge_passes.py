@@ -191,6 +191,7 @@ EMPTY = {
 }
 
 
+@pytest.mark.usefixtures("older_directml")
 @pytest.mark.parametrize(("case", "opset"), [(x, y) for x in EMPTY for y in (13, 17)])
 def test_an_empty_output_spoils_no_other(case: str, opset: int) -> None:
     body, output = EMPTY[case]
@@ -392,6 +393,7 @@ def test_a_vector_of_integers(product: str) -> None:
     assert agrees(repaired(before, "matmul-vector"), feeds)
 
 
+@pytest.mark.usefixtures("older_directml")
 @pytest.mark.parametrize("dims", ["A, 3, B", "2, 3, 4"])
 @pytest.mark.parametrize("zero", ["", ", z"])
 def test_scales_lie_along_their_own_axis(dims: str, zero: str) -> None:
@@ -407,6 +409,7 @@ def test_scales_lie_along_their_own_axis(dims: str, zero: str) -> None:
     assert agrees(repaired(before, "quantize-axis"), feeds)
 
 
+@pytest.mark.usefixtures("older_directml")
 def test_scales_of_a_square_lie_along_their_own_axis() -> None:
     before = model(
         """(int8[3, 3] x) => (float[3, 3] y) <float[3] s = {0.5, 0.25, 0.125}>

@@ -254,7 +254,7 @@ def test_text_of_a_model_is_no_markup() -> None:
     verdict = evil()["verdict"]
     ops = {"ops_before": {EVIL: 1}, "ops_after": {EVIL: 2}}
     for text in (
-        html.render_data_page("check.html", one, ep="dml", **about),
+        html.render_data_page("check.html", one, where="DirectML", **about),
         html.render_data_page("verify.html", verdict, before=EVIL, after=EVIL, spec=EVIL, **ops),
     ):
         reader = Reader(text)
