@@ -39,7 +39,7 @@ def change_weights(graph: ir.Model, rng: np.random.Generator, *, in_half: bool =
 
 def change_last_bits(array: Array, rng: np.random.Generator, *, in_half: bool = False) -> Array:
     """Return floats off by a few units in the last place; whole numbers and fills stay."""
-    if array.dtype.kind != "f" or not (np.abs(array) < _FILL).all():
+    if array.dtype.kind != "f" or not (np.abs(array) < np.float64(_FILL)).all():
         return array
     most = 1 if in_half else _MOST_UNITS
     steps = rng.integers(-most, most + 1, array.shape).astype(array.dtype)

@@ -62,3 +62,10 @@ def test_a_result_that_cancels_is_off_by_what_it_was_made_of() -> None:
     # What is exact, counts or computes sizes is not multiplied.
     names = [x.inputs[0].name for x in copy.graph if x.op_type == "Mul" and x.name]
     assert names == ["graphfix.proof.a.raw", "graphfix.proof.d.raw", "graphfix.proof.s.raw"]
+
+
+def test_the_last_bits_of_float16_are_changed_without_a_warning() -> None:
+    array = np.full(64, 0.3, np.float16)  # tests fail where numpy warns
+    changed = change_last_bits(array, np.random.default_rng(0))
+    assert changed.dtype == np.float16
+    assert 0 < np.abs(changed - array).max() < 0.01
