@@ -62,13 +62,9 @@ class SizeTarget:
         """Return it in words, with the user's names."""
         names = {x: ir.SymbolicDim(user_name(x)) for x in self.symbols}
         dim, other = (replace_symbols(x, names) for x in (self.dim, self.other))
-        left = f"{_text_of(dim)} - {_text_of(other)}" if self.other else _text_of(dim)
+        left = f"{dim} - {other}" if self.other else str(dim)
         modulus = f" modulo {self.modulus}" if self.modulus else ""
         return f"{left}{modulus} = {self.number}"
-
-
-def _text_of(dim: Dim) -> str:
-    return str(dim if isinstance(dim, int) else dim.value)
 
 
 class _Decision(NamedTuple):
