@@ -97,7 +97,7 @@ class Options(TypedDict, total=False):
         may_change: Parts of the interface that need not stay, see
             :func:`graphfix.proof.interface.list_interface_changes`; by default nothing, or the
             inputs if there is ``map_feeds``.
-        ep: Where ``after`` runs. With ``"dml"`` or ``"cuda"`` it runs there with all
+        ep: Where ``after`` runs. With another provider than ``"cpu"`` it runs there with all
             optimizations, as it will be used, and is compared with ``before`` on the CPU;
             ``before`` need not run there.
         locate: Whether to search for the first tensor that differs, if the verdict is bad; and for
