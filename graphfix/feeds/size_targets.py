@@ -146,7 +146,7 @@ def _iter_decisions(model: ir.Model) -> Iterator[_Decision]:
                 if compares and other is node.inputs[1] and scalar_of(value) is None:
                     yield _Decision(node, value, None, other)
             elif (
-                number == int(number)
+                float(number).is_integer()
                 and 0 <= number < _LARGEST
                 and (compares or (other is node.inputs[1] and number > 1))
             ):

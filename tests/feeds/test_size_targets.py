@@ -66,6 +66,15 @@ def test_a_model_that_decides_nothing_has_no_targets() -> None:
     assert find_size_targets(Signature(PLAIN), deciding(other)) == []
 
 
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan", "0.5"])
+def test_a_comparison_with_a_number_that_is_not_whole_asks_for_no_size(number: str) -> None:
+    """Attention asks which scores are -inf, beside the sizes of its masks."""
+    fill = f"fill = Constant <value = float {{{number}}}> () e = Equal (x, fill)"
+    assert find_size_targets(Signature(deciding(fill + " bad = Equal (t, n0)")))
+    body = f"{fill} c = Cast <to = 7> (e) r = ReduceMax <keepdims = 0> (c) bad = Cast <to = 9> (r)"
+    assert find_size_targets(Signature(deciding(body))) == []
+
+
 def test_what_no_case_can_afford_is_named() -> None:
     with Session(PLAIN, optimize=False) as session:
         cases = search_cases(
