@@ -5,6 +5,7 @@ off the nodes that compute with sizes, in both models that are compared.
 """
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -20,9 +21,11 @@ from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import is_op
+from graphfix.spec.quoting import quote_name
 
 Mask = npt.NDArray[np.bool_]
 
+_WORD = re.compile(r"[^\W\d]\w*")
 _LARGEST = 1 << 16
 # Of a modulus up to this that only the repaired model has, every remainder is a target.
 _SMALL_MODULUS = 16
@@ -60,9 +63,13 @@ class SizeTarget:
 
     def describe(self, user_name: Callable[[str], str]) -> str:
         """Return it in words, with the user's names."""
-        names = {x: ir.SymbolicDim(user_name(x)) for x in self.symbols}
-        dim, other = (replace_symbols(x, names) for x in (self.dim, self.other))
-        left = f"{dim} - {other}" if self.other else str(dim)
+        # In the text: a name such as "batch size" is none that an expression can hold.
+        names = {x: quote_name(user_name(x)) for x in self.symbols}
+        dim, other = (
+            _WORD.sub(lambda match: names.get(match[0], match[0]), str(x))
+            for x in (self.dim, self.other)
+        )
+        left = f"{dim} - {other}" if self.other else dim
         modulus = f" modulo {self.modulus}" if self.modulus else ""
         return f"{left}{modulus} = {self.number}"
 
