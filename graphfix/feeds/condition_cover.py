@@ -69,10 +69,10 @@ _WORK = 200_000_000_000
 # So many cases are made at most for inputs that select, and so many rows put into one.
 _MOST_CHOICES, _MOST_ROWS, _MOST_ALONE = 8, 32, 16
 _SHORT = 3
-# So many cases are made at most for sizes at which a graph decides, with so many rows times length
-# together, and from sizes up to this.
-_MOST_TARGETS = 16
-_TARGET_FRAMES, _LARGEST_TARGET = 2400, 2048
+# So many cases are made at most for sizes at which a graph decides, and from sizes up to this.
+_MOST_TARGETS, _LARGEST_TARGET = 16, 2048
+# Rows times length of these and of the cases for inputs that select, together.
+_SMALL_FRAMES = 2400
 # Sizes that a model may want multiples of, such as the height and width of images.
 _MULTIPLE = 32
 
@@ -156,6 +156,8 @@ class CoverSearch:
         for number, outline in enumerate((*OUTLINES, *self._multi_frame_outlines())):
             if self._is_relevant(outline):
                 self._try_outline(number, outline)
+        # Both have rows of their own, however many the outlines have taken.
+        self._frames_left, self._most_frames = _SMALL_FRAMES, _SMALL_FRAMES // 2
         self._cover_targets()
         self._cover_options()
 
@@ -291,7 +293,6 @@ class CoverSearch:
     def _cover_targets(self) -> None:
         """Try a size for each target that no case meets, as far as they are few."""
         signature, tried = self._signature, 0
-        self._frames_left, self._most_frames = _TARGET_FRAMES, _TARGET_FRAMES // 2
         for targets in self._targets if self._usual else ():
             if self._are_met_together(targets):
                 continue

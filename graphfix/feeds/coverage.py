@@ -186,7 +186,7 @@ def _check_values(item: Input, arrays: Sequence[Array]) -> Iterator[tuple[str, b
     elif item.role.kind in _NUMBERS and kind in "iu" and arrays:
         yield from _check_integers(item, np.unique(np.concatenate([a.reshape(-1) for a in arrays])))
     elif item.role.kind == "data" and kind in "fV" and item.role.span is None:
-        sizes = [np.abs(a.astype(np.float64)) for a in arrays]
+        sizes = (np.abs(a.astype(np.float64)) for a in arrays)
         largest = max((float(x[np.isfinite(x)].max(initial=0.0)) for x in sizes), default=0.0)
         span, least = ("from 0 to 255", 1.0) if is_image(item) else ("over 1e4", _LARGE)
         if item.role.full_scale is not None and is_wave(item):

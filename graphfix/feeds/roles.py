@@ -76,7 +76,7 @@ class Role:
     uses: NumberUses = NO_USES
 
     def with_uses(self, uses: NumberUses) -> "Role":
-        """Return the role with what its numbers meet in another graph, too."""
+        """Return the role with the thresholds and ties of its numbers in another graph, too."""
         merged = replace(
             self.uses,
             thresholds=tuple(dict.fromkeys((*self.uses.thresholds, *uses.thresholds))),

@@ -5,6 +5,7 @@ off the nodes that compute with sizes, in both models that are compared.
 """
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -20,9 +21,11 @@ from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import is_op
+from graphfix.spec.quoting import quote_name
 
 Mask = npt.NDArray[np.bool_]
 
+_WORD = re.compile(r"[^\W\d]\w*")
 _LARGEST = 1 << 16
 # Of a modulus up to this that only the repaired model has, every remainder is a target.
 _SMALL_MODULUS = 16
@@ -60,15 +63,15 @@ class SizeTarget:
 
     def describe(self, user_name: Callable[[str], str]) -> str:
         """Return it in words, with the user's names."""
-        names = {x: ir.SymbolicDim(user_name(x)) for x in self.symbols}
-        dim, other = (replace_symbols(x, names) for x in (self.dim, self.other))
-        left = f"{_text_of(dim)} - {_text_of(other)}" if self.other else _text_of(dim)
+        # In the text: a name such as "batch size" is none that an expression can hold.
+        names = {x: quote_name(user_name(x)) for x in self.symbols}
+        dim, other = (
+            _WORD.sub(lambda match: names.get(match[0], match[0]), str(x))
+            for x in (self.dim, self.other)
+        )
+        left = f"{dim} - {other}" if self.other else dim
         modulus = f" modulo {self.modulus}" if self.modulus else ""
         return f"{left}{modulus} = {self.number}"
-
-
-def _text_of(dim: Dim) -> str:
-    return str(dim if isinstance(dim, int) else dim.value)
 
 
 class _Decision(NamedTuple):
@@ -150,7 +153,7 @@ def _iter_decisions(model: ir.Model) -> Iterator[_Decision]:
                 if compares and other is node.inputs[1] and scalar_of(value) is None:
                     yield _Decision(node, value, None, other)
             elif (
-                number == int(number)
+                float(number).is_integer()
                 and 0 <= number < _LARGEST
                 and (compares or (other is node.inputs[1] and number > 1))
             ):

@@ -27,7 +27,7 @@ from graphfix.proof.compare import Array, OutputDiff, Tolerance
 from graphfix.proof.half_outputs import computes_in_half
 from graphfix.proof.noise import Noise, NoiseSource
 from graphfix.proof.output_record import find_faults
-from graphfix.providers.table import Ep
+from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.runtime.compared_session import Opened, open_original, open_session
 from graphfix.runtime.random_nodes import first_random_node, seed_model
 from graphfix.runtime.run_errors import RunError
@@ -109,7 +109,7 @@ class PaddedCheck:
             with open_session(self.source, self._ep) as session:
                 self._run_containers(session, clip_table)
         except ModelError as error:
-            where = "on DirectML" if self._ep == "dml" else "in ONNX Runtime"
+            where = "in ONNX Runtime" if self._ep == "cpu" else f"on {PROVIDERS[self._ep].label}"
             self.reason = f"the model does not load {where}: {error}"
 
     def _run_containers(self, session: Opened, clip_table: ClipTable) -> None:
@@ -176,7 +176,7 @@ class PaddedCheck:
                         f"{self.clip_runs.dim_name}={container} without padding", reason
                     )
                 else:
-                    where = " on DirectML" if self._ep == "dml" else ""
+                    where = "" if self._ep == "cpu" else f" on {PROVIDERS[self._ep].label}"
                     message = (
                         f"the model does not run{where}, with {label}, padding {fill}: {error}"
                     )
@@ -261,8 +261,9 @@ class PaddedCheck:
                 f"the model draws random numbers ({node_title(node)}), and draws others "
                 "for another size"
             )
-        if self._ep == "dml":
-            notes.append("containers ran on DirectML, clips alone on the CPU")
+        if self._ep != "cpu":
+            label = PROVIDERS[self._ep].label
+            notes.append(f"containers ran on {label}, clips alone on the CPU")
         return notes
 
     def _report_step(self, label: str) -> None:

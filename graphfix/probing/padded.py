@@ -138,13 +138,13 @@ def padded(
             far as that differs from itself.
         seeds: How many different contents to try; by default one, or several if there are outputs
             that are whole numbers, which show a leak in some contents only.
-        ep: Where the containers run: on the CPU, or on DirectML with all optimizations.
+        ep: Where the containers run: on the CPU, or on another provider with all optimizations.
         progress: Called with a short text at each step.
 
     Raises:
         ModelError: The model cannot be read, or ONNX Runtime rejects it.
         FeedError: There is no such dim, a container is too short, or no clip or container runs.
-        UsageError: DirectML is asked for and unavailable.
+        UsageError: The provider is unavailable.
     """
     require_valid_choices(ep=(ep, EVERYWHERE))
     require_provider(ep)

@@ -179,7 +179,7 @@ class Baseline:
         usual = [x for x in self.runs if not x.case.poison] or self.runs
         named = [
             (name, (array, self._content_mask(name, run)))
-            for run in (*usual, *(step for chain in self.chains for step in _runs_of(chain)))
+            for run in (*usual, *(step for chain in self.chains for step in runs_of(chain)))
             for name, array in run.outputs.items()
             if array.dtype.kind in "fV"
         ]
@@ -226,7 +226,7 @@ class Baseline:
                 count_runs(self.channels, chain.outputs[0]),
                 self.budget.part,
             )
-            self._noisy_steps[key] = list(map(self._with_noise, _runs_of(chain), noise))
+            self._noisy_steps[key] = list(map(self._with_noise, runs_of(chain), noise))
         return self._noisy_steps[key]
 
     def _noise_source(self, ep: Ep, in_half: bool, forced: ir.Model | None = None) -> NoiseSource:
@@ -498,7 +498,7 @@ def _are_same(expected: Array, actual: Array) -> bool:
     return np.array_equal(expected, actual, equal_nan=expected.dtype.kind == "f")
 
 
-def _runs_of(chain: StepChain) -> list[OriginalRun]:
+def runs_of(chain: StepChain) -> list[OriginalRun]:
     """Return the steps of a chain as runs of cases."""
     steps = zip(chain.cases, chain.outputs, strict=True)
     return [OriginalRun(case, dict(outputs)) for case, outputs in steps]

@@ -54,6 +54,32 @@ class OwnRounding:
     unequal: float = 0.0
     runs: int = 0
 
+    def compare_run(
+        self,
+        cause: str,
+        outputs: Mapping[str, Array],
+        rerun: Mapping[str, Array],
+        tolerance: Tolerance,
+        channels: Mapping[str, ChannelScales],
+    ) -> None:
+        """Compare a run with another that computes the same, and count it.
+
+        Args:
+            cause: What was changed, in words.
+            outputs: What the original returns.
+            rerun: What it returns with the change.
+            tolerance: The usual tolerance.
+            channels: The scales of the channels of each output.
+        """
+        diffs, channel_diffs = (
+            [
+                compare(name, "", x, rerun[name], tolerance, channels=scales.get(name))
+                for name, x in outputs.items()
+            ]
+            for scales in (dict[str, ChannelScales](), channels)
+        )
+        self.add_run(cause, diffs, tolerance, channel_diffs)
+
     def add_run(
         self,
         cause: str,
@@ -124,31 +150,22 @@ def measure_own_rounding(
         optimize: Whether it is about sessions with ONNX Runtime's optimizations.
         channels: The scales of the channels of each output; by default those of the runs.
     """
-    usual = scales_of(x for _, outputs in runs for x in outputs.items())
-
-    def add_run(cause: str, outputs: Mapping[str, Array], rerun: Mapping[str, Array]) -> None:
-        diffs, channel_diffs = (
-            [
-                compare(name, "", x, rerun[name], tolerance, channels=scales.get(name))
-                for name, x in outputs.items()
-            ]
-            for scales in (dict[str, ChannelScales](), channels or usual)
-        )
-        own.add_run(cause, diffs, tolerance, channel_diffs)
-
     if not rounds_somewhere(graph):
         return None
     end = time.monotonic() + seconds
     own = OwnRounding()
+    if channels is None:
+        channels = scales_of(x for _, outputs in runs for x in outputs.items())
     runs = runs[:_MOST_CASES]
     if optimize:
         reruns = list(_rerun(source, [x for x, _ in runs], end, optimize=True))
         for (_, outputs), rerun in zip(runs, reruns, strict=False):
-            add_run("ONNX Runtime's optimizations", outputs, rerun)
+            own.compare_run("ONNX Runtime's optimizations", outputs, rerun, tolerance, channels)
         runs = [(x, rerun) for (x, _), rerun in zip(runs, reruns, strict=False)]
     changed = _rerun_changed(graph, runs, _CHANGES, end, optimize=optimize)
+    cause = "other last bits of its weights and inputs"
     for outputs, rerun in changed:
-        add_run("other last bits of its weights and inputs", outputs, rerun)
+        own.compare_run(cause, outputs, rerun, tolerance, channels)
     return own
 
 

@@ -22,7 +22,14 @@ from graphfix.files import model_input as given
 from graphfix.paths import StrPath
 from graphfix.proof import output_record
 from graphfix.proof.allowance import USUAL
-from graphfix.proof.baseline import Baseline, BaselineCache, Channels, OriginalRun, Outputs
+from graphfix.proof.baseline import (
+    Baseline,
+    BaselineCache,
+    Channels,
+    OriginalRun,
+    Outputs,
+    runs_of,
+)
 from graphfix.proof.between_roundings import RoundingSegments
 from graphfix.proof.budget import SECONDS, Budget
 from graphfix.proof.by_channel import Diffs, compare_by_channel, scales_of
@@ -90,7 +97,7 @@ class Options(TypedDict, total=False):
         may_change: Parts of the interface that need not stay, see
             :func:`graphfix.proof.interface.list_interface_changes`; by default nothing, or the
             inputs if there is ``map_feeds``.
-        ep: Where ``after`` runs. With ``"dml"`` or ``"cuda"`` it runs there with all
+        ep: Where ``after`` runs. With another provider than ``"cpu"`` it runs there with all
             optimizations, as it will be used, and is compared with ``before`` on the CPU;
             ``before`` need not run there.
         locate: Whether to search for the first tensor that differs, if the verdict is bad; and for
@@ -360,16 +367,14 @@ class _Verification:
         """
         for chain in self._original.chains:
             own_states: Feeds = {}
-            own_diffs: list[Diffs] = []
-            for case, before in zip(chain.cases, chain.outputs, strict=True):
+            for number, step in enumerate(runs_of(chain)):
+                case = step.case
                 if any(x.cache_length(case.feeds) > x.size for x in self._fixed_caches):
                     break  # the first entries have fallen out of the caches
                 feeds = {**self._repaired_feeds(case), **own_states}
                 outputs = self._run_step(session, case, feeds)
-                step = OriginalRun(case, dict(before))
-                noisy = functools.partial(self._noisy_step, chain, len(own_diffs))
-                own_diffs.append(self._compare_as_rounded(step, outputs, noisy))
-                self._diffs_by_case[case.name] = own_diffs[-1]
+                noisy = functools.partial(self._noisy_step, chain, number)
+                self._diffs_by_case[case.name] = self._compare_as_rounded(step, outputs, noisy)
                 own_states = carry_states(chain.states, self._repaired_model, outputs) or {}
 
     def _compare_forced_branches(self) -> None:

@@ -10,10 +10,9 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.files import io
-from graphfix.proof.allowance import ChannelScales
 from graphfix.proof.between_roundings import rounds_somewhere
 from graphfix.proof.by_channel import ChannelRule, MeasureNoise, OutputPair, Scales, scales_of
-from graphfix.proof.compare import Tolerance, compare
+from graphfix.proof.compare import Tolerance
 from graphfix.proof.noise import Noise, add_differences, change_copy, count_runs
 from graphfix.proof.own_rounding import OwnRounding
 from graphfix.providers.table import PROVIDERS, Ep
@@ -104,14 +103,7 @@ def measure_own_rounding(
         changed = run(change_copy(model, seed)[0])
         for sequence, other in zip(expected, changed, strict=True):
             for outputs, other_outputs in zip(sequence.outputs, other.outputs, strict=True):
-                diffs, channel_diffs = (
-                    [
-                        compare(k, "", x, other_outputs[k], tolerance, channels=channels.get(k))
-                        for k, x in outputs.items()
-                    ]
-                    for channels in (dict[str, ChannelScales](), scales)
-                )
-                own.add_run(cause, diffs, tolerance, channel_diffs)
+                own.compare_run(cause, outputs, other_outputs, tolerance, scales)
     return own
 
 

@@ -66,6 +66,15 @@ def test_a_model_that_decides_nothing_has_no_targets() -> None:
     assert find_size_targets(Signature(PLAIN), deciding(other)) == []
 
 
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan", "0.5"])
+def test_a_comparison_with_a_number_that_is_not_whole_asks_for_no_size(number: str) -> None:
+    """Attention asks which scores are -inf, beside the sizes of its masks."""
+    fill = f"fill = Constant <value = float {{{number}}}> () e = Equal (x, fill)"
+    assert find_size_targets(Signature(deciding(fill + " bad = Equal (t, n0)")))
+    body = f"{fill} c = Cast <to = 7> (e) r = ReduceMax <keepdims = 0> (c) bad = Cast <to = 9> (r)"
+    assert find_size_targets(Signature(deciding(body))) == []
+
+
 def test_what_no_case_can_afford_is_named() -> None:
     with Session(PLAIN, optimize=False) as session:
         cases = search_cases(
@@ -77,12 +86,25 @@ def test_what_no_case_can_afford_is_named() -> None:
     assert "T = 1500" in cases.unmet
 
 
+def test_what_no_case_can_afford_is_named_as_the_user_does() -> None:
+    """With names that no expression can hold, too."""
+    model = deciding("bad = Equal (t, n1500)")
+    model.graph.inputs[0].shape = ir.Shape(["B", "seq length"])
+    with Session(model, optimize=False) as session:
+        cases = search_cases(model, lambda x: session.run(x.feeds), cover=True)
+    assert "seq length = 1500" in cases.unmet
+
+
 def test_a_target_says_what_it_wants() -> None:
     a, b = ir.SymbolicDim("a"), ir.SymbolicDim("b")
     names = {"a": "T", "b": "B"}.__getitem__
     assert SizeTarget(a, 5).describe(names) == "T = 5"
     assert SizeTarget(a, 5, 11).describe(names) == "T modulo 11 = 5"
     assert SizeTarget(a, 5, 0, b).describe(names) == "T - B = 5"
+    spaced = {"a": "seq length", "b": "batch-size"}.__getitem__
+    assert SizeTarget(ir.SymbolicDim("floor(a/2) + b"), 5).describe(spaced) == (
+        "floor(seq length/2) + batch-size = 5"
+    )
     sizes = {"a": np.array([5, 16, 17]), "b": np.array([6, 6, 18])}
     assert SizeTarget(a, 5, 11).are_met(sizes).tolist() == [True, True, False]
     assert SizeTarget(a, -1, 0, b).are_met(sizes).tolist() == [True, False, True]

@@ -299,7 +299,10 @@ def test_random_numbers_are_said_where_something_differs() -> None:
     assert not any("random" in x for x in run(PLAIN).run_notes(False))
 
 
-def test_directml_runs_the_containers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("ep", "label"), [("dml", "DirectML"), ("webgpu", "WebGPU")])
+def test_another_provider_runs_the_containers_alone(
+    ep: str, label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[str] = []
     real = containers.open_session
 
@@ -308,18 +311,20 @@ def test_directml_runs_the_containers_alone(monkeypatch: pytest.MonkeyPatch) -> 
         return real(source, "cpu")
 
     monkeypatch.setattr(containers, "open_session", open_here)
-    note = "containers ran on DirectML, clips alone on the CPU"
-    check = run(PLAIN, ep="dml")
+    note = f"containers ran on {label}, clips alone on the CPU"
+    check = run(PLAIN, ep=ep)
     assert check.ok
-    assert opened == ["dml"]
+    assert opened == [ep]
     assert note in check.run_notes(True)
     assert note not in run(PLAIN).run_notes(True)
-    assert opened == ["dml"]
+    assert opened == [ep]
     assert run(PLAIN, PLAIN).ok
-    assert opened == ["dml", "cpu"]
+    assert opened == [ep, "cpu"]
 
 
-@pytest.mark.parametrize(("ep", "where"), [("dml", "on DirectML"), ("cpu", "in ONNX Runtime")])
+@pytest.mark.parametrize(
+    ("ep", "where"), [("dml", "on DirectML"), ("webgpu", "on WebGPU"), ("cpu", "in ONNX Runtime")]
+)
 def test_a_repaired_model_that_does_not_load(
     ep: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,7 +337,9 @@ def test_a_repaired_model_that_does_not_load(
     assert not check.ok
 
 
-@pytest.mark.parametrize(("ep", "where"), [("dml", " on DirectML"), ("cpu", "")])
+@pytest.mark.parametrize(
+    ("ep", "where"), [("dml", " on DirectML"), ("webgpu", " on WebGPU"), ("cpu", "")]
+)
 def test_a_container_that_fails_there(ep: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = containers.open_session
 
