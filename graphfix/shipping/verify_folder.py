@@ -1,7 +1,6 @@
 """``graphfix verify MODEL FOLDER``: proves a shipped folder again, as ``graphfix ship`` did."""
 
 import functools
-import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from graphfix.proof.compare import Tolerance
 from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.python import require_provider
-from graphfix.shipped.folder_files import open_folder
+from graphfix.shipped.folder_files import open_folder, record_of
 from graphfix.shipped.manifest import NAME, Manifest, Streaming
 from graphfix.shipping.allowance import Allowance
 from graphfix.shipping.chosen_inputs import constants_of, fix_inputs
@@ -232,8 +231,6 @@ class _FolderVerifier:
             )
 
     def _remarks(self) -> tuple[str, ...]:
-        with self.source.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest == self.manifest.provenance.get("sha256"):
+        if record_of(self.source).sha256 == self.manifest.provenance.get("sha256"):
             return ()
         return (f"the folder was made from another file than {self.source}: their hashes differ",)
