@@ -21,7 +21,7 @@ from graphfix.shipped.manifest import NAME, Manifest, Streaming
 from graphfix.shipping.allowance import Allowance
 from graphfix.shipping.chosen_inputs import constants_of, fix_inputs
 from graphfix.shipping.container_repair import ContainerProof, ShipOrder
-from graphfix.shipping.end_to_end import SessionProof, prove_end_to_end
+from graphfix.shipping.end_to_end import SessionProof
 from graphfix.shipping.model_facts import read_facts
 from graphfix.shipping.shipped_plan import (
     container_spec_of,
@@ -163,14 +163,9 @@ class _FolderVerifier:
             self.tell,
             allows_own_rounding=allowed.own_rounding,
         )
-        padding = [
-            order.prove(self.folder / container.file, container.sizes, container.file, provider)
-            for container in manifest.containers
-            for provider in dict.fromkeys(("cpu", self.ep))
-        ]
-        self.tell("proving what a session gives")
-        session = prove_end_to_end(self.folder, facts.clips, order.clip_rule(), order.own_rounding)
-        return FolderProof(self.folder, tuple(padding), session, self._remarks())
+        padding = order.prove_containers(self.folder, [x.file for x in manifest.containers])
+        session = order.prove_session(self.folder)
+        return FolderProof(self.folder, padding, session, self._remarks())
 
     def prove_steps(self, stream: Streaming) -> FolderProof:
         """Prove what a stream gives."""
