@@ -1,7 +1,6 @@
 """``graphfix verify MODEL FOLDER``: proves a shipped folder again, as ``graphfix ship`` did."""
 
-import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
@@ -13,7 +12,7 @@ from graphfix.graph.dims import name_dims
 from graphfix.paths import StrPath, require_path
 from graphfix.proof.allowance import USUAL
 from graphfix.proof.compare import Tolerance
-from graphfix.providers.table import PROVIDERS, Ep
+from graphfix.providers.table import Ep
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.python import require_provider
 from graphfix.shipped.folder_files import open_folder, record_of
@@ -30,7 +29,6 @@ from graphfix.shipping.shipped_plan import (
     stream_plan_of,
 )
 from graphfix.shipping.stream_build import StreamOrder
-from graphfix.shipping.stream_proof import prove, prove_on_provider
 from graphfix.wording import Proof
 
 
@@ -185,17 +183,8 @@ class _FolderVerifier:
             allowed.own_rounding,
         )
         steps, _ = order.play_original(stream.joins, stream.rolls)
-        sized = {x.dim for x in stream.caches if x.told}
-        steps = tuple(x for x in steps if not x.shorter or sized >= {*plan.fixed_caches})
-        measure = functools.partial(order.measure_own_rounding, steps, may_roll=stream.rolls)
-        measures = (measure,) if not stream.joins else ()
-        self.tell("proving what a stream gives")
-        rule = order.rule_for_steps(steps, joins=stream.joins, may_roll=stream.rolls)
-        session = prove(self.folder, steps, rule, *measures)
-        if session.ok and self.ep != "cpu":
-            self.tell(f"proving what a stream gives on {PROVIDERS[self.ep].label}")
-            on_device = prove_on_provider(self.folder, steps, rule, self.ep, *measures)
-            session = replace(on_device, diffs=(*session.diffs, *on_device.diffs))
+        use = order.use_for(stream, steps, may_roll=stream.rolls)
+        session = order.prove_on_device(self.folder, use, order.prove(self.folder, use))
         return FolderProof(self.folder, (), session, self._remarks())
 
     def _load_named(self) -> ir.Model:
