@@ -275,11 +275,7 @@ class Session:
             results = self._run_clips(names, self._split_lists(input_feed, lists), run_options)
             return [[clip_outputs[i] for clip_outputs in results] for i in range(len(names))]
         feeds = {name: as_array(name, x) for name, x in input_feed.items()}
-        container_fit.require_inputs(self.manifest, feeds)
-        require_countable(self.manifest, feeds, container_fit.length_of(self.manifest, feeds))
-        results = self._run_clips(
-            names, container_fit.split_batch(self.manifest, feeds), run_options
-        )
+        results = self._run_clips(names, self._split_batch(feeds), run_options)
         if len(results) == 1:
             return results[0]
         return [
@@ -373,11 +369,15 @@ class Session:
             for i in range(next(iter(counts.values())))
         ]
         for clip in clips:
-            container_fit.require_inputs(self.manifest, clip)
-            require_countable(self.manifest, clip, container_fit.length_of(self.manifest, clip))
-            if len(container_fit.split_batch(self.manifest, clip)) != 1:
+            if len(self._split_batch(clip)) != 1:
                 raise FeedError("each clip of a list has one row; give a batch as one array")
         return clips
+
+    def _split_batch(self, feeds: Feeds) -> list[Feeds]:
+        """Return the clips of a batch, which has to fit the manifest."""
+        container_fit.require_inputs(self.manifest, feeds)
+        require_countable(self.manifest, feeds, container_fit.length_of(self.manifest, feeds))
+        return container_fit.split_batch(self.manifest, feeds)
 
     def _run_clips(
         self, names: Sequence[str], clips: Sequence[Feeds], run_options: RunOptions | None

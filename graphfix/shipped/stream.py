@@ -314,17 +314,16 @@ class Stream:
         reusable = self._held_inputs.get(port.name)
         if steady and reusable is not None and reusable[0] is array:
             return reusable[1]
-        part = array
-        for axis, size in enumerate(port.dims):
-            own = self._manifest.dims_behind(size)
+        part, shape = array, self._shape_of(port, chunk_sizes)
+        for axis, dim in enumerate(port.dims):
+            own = self._manifest.dims_behind(dim)
             if own & self._growing_dims:
-                entries = slice(0, self._shape_of(port, chunk_sizes)[axis])
+                start = 0
             elif self._new_dim in own:
-                start = self._start_along(port, axis, chunk.start, chunk_sizes)
-                entries = slice(start, start + self._shape_of(port, chunk_sizes)[axis])
+                start = self._start_along(str(dim), chunk.start, chunk_sizes)
             else:
                 continue
-            part = part[(slice(None),) * axis + (entries,)]
+            part = part[(slice(None),) * axis + (slice(start, start + shape[axis]),)]
         value = self._session.hold(
             fit_in_front(part, self._shape_of(port, container_sizes), port.pad)
         )
@@ -332,10 +331,9 @@ class Stream:
             self._held_inputs[port.name] = (array, value)
         return value
 
-    def _start_along(self, port: Port, axis: int, start: int, sizes: Sizes) -> int:
+    def _start_along(self, dim: str, start: int, sizes: Sizes) -> int:
         """Return where a chunk begins along an axis: of ``2*S`` at twice its start."""
-        dim = port.dims[axis]
-        if not start or isinstance(dim, int) or dim == self._new_dim:
+        if not start or dim == self._new_dim:
             return start
         at_start, at_none = (
             self._with_derived({**sizes, self._new_dim: n})[dim] for n in (start, 0)

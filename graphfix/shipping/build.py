@@ -24,7 +24,7 @@ from graphfix.lengths.length_input import LengthInput
 from graphfix.paths import StrPath, require_path
 from graphfix.proof.allowance import USUAL
 from graphfix.proof.compare import Tolerance
-from graphfix.providers.table import PROVIDERS, Ep
+from graphfix.providers.table import Ep
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.python import require_provider
 from graphfix.runtime.scratch import ScratchFolder
@@ -32,7 +32,6 @@ from graphfix.shipped.manifest import NAME, InputPort, Manifest
 from graphfix.shipping.chosen_inputs import constants_of, fix_inputs
 from graphfix.shipping.container_repair import FailedContainer, ShipOrder, default_passes
 from graphfix.shipping.container_spec import ContainerSpec, spec_of
-from graphfix.shipping.end_to_end import prove_end_to_end
 from graphfix.shipping.model_facts import read_facts
 from graphfix.shipping.result import (
     Shipped,
@@ -183,24 +182,15 @@ def _ship_once(order: ShipOrder, folder: Path) -> Shipped:
         write_models(models, paths, source.stem)
         manifest = _build_manifest(order, LengthInput.from_metadata(models[-1]), paths)
         atomic_file.write_text(scratch / NAME, manifest.to_text())
-        padding = []
-        for path, container in zip(paths, facts.containers, strict=True):
-            for provider in dict.fromkeys(("cpu", order.ep)):
-                tell(f"proving {path.name} on {PROVIDERS[provider].label}")
-                padding.append(order.prove(path, container, path.name, provider))
-        session_proof = None
-        if all(x.verdict.ok for x in padding):
-            tell("proving what a session gives")
-            session_proof = prove_end_to_end(
-                scratch, facts.clips, order.clip_rule(), order.own_rounding
-            )
+        padding = order.prove_containers(scratch, [x.name for x in paths])
+        all_fit = all(x.verdict.ok for x in padding)
         return Shipped(
             folder=None,
             manifest=manifest,
             reports=reports,
             checked=hazards,
-            padding=tuple(padding),
-            whole=session_proof,
+            padding=padding,
+            whole=order.prove_session(scratch) if all_fit else None,
             unrounded=reasons_not_rounded(order.calibrated_passes(), reports),
         )
 

@@ -79,10 +79,7 @@ def shipped_workload(
     """Return the clips in containers as a workload."""
     steps, used = [], []
     for clip in clips:
-        length = length_of(manifest, clip)
-        container = _smallest_container(manifest, length)
-        fit = ClipFit(manifest, container, length)
-        feeds = join_clips(manifest, rows_in(manifest, container), [clip], [fit])
+        container, _, feeds = _fit_into_container(manifest, clip)
         steps.append((folder / container.file, feeds))
         used.append(container)
     return Workload(cost_of_containers(used), lambda record: _time_clips(steps, record, runner))
@@ -109,16 +106,13 @@ def compare_clips(
     pairs: list[OutputPair] = []
     with RemoteRunner(folder, lambda path: open_session(path, ep)) as runner:
         for number, (clip, expected) in enumerate(zip(clips, originals, strict=True)):
-            length = length_of(manifest, clip)
-            container = _smallest_container(manifest, length)
-            fit = ClipFit(manifest, container, length)
-            feeds = join_clips(manifest, rows_in(manifest, container), [clip], [fit])
+            container, fit, feeds = _fit_into_container(manifest, clip)
             runner.open_container(container)
             outputs = runner.run_container(container, feeds)
             pairs += [
                 OutputPair(
                     x.name,
-                    f"clip of {length}",
+                    f"clip of {fit.length}",
                     expected[x.name],
                     fit.cut_output(x, outputs[x.name], 0),
                     str(number),
@@ -126,25 +120,28 @@ def compare_clips(
                 for x in manifest.outputs
             ]
     allowed = Allowance.of_folder(source, folder, manifest)
+    original, tolerance = io.load(source), allowed.rule.tolerance
+    noise_source = NoiseSource(source, original, ep, tolerance.whole)
 
     def measure() -> OwnRounding | None:
         if not allowed.own_rounding:
             return None
-        runs = [*zip(clips, originals, strict=True)]
-        model, seconds = io.load(source), Budget().part
-        tolerance = allowed.rule.tolerance
-        return measure_own_rounding(source, model, runs, tolerance, seconds, optimize=True)
+        runs, seconds = [*zip(clips, originals, strict=True)], Budget().part
+        return measure_own_rounding(source, original, runs, tolerance, seconds, optimize=True)
 
     def measure_noise(number: str, scales: Scales) -> Noise:
-        noise = NoiseSource(source, io.load(source), ep, allowed.rule.tolerance.whole)
         clip, expected = clips[int(number)], originals[int(number)]
-        return noise.measure_case(clip, expected, scales, Budget().part)
+        return noise_source.measure_case(clip, expected, scales, Budget().part)
 
     return compare_outputs(pairs, replace(allowed.rule, measure_noise=measure_noise), measure)
 
 
-def _smallest_container(manifest: Manifest, length: int) -> Container:
-    return next(x for x in manifest.containers if x.sizes[manifest.axis.dim] >= length)
+def _fit_into_container(manifest: Manifest, clip: Feeds) -> tuple[Container, ClipFit, Feeds]:
+    """Return the smallest container that holds a clip, how it fits, and what that is fed."""
+    length = length_of(manifest, clip)
+    container = next(x for x in manifest.containers if x.sizes[manifest.axis.dim] >= length)
+    fit = ClipFit(manifest, container, length)
+    return container, fit, join_clips(manifest, rows_in(manifest, container), [clip], [fit])
 
 
 def _time_clips(steps: ClipRuns, record: dict[str, int], runner: Runner) -> Phases:

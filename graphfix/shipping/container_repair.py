@@ -25,6 +25,7 @@ from graphfix.proof.noise import Noise, NoiseSource
 from graphfix.proof.own_rounding import OwnRounding, measure_own_rounding
 from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.shipping.derived_dims import write_derived_dims
+from graphfix.shipping.end_to_end import SessionProof, prove_end_to_end
 from graphfix.shipping.model_facts import ModelFacts
 from graphfix.spec.quoting import quote_name
 
@@ -150,7 +151,7 @@ class ShipOrder:
             self.source, self.load_original(), runs, self.tolerance, seconds, optimize=True
         )
 
-    def clip_rule(self) -> ChannelRule:
+    def _clip_rule(self) -> ChannelRule:
         """Return what may differ in the clips of a session, whose keys are their numbers."""
         original = self.load_original()
         noise_source = NoiseSource(self.source, original, in_half=self.tolerance.whole)
@@ -232,6 +233,25 @@ class ShipOrder:
             progress=lambda step: self.tell(f"proving {name} on {PROVIDERS[ep].label} {step}"),
         )
         return ContainerProof(name, ep, verdict)
+
+    def prove_containers(self, folder: Path, files: Sequence[str]) -> tuple[ContainerProof, ...]:
+        """Prove the containers of a folder on the CPU, and where else they are to be proved.
+
+        Args:
+            folder: The folder.
+            files: The file of each container.
+        """
+        proofs = []
+        for file, container in zip(files, self.facts.containers, strict=True):
+            for ep in dict.fromkeys(("cpu", self.ep)):
+                self.tell(f"proving {file} on {PROVIDERS[ep].label}")
+                proofs.append(self.prove(folder / file, container, file, ep))
+        return tuple(proofs)
+
+    def prove_session(self, folder: Path) -> SessionProof:
+        """Prove what a session of a folder gives."""
+        self.tell("proving what a session gives")
+        return prove_end_to_end(folder, self.facts.clips, self._clip_rule(), self.own_rounding)
 
     def find_culprits(self, failed: Sequence[FailedContainer]) -> Culprits:
         """Search for the places to skip, or to repair in another way, where containers fail.

@@ -1,6 +1,5 @@
 """The result of ``graphfix ship``, and the files of the folder."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -146,11 +145,9 @@ def provenance_of(
     exclusions: Sequence[FailedRepair] = (),
 ) -> dict[str, Any]:
     """Return where a folder comes from, for its manifest."""
-    with source.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {
         "source": source.name,
-        "sha256": digest,
+        "sha256": record_of(source).sha256,
         "passes": spec,
         "graphfix": __version__,
         "names": {group: list(own) for group, own in names.items()},

@@ -186,8 +186,7 @@ class _SizeTable:
         raise ValueError(f"{text[:200]!r} is no size")
 
     def _divisor(self, total: _Sum, text: str) -> Fraction:
-        if total.factors:
-            total = self._with_fixed(total)
+        total = self._with_fixed(total)
         if total.factors:
             raise ValueError(f"{text[:200]} divides by a size that varies")
         return total.number

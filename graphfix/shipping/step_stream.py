@@ -15,7 +15,7 @@ from graphfix.benchmark.interleave import Phases
 from graphfix.errors import UsageError
 from graphfix.proof.own_rounding import OwnRounding
 from graphfix.providers.table import Ep
-from graphfix.runtime.compared_session import open_original
+from graphfix.runtime.compared_session import Opened, open_original
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
@@ -92,35 +92,33 @@ class TimedSteps:
 
     def __init__(self, source: Path, manifest: Manifest, counts: Sequence[int], seed: int) -> None:
         assert manifest.stream is not None
-        streaming: Streaming = manifest.stream
-        plan, constants, _ = stream_plan_of(source, manifest, streaming)
+        self._streaming: Streaming = manifest.stream
+        self._plan, self._constants, _ = stream_plan_of(source, manifest, self._streaming)
+        self._source, self._manifest, self._counts, self._seed = source, manifest, counts, seed
         with open_original(source) as session:
-            sequences = SequenceRunner(
-                plan, lambda feeds: session.run({**constants, **feeds}), seed
-            )
+            sequences = self._sequences_on(session)
             self._sequence = sequences.run_sequence("the steps", counts)
-            self.feeds = self._sequence.feeds
-            self.initial_feeds = {**constants, **sequences.initial_feeds()}
-        self._source, self._plan, self._counts, self._seed = source, plan, counts, seed
-        self._constants = constants
-        self._states = {x.input: x.output for x in streaming.states}
-        self._first_call_outputs = dict(plan.first.gives) if plan.first else {}
+            self.initial_feeds = {**self._constants, **sequences.initial_feeds()}
+        self.feeds = self._sequence.feeds
+        self._states = {x.input: x.output for x in self._streaming.states}
+        first = self._plan.first
+        self._first_call_outputs = dict(first.gives) if first else {}
+
+    def _sequences_on(self, session: Opened) -> SequenceRunner:
+        return SequenceRunner(
+            self._plan, lambda feeds: session.run({**self._constants, **feeds}), self._seed
+        )
 
     def compare(self, folder: Path, ep: Ep) -> SessionProof:
         """Run the steps on the shipped folder, and compare the outputs with the original's."""
-        manifest = read_manifest(folder)
-        assert manifest.stream is not None
-        allowed = Allowance.of_folder(self._source, folder, manifest)
+        allowed = Allowance.of_folder(self._source, folder, self._manifest)
 
         def run_copy(model: ir.Model) -> Sequence[StepSequence]:
             with open_original(model) as session:
-                sequences = SequenceRunner(
-                    self._plan, lambda feeds: session.run({**self._constants, **feeds}), self._seed
-                )
-                return [sequences.run_sequence("the steps", self._counts)]
+                return [self._sequences_on(session).run_sequence("the steps", self._counts)]
 
         def measure() -> OwnRounding | None:
-            if manifest.stream is None or manifest.stream.joins or not allowed.own_rounding:
+            if self._streaming.joins or not allowed.own_rounding:
                 return None
             tolerance = allowed.rule.tolerance
             return measure_own_rounding(self._source, [self._sequence], tolerance, run_copy)

@@ -30,6 +30,7 @@ from graphfix.shipped.manifest import NAME, Axis, Cache, Manifest, StateLink, St
 from graphfix.shipping.chosen_inputs import fix_and_fold_inputs
 from graphfix.shipping.container_repair import require_sizes_applied
 from graphfix.shipping.container_spec import ContainerSpec
+from graphfix.shipping.end_to_end import SessionProof
 from graphfix.shipping.first_call import FirstCall, branch_input_of
 from graphfix.shipping.result import (
     Shipped,
@@ -67,7 +68,7 @@ class StreamUse:
     """How a stream uses the containers, and the steps to prove it by.
 
     Attributes:
-        streaming: How, without caches and states.
+        streaming: How; without caches and states until there are containers.
         steps: The steps, with the original's outputs.
         measure: Returns how far a quantized original differs from itself in these steps.
         rule: What may differ.
@@ -169,12 +170,44 @@ class StreamOrder:
         rerun = functools.partial(self._run_copy, joins=False, may_roll=may_roll)
         return measure_own_rounding(self.source, steps, self.rule.tolerance, rerun)
 
-    def rule_for_steps(
-        self, steps: Sequence[StepSequence], *, joins: bool, may_roll: bool
-    ) -> ChannelRule:
-        """Return what may differ in steps, by how far the original is off in them by itself."""
-        rerun = functools.partial(self._run_copy, joins=joins, may_roll=may_roll)
-        return replace(self.rule, measure_noise=noise_of_steps(self.source, steps, rerun))
+    def use_for(
+        self, streaming: Streaming, steps: tuple[StepSequence, ...], *, may_roll: bool
+    ) -> StreamUse:
+        """Return a use of the containers, with what may differ in the steps that prove it.
+
+        Args:
+            streaming: How a stream uses them.
+            steps: All sequences that the original was run on for it.
+            may_roll: Whether full caches were allowed to roll there.
+        """
+        rerun = functools.partial(self._run_copy, joins=streaming.joins, may_roll=may_roll)
+        rule = replace(self.rule, measure_noise=noise_of_steps(self.source, steps, rerun))
+        if streaming.joins:
+            return StreamUse(streaming, steps, rule)
+        # The same numbers are rounded together.
+        measure = functools.partial(self.measure_own_rounding, steps, may_roll=may_roll)
+        return StreamUse(streaming, steps, rule, measure)
+
+    def prove(self, folder: Path, use: StreamUse) -> SessionProof:
+        """Prove on the CPU what a stream of a folder gives that uses its containers so."""
+        self.tell("proving what a stream gives")
+        return prove(folder, self._provable_steps(use), use.rule, use.measure)
+
+    def prove_on_device(
+        self, folder: Path, use: StreamUse, cpu_proof: SessionProof
+    ) -> SessionProof:
+        """Return the proof on the CPU, with that of where else it is to be proved if it passed."""
+        if self.ep == "cpu" or not cpu_proof.ok:
+            return cpu_proof
+        self.tell(f"proving what a stream gives on {PROVIDERS[self.ep].label}")
+        steps = self._provable_steps(use)
+        proof = prove_on_provider(folder, steps, use.rule, self.ep, use.measure)
+        return replace(proof, diffs=(*cpu_proof.diffs, *proof.diffs))
+
+    def _provable_steps(self, use: StreamUse) -> list[StepSequence]:
+        """Return the steps; what cannot be filled up in front is as long as containers hold."""
+        told = {x.dim for x in use.streaming.caches if x.told}
+        return [x for x in use.steps if not x.shorter or told >= {*self.plan.fixed_caches}]
 
     def _run_copy(self, model: ir.Model, *, joins: bool, may_roll: bool) -> Sequence[StepSequence]:
         return run_sequences(self.plan, model, self.constants, joins=joins, may_roll=may_roll)[0]
@@ -289,12 +322,7 @@ def _possible_uses(
         for joined, filled in options[:1] if strict else options:
             steps, rolls = play(joined, may_roll)
             streaming = Streaming((), (), rolls, filled, joined)
-            rule = order.rule_for_steps(steps, joins=joined, may_roll=may_roll)
-            if joined:
-                yield StreamUse(streaming, steps, rule)
-            else:  # the same numbers are rounded together
-                measure = functools.partial(order.measure_own_rounding, steps, may_roll=may_roll)
-                yield StreamUse(streaming, steps, rule, measure)
+            yield order.use_for(streaming, steps, may_roll=may_roll)
             rolled = rolled or rolls
         if not rolled or strict:
             return
@@ -326,29 +354,21 @@ def _ship_once(order: StreamOrder, folder: Path, uses: Iterable[StreamUse]) -> S
             )
             opening = plan.first.to_opening(container)
         manifest = _build_manifest(order, paths)
-        sized = {x.dim for x in cache_inputs}
-        for use in uses:
-            # What cannot be filled up in front is as long as the containers hold.
-            steps = [x for x in use.steps if not x.shorter or sized >= {*plan.fixed_caches}]
-            streaming = _complete_streaming(plan, cache_inputs, use.streaming)
-            stream = replace(streaming, opening=opening)
-            manifest = replace(manifest, stream=stream)
+        for possible_use in uses:
+            streaming = _complete_streaming(plan, cache_inputs, possible_use.streaming)
+            use = replace(possible_use, streaming=replace(streaming, opening=opening))
+            manifest = replace(manifest, stream=use.streaming)
             atomic_file.write_text(scratch / NAME, manifest.to_text())
-            tell("proving what a stream gives")
-            proof = prove(scratch, steps, use.rule, use.measure)
+            proof = order.prove(scratch, use)
             if proof.ok:
                 break
-        if proof.ok and order.ep != "cpu":
-            tell(f"proving what a stream gives on {PROVIDERS[order.ep].label}")
-            device_proof = prove_on_provider(scratch, steps, use.rule, order.ep, use.measure)
-            proof = replace(device_proof, diffs=(*proof.diffs, *device_proof.diffs))
         return Shipped(
             folder=None,
             manifest=manifest,
             reports=reports,
             checked=hazards,
             padding=(),
-            whole=proof,
+            whole=order.prove_on_device(scratch, use, proof),
             remarks=plan.remarks,
             unrounded=reasons_not_rounded(
                 order.passes_at(plan.containers[0], plan.fixed_caches), reports

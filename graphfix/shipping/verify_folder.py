@@ -1,8 +1,6 @@
 """``graphfix verify MODEL FOLDER``: proves a shipped folder again, as ``graphfix ship`` did."""
 
-import functools
-import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
@@ -14,15 +12,15 @@ from graphfix.graph.dims import name_dims
 from graphfix.paths import StrPath, require_path
 from graphfix.proof.allowance import USUAL
 from graphfix.proof.compare import Tolerance
-from graphfix.providers.table import PROVIDERS, Ep
+from graphfix.providers.table import Ep
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.python import require_provider
-from graphfix.shipped.folder_files import open_folder
+from graphfix.shipped.folder_files import open_folder, record_of
 from graphfix.shipped.manifest import NAME, Manifest, Streaming
 from graphfix.shipping.allowance import Allowance
 from graphfix.shipping.chosen_inputs import constants_of, fix_inputs
 from graphfix.shipping.container_repair import ContainerProof, ShipOrder
-from graphfix.shipping.end_to_end import SessionProof, prove_end_to_end
+from graphfix.shipping.end_to_end import SessionProof
 from graphfix.shipping.model_facts import read_facts
 from graphfix.shipping.shipped_plan import (
     container_spec_of,
@@ -31,7 +29,6 @@ from graphfix.shipping.shipped_plan import (
     stream_plan_of,
 )
 from graphfix.shipping.stream_build import StreamOrder
-from graphfix.shipping.stream_proof import prove, prove_on_provider
 from graphfix.wording import Proof
 
 
@@ -164,14 +161,9 @@ class _FolderVerifier:
             self.tell,
             allows_own_rounding=allowed.own_rounding,
         )
-        padding = [
-            order.prove(self.folder / container.file, container.sizes, container.file, provider)
-            for container in manifest.containers
-            for provider in dict.fromkeys(("cpu", self.ep))
-        ]
-        self.tell("proving what a session gives")
-        session = prove_end_to_end(self.folder, facts.clips, order.clip_rule(), order.own_rounding)
-        return FolderProof(self.folder, tuple(padding), session, self._remarks())
+        padding = order.prove_containers(self.folder, [x.file for x in manifest.containers])
+        session = order.prove_session(self.folder)
+        return FolderProof(self.folder, padding, session, self._remarks())
 
     def prove_steps(self, stream: Streaming) -> FolderProof:
         """Prove what a stream gives."""
@@ -191,17 +183,8 @@ class _FolderVerifier:
             allowed.own_rounding,
         )
         steps, _ = order.play_original(stream.joins, stream.rolls)
-        sized = {x.dim for x in stream.caches if x.told}
-        steps = tuple(x for x in steps if not x.shorter or sized >= {*plan.fixed_caches})
-        measure = functools.partial(order.measure_own_rounding, steps, may_roll=stream.rolls)
-        measures = (measure,) if not stream.joins else ()
-        self.tell("proving what a stream gives")
-        rule = order.rule_for_steps(steps, joins=stream.joins, may_roll=stream.rolls)
-        session = prove(self.folder, steps, rule, *measures)
-        if session.ok and self.ep != "cpu":
-            self.tell(f"proving what a stream gives on {PROVIDERS[self.ep].label}")
-            on_device = prove_on_provider(self.folder, steps, rule, self.ep, *measures)
-            session = replace(on_device, diffs=(*session.diffs, *on_device.diffs))
+        use = order.use_for(stream, steps, may_roll=stream.rolls)
+        session = order.prove_on_device(self.folder, use, order.prove(self.folder, use))
         return FolderProof(self.folder, (), session, self._remarks())
 
     def _load_named(self) -> ir.Model:
@@ -232,8 +215,6 @@ class _FolderVerifier:
             )
 
     def _remarks(self) -> tuple[str, ...]:
-        with self.source.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest == self.manifest.provenance.get("sha256"):
+        if record_of(self.source).sha256 == self.manifest.provenance.get("sha256"):
             return ()
         return (f"the folder was made from another file than {self.source}: their hashes differ",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from graphfix.errors import ModelError
 from graphfix.shipped.manifest import NAME
 from graphfix.shipped.references import locations_in
 from tests.shipped.test_session import CPU
+from tests.shipping.conftest import write_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,9 +96,6 @@ def test_a_container_that_leads_elsewhere(large: Path, tmp_path: Path, location:
             if entry.key == "location":
                 entry.value = location
     path.write_bytes(model.SerializeToString())
-    for record in data["files"]:
-        content = (folder / record["name"]).read_bytes()
-        record |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (folder / NAME).write_text(json.dumps(data), encoding="utf-8")
+    write_manifest(folder, data)
     with pytest.raises(ModelError, match="for weights, which is none of the files that graphfix"):
         graphfix.Session(folder, CPU).get_providers()

@@ -1,12 +1,16 @@
 """Small models, shipped once for all tests of this folder."""
 
+import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
+from graphfix.shipped.manifest import NAME
 from graphfix.shipping.build import ship_file
 from graphfix.shipping.container_spec import parse_containers
 
@@ -67,6 +71,14 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def saved(text: str, path: Path) -> Path:
     onnx.save(onnx.parser.parse_model(text), path)
     return path
+
+
+def write_manifest(folder: Path, data: Any) -> None:
+    """Write a manifest whose sizes and hashes are those of the files as they are now."""
+    for record in data["files"]:
+        content = (folder / record["name"]).read_bytes()
+        record |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (folder / NAME).write_text(json.dumps(data), encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

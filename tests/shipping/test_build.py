@@ -15,7 +15,7 @@ from graphfix.cli import main
 from graphfix.errors import FeedError, ModelError, PaddingError, UsageError
 from graphfix.runtime.run_errors import RunError
 from graphfix.shipped.manifest_file import read_manifest
-from graphfix.shipping import build, end_to_end
+from graphfix.shipping import build, container_repair, end_to_end
 from graphfix.shipping.container_spec import parse_containers
 from graphfix.shipping.end_to_end import SessionProof
 from tests.shipping.conftest import MEAN, saved
@@ -109,7 +109,9 @@ class TestFolder:
         shutil.copytree(mean[1], tmp_path / "out")
         before = sorted(x.name for x in (tmp_path / "out").iterdir())
         monkeypatch.setattr(
-            build, "prove_end_to_end", lambda *_: SessionProof(False, (), "it does not")
+            container_repair,
+            "prove_end_to_end",
+            lambda *_: SessionProof(False, (), "it does not"),
         )
         done = build.ship_file(mean[0], tmp_path / "out", parse_containers(["T=6"]))
         assert (done.ok, done.folder) == (False, None)
@@ -386,7 +388,9 @@ class TestCommand:
         capsys: pytest.CaptureFixture[str],
     ) -> None:
         monkeypatch.setattr(
-            build, "prove_end_to_end", lambda *_: SessionProof(False, (), "it does not")
+            container_repair,
+            "prove_end_to_end",
+            lambda *_: SessionProof(False, (), "it does not"),
         )
         out = tmp_path / "out"
         assert main(["ship", str(mean[0]), "--container", "T=8", "-o", str(out)]) == 1

@@ -19,8 +19,10 @@ from graphfix.proof.compare import Tolerance
 from graphfix.shipped.manifest import Cache, InputPort, StateLink, Streaming
 from graphfix.shipping import stream_build
 from graphfix.shipping.container_spec import parse_containers
+from graphfix.shipping.end_to_end import SessionProof
 from graphfix.shipping.first_call import FirstCall
 from graphfix.shipping.stream_build import StreamOrder, ship_stream
+from graphfix.shipping.stream_steps import StepSequence
 from tests.feeds.small_models import HEAD
 from tests.shipping.conftest import saved
 from tests.shipping.test_stream_steps import DECODER, RECURRENT, plan_of
@@ -289,6 +291,33 @@ def test_only_whole_containers_are_held_to_the_rounding_of_the_original(
 
 def test_a_tolerance_of_the_user_is_not_widened() -> None:
     assert order_of().measure_own_rounding((), may_roll=True) is None
+
+
+@pytest.mark.parametrize("told", ["", "frames"])
+def test_shorter_caches_are_proved_where_containers_are_told(
+    told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proved: list[Any] = []
+    asked: list[Any] = []
+
+    def prove(folder: Path, steps: Any, rule: object, measure: Any) -> SessionProof:
+        proved.append(steps)
+        measure()
+        return SessionProof(True, ())
+
+    def measure(self: StreamOrder, steps: Any, *, may_roll: bool) -> None:
+        asked.append(steps)
+
+    monkeypatch.setattr(stream_build, "prove", prove)
+    monkeypatch.setattr(StreamOrder, "measure_own_rounding", measure)
+    order = order_of(plan=plan_of())
+    assert order.plan.fixed_caches == ("E",)
+    steps = (StepSequence("some", {}, (), ()), StepSequence("short", {}, (), (), shorter=True))
+    streaming = Streaming((Cache("E", told, False),), (), joins=False)
+    assert order.prove(Path("out"), order.use_for(streaming, steps, may_roll=True)).ok
+    assert proved == [[*steps] if told else [steps[0]]]
+    # A copy of the original is run on all of them.
+    assert asked == [steps]
 
 
 # The manifest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -19,6 +18,7 @@ from graphfix.shipping.build import ship_file
 from graphfix.shipping.stream_bench import bench_stream
 from graphfix.shipping.verify_folder import verify_folder
 from tests.cli.conftest import said
+from tests.shipping.conftest import write_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,10 +39,7 @@ def changed_copy(folder: Path, target: Path, change: Callable[[Path, Any], objec
     shutil.copytree(folder, target)
     data = json.loads((target / NAME).read_text(encoding="utf-8"))
     change(target, data)
-    for record in data["files"]:
-        content = (target / record["name"]).read_bytes()
-        record |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (target / NAME).write_text(json.dumps(data), encoding="utf-8")
+    write_manifest(target, data)
     return target
 
 
