@@ -18,6 +18,7 @@ from graphfix.ops.attention import attention_slots
 from graphfix.ops.op_set import qualified_name
 
 from ..common.fusible import FLOATS
+from ..common.reductions import build_reduction
 from ._attention_parts import (
     build_scores,
     causal_addend,
@@ -348,7 +349,7 @@ class _Place:
         op, zero = self.op, np.array(0, np.int64)
         is_there = op.Cast(op.Equal(self.distances, zero), to=dtype)
         columns = op.Transpose(is_there, perm=[0, 1, 3, 2])  # [B, 1, N, T]
-        is_new = op.ReduceMax(columns, axes=[3], keepdims=1)
+        is_new = build_reduction("ReduceMax", columns, [3], op)
         return op.Where(op.Cast(is_new, to=ir.DataType.BOOL), op.MatMul(columns, new), past)
 
     def addend(self, low: np.ndarray, window: int) -> ir.Value:
