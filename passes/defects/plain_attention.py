@@ -12,6 +12,7 @@ from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.facts.shapes import Shapes
 from graphfix.facts.view import View
+from graphfix.graph.dims import contradicts_shape
 from graphfix.graph.nodes import attr_float, attr_int, input_at
 from graphfix.lengths.dim_nodes import build_axis_size
 from graphfix.ops.attention import attention_slots
@@ -211,9 +212,16 @@ def _grouped_heads(node: ir.Node, known: Shapes) -> _Heads | None:
 
 
 def _is_buffer(node: ir.Node, known: Shapes) -> bool:
-    """Return whether past and present are one buffer of a fixed size."""
+    """Return whether past and present are one buffer of a fixed size.
+
+    What is inferred of the present depends on a number that is fed; what is declared tells whether
+    it grows.
+    """
     past, present = (known.dims(x) for x in (input_at(node, 3), node.outputs[1]))
-    return bool(past and present) and isinstance((past or ())[2], int)
+    if not past or not present or not isinstance(past[2], int):
+        return False
+    declared = node.outputs[1].shape
+    return declared is None or not contradicts_shape(past, declared)
 
 
 def _reason_against_grouped(node: ir.Node, known: Shapes) -> str | None:

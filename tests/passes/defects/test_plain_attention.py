@@ -106,6 +106,13 @@ def test_new_entries_are_written_into_a_buffer(attributes: str, opset: int) -> N
     assert_same(m, (1, 6), (3, 5), (4, 0), room=9)
 
 
+def test_a_past_of_a_fixed_size_grows_where_the_present_is_declared_longer() -> None:
+    m = grouped(size=9)
+    for value in m.graph.outputs[1:]:
+        value.shape = ir.Shape(["B", 2, 10, 16])
+    assert_same(m, (1, 9), room=9)
+
+
 def cached(operator: str, attributes: str, operands: str, inputs: str) -> ir.Model:
     return model(
         f"""m (float[B, S, 8] q, float[B, S, 8] k, float[B, S, 8] v, float[B, 2, P, 4] pk,
