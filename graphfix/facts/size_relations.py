@@ -32,7 +32,7 @@ from graphfix.ops.norms import scale_of, scaled_axes
 from graphfix.ops.products import read_matmul_nbits, second_factor, summed_axes
 from graphfix.ops.recurrent import (
     INITIAL_STATES,
-    LENGTHS,
+    ROW_LENGTHS,
     feature_axis_of_weight,
     row_axis_of,
 )
@@ -234,7 +234,7 @@ class _Reader:
             yield SizeRelation(data[2], dims[feature_axis_of_weight(node)], node, witness=weight)
         if state and (hidden := attr_int(node, "hidden_size", 0)):
             yield SizeRelation(state[-1], hidden, node, witness=input_at(node, 2))
-        if state and dims and not attr_int(node, "layout", 0):
+        if state and dims and row_axis_of(node) == 1:
             yield SizeRelation(state[0], dims[0], node, witness=weight)
         yield from self._recurrent_rows(node)
 
@@ -247,7 +247,7 @@ class _Reader:
             state = self._dims(input_at(node, place))
             if state and len(state) == 3:
                 yield SizeRelation(data[axis], state[axis], node)
-        lengths = self._dims(input_at(node, LENGTHS))
+        lengths = self._dims(input_at(node, ROW_LENGTHS))
         if lengths and len(lengths) == 1:
             yield SizeRelation(data[axis], lengths[0], node)
 
