@@ -10,7 +10,20 @@ import onnx_ir as ir
 from graphfix.graph.walks import opset_of
 from graphfix.lengths.length_source import find_length_source
 from graphfix.lengths.rule_site import RuleSite
-from graphfix.lengths.tail_state import FINITE, Tail, state_with_tail
+from graphfix.lengths.tail_state import (
+    FINITE,
+    BatchFactor,
+    OtherFactor,
+    Tail,
+    TimeFactor,
+    size_expr,
+    state_with_tail,
+)
+
+size = size_expr
+"""A short name for tables of cases."""
+ROWS, TIME, FOUR = (BatchFactor(size("B")),), (TimeFactor(size("T")),), (OtherFactor(size("4")),)
+"""The axes of ``[B, T, 4]``."""
 
 
 def site_of(
