@@ -252,19 +252,18 @@ class _Reader:
             yield SizeRelation(data[axis], lengths[0], node)
 
     def _attention(self, node: ir.Node) -> Iterator[SizeRelation]:
-        """Yield that an attention with projections takes what their weight has as rows."""
+        """Yield what an attention wants of its caches, and of its weights or bias."""
         slots = attention_slots(node)
         if slots is None:
             return
         yield from self._cached_attention(node, slots)
-        if slots.weights is None:
-            if slots.bias is not None:
-                yield from self._biased_attention(node, slots)
-            return
-        weight = input_at(node, slots.weights)
-        data, dims = self._dims(node.inputs[slots.query]), self._dims(weight)
-        if data and dims and len(dims) == 2:
-            yield SizeRelation(data[-1], dims[0], node, witness=weight)
+        if slots.weights is not None:
+            weight = input_at(node, slots.weights)
+            data, dims = self._dims(node.inputs[slots.query]), self._dims(weight)
+            if data and dims and len(dims) == 2:
+                yield SizeRelation(data[-1], dims[0], node, witness=weight)
+        elif slots.bias is not None:
+            yield from self._biased_attention(node, slots)
 
     def _cached_attention(self, node: ir.Node, slots: AttentionSlots) -> Iterator[SizeRelation]:
         """Yield that a cache [B, heads, P, D] has the rows and the heads of what is new."""
