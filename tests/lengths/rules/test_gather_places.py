@@ -21,7 +21,7 @@ from graphfix.lengths.tail_state import (
     TensorState,
     TimeFactor,
 )
-from tests.lengths.sites import FOUR, ROWS, TIME, asked_leaks, site_of, size
+from tests.lengths.sites import FOUR, ROWS, TIME, asked_leaks, result_of, site_of, size
 
 if TYPE_CHECKING:
     from graphfix.lengths.rule_site import RuleSite
@@ -45,9 +45,7 @@ def site(node: str, **facts: Tail | dict[str, Any]) -> RuleSite:
 
 
 def infer(given: RuleSite) -> TensorState:
-    state = RULES[given.node.op_type].infer_states(given)
-    assert isinstance(state, TensorState)
-    return state
+    return result_of(RULES, given)
 
 
 def with_states(given: RuleSite, **tails: Tail | None) -> RuleSite:
